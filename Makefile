@@ -1,0 +1,33 @@
+# Everything here works on a machine that has Go, git and make.
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## Say what there is.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: test
+test: controlplane ## Run every test under the race detector, on a real API server too.
+	go test -race ./...
+	cd e2e && go test -race -timeout 20m ./...
+
+.PHONY: unit
+unit: ## Run the tests that need no API server.
+	go test ./...
+
+.PHONY: controlplane
+controlplane: ## Build kube-apiserver and etcd, once.
+	cd e2e && go run ./controlplane/cmd/controlplane -build-only
+
+.PHONY: lint
+lint: ## Run the linters.
+	cd tools && go build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	bin/golangci-lint run ./...
+	cd e2e && ../bin/golangci-lint run --config ../.golangci.yml ./...
+
+.PHONY: demo
+demo: controlplane ## Show a cold and a warm start on a real API server.
+	cd e2e && go run ./demo
+
+.PHONY: build
+build: ## Build bin/informctl.
+	CGO_ENABLED=0 go build -o bin/informctl ./cmd/informctl

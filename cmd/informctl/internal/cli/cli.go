@@ -1,0 +1,129 @@
+// Package cli is the command line of informctl: its commands, what they print
+// and their exit codes.
+//
+// # Streams
+//
+// Standard output is data and nothing else, standard error is everything else:
+// notes, progress, logs and the one line of an error. A reader of standard
+// output that goes away early ends the command, which is no error.
+//
+// # Concurrency
+//
+// Main is called once per process.
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+// Main runs one command line and returns the exit code of the process: 0, or 1
+// for an error, 3 for a damaged file, 64 for wrong usage. It blocks until the
+// command has ended.
+func Main(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	// A write to a pipe that nobody reads then is an error like others, instead of
+	// the end of the process before the file is closed.
+	signal.Ignore(syscall.SIGPIPE)
+	return execute(ctx, env{streams: streams, now: time.Now}, args)
+}
+
+// env is what a command has from outside.
+type env struct {
+	streams genericiooptions.IOStreams
+	now     func() time.Time
+}
+
+// note tells the user something that is neither data nor an error.
+func (e env) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(e.streams.ErrOut, "informctl: "+format+"\n", args...)
+}
+
+// output calls fn with standard output behind a buffer.
+func (e env) output(fn func(io.Writer) error) error {
+	w := bufio.NewWriterSize(e.streams.Out, 64<<10)
+	if err := fn(w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write output: %w", err)
+	}
+	return nil
+}
+
+func execute(ctx context.Context, e env, args []string) int {
+	root := newRootCommand(e)
+	root.SetArgs(args)
+	root.SetIn(e.streams.In)
+	root.SetOut(e.streams.Out)
+	root.SetErr(e.streams.ErrOut)
+	err := root.ExecuteContext(ctx)
+	code := exitCode(err)
+	if code != exitOK {
+		e.note("%s", oneLine(err))
+		var usage *usageError
+		if errors.As(err, &usage) {
+			_, _ = fmt.Fprintf(e.streams.ErrOut, "See '%s --help'.\n", usage.command)
+		}
+	}
+	return code
+}
+
+func newRootCommand(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "informctl",
+		Short: "Keep Kubernetes objects in a file and read them from it",
+		Long:  describe("Keep Kubernetes objects in a file and read them from it."),
+		Example: `  informctl run pods configmaps --db informers.db
+  informctl query pods --index namespace=default --db informers.db`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "unknown command %q", args[0])
+			}
+			return usagef(cmd, "no command given")
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	root.AddCommand(
+		newRunCommand(e),
+		newDumpCommand(e),
+		newQueryCommand(e),
+		newInfoCommand(e),
+		newVersionCommand(e),
+	)
+	root.SetHelpCommand(newHelpCommand())
+	return root
+}
+
+func newHelpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Describe a command",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of, rest, err := cmd.Root().Find(args)
+			if err != nil || len(rest) > 0 {
+				return usagef(cmd, "unknown command %q", args[len(args)-1])
+			}
+			of.InitDefaultHelpFlag()
+			return of.Help()
+		},
+	}
+}
+
+// describe appends the exit codes to what a command's help says.
+func describe(text string) string {
+	return text + `
+
+Exit codes: 0 done, 1 error, 3 the file is damaged, 64 wrong usage.`
+}

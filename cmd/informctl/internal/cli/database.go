@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// databaseFlag is --db.
+type databaseFlag struct{ path string }
+
+func (f *databaseFlag) add(flags *pflag.FlagSet) {
+	path := os.Getenv("INFORMCTL_DB")
+	if path == "" {
+		path = "informers.db"
+	}
+	flags.StringVar(&f.path, "db", path, "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
+}
+
+// database is a file that is open for reading, with its scopes.
+type database struct {
+	*bolt.DB
+	scopes []store.Info
+}
+
+// open opens the file for reading. The caller closes it.
+func (f *databaseFlag) open() (*database, error) {
+	db, err := bolt.OpenReadOnly(f.path, bolt.Options{})
+	if err != nil {
+		return nil, openError(f.path, err)
+	}
+	scopes, err := db.Scopes()
+	if err != nil {
+		_ = db.Close()
+		return nil, fmt.Errorf("read %s: %w", f.path, err)
+	}
+	return &database{DB: db, scopes: scopes}, nil
+}
+
+// openError says in a user's words why a file does not open.
+func openError(path string, err error) error {
+	var damage *store.CorruptionError
+	var file *fs.PathError
+	switch {
+	case errors.As(err, &damage):
+		return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", damage)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
+	case errors.Is(err, store.ErrLocked):
+		return fmt.Errorf("%s is in use by another process; try again when that has ended", path)
+	case errors.Is(err, store.ErrNotOurs):
+		return fmt.Errorf("%s is not an informctl cache; it was not changed", path)
+	case errors.As(err, &file):
+		return fmt.Errorf("%s: %w", path, file.Err)
+	}
+	return err
+}
+
+// holds lists the resources of the file, for messages.
+func (d *database) holds() string {
+	if len(d.scopes) == 0 {
+		return "nothing"
+	}
+	var names []string
+	for _, info := range d.scopes {
+		names = append(names, info.Scope.Resource)
+	}
+	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", ")
+}
+
+// view is one scope that is open for reading.
+type view struct {
+	info store.Info
+	store.Store
+}
+
+// open opens the scopes that are complete and names the others in left. c, where
+// there is one, decodes the records that are in its format.
+func (d *database) open(infos []store.Info, c codec.Codec) (views []*view, left []string, err error) {
+	for _, info := range infos {
+		if !info.Complete {
+			left = append(left, info.Scope.String())
+			continue
+		}
+		s, err := d.Open(info.Scope, store.Options{Codec: c})
+		if err != nil {
+			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
+		}
+		views = append(views, &view{info, s})
+	}
+	return views, left, nil
+}
+
+// damaged reports a finding of the command's own.
+func (v *view) damaged(path, format string, args ...any) error {
+	return &store.CorruptionError{Path: path, Where: "scope " + v.info.Scope.String(), Err: fmt.Errorf(format, args...)}
+}

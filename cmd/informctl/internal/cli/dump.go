@@ -1,0 +1,33 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func newDumpCommand(e env) *cobra.Command {
+	o := &readOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "dump [RESOURCE[,RESOURCE...]]",
+		Short: "Print all objects of a file, or those of a resource",
+		Long: describe(`Print all objects of a file, or those of a resource.
+
+The order is by resource, namespace and name. JSON and YAML are a List that
+kubectl apply takes, whatever the number of objects; JSONPath is applied to it.
+The file must not be in use by a process that writes it, and is not changed.`),
+		Example: `  informctl dump --db informers.db
+  informctl dump deployments.apps -n default -o yaml`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "dump takes one RESOURCE; informctl query RESOURCE NAME finds an object")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(cmd, args); err != nil {
+				return err
+			}
+			o.format.kinds = len(args) == 0
+			return runRead(o)
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}

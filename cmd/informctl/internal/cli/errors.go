@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+)
+
+// The exit codes. 2 is not among them: the Go runtime ends with it on a panic.
+const (
+	exitOK     = 0
+	exitError  = 1
+	exitDamage = 3
+	exitUsage  = 64
+)
+
+// usageError is a command line that cannot be understood.
+type usageError struct {
+	command string // whose help to read
+	err     error
+}
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(cmd *cobra.Command, format string, args ...any) error {
+	return &usageError{command: cmd.CommandPath(), err: fmt.Errorf(format, args...)}
+}
+
+// exitCode says what an error of a command means to the caller of the process.
+func exitCode(err error) int {
+	var usage *usageError
+	switch {
+	case err == nil, errors.Is(err, syscall.EPIPE):
+		return exitOK
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, store.ErrCorrupt):
+		return exitDamage
+	}
+	return exitError
+}
+
+// oneLine is an error's text without line breaks, which joined errors and those
+// of other libraries have.
+func oneLine(err error) string {
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, line := range lines {
+		lines[i] = strings.TrimSpace(line)
+	}
+	return strings.Join(lines, "; ")
+}

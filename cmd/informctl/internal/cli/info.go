@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/store"
+)
+
+// infoOptions are those of info.
+type infoOptions struct {
+	env
+	database  databaseFlag
+	format    string
+	noHeaders bool
+}
+
+func newInfoCommand(e env) *cobra.Command {
+	o := &infoOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "info",
+		Short: "Print what a file holds and how recent it is",
+		Long: describe(`Print what a file holds and how recent it is: for each scope its resource,
+selectors, objects, indexes with their number of values, resource version (RV),
+the RV's age, bytes and codec. The file is not changed.`),
+		Example: `  informctl info --db informers.db
+  informctl info -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "info takes no arguments")
+			}
+			if o.format != "table" && o.format != "json" {
+				return usagef(cmd, "unknown output format %q; there are table, json", o.format)
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error { return runInfo(o) },
+	}
+	o.database.add(cmd.Flags())
+	cmd.Flags().StringVarP(&o.format, "output", "o", "table", "How to print, one of: table, json.")
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	return cmd
+}
+
+// fileInfo is the JSON of info. Its field names are stable.
+type fileInfo struct {
+	Path   string      `json:"path"`
+	Bytes  int64       `json:"bytes"` // of the file
+	Scopes []scopeInfo `json:"scopes"`
+}
+
+type scopeInfo struct {
+	ID              string      `json:"id"`
+	Cluster         string      `json:"cluster"`
+	Resource        string      `json:"resource"`
+	APIVersion      string      `json:"apiVersion"`
+	Kind            string      `json:"kind"`
+	Namespace       string      `json:"namespace"`
+	LabelSelector   string      `json:"labelSelector"`
+	FieldSelector   string      `json:"fieldSelector"`
+	Form            string      `json:"form"`
+	Complete        bool        `json:"complete"`
+	Objects         int         `json:"objects"`
+	Bytes           int64       `json:"bytes"` // of the encoded objects
+	Codec           string      `json:"codec"`
+	ResourceVersion string      `json:"resourceVersion"`
+	Reason          string      `json:"reason"`         // why there is no resource version
+	Time            *time.Time  `json:"time,omitempty"` // when it was set
+	AgeSeconds      *int64      `json:"ageSeconds,omitempty"`
+	Indexes         []indexInfo `json:"indexes"`
+}
+
+type indexInfo struct {
+	Name   string `json:"name"`
+	Values int    `json:"values"`
+}
+
+func runInfo(o *infoOptions) error {
+	db, err := o.database.open()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	file, err := os.Stat(db.Path())
+	if err != nil {
+		return openError(db.Path(), err)
+	}
+	out := fileInfo{Path: db.Path(), Bytes: file.Size(), Scopes: []scopeInfo{}}
+	for _, info := range db.scopes {
+		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
+	}
+	return o.output(func(w io.Writer) error {
+		if o.format == "json" {
+			enc := json.NewEncoder(w)
+			enc.SetIndent("", "    ")
+			return enc.Encode(out)
+		}
+		if len(out.Scopes) == 0 {
+			o.note("%s holds nothing", db.Path())
+		}
+		p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders})
+		return p.PrintObj(infoTable(out), w)
+	})
+}
+
+func describeScope(info store.Info, now time.Time) scopeInfo {
+	s := info.Scope
+	out := scopeInfo{
+		ID: info.ID, Cluster: s.Cluster, Resource: s.Resource,
+		APIVersion: s.Kind.GroupVersion().String(), Kind: s.Kind.Kind,
+		Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+		Form: s.Form.String(), Complete: info.Complete, Objects: info.Objects, Bytes: info.Bytes, Codec: info.Codec,
+		ResourceVersion: info.Checkpoint.RV, Reason: info.Checkpoint.Reason, Indexes: []indexInfo{},
+	}
+	if set := info.Checkpoint.Time; !set.IsZero() {
+		set = set.UTC().Truncate(time.Second)
+		age := int64(now.Sub(set).Seconds())
+		out.Time, out.AgeSeconds = &set, &age
+	}
+	for _, idx := range info.Indexes {
+		out.Indexes = append(out.Indexes, indexInfo{idx.Name, idx.Values})
+	}
+	return out
+}
+
+func infoTable(file fileInfo) *metav1.Table {
+	t := &metav1.Table{}
+	for _, name := range []string{
+		"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State",
+	} {
+		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
+	}
+	for _, s := range file.Scopes {
+		age := ""
+		if s.AgeSeconds != nil {
+			age = duration.HumanDuration(time.Duration(*s.AgeSeconds) * time.Second)
+		}
+		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
+			s.Resource, orDash(s.Namespace), orDash(s.selectors()), s.Form, int64(s.Objects),
+			orDash(s.ResourceVersion), orDash(age), s.Bytes, s.Codec, orDash(s.indexes()), s.state(),
+		}})
+	}
+	return t
+}
+
+func (s scopeInfo) selectors() string {
+	var parts []string
+	if s.LabelSelector != "" {
+		parts = append(parts, "labels:"+s.LabelSelector)
+	}
+	if s.FieldSelector != "" {
+		parts = append(parts, "fields:"+s.FieldSelector)
+	}
+	return strings.Join(parts, " ")
+}
+
+func (s scopeInfo) indexes() string {
+	var parts []string
+	for _, idx := range s.Indexes {
+		parts = append(parts, fmt.Sprintf("%s(%d)", idx.Name, idx.Values))
+	}
+	return strings.Join(parts, ",")
+}
+
+// state says what a run would do with the scope.
+func (s scopeInfo) state() string {
+	switch {
+	case !s.Complete:
+		return "first list not complete"
+	case s.ResourceVersion == "":
+		return "to be listed again: " + s.Reason
+	}
+	return "complete"
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

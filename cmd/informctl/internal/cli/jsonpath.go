@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// jsonPath is a template that is applied to the List of all objects, as kubectl
+// does. Two shapes of template see one item at a time, so that memory does not
+// grow with the list; they are the usual ones:
+//
+//	{range .items[*]}BODY{end}TEXT
+//	{.items[*].PATH}
+//
+// Every other template gets the whole List.
+type jsonPath struct {
+	template *jsonpath.JSONPath
+	mode     pathMode
+	tail     string // TEXT
+}
+
+type pathMode uint8
+
+const (
+	wholeList pathMode = iota
+	eachBody           // BODY for each item
+	eachPath           // PATH for each item, results separated by spaces
+)
+
+var (
+	rangeOfItems = regexp.MustCompile(`(?s)^\{\s*range\s+\.items\[\*\]\s*\}(.*)\{\s*end\s*\}([^{}]*)$`)
+	rangeOrEnd   = regexp.MustCompile(`\{\s*(range|end)\b`)
+	pathOfItems  = regexp.MustCompile(`^\{\s*\.items\[\*\](\.[^{}\s]+)\s*\}$`)
+)
+
+func parseJSONPath(text string) (*jsonPath, error) {
+	if text == "" {
+		return nil, errors.New("no template given")
+	}
+	// The template as it is must be right, whichever part of it is used.
+	whole, err := newTemplate(text)
+	if err != nil {
+		return nil, err
+	}
+	if m := pathOfItems.FindStringSubmatch(text); m != nil {
+		template, err := newTemplate("{" + m[1] + "}")
+		return &jsonPath{template: template, mode: eachPath}, err
+	}
+	if m := rangeOfItems.FindStringSubmatch(text); m != nil && balanced(m[1]) {
+		template, err := newTemplate(m[1])
+		return &jsonPath{template: template, mode: eachBody, tail: m[2]}, err
+	}
+	return &jsonPath{template: whole}, nil
+}
+
+func newTemplate(text string) (*jsonpath.JSONPath, error) {
+	t := jsonpath.New("output").AllowMissingKeys(true)
+	return t, t.Parse(text)
+}
+
+// balanced reports whether every end in body closes a range in body. A quote may
+// hide either; then the answer is no, and the whole list is used.
+func balanced(body string) bool {
+	if strings.ContainsAny(body, "\"'") && rangeOrEnd.MatchString(body) {
+		return false
+	}
+	depth := 0
+	for _, m := range rangeOrEnd.FindAllStringSubmatch(body, -1) {
+		if m[1] == "range" {
+			depth++
+			continue
+		}
+		if depth--; depth < 0 {
+			return false
+		}
+	}
+	return depth == 0
+}
+
+func (p *jsonPath) printer() printer {
+	return &pathPrinter{jsonPath: p, items: []any{}}
+}
+
+type pathPrinter struct {
+	*jsonPath
+	items   []any // of the whole list
+	printed bool
+}
+
+func (p *pathPrinter) decodes() bool         { return true }
+func (p *pathPrinter) begin(io.Writer) error { return nil }
+
+func (p *pathPrinter) render(o object) (piece, error) {
+	if u, ok := o.Object.(runtime.Unstructured); ok {
+		return piece{value: u.UnstructuredContent()}, nil
+	}
+	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+	return piece{value: value}, err
+}
+
+func (p *pathPrinter) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if p.mode == wholeList {
+			p.items = append(p.items, piece.value)
+			continue
+		}
+		if err := p.apply(w, piece.value); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *pathPrinter) end(w io.Writer) error {
+	if p.mode != wholeList {
+		_, err := io.WriteString(w, p.tail)
+		return err
+	}
+	return p.apply(w, map[string]any{
+		"apiVersion": "v1", "kind": "List", "items": p.items,
+		"metadata": map[string]any{"resourceVersion": ""},
+	})
+}
+
+// apply runs the template on one value. cli-runtime's printer does too, but puts
+// the whole value into its errors.
+func (p *pathPrinter) apply(w io.Writer, value any) error {
+	results, err := p.template.FindResults(value)
+	if err != nil {
+		return fmt.Errorf("apply jsonpath: %w", err)
+	}
+	for _, result := range results {
+		if p.mode == eachPath && len(result) > 0 {
+			if p.printed {
+				if _, err := io.WriteString(w, " "); err != nil {
+					return err
+				}
+			}
+			p.printed = true
+		}
+		if err := p.template.PrintResults(w, result); err != nil {
+			return fmt.Errorf("apply jsonpath: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,244 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/codec"
+)
+
+// object is one selected object; Object is nil for a printer that does not decode.
+type object struct {
+	item
+	runtime.Object
+	bytes int // as stored
+}
+
+// piece is what a printer made of one object.
+type piece struct {
+	text  []byte
+	row   metav1.TableRow
+	value map[string]any
+}
+
+// printer writes a list of objects. render is called by several goroutines, the
+// others by one, in the order of the list.
+type printer interface {
+	decodes() bool
+	begin(io.Writer) error
+	render(object) (piece, error)
+	emit(io.Writer, []piece) error
+	end(io.Writer) error
+}
+
+// outputFlags are those that say how objects are printed.
+type outputFlags struct {
+	format    string
+	count     bool
+	noHeaders bool
+	objects   *genericclioptions.JSONYamlPrintFlags
+	path      *jsonPath // of -o jsonpath=
+	kinds     bool      // the table names kinds
+}
+
+const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE"
+
+func (f *outputFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.format, "output", "o", "table", "How to print, one of: "+formats+".")
+	flags.BoolVar(&f.count, "count", false, "Print the number of objects only.")
+	flags.BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	f.objects = genericclioptions.NewJSONYamlPrintFlags()
+	f.objects.AddFlags(cmd)
+}
+
+// complete checks the format. As with kubectl, JSONPath is applied to the List.
+func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
+	template, isPath := strings.CutPrefix(f.format, "jsonpath=")
+	switch {
+	case isPath:
+		if f.path, err = parseJSONPath(template); err != nil {
+			return usagef(cmd, "--output %s: %w", f.format, err)
+		}
+	case !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.format):
+		return usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
+	}
+	return nil
+}
+
+// decoder returns the codec that reads as much of an object as is printed; nil is
+// all of it. Metadata is the first field of the protobuf of every kind, so a
+// table needs nothing else; msgpack has no such part and is decoded whole.
+func (f *outputFlags) decoder() (codec.Codec, error) {
+	if f.path != nil || f.format == "json" || f.format == "yaml" {
+		return nil, nil
+	}
+	return codec.For(&metav1.PartialObjectMetadata{})
+}
+
+// printer returns the printer of the chosen format.
+func (f *outputFlags) printer(items []item, now time.Time) printer {
+	switch {
+	case f.path != nil:
+		return f.path.printer()
+	case f.format == "json":
+		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
+	case f.format == "yaml":
+		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
+	case f.format == "name":
+		return nameList{}
+	}
+	return newTable(items, f.kinds, f.format == "wide", f.noHeaders, now)
+}
+
+// objectRenderer prints single objects as kubectl does.
+type objectRenderer struct {
+	flags  *genericclioptions.JSONYamlPrintFlags
+	format string
+}
+
+func (objectRenderer) decodes() bool { return true }
+
+// text prints one object with prefix before every line but the first and those
+// that are empty. The objects of a List are part of another document, and a
+// string of JSON or YAML has line breaks of its own only where indentation is not
+// part of it.
+func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
+	p, err := r.flags.ToPrinter(r.format) // a YAML printer separates the documents it prints, so one each
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	if err := p.PrintObj(o.Object, &buf); err != nil {
+		return nil, err
+	}
+	lines := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	out := make([]byte, 0, len(lines)+bytes.Count(lines, []byte("\n"))*len(prefix))
+	for i, line := 0, []byte(nil); len(lines) > 0; i++ {
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
+		if i > 0 {
+			out = append(out, '\n')
+			if len(line) > 0 {
+				out = append(out, prefix...)
+			}
+		}
+		out = append(out, line...)
+	}
+	return out, nil
+}
+
+// jsonList prints a v1 List as kubectl does, one element after the other.
+type jsonList struct {
+	objectRenderer
+	printed bool
+}
+
+func (p *jsonList) begin(w io.Writer) error {
+	_, err := io.WriteString(w, "{\n    \"apiVersion\": \"v1\",\n    \"items\": [")
+	return err
+}
+
+func (p *jsonList) render(o object) (piece, error) {
+	text, err := p.text(o, "        ")
+	return piece{text: text}, err
+}
+
+func (p *jsonList) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		separator := ",\n        "
+		if !p.printed {
+			separator = "\n        "
+		}
+		p.printed = true
+		if _, err := io.WriteString(w, separator); err != nil {
+			return err
+		}
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *jsonList) end(w io.Writer) error {
+	closing := "]"
+	if p.printed {
+		closing = "\n    ]"
+	}
+	_, err := io.WriteString(w, closing+",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n")
+	return err
+}
+
+// yamlList does the same as YAML.
+type yamlList struct {
+	objectRenderer
+	printed bool
+}
+
+func (p *yamlList) begin(w io.Writer) error {
+	_, err := io.WriteString(w, "apiVersion: v1\nitems:")
+	return err
+}
+
+func (p *yamlList) render(o object) (piece, error) {
+	text, err := p.text(o, "  ")
+	return piece{text: text}, err
+}
+
+func (p *yamlList) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		p.printed = true
+		if _, err := fmt.Fprintf(w, "\n- %s", piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *yamlList) end(w io.Writer) error {
+	empty := ""
+	if !p.printed {
+		empty = " []"
+	}
+	_, err := io.WriteString(w, empty+"\nkind: List\nmetadata:\n  resourceVersion: \"\"\n")
+	return err
+}
+
+// nameList prints kind/name, which the keys tell.
+type nameList struct{}
+
+func (nameList) decodes() bool         { return false }
+func (nameList) begin(io.Writer) error { return nil }
+func (nameList) end(io.Writer) error   { return nil }
+
+func (nameList) render(o object) (piece, error) {
+	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.name}}
+	obj.SetGroupVersionKind(o.view.info.Scope.Kind)
+	var buf bytes.Buffer
+	err := (&printers.NamePrinter{ShortOutput: true}).PrintObj(obj, &buf)
+	return piece{text: buf.Bytes()}, err
+}
+
+func (nameList) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"io"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// tabPadding is what cli-runtime's tab writer puts between columns, and
+// tabMinimum the least that it gives a column.
+const (
+	tabPadding = 3
+	tabMinimum = 6
+)
+
+// table prints NAMESPACE, NAME and AGE, with KIND before them where several
+// resources are printed.
+type table struct {
+	columns []metav1.TableColumnDefinition
+	kinds   bool
+	now     time.Time
+	widths  []int
+	printer printers.ResourcePrinter
+	tabs    tabWriter
+}
+
+// tabWriter is the part of cli-runtime's that is used here.
+type tabWriter interface {
+	io.Writer
+	Flush() error
+}
+
+func newTable(items []item, kinds, wide, noHeaders bool, now time.Time) *table {
+	t := &table{kinds: kinds, now: now}
+	t.printer = printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders})
+	// The widths are known before the first row is printed: so rows can be written
+	// as they come, and are aligned all the same.
+	t.add("Kind", kinds, 0, func(i item) string { return i.view.info.Scope.Kind.Kind }, items)
+	t.add("Namespace", true, 0, func(i item) string { return i.namespace }, items)
+	t.add("Name", true, 0, func(i item) string { return i.name }, items)
+	t.add("Age", true, 0, func(item) string { return "9y364d" }, items[:min(1, len(items))])
+	t.add("RV", true, 1, func(item) string { return "0123456789" }, items[:min(1, len(items))])
+	t.add("Bytes", true, 1, func(item) string { return "0123456" }, items[:min(1, len(items))])
+	t.add("UID", true, 1, func(item) string { return "" }, nil)
+	return t
+}
+
+func (t *table) add(name string, shown bool, priority int32, value func(item) string, items []item) {
+	if !shown {
+		return
+	}
+	width := len(name)
+	for _, i := range items {
+		width = max(width, len(value(i)))
+	}
+	t.columns = append(t.columns, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
+	t.widths = append(t.widths, max(width+tabPadding, tabMinimum))
+}
+
+func (t *table) decodes() bool { return true }
+
+func (t *table) begin(w io.Writer) error {
+	tabs := printers.GetNewTabWriter(w)
+	t.tabs = tabs.SetRememberedWidths(t.widths)
+	return nil
+}
+
+func (t *table) render(o object) (piece, error) {
+	m, err := meta.Accessor(o.Object)
+	if err != nil {
+		return piece{}, err
+	}
+	age := "<unknown>"
+	if created := m.GetCreationTimestamp(); !created.IsZero() {
+		age = duration.HumanDuration(t.now.Sub(created.Time))
+	}
+	var cells []any
+	if t.kinds {
+		cells = append(cells, o.view.info.Scope.Kind.Kind)
+	}
+	cells = append(cells, o.namespace, o.name, age, m.GetResourceVersion(), int64(o.bytes), string(m.GetUID()))
+	return piece{row: metav1.TableRow{Cells: cells}}, nil
+}
+
+func (t *table) emit(_ io.Writer, pieces []piece) error {
+	part := &metav1.Table{ColumnDefinitions: t.columns}
+	for _, piece := range pieces {
+		part.Rows = append(part.Rows, piece.row)
+	}
+	if err := t.printer.PrintObj(part, t.tabs); err != nil {
+		return err
+	}
+	return t.tabs.Flush()
+}
+
+func (t *table) end(io.Writer) error { return nil }

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+func newVersionCommand(e env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version of informctl",
+		Long:  describe("Print the version of informctl, of Go and the platform."),
+		Example: `  informctl version
+  informctl version | cut -d' ' -f2`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "version takes no arguments")
+			}
+			return nil
+		},
+		RunE: func(*cobra.Command, []string) error {
+			return e.output(func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, "informctl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+				return err
+			})
+		},
+	}
+}
+
+// version is the module's as Go built it, "(devel)" where it does not know.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		return info.Main.Version
+	}
+	return "(devel)"
+}

@@ -1,0 +1,4 @@
+package codec
+
+// FingerprintOf is fingerprint.
+var FingerprintOf = fingerprint

@@ -1,0 +1,58 @@
+package codec
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"reflect"
+)
+
+// fingerprint hashes what of t can be stored. Fields that are not exported are left out: a new Go release may change
+// those of its own types, and none is stored except in the form that a type gives itself.
+func fingerprint(t reflect.Type) string {
+	h := typeHash{Hash: sha256.New(), seen: map[reflect.Type]int{}}
+	h.add(t)
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+type typeHash struct {
+	hash.Hash
+	seen map[reflect.Type]int // types in the order in which they were met: a second meeting is only a number
+}
+
+func (h typeHash) add(t reflect.Type) {
+	if n, ok := h.seen[t]; ok {
+		h.put("seen %d\n", n)
+		return
+	}
+	h.seen[t] = len(h.seen)
+	h.put("type %q %q %s", t.PkgPath(), t.Name(), t.Kind())
+	if t.Kind() != reflect.Interface {
+		h.put(" json %t text %t", implements(t, marshalerType), implements(t, textMarshalerType))
+	}
+	h.put("\n")
+	switch t.Kind() {
+	case reflect.Array:
+		h.put("%d\n", t.Len())
+		h.add(t.Elem())
+	case reflect.Pointer, reflect.Slice:
+		h.add(t.Elem())
+	case reflect.Map:
+		h.add(t.Key())
+		h.add(t.Elem())
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if !f.IsExported() && !f.Anonymous {
+				continue
+			}
+			h.put("field %q %t %q %q\n", f.Name, f.Anonymous, f.Tag.Get("json"), f.Tag.Get("protobuf"))
+			h.add(f.Type)
+		}
+		h.put("end\n")
+	}
+}
+
+// put never fails: a hash takes everything.
+func (h typeHash) put(format string, args ...any) { _, _ = fmt.Fprintf(h, format, args...) }

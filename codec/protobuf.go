@@ -1,0 +1,170 @@
+package codec
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// message is what generated protobuf code gives to a type.
+type message interface {
+	runtime.ProtobufReverseMarshaller
+	Unmarshal(data []byte) error
+}
+
+var (
+	messageType  = reflect.TypeFor[message]()
+	typeMetaType = reflect.TypeFor[metav1.TypeMeta]()
+)
+
+// protobufCodec writes apiVersion and kind, each with its length as a uvarint in front, and then the message: generated
+// code leaves out TypeMeta.
+type protobufCodec struct {
+	typ         reflect.Type
+	typeMeta    int // index of the embedded metav1.TypeMeta, -1 if there is none
+	fingerprint string
+}
+
+func newProtobuf(t reflect.Type) Codec {
+	return protobufCodec{typ: t, typeMeta: typeMetaField(t), fingerprint: fingerprint(t)}
+}
+
+func (c protobufCodec) ID() byte            { return IDProtobuf }
+func (c protobufCodec) Name() string        { return "protobuf" }
+func (c protobufCodec) Fingerprint() string { return c.fingerprint }
+
+func (c protobufCodec) Encode(obj runtime.Object) (data []byte, err error) {
+	v, err := checkObject(obj, c.typ)
+	if err != nil {
+		return nil, err
+	}
+	defer recoverTo(&err, "encode", c.typ)
+	var tm metav1.TypeMeta
+	if c.typeMeta >= 0 {
+		tm = *v.Field(c.typeMeta).Addr().Interface().(*metav1.TypeMeta)
+	}
+	m := obj.(message)
+	size := m.Size()
+	data = make([]byte, 0, len(tm.APIVersion)+len(tm.Kind)+2*binary.MaxVarintLen16+size)
+	data = appendString(data, tm.APIVersion)
+	data = appendString(data, tm.Kind)
+	head := len(data)
+	data = append(data, make([]byte, size)...)
+	if n, err := m.MarshalToSizedBuffer(data[head:]); err != nil || n != size {
+		return nil, fmt.Errorf("codec: encode %s: marshalling protobuf", c.typ)
+	}
+	return data, nil
+}
+
+func (c protobufCodec) Decode(data []byte) (obj runtime.Object, err error) {
+	defer recoverTo(&err, "decode", c.typ)
+	var tm metav1.TypeMeta
+	if tm.APIVersion, data, err = cutString(data); err == nil {
+		tm.Kind, data, err = cutString(data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("codec: decode %s: %w", c.typ, err)
+	}
+	v := reflect.New(c.typ)
+	if err := v.Interface().(message).Unmarshal(data); err != nil {
+		return nil, fmt.Errorf("codec: decode %s: malformed protobuf", c.typ)
+	}
+	if c.typeMeta >= 0 {
+		v.Elem().Field(c.typeMeta).Set(reflect.ValueOf(tm))
+	} else if tm != (metav1.TypeMeta{}) {
+		return nil, fmt.Errorf("codec: decode %s: type meta in a type that has none", c.typ)
+	}
+	return v.Interface().(runtime.Object), nil
+}
+
+func appendString(b []byte, s string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(s))), s...)
+}
+
+func cutString(b []byte) (string, []byte, error) {
+	n, used := binary.Uvarint(b)
+	if used <= 0 || n > uint64(len(b)-used) {
+		return "", nil, errors.New("malformed type meta")
+	}
+	b = b[used:]
+	return string(b[:n]), b[n:], nil
+}
+
+func typeMetaField(t reflect.Type) int {
+	for i := range t.NumField() {
+		if f := t.Field(i); f.Anonymous && f.Type == typeMetaType {
+			return i
+		}
+	}
+	return -1
+}
+
+// protobufTypes holds what hasProtobuf found out, a bool for each reflect.Type.
+var protobufTypes sync.Map
+
+// hasProtobuf reports whether objects of t are written as protobuf.
+func hasProtobuf(t reflect.Type) bool {
+	if has, ok := protobufTypes.Load(t); ok {
+		return has.(bool)
+	}
+	has := generated(t) && !recursive(t)
+	protobufTypes.Store(t, has)
+	return has
+}
+
+// generated reports whether t has protobuf of its own. That it has the methods is not enough: a struct which embeds
+// metav1.TypeMeta but not metav1.ObjectMeta has those of TypeMeta. So all its fields must carry protobuf tags, and
+// all structs in them the methods.
+func generated(t reflect.Type) bool {
+	if !reflect.PointerTo(t).Implements(messageType) {
+		return false
+	}
+	for i := range t.NumField() {
+		f := t.Field(i)
+		if f.Anonymous && f.Type == typeMetaType {
+			continue
+		}
+		if tag := f.Tag.Get("protobuf"); tag == "" || tag == "-" {
+			return false
+		}
+		e := f.Type
+		for e.Kind() == reflect.Pointer || e.Kind() == reflect.Slice || e.Kind() == reflect.Map {
+			e = e.Elem()
+		}
+		if e.Kind() == reflect.Struct && !reflect.PointerTo(e).Implements(messageType) {
+			return false
+		}
+	}
+	return true
+}
+
+// recursive reports whether a value of t can hold another t at any depth.
+func recursive(t reflect.Type) bool {
+	const active, done = 1, 2
+	state := map[reflect.Type]int{}
+	var visit func(t reflect.Type) bool
+	visit = func(t reflect.Type) bool {
+		if state[t] != 0 {
+			return state[t] == active
+		}
+		state[t] = active
+		defer func() { state[t] = done }()
+		switch t.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+			return visit(t.Elem())
+		case reflect.Struct:
+			for i := range t.NumField() {
+				if f := t.Field(i); f.IsExported() && visit(f.Type) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return visit(t)
+}

@@ -1,0 +1,119 @@
+package controlplane
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"time"
+)
+
+// Request is one request that the API server got, as its audit log tells.
+type Request struct {
+	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, ...
+	Verb        string
+	Group       string
+	Resource    string
+	Subresource string
+	// Namespace is empty for a request over all namespaces.
+	Namespace string
+	Name      string
+	UserAgent string
+	// URI is the path and the query.
+	URI string
+	// Code is the HTTP status, 0 while there is none.
+	Code int
+	// Stage is the last stage reached: RequestReceived, ResponseStarted (of a watch), ResponseComplete or Panic.
+	Stage    string
+	Received time.Time
+}
+
+// Query returns the parameters of the URI, such as limit or resourceVersion. Parameters that cannot be parsed are left out.
+func (r Request) Query() url.Values {
+	u, err := url.Parse(r.URI)
+	if err != nil {
+		return nil
+	}
+	return u.Query()
+}
+
+// auditEvent is the part of an audit.k8s.io/v1 Event that is read. A request has an event for each stage.
+type auditEvent struct {
+	AuditID    string `json:"auditID"`
+	Stage      string `json:"stage"`
+	Verb       string `json:"verb"`
+	UserAgent  string `json:"userAgent"`
+	RequestURI string `json:"requestURI"`
+	ObjectRef  struct {
+		APIGroup    string `json:"apiGroup"`
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	Received time.Time `json:"requestReceivedTimestamp"`
+}
+
+// Requests returns the requests received at since or later in the order of their arrival, also those of API servers
+// before a restart. Requests of the API server to itself and health checks are not among them.
+// A request that has got an answer is in the result, but its Stage and Code may be those of an earlier stage for a moment.
+// It reads the whole log, which takes seconds after tens of thousands of requests.
+func (c *ControlPlane) Requests(since time.Time) ([]Request, error) {
+	f, err := os.Open(c.auditLog())
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	} else if err != nil {
+		return nil, fmt.Errorf("open the audit log: %w", err)
+	}
+	defer f.Close()
+	var requests []Request
+	index := map[string]int{} // audit ID to position in requests
+	since = since.Truncate(time.Microsecond)
+	for r := bufio.NewReader(f); ; {
+		line, err := r.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			// What follows the last newline is being written.
+			return requests, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("read the audit log: %w", err)
+		}
+		var event auditEvent
+		if err := json.Unmarshal(line, &event); err != nil {
+			return nil, fmt.Errorf("parse the audit log: %w", err)
+		}
+		if event.Received.Before(since) {
+			continue
+		}
+		at, ok := index[event.AuditID]
+		if !ok {
+			at = len(requests)
+			index[event.AuditID] = at
+			requests = append(requests, Request{})
+		}
+		requests[at] = event.request()
+	}
+}
+
+func (e auditEvent) request() Request {
+	return Request{
+		Verb:        e.Verb,
+		Group:       e.ObjectRef.APIGroup,
+		Resource:    e.ObjectRef.Resource,
+		Subresource: e.ObjectRef.Subresource,
+		Namespace:   e.ObjectRef.Namespace,
+		Name:        e.ObjectRef.Name,
+		UserAgent:   e.UserAgent,
+		URI:         e.RequestURI,
+		Code:        e.ResponseStatus.Code,
+		Stage:       e.Stage,
+		Received:    e.Received,
+	}
+}
+
+func (c *ControlPlane) auditLog() string { return c.path("audit.log") }

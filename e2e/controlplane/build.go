@@ -1,0 +1,90 @@
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// Binaries are the paths of the two programs of a control plane.
+type Binaries struct {
+	Etcd      string
+	APIServer string
+	// Version is the Kubernetes version of the API server, such as v1.37.1.
+	Version string
+}
+
+// Build builds the programs into the user's cache directory with the go command, in whose working directory's module
+// they must be required as tools. Only what changed is built: the first time takes minutes, later ones seconds.
+// Concurrent builds, also of other processes, wait for each other. Progress is written to log.
+func Build(ctx context.Context, log io.Writer) (Binaries, error) {
+	version, err := moduleVersion(ctx, "k8s.io/kubernetes")
+	if err != nil {
+		return Binaries{}, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return Binaries{}, fmt.Errorf("find a place for the binaries: %w", err)
+	}
+	dir := filepath.Join(cache, "informctl", "controlplane", version)
+	unlock, err := lock(dir)
+	if err != nil {
+		return Binaries{}, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	defer unlock()
+	b := Binaries{
+		Etcd:      filepath.Join(dir, "etcd"),
+		APIServer: filepath.Join(dir, "kube-apiserver"),
+		Version:   version,
+	}
+	if err := goBuild(ctx, log, b.Etcd, "go.etcd.io/etcd/server/v3", ""); err != nil {
+		return Binaries{}, err
+	}
+	// Without a version in it the server calls itself v0.0.0, which clients may refuse.
+	stamp := "-X k8s.io/component-base/version.gitVersion=" + version
+	if err := goBuild(ctx, log, b.APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", stamp); err != nil {
+		return Binaries{}, err
+	}
+	return b, nil
+}
+
+func moduleVersion(ctx context.Context, module string) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Version}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the version of %s in the working directory's module: %w", module, err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+func goBuild(ctx context.Context, log io.Writer, path, pkg, ldflags string) error {
+	if _, err := os.Stat(path); err != nil {
+		fmt.Fprintf(log, "building %s, which takes minutes the first time\n", pkg)
+	}
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w "+ldflags, "-o", path, pkg)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build %s: %w", pkg, err)
+	}
+	return nil
+}
+
+// lock makes dir and returns when no other process holds its lock.
+func lock(dir string) (unlock func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	f, err := os.Create(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

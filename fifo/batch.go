@@ -1,0 +1,105 @@
+package fifo
+
+import (
+	"context"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// Change is what happened to one object.
+type Change struct {
+	Key    string
+	Deltas cache.Deltas // oldest first, at least one
+}
+
+// Batch is the next piece of the stream, grouped by object.
+type Batch struct {
+	// Changes has one element per object, in the order of their first deltas.
+	Changes []Change
+	// RV is the resource version that the state is complete up to once the whole batch has been applied, and not
+	// before. "" says that it is unknown, so the last one known stays. A batch may consist of an RV alone.
+	RV string
+}
+
+// PopBatch blocks until something waits, hands out at most MaxBatch deltas of it, and calls process with them, which owns
+// the batch. It returns process's error; the batch is gone either way.
+//
+// It returns the context's error, or ErrClosed as soon as the queue is closed, even if something waits: whoever stores
+// the RV of the last batch gets what was dropped here from the watch again.
+func (q *Queue) PopBatch(ctx context.Context, process func(Batch) error) error {
+	batch, err := q.takeBatch(ctx)
+	if err != nil {
+		return err
+	}
+	defer q.finish()
+	return process(batch)
+}
+
+func (q *Queue) takeBatch(ctx context.Context) (Batch, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	ready := func() bool { return q.closed || !q.busy && q.waitingLocked() > 0 }
+	if err := q.waitLocked(ctx, ready); err != nil {
+		return Batch{}, err
+	}
+	if q.closed {
+		return Batch{}, ErrClosed
+	}
+	return q.takeLocked(min(q.waitingLocked(), q.maxBatch)), nil
+}
+
+// takeLocked hands out the first n waiting entries. The entries stay in the stream until finish, because until then the
+// known objects do not show them.
+func (q *Queue) takeLocked(n int) Batch {
+	var batch Batch
+	index := make(map[string]int, n)
+	for i := range uint64(n) {
+		e := q.stream.at(q.stream.first + i)
+		if e.rv != "" {
+			batch.RV = e.rv
+		}
+		if e.isBookmark() {
+			continue
+		}
+		at, ok := index[e.key]
+		if !ok {
+			at = len(batch.Changes)
+			index[e.key] = at
+			batch.Changes = append(batch.Changes, Change{Key: e.key})
+		}
+		change := &batch.Changes[at]
+		change.Deltas = appendFolded(change.Deltas, e.delta)
+	}
+	q.taken, q.busy = n, true
+	q.changed.Broadcast() // there is room
+	return batch
+}
+
+// finish removes what was taken, when its process function has returned or panicked.
+func (q *Queue) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range uint64(q.taken) {
+		position := q.stream.first + i
+		if key := q.stream.at(position).key; q.newest[key] == position {
+			delete(q.newest, key)
+		}
+	}
+	q.stream.drop(q.taken)
+	q.taken, q.busy = 0, false
+	q.checkSyncedLocked()
+	q.changed.Broadcast()
+}
+
+// appendFolded appends d. Of two deletions in a row it keeps the one that knows more: the first, unless that is a
+// tombstone.
+func appendFolded(deltas cache.Deltas, d cache.Delta) cache.Deltas {
+	last := deltas.Newest()
+	if last == nil || last.Type != cache.Deleted || d.Type != cache.Deleted {
+		return append(deltas, d)
+	}
+	if _, ok := last.Object.(cache.DeletedFinalStateUnknown); ok {
+		*last = d
+	}
+	return deltas
+}

@@ -1,0 +1,190 @@
+package index
+
+import (
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// Field returns the index named "field:PATH" of any field, found by JSONPath as kubectl has it. The path is written with
+// JSON names for typed objects as for unstructured ones; "spec.nodeName", ".spec.nodeName", "$.spec.nodeName" and
+// "{.spec.nodeName}" are one and the same, named "field:spec.nodeName". It must be one expression without range.
+//
+// Each result of the path is a value, written as in JSON without quotes: times, quantities and other types with a JSON
+// form of their own are indexed by that form. What is missing, null, an empty string, or beyond the end of a list has no
+// value. A number or a boolean that is zero has one ("0", "false") if the object has the field, which a typed object
+// always does unless the field is a pointer. A result that is an object or a list is an error, and so is an index beyond
+// the end of a list below a wildcard, a filter, a slice or a union.
+//
+// Field itself returns an error if the path does not parse.
+func Field(path string) (Index, error) {
+	name, template := canonical(path)
+	if name == "" {
+		return Index{}, errors.New("index: field path is empty")
+	}
+	parser, err := jsonpath.Parse(name, template)
+	if err != nil {
+		return Index{}, fmt.Errorf("index: parse field path %q: %w", path, err)
+	}
+	single, err := inspect(parser.Root)
+	if err != nil || len(parser.Root.Nodes) != 1 {
+		return Index{}, fmt.Errorf("index: field path %q: want one expression without range", path)
+	}
+	f := &field{path: name, template: template, single: single}
+	return Index{Name: "field:" + name, Version: "1", Params: name, Func: f.values}, nil
+}
+
+// canonical returns a path without what is optional around it, and the JSONPath template for it.
+func canonical(path string) (name, template string) {
+	name = strings.TrimSpace(path)
+	if inner, ok := strings.CutPrefix(name, "{"); ok && strings.HasSuffix(inner, "}") {
+		name = strings.TrimSpace(strings.TrimSuffix(inner, "}"))
+	}
+	name = strings.TrimPrefix(name, "$")
+	if !strings.HasPrefix(name, "..") {
+		name = strings.TrimPrefix(name, ".")
+	}
+	if strings.HasPrefix(name, "..") || strings.HasPrefix(name, "[") {
+		return name, "{" + name + "}"
+	}
+	return name, "{." + name + "}"
+}
+
+// inspect reports whether the parsed path leads to one result at most. Keywords are an error: range makes an evaluation
+// change the parsed path, so that it works only once.
+func inspect(list *jsonpath.ListNode) (single bool, err error) {
+	single = true
+	for _, node := range list.Nodes {
+		switch node := node.(type) {
+		case *jsonpath.FieldNode:
+		case *jsonpath.ArrayNode:
+			single = single && node.Params[1].Derived // [n], not [n:m]
+		case *jsonpath.ListNode:
+			s, err := inspect(node)
+			if err != nil {
+				return false, err
+			}
+			single = single && s
+		case *jsonpath.WildcardNode, *jsonpath.RecursiveNode, *jsonpath.FilterNode, *jsonpath.UnionNode:
+			single = false
+		default:
+			return false, fmt.Errorf("index: a field path has no %s", node.Type())
+		}
+	}
+	return single, nil
+}
+
+// field evaluates one path.
+type field struct {
+	path     string
+	template string
+	single   bool // the path leads to one result at most
+
+	// evaluators holds *jsonpath.JSONPath, which serve one goroutine at a time.
+	evaluators sync.Pool
+}
+
+// values is the index function.
+func (f *field) values(obj any) (values []string, err error) {
+	defer func() { // jsonpath panics where a filter meets an unexported field
+		if recover() != nil {
+			values, err = nil, f.errorOn(obj)
+		}
+	}()
+	if _, err := accessor(obj); err != nil {
+		return nil, err
+	}
+	data := obj
+	if u, ok := obj.(runtime.Unstructured); ok {
+		data = u.UnstructuredContent()
+	}
+	results, err := f.find(data)
+	if err != nil {
+		// jsonpath has no sentinel for this. Its errors are not passed on: they show parts of the object.
+		if f.single && strings.Contains(err.Error(), "array index out of bounds") {
+			return nil, nil
+		}
+		return nil, f.errorOn(obj)
+	}
+	for _, list := range results {
+		for _, result := range list {
+			value, ok, err := scalar(result)
+			if err != nil {
+				return nil, fmt.Errorf("index field %q of a %T: %w", f.path, obj, err)
+			}
+			if ok {
+				values = append(values, value)
+			}
+		}
+	}
+	return values, nil
+}
+
+func (f *field) errorOn(obj any) error {
+	return fmt.Errorf("index field %q: path does not fit this %T", f.path, obj)
+}
+
+// find evaluates the path. An evaluator that returned an error is dropped, for its state is unknown.
+func (f *field) find(data any) ([][]reflect.Value, error) {
+	evaluator, ok := f.evaluators.Get().(*jsonpath.JSONPath)
+	if !ok {
+		evaluator = jsonpath.New(f.path).AllowMissingKeys(true)
+		if err := evaluator.Parse(f.template); err != nil {
+			return nil, err
+		}
+	}
+	results, err := evaluator.FindResults(data)
+	if err == nil {
+		f.evaluators.Put(evaluator)
+	}
+	return results, err
+}
+
+var errNotScalar = errors.New("result is neither a string, a number nor a boolean")
+
+// scalar returns the JSON form of v without quotes. ok is false for null and for the empty string: a typed object cannot
+// tell them from a missing field.
+func scalar(v reflect.Value) (value string, ok bool, err error) {
+	for v.Kind() == reflect.Interface && !v.IsNil() {
+		v = v.Elem()
+	}
+	if !v.IsValid() {
+		return "", false, nil
+	}
+	if !v.CanInterface() {
+		return "", false, errNotScalar
+	}
+	x := v.Interface()
+	_, isJSON := x.(json.Marshaler)
+	_, isText := x.(encoding.TextMarshaler)
+	if v.Kind() == reflect.String && !isJSON && !isText {
+		return v.String(), v.String() != "", nil
+	}
+	// A struct that writes its own JSON may be a scalar; any other, and a map, never is, so its content is not encoded.
+	if k := v.Kind(); (k == reflect.Struct || k == reflect.Map) && !isJSON && !isText {
+		return "", false, errNotScalar
+	}
+	text, err := json.Marshal(x)
+	if err != nil {
+		return "", false, errNotScalar
+	}
+	switch text[0] {
+	case '{', '[':
+		return "", false, errNotScalar
+	case 'n':
+		return "", false, nil
+	case '"':
+		if err := json.Unmarshal(text, &value); err != nil {
+			return "", false, errNotScalar
+		}
+		return value, value != "", nil
+	}
+	return string(text), true, nil
+}

@@ -1,0 +1,86 @@
+package informer
+
+import (
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// indexer is the informer's store under one name that stays the same: memory
+// before Run, the opened scope from then on.
+type indexer struct{ inf *Informer }
+
+var _ cache.Indexer = (*indexer)(nil)
+
+func (x *indexer) store() store.Store {
+	x.inf.mu.Lock()
+	defer x.inf.mu.Unlock()
+	return x.inf.store
+}
+
+// Add implements cache.Store.
+func (x *indexer) Add(obj interface{}) error { return x.store().Add(obj) }
+
+// Update implements cache.Store.
+func (x *indexer) Update(obj interface{}) error { return x.store().Update(obj) }
+
+// Delete implements cache.Store.
+func (x *indexer) Delete(obj interface{}) error { return x.store().Delete(obj) }
+
+// List implements cache.Store.
+func (x *indexer) List() []interface{} { return x.store().List() }
+
+// ListKeys implements cache.Store.
+func (x *indexer) ListKeys() []string { return x.store().ListKeys() }
+
+// LastStoreSyncResourceVersion implements cache.Store.
+func (x *indexer) LastStoreSyncResourceVersion() string {
+	return x.store().LastStoreSyncResourceVersion()
+}
+
+// Bookmark implements cache.Store.
+func (x *indexer) Bookmark(rv string) { x.store().Bookmark(rv) }
+
+// Get implements cache.Store.
+func (x *indexer) Get(obj interface{}) (item interface{}, exists bool, err error) {
+	return x.store().Get(obj)
+}
+
+// GetByKey implements cache.Store.
+func (x *indexer) GetByKey(key string) (item interface{}, exists bool, err error) {
+	return x.store().GetByKey(key)
+}
+
+// Replace implements cache.Store.
+func (x *indexer) Replace(list []interface{}, rv string) error { return x.store().Replace(list, rv) }
+
+// Resync implements cache.Store.
+func (x *indexer) Resync() error { return x.store().Resync() }
+
+// Index implements cache.Indexer.
+func (x *indexer) Index(indexName string, obj interface{}) ([]interface{}, error) {
+	return x.store().Index(indexName, obj)
+}
+
+// IndexKeys implements cache.Indexer.
+func (x *indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
+	return x.store().IndexKeys(indexName, indexedValue)
+}
+
+// ListIndexFuncValues implements cache.Indexer.
+func (x *indexer) ListIndexFuncValues(indexName string) []string {
+	return x.store().ListIndexFuncValues(indexName)
+}
+
+// ByIndex implements cache.Indexer.
+func (x *indexer) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
+	return x.store().ByIndex(indexName, indexedValue)
+}
+
+// GetIndexers implements cache.Indexer.
+func (x *indexer) GetIndexers() cache.Indexers { return x.store().GetIndexers() }
+
+// AddIndexers implements cache.Indexer.
+func (x *indexer) AddIndexers(newIndexers cache.Indexers) error {
+	return x.store().AddIndexers(newIndexers)
+}

@@ -1,0 +1,249 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// The rest of cache.SharedIndexInformer, after client-go's rules
+// (k8s.io/client-go/tools/cache/shared_informer.go).
+
+// minimumResync is client-go's floor of resync periods.
+const minimumResync = time.Second
+
+// Run implements cache.SharedInformer.
+func (inf *Informer) Run(stopCh <-chan struct{}) {
+	inf.RunWithContext(wait.ContextForChannel(stopCh))
+}
+
+// AddEventHandler implements cache.SharedInformer.
+func (inf *Informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
+	return inf.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
+}
+
+// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
+func (inf *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resyncPeriod time.Duration) (cache.ResourceEventHandlerRegistration, error) {
+	return inf.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resyncPeriod})
+}
+
+// AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for
+// the stored objects: they reach the handler from a cursor.
+func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+	if eh == nil {
+		return nil, errors.New("informer: event handler is nil")
+	}
+	h := &handler{
+		inf: inf, handler: eh, logger: options.Logger,
+		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
+	}
+	if h.logger == nil {
+		logger := klog.Background()
+		h.logger = &logger
+	}
+	period := inf.opts.ResyncPeriod
+	if options.ResyncPeriod != nil {
+		period = *options.ResyncPeriod
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.ended {
+		return nil, fmt.Errorf("informer: event handler of type %T was not added: the informer has stopped", eh)
+	}
+	if h.resyncEvery = inf.resyncPeriodLocked(period, h.logger); h.resyncEvery > 0 {
+		h.resyncDue = time.Now().Add(h.resyncEvery)
+		select {
+		case inf.resyncWake <- struct{}{}:
+		default:
+		}
+	}
+	inf.handlers[h] = struct{}{}
+	if inf.started {
+		inf.startLocked(h)
+	}
+	return h, nil
+}
+
+// resyncPeriodLocked: a running informer does not check more often than it did
+// when it was started.
+func (inf *Informer) resyncPeriodLocked(period time.Duration, logger *klog.Logger) time.Duration {
+	if period <= 0 {
+		return 0
+	}
+	if period < minimumResync {
+		logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
+		period = minimumResync
+	}
+	switch {
+	case period >= inf.resyncCheck && inf.resyncCheck > 0:
+		// Due at the first check at or after the period.
+		return (period + inf.resyncCheck - 1) / inf.resyncCheck * inf.resyncCheck
+	case inf.started && inf.resyncCheck > 0:
+		logger.Info("Resync period is raised to the running informer's", "period", period, "informer", inf.resyncCheck)
+		return inf.resyncCheck
+	case inf.started:
+		return 0
+	}
+	inf.resyncCheck = period
+	return period
+}
+
+// RemoveEventHandler implements cache.SharedInformer.
+func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
+	h, ok := handle.(*handler)
+	if !ok {
+		return fmt.Errorf("informer: a %T is no handle of this informer", handle)
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if h.inf != inf || h.removed {
+		return nil
+	}
+	h.removed, h.queue, h.early = true, nil, nil
+	delete(inf.handlers, h)
+	if !h.running {
+		close(h.done)
+	}
+	inf.cond.Broadcast()
+	return nil
+}
+
+// GetStore implements cache.SharedInformer.
+func (inf *Informer) GetStore() cache.Store { return inf.indexer }
+
+// GetIndexer implements cache.SharedIndexInformer. Before Run it is empty and in
+// memory; after the informer has stopped it goes on reading until the Backend is
+// closed.
+func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
+
+// AddIndexers implements cache.SharedIndexInformer.
+func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
+	inf.mu.Lock()
+	ended := inf.ended
+	inf.mu.Unlock()
+	if ended {
+		return errors.New("informer: indexers were not added: the informer has stopped")
+	}
+	return inf.indexer.AddIndexers(indexers)
+}
+
+// HasSynced implements cache.SharedInformer.
+func (inf *Informer) HasSynced() bool { return cache.IsDone(inf.HasSyncedChecker()) }
+
+// HasSyncedChecker implements cache.SharedInformer.
+func (inf *Informer) HasSyncedChecker() cache.DoneChecker { return (*checker)(inf) }
+
+type checker Informer
+
+// Name implements cache.DoneChecker.
+func (c *checker) Name() string { return "informer for " + c.opts.Scope.String() }
+
+// Done implements cache.DoneChecker.
+func (c *checker) Done() <-chan struct{} { return c.synced }
+
+// LastSyncResourceVersion implements cache.SharedInformer: what was received,
+// which may be ahead of the store.
+func (inf *Informer) LastSyncResourceVersion() string {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.reflector == nil {
+		return ""
+	}
+	return inf.reflector.LastSyncResourceVersion()
+}
+
+// IsStopped implements cache.SharedInformer.
+func (inf *Informer) IsStopped() bool {
+	select {
+	case <-inf.stopped:
+		return true
+	default:
+		return false
+	}
+}
+
+// SetWatchErrorHandler implements cache.SharedInformer.
+func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error {
+	return inf.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { handle(r, err) })
+}
+
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer. Beside
+// client-go's it sees errors inside a watch. The Reflector that it is given has a
+// name and nothing more.
+func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.started {
+		return errors.New("informer: watch error handler was not set: the informer has started")
+	}
+	inf.errorHandler = handle
+	return nil
+}
+
+// SetTransform implements cache.SharedInformer. The function runs once for each
+// object that is received. See Options.TransformVersion.
+func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.started {
+		return errors.New("informer: transform was not set: the informer has started")
+	}
+	inf.transform = transform
+	return nil
+}
+
+// compatReflector is what client-go's error handlers are called with.
+func (inf *Informer) compatReflector() *cache.Reflector {
+	return cache.NewReflectorWithOptions(inf.lw, inf.example, inf.indexer, cache.ReflectorOptions{
+		Name: "informer for " + inf.opts.Scope.String(), TypeDescription: inf.opts.Scope.Kind.String(),
+	})
+}
+
+// placeholder is an object of the example's type with a key and nothing more.
+func (inf *Informer) placeholder(key string) runtime.Object {
+	obj, ok := reflect.New(reflect.TypeOf(inf.example).Elem()).Interface().(runtime.Object)
+	if !ok {
+		return nil
+	}
+	if u, isUnstructured := obj.(*unstructured.Unstructured); isUnstructured {
+		u.SetGroupVersionKind(inf.opts.Scope.Kind)
+	}
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if accessor, accessErr := meta.Accessor(obj); err == nil && accessErr == nil {
+		accessor.SetNamespace(namespace)
+		accessor.SetName(name)
+	}
+	return obj
+}
+
+// GetController implements cache.SharedInformer.
+func (inf *Informer) GetController() cache.Controller { return (*controller)(inf) }
+
+// controller is what client-go's informers return: it cannot be run.
+type controller Informer
+
+// RunWithContext does nothing.
+func (*controller) RunWithContext(context.Context) {}
+
+// Run does nothing.
+func (*controller) Run(<-chan struct{}) {}
+
+// HasSynced is the informer's.
+func (c *controller) HasSynced() bool { return (*Informer)(c).HasSynced() }
+
+// HasSyncedChecker is the informer's.
+func (c *controller) HasSyncedChecker() cache.DoneChecker { return (*checker)(c) }
+
+// LastSyncResourceVersion is the informer's.
+func (c *controller) LastSyncResourceVersion() string {
+	return (*Informer)(c).LastSyncResourceVersion()
+}

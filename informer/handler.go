@@ -1,0 +1,312 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+// kind is what a notification tells.
+type kind uint8
+
+const (
+	added kind = iota
+	updated
+	deleted
+	vanished // deleted, as a new list or the queue tells: its last state is what was known
+	resynced // an update with the same pointer as old and new
+	synced   // everything before the informer's HasSynced has been told
+)
+
+// notification is one call of a handler. Objects are decoded when it is made.
+type notification struct {
+	kind     kind
+	initial  bool
+	key      string
+	old, new store.Entry
+}
+
+const (
+	// scanChunk is how many stored objects a cursor reads at a time.
+	scanChunk = 256
+	// takeAtOnce is how many notifications a handler's goroutine takes, and
+	// decodes in parallel, at a time.
+	takeAtOnce = 256
+)
+
+// handler is one registered event handler with its queue.
+//
+// # Initial adds
+//
+// A cursor walks the stored objects in key order and appends their adds. A
+// change of a key that the cursor has not passed appends the add of the object
+// as it was, then the change, and marks the key early, so that the cursor skips
+// it. Both happen under the informer's mu. So a handler gets exactly one add per
+// object and then its changes in order (promise 4), whether it was there at a
+// cold start, at a warm one, or came late; and nobody waits for it.
+type handler struct {
+	inf     *Informer
+	handler cache.ResourceEventHandler
+	logger  *klog.Logger
+	done    chan struct{} // closed when the goroutine has ended, or never began
+	told    chan struct{} // closed when the handler has synced
+
+	// The fields below are protected by inf.mu.
+	queue       []notification
+	cursor      string              // keys up to it have been appended
+	cursorDone  bool                // all have
+	early       map[string]struct{} // keys after the cursor that have been appended
+	resyncEvery time.Duration
+	resyncDue   time.Time
+	resyncing   bool   // a resync cursor walks
+	resyncAfter string // where it is
+	running     bool
+	removed     bool
+}
+
+// changedLocked appends what happened to one key; old is what was stored before.
+func (h *handler) changedLocked(key string, old store.Entry, changes []notification) {
+	if !h.cursorDone && key > h.cursor {
+		if _, early := h.early[key]; !early {
+			if old.Key != "" {
+				h.queue = append(h.queue, notification{kind: added, key: key, new: old, initial: true})
+			}
+			h.early[key] = struct{}{}
+		}
+	}
+	h.queue = append(h.queue, changes...)
+}
+
+// markSyncedLocked appends the mark behind which the handler has synced, once
+// the informer has and the cursor is through.
+func (h *handler) markSyncedLocked() {
+	if h.inf.isSynced && h.cursorDone {
+		h.queue = append(h.queue, notification{kind: synced})
+	}
+}
+
+func (inf *Informer) startLocked(h *handler) {
+	h.running = true
+	inf.running.Go(h.run)
+}
+
+// run calls the handler until it is removed or the informer ends. Notifications
+// that wait then are dropped, as by client-go.
+func (h *handler) run() {
+	defer close(h.done)
+	for {
+		batch, ok := h.take()
+		if !ok {
+			return
+		}
+		h.decode(batch)
+		for _, n := range batch {
+			if h.isOver() {
+				return
+			}
+			h.deliver(n)
+		}
+	}
+}
+
+func (h *handler) isOver() bool {
+	h.inf.mu.Lock()
+	defer h.inf.mu.Unlock()
+	return h.removed || h.inf.ended
+}
+
+// take blocks until there is something to tell.
+func (h *handler) take() ([]notification, bool) {
+	inf := h.inf
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for {
+		switch {
+		case h.removed || inf.ended:
+			return nil, false
+		case len(h.queue) > 0:
+			n := min(takeAtOnce, len(h.queue))
+			batch := h.queue[:n:n]
+			if h.queue = h.queue[n:]; len(h.queue) == 0 {
+				h.queue = nil // lets go of the array
+			}
+			return batch, true
+		case inf.ready && !h.cursorDone && h.loadLocked():
+		case h.cursorDone && h.resyncing && h.loadResyncLocked():
+		default:
+			inf.cond.Wait()
+		}
+	}
+}
+
+// loadLocked appends the next chunk of initial adds. false: the store could not
+// be read now.
+func (h *handler) loadLocked() bool {
+	entries, err := h.inf.store.Scan(h.cursor, scanChunk)
+	if err != nil {
+		h.logger.Error(err, "Stored objects cannot be read")
+		return false
+	}
+	for _, e := range entries {
+		h.cursor = e.Key
+		if _, early := h.early[e.Key]; !early {
+			h.queue = append(h.queue, notification{kind: added, key: e.Key, new: e, initial: true})
+		}
+	}
+	if len(entries) < scanChunk {
+		h.cursorDone, h.early = true, nil
+		h.markSyncedLocked()
+	}
+	return true
+}
+
+// loadResyncLocked appends the next chunk of a resync. It is called when nothing
+// waits, so no key has a waiting change.
+func (h *handler) loadResyncLocked() bool {
+	entries, err := h.inf.store.Scan(h.resyncAfter, scanChunk)
+	if err != nil {
+		h.logger.Error(err, "Stored objects cannot be read")
+		h.resyncing = false
+		return false
+	}
+	for _, e := range entries {
+		h.resyncAfter = e.Key
+		h.queue = append(h.queue, notification{kind: resynced, key: e.Key, new: e})
+	}
+	if len(entries) < scanChunk {
+		h.resyncing = false
+	}
+	return true
+}
+
+// decode decodes what is not, in parallel.
+func (h *handler) decode(batch []notification) {
+	var waiting []*store.Entry
+	for i := range batch {
+		for _, e := range []*store.Entry{&batch[i].old, &batch[i].new} {
+			if e.Key != "" && e.Object == nil {
+				waiting = append(waiting, e)
+			}
+		}
+	}
+	var g errgroup.Group
+	workers := min(runtime.GOMAXPROCS(0), 1+len(waiting)/16)
+	for w := range workers {
+		g.Go(func() error {
+			for i := w; i < len(waiting); i += workers {
+				obj, err := h.inf.store.Decode(*waiting[i])
+				if err != nil {
+					h.logger.Error(err, "Stored object cannot be decoded")
+					continue
+				}
+				waiting[i].Object, waiting[i].Raw = obj, nil
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // errors are told where they happen
+}
+
+// deliver makes one call. A panic is handled as client-go does: the process
+// ends, or, with utilruntime.ReallyCrash off, the notification is skipped.
+func (h *handler) deliver(n notification) {
+	defer utilruntime.HandleCrash()
+	switch n.kind {
+	case added:
+		if n.new.Object != nil {
+			h.handler.OnAdd(n.new.Object, n.initial)
+		}
+	case updated:
+		if n.old.Object == nil {
+			n.old.Object = n.new.Object
+		}
+		h.handler.OnUpdate(n.old.Object, n.new.Object)
+	case resynced:
+		if n.new.Object != nil {
+			h.handler.OnUpdate(n.new.Object, n.new.Object)
+		}
+	case deleted:
+		h.handler.OnDelete(n.old.Object)
+	case vanished:
+		h.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: h.lastState(n)})
+	case synced:
+		close(h.told)
+	}
+}
+
+// lastState is never nil: users assert its type. An object whose last state
+// cannot be read has its name at least.
+func (h *handler) lastState(n notification) kruntime.Object {
+	if n.old.Object != nil {
+		return n.old.Object
+	}
+	return h.inf.placeholder(n.key)
+}
+
+// resyncLoop starts the resync cursors of the handlers that are due.
+func (inf *Informer) resyncLoop(ctx context.Context) {
+	for {
+		wait := inf.startDueResyncs(time.Now())
+		var due <-chan time.Time
+		if wait > 0 {
+			t := time.NewTimer(wait)
+			defer t.Stop()
+			due = t.C
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+		case <-inf.resyncWake:
+		}
+	}
+}
+
+// startDueResyncs returns the time until the next one; 0 where there is none.
+func (inf *Informer) startDueResyncs(now time.Time) (next time.Duration) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for h := range inf.handlers {
+		if h.resyncEvery <= 0 {
+			continue
+		}
+		if !h.resyncDue.After(now) {
+			h.resyncDue = now.Add(h.resyncEvery)
+			if inf.isSynced {
+				h.resyncing, h.resyncAfter = true, ""
+			}
+		}
+		if left := h.resyncDue.Sub(now); next == 0 || left < next {
+			next = left
+		}
+	}
+	inf.cond.Broadcast()
+	return next
+}
+
+// HasSynced implements cache.ResourceEventHandlerRegistration.
+func (h *handler) HasSynced() bool { return cache.IsDone(h) }
+
+// HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
+func (h *handler) HasSyncedChecker() cache.DoneChecker { return h }
+
+// Name implements cache.DoneChecker.
+func (h *handler) Name() string {
+	return fmt.Sprintf("handler %T of the informer for %s", h.handler, h.inf.opts.Scope)
+}
+
+// Done implements cache.DoneChecker.
+func (h *handler) Done() <-chan struct{} { return h.told }
+
+// ShutdownChan is closed when the handler gets no more notifications; see
+// cache.ShutDownEventHandler.
+func (h *handler) ShutdownChan() <-chan struct{} { return h.done }

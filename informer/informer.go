@@ -1,0 +1,345 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
+)
+
+// SyncPolicy says when HasSynced becomes true after a warm start.
+type SyncPolicy int
+
+const (
+	// CaughtUp syncs when everything that the server had at the start is in the
+	// store. Stale Leases and Nodes have caused mass evictions, so it is the default.
+	CaughtUp SyncPolicy = iota
+	// Loaded syncs when the stored objects are there, however old, for tools that
+	// prefer old data to none. A cold start syncs after its first list, as ever.
+	Loaded
+)
+
+// Options say how an informer persists. The zero value keeps everything in
+// memory.
+type Options struct {
+	// Backend is where objects are stored; nil is memory. The caller closes it,
+	// after RunWithContext has returned.
+	Backend store.Backend
+	// Scope is what the ListerWatcher lists. The caller vouches for it: state is
+	// resumed under an equal Scope. Empty fields Kind, Resource and Form are taken
+	// from the example, and an empty Namespace or selector means all.
+	Scope store.Scope
+	// ResyncPeriod is that of handlers that name none; 0 is no resync.
+	ResyncPeriod time.Duration
+	// Indexers are rebuilt at every start.
+	Indexers cache.Indexers
+	// Indexes, beside Indexers, are those whose entries survive a restart.
+	Indexes []index.Index
+	// SyncWhen says when HasSynced becomes true after a warm start.
+	SyncWhen SyncPolicy
+	// TransformVersion identifies what SetTransform's function does. A transform
+	// without a version starts cold every time.
+	TransformVersion string
+	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap:
+	// 0 is 64 MiB, -1 keeps every object that was read decoded.
+	DecodedBytes int64
+}
+
+// Informer is a cache.SharedIndexInformer. Make one with New.
+type Informer struct {
+	lw      cache.ListerWatcher
+	example runtime.Object
+	codec   codec.Codec
+	opts    Options
+	indexer *indexer
+	queue   *fifo.Queue
+
+	synced  chan struct{} // closed when the informer has synced
+	stopped chan struct{} // closed when the controller has ended
+
+	// mu makes "apply a batch and append it to every handler's queue" and "read a
+	// chunk of the store, append it to a handler's queue, advance its cursor"
+	// exclude each other. Encoding, decoding and callbacks run outside it. It
+	// protects the fields below and those of every handler.
+	mu           sync.Mutex
+	cond         *sync.Cond // broadcast when a handler may have something to do
+	store        store.Store
+	handlers     map[*handler]struct{}
+	running      sync.WaitGroup // handlers' goroutines
+	ready        bool           // the store holds a whole list: cursors may start
+	isSynced     bool
+	started      bool
+	ended        bool
+	stopping     bool
+	resyncCheck  time.Duration
+	resyncWake   chan struct{}
+	transform    cache.TransformFunc
+	errorHandler cache.WatchErrorHandlerWithContext
+	reflector    *reflector.Reflector
+	rejected     map[string]error // objects whose newest state cannot be stored
+	memory       string           // why a Backend is not used; "" where it is, or none was given
+}
+
+var _ cache.SharedIndexInformer = (*Informer)(nil)
+
+// New returns an informer that has not started. The error names the argument or
+// option that is wrong.
+func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informer, error) {
+	if lw == nil {
+		return nil, errors.New("informer: ListerWatcher is nil")
+	}
+	if example == nil {
+		return nil, errors.New("informer: example object is nil")
+	}
+	c, err := codec.For(example)
+	if err != nil {
+		return nil, fmt.Errorf("informer: example object: %w", err)
+	}
+	if opts.Scope, err = completeScope(opts.Scope, example); err != nil {
+		return nil, fmt.Errorf("informer: Scope: %w", err)
+	}
+	inf := &Informer{
+		lw: lw, example: example, codec: c, opts: opts,
+		queue:       fifo.New(fifo.Options{}),
+		synced:      make(chan struct{}),
+		stopped:     make(chan struct{}),
+		handlers:    map[*handler]struct{}{},
+		resyncCheck: opts.ResyncPeriod,
+		resyncWake:  make(chan struct{}, 1),
+		rejected:    map[string]error{},
+	}
+	inf.cond = sync.NewCond(&inf.mu)
+	if inf.store, err = inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes)); err != nil {
+		return nil, fmt.Errorf("informer: %w", err)
+	}
+	inf.indexer = &indexer{inf: inf}
+	return inf, nil
+}
+
+// completeScope fills in what the example says.
+func completeScope(s store.Scope, example runtime.Object) (store.Scope, error) {
+	switch example.(type) {
+	case *unstructured.Unstructured:
+		s.Form = store.Unstructured
+	case *metav1.PartialObjectMetadata:
+		s.Form = store.Metadata
+	default:
+		s.Form = store.Typed
+	}
+	if s.Kind.Empty() {
+		s.Kind = kindOf(example)
+	}
+	if s.Resource == "" && !s.Kind.Empty() {
+		gvr, _ := meta.UnsafeGuessKindToResource(s.Kind)
+		s.Resource = gvr.GroupResource().String()
+	}
+	return s.Canonical()
+}
+
+func kindOf(example runtime.Object) schema.GroupVersionKind {
+	if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+		return gvk
+	}
+	if kinds, _, err := scheme.Scheme.ObjectKinds(example); err == nil && len(kinds) > 0 {
+		return kinds[0]
+	}
+	return schema.GroupVersionKind{}
+}
+
+func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
+	return mem.New().Open(inf.opts.Scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
+}
+
+// RunWithContext implements cache.SharedInformer. It blocks until the context
+// ends and everything that the informer started has ended; the store is flushed
+// and its scope released before it waits for handlers.
+func (inf *Informer) RunWithContext(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.opts.Scope.String())
+	ctx = klog.NewContext(ctx, logger)
+	if !inf.start(ctx) {
+		logger.Info("Informer was started before, a second Run does nothing")
+		return
+	}
+	var parts sync.WaitGroup
+	parts.Go(func() { inf.reflector.Run(ctx) })
+	parts.Go(func() { inf.processLoop(ctx) })
+	parts.Go(func() { inf.resyncLoop(ctx) })
+	<-ctx.Done()
+	inf.queue.Close()
+	parts.Wait()
+	if err := inf.store.Close(); err != nil {
+		logger.Error(err, "Last changes could not be written")
+	}
+	close(inf.stopped)
+	inf.mu.Lock()
+	inf.ended = true
+	inf.cond.Broadcast()
+	inf.mu.Unlock()
+	inf.running.Wait()
+}
+
+// start opens the store, makes the reflector and starts the handlers.
+func (inf *Informer) start(ctx context.Context) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.started {
+		return false
+	}
+	inf.started = true
+	old := inf.store
+	indexers := old.GetIndexers()
+	for _, idx := range inf.opts.Indexes {
+		delete(indexers, idx.Name)
+	}
+	inf.store = inf.openStore(ctx, indexers)
+	_ = old.Close()
+	r, err := reflector.New(reflector.Options{
+		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
+		Sink: (*sink)(inf), OnError: inf.onError,
+	})
+	if err != nil {
+		panic(err) // New has checked what it checks
+	}
+	inf.reflector = r
+	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
+		inf.ready = true
+		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
+		if inf.opts.SyncWhen == Loaded {
+			inf.syncLocked()
+		}
+	}
+	for h := range inf.handlers {
+		inf.startLocked(h)
+	}
+	return true
+}
+
+// expectedKind is checked for objects that say their kind themselves.
+func (inf *Informer) expectedKind() schema.GroupVersionKind {
+	if inf.opts.Scope.Form == store.Unstructured {
+		return inf.opts.Scope.Kind
+	}
+	return schema.GroupVersionKind{}
+}
+
+// openStore opens the scope, in memory where it may not or cannot be persisted:
+// a cache must not be able to take its controller down (promise 5).
+func (inf *Informer) openStore(ctx context.Context, indexers cache.Indexers) store.Store {
+	logger := klog.FromContext(ctx)
+	if inf.opts.Backend != nil {
+		if inf.memory = inf.mustStayInMemory(); inf.memory == "" {
+			s, err := inf.opts.Backend.Open(inf.opts.Scope, store.Options{
+				Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
+				TransformVersion: inf.opts.TransformVersion,
+				Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
+				DecodedBytes:     inf.opts.DecodedBytes,
+			})
+			if err == nil {
+				return s
+			}
+			inf.memory = err.Error()
+		}
+		logger.Info("Not persisted, held in memory", "because", inf.memory)
+	}
+	s, err := inf.openMemory(indexers)
+	if err != nil {
+		panic(err) // the same options were opened by New
+	}
+	return s
+}
+
+// withoutIndexes returns indexers less those that an index with an identity
+// stands for: the namespace function is often given both ways.
+func withoutIndexes(indexers cache.Indexers, indexes []index.Index) cache.Indexers {
+	out := maps.Clone(indexers)
+	for _, idx := range indexes {
+		if fn := out[idx.Name]; fn != nil && index.IsNamespace(fn) && index.IsNamespace(idx.Func) {
+			delete(out, idx.Name)
+		}
+	}
+	return out
+}
+
+func (inf *Informer) mustStayInMemory() string {
+	if kind := inf.opts.Scope.Kind; kind.Group == "" && kind.Kind == "Secret" {
+		return "Secrets are not written to disk without a key"
+	}
+	if inf.opts.Scope.Kind.Empty() {
+		return fmt.Sprintf("the kind of a %T is not known; name it in Scope", inf.example)
+	}
+	return ""
+}
+
+// syncLocked makes HasSynced true.
+func (inf *Informer) syncLocked() {
+	if inf.isSynced {
+		return
+	}
+	inf.isSynced = true
+	close(inf.synced)
+	for h := range inf.handlers {
+		h.markSyncedLocked()
+	}
+	inf.cond.Broadcast()
+}
+
+func (inf *Informer) onError(ctx context.Context, err error) {
+	inf.mu.Lock()
+	handle := inf.errorHandler
+	inf.mu.Unlock()
+	if handle == nil {
+		handle = cache.DefaultWatchErrorHandler
+	}
+	handle(ctx, inf.compatReflector(), err)
+}
+
+// Status is what an informer is doing.
+type Status struct {
+	Scope      store.Scope
+	Synced     bool
+	Objects    int
+	Listed     int      // objects received of the list that is under way
+	Lists      int      // lists finished since the start; 0 after a warm start
+	Memory     string   // why objects are not persisted; "" where they are
+	Rejected   []string // keys of objects whose newest state cannot be stored
+	LastError  string   // of list, watch or probe; "" since the last success
+	Checkpoint store.Checkpoint
+}
+
+// Status returns a copy of what the informer is doing.
+func (inf *Informer) Status() Status {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	s := Status{
+		Scope: inf.opts.Scope, Synced: inf.isSynced, Objects: inf.store.Len(),
+		Memory: inf.memory, Checkpoint: inf.store.Checkpoint(),
+	}
+	for key := range inf.rejected {
+		s.Rejected = append(s.Rejected, key)
+	}
+	if inf.reflector != nil {
+		r := inf.reflector.Status()
+		s.Listed, s.Lists, s.LastError = r.Listed, r.Lists, r.LastError
+	}
+	return s
+}

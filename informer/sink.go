@@ -1,0 +1,274 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+// sink is the informer as its reflector sees it. Watch events go through the
+// queue to processLoop; a list goes to the store's relist and, once it is whole
+// and the queue is idle, is applied on the reflector's goroutine.
+type sink Informer
+
+var _ reflector.Sink = (*sink)(nil)
+
+// Checkpoint implements reflector.Sink.
+func (s *sink) Checkpoint() store.Checkpoint { return s.store.Checkpoint() }
+
+// Push implements reflector.Sink.
+func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
+	obj, err := (*Informer)(s).transformed(obj)
+	if err != nil {
+		return err
+	}
+	return s.queue.Push(ctx, t, obj, rv)
+}
+
+// Bookmark implements reflector.Sink.
+func (s *sink) Bookmark(ctx context.Context, rv string) error { return s.queue.Bookmark(ctx, rv) }
+
+// Reject implements reflector.Sink.
+func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
+	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
+	if err != nil {
+		key = ""
+	}
+	inf := (*Informer)(s)
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.rejectLocked(ctx, key, cause)
+}
+
+// rejectLocked keeps the stored RV where it is until the object of that key can
+// be stored or is gone (promise 2).
+func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) {
+	inf.rejected[key] = cause
+	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
+}
+
+// transformed runs the transform, whose result may be anything.
+func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
+	if inf.transform == nil {
+		return obj, nil
+	}
+	key, _ := cache.MetaNamespaceKeyFunc(obj) // only to name the object below
+	defer func() {
+		if r := recover(); r != nil {
+			err = &store.ObjectError{Key: key, Err: fmt.Errorf("transform panicked with a %T", r)}
+		}
+	}()
+	out, err := inf.transform(obj)
+	if err != nil {
+		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}
+	}
+	o, ok := out.(runtime.Object)
+	if !ok || o == nil {
+		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform returned a %T", out)}
+	}
+	return o, nil
+}
+
+// CaughtUp implements reflector.Sink.
+func (s *sink) CaughtUp(ctx context.Context) error {
+	if err := s.queue.Idle(ctx); err != nil {
+		return err
+	}
+	inf := (*Informer)(s)
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.ready = true
+	inf.syncLocked()
+	return nil
+}
+
+// Relist implements reflector.Sink. From here until the list is applied the
+// stored checkpoint has no RV: a start that finds it so lists again.
+func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
+	if err := s.queue.Idle(ctx); err != nil {
+		return nil, err
+	}
+	if s.store.Checkpoint().RV != "" {
+		err := s.store.Invalidate(ctx, reason)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	r, err := s.store.Relist()
+	if err != nil {
+		return nil, err
+	}
+	return &relist{Relist: r, inf: (*Informer)(s)}, nil
+}
+
+type relist struct {
+	store.Relist
+	inf *Informer
+}
+
+// Add implements reflector.Relist.
+func (r *relist) Add(_ context.Context, obj runtime.Object) error {
+	obj, err := r.inf.transformed(obj)
+	if err != nil {
+		return err
+	}
+	return r.Relist.Add(obj)
+}
+
+// Finish implements reflector.Relist.
+func (r *relist) Finish(ctx context.Context, rv string) error {
+	inf := r.inf
+	for b, err := range r.Parts(rv) {
+		if err != nil {
+			return err
+		}
+		changes := make([]fifo.Change, len(b.Changes))
+		for i, c := range b.Changes {
+			changes[i] = fifo.Change{Key: c.Key, Deltas: cache.Deltas{{Type: cache.Replaced, Object: c.Object}}}
+			if c.Object == nil {
+				changes[i].Deltas[0] = cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: c.Key}}
+			}
+		}
+		if err := inf.apply(ctx, b, changes); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.ready = true
+	inf.cond.Broadcast()
+	return nil
+}
+
+// processLoop applies what the watch brings, until the queue is closed.
+func (inf *Informer) processLoop(ctx context.Context) {
+	for {
+		err := inf.queue.PopBatch(ctx, func(b fifo.Batch) error { return inf.process(ctx, b) })
+		switch {
+		case err == nil:
+		case errors.Is(err, fifo.ErrClosed) || ctx.Err() != nil:
+			return
+		default:
+			klog.FromContext(ctx).Error(err, "Changes could not be applied")
+		}
+	}
+}
+
+// process makes one store.Batch of a prefix of the watch: each object once, in
+// its last state.
+func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
+	batch := store.Batch{RV: b.RV, Changes: make([]store.Change, len(b.Changes))}
+	for i, c := range b.Changes {
+		batch.Changes[i].Key = c.Key
+		if last := c.Deltas.Newest(); last.Type != cache.Deleted {
+			batch.Changes[i].Object = last.Object.(runtime.Object)
+		}
+	}
+	return inf.apply(ctx, batch, b.Changes)
+}
+
+// apply stores a batch and tells the handlers, in one step for both.
+func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Change) error {
+	rejected := inf.prepare(&batch)
+	old := make(map[string]store.Entry, len(changes))
+	for _, c := range changes {
+		e, ok, err := inf.store.Entry(c.Key)
+		if err != nil {
+			return err
+		}
+		if ok {
+			old[c.Key] = e
+		}
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for _, c := range batch.Changes {
+		delete(inf.rejected, c.Key)
+	}
+	for key, cause := range rejected {
+		inf.rejectLocked(ctx, key, cause)
+	}
+	if len(inf.rejected) > 0 {
+		batch.RV = "" // frozen
+	}
+	if err := inf.store.Apply(batch); err != nil {
+		inf.rejectLocked(ctx, "", err)
+		return err
+	}
+	for _, c := range changes {
+		if _, refused := rejected[c.Key]; !refused {
+			inf.distributeLocked(c, old[c.Key])
+		}
+	}
+	inf.cond.Broadcast()
+	return nil
+}
+
+// prepare encodes, outside the lock and before a handler holds the objects, and
+// returns what cannot be stored by key.
+func (inf *Informer) prepare(batch *store.Batch) map[string]error {
+	err := inf.store.Prepare(batch)
+	if err == nil {
+		return nil
+	}
+	rejected := map[string]error{}
+	var joined interface{ Unwrap() []error }
+	errs := []error{err}
+	if errors.As(err, &joined) {
+		errs = joined.Unwrap()
+	}
+	for _, err := range errs {
+		var bad *store.ObjectError
+		if errors.As(err, &bad) {
+			rejected[bad.Key] = bad
+		}
+	}
+	return rejected
+}
+
+// distributeLocked appends one object's changes to every handler's queue. old is
+// what was stored before.
+func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry) {
+	var out []notification
+	was := old
+	for _, d := range c.Deltas {
+		if d.Type == cache.Deleted {
+			if was.Key == "" {
+				continue // not held, so never told of
+			}
+			n := notification{kind: deleted, key: c.Key, old: was}
+			if obj, ok := d.Object.(runtime.Object); ok {
+				n.old = store.Entry{Key: c.Key, Object: obj}
+			} else {
+				n.kind = vanished
+			}
+			out = append(out, n)
+			was = store.Entry{}
+			continue
+		}
+		is := store.Entry{Key: c.Key, Object: d.Object.(runtime.Object)}
+		if was.Key == "" {
+			out = append(out, notification{kind: added, key: c.Key, new: is, initial: !inf.isSynced})
+		} else {
+			out = append(out, notification{kind: updated, key: c.Key, old: was, new: is})
+		}
+		was = is
+	}
+	for h := range inf.handlers {
+		h.changedLocked(c.Key, old, out)
+	}
+}

@@ -1,0 +1,207 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/informctl/informctl/store"
+)
+
+// errNoStream indicates that a streamed list is not to be had; pages are.
+var errNoStream = errors.New("no streamed list")
+
+// list replaces what the sink holds by what the server has. What goes wrong
+// leaves the sink as it was, and r.relist set.
+func (r *Reflector) list(ctx context.Context) error {
+	r.stopStream()
+	reason := r.relist
+	if reason == "" {
+		reason = "not listed yet"
+	}
+	begin := time.Now()
+	session, err := r.opts.Sink.Relist(ctx, reason)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = session.Close() }()
+	r.setListed(0)
+	rv, err := r.receive(ctx, session)
+	if err != nil {
+		r.stopStream()
+		return fmt.Errorf("list: %w", err)
+	}
+	n := r.Status().Listed
+	if err := session.Finish(ctx, rv); err != nil {
+		r.stopStream()
+		return err
+	}
+	r.hold(rv)
+	r.mu.Lock()
+	r.status.Lists++
+	r.status.LastError = ""
+	r.mu.Unlock()
+	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
+	r.tolerant = r.tally.undecodable > 0
+	r.relist, r.listed, r.stored, r.probeNext = "", true, false, false
+	if !r.caughtUp {
+		return r.reachedNow(ctx)
+	}
+	return nil
+}
+
+// receive brings the whole list to the session and returns its resource version.
+func (r *Reflector) receive(ctx context.Context, session Relist) (string, error) {
+	streams := features.FeatureGates().Enabled(features.WatchListClient) &&
+		!watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher) && r.tally.listStreams < 2
+	if streams {
+		rv, err := r.receiveStream(ctx, session)
+		if !errors.Is(err, errNoStream) {
+			return rv, err
+		}
+	}
+	return r.receivePages(ctx, session)
+}
+
+// receiveStream lists by a watch that sends the present state first (KEP-3157).
+// The watch goes on as r.stream.
+func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, error) {
+	seconds := randomTimeout()
+	w, err := r.lw.WatchWithContext(ctx, metav1.ListOptions{
+		AllowWatchBookmarks:  true,
+		SendInitialEvents:    ptr.To(true),
+		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
+		TimeoutSeconds:       &seconds,
+	})
+	if err != nil {
+		if refusesStreams(err) {
+			return "", errNoStream
+		}
+		return "", err
+	}
+	r.stream = w
+	for {
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case e, open := <-w.ResultChan():
+			if !open {
+				r.tally.listStreams++
+				return "", errors.New("the streamed list ended before it was whole")
+			}
+			rv, whole, err := r.listEvent(ctx, session, e)
+			if err != nil && e.Type == watch.Error && refusesStreams(err) {
+				r.stopStream()
+				return "", errNoStream
+			}
+			if err != nil || whole {
+				r.tally.listStreams = 0
+				return rv, err
+			}
+		}
+	}
+}
+
+// refusesStreams reports whether the server does not know streamed lists, or may
+// not be asked for one: it lists in pages then.
+func refusesStreams(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch code := status.Status().Code; code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusGone:
+		return false
+	default:
+		return code >= 400 && code < 500
+	}
+}
+
+func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event) (rv string, whole bool, err error) {
+	switch e.Type {
+	case watch.Error:
+		return "", false, apierrors.FromObject(e.Object)
+	case watch.Added, watch.Modified:
+		return "", false, r.listed1(ctx, session, e.Object)
+	case watch.Bookmark:
+		accessor, err := meta.Accessor(e.Object)
+		if err != nil {
+			return "", false, err
+		}
+		if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+			return accessor.GetResourceVersion(), true, nil
+		}
+		return "", false, nil
+	case watch.Deleted:
+	}
+	return "", false, fmt.Errorf("event %s in a streamed list", e.Type)
+}
+
+// listed1 takes one object of a list. One that cannot be stored is reported by
+// the sink and does not spoil the list.
+func (r *Reflector) listed1(ctx context.Context, session Relist, obj runtime.Object) error {
+	r.mu.Lock()
+	r.status.Listed++
+	r.mu.Unlock()
+	err := r.isExpected(obj)
+	if err == nil {
+		err = session.Add(ctx, obj)
+	}
+	var bad *store.ObjectError
+	if errors.As(err, &bad) {
+		r.opts.Sink.Reject(ctx, obj, bad)
+		return nil
+	}
+	return err
+}
+
+// receivePages lists in pages, consistently. A continuation that has expired
+// fails the list; the next try begins anew.
+func (r *Reflector) receivePages(ctx context.Context, session Relist) (string, error) {
+	opts := metav1.ListOptions{Limit: r.opts.PageSize}
+	for {
+		list, err := r.lw.ListWithContext(ctx, opts)
+		if err != nil {
+			return "", err
+		}
+		accessor, err := meta.ListAccessor(list)
+		if err != nil {
+			return "", err
+		}
+		err = meta.EachListItem(list, func(obj runtime.Object) error { return r.listed1(ctx, session, obj) })
+		if err != nil {
+			return "", err
+		}
+		if opts.Continue = accessor.GetContinue(); opts.Continue == "" {
+			return accessor.GetResourceVersion(), nil
+		}
+	}
+}
+
+func (r *Reflector) setListed(n int) {
+	r.mu.Lock()
+	r.status.Listed = n
+	r.mu.Unlock()
+}
+
+func (r *Reflector) stopStream() {
+	if r.stream != nil {
+		r.stream.Stop()
+		r.stream = nil
+	}
+}
+
+func randomTimeout() int64 { return watchSeconds + rand.Int64N(watchSeconds) }

@@ -1,0 +1,157 @@
+package bolt
+
+import (
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Prepare implements store.Store.
+func (s *Store) Prepare(b *store.Batch) error {
+	s.mu.Lock()
+	indexes := s.indexes
+	s.mu.Unlock()
+	var errs []error
+	kept := b.Changes[:0]
+	for _, c := range b.Changes {
+		if e, ok := c.Prepared.(*entry); !ok || e.indexes != indexes {
+			e, err := s.prepareChange(indexes, c)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			c.Key, c.Prepared = e.key, e
+		}
+		kept = append(kept, c)
+	}
+	b.Changes = kept
+	return errors.Join(errs...)
+}
+
+func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
+	if c.Object == nil {
+		if c.Key == "" {
+			return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
+		}
+		return &entry{key: c.Key, indexes: indexes}, nil
+	}
+	return s.prepareObject(indexes, c.Key, c.Object)
+}
+
+// prepareObject encodes an object and computes its index values. key "" is
+// computed from the object.
+func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
+	var err error
+	if key == "" {
+		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
+			return nil, err
+		}
+	}
+	fail := func(err error) (*entry, error) { return nil, &store.ObjectError{Key: key, Err: err} }
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return fail(err)
+	}
+	if s.opts.Codec == nil {
+		return fail(errors.New("the scope was opened without a codec"))
+	}
+	e := &entry{key: key, indexes: indexes, object: obj}
+	if e.payload, err = s.opts.Codec.Encode(obj); err != nil {
+		return fail(err)
+	}
+	e.head = &header{
+		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: accessor.GetLabels(),
+		Hash: payloadHash(e.payload), Size: int64(len(e.payload)),
+	}
+	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
+		return fail(err)
+	}
+	return e, nil
+}
+
+// Apply implements store.Store.
+func (s *Store) Apply(b store.Batch) error {
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	return s.applyBatch(b)
+}
+
+// applyBatch needs writerMu.
+func (s *Store) applyBatch(b store.Batch) error {
+	want := len(b.Changes)
+	b.Changes = append([]store.Change(nil), b.Changes...)
+	if err := s.Prepare(&b); err != nil || len(b.Changes) != want {
+		return err
+	}
+	entries := make([]*entry, len(b.Changes))
+	for i, c := range b.Changes {
+		entries[i] = c.Prepared.(*entry)
+	}
+	existed, err := s.whichExist(entries)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.writable {
+		return store.ErrClosed
+	}
+	for i, e := range entries {
+		s.insertLocked(e, existed[i])
+	}
+	if b.RV != "" {
+		s.loading = false
+		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
+	}
+	if len(entries) > 0 {
+		s.changedLocked()
+	}
+	s.db.tell(s.pendingBytes >= s.db.opts.CommitBytes && s.commitErr == nil)
+	return nil
+}
+
+// whichExist needs writerMu, without which the answer might change.
+func (s *Store) whichExist(entries []*entry) ([]bool, error) {
+	existed := make([]bool, len(entries))
+	if len(entries) == 0 {
+		return existed, nil
+	}
+	err := s.read("headers", nil, func(sn *snapshot) error {
+		for i, e := range entries {
+			existed[i] = sn.exists(e.key)
+		}
+		return nil
+	})
+	return existed, err
+}
+
+func (s *Store) insertLocked(e *entry, existed bool) {
+	deleted := e.head == nil
+	obj := e.object
+	e.object = nil // pending holds encoded objects only
+	s.generations[group(e.key)]++
+	if obj != nil {
+		s.decoded.Set(e.key, sized{obj, len(e.payload)})
+	} else {
+		s.decoded.Invalidate(e.key)
+	}
+	for name, m := range s.volatile {
+		m.set(e.key, e.volatile[name])
+	}
+	switch {
+	case existed && deleted:
+		s.length--
+	case !existed && !deleted:
+		s.length++
+	case deleted:
+		return // neither there nor coming
+	}
+	if old, replaced := s.pending.Set(e.key, e); replaced {
+		s.pendingBytes -= old.size()
+	}
+	s.pendingBytes += e.size()
+}

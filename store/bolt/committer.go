@@ -1,0 +1,294 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+)
+
+// The committer is the one goroutine of a DB. Close ends it, after a last
+// attempt to write.
+//
+// A commit that failed leaves an unknown outcome: bbolt was seen to return an
+// error for a transaction that readers then saw. So the file is opened again and
+// the same state, or a later one, is written again; since old index values and
+// sums come from the file inside the transaction, writing twice is right.
+
+// maxBackoff bounds the time between attempts while the disk is broken.
+const maxBackoff = 30 * time.Second
+
+// tell says that something waits.
+func (d *DB) tell(urgent bool) {
+	c := d.changed
+	if urgent {
+		c = d.urgent
+	}
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// wake asks for a commit now.
+func (d *DB) wake() { d.tell(true) }
+
+func (d *DB) commitLoop(ctx context.Context) {
+	defer close(d.committer)
+	backoff := d.opts.CommitInterval
+	for {
+		select {
+		case <-d.changed:
+			d.pause(ctx, d.opts.CommitInterval)
+		case <-d.urgent:
+		case <-ctx.Done():
+			_ = d.commit() // its error is in every scope's commitErr
+			return
+		}
+		if err := d.commit(); err != nil {
+			d.pause(ctx, backoff)
+			backoff = min(2*backoff, maxBackoff)
+			d.tell(false)
+			continue
+		}
+		backoff = d.opts.CommitInterval
+	}
+}
+
+// pause waits for the duration, the context's end or somebody in a hurry.
+func (d *DB) pause(ctx context.Context, wait time.Duration) {
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-d.urgent:
+	case <-ctx.Done():
+	}
+}
+
+// capture is the state of a scope at one moment.
+type capture struct {
+	s          *Store
+	pending    *btree.Map[string, *entry]
+	checkpoint store.Checkpoint
+	loading    bool
+	applied    uint64
+}
+
+// commit writes what waits in every scope, in one transaction.
+func (d *DB) commit() error {
+	d.mu.Lock()
+	var captures []capture
+	for _, s := range d.scopes {
+		if c, dirty := s.capture(); dirty {
+			captures = append(captures, c)
+		}
+	}
+	d.mu.Unlock()
+	if len(captures) == 0 {
+		return nil
+	}
+	d.writeMu.Lock()
+	err := d.updateLocked("commit", func(tx *bbolt.Tx) error {
+		for _, c := range captures {
+			if err := c.write(tx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
+		err = errors.Join(err, d.reopen())
+	}
+	d.writeMu.Unlock()
+	for _, c := range captures {
+		c.s.committedUpTo(c, err)
+	}
+	return err
+}
+
+// reopen replaces a handle whose state is unknown. Needs writeMu.
+func (d *DB) reopen() error {
+	d.handleMu.Lock()
+	defer d.handleMu.Unlock()
+	if d.handle != nil {
+		// An error here says nothing that the next line would not.
+		_ = guard(d.path, "closing", d.handle.Close)
+		d.handle = nil
+	}
+	return d.openFile(false)
+}
+
+func (s *Store) capture() (capture, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return capture{
+		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
+	}, s.dirty
+}
+
+func (c capture) write(tx *bbolt.Tx) error {
+	w, err := c.s.writer(tx)
+	if err != nil {
+		return err
+	}
+	c.pending.Scan(func(_ string, e *entry) bool {
+		err = w.apply(e)
+		return err == nil
+	})
+	if err != nil {
+		return err
+	}
+	w.m.setCheckpoint(c.checkpoint)
+	w.m.Complete = !c.loading
+	return w.m.write(w.scope)
+}
+
+// committedUpTo takes out of pending what was written and has not changed since.
+func (s *Store) committedUpTo(c capture, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.commitErr = err
+	if err == nil {
+		c.pending.Scan(func(key string, e *entry) bool {
+			if now, ok := s.pending.Get(key); ok && now == e {
+				s.pending.Delete(key)
+				s.pendingBytes -= e.size()
+			}
+			return true
+		})
+		s.written = c.applied
+		s.dirty = s.written != s.applied
+	}
+	if s.dirty {
+		s.db.tell(false)
+	}
+	close(s.committed)
+	s.committed = make(chan struct{})
+}
+
+// writer changes one scope's entries and manifest inside a transaction.
+type writer struct {
+	s                       *Store
+	m                       *manifest
+	scope, headers, objects *bbolt.Bucket
+}
+
+func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
+	b := s.bucket(tx)
+	if b == nil {
+		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
+	}
+	m, err := readManifest(s.id, b)
+	if err != nil {
+		return nil, s.db.corrupt("scope "+s.scope.String(), err)
+	}
+	w := &writer{s: s, m: m, scope: b, headers: b.Bucket(bucketHeaders), objects: b.Bucket(bucketObjects)}
+	if w.headers == nil || w.objects == nil {
+		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
+	}
+	return w, nil
+}
+
+// apply writes one entry: object, header and index entries, and the tallies.
+func (w *writer) apply(e *entry) error {
+	key := []byte(e.key)
+	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
+	var old *header
+	if oldHeader != nil {
+		var err error
+		if old, err = decodeHeader(e.key, oldHeader); err != nil {
+			return w.s.db.corrupt("header "+e.key, err)
+		}
+		w.m.Headers.remove(recordSum(oldHeader))
+	}
+	if oldRecord != nil {
+		w.m.Objects.remove(recordSum(oldRecord))
+		w.m.Bytes -= int64(len(oldRecord))
+	}
+	if err := w.index(e, old); err != nil {
+		return err
+	}
+	if e.head == nil {
+		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
+	}
+	head, err := e.head.encode(e.key)
+	if err != nil {
+		return err
+	}
+	rec := record{codec: w.s.opts.Codec.ID(), payload: e.payload}.encode(e.key)
+	w.m.Headers.add(recordSum(head))
+	w.m.Objects.add(recordSum(rec))
+	w.m.Bytes += int64(len(rec))
+	if err := w.objects.Put(key, rec); err != nil {
+		return err
+	}
+	return w.headers.Put(key, head)
+}
+
+// index changes the entries of one object, old to new. What the old header says
+// of an index that was made anew since is not there and is passed over.
+func (w *writer) index(e *entry, old *header) error {
+	for name, state := range w.m.Indexes {
+		var was, is []string
+		if old != nil {
+			was = old.Index[name]
+		}
+		if e.head != nil {
+			is = e.head.Index[name]
+		}
+		if len(was)+len(is) == 0 {
+			continue
+		}
+		b, err := w.indexBucket(name)
+		if err != nil {
+			return err
+		}
+		for _, value := range was {
+			k, _ := indexEntry(value, e.key)
+			if b.Get(k) == nil {
+				continue
+			}
+			state.Tally.remove(checksum(k))
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		for _, value := range is {
+			k, v := indexEntry(value, e.key)
+			if b.Get(k) == nil {
+				state.Tally.add(checksum(k))
+			}
+			if err := b.Put(k, v); err != nil {
+				return err
+			}
+		}
+		w.m.Indexes[name] = state
+	}
+	return nil
+}
+
+func (w *writer) indexBucket(name string) (*bbolt.Bucket, error) {
+	root, err := w.scope.CreateBucketIfNotExists(bucketIndex)
+	if err != nil {
+		return nil, err
+	}
+	return root.CreateBucketIfNotExists([]byte(name))
+}
+
+func (w *writer) dropIndex(name string) error {
+	delete(w.m.Indexes, name)
+	root := w.scope.Bucket(bucketIndex)
+	if root == nil {
+		return nil
+	}
+	if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, bbolt.ErrBucketNotFound) {
+		return err
+	}
+	return nil
+}

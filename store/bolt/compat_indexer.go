@@ -1,0 +1,327 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// The methods of cache.Indexer; the rest of the package is typed.
+var _ cache.Indexer = (*Store)(nil)
+
+func sortedKeys[V any](m map[string]V) []string {
+	return slices.Sorted(maps.Keys(m))
+}
+
+// Add implements cache.Store.
+func (s *Store) Add(obj interface{}) error { return s.put(obj) }
+
+// Update implements cache.Store.
+func (s *Store) Update(obj interface{}) error { return s.put(obj) }
+
+func (s *Store) put(obj interface{}) error {
+	o, err := asObject(obj)
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(store.Batch{Changes: []store.Change{{Object: o}}}); err != nil {
+		return err
+	}
+	s.sawObject(o)
+	return nil
+}
+
+// sawObject keeps client-go's rule for LastStoreSyncResourceVersion: that of the
+// last written object, whatever it is.
+func (s *Store) sawObject(obj runtime.Object) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		s.mu.Lock()
+		s.storeRV = accessor.GetResourceVersion()
+		s.mu.Unlock()
+	}
+}
+
+func asObject(obj interface{}) (runtime.Object, error) {
+	o, ok := obj.(runtime.Object)
+	if !ok || o == nil {
+		return nil, &store.ObjectError{Err: fmt.Errorf("a %T is no runtime.Object", obj)}
+	}
+	return o, nil
+}
+
+// Delete implements cache.Store.
+func (s *Store) Delete(obj interface{}) error {
+	key, err := store.KeyOf(cache.DeletionHandlingMetaNamespaceKeyFunc, obj)
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(store.Batch{Changes: []store.Change{{Key: key}}}); err != nil {
+		return err
+	}
+	if o, ok := obj.(runtime.Object); ok {
+		s.sawObject(o)
+	}
+	return nil
+}
+
+// Replace implements cache.Store.
+func (s *Store) Replace(list []interface{}, rv string) error {
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	byKey := map[string]store.Change{}
+	for _, obj := range list {
+		o, err := asObject(obj)
+		if err != nil {
+			return err
+		}
+		key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, o)
+		if err != nil {
+			return err
+		}
+		byKey[key] = store.Change{Key: key, Object: o}
+	}
+	for _, key := range s.ListKeys() {
+		if _, kept := byKey[key]; !kept {
+			byKey[key] = store.Change{Key: key}
+		}
+	}
+	b := store.Batch{RV: rv}
+	for _, key := range sortedKeys(byKey) {
+		b.Changes = append(b.Changes, byKey[key])
+	}
+	if err := s.applyBatch(b); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.storeRV = rv; rv == "" {
+		s.setCheckpointLocked(store.Checkpoint{Reason: "replaced without a resource version"})
+		s.db.tell(false)
+	}
+	return nil
+}
+
+// Resync implements cache.Store; there is nothing to do.
+func (s *Store) Resync() error { return nil }
+
+// Bookmark implements cache.Store.
+func (s *Store) Bookmark(rv string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.writable {
+		return
+	}
+	if rv == "" {
+		s.storeRV = ""
+		return
+	}
+	s.setCheckpointLocked(store.Checkpoint{RV: rv})
+	s.db.tell(false)
+}
+
+// LastStoreSyncResourceVersion implements cache.Store.
+func (s *Store) LastStoreSyncResourceVersion() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.storeRV
+}
+
+// Get implements cache.Store.
+func (s *Store) Get(obj interface{}) (item interface{}, exists bool, err error) {
+	key, err := store.KeyOf(cache.DeletionHandlingMetaNamespaceKeyFunc, obj)
+	if err != nil {
+		return nil, false, err
+	}
+	return s.GetByKey(key)
+}
+
+// GetByKey implements cache.Store.
+func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) {
+	obj, ok, err := s.get(key)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	return obj, true, nil
+}
+
+// List implements cache.Store. It answers from one snapshot, or returns nil and
+// leaves the reason in Err: never fewer objects than there are.
+func (s *Store) List() []interface{} {
+	out, err := s.objects(nil, func(sn *snapshot) ([]store.Entry, error) { return s.scan(sn, "", -1) })
+	if errors.Is(err, store.ErrClosed) {
+		return nil
+	}
+	if err != nil {
+		s.mu.Lock()
+		s.readErr = err
+		s.mu.Unlock()
+	}
+	return out
+}
+
+// ListKeys implements cache.Store.
+func (s *Store) ListKeys() (keys []string) {
+	err := s.read("keys", nil, func(sn *snapshot) error {
+		keys = sn.keys("", -1)
+		return nil
+	})
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		s.mu.Lock()
+		s.readErr = err
+		s.mu.Unlock()
+		return nil
+	}
+	return keys
+}
+
+// objects copies raw entries out of one snapshot and decodes them after it ended.
+func (s *Store) objects(locked func(), collect func(*snapshot) ([]store.Entry, error)) ([]interface{}, error) {
+	var entries []store.Entry
+	err := s.read("objects", locked, func(sn *snapshot) (err error) {
+		entries, err = collect(sn)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := s.decodeAll(entries)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]interface{}, len(decoded))
+	for i, obj := range decoded {
+		out[i] = obj
+	}
+	return out, nil
+}
+
+// Index implements cache.Indexer.
+func (s *Store) Index(indexName string, obj interface{}) ([]interface{}, error) {
+	s.mu.Lock()
+	fn := s.indexes.indexers()[indexName]
+	s.mu.Unlock()
+	if fn == nil {
+		return nil, s.noIndex(indexName)
+	}
+	values, err := index.Values(fn, obj)
+	if err != nil {
+		return nil, fmt.Errorf("index %q: %w", indexName, err)
+	}
+	return s.byIndex(indexName, values...)
+}
+
+// ByIndex implements cache.Indexer.
+func (s *Store) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
+	return s.byIndex(indexName, indexedValue)
+}
+
+func (s *Store) byIndex(name string, values ...string) ([]interface{}, error) {
+	find, err := s.finder(name, values)
+	if err != nil {
+		return nil, err
+	}
+	return s.objects(find.locked, func(sn *snapshot) ([]store.Entry, error) {
+		var entries []store.Entry
+		for _, key := range find.keys(sn) {
+			e, ok, err := s.raw(sn, key)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				entries = append(entries, e)
+			}
+		}
+		return entries, nil
+	})
+}
+
+// IndexKeys implements cache.Indexer. The keys are sorted.
+func (s *Store) IndexKeys(indexName, indexedValue string) (keys []string, err error) {
+	find, err := s.finder(indexName, []string{indexedValue})
+	if err != nil {
+		return nil, err
+	}
+	err = s.read("index "+indexName, find.locked, func(sn *snapshot) error {
+		keys = find.keys(sn)
+		return nil
+	})
+	return keys, err
+}
+
+// finder finds the keys of some values of one index. locked runs at the
+// snapshot's moment: entries in memory are of that moment then too.
+type finder struct {
+	locked func()
+	keys   func(*snapshot) []string
+}
+
+func (s *Store) finder(name string, values []string) (finder, error) {
+	s.mu.Lock()
+	_, isStored := s.indexes.stored[name]
+	_, isVolatile := s.indexes.volatile[name]
+	s.mu.Unlock()
+	found := map[string]struct{}{}
+	switch {
+	case isStored:
+		return finder{nil, func(sn *snapshot) []string {
+			for _, value := range values {
+				for _, key := range sn.indexKeys(name, value) {
+					found[key] = struct{}{}
+				}
+			}
+			return sortedKeys(found)
+		}}, nil
+	case isVolatile:
+		locked := func() {
+			if s.loading {
+				return
+			}
+			for _, value := range values {
+				maps.Copy(found, s.volatile[name].keys[value])
+			}
+		}
+		return finder{locked, func(*snapshot) []string { return sortedKeys(found) }}, nil
+	}
+	return finder{}, s.noIndex(name)
+}
+
+func (s *Store) noIndex(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Errorf("%w: %q; there are %q", store.ErrNoIndex, name, sortedKeys(s.indexes.indexers()))
+}
+
+// ListIndexFuncValues implements cache.Indexer. The values are sorted.
+func (s *Store) ListIndexFuncValues(indexName string) []string {
+	s.mu.Lock()
+	_, isStored := s.indexes.stored[indexName]
+	var values []string
+	if m := s.volatile[indexName]; m != nil && !s.loading && !s.db.isClosed() {
+		values = sortedKeys(m.keys)
+	}
+	s.mu.Unlock()
+	if !isStored {
+		return values
+	}
+	// cache.Indexer leaves no room for an error; an unreadable file has no values.
+	_ = s.read("index "+indexName, nil, func(sn *snapshot) error {
+		values = sn.indexValues(indexName)
+		return nil
+	})
+	return values
+}
+
+// GetIndexers implements cache.Indexer. The map is a copy.
+func (s *Store) GetIndexers() cache.Indexers {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.indexes.indexers()
+}

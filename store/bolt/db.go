@@ -1,0 +1,394 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Options say how a database is opened and written. The zero value is the
+// documented defaults.
+type Options struct {
+	// CommitInterval is how long a change waits for others to share its
+	// transaction. 0 is 1 s. A crash loses at most this much progress, never
+	// consistency: the resource version goes back with the objects.
+	CommitInterval time.Duration
+	// CommitBytes of waiting changes are written without waiting for the
+	// interval's end. 0 is 8 MiB.
+	CommitBytes int
+	// LockTimeout is how long Open waits for another process to release the
+	// file. 0 is 1 s.
+	LockTimeout time.Duration
+	// Logger is told of damage and of writes that failed. The zero Logger
+	// discards.
+	Logger logr.Logger
+}
+
+func (o *Options) applyDefaults() {
+	if o.CommitInterval <= 0 {
+		o.CommitInterval = time.Second
+	}
+	if o.CommitBytes <= 0 {
+		o.CommitBytes = 8 << 20
+	}
+	if o.LockTimeout <= 0 {
+		o.LockTimeout = time.Second
+	}
+}
+
+// DB is a database in one bbolt file. It is a store.Backend.
+type DB struct {
+	path     string
+	opts     Options
+	readOnly bool
+	setAside string // where a damaged file went at Open; "" where there was none
+
+	// handleMu protects handle: readers hold it for reading while they have a
+	// transaction, the committer for writing while it opens the file again.
+	handleMu sync.RWMutex
+	handle   *bbolt.DB // nil after Close
+
+	// writeMu is held by whoever writes: the committer, and a scope that is being
+	// opened or loaded. bbolt has such a lock too; this one is released while the
+	// file is opened again.
+	writeMu sync.Mutex
+
+	// mu protects the fields below.
+	mu     sync.Mutex
+	scopes map[string]*Store // by id: every scope that was opened
+
+	closed atomic.Bool // set under mu
+
+	changed    chan struct{}      // tells the committer that something waits; holds one
+	urgent     chan struct{}      // tells it not to wait for the interval; holds one
+	stop       context.CancelFunc // ends the committer, which then writes once more
+	committer  chan struct{}      // closed when the committer has ended
+	closeOnce  sync.Once
+	closeError error
+}
+
+var _ store.Backend = (*DB)(nil)
+
+// Open opens or creates the database at path, and its directory. Damage is no
+// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun.
+// Errors: store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
+// of another kind, and those of the file system; the file is then unchanged.
+func Open(path string, opts Options) (*DB, error) {
+	opts.applyDefaults()
+	d := newDB(path, opts, false)
+	err := d.openFile(true)
+	if errors.Is(err, store.ErrCorrupt) {
+		if err = d.replaceDamaged(err); err == nil {
+			err = d.openFile(true)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	d.stop = cancel
+	go d.commitLoop(ctx)
+	return d, nil
+}
+
+// OpenReadOnly opens an existing database for reading and changes nothing.
+// Only the meta pages and manifests are checked here; each record is when it is
+// read. Errors: store.ErrLocked while a process has it open for writing,
+// *store.CorruptionError, store.ErrNotOurs, and those of the file system.
+func OpenReadOnly(path string, opts Options) (*DB, error) {
+	opts.applyDefaults()
+	d := newDB(path, opts, true)
+	close(d.committer)
+	d.stop = func() {}
+	if err := d.openFile(false); err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	return d, nil
+}
+
+func newDB(path string, opts Options, readOnly bool) *DB {
+	return &DB{
+		path: path, opts: opts, readOnly: readOnly,
+		scopes:    map[string]*Store{},
+		changed:   make(chan struct{}, 1),
+		urgent:    make(chan struct{}, 1),
+		committer: make(chan struct{}),
+	}
+}
+
+// SetAside returns where Open moved a damaged file; "" where there was none.
+func (d *DB) SetAside() string { return d.setAside }
+
+// Path returns the path that the database was opened with.
+func (d *DB) Path() string { return d.path }
+
+// openFile opens and checks the file and sets d.handle.
+func (d *DB) openFile(create bool) error {
+	f, err := openLocked(d.path, d.readOnly, d.opts.LockTimeout)
+	created := false
+	if errors.Is(err, fs.ErrNotExist) && create {
+		if f, err = d.create(); err != nil {
+			return err
+		}
+		created = true
+	}
+	if err != nil {
+		return err
+	}
+	if !created {
+		info, err := f.Stat()
+		if err == nil {
+			err = preflight(d.path, f, info.Size())
+		}
+		if err != nil {
+			_ = f.Close()
+			return err
+		}
+	}
+	var handle *bbolt.DB
+	err = guard(d.path, "opening", func() (err error) {
+		handle, err = bbolt.Open(d.path, 0o600, bboltOptions(f, d.readOnly))
+		return err
+	})
+	if err != nil {
+		_ = f.Close()
+		return d.classify("opening", err)
+	}
+	if err := d.check(handle); err != nil {
+		_ = guard(d.path, "closing", handle.Close)
+		return err
+	}
+	d.handle = handle
+	return nil
+}
+
+// create makes the file and its directory for this user alone.
+func (d *DB) create() (*os.File, error) {
+	if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	return f, nil
+}
+
+// classify tells what bbolt's errors mean to a caller.
+func (d *DB) classify(where string, err error) error {
+	for _, damage := range []error{bbolt.ErrInvalid, bbolt.ErrChecksum, bbolt.ErrVersionMismatch} {
+		if errors.Is(err, damage) {
+			return &store.CorruptionError{Path: d.path, Where: where, Err: err}
+		}
+	}
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return fmt.Errorf("%s: %w", d.path, store.ErrLocked)
+	}
+	return err
+}
+
+// check reads the format and, unless the database is read-only, every entry.
+func (d *DB) check(handle *bbolt.DB) error {
+	var known, empty bool
+	err := guard(d.path, "format", func() error {
+		return handle.View(func(tx *bbolt.Tx) error {
+			first, _ := tx.Cursor().First()
+			empty = first == nil
+			meta := tx.Bucket(bucketMeta)
+			if meta == nil {
+				if tx.Bucket(bucketScope) != nil {
+					return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("missing")}
+				}
+				return nil
+			}
+			known = true
+			switch got := meta.Get(keyFormat); {
+			case bytes.Equal(got, []byte(format)):
+			case bytes.HasPrefix(got, []byte(formatPrefix)):
+				return fmt.Errorf("%s has %s; this program reads %s", d.path, got, format)
+			default:
+				return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("unknown")}
+			}
+			return verify(d.path, tx, !d.readOnly)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	if known {
+		return nil
+	}
+	if !empty {
+		return fmt.Errorf("%s: %w", d.path, store.ErrNotOurs)
+	}
+	if d.readOnly {
+		return nil
+	}
+	return guard(d.path, "creation", func() error {
+		return handle.Update(func(tx *bbolt.Tx) error {
+			meta, err := tx.CreateBucketIfNotExists(bucketMeta)
+			if err != nil {
+				return err
+			}
+			if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
+				return err
+			}
+			return meta.Put(keyFormat, []byte(format))
+		})
+	})
+}
+
+// replaceDamaged sets the file aside, under its lock.
+func (d *DB) replaceDamaged(cause error) error {
+	f, err := openLocked(d.path, false, d.opts.LockTimeout)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	if d.setAside, err = setAside(d.path, cause); err != nil {
+		return err
+	}
+	d.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", d.path, "setAside", d.setAside)
+	return nil
+}
+
+// Scopes implements store.Backend.
+func (d *DB) Scopes() ([]store.Info, error) {
+	var infos []store.Info
+	err := d.view("scopes", func(tx *bbolt.Tx) error {
+		scopes := tx.Bucket(bucketScope)
+		if scopes == nil {
+			return nil
+		}
+		return scopes.ForEachBucket(func(id []byte) error {
+			b := scopes.Bucket(id)
+			m, err := readManifest(string(id), b)
+			if err != nil {
+				return d.corrupt("scope "+string(id), err)
+			}
+			info := store.Info{
+				ID: string(id), Scope: m.scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
+				Codec: m.Codec, Checkpoint: m.checkpoint(), Complete: m.Complete,
+			}
+			for _, name := range m.indexNames() {
+				info.Indexes = append(info.Indexes, store.IndexInfo{
+					Name: name, Identity: m.Indexes[name].Identity, Values: countValues(b, name),
+				})
+			}
+			infos = append(infos, info)
+			return nil
+		})
+	})
+	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(sortKey(a.Scope), sortKey(b.Scope)) })
+	return infos, err
+}
+
+func sortKey(s store.Scope) string {
+	return strings.Join([]string{s.Resource, s.Namespace, s.LabelSelector, s.FieldSelector, s.Form.String(), s.Cluster, s.Kind.Version}, "\x00")
+}
+
+// countValues counts the distinct values of a stored index by seeking past each.
+func countValues(scope *bbolt.Bucket, name string) int {
+	b := indexBucket(scope, name)
+	if b == nil {
+		return 0
+	}
+	n := 0
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; n++ {
+		value, _, ok := parseIndexEntry(k, v)
+		if !ok {
+			break
+		}
+		k, v = c.Seek(append(indexPrefix(value), 0xFF, 0xFF, 0xFF, 0xFF))
+	}
+	return n
+}
+
+func indexBucket(scope *bbolt.Bucket, name string) *bbolt.Bucket {
+	if b := scope.Bucket(bucketIndex); b != nil {
+		return b.Bucket([]byte(name))
+	}
+	return nil
+}
+
+// view runs fn in a read transaction. fn copies what it needs and calls no user
+// code: a transaction that stays open makes the file grow.
+func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	if d.handle == nil {
+		return store.ErrClosed
+	}
+	return guard(d.path, where, func() error { return d.handle.View(fn) })
+}
+
+// update runs fn in a write transaction; see writeMu. It holds handleMu for
+// reading only, so that readers go on.
+func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
+	if d.readOnly {
+		return store.ErrReadOnly
+	}
+	d.writeMu.Lock()
+	defer d.writeMu.Unlock()
+	return d.updateLocked(where, fn)
+}
+
+func (d *DB) updateLocked(where string, fn func(*bbolt.Tx) error) error {
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	if d.handle == nil {
+		return store.ErrClosed
+	}
+	return guard(d.path, where, func() error { return d.handle.Update(fn) })
+}
+
+func (d *DB) isClosed() bool { return d.closed.Load() }
+
+func (d *DB) corrupt(where string, err error) error {
+	return &store.CorruptionError{Path: d.path, Where: where, Err: err}
+}
+
+// Close implements store.Backend: it writes what waits, ends the committer and
+// releases the file.
+func (d *DB) Close() error {
+	d.closeOnce.Do(func() {
+		d.mu.Lock()
+		d.closed.Store(true)
+		scopes := make([]*Store, 0, len(d.scopes))
+		for _, s := range d.scopes {
+			scopes = append(scopes, s)
+		}
+		d.mu.Unlock()
+		for _, s := range scopes {
+			s.endWrites()
+		}
+		d.stop()
+		<-d.committer
+		d.handleMu.Lock()
+		handle := d.handle
+		d.handle = nil
+		d.handleMu.Unlock()
+		for _, s := range scopes {
+			d.closeError = errors.Join(d.closeError, s.unwritten())
+		}
+		if handle != nil {
+			d.closeError = errors.Join(d.closeError, guard(d.path, "closing", handle.Close))
+		}
+	})
+	return d.closeError
+}

@@ -1,0 +1,274 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+)
+
+// The layout of bbolt's pages, as far as it is needed before bbolt itself may
+// map the file (go.etcd.io/bbolt/internal/common/page.go and meta.go).
+const (
+	boltMagic      = 0xED0CDAED
+	pageHeaderSize = 16
+	metaSize       = 64
+	flagLeaf       = 0x02
+	flagBranch     = 0x01
+	flagFreelist   = 0x10
+	noFreelist     = ^uint64(0)
+)
+
+// lockPoll is how often a locked file is asked again, as in bbolt.
+const lockPoll = 50 * time.Millisecond
+
+// initialMmap lets the file grow without a remap: bbolt's writer waits for every
+// reader to remap, and every new reader for the writer.
+const initialMmap = 1 << 30
+
+// bboltOptions are those of every handle. Never NoSync: a power cut corrupted
+// 12 of 12 files. Never NoFreelistSync: bbolt then walks a damaged file in a
+// goroutine whose panic nobody can recover.
+func bboltOptions(f *os.File, readOnly bool) *bbolt.Options {
+	return &bbolt.Options{
+		Timeout:         time.Second, // the lock is held already
+		ReadOnly:        readOnly,
+		InitialMmapSize: initialMmap,
+		FreelistType:    bbolt.FreelistMapType,
+		NoStatistics:    true,
+		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
+	}
+}
+
+// guard runs fn, in which bbolt may panic or fault on damaged pages, and turns
+// both into a *store.CorruptionError. fn must not call user code.
+func guard(path, where string, fn func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf("bbolt: %v", r)}
+		}
+	}()
+	return fn()
+}
+
+// openLocked opens the file and takes its lock, shared for a reader. The lock is
+// taken here, before anything is read, and bbolt takes it again for nothing.
+func openLocked(path string, readOnly bool, timeout time.Duration) (*os.File, error) {
+	flag, how := os.O_RDWR, unix.LOCK_EX
+	if readOnly {
+		flag, how = os.O_RDONLY, unix.LOCK_SH
+	}
+	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		if errors.Is(err, unix.ELOOP) {
+			return nil, fmt.Errorf("%s is a symbolic link; name the file itself", path)
+		}
+		return nil, err
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		if err == nil {
+			err = fmt.Errorf("%s: %w", path, store.ErrNotOurs)
+		}
+		return nil, err
+	}
+	for deadline := time.Now().Add(timeout); ; time.Sleep(lockPoll) {
+		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
+		if err == nil {
+			return f, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", path, err)
+		}
+		if time.Now().After(deadline) {
+			_ = f.Close()
+			return nil, fmt.Errorf("%s: %w", path, store.ErrLocked)
+		}
+	}
+}
+
+// preflight reads the few bytes that decide whether bbolt can map the file
+// without harm. Errors: store.ErrNotOurs for a file of somebody else's, a
+// *store.CorruptionError for ours.
+func preflight(path string, f io.ReaderAt, size int64) error {
+	damaged := func(where, format string, args ...any) error {
+		return &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf(format, args...)}
+	}
+	head := make([]byte, pageHeaderSize+metaSize)
+	n, err := f.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	if size == 0 {
+		return damaged("file", "empty")
+	}
+	m, pageSize := newestMeta(f)
+	switch {
+	case m != nil:
+	case n < pageHeaderSize+4 && bytes.HasPrefix(beginning(), head[:n]):
+		return damaged("file", "cut short to %d bytes", size)
+	case pageSize > 0:
+		return damaged("meta pages", "neither is valid")
+	default:
+		ours, err := holdsFormat(f)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		if ours {
+			return damaged("meta pages", "both are gone")
+		}
+		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
+	}
+	if want := int64(m.pages) * int64(pageSize); size < want {
+		return damaged("file", "%d bytes long, not %d", size, want)
+	}
+	if err := checkPage(f, pageSize, m.root, flagLeaf|flagBranch); err != nil {
+		return damaged("root page", "%w", err)
+	}
+	if m.freelist != noFreelist {
+		if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
+			return damaged("freelist page", "%w", err)
+		}
+	}
+	return nil
+}
+
+// beginning is what every bbolt file begins with: page 0, a meta page, and the
+// magic number.
+func beginning() []byte {
+	b := make([]byte, pageHeaderSize+4)
+	b[8] = 0x04
+	binary.LittleEndian.PutUint32(b[pageHeaderSize:], boltMagic)
+	return b
+}
+
+type boltMeta struct {
+	root, freelist, pages, txid uint64
+}
+
+// newestMeta returns the valid meta page with the higher transaction, or nil; the
+// page size is not 0 where any meta page carries the magic number.
+func newestMeta(f io.ReaderAt) (newest *boltMeta, pageSize int) {
+	for size := 1 << 10; size <= 1<<16; size <<= 1 {
+		for page := range 2 {
+			b := make([]byte, metaSize)
+			if n, _ := f.ReadAt(b, int64(page*size+pageHeaderSize)); n < 4 {
+				continue
+			}
+			if binary.LittleEndian.Uint32(b) != boltMagic {
+				continue
+			}
+			if pageSize == 0 {
+				pageSize = size
+			}
+			sum := fnv.New64a()
+			sum.Write(b[:56])
+			if sum.Sum64() != binary.LittleEndian.Uint64(b[56:]) {
+				continue
+			}
+			if int(binary.LittleEndian.Uint32(b[8:])) != size {
+				if page != 0 {
+					continue
+				}
+				pageSize = int(binary.LittleEndian.Uint32(b[8:]))
+			} else {
+				pageSize = size
+			}
+			m := &boltMeta{
+				root:     binary.LittleEndian.Uint64(b[16:]),
+				freelist: binary.LittleEndian.Uint64(b[32:]),
+				pages:    binary.LittleEndian.Uint64(b[40:]),
+				txid:     binary.LittleEndian.Uint64(b[48:]),
+			}
+			if newest == nil || m.txid > newest.txid {
+				newest = m
+			}
+		}
+	}
+	return newest, pageSize
+}
+
+func checkPage(f io.ReaderAt, pageSize int, id uint64, flags uint16) error {
+	b := make([]byte, pageHeaderSize)
+	if _, err := f.ReadAt(b, int64(id)*int64(pageSize)); err != nil {
+		return err
+	}
+	if got := binary.LittleEndian.Uint64(b); got != id {
+		return fmt.Errorf("page %d says it is page %d", id, got)
+	}
+	if got := binary.LittleEndian.Uint16(b[8:]); got&flags == 0 {
+		return fmt.Errorf("page %d is of another kind", id)
+	}
+	return nil
+}
+
+// holdsFormat searches the file for our format's name.
+func holdsFormat(f io.ReaderAt) (bool, error) {
+	want := []byte(formatPrefix)
+	buf := make([]byte, 1<<20)
+	for off := int64(0); ; off += int64(len(buf) - len(want)) {
+		n, err := f.ReadAt(buf, off)
+		if bytes.Contains(buf[:n], want) {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+	}
+}
+
+// corruptSuffix is between a database's name and the time at which it was set
+// aside.
+const corruptSuffix = ".corrupt-"
+
+// setAside renames a damaged file, keeps only the newest such file and writes
+// beside it why. The caller holds the lock.
+func setAside(path string, cause error) (string, error) {
+	earlier, err := filepath.Glob(globEscape(path) + corruptSuffix + "*")
+	if err != nil {
+		return "", fmt.Errorf("find earlier damaged files: %w", err)
+	}
+	aside := path + corruptSuffix + time.Now().UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("set damaged file aside: %w", err)
+	}
+	for _, old := range earlier {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return aside, fmt.Errorf("remove earlier damaged file: %w", err)
+		}
+	}
+	// The reason is a courtesy: a full disk must not keep the cache from starting.
+	_ = os.WriteFile(aside+".reason", []byte(cause.Error()+"\n"), 0o600)
+	return aside, syncDir(filepath.Dir(path))
+}
+
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
+}

@@ -1,0 +1,100 @@
+package bolt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"github.com/vmihailenco/msgpack/v5"
+)
+
+// header is what must be known of an object without decoding it: a relist
+// compares hashes, a label selector filters, an update finds the index values
+// that it replaces. Old index values are never computed by running a function on
+// an old object: the function may have changed.
+type header struct {
+	UID    string              `msgpack:"u"`
+	RV     string              `msgpack:"r"`
+	Labels map[string]string   `msgpack:"l"`
+	Hash   []byte              `msgpack:"h"` // of the payload before compression
+	Size   int64               `msgpack:"s"` // of the payload before compression
+	Index  map[string][]string `msgpack:"i"` // index name -> values, of stored indexes only
+}
+
+// payloadHash is short enough to keep for every object and long enough that two
+// contents never share it by chance.
+func payloadHash(payload []byte) []byte {
+	h := sha256.Sum256(payload)
+	return h[:16]
+}
+
+// sameContent reports whether two headers stand for equal objects with equal
+// index entries. An equal resource version says nothing: a new default of a CRD
+// changes objects at the same one.
+func (h *header) sameContent(o *header) bool {
+	if !bytes.Equal(h.Hash, o.Hash) || len(h.Index) != len(o.Index) {
+		return false
+	}
+	for name, values := range h.Index {
+		if !slices.Equal(values, o.Index[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// encode returns the header with its CRC-32C in front. The key is part of the
+// sum, though not of the bytes, for the reason that a record holds its key.
+func (h *header) encode(key string) ([]byte, error) {
+	b, err := sealed(h)
+	if err != nil {
+		return nil, fmt.Errorf("encode header: %w", err)
+	}
+	binary.LittleEndian.PutUint32(b, headerSum(key, b))
+	return b, nil
+}
+
+func headerSum(key string, b []byte) uint32 {
+	return checksum(b[4:]) ^ checksum([]byte(key))
+}
+
+func decodeHeader(key string, b []byte) (*header, error) {
+	if len(b) < 4 {
+		return nil, errShort
+	}
+	if got, want := headerSum(key, b), recordSum(b); got != want {
+		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	h := &header{}
+	if err := msgpack.Unmarshal(b[4:], h); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// sealed returns v as msgpack behind four bytes of CRC-32C.
+func sealed(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	buf.Write(make([]byte, 4))
+	enc := msgpack.NewEncoder(&buf)
+	enc.SetSortMapKeys(true)
+	if err := enc.Encode(v); err != nil {
+		return nil, err
+	}
+	b := buf.Bytes()
+	binary.LittleEndian.PutUint32(b, checksum(b[4:]))
+	return b, nil
+}
+
+// unseal checks b and decodes it into v.
+func unseal(b []byte, v any) error {
+	if len(b) < 4 {
+		return errShort
+	}
+	if got, want := checksum(b[4:]), recordSum(b); got != want {
+		return fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	return msgpack.Unmarshal(b[4:], v)
+}

@@ -1,0 +1,252 @@
+package bolt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// chunk is how many objects are read, decoded or written at a time.
+const chunk = 256
+
+// indexSet is the scope's index functions: those with an identity, whose entries
+// are in the file, and those without, whose entries live in memory for as long as
+// the scope is open.
+type indexSet struct {
+	stored   map[string]index.Index
+	volatile cache.Indexers
+}
+
+func (x *indexSet) has(name string) bool {
+	_, isStored := x.stored[name]
+	_, isVolatile := x.volatile[name]
+	return isStored || isVolatile
+}
+
+func (x *indexSet) indexers() cache.Indexers {
+	out := maps.Clone(x.volatile)
+	for name, idx := range x.stored {
+		out[name] = idx.Func
+	}
+	return out
+}
+
+// values runs every function on one object.
+func (x *indexSet) values(obj runtime.Object) (stored, volatile map[string][]string, err error) {
+	stored = make(map[string][]string, len(x.stored))
+	for name, idx := range x.stored {
+		if stored[name], err = index.Values(idx.Func, obj); err != nil {
+			return nil, nil, fmt.Errorf("index %q: %w", name, err)
+		}
+	}
+	if len(x.volatile) > 0 {
+		volatile = make(map[string][]string, len(x.volatile))
+	}
+	for name, fn := range x.volatile {
+		if volatile[name], err = index.Values(fn, obj); err != nil {
+			return nil, nil, fmt.Errorf("index %q: %w", name, err)
+		}
+	}
+	return stored, volatile, nil
+}
+
+// memoryIndex holds the entries of one index function without an identity. Its
+// owner locks.
+type memoryIndex struct {
+	keys   map[string]map[string]struct{} // value -> keys
+	values map[string][]string            // key -> values
+}
+
+func newMemoryIndex() *memoryIndex {
+	return &memoryIndex{keys: map[string]map[string]struct{}{}, values: map[string][]string{}}
+}
+
+// set replaces the values of a key; none removes it.
+func (m *memoryIndex) set(key string, values []string) {
+	for _, value := range m.values[key] {
+		delete(m.keys[value], key)
+		if len(m.keys[value]) == 0 {
+			delete(m.keys, value)
+		}
+	}
+	if len(values) == 0 {
+		delete(m.values, key)
+		return
+	}
+	m.values[key] = values
+	for _, value := range values {
+		if m.keys[value] == nil {
+			m.keys[value] = map[string]struct{}{}
+		}
+		m.keys[value][key] = struct{}{}
+	}
+}
+
+// reconcileIndexes makes the file's indexes those of the options: others are
+// dropped, missing and changed ones are made from the stored objects.
+func (s *Store) reconcileIndexes(m *manifest) error {
+	var drop, build []string
+	for name, state := range m.Indexes {
+		idx, wanted := s.indexes.stored[name]
+		if !wanted || state.Identity != idx.Identity() || !state.Ready {
+			drop = append(drop, name)
+		}
+	}
+	for name := range s.indexes.stored {
+		if _, there := m.Indexes[name]; !there || slices.Contains(drop, name) {
+			build = append(build, name)
+		}
+	}
+	if len(drop)+len(build) == 0 {
+		return nil
+	}
+	err := s.db.update("indexes of "+s.scope.String(), func(tx *bbolt.Tx) error {
+		w, err := s.writer(tx)
+		if err != nil {
+			return err
+		}
+		for _, name := range drop {
+			if err := w.dropIndex(name); err != nil {
+				return err
+			}
+		}
+		for _, name := range build {
+			w.m.Indexes[name] = indexState{Identity: s.indexes.stored[name].Identity()}
+		}
+		return w.m.write(w.scope)
+	})
+	if err != nil || len(build) == 0 {
+		return err
+	}
+	return s.buildIndexes(build)
+}
+
+// buildIndexes writes the headers and index entries of every object again, in
+// chunks: no user code runs inside a transaction. Until the last of them the
+// indexes are not ready, so a crash only makes the next start begin anew.
+func (s *Store) buildIndexes(names []string) error {
+	for after, more := "", true; more; {
+		entries, err := s.Scan(after, chunk)
+		if err != nil {
+			return err
+		}
+		prepared := make([]*entry, 0, len(entries))
+		for _, e := range entries {
+			obj, err := s.Decode(e)
+			if err != nil {
+				return err
+			}
+			p, err := s.prepareObject(s.indexes, e.Key, obj)
+			if err != nil {
+				return err
+			}
+			prepared = append(prepared, p)
+			after = e.Key
+		}
+		more = len(entries) == chunk
+		err = s.db.update("indexes of "+s.scope.String(), func(tx *bbolt.Tx) error {
+			w, err := s.writer(tx)
+			if err != nil {
+				return err
+			}
+			for _, p := range prepared {
+				if err := w.apply(p); err != nil {
+					return err
+				}
+			}
+			if !more {
+				for _, name := range names {
+					state := w.m.Indexes[name]
+					state.Ready = true
+					w.m.Indexes[name] = state
+				}
+			}
+			return w.m.write(w.scope)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillVolatile makes the entries of the functions without an identity.
+func (s *Store) fillVolatile() error {
+	if len(s.indexes.volatile) == 0 {
+		return nil
+	}
+	built, err := s.computeVolatile(s.indexes.volatile)
+	if err == nil {
+		s.volatile = built
+	}
+	return err
+}
+
+func (s *Store) computeVolatile(indexers cache.Indexers) (map[string]*memoryIndex, error) {
+	built := map[string]*memoryIndex{}
+	for name := range indexers {
+		built[name] = newMemoryIndex()
+	}
+	for after, more := "", true; more; {
+		entries, err := s.Scan(after, chunk)
+		if err != nil {
+			return nil, err
+		}
+		objects, err := s.decodeAll(entries)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range entries {
+			for name, fn := range indexers {
+				values, err := index.Values(fn, objects[i])
+				if err != nil {
+					return nil, &store.ObjectError{Key: e.Key, Err: fmt.Errorf("index %q: %w", name, err)}
+				}
+				built[name].set(e.Key, values)
+			}
+			after = e.Key
+		}
+		more = len(entries) == chunk
+	}
+	return built, nil
+}
+
+// AddIndexers implements cache.Indexer. Writers wait while the entries of
+// objects that are there already are made, readers do not. The entries of
+// functions that are added so live in memory.
+func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	current, writable := s.indexes, s.writable
+	s.mu.Unlock()
+	if !writable {
+		return store.ErrClosed
+	}
+	for name, fn := range newIndexers {
+		if fn == nil {
+			return fmt.Errorf("index %q has no function", name)
+		}
+		if current.has(name) {
+			return fmt.Errorf("index %q exists already", name)
+		}
+	}
+	built, err := s.computeVolatile(newIndexers)
+	if err != nil {
+		return err
+	}
+	next := &indexSet{stored: current.stored, volatile: maps.Clone(current.volatile)}
+	maps.Copy(next.volatile, newIndexers)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.indexes = next
+	maps.Copy(s.volatile, built)
+	return nil
+}

@@ -1,0 +1,136 @@
+package bolt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/store"
+)
+
+// The names of the buckets and keys of the file.
+var (
+	bucketMeta    = []byte("meta")
+	keyFormat     = []byte("format")
+	keyCreated    = []byte("created")
+	bucketScope   = []byte("scope")
+	keyManifest   = []byte("manifest")
+	bucketHeaders = []byte("headers")
+	bucketObjects = []byte("objects")
+	bucketIndex   = []byte("index")
+	bucketStaging = []byte("staging")
+)
+
+// format is written under meta/format. It is a sentence, so that a file whose
+// meta pages are gone is still known as ours.
+const (
+	formatPrefix = "informctl cache format "
+	format       = formatPrefix + "1"
+)
+
+// tally is what a bucket must add up to. Sums are of the entries' CRC-32C,
+// additive, so that one entry's change is one subtraction and one addition, in
+// the transaction that makes it. bbolt checks nothing but its meta pages: a lost
+// entry shows here only.
+type tally struct {
+	Count uint64 `msgpack:"c"`
+	Sum   uint64 `msgpack:"s"`
+}
+
+func (t *tally) add(sum uint32)    { t.Count++; t.Sum += uint64(sum) }
+func (t *tally) remove(sum uint32) { t.Count--; t.Sum -= uint64(sum) }
+
+// indexState describes one stored index. Ready is false while its entries are
+// being made from objects that were there before it.
+type indexState struct {
+	Identity string `msgpack:"i"`
+	Ready    bool   `msgpack:"r"`
+	Tally    tally  `msgpack:"t"`
+}
+
+// manifest describes a scope; it changes in the transaction that changes what
+// it describes.
+type manifest struct {
+	Cluster       string `msgpack:"cluster"`
+	Resource      string `msgpack:"resource"`
+	Group         string `msgpack:"group"`
+	Version       string `msgpack:"version"`
+	Kind          string `msgpack:"kind"`
+	Namespace     string `msgpack:"namespace"`
+	LabelSelector string `msgpack:"labels"`
+	FieldSelector string `msgpack:"fields"`
+	Form          uint8  `msgpack:"form"`
+
+	Codec       string `msgpack:"codec"`
+	Fingerprint string `msgpack:"type"`
+	Transform   string `msgpack:"transform"`
+
+	RV       string    `msgpack:"rv"`
+	Reason   string    `msgpack:"reason"` // why RV is empty
+	Time     time.Time `msgpack:"time"`   // of RV or Reason
+	Complete bool      `msgpack:"complete"`
+
+	Headers tally                 `msgpack:"headers"`
+	Objects tally                 `msgpack:"objects"`
+	Bytes   int64                 `msgpack:"bytes"` // of the records
+	Indexes map[string]indexState `msgpack:"indexes"`
+}
+
+func newManifest(s store.Scope) *manifest {
+	return &manifest{
+		Cluster: s.Cluster, Resource: s.Resource,
+		Group: s.Kind.Group, Version: s.Kind.Version, Kind: s.Kind.Kind,
+		Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+		Form:    uint8(s.Form),
+		Indexes: map[string]indexState{},
+	}
+}
+
+func (m *manifest) scope() store.Scope {
+	return store.Scope{
+		Cluster: m.Cluster, Resource: m.Resource,
+		Kind:      schema.GroupVersionKind{Group: m.Group, Version: m.Version, Kind: m.Kind},
+		Namespace: m.Namespace, LabelSelector: m.LabelSelector, FieldSelector: m.FieldSelector,
+		Form: store.Form(m.Form),
+	}
+}
+
+func (m *manifest) checkpoint() store.Checkpoint {
+	return store.Checkpoint{RV: m.RV, Reason: m.Reason, Time: m.Time}
+}
+
+func (m *manifest) setCheckpoint(c store.Checkpoint) {
+	m.RV, m.Reason, m.Time = c.RV, c.Reason, c.Time
+}
+
+func (m *manifest) indexNames() []string {
+	return slices.Sorted(maps.Keys(m.Indexes))
+}
+
+// readManifest returns the manifest of a scope's bucket. It belongs under that
+// bucket's name only.
+func readManifest(id string, b *bbolt.Bucket) (*manifest, error) {
+	m := &manifest{}
+	if err := unseal(b.Get(keyManifest), m); err != nil {
+		return nil, fmt.Errorf("manifest: %w", err)
+	}
+	if got := m.scope().ID(); got != id {
+		return nil, fmt.Errorf("manifest of scope %s", got)
+	}
+	if m.Indexes == nil {
+		m.Indexes = map[string]indexState{}
+	}
+	return m, nil
+}
+
+func (m *manifest) write(b *bbolt.Bucket) error {
+	data, err := sealed(m)
+	if err != nil {
+		return fmt.Errorf("encode manifest: %w", err)
+	}
+	return b.Put(keyManifest, data)
+}

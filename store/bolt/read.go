@@ -1,0 +1,396 @@
+package bolt
+
+import (
+	"bytes"
+	"iter"
+	"runtime"
+	"slices"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// snapshot is the scope at one moment: the file and, over it, what is pending.
+type snapshot struct {
+	pending          *btree.Map[string, *entry]
+	scope            *bbolt.Bucket // nil where nothing may be seen
+	headers, objects *bbolt.Bucket
+}
+
+// read runs fn on a snapshot. locked, where there is one, runs at the same
+// moment under mu. fn copies out what it needs and calls no user code.
+func (s *Store) read(where string, locked func(), fn func(*snapshot) error) error {
+	d := s.db
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	if d.handle == nil {
+		return store.ErrClosed
+	}
+	return guard(d.path, where, func() error {
+		tx, sn, err := s.begin(d.handle, locked)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		return fn(sn)
+	})
+}
+
+func (s *Store) begin(handle *bbolt.DB, locked func()) (*bbolt.Tx, *snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	tx, err := handle.Begin(false)
+	if err != nil {
+		return nil, nil, err
+	}
+	sn := &snapshot{pending: s.pending.Copy()}
+	if !s.loading {
+		if sn.scope = s.bucket(tx); sn.scope != nil {
+			sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
+		}
+	}
+	if locked != nil {
+		locked()
+	}
+	return tx, sn, nil
+}
+
+func (sn *snapshot) exists(key string) bool {
+	if e, ok := sn.pending.Get(key); ok {
+		return e.head != nil
+	}
+	return sn.headers != nil && sn.headers.Get([]byte(key)) != nil
+}
+
+// raw returns a copy of the stored form of one object.
+func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
+	if e, ok := sn.pending.Get(key); ok {
+		return s.pendingEntry(e), e.head != nil, nil
+	}
+	if sn.objects == nil {
+		return store.Entry{}, false, nil
+	}
+	b := sn.objects.Get([]byte(key))
+	if b == nil {
+		return store.Entry{}, false, nil
+	}
+	e, err := s.fileEntry(key, b)
+	return e, err == nil, err
+}
+
+// Entry.Raw is the codec's id and the payload, so that an entry can be decoded
+// without the store's file and without the Go type that it was stored with.
+func (s *Store) pendingEntry(e *entry) store.Entry {
+	if e.head == nil {
+		return store.Entry{Key: e.key}
+	}
+	return store.Entry{Key: e.key, Raw: append([]byte{s.opts.Codec.ID()}, e.payload...)}
+}
+
+func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
+	r, err := decodeRecord(key, b)
+	if err != nil {
+		return store.Entry{}, s.db.corrupt("object "+key, err)
+	}
+	return store.Entry{Key: key, Raw: append([]byte{r.codec}, r.payload...)}, nil
+}
+
+// Decode implements store.Store.
+func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
+	if e.Object != nil {
+		return e.Object, nil
+	}
+	var obj kruntime.Object
+	var err error
+	switch {
+	case len(e.Raw) == 0:
+		err = errShort
+	case s.opts.Codec != nil && s.opts.Codec.ID() == e.Raw[0]:
+		obj, err = s.opts.Codec.Decode(e.Raw[1:])
+	case s.scope.Form == store.Metadata:
+		obj, err = decodeMetadata(e.Raw[1:])
+	default:
+		obj, err = codec.DecodeAny(e.Raw[0], s.scope.Kind, e.Raw[1:])
+	}
+	if err != nil {
+		return nil, s.db.corrupt("object "+e.Key, err)
+	}
+	return obj, nil
+}
+
+func decodeMetadata(payload []byte) (kruntime.Object, error) {
+	c, err := codec.For(&metav1.PartialObjectMetadata{})
+	if err != nil {
+		return nil, err
+	}
+	return c.Decode(payload)
+}
+
+// decodeAll decodes in parallel.
+func (s *Store) decodeAll(entries []store.Entry) ([]kruntime.Object, error) {
+	objects := make([]kruntime.Object, len(entries))
+	var g errgroup.Group
+	workers := min(runtime.GOMAXPROCS(0), 1+len(entries)/16)
+	for w := range workers {
+		g.Go(func() (err error) {
+			for i := w; i < len(entries) && err == nil; i += workers {
+				objects[i], err = s.Decode(entries[i])
+			}
+			return err
+		})
+	}
+	return objects, g.Wait()
+}
+
+// Entry implements store.Store.
+func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
+	s.mu.Lock()
+	v, decoded := s.decoded.GetIfPresent(key)
+	decoded = decoded && !s.loading && !s.db.isClosed()
+	s.mu.Unlock()
+	if decoded {
+		return store.Entry{Key: key, Object: v.object}, true, nil
+	}
+	return s.rawEntry(key)
+}
+
+func (s *Store) rawEntry(key string) (e store.Entry, ok bool, err error) {
+	err = s.read("object "+key, nil, func(sn *snapshot) error {
+		e, ok, err = s.raw(sn, key)
+		return err
+	})
+	return e, ok && err == nil, err
+}
+
+// get returns one object: from the decoded ones, from pending, from the file.
+func (s *Store) get(key string) (kruntime.Object, bool, error) {
+	if s.db.isClosed() {
+		return nil, false, store.ErrClosed
+	}
+	s.mu.Lock()
+	if s.loading {
+		s.mu.Unlock()
+		return nil, false, nil
+	}
+	generation := s.generations[group(key)]
+	if v, ok := s.decoded.GetIfPresent(key); ok {
+		s.mu.Unlock()
+		return v.object, true, nil
+	}
+	s.mu.Unlock()
+	e, ok, err := s.rawEntry(key)
+	if err != nil || !ok {
+		return nil, false, err
+	}
+	obj, err := s.Decode(e)
+	if err != nil {
+		return nil, false, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.generations[group(key)] == generation {
+		s.decoded.Set(key, sized{obj, len(e.Raw)})
+	}
+	return obj, true, nil
+}
+
+// merge calls fn with every key after the given one in key order, until fn
+// returns false: the pending entry where there is one, else the file's value.
+func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) {
+	pending := sn.pending.Iter()
+	more := pending.Seek(after)
+	if more && pending.Key() == after {
+		more = pending.Next()
+	}
+	var c *bbolt.Cursor
+	var k, v []byte
+	if bucket != nil {
+		c = bucket.Cursor()
+		if k, v = c.Seek([]byte(after)); k != nil && after != "" && bytes.Equal(k, []byte(after)) {
+			k, v = c.Next()
+		}
+	}
+	for more || k != nil {
+		if more && (k == nil || pending.Key() <= string(k)) {
+			key, e := pending.Key(), pending.Value()
+			if k != nil && key == string(k) {
+				k, v = c.Next()
+			}
+			more = pending.Next()
+			if e.head != nil && !fn(key, e, nil) {
+				return
+			}
+			continue
+		}
+		if !fn(string(k), nil, v) {
+			return
+		}
+		k, v = c.Next()
+	}
+}
+
+// Scan implements store.Store.
+func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	err = s.read("objects", nil, func(sn *snapshot) (err error) {
+		entries, err = s.scan(sn, after, limit)
+		return err
+	})
+	return entries, err
+}
+
+func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
+	sn.merge(sn.objects, after, func(key string, p *entry, v []byte) bool {
+		var e store.Entry
+		if p != nil {
+			e = s.pendingEntry(p)
+		} else if e, err = s.fileEntry(key, v); err != nil {
+			return false
+		}
+		entries = append(entries, e)
+		return limit < 0 || len(entries) < limit
+	})
+	return entries, err
+}
+
+// All implements store.Store.
+func (s *Store) All() iter.Seq2[kruntime.Object, error] {
+	return func(yield func(kruntime.Object, error) bool) {
+		if err := s.Err(); err != nil && s.db.readOnly {
+			yield(nil, err)
+			return
+		}
+		for after := ""; ; {
+			entries, err := s.Scan(after, chunk)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			objects, err := s.decodeAll(entries)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, obj := range objects {
+				if !yield(obj, nil) {
+					return
+				}
+			}
+			if len(entries) < chunk {
+				return
+			}
+			after = entries[len(entries)-1].Key
+		}
+	}
+}
+
+// Headers implements store.Store.
+func (s *Store) Headers() iter.Seq2[store.Header, error] {
+	return func(yield func(store.Header, error) bool) {
+		if err := s.Err(); err != nil && s.db.readOnly {
+			yield(store.Header{}, err)
+			return
+		}
+		for after := ""; ; {
+			headers, err := s.scanHeaders(after)
+			if err != nil {
+				yield(store.Header{}, err)
+				return
+			}
+			for _, h := range headers {
+				if !yield(h, nil) {
+					return
+				}
+			}
+			if len(headers) < 4*chunk {
+				return
+			}
+			after = headers[len(headers)-1].Key
+		}
+	}
+}
+
+func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
+	readErr := s.read("headers", nil, func(sn *snapshot) error {
+		sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+			var h *header
+			if p != nil {
+				h = p.head
+			} else if h, err = decodeHeader(key, v); err != nil {
+				err = s.db.corrupt("header "+key, err)
+				return false
+			}
+			headers = append(headers, store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size})
+			return len(headers) < 4*chunk
+		})
+		return err
+	})
+	return headers, readErr
+}
+
+// keys returns up to limit keys after the given one; limit < 0 is all.
+func (sn *snapshot) keys(after string, limit int) (keys []string) {
+	sn.merge(sn.headers, after, func(key string, _ *entry, _ []byte) bool {
+		keys = append(keys, key)
+		return limit < 0 || len(keys) < limit
+	})
+	return keys
+}
+
+// indexKeys returns the keys of one value of a stored index, sorted.
+func (sn *snapshot) indexKeys(name, value string) []string {
+	var keys []string
+	if sn.scope != nil {
+		if b := indexBucket(sn.scope, name); b != nil {
+			prefix := indexPrefix(value)
+			c := b.Cursor()
+			for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
+				key := string(k[len(prefix):])
+				if _, changed := sn.pending.Get(key); !changed {
+					keys = append(keys, key)
+				}
+			}
+		}
+	}
+	sn.pending.Scan(func(key string, e *entry) bool {
+		if e.head != nil && slices.Contains(e.head.Index[name], value) {
+			keys = append(keys, key)
+		}
+		return true
+	})
+	slices.Sort(keys)
+	return keys
+}
+
+// indexValues returns the distinct values of a stored index, sorted.
+func (sn *snapshot) indexValues(name string) []string {
+	values := map[string]struct{}{}
+	if sn.scope != nil {
+		if b := indexBucket(sn.scope, name); b != nil {
+			c := b.Cursor()
+			for k, v := c.First(); k != nil; k, v = c.Next() {
+				value, key, ok := parseIndexEntry(k, v)
+				if _, changed := sn.pending.Get(key); ok && !changed {
+					values[value] = struct{}{}
+				}
+			}
+		}
+	}
+	sn.pending.Scan(func(_ string, e *entry) bool {
+		if e.head != nil {
+			for _, value := range e.head.Index[name] {
+				values[value] = struct{}{}
+			}
+		}
+		return true
+	})
+	return sortedKeys(values)
+}

@@ -1,0 +1,85 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+)
+
+// castagnoli is the polynomial of every checksum in the file; CPUs have an
+// instruction for it.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
+
+// A record is one object as the objects bucket holds it:
+//
+//	CRC-32C of the rest, 4 bytes little endian
+//	codec, 1 byte
+//	dictionary id, uvarint; 0 is not compressed
+//	data key id, uvarint; 0 is not encrypted
+//	key, uvarint length and bytes
+//	payload
+//
+// The key is inside, so that a page which is intact but in the wrong place, or
+// a bucket key with a flipped bit, is noticed.
+type record struct {
+	codec      byte
+	dictionary uint64
+	dataKey    uint64
+	payload    []byte
+}
+
+var errShort = errors.New("cut short")
+
+func (r record) encode(key string) []byte {
+	b := make([]byte, 4, 4+1+3*binary.MaxVarintLen64+len(key)+len(r.payload))
+	b = append(b, r.codec)
+	b = binary.AppendUvarint(b, r.dictionary)
+	b = binary.AppendUvarint(b, r.dataKey)
+	b = binary.AppendUvarint(b, uint64(len(key)))
+	b = append(b, key...)
+	b = append(b, r.payload...)
+	binary.LittleEndian.PutUint32(b, checksum(b[4:]))
+	return b
+}
+
+// decodeRecord checks the record that is stored under key. The payload is part
+// of b: inside a transaction the caller copies it out.
+func decodeRecord(key string, b []byte) (record, error) {
+	if len(b) < 5 {
+		return record{}, errShort
+	}
+	if got, want := checksum(b[4:]), recordSum(b); got != want {
+		return record{}, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	r, rest := record{codec: b[4]}, b[5:]
+	var keyLen uint64
+	for _, field := range []*uint64{&r.dictionary, &r.dataKey, &keyLen} {
+		v, n := binary.Uvarint(rest)
+		if n <= 0 {
+			return record{}, errShort
+		}
+		*field, rest = v, rest[n:]
+	}
+	if keyLen > uint64(len(rest)) {
+		return record{}, errShort
+	}
+	if string(rest[:keyLen]) != key {
+		return record{}, errors.New("record of another key")
+	}
+	if r.dictionary != 0 || r.dataKey != 0 {
+		return record{}, errors.New("compressed or encrypted by a newer version")
+	}
+	r.payload = rest[keyLen:]
+	return r, nil
+}
+
+// recordSum returns the checksum that a record or header begins with.
+func recordSum(b []byte) uint32 {
+	if len(b) < 4 {
+		return 0
+	}
+	return binary.LittleEndian.Uint32(b)
+}

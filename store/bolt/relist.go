@@ -1,0 +1,452 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"iter"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+)
+
+const (
+	// stagingMemory is how much of what a relist found to differ waits in memory,
+	// in bytes, before it goes to the staging bucket.
+	stagingMemory = 32 << 20
+	// loadBytes is how much of a first list is written in one transaction.
+	loadBytes = 8 << 20
+	// partChanges and partBytes bound one batch of Parts.
+	partChanges = 500
+	partBytes   = 4 << 20
+)
+
+// relist implements store.Relist. One goroutine drives it.
+//
+// Where the scope has no list yet, what is added is written straight to the
+// objects, while Store.loading hides them and the manifest says that they are
+// incomplete: a start that finds that drops them. Otherwise what differs is
+// staged, in memory and then in the file's staging bucket.
+type relist struct {
+	s       *Store
+	direct  bool
+	seen    map[string]struct{}
+	staged  *btree.Map[string, *entry]
+	bytes   int  // of staged
+	spilled bool // staging bucket holds something
+	loaded  int  // objects written directly
+	closed  bool
+}
+
+// Relist implements store.Store.
+func (s *Store) Relist() (store.Relist, error) {
+	s.mu.Lock()
+	old := s.relist
+	s.mu.Unlock()
+	if old != nil {
+		if err := old.Close(); err != nil {
+			return nil, err
+		}
+	}
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.writable {
+		return nil, store.ErrClosed
+	}
+	r := &relist{
+		s: s, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
+		direct: s.checkpoint.RV == "" && s.length == 0 && s.pending.Len() == 0,
+	}
+	s.loading = r.direct
+	s.relist = r
+	return r, nil
+}
+
+// Add implements store.Relist.
+func (r *relist) Add(obj runtime.Object) error {
+	if r.closed {
+		return store.ErrClosed
+	}
+	r.s.mu.Lock()
+	indexes := r.s.indexes
+	r.s.mu.Unlock()
+	e, err := r.s.prepareObject(indexes, "", obj)
+	if err != nil {
+		var bad *store.ObjectError
+		if errors.As(err, &bad) && bad.Key != "" {
+			r.seen[bad.Key] = struct{}{}
+		}
+		return err
+	}
+	e.object = nil
+	r.seen[e.key] = struct{}{}
+	if !r.direct {
+		same, err := r.isStored(e)
+		if err != nil {
+			return err
+		}
+		if same {
+			r.unstage(e.key)
+			return nil
+		}
+	}
+	r.stage(e)
+	switch {
+	case r.direct && r.bytes >= loadBytes:
+		return r.load()
+	case !r.direct && r.bytes >= stagingMemory:
+		return r.spill()
+	}
+	return nil
+}
+
+func (r *relist) stage(e *entry) {
+	if old, replaced := r.staged.Set(e.key, e); replaced {
+		r.bytes -= old.size()
+	}
+	r.bytes += e.size()
+}
+
+// unstage drops an earlier version of a key that the list then had unchanged.
+func (r *relist) unstage(key string) {
+	if old, there := r.staged.Delete(key); there {
+		r.bytes -= old.size()
+	}
+}
+
+func (r *relist) isStored(e *entry) (same bool, err error) {
+	err = r.s.read("header "+e.key, nil, func(sn *snapshot) error {
+		if p, ok := sn.pending.Get(e.key); ok {
+			same = p.head != nil && p.head.sameContent(e.head)
+			return nil
+		}
+		if sn.headers == nil {
+			return nil
+		}
+		b := sn.headers.Get([]byte(e.key))
+		if b == nil {
+			return nil
+		}
+		h, err := decodeHeader(e.key, b)
+		if err != nil {
+			return r.s.db.corrupt("header "+e.key, err)
+		}
+		same = h.sameContent(e.head)
+		return nil
+	})
+	return same, err
+}
+
+// load writes staged objects of a first list.
+func (r *relist) load() error {
+	s := r.s
+	added := 0
+	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+		w, err := s.writer(tx)
+		if err != nil {
+			return err
+		}
+		before := w.m.Objects.Count
+		r.staged.Scan(func(_ string, e *entry) bool {
+			err = w.apply(e)
+			return err == nil
+		})
+		if err != nil {
+			return err
+		}
+		added = int(w.m.Objects.Count - before)
+		w.m.Complete = false
+		return w.m.write(w.scope)
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	r.staged.Scan(func(key string, e *entry) bool {
+		for name, m := range s.volatile {
+			m.set(key, e.volatile[name])
+		}
+		return true
+	})
+	s.mu.Unlock()
+	r.loaded += added
+	r.reset()
+	return nil
+}
+
+func (r *relist) reset() {
+	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
+}
+
+// spill moves what is staged in memory to the staging bucket.
+func (r *relist) spill() error {
+	s := r.s
+	err := s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+		scope := s.bucket(tx)
+		if scope == nil {
+			return s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
+		}
+		b, err := scope.CreateBucketIfNotExists(bucketStaging)
+		if err != nil {
+			return err
+		}
+		r.staged.Scan(func(key string, e *entry) bool {
+			var v []byte
+			if v, err = encodeStaged(e, s.opts.Codec.ID()); err == nil {
+				err = b.Put([]byte(key), v)
+			}
+			return err == nil
+		})
+		return err
+	})
+	if err == nil {
+		r.spilled = true
+		r.reset()
+	}
+	return err
+}
+
+// A staged entry is its header, with the length in front, and its record.
+func encodeStaged(e *entry, codecID byte) ([]byte, error) {
+	head, err := e.head.encode(e.key)
+	if err != nil {
+		return nil, err
+	}
+	b := binary.AppendUvarint(nil, uint64(len(head)))
+	b = append(b, head...)
+	return append(b, record{codec: codecID, payload: e.payload}.encode(e.key)...), nil
+}
+
+func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
+	n, w := binary.Uvarint(b)
+	if w <= 0 || n > uint64(len(b)-w) {
+		return nil, errShort
+	}
+	b = b[w:]
+	head, err := decodeHeader(key, b[:n])
+	if err != nil {
+		return nil, err
+	}
+	rec, err := decodeRecord(key, b[n:])
+	if err != nil {
+		return nil, err
+	}
+	return &entry{key: key, head: head, payload: append([]byte(nil), rec.payload...)}, nil
+}
+
+// Parts implements store.Relist.
+func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	return func(take func(store.Batch, error) bool) {
+		yield := func(b store.Batch, err error) bool {
+			r.s.waitForRoom()
+			return take(b, err)
+		}
+		if r.closed {
+			yield(store.Batch{}, store.ErrClosed)
+			return
+		}
+		if r.direct {
+			err := r.load()
+			if err == nil {
+				r.s.mu.Lock()
+				r.s.length = r.loaded
+				r.s.mu.Unlock()
+			}
+			if yield(store.Batch{RV: rv}, err) && err == nil {
+				r.s.endLoading() // where rv is empty, Apply could not know
+			}
+			return
+		}
+		if !r.deletions(yield) || !r.differences(yield) {
+			return
+		}
+		yield(store.Batch{RV: rv}, nil)
+	}
+}
+
+// deletions yields what the list did not have.
+func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
+	for after, more := "", true; more; {
+		var keys []string
+		err := r.s.read("keys", nil, func(sn *snapshot) error {
+			keys = sn.keys(after, 8*partChanges)
+			return nil
+		})
+		if err != nil {
+			return yield(store.Batch{}, err) && false
+		}
+		more = len(keys) == 8*partChanges
+		var b store.Batch
+		for _, key := range keys {
+			after = key
+			if _, kept := r.seen[key]; kept {
+				continue
+			}
+			b.Changes = append(b.Changes, store.Change{Key: key})
+			if len(b.Changes) == partChanges {
+				if !yield(b, nil) {
+					return false
+				}
+				b = store.Batch{}
+			}
+		}
+		if len(b.Changes) > 0 && !yield(b, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// differences yields what the list had otherwise, in key order.
+func (r *relist) differences(yield func(store.Batch, error) bool) bool {
+	var b store.Batch
+	bytes := 0
+	add := func(e *entry) bool {
+		c, err := r.change(e)
+		if err != nil {
+			yield(store.Batch{}, err)
+			return false
+		}
+		b.Changes = append(b.Changes, c)
+		if bytes += e.size(); bytes < partBytes && len(b.Changes) < partChanges {
+			return true
+		}
+		full := b
+		b, bytes = store.Batch{}, 0
+		return yield(full, nil)
+	}
+	going := true
+	for after := ""; r.spilled && going; {
+		entries, err := r.stagedInFile(after)
+		if err != nil {
+			yield(store.Batch{}, err)
+			return false
+		}
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			after = e.key
+			if _, newer := r.staged.Get(e.key); newer || !going {
+				continue
+			}
+			going = add(e)
+		}
+	}
+	if going {
+		r.staged.Scan(func(_ string, e *entry) bool {
+			going = add(e)
+			return going
+		})
+	}
+	if going && len(b.Changes) > 0 {
+		going = yield(b, nil)
+	}
+	return going
+}
+
+func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
+	err = r.s.db.view("staging", func(tx *bbolt.Tx) error {
+		scope := r.s.bucket(tx)
+		if scope == nil || scope.Bucket(bucketStaging) == nil {
+			return r.s.db.corrupt("staging of "+r.s.scope.String(), errors.New("missing"))
+		}
+		c := scope.Bucket(bucketStaging).Cursor()
+		k, v := c.Seek([]byte(after))
+		for n := 0; k != nil && n < partBytes; k, v = c.Next() {
+			if string(k) == after {
+				continue
+			}
+			e, err := r.s.decodeStaged(string(k), v)
+			if err != nil {
+				return r.s.db.corrupt("staged "+string(k), err)
+			}
+			entries = append(entries, e)
+			n += len(v)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// change decodes an object for the handlers. What came back from the file lacks
+// the values of functions without an identity, and what was added before an
+// AddIndexers lacks its: Prepare runs them again.
+func (r *relist) change(e *entry) (store.Change, error) {
+	obj, err := r.s.opts.Codec.Decode(e.payload)
+	if err != nil {
+		return store.Change{}, r.s.db.corrupt("staged "+e.key, err)
+	}
+	c := store.Change{Key: e.key, Object: obj}
+	if e.indexes != nil {
+		e.object = obj
+		c.Prepared = e
+	}
+	return c, nil
+}
+
+// Close implements store.Relist.
+func (r *relist) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	s := r.s
+	s.mu.Lock()
+	s.relist = nil
+	unfinished := s.loading
+	s.mu.Unlock()
+	if unfinished {
+		return r.discardLoad()
+	}
+	if !r.spilled {
+		return nil
+	}
+	return s.dropStaging()
+}
+
+// waitForRoom keeps what is pending bounded while a relist makes changes faster
+// than the disk takes them. It waits for one commit and not for a disk that is
+// broken.
+func (s *Store) waitForRoom() {
+	s.mu.Lock()
+	full := s.pendingBytes > 2*s.db.opts.CommitBytes && s.commitErr == nil
+	s.mu.Unlock()
+	if full {
+		_ = s.flushOnce() // its error stays in commitErr
+	}
+}
+
+func (s *Store) endLoading() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loading {
+		s.loading = false
+		s.changedLocked()
+		s.db.tell(false)
+	}
+}
+
+// discardLoad drops what a first list that did not end has written.
+func (r *relist) discardLoad() error {
+	s := r.s
+	if r.loaded > 0 {
+		s.mu.Lock()
+		why := s.checkpoint.Reason
+		s.mu.Unlock()
+		if err := s.startEmpty(true, why); err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.length, s.loading = 0, false
+	for name := range s.volatile {
+		s.volatile[name] = newMemoryIndex()
+	}
+	return nil
+}

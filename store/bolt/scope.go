@@ -1,0 +1,471 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"github.com/maypok86/otter/v2"
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// defaultDecoded is the budget for decoded objects, in bytes of heap.
+const defaultDecoded = 64 << 20
+
+// Store is one scope of a DB. It is a store.Store.
+//
+// # Pending
+//
+// Apply puts changes into pending and returns; readers merge pending over the
+// file. The committer copies pending, writes it with the checkpoint of the same
+// moment in one transaction (promises 1 and 2), and only then removes what it
+// wrote. A reader copies pending and begins its transaction under mu, which a
+// commit needs to remove its entries: so it sees exactly one moment, whether the
+// commit in flight is in its transaction or not.
+//
+// # Decoded objects
+//
+// A reader that decoded an object offers it to the cache with the generation
+// that the key had before the read; Apply raises the generation, so an object
+// that was replaced meanwhile is not kept. Generations are counted for groups of
+// keys, which costs a missed insertion now and then and no memory per key.
+type Store struct {
+	db    *DB
+	id    string
+	scope store.Scope
+	opts  store.Options
+
+	// writerMu is held by Apply, AddIndexers and the like, one at a time, so that
+	// an index can be made while readers go on. Taken before mu.
+	writerMu sync.Mutex
+
+	// mu protects the fields below.
+	mu           sync.Mutex
+	pending      *btree.Map[string, *entry]
+	pendingBytes int
+	length       int // objects that readers see
+	checkpoint   store.Checkpoint
+	storeRV      string                  // what LastStoreSyncResourceVersion answers
+	dirty        bool                    // checkpoint or pending differ from the file
+	loading      bool                    // a first list is being loaded: readers see nothing
+	indexes      *indexSet               // replaced, never changed
+	volatile     map[string]*memoryIndex // entries of indexes.volatile
+	generations  [256]uint64
+	decoded      *otter.Cache[string, sized] // written under mu
+	readErr      error                       // why List could not answer
+	commitErr    error                       // of the last attempt; nil after a success
+	committed    chan struct{}               // closed and replaced after each attempt to commit
+	applied      uint64                      // number of the last change of state
+	written      uint64                      // the same, as the file has it
+	leased       bool
+	writable     bool
+	relist       *relist
+}
+
+var _ store.Store = (*Store)(nil)
+
+// entry is the newest state of a changed key.
+type entry struct {
+	key     string
+	payload []byte  // nil: deleted
+	head    *header // nil: deleted
+	// volatile holds the values of index functions without an identity, by name.
+	volatile map[string][]string
+	indexes  *indexSet      // what the index values were made with
+	object   runtime.Object // what was encoded, for the cache; not kept in pending
+}
+
+func (e *entry) size() int { return len(e.key) + len(e.payload) + 256 }
+
+// sized is a decoded object and the bytes that it was decoded from.
+type sized struct {
+	object  runtime.Object
+	encoded int
+}
+
+// decodedWeight estimates an object's heap: a pod of 9.6 KB is 21 KB of it.
+func decodedWeight(key string, v sized) uint32 {
+	return uint32(len(key) + 3*v.encoded + 256)
+}
+
+var groupSeed = maphash.MakeSeed()
+
+func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
+
+// Open implements store.Backend.
+func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	scope, err := scope.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	id := scope.ID()
+	d.mu.Lock()
+	if d.isClosed() {
+		d.mu.Unlock()
+		return nil, store.ErrClosed
+	}
+	if s := d.scopes[id]; s != nil && s.isLeased() && !d.readOnly {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("%s: %w", scope, store.ErrInUse)
+	}
+	old := d.scopes[id]
+	s, err := newStore(d, id, scope, opts)
+	if err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
+	d.scopes[id] = s
+	d.mu.Unlock()
+	if err := s.load(); err != nil {
+		d.mu.Lock()
+		if d.scopes[id] = old; old == nil {
+			delete(d.scopes, id)
+		}
+		d.mu.Unlock()
+		return nil, err
+	}
+	return s, nil
+}
+
+func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, error) {
+	s := &Store{
+		db: d, id: id, scope: scope, opts: opts,
+		pending:   &btree.Map[string, *entry]{},
+		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
+		volatile:  map[string]*memoryIndex{},
+		committed: make(chan struct{}),
+		leased:    true,
+		writable:  !d.readOnly,
+	}
+	for _, idx := range opts.Indexes {
+		if idx.Func == nil {
+			return nil, fmt.Errorf("index %q has no function", idx.Name)
+		}
+		if _, twice := s.indexes.stored[idx.Name]; twice {
+			return nil, fmt.Errorf("index %q is given twice", idx.Name)
+		}
+		s.indexes.stored[idx.Name] = idx
+	}
+	for name, fn := range opts.Indexers {
+		if fn == nil {
+			return nil, fmt.Errorf("index %q has no function", name)
+		}
+		if _, twice := s.indexes.stored[name]; twice {
+			if index.IsNamespace(fn) && s.indexes.stored[name].Identity() == index.Namespace().Identity() {
+				continue
+			}
+			return nil, fmt.Errorf("index %q is given twice", name)
+		}
+		if index.IsNamespace(fn) {
+			idx := index.Namespace()
+			idx.Name = name
+			s.indexes.stored[name] = idx
+			continue
+		}
+		s.indexes.volatile[name] = fn
+		s.volatile[name] = newMemoryIndex()
+	}
+	cacheOptions := &otter.Options[string, sized]{Executor: func(fn func()) { fn() }}
+	if opts.DecodedBytes >= 0 {
+		budget := opts.DecodedBytes
+		if budget == 0 {
+			budget = defaultDecoded
+		}
+		cacheOptions.MaximumWeight = uint64(budget)
+		cacheOptions.Weigher = decodedWeight
+	}
+	var err error
+	if s.decoded, err = otter.New(cacheOptions); err != nil {
+		return nil, fmt.Errorf("cache of decoded objects: %w", err)
+	}
+	return s, nil
+}
+
+// load reads what the file holds of the scope, drops it where it is of no use,
+// and makes the indexes that are not there.
+func (s *Store) load() error {
+	m, err := s.readOwnManifest()
+	if err != nil {
+		return err
+	}
+	if s.db.readOnly {
+		if m == nil {
+			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
+		}
+		if s.loading = !m.Complete; s.loading {
+			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
+		}
+		s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+		for name := range m.Indexes {
+			s.indexes.stored[name] = index.Index{Name: name}
+		}
+		return nil
+	}
+	if why := s.useless(m); why != "" {
+		return s.startEmpty(m != nil, why)
+	}
+	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+	if err := s.dropStaging(); err != nil {
+		return err
+	}
+	if err := s.reconcileIndexes(m); err != nil {
+		return err
+	}
+	return s.fillVolatile()
+}
+
+// dropStaging forgets a relist that the last process did not end.
+func (s *Store) dropStaging() error {
+	left := false
+	where := "staging of " + s.scope.String()
+	err := s.db.view(where, func(tx *bbolt.Tx) error {
+		b := s.bucket(tx)
+		left = b != nil && b.Bucket(bucketStaging) != nil
+		return nil
+	})
+	if err != nil || !left {
+		return err
+	}
+	return s.db.update(where, func(tx *bbolt.Tx) error {
+		return s.bucket(tx).DeleteBucket(bucketStaging)
+	})
+}
+
+func (s *Store) readOwnManifest() (m *manifest, err error) {
+	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
+		b := s.bucket(tx)
+		if b == nil {
+			return nil
+		}
+		if m, err = readManifest(s.id, b); err != nil {
+			return s.db.corrupt("scope "+s.scope.String(), err)
+		}
+		return nil
+	})
+	return m, err
+}
+
+// useless says why stored state cannot be used; "" where it can.
+func (s *Store) useless(m *manifest) string {
+	codec := s.opts.Codec
+	switch {
+	case m == nil:
+		return "nothing stored yet"
+	case s.opts.Fresh:
+		return "asked to start fresh"
+	case !m.Complete:
+		return "first list did not end"
+	case codec != nil && (m.Codec != codec.Name() || m.Fingerprint != codec.Fingerprint()):
+		return "object type changed"
+	case m.Transform != s.opts.TransformVersion:
+		return "transform changed"
+	}
+	return ""
+}
+
+// startEmpty drops the scope's bucket and begins a new one.
+func (s *Store) startEmpty(drop bool, why string) error {
+	s.checkpoint = store.Checkpoint{Reason: why, Time: time.Now()}
+	m := s.newManifest()
+	m.setCheckpoint(s.checkpoint)
+	for name, idx := range s.indexes.stored {
+		m.Indexes[name] = indexState{Identity: idx.Identity(), Ready: true}
+	}
+	return s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {
+		scopes, err := tx.CreateBucketIfNotExists(bucketScope)
+		if err != nil {
+			return err
+		}
+		if drop {
+			if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolt.ErrBucketNotFound) {
+				return err
+			}
+		}
+		b, err := scopes.CreateBucket([]byte(s.id))
+		if err != nil {
+			return err
+		}
+		for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+			if _, err := b.CreateBucket(name); err != nil {
+				return err
+			}
+		}
+		return m.write(b)
+	})
+}
+
+func (s *Store) newManifest() *manifest {
+	m := newManifest(s.scope)
+	m.Transform = s.opts.TransformVersion
+	if s.opts.Codec != nil {
+		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
+	}
+	return m
+}
+
+func (s *Store) bucket(tx *bbolt.Tx) *bbolt.Bucket {
+	if scopes := tx.Bucket(bucketScope); scopes != nil {
+		return scopes.Bucket([]byte(s.id))
+	}
+	return nil
+}
+
+func (s *Store) isLeased() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leased
+}
+
+// Checkpoint implements store.Store.
+func (s *Store) Checkpoint() store.Checkpoint {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checkpoint
+}
+
+// Len implements store.Store.
+func (s *Store) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loading {
+		return 0
+	}
+	return s.length
+}
+
+// Err implements store.Store.
+func (s *Store) Err() error {
+	if s.db.isClosed() {
+		return store.ErrClosed
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.readErr
+}
+
+// Close implements store.Store.
+func (s *Store) Close() error {
+	s.endWrites()
+	s.mu.Lock()
+	r := s.relist
+	s.mu.Unlock()
+	if r != nil {
+		_ = r.Close()
+	}
+	var err error
+	if !s.db.readOnly {
+		// One attempt: a disk that is full must not keep a process from ending.
+		err = s.flushOnce()
+	}
+	s.mu.Lock()
+	s.leased = false
+	s.mu.Unlock()
+	return err
+}
+
+func (s *Store) endWrites() {
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writable = false
+}
+
+// unwritten returns the error of the last commit where something still waits.
+func (s *Store) unwritten() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.written == s.applied {
+		return nil
+	}
+	if s.commitErr == nil {
+		return fmt.Errorf("%s: closed before the last changes were written", s.scope)
+	}
+	return fmt.Errorf("%s: last changes are not written: %w", s.scope, s.commitErr)
+}
+
+// Flush implements store.Store.
+func (s *Store) Flush(ctx context.Context) error {
+	s.mu.Lock()
+	target := s.applied
+	for s.written < target {
+		attempt := s.committed
+		s.mu.Unlock()
+		s.db.wake()
+		select {
+		case <-attempt:
+		case <-s.db.committer:
+			s.mu.Lock()
+			done := s.written >= target
+			s.mu.Unlock()
+			if done {
+				return nil
+			}
+			return store.ErrClosed
+		case <-ctx.Done():
+			s.mu.Lock()
+			err := errors.Join(ctx.Err(), s.commitErr)
+			s.mu.Unlock()
+			return err
+		}
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+// flushOnce waits for one attempt to write what was applied before.
+func (s *Store) flushOnce() error {
+	s.mu.Lock()
+	target := s.applied
+	for tries := 0; s.written < target && tries < 2; tries++ { // the first may have begun before
+		attempt := s.committed
+		s.mu.Unlock()
+		s.db.wake()
+		select {
+		case <-attempt:
+		case <-s.db.committer:
+		}
+		s.mu.Lock()
+	}
+	s.mu.Unlock()
+	return s.unwritten()
+}
+
+// Invalidate implements store.Store.
+func (s *Store) Invalidate(ctx context.Context, reason string) error {
+	s.writerMu.Lock()
+	s.mu.Lock()
+	if !s.writable {
+		s.mu.Unlock()
+		s.writerMu.Unlock()
+		return store.ErrClosed
+	}
+	s.setCheckpointLocked(store.Checkpoint{Reason: reason})
+	s.mu.Unlock()
+	s.writerMu.Unlock()
+	return s.Flush(ctx)
+}
+
+func (s *Store) setCheckpointLocked(c store.Checkpoint) {
+	c.Time = time.Now()
+	s.checkpoint = c
+	if c.RV != "" {
+		s.storeRV = c.RV
+	}
+	s.changedLocked()
+}
+
+func (s *Store) changedLocked() {
+	s.dirty = true
+	s.applied++
+}

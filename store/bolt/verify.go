@@ -1,0 +1,105 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+)
+
+// verify reads the manifest of every scope and, where full is set, every entry:
+// each record's and header's own sum, that they stand under the same keys, and
+// that each bucket adds up to what the manifest says (promise 5). It holds one
+// transaction; nothing else uses the file yet.
+func verify(path string, tx *bbolt.Tx, full bool) error {
+	scopes := tx.Bucket(bucketScope)
+	if scopes == nil {
+		return nil
+	}
+	return scopes.ForEachBucket(func(id []byte) error {
+		b := scopes.Bucket(id)
+		m, err := readManifest(string(id), b)
+		where := "scope " + string(id)
+		if err == nil {
+			where = "scope " + m.scope().String()
+			if full {
+				err = verifyScope(m, b)
+			}
+		}
+		if err != nil {
+			return &store.CorruptionError{Path: path, Where: where, Err: err}
+		}
+		return nil
+	})
+}
+
+func verifyScope(m *manifest, b *bbolt.Bucket) error {
+	headers, objects := b.Bucket(bucketHeaders), b.Bucket(bucketObjects)
+	if headers == nil || objects == nil {
+		return errors.New("headers or objects are missing")
+	}
+	indexes := map[string]tally{} // as the headers have it
+	var headerTally, objectTally tally
+	h, o := headers.Cursor(), objects.Cursor()
+	hk, hv := h.First()
+	ok, ov := o.First()
+	for hk != nil && ok != nil {
+		if !bytes.Equal(hk, ok) {
+			return fmt.Errorf("header %q stands beside object %q", hk, ok)
+		}
+		key := string(hk)
+		head, err := decodeHeader(key, hv)
+		if err != nil {
+			return fmt.Errorf("header %q: %w", key, err)
+		}
+		if _, err := decodeRecord(key, ov); err != nil {
+			return fmt.Errorf("object %q: %w", key, err)
+		}
+		headerTally.add(recordSum(hv))
+		objectTally.add(recordSum(ov))
+		for name, values := range head.Index {
+			t := indexes[name]
+			for _, value := range values {
+				k, _ := indexEntry(value, key)
+				t.add(checksum(k))
+			}
+			indexes[name] = t
+		}
+		hk, hv = h.Next()
+		ok, ov = o.Next()
+	}
+	if hk != nil || ok != nil {
+		return errors.New("headers and objects are not the same number")
+	}
+	if headerTally != m.Headers || objectTally != m.Objects {
+		return fmt.Errorf("%d headers and %d objects do not add up to the manifest's %d and %d",
+			headerTally.Count, objectTally.Count, m.Headers.Count, m.Objects.Count)
+	}
+	return verifyIndexes(m, b, indexes)
+}
+
+func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]tally) error {
+	for name, state := range m.Indexes {
+		if !state.Ready {
+			continue // made again when the scope is opened
+		}
+		var t tally
+		if bucket := indexBucket(b, name); bucket != nil {
+			c := bucket.Cursor()
+			for k, v := c.First(); k != nil; k, v = c.Next() {
+				if _, _, ok := parseIndexEntry(k, v); !ok {
+					return fmt.Errorf("index %q has an entry that is none", name)
+				}
+				t.add(checksum(k))
+			}
+		}
+		if t != state.Tally || t != fromHeaders[name] {
+			return fmt.Errorf("index %q has %d entries; the manifest says %d, the headers %d",
+				name, t.Count, state.Tally.Count, fromHeaders[name].Count)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,240 @@
+package mem
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// DB is a database of scopes on the heap. It implements store.Backend and is
+// safe for concurrent use. None of its methods blocks, except that Open calls
+// index functions for the objects that it finds.
+type DB struct {
+	// mu protects scopes and all that they hold, beside the leases' insides.
+	mu     sync.Mutex
+	scopes map[string]*kept // by Scope.ID
+	closed atomic.Bool      // set under mu, read without
+}
+
+var _ store.Backend = (*DB)(nil)
+
+// kept is what the database knows of a scope.
+type kept struct {
+	scope       store.Scope
+	codec       string
+	fingerprint string // of the codec
+	transform   string
+	state       *state // as of the last Close
+	lease       *lease // nil while nobody holds the scope
+}
+
+// current returns the newest state.
+func (k *kept) current() *state {
+	if k.lease != nil {
+		if st := k.lease.state.Load(); st != nil {
+			return st
+		}
+	}
+	return k.state
+}
+
+// New returns an empty database. It needs no Close, except to make the stores
+// that were opened from it answer store.ErrClosed.
+func New() *DB {
+	return &DB{scopes: map[string]*kept{}}
+}
+
+// Open leases a scope until the Store's Close. Beside the errors of
+// store.Backend it returns that of an index function that fails for an object
+// which is there already; the scope is left as it was then.
+func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	indexes, err := newInverted(opts)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", scope, err)
+	}
+	s := &lease{db: db, id: scope.ID(), codec: opts.Codec}
+	old, err := db.reserve(s, scope, opts)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", scope, err)
+	}
+	next, err := rebuild(old, indexes)
+	if err != nil {
+		db.release(s, old)
+		return nil, fmt.Errorf("open %s: %w", scope, err)
+	}
+	s.state.Store(next)
+	return s, nil
+}
+
+// reserve registers the lease and returns the state that it begins with.
+func (db *DB) reserve(s *lease, scope store.Scope, opts store.Options) (*state, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	k := db.scopes[s.id]
+	if k != nil && k.lease != nil {
+		return nil, store.ErrInUse
+	}
+	if k == nil {
+		k = &kept{scope: scope, transform: opts.TransformVersion, state: newState(nil, "nothing stored yet")}
+		db.scopes[s.id] = k
+	}
+	if reason := k.mismatch(opts); reason != "" {
+		k.state = newState(nil, reason)
+	}
+	k.lease, k.transform = s, opts.TransformVersion
+	if opts.Codec != nil {
+		k.codec, k.fingerprint = opts.Codec.Name(), opts.Codec.Fingerprint()
+	}
+	return k.state, nil
+}
+
+// mismatch says why what is kept cannot be used under opts; "" if it can.
+func (k *kept) mismatch(opts store.Options) string {
+	switch {
+	case opts.Fresh:
+		return "opened fresh"
+	case k.transform != opts.TransformVersion:
+		return "transform changed"
+	case opts.Codec != nil && k.fingerprint != "" && k.fingerprint != opts.Codec.Fingerprint():
+		return "object type changed"
+	}
+	return ""
+}
+
+// release ends a lease and keeps its state.
+func (db *DB) release(s *lease, st *state) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if k := db.scopes[s.id]; k != nil && k.lease == s {
+		k.lease, k.state = nil, st
+	}
+}
+
+// Scopes describes every scope, ordered by resource, namespace and selectors.
+// Bytes is 0 for all. Returns store.ErrClosed after Close.
+func (db *DB) Scopes() ([]store.Info, error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if db.closed.Load() {
+		return nil, store.ErrClosed
+	}
+	infos := make([]store.Info, 0, len(db.scopes))
+	for id, k := range db.scopes {
+		st := k.current()
+		infos = append(infos, store.Info{
+			ID: id, Scope: k.scope, Objects: st.objects.Len(), Codec: k.codec,
+			Indexes: st.indexInfos(), Checkpoint: st.checkpoint, Complete: st.listed,
+		})
+	}
+	slices.SortFunc(infos, func(a, b store.Info) int {
+		return cmp.Or(
+			strings.Compare(a.Scope.Resource, b.Scope.Resource),
+			strings.Compare(a.Scope.Namespace, b.Scope.Namespace),
+			strings.Compare(a.Scope.LabelSelector, b.Scope.LabelSelector),
+			strings.Compare(a.Scope.FieldSelector, b.Scope.FieldSelector),
+			strings.Compare(a.ID, b.ID),
+		)
+	})
+	return infos, nil
+}
+
+// indexInfos describes the indexes that have an identity, ordered by name.
+func (st *state) indexInfos() []store.IndexInfo {
+	var infos []store.IndexInfo
+	for _, ix := range st.inverted {
+		if ix.identity != "" {
+			infos = append(infos, store.IndexInfo{Name: ix.name, Identity: ix.identity, Values: len(ix.distinct())})
+		}
+	}
+	slices.SortFunc(infos, func(a, b store.IndexInfo) int { return strings.Compare(a.Name, b.Name) })
+	return infos
+}
+
+// Close forgets everything. Stores that are still open answer store.ErrClosed
+// from then on. Idempotent; the error is always nil.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	db.closed.Store(true)
+	db.scopes = nil
+	return nil
+}
+
+// newInverted returns the indexes that opts name, without entries.
+func newInverted(opts store.Options) ([]inverted, error) {
+	var indexes []inverted
+	for _, name := range slices.Sorted(maps.Keys(opts.Indexers)) {
+		indexes = append(indexes, fromFunc(name, opts.Indexers[name]))
+	}
+	for _, ix := range opts.Indexes {
+		indexes = append(indexes, inverted{name: ix.Name, identity: ix.Identity(), fn: ix.Func})
+	}
+	seen := map[string]bool{}
+	for _, ix := range indexes {
+		switch {
+		case ix.fn == nil:
+			return nil, fmt.Errorf("index %q: no function", ix.name)
+		case seen[ix.name]:
+			return nil, fmt.Errorf("index %q: %w", ix.name, errTwice)
+		}
+		seen[ix.name] = true
+	}
+	return indexes, nil
+}
+
+var errTwice = errors.New("there is one of that name already")
+
+// fromFunc names an index function; only the namespace function has an
+// identity.
+func fromFunc(name string, fn cache.IndexFunc) inverted {
+	ns := index.Namespace()
+	if name == ns.Name && fn != nil && index.IsNamespace(fn) {
+		return inverted{name: name, identity: ns.Identity(), fn: fn}
+	}
+	return inverted{name: name, fn: fn}
+}
+
+// rebuild returns the old state with other indexes. Values of an index whose
+// identity is what it was are taken over, as its identity promises; the others
+// are computed.
+func rebuild(old *state, indexes []inverted) (*state, error) {
+	next := newState(indexes, "")
+	next.checkpoint, next.lastRV, next.listed = old.checkpoint, old.lastRV, old.listed
+	from := make([]int, len(indexes)) // position in old, or -1
+	for i, ix := range indexes {
+		from[i] = slices.IndexFunc(old.inverted, func(o inverted) bool {
+			return ix.identity != "" && o.identity == ix.identity
+		})
+	}
+	var failed error
+	old.objects.Scan(func(key string, it *item) bool {
+		values := make([][]string, len(indexes))
+		for i, ix := range indexes {
+			if from[i] >= 0 {
+				values[i] = it.values[from[i]]
+				continue
+			}
+			var err error
+			if values[i], err = ix.valuesOf(it.object); err != nil {
+				failed = &store.ObjectError{Key: key, Err: err}
+				return false
+			}
+		}
+		next.set(&item{key: key, object: it.object, values: values})
+		return true
+	})
+	return next, failed
+}

@@ -1,0 +1,311 @@
+package mem
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// lease is an opened scope: the store.Store of this backend.
+type lease struct {
+	db    *DB
+	id    string
+	codec codec.Codec  // only asked whether it takes a Go type; may be nil
+	takes atomic.Value // reflect.Type: the one that codec was seen to take
+
+	// write protects closed and relist, and makes changes of state one at a
+	// time.
+	write  sync.Mutex
+	closed bool
+	relist *relist // the one that is not closed, or nil
+
+	state atomic.Pointer[state] // stored under write, read without
+}
+
+var _ store.Store = (*lease)(nil)
+
+// emptyState is what a store reads after its database was closed.
+var emptyState = newState(nil, "database is closed")
+
+// view returns the state to read from. With an error it is an empty one.
+func (s *lease) view() (*state, error) {
+	if s.db.closed.Load() {
+		return emptyState, store.ErrClosed
+	}
+	return s.state.Load(), nil
+}
+
+// checkLocked returns ErrClosed if nothing can be written any more.
+func (s *lease) checkLocked() error {
+	if s.closed || s.db.closed.Load() {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+// update publishes what change makes of the current state, or nothing if it
+// returns an error.
+func (s *lease) update(change func(next *state) error) error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.checkLocked(); err != nil {
+		return err
+	}
+	next := s.state.Load().copy()
+	if err := change(next); err != nil {
+		return err
+	}
+	s.state.Store(next)
+	return nil
+}
+
+// prepared is a Change's Prepared. The item's values are by position, so they
+// mean something to the lease that made it only.
+type prepared struct {
+	lease *lease
+	item  *item
+}
+
+// Prepare computes keys and index values.
+func (s *lease) Prepare(b *store.Batch) error {
+	var errs []error
+	kept := b.Changes[:0]
+	for _, c := range b.Changes {
+		it, err := s.itemOf(c)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if it != nil {
+			c.Key, c.Prepared = it.key, prepared{lease: s, item: it}
+		}
+		kept = append(kept, c)
+	}
+	clear(b.Changes[len(kept):])
+	b.Changes = kept
+	return errors.Join(errs...)
+}
+
+// itemOf returns the item of a change, that of Prepare if there is one; nil if
+// the change is a deletion.
+func (s *lease) itemOf(c store.Change) (*item, error) {
+	if p, ok := c.Prepared.(prepared); ok && p.lease == s {
+		return p.item, nil
+	}
+	if c.Object != nil {
+		return s.newItem(c.Key, c.Object)
+	}
+	if c.Key == "" {
+		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
+	}
+	return nil, nil
+}
+
+// newItem checks an object and calls the index functions. Its error is an
+// *ObjectError. An empty key is computed.
+func (s *lease) newItem(key string, object runtime.Object) (*item, error) {
+	if key == "" {
+		var err error
+		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, object); err != nil {
+			return nil, err
+		}
+	}
+	if err := s.checkType(object); err != nil {
+		return nil, &store.ObjectError{Key: key, Err: err}
+	}
+	st := s.state.Load()
+	return st.extend(&item{key: key, object: object, values: make([][]string, 0, len(st.inverted))})
+}
+
+// checkType asks the codec once for each Go type, so that a scope refuses the
+// objects that a backend which encodes them would refuse.
+func (s *lease) checkType(object runtime.Object) error {
+	if s.codec == nil {
+		return errors.New("store was opened without a codec")
+	}
+	t := reflect.TypeOf(object)
+	if s.takes.Load() == t {
+		return nil
+	}
+	if _, err := s.codec.Encode(object); err != nil {
+		return err
+	}
+	s.takes.Store(t)
+	return nil
+}
+
+// Apply makes a batch visible. Never blocks, except for other writers.
+func (s *lease) Apply(b store.Batch) error {
+	items := make([]*item, len(b.Changes))
+	for i, c := range b.Changes {
+		var err error
+		if items[i], err = s.itemOf(c); err != nil {
+			return err
+		}
+	}
+	return s.update(func(next *state) error {
+		if r := s.relist; r != nil && r.endsWithLocked(b) {
+			next.clear()
+			items, r.ready = r.loaded(), false
+			next.listed = true
+		}
+		for i, it := range items {
+			if it == nil {
+				next.delete(b.Changes[i].Key)
+				continue
+			}
+			it, err := next.extend(it)
+			if err != nil {
+				return err
+			}
+			next.set(it)
+		}
+		if b.RV != "" {
+			next.complete(b.RV)
+		}
+		return nil
+	})
+}
+
+// Invalidate sets a checkpoint without RV. Never blocks, except for other
+// writers.
+func (s *lease) Invalidate(_ context.Context, reason string) error {
+	if reason == "" {
+		reason = "invalidated"
+	}
+	return s.update(func(next *state) error {
+		next.checkpoint = store.Checkpoint{Reason: reason, Time: time.Now()}
+		return nil
+	})
+}
+
+// Checkpoint returns the resource version that the objects are complete up to.
+func (s *lease) Checkpoint() store.Checkpoint {
+	st, _ := s.view()
+	return st.checkpoint
+}
+
+// Flush has nothing to do. Returns store.ErrClosed after Close of the backend.
+func (s *lease) Flush(context.Context) error { return s.Err() }
+
+// Len returns the number of objects.
+func (s *lease) Len() int {
+	st, _ := s.view()
+	return st.objects.Len()
+}
+
+// Entry returns one object.
+func (s *lease) Entry(key string) (store.Entry, bool, error) {
+	st, err := s.view()
+	it, ok := st.objects.Get(key)
+	if !ok {
+		return store.Entry{}, false, err
+	}
+	return store.Entry{Key: it.key, Object: it.object}, true, nil
+}
+
+// Scan returns up to limit entries after a key.
+func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
+	st, err := s.view()
+	if err != nil || limit <= 0 {
+		return nil, err
+	}
+	var entries []store.Entry
+	st.objects.Ascend(after, func(key string, it *item) bool {
+		if key > after {
+			entries = append(entries, store.Entry{Key: key, Object: it.object})
+		}
+		return len(entries) < limit
+	})
+	return entries, nil
+}
+
+// Decode returns the entry's object.
+func (s *lease) Decode(e store.Entry) (runtime.Object, error) {
+	if e.Object == nil {
+		return nil, fmt.Errorf("decode %q: entry has no object", e.Key)
+	}
+	return e.Object, nil
+}
+
+// chunk is the number of objects that All and Headers read at once. Between
+// chunks they hold no old state back from the garbage collector.
+const chunk = 256
+
+// All yields every object in key order.
+func (s *lease) All() iter.Seq2[runtime.Object, error] {
+	return func(yield func(runtime.Object, error) bool) {
+		after := ""
+		for {
+			entries, err := s.Scan(after, chunk)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range entries {
+				if !yield(e.Object, nil) {
+					return
+				}
+			}
+			if len(entries) < chunk {
+				return
+			}
+			after = entries[len(entries)-1].Key
+		}
+	}
+}
+
+// Headers yields every object's header in key order.
+func (s *lease) Headers() iter.Seq2[store.Header, error] {
+	return func(yield func(store.Header, error) bool) {
+		for object, err := range s.All() {
+			var h store.Header
+			if err == nil {
+				h, err = headerOf(object)
+			}
+			if !yield(h, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+func headerOf(object runtime.Object) (store.Header, error) {
+	m, err := meta.Accessor(object)
+	if err != nil {
+		return store.Header{}, fmt.Errorf("header of a %T: %w", object, err)
+	}
+	key := cache.MetaObjectToName(m).String()
+	return store.Header{Key: key, UID: string(m.GetUID()), RV: m.GetResourceVersion(), Labels: m.GetLabels()}, nil
+}
+
+// Err returns store.ErrClosed after Close of the backend, else nil.
+func (s *lease) Err() error {
+	_, err := s.view()
+	return err
+}
+
+// Close ends the lease. The store goes on showing its last state, whatever a
+// later holder of the scope writes.
+func (s *lease) Close() error {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed, s.relist = true, nil
+	s.db.release(s, s.state.Load())
+	return nil
+}

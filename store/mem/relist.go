@@ -1,0 +1,160 @@
+package mem
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// partSize is the greatest number of changes in a batch of Parts.
+const partSize = 500
+
+// relist compares a new list with what the lease holds. It is the lease's only
+// one while lease.relist points to it. What the list gave waits in staged.
+//
+// Where the scope was never listed there is nothing to compare with. Parts then
+// yields one batch without changes, and Apply of that batch puts the staged
+// objects in the place of whatever is there.
+type relist struct {
+	lease  *lease
+	first  bool             // the scope was never listed
+	staged map[string]*item // nil for an object that cannot be stored
+
+	// Protected by lease.write. ready says that Parts has yielded the batch
+	// that ends a first list, and that it carries rv.
+	ready bool
+	rv    string
+}
+
+// Relist starts to compare the scope with a new list.
+func (s *lease) Relist() (store.Relist, error) {
+	s.write.Lock()
+	defer s.write.Unlock()
+	if err := s.checkLocked(); err != nil {
+		return nil, err
+	}
+	s.relist = &relist{lease: s, first: !s.state.Load().listed, staged: map[string]*item{}}
+	return s.relist, nil
+}
+
+// Add stages one object.
+func (r *relist) Add(object runtime.Object) error {
+	if err := r.check(); err != nil {
+		return err
+	}
+	it, err := r.lease.newItem("", object)
+	if err != nil {
+		if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, object); keyErr == nil {
+			r.staged[key] = nil
+		}
+		return err
+	}
+	r.staged[it.key] = it
+	return nil
+}
+
+// check returns an error that wraps ErrClosed once this is not the lease's
+// relist any more.
+func (r *relist) check() error {
+	r.lease.write.Lock()
+	defer r.lease.write.Unlock()
+	if err := r.lease.checkLocked(); err != nil {
+		return err
+	}
+	if r.lease.relist != r {
+		return fmt.Errorf("relist: %w", store.ErrClosed)
+	}
+	return nil
+}
+
+// Parts yields what the list changes.
+func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	return func(yield func(store.Batch, error) bool) {
+		if err := r.check(); err != nil {
+			yield(store.Batch{}, err)
+			return
+		}
+		if r.first {
+			r.lease.write.Lock()
+			r.ready, r.rv = true, rv
+			r.lease.write.Unlock()
+			yield(store.Batch{RV: rv}, nil)
+			return
+		}
+		changes := r.changes(r.lease.state.Load())
+		for len(changes) > partSize {
+			if !yield(store.Batch{Changes: changes[:partSize:partSize]}, nil) {
+				return
+			}
+			changes = changes[partSize:]
+		}
+		yield(store.Batch{Changes: changes, RV: rv}, nil)
+	}
+}
+
+// changes returns what makes the list of st: deletions, then the rest, both in
+// key order.
+func (r *relist) changes(st *state) []store.Change {
+	var changes []store.Change
+	st.objects.Scan(func(key string, _ *item) bool {
+		if _, seen := r.staged[key]; !seen {
+			changes = append(changes, store.Change{Key: key})
+		}
+		return true
+	})
+	for _, it := range r.loaded() {
+		if old, ok := st.objects.Get(it.key); ok && equal(old.object, it.object) {
+			continue
+		}
+		changes = append(changes, store.Change{
+			Key: it.key, Object: it.object, Prepared: prepared{lease: r.lease, item: it},
+		})
+	}
+	return changes
+}
+
+// equal compares whole objects: an equal resource version does not mean equal
+// content.
+func equal(a, b runtime.Object) (same bool) {
+	defer func() {
+		if recover() != nil { // a type with unexported fields that Semantic does not know
+			same = reflect.DeepEqual(a, b)
+		}
+	}()
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// loaded returns the staged items that can be stored, in key order.
+func (r *relist) loaded() []*item {
+	items := make([]*item, 0, len(r.staged))
+	for _, key := range slices.Sorted(maps.Keys(r.staged)) {
+		if it := r.staged[key]; it != nil {
+			items = append(items, it)
+		}
+	}
+	return items
+}
+
+// endsWithLocked reports whether b is the batch that ends this first list.
+func (r *relist) endsWithLocked(b store.Batch) bool {
+	return r.ready && len(b.Changes) == 0 && b.RV == r.rv
+}
+
+// Close discards what is staged.
+func (r *relist) Close() error {
+	r.lease.write.Lock()
+	defer r.lease.write.Unlock()
+	if r.lease.relist == r {
+		r.lease.relist = nil
+	}
+	r.staged = nil
+	return nil
+}

@@ -1,0 +1,206 @@
+package mem
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidwall/btree"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// state is a scope at one moment. A published state is immutable; its trees
+// share nodes with those of its successors.
+type state struct {
+	objects    *btree.Map[string, *item]
+	inverted   []inverted // AddIndexers appends, so positions are stable
+	checkpoint store.Checkpoint
+	lastRV     string // what LastStoreSyncResourceVersion returns
+	listed     bool   // a whole list has been stored
+}
+
+// item is one object with its index values. It is immutable.
+type item struct {
+	key    string
+	object runtime.Object
+	values [][]string // of the inverted index at the same position
+}
+
+// inverted is one index: its function and its entries.
+type inverted struct {
+	name     string
+	identity string // "" for a function without one
+	fn       cache.IndexFunc
+	entries  *btree.BTreeG[entry]
+}
+
+// entry says that an object has an index value.
+type entry struct {
+	value string
+	item  *item
+}
+
+func newEntries() *btree.BTreeG[entry] {
+	less := func(a, b entry) bool {
+		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.item.key, b.item.key)) < 0
+	}
+	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
+}
+
+// newState returns a state without objects that has the indexes of another.
+func newState(indexes []inverted, reason string) *state {
+	st := &state{
+		objects:    btree.NewMap[string, *item](0),
+		inverted:   slices.Clone(indexes),
+		checkpoint: store.Checkpoint{Reason: reason, Time: time.Now()},
+	}
+	for i := range st.inverted {
+		st.inverted[i].entries = newEntries()
+	}
+	return st
+}
+
+// copy returns a state that can be changed without changing st.
+func (st *state) copy() *state {
+	next := *st
+	next.objects = st.objects.Copy()
+	next.inverted = slices.Clone(st.inverted)
+	for i := range next.inverted {
+		next.inverted[i].entries = next.inverted[i].entries.Copy()
+	}
+	return &next
+}
+
+// index returns the index of that name, or an error that wraps ErrNoIndex.
+func (st *state) index(name string) (inverted, error) {
+	for _, ix := range st.inverted {
+		if ix.name == name {
+			return ix, nil
+		}
+	}
+	return inverted{}, fmt.Errorf("index %q: %w", name, store.ErrNoIndex)
+}
+
+// set stores an item that has a value list for every index.
+func (st *state) set(it *item) {
+	old, replaced := st.objects.Set(it.key, it)
+	for i, ix := range st.inverted {
+		if replaced && !slices.Equal(old.values[i], it.values[i]) {
+			ix.remove(old, i)
+		}
+		for _, value := range it.values[i] {
+			ix.entries.Set(entry{value: value, item: it})
+		}
+	}
+}
+
+// delete removes the object of a key, if there is one.
+func (st *state) delete(key string) {
+	old, ok := st.objects.Delete(key)
+	if !ok {
+		return
+	}
+	for i, ix := range st.inverted {
+		ix.remove(old, i)
+	}
+}
+
+// clear removes every object.
+func (st *state) clear() {
+	st.objects = btree.NewMap[string, *item](0)
+	for i := range st.inverted {
+		st.inverted[i].entries = newEntries()
+	}
+}
+
+// complete says that the objects are whole up to rv. Without rv the state is
+// still a whole list, but the checkpoint stays.
+func (st *state) complete(rv string) {
+	st.listed = true
+	if rv != "" {
+		st.lastRV = rv
+		st.checkpoint = store.Checkpoint{RV: rv, Time: time.Now()}
+	}
+}
+
+// extend returns the item with values for every index of the state. It calls
+// the functions of those indexes that the item was made without.
+func (st *state) extend(it *item) (*item, error) {
+	if len(it.values) == len(st.inverted) {
+		return it, nil
+	}
+	values := slices.Clone(it.values)
+	for _, ix := range st.inverted[len(values):] {
+		v, err := ix.valuesOf(it.object)
+		if err != nil {
+			return nil, &store.ObjectError{Key: it.key, Err: err}
+		}
+		values = append(values, v)
+	}
+	return &item{key: it.key, object: it.object, values: values}, nil
+}
+
+// extendAll gives every item values for the indexes that it was stored without.
+func (st *state) extendAll() error {
+	var failed error
+	for _, it := range st.objects.Values() {
+		if it, failed = st.extend(it); failed != nil {
+			return failed
+		}
+		st.objects.Set(it.key, it)
+		for i, ix := range st.inverted { // the old entries refer to the old item
+			for _, value := range it.values[i] {
+				ix.entries.Set(entry{value: value, item: it})
+			}
+		}
+	}
+	return nil
+}
+
+// valuesOf calls the index function. Its error names the index.
+func (ix inverted) valuesOf(obj any) ([]string, error) {
+	values, err := index.Values(ix.fn, obj)
+	if err != nil {
+		return nil, fmt.Errorf("index %q: %w", ix.name, err)
+	}
+	return values, nil
+}
+
+// remove deletes the entries of an item; i is the index's position.
+func (ix inverted) remove(it *item, i int) {
+	for _, value := range it.values[i] {
+		ix.entries.Delete(entry{value: value, item: it})
+	}
+}
+
+// items returns the items with an index value, in key order.
+func (ix inverted) items(value string) []*item {
+	var items []*item
+	ix.entries.Ascend(entry{value: value, item: &item{}}, func(e entry) bool {
+		if e.value == value {
+			items = append(items, e.item)
+		}
+		return e.value == value
+	})
+	return items
+}
+
+// distinct returns the index values, in order.
+func (ix inverted) distinct() []string {
+	values := []string{}
+	next := entry{item: &item{}}
+	for more := true; more; {
+		more = false
+		ix.entries.Ascend(next, func(e entry) bool {
+			values, more = append(values, e.value), true
+			next.value = e.value + "\x00" // the least value that is greater
+			return false
+		})
+	}
+	return values
+}

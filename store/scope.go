@@ -1,0 +1,96 @@
+package store
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Form is the Go form of a scope's objects.
+type Form uint8
+
+// The forms that client-go's informers come in.
+const (
+	Typed        Form = iota // generated structs
+	Unstructured             // *unstructured.Unstructured
+	Metadata                 // *metav1.PartialObjectMetadata
+)
+
+// String returns "typed", "unstructured" or "metadata".
+func (f Form) String() string {
+	switch f {
+	case Typed:
+		return "typed"
+	case Unstructured:
+		return "unstructured"
+	case Metadata:
+		return "metadata"
+	}
+	return fmt.Sprintf("form(%d)", uint8(f))
+}
+
+// Scope says what an informer holds. Stored state is used again only under an
+// equal Scope: one that differs in any field asked the server another question.
+type Scope struct {
+	Cluster       string // identity of the cluster; "" where the caller vouches for it
+	Resource      string // "pods", "deployments.apps": the resource as kubectl writes it
+	Kind          schema.GroupVersionKind
+	Namespace     string // "" is all
+	LabelSelector string // canonical form
+	FieldSelector string // canonical form
+	Form          Form   // Typed, Unstructured or Metadata
+}
+
+// Canonical returns the scope with its selectors in the form that their parsers
+// print, so that two spellings of one question are one scope. The error names
+// the selector that does not parse.
+func (s Scope) Canonical() (Scope, error) {
+	label, err := labels.Parse(s.LabelSelector)
+	if err != nil {
+		return s, fmt.Errorf("label selector %q: %w", s.LabelSelector, err)
+	}
+	field, err := fields.ParseSelector(s.FieldSelector)
+	if err != nil {
+		return s, fmt.Errorf("field selector %q: %w", s.FieldSelector, err)
+	}
+	s.LabelSelector, s.FieldSelector = label.String(), field.String()
+	return s, nil
+}
+
+// ID returns the name under which a database keeps the scope: a hash of all
+// its fields, equal for equal scopes only.
+func (s Scope) ID() string {
+	h := sha256.New()
+	for _, part := range []string{
+		s.Cluster, s.Resource, s.Kind.Group, s.Kind.Version, s.Kind.Kind,
+		s.Namespace, s.LabelSelector, s.FieldSelector, s.Form.String(),
+	} {
+		fmt.Fprintf(h, "%d:%s,", len(part), part)
+	}
+	return hex.EncodeToString(h.Sum(nil)[:16])
+}
+
+// String describes the scope for a person: resource, namespace, selectors and,
+// where it is not typed, the form.
+func (s Scope) String() string {
+	var b strings.Builder
+	b.WriteString(s.Resource)
+	if s.Namespace != "" {
+		b.WriteString(" in " + s.Namespace)
+	}
+	if s.LabelSelector != "" {
+		b.WriteString(" with labels " + s.LabelSelector)
+	}
+	if s.FieldSelector != "" {
+		b.WriteString(" with fields " + s.FieldSelector)
+	}
+	if s.Form != Typed {
+		b.WriteString(" (" + s.Form.String() + ")")
+	}
+	return b.String()
+}

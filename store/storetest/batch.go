@@ -1,0 +1,210 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+var batchCases = []testCase{
+	{"Apply", testApply},
+	{"ApplyUnprepared", testApplyUnprepared},
+	{"ApplyRefused", testApplyRefused},
+	{"PrepareRefused", testPrepareRefused},
+	{"PrepareBeforeAddIndexers", testPrepareBeforeAddIndexers},
+	{"PrepareIsNoWrite", testPrepareIsNoWrite},
+	{"Checkpoint", testCheckpoint},
+	{"LastRV", testLastRV},
+	{"Flush", testFlush},
+}
+
+func testApply(h *harness) {
+	h.add(configMap("a/gone", "1", "red"), configMap("a/changed", "2", "red"), configMap("a/kept", "3", "red"))
+	h.apply("20",
+		store.Change{Key: "a/gone"},
+		put(configMap("b/new", "18", "red green")),
+		store.Change{Key: "a/missing"},
+		put(configMap("a/changed", "19", "blue")),
+	)
+	h.wantObjects(configMap("a/kept", "3", "red"), configMap("a/changed", "19", "blue"), configMap("b/new", "18", "red green"))
+	h.apply("21")
+	h.apply("", store.Change{Key: "b/new"})
+	h.wantObjects(configMap("a/kept", "3", "red"), configMap("a/changed", "19", "blue"))
+	if got := h.Checkpoint().RV; got != "21" {
+		h.Errorf("Checkpoint().RV = %q, want 21", got)
+	}
+}
+
+func testApplyUnprepared(h *harness) {
+	one, two := configMap("a/one", "1", "red"), configMap("a/two", "2", "blue")
+	must(h, h.Apply(store.Batch{RV: "5", Changes: []store.Change{put(one), {Key: "a/two", Object: two}}}))
+	h.wantObjects(one, two)
+	must(h, h.Apply(store.Batch{RV: "6", Changes: []store.Change{{Key: "a/one"}}}))
+	h.wantObjects(two)
+}
+
+// testApplyRefused: a batch that was not prepared is applied whole or not.
+func testApplyRefused(h *harness) {
+	h.apply("1", put(configMap("a/old", "1", "red")))
+	for name, object := range refused() {
+		var objectErr *store.ObjectError
+		err := h.Apply(store.Batch{RV: "2", Changes: []store.Change{
+			{Key: "a/old"}, put(configMap("a/new", "2", "red")), put(object),
+		}})
+		if !errors.As(err, &objectErr) {
+			h.Errorf("Apply of an object with %s: got error %v, want an *ObjectError", name, err)
+		}
+	}
+	h.wantObjects(configMap("a/old", "1", "red"))
+	if got := h.Checkpoint().RV; got != "1" {
+		h.Errorf("Checkpoint().RV = %q after batches that failed, want 1", got)
+	}
+}
+
+// testPrepareRefused: what cannot be stored leaves the batch, each with its
+// error, and the rest stays in its order.
+func testPrepareRefused(h *harness) {
+	h.add(configMap("a/gone", "1", "red"))
+	b := store.Batch{RV: "9", Changes: []store.Change{put(configMap("a/first", "2", "red"))}}
+	bad := refused()
+	want, wantKeys := []runtime.Object{configMap("a/first", "2", "red")}, []string{"a/first"}
+	for i, name := range slices.Sorted(maps.Keys(bad)) {
+		good := configMap(fmt.Sprintf("b/%d", i), "3", "blue")
+		b.Changes = append(b.Changes, put(bad[name]), put(good))
+		want, wantKeys = append(want, good), append(wantKeys, keyOf(h, good))
+	}
+	b.Changes = append(b.Changes, store.Change{Key: "a/gone"})
+
+	err := h.Prepare(&b)
+	if err == nil {
+		h.Fatalf("Prepare: got no error")
+	}
+	if strings.Contains(err.Error(), secret) {
+		h.Errorf("Prepare: the error shows an object's content: %v", err)
+	}
+	var joined interface {
+		error
+		Unwrap() []error
+	}
+	if !errors.As(err, &joined) {
+		h.Fatalf("Prepare returned a %T, want joined errors", err)
+	}
+	var objectErr *store.ObjectError
+	for _, err := range joined.Unwrap() {
+		if !errors.As(err, &objectErr) {
+			h.Errorf("Prepare: got error %v, want an *ObjectError", err)
+		}
+	}
+	if got := len(joined.Unwrap()); got != len(bad) {
+		h.Errorf("Prepare returned %d errors, want one for each of %d objects: %v", got, len(bad), err)
+	}
+	var keys []string
+	for _, c := range b.Changes {
+		keys = append(keys, c.Key)
+	}
+	same(h, "keys that Prepare left", keys, append(wantKeys, "a/gone"))
+
+	must(h, h.Apply(b))
+	h.wantObjects(want...)
+}
+
+// testPrepareBeforeAddIndexers: an index that is added between Prepare and
+// Apply has the batch's objects.
+func testPrepareBeforeAddIndexers(h *harness) {
+	b := store.Batch{RV: "9", Changes: []store.Change{put(configMap("a/one", "2", "red"))}}
+	must(h, h.Prepare(&b))
+	must(h, h.AddIndexers(cache.Indexers{"length": length}))
+	must(h, h.Apply(b))
+	same(h, "index", entriesOf(h, h, "length"), map[string][]string{"3": {"a/one"}})
+}
+
+func testPrepareIsNoWrite(h *harness) {
+	h.apply("1", put(configMap("a/one", "1", "red")))
+	b := store.Batch{RV: "2", Changes: []store.Change{put(configMap("a/one", "2", "blue")), put(configMap("a/two", "2", "x"))}}
+	must(h, h.Prepare(&b))
+	h.wantObjects(configMap("a/one", "1", "red"))
+	if got := h.Checkpoint().RV; got != "1" {
+		h.Errorf("Checkpoint().RV = %q after Prepare, want 1", got)
+	}
+}
+
+// testCheckpoint: promise 2, and who moves it.
+func testCheckpoint(h *harness) {
+	for _, step := range []struct {
+		name string
+		do   func() error
+		want string // RV; "" wants a reason
+	}{
+		{"nothing", func() error { return nil }, ""},
+		{"Add", func() error { return h.Add(configMap("a/one", "5", "red")) }, ""},
+		{"Apply without RV", func() error { return h.Apply(store.Batch{}) }, ""},
+		{"Apply", func() error { return h.Apply(store.Batch{RV: "6"}) }, "6"},
+		{"Update", func() error { return h.Update(configMap("a/one", "7", "red")) }, "6"},
+		{"Delete", func() error { return h.Delete(configMap("a/one", "8", "red")) }, "6"},
+		{"Apply without RV again", func() error { return h.Apply(store.Batch{}) }, "6"},
+		{"Bookmark", func() error { h.Bookmark("9"); return nil }, "9"},
+		{"Replace", func() error { return h.Replace(nil, "10") }, "10"},
+		{"Invalidate", func() error { return h.Invalidate(h.Context(), "history was lost") }, ""},
+		{"Add after Invalidate", func() error { return h.Add(configMap("a/one", "11", "red")) }, ""},
+		{"Apply after Invalidate", func() error { return h.Apply(store.Batch{RV: "12"}) }, "12"},
+	} {
+		before := h.Checkpoint()
+		must(h, step.do())
+		got := h.Checkpoint()
+		if got.RV != step.want {
+			h.Errorf("after %s: RV = %q, want %q", step.name, got.RV, step.want)
+		}
+		if (got.RV == "") == (got.Reason == "") {
+			h.Errorf("after %s: %+v; want either an RV or a reason", step.name, got)
+		}
+		if step.name == "Invalidate" && got.Reason != "history was lost" {
+			h.Errorf("after %s: Reason = %q", step.name, got.Reason)
+		}
+		if got.Time.Before(before.Time) {
+			h.Errorf("after %s: Time went back from %v to %v", step.name, before.Time, got.Time)
+		}
+		if got.RV != "" && got.Time.IsZero() {
+			h.Errorf("after %s: RV without a time", step.name)
+		}
+	}
+	h.wantObjects(configMap("a/one", "11", "red"))
+}
+
+func testLastRV(h *harness) {
+	want := func(after, rv string) {
+		h.Helper()
+		if got := h.LastStoreSyncResourceVersion(); got != rv {
+			h.Errorf("LastStoreSyncResourceVersion() = %q after %s, want %q", got, after, rv)
+		}
+	}
+	h.add(configMap("a/one", "5", "red"))
+	want("Add", "5")
+	h.apply("20", put(configMap("a/two", "7", "red")))
+	want("Apply", "20")
+	h.apply("", put(configMap("a/two", "8", "red")))
+	want("Apply without RV", "20")
+	must(h, h.Delete(configMap("a/two", "30", "red")))
+	want("Delete", "30")
+	must(h, h.Delete(cache.DeletedFinalStateUnknown{Key: "a/one"}))
+	want("Delete of a tombstone", "30")
+	must(h, h.Replace(nil, "40"))
+	want("Replace", "40")
+	h.Bookmark("50")
+	want("Bookmark", "50")
+	must(h, h.Replace(nil, ""))
+	want("Replace without RV", "")
+}
+
+func testFlush(h *harness) {
+	must(h, h.Flush(h.Context()))
+	h.apply("5", put(configMap("a/one", "5", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantObjects(configMap("a/one", "5", "red"))
+}

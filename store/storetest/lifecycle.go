@@ -1,0 +1,278 @@
+package storetest
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+var lifecycleCases = []testCase{
+	{"InUse", testInUse},
+	{"OpenError", testOpenError},
+	{"TwoScopes", testTwoScopes},
+	{"StoreClosed", testStoreClosed},
+	{"BackendClosed", testBackendClosed},
+	{"BackendClosedFirst", testBackendClosedFirst},
+	{"Scopes", testScopes},
+}
+
+func testInUse(h *harness) {
+	h.apply("1", put(configMap("a/one", "1", "red")))
+	_, err := h.db.Open(h.scope, h.opts)
+	wantIs(h, "Open of a scope that is open", err, store.ErrInUse)
+	fresh := h.opts
+	fresh.Fresh = true
+	_, err = h.db.Open(h.scope, fresh)
+	wantIs(h, "Open with Fresh of a scope that is open", err, store.ErrInUse)
+	h.wantObjects(configMap("a/one", "1", "red"))
+
+	first := h.Store
+	must(h, first.Close())
+	h.Store = h.open(h.scope, h.opts)
+	must(h, first.Close()) // must not end the second lease
+	_, err = h.db.Open(h.scope, h.opts)
+	wantIs(h, "Open after the first store was closed twice", err, store.ErrInUse)
+	h.wantObjects(configMap("a/one", "1", "red"))
+}
+
+// testOpenError: what Open refuses it does not lease.
+func testOpenError(h *harness) {
+	must(h, h.Close())
+	bad := h.opts
+	bad.Indexers = cache.Indexers{"label:app": words}
+	if _, err := h.db.Open(h.scope, bad); err == nil {
+		h.Errorf("Open with two indexes of one name: got no error")
+	}
+	bad.Indexers = cache.Indexers{"nil": nil}
+	if _, err := h.db.Open(h.scope, bad); err == nil {
+		h.Errorf("Open with an index without a function: got no error")
+	}
+	h.Store = h.open(h.scope, h.opts)
+}
+
+func testTwoScopes(h *harness) {
+	scope := h.scope
+	scope.Namespace = "a"
+	other := h.open(scope, h.opts)
+	h.apply("1", put(configMap("a/one", "1", "red")), put(configMap("b/two", "1", "blue")))
+	must(h, other.Apply(store.Batch{RV: "2", Changes: []store.Change{put(configMap("a/one", "2", "green"))}}))
+	must(h, other.Add(configMap("a/other", "2", "red")))
+	for range 2 {
+		h.wantObjects(configMap("a/one", "1", "red"), configMap("b/two", "1", "blue"))
+		same(h, "objects of the other scope", viewOf(h, other).Objects, map[string]any{
+			"a/one": configMap("a/one", "2", "green"), "a/other": configMap("a/other", "2", "red"),
+		})
+		same(h, "index of the other scope", entriesOf(h, other, "words"), map[string][]string{"green": {"a/one"}, "red": {"a/other"}})
+		same(h, "checkpoints", []string{h.Checkpoint().RV, other.Checkpoint().RV}, []string{"1", "2"})
+		must(h, other.Close())
+		h.reopen()
+		other = h.open(scope, h.opts)
+	}
+	must(h, other.Replace(nil, "3"))
+	h.wantObjects(configMap("a/one", "1", "red"), configMap("b/two", "1", "blue"))
+}
+
+// writes are all methods that change a store, as far as they return an error.
+func (h *harness) writes() map[string]func() error {
+	return map[string]func() error{
+		"Add":         func() error { return h.Add(configMap("a/new", "9", "red")) },
+		"Update":      func() error { return h.Update(configMap("a/one", "9", "blue")) },
+		"Delete":      func() error { return h.Delete(configMap("a/one", "9", "")) },
+		"Replace":     func() error { return h.Replace(nil, "9") },
+		"Apply":       func() error { return h.Apply(store.Batch{RV: "9", Changes: []store.Change{{Key: "a/one"}}}) },
+		"AddIndexers": func() error { return h.AddIndexers(cache.Indexers{"length": length}) },
+		"Invalidate":  func() error { return h.Invalidate(h.Context(), "late") },
+		"Relist":      func() error { _, err := h.Relist(); return err },
+	}
+}
+
+// testStoreClosed: a closed store can be read and not written.
+func testStoreClosed(h *harness) {
+	one := configMap("a/one", "1", "red")
+	h.apply("1", put(one))
+	entry, _, err := h.Entry("a/one")
+	must(h, err)
+	list := h.relist()
+	must(h, h.Close())
+	must(h, h.Close())
+	for name, write := range h.writes() {
+		wantIs(h, name+" after Close", write(), store.ErrClosed)
+	}
+	wantIs(h, "Add to a relist after Close of its store", list.Add(one), store.ErrClosed)
+	must(h, list.Close())
+	h.Bookmark("9")
+	h.wantObjects(one)
+	must(h, h.Err())
+	if got := h.Checkpoint().RV; got != "1" {
+		h.Errorf("Checkpoint().RV = %q after Close, want 1", got)
+	}
+	same(h, "All after Close", keysOf(h, h.Store), []string{"a/one"})
+	got, err := h.Decode(entry)
+	must(h, err)
+	same[any](h, "Decode after Close", got, one)
+}
+
+// keysOf returns the keys that All yields.
+func keysOf(h *harness, s store.Store) []string {
+	h.Helper()
+	var keys []string
+	for object, err := range s.All() {
+		must(h, err)
+		keys = append(keys, keyOf(h, object))
+	}
+	return keys
+}
+
+// testBackendClosed: a store whose backend is closed has no answer, and where
+// it can it says so.
+func testBackendClosed(h *harness) {
+	h.apply("1", put(configMap("a/one", "1", "red")))
+	entry, _, err := h.Entry("a/one")
+	must(h, err)
+	closed := h.Store
+	must(h, closed.Close())
+	h.Store = h.open(h.scope, h.opts)
+	must(h, h.db.Close())
+	must(h, h.db.Close())
+	for _, s := range []store.Store{closed, h.Store} {
+		h.Store = s
+		h.wantClosed()
+		if _, err := h.Decode(entry); err != nil {
+			h.Errorf("Decode after Close of the backend: %v", err)
+		}
+		must(h, h.Close())
+	}
+	_, err = h.db.Open(h.scope, h.opts)
+	wantIs(h, "Open after Close of the backend", err, store.ErrClosed)
+	_, err = h.db.Scopes()
+	wantIs(h, "Scopes after Close of the backend", err, store.ErrClosed)
+}
+
+// wantClosed calls every method of a store whose backend is closed.
+func (h *harness) wantClosed() {
+	h.Helper()
+	for name, write := range h.writes() {
+		wantIs(h, name, write(), store.ErrClosed)
+	}
+	_, _, err := h.Get(configMap("a/one", "", ""))
+	wantIs(h, "Get", err, store.ErrClosed)
+	_, _, err = h.GetByKey("a/one")
+	wantIs(h, "GetByKey", err, store.ErrClosed)
+	_, err = h.Index("words", configMap("a/one", "", "red"))
+	wantIs(h, "Index", err, store.ErrClosed)
+	_, err = h.ByIndex("words", "red")
+	wantIs(h, "ByIndex", err, store.ErrClosed)
+	_, err = h.IndexKeys("words", "red")
+	wantIs(h, "IndexKeys", err, store.ErrClosed)
+	_, _, err = h.Entry("a/one")
+	wantIs(h, "Entry", err, store.ErrClosed)
+	_, err = h.Scan("", 1)
+	wantIs(h, "Scan", err, store.ErrClosed)
+	wantIs(h, "Err", h.Err(), store.ErrClosed)
+	n := 0
+	for _, err := range h.All() {
+		wantIs(h, "All", err, store.ErrClosed)
+		n++
+	}
+	for _, err := range h.Headers() {
+		wantIs(h, "Headers", err, store.ErrClosed)
+		n++
+	}
+	if n != 2 {
+		h.Errorf("All and Headers yield %d times, want one error each", n)
+	}
+	if got := h.List(); len(got) != 0 {
+		h.Errorf("List has %d objects", len(got))
+	}
+	if got := h.ListIndexFuncValues("words"); len(got) != 0 {
+		h.Errorf("ListIndexFuncValues = %q", got)
+	}
+	h.Bookmark("9")
+	_, _, _, _ = h.ListKeys(), h.GetIndexers(), h.Len(), h.Checkpoint() // must not panic
+}
+
+// testBackendClosedFirst: closing the backend writes what its stores have.
+func testBackendClosedFirst(h *harness) {
+	if !h.cfg.Persistent {
+		h.Skip("forgets")
+	}
+	h.apply("1", put(configMap("a/one", "1", "red")))
+	must(h, h.db.Close())
+	must(h, h.Close())
+	h.db = h.cfg.Open(h.T, h.dir)
+	h.Store = h.open(h.scope, h.opts)
+	h.wantObjects(configMap("a/one", "1", "red"))
+	if got := h.Checkpoint().RV; got != "1" {
+		h.Errorf("Checkpoint().RV = %q, want 1", got)
+	}
+}
+
+func testScopes(h *harness) {
+	must(h, h.Close())
+	pods := store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
+	in := h.scope
+	in.Namespace = "a"
+	selected := h.scope
+	selected.LabelSelector = "app=red"
+	for _, scope := range []store.Scope{pods, selected, in} {
+		must(h, h.open(scope, store.Options{Codec: h.opts.Codec, Fresh: true}).Close())
+	}
+	h.Store = h.open(h.scope, h.opts)
+	h.listed(configMap("a/one", "1", "red"), configMap("b/two", "1", "red"), configMap("b/three", "1", "blue"))
+	must(h, h.Flush(h.Context()))
+	want := []store.IndexInfo{
+		{Name: "label:app", Identity: index.Label("app").Identity(), Values: 2},
+		{Name: "namespace", Identity: index.Namespace().Identity(), Values: 2},
+	}
+	for _, open := range []bool{true, false} {
+		if !open {
+			h.shut()
+		}
+		infos, err := h.db.Scopes()
+		must(h, err)
+		var names []string
+		for _, info := range infos {
+			names = append(names, info.Scope.String())
+			if info.ID != info.Scope.ID() {
+				h.Errorf("%s has ID %q, want %q", info.Scope, info.ID, info.Scope.ID())
+			}
+		}
+		same(h, fmt.Sprintf("scopes while one is open: %t", open), names,
+			[]string{"configmaps", "configmaps with labels app=red", "configmaps in a", "pods"})
+		h.wantInfo(infos, h.scope, 3, true, "10", want)
+		h.wantInfo(infos, in, 0, false, "", nil)
+	}
+}
+
+// wantInfo reports a description of a scope that is not right. Indexes are
+// compared where some are wanted, beside those without an identity.
+func (h *harness) wantInfo(infos []store.Info, scope store.Scope, objects int, complete bool, rv string, want []store.IndexInfo) {
+	h.Helper()
+	for _, info := range infos {
+		if info.Scope != scope {
+			continue
+		}
+		if info.Objects != objects || info.Complete != complete || info.Checkpoint.RV != rv || info.Codec != h.opts.Codec.Name() {
+			h.Errorf("Info of %s = %+v; want %d objects, complete %t, RV %q, codec %s",
+				scope, info, objects, complete, rv, h.opts.Codec.Name())
+		}
+		if h.cfg.Persistent && (info.Bytes > 0) != (objects > 0) {
+			h.Errorf("Info of %s has %d bytes for %d objects", scope, info.Bytes, objects)
+		}
+		var got []store.IndexInfo
+		for _, ix := range info.Indexes {
+			if ix.Identity != "" {
+				got = append(got, ix)
+			}
+		}
+		if want != nil {
+			same(h, "indexes of "+scope.String(), got, want)
+		}
+		return
+	}
+	h.Errorf("no Info of %s", scope)
+}

@@ -1,0 +1,398 @@
+package storetest
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+)
+
+var relistCases = []testCase{
+	{"First", testRelistFirst},
+	{"FirstIsInvisible", testRelistFirstIsInvisible},
+	{"FirstInterrupted", testRelistFirstInterrupted},
+	{"FirstEmpty", testRelistFirstEmpty},
+	{"FirstWithoutRV", testRelistFirstWithoutRV},
+	{"AfterAdd", testRelistAfterAdd},
+	{"Unchanged", testRelistUnchanged},
+	{"Changes", testRelistChanges},
+	{"ChangesNothingItself", testRelistChangesNothingItself},
+	{"EqualRVOtherContent", testRelistEqualRV},
+	{"Empty", testRelistEmpty},
+	{"Large", testRelistLarge},
+	{"Invalidated", testRelistInvalidated},
+	{"Aborted", testRelistAborted},
+	{"AbortedBetweenParts", testRelistAbortedBetweenParts},
+	{"Superseded", testRelistSuperseded},
+	{"AddedTwice", testRelistAddedTwice},
+	{"Refused", testRelistRefused},
+}
+
+// relist starts a relist and adds objects to it.
+func (h *harness) relist(objects ...runtime.Object) store.Relist {
+	h.Helper()
+	list, err := h.Relist()
+	must(h, err)
+	for _, object := range objects {
+		must(h, list.Add(object))
+	}
+	return list
+}
+
+// applyParts applies what a relist found, closes it and returns the keys that
+// changed, in order. It reports parts that break the rules of Parts.
+func (h *harness) applyParts(list store.Relist, rv string) []string {
+	h.Helper()
+	var keys []string
+	var last store.Batch
+	parts, putting := 0, false
+	for b, err := range list.Parts(rv) {
+		must(h, err)
+		if parts++; parts > 1 && last.RV != "" {
+			h.Errorf("part %d has RV %q and is not the last", parts-1, last.RV)
+		}
+		for _, c := range b.Changes {
+			if c.Object == nil && putting {
+				h.Errorf("deletion of %q comes after an object that differs", c.Key)
+			}
+			putting = putting || c.Object != nil
+			keys = append(keys, c.Key)
+		}
+		last = store.Batch{RV: b.RV}
+		must(h, h.Apply(b))
+	}
+	if parts == 0 || last.RV != rv {
+		h.Errorf("last of %d parts has RV %q, want %q", parts, last.RV, rv)
+	}
+	must(h, list.Close())
+	return keys
+}
+
+func testRelistFirst(h *harness) {
+	objects := many(10, "1", "red")
+	h.applyParts(h.relist(objects...), "20")
+	h.wantObjects(objects...)
+	if got := h.Checkpoint().RV; got != "20" {
+		h.Errorf("Checkpoint().RV = %q, want 20", got)
+	}
+	if got := h.LastStoreSyncResourceVersion(); got != "20" {
+		h.Errorf("LastStoreSyncResourceVersion() = %q, want 20", got)
+	}
+	h.apply("21", put(configMap("many/00003", "21", "blue")), store.Change{Key: "many/00004"})
+	h.reopen()
+	objects[3] = configMap("many/00003", "21", "blue")
+	h.wantObjects(slices.Delete(objects, 4, 5)...)
+}
+
+// testRelistFirstIsInvisible: half a first list is served by no method.
+func testRelistFirstIsInvisible(h *harness) {
+	list := h.relist(many(600, "1", "red")...)
+	h.wantObjects()
+	for b, err := range list.Parts("20") {
+		must(h, err)
+		h.wantObjects()
+		if _, ok, err := h.Entry("many/00001"); ok || err != nil {
+			h.Errorf("Entry of an object of a list that is not whole = %t, %v", ok, err)
+		}
+		if got := h.collect(); len(got) != 0 {
+			h.Errorf("All yields %d objects of a list that is not whole", len(got))
+		}
+		if got := h.scanKeys("", 5); len(got) != 0 {
+			h.Errorf("Scan gives %q of a list that is not whole", got)
+		}
+		if got := h.Checkpoint().RV; got != "" {
+			h.Errorf("Checkpoint().RV = %q before the list is whole", got)
+		}
+		must(h, h.Apply(b))
+	}
+	must(h, list.Close())
+	h.wantObjects(many(600, "1", "red")...)
+}
+
+// testRelistFirstInterrupted: what a first list left behind is in nothing that
+// comes later.
+func testRelistFirstInterrupted(h *harness) {
+	for i, interrupt := range []func(store.Relist){
+		func(list store.Relist) { must(h, list.Close()) },
+		func(store.Relist) {},
+		func(store.Relist) { h.reopen() },
+		func(list store.Relist) {
+			for _, err := range list.Parts("1") {
+				must(h, err)
+				break
+			}
+			must(h, list.Close())
+		},
+		func(list store.Relist) {
+			for _, err := range list.Parts("2") {
+				must(h, err)
+				h.reopen()
+				break
+			}
+		},
+	} {
+		interrupt(h.relist(configMap(fmt.Sprintf("lost/%d", i), "1", "red"), configMap("a/both", "1", "red")))
+		h.wantObjects()
+		if c := h.Checkpoint(); c.RV != "" || c.Reason == "" {
+			h.Errorf("after interruption %d: Checkpoint() = %+v, want a reason", i, c)
+		}
+	}
+	h.applyParts(h.relist(configMap("a/both", "2", "blue"), configMap("a/new", "2", "blue")), "20")
+	h.wantObjects(configMap("a/both", "2", "blue"), configMap("a/new", "2", "blue"))
+	h.reopen()
+	h.wantObjects(configMap("a/both", "2", "blue"), configMap("a/new", "2", "blue"))
+}
+
+func testRelistFirstEmpty(h *harness) {
+	h.applyParts(h.relist(), "20")
+	h.wantObjects()
+	if got := h.Checkpoint().RV; got != "20" {
+		h.Errorf("Checkpoint().RV = %q, want 20", got)
+	}
+	h.reopen()
+	if got := h.Checkpoint().RV; got != "20" {
+		h.Errorf("Checkpoint().RV = %q after opening again, want 20", got)
+	}
+}
+
+// testRelistFirstWithoutRV: servers that have no resource versions, as fakes,
+// have lists all the same.
+func testRelistFirstWithoutRV(h *harness) {
+	h.applyParts(h.relist(configMap("a/one", "", "red")), "")
+	h.wantObjects(configMap("a/one", "", "red"))
+	if c := h.Checkpoint(); c.RV != "" || c.Reason == "" {
+		h.Errorf("Checkpoint() = %+v, want a reason", c)
+	}
+}
+
+// testRelistAfterAdd: objects that were added to a scope without a list are not
+// in the way of one.
+func testRelistAfterAdd(h *harness) {
+	h.add(configMap("a/same", "1", "red"), configMap("a/changed", "1", "red"), configMap("a/gone", "1", "red"))
+	must(h, h.Flush(h.Context()))
+	want := []runtime.Object{configMap("a/same", "1", "red"), configMap("a/changed", "2", "blue"), configMap("a/new", "2", "x")}
+	h.applyParts(h.relist(want...), "20")
+	h.wantObjects(want...)
+	h.reopen()
+	h.wantObjects(want...)
+}
+
+// listed gives the scope a whole list of objects at RV 10.
+func (h *harness) listed(objects ...runtime.Object) {
+	h.Helper()
+	list := make([]any, len(objects))
+	for i, object := range objects {
+		list[i] = object
+	}
+	must(h, h.Replace(list, "10"))
+}
+
+func testRelistUnchanged(h *harness) {
+	for _, written := range []bool{false, true} {
+		h.listed(many(30, "1", "red")...)
+		if written {
+			h.reopen()
+		}
+		parts := 0
+		list := h.relist(many(30, "1", "red")...)
+		for b, err := range list.Parts("20") {
+			must(h, err)
+			if parts++; len(b.Changes) != 0 || b.RV != "20" {
+				h.Errorf("part %d of an equal list has %d changes and RV %q, want none and 20", parts, len(b.Changes), b.RV)
+			}
+			must(h, h.Apply(b))
+		}
+		must(h, list.Close())
+		h.wantObjects(many(30, "1", "red")...)
+		if got := h.Checkpoint().RV; got != "20" || parts != 1 {
+			h.Errorf("Checkpoint().RV = %q after %d parts, want 20 after one", got, parts)
+		}
+	}
+}
+
+func testRelistChanges(h *harness) {
+	for _, written := range []bool{false, true} {
+		h.listed(configMap("a/changed", "1", "red"), configMap("a/same", "1", "red"), configMap("z/gone", "1", "red"),
+			configMap("b/gone", "1", "blue"))
+		if written {
+			h.reopen()
+		}
+		want := []runtime.Object{configMap("a/new", "2", "green"), configMap("a/same", "1", "red"), configMap("a/changed", "2", "blue")}
+		keys := h.applyParts(h.relist(want...), "20")
+		slices.Sort(keys)
+		same(h, "what changed", keys, []string{"a/changed", "a/new", "b/gone", "z/gone"})
+		h.wantObjects(want...)
+		h.reopen()
+		h.wantObjects(want...)
+	}
+}
+
+// testRelistChangesNothingItself: only Apply changes what readers see, part by
+// part.
+func testRelistChangesNothingItself(h *harness) {
+	old := []runtime.Object{configMap("a/changed", "1", "red"), configMap("a/gone", "1", "red")}
+	h.listed(old...)
+	list := h.relist(configMap("a/changed", "2", "blue"), configMap("a/new", "2", "blue"))
+	h.wantObjects(old...)
+	for b, err := range list.Parts("20") {
+		must(h, err)
+		before := viewOf(h, h)
+		if b.RV != "" && h.Checkpoint().RV != "10" {
+			h.Errorf("Checkpoint().RV = %q before the last part is applied, want 10", h.Checkpoint().RV)
+		}
+		same(h, "while a part is not applied", viewOf(h, h), before)
+		must(h, h.Apply(b))
+	}
+	must(h, list.Close())
+	must(h, list.Close())
+	h.wantObjects(configMap("a/changed", "2", "blue"), configMap("a/new", "2", "blue"))
+}
+
+// testRelistEqualRV: a new default in a CRD changes objects at their resource
+// version.
+func testRelistEqualRV(h *harness) {
+	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
+	h.reopen()
+	want := []runtime.Object{configMap("a/one", "1", "blue"), configMap("a/two", "1", "red")}
+	same(h, "what changed", h.applyParts(h.relist(want...), "20"), []string{"a/one"})
+	h.wantObjects(want...)
+}
+
+func testRelistEmpty(h *harness) {
+	h.listed(many(5, "1", "red")...)
+	if keys := h.applyParts(h.relist(), "20"); len(keys) != 5 {
+		h.Errorf("an empty list deletes %q, want 5 keys", keys)
+	}
+	h.wantObjects()
+}
+
+// testRelistLarge: many parts, of which only the last has the RV.
+func testRelistLarge(h *harness) {
+	h.applyParts(h.relist(many(3000, "1", "red")...), "20")
+	h.wantObjects(many(3000, "1", "red")...)
+	h.reopen()
+	var want []runtime.Object
+	for i, object := range many(4000, "1", "red") {
+		switch {
+		case i%3 == 0 && i < 3000: // deleted
+		case i%3 == 1 || i >= 3000:
+			want = append(want, configMap(keyOf(h, object), "2", "blue"))
+		default:
+			want = append(want, object)
+		}
+	}
+	if got := len(h.applyParts(h.relist(want...), "30")); got != 3000 {
+		h.Errorf("%d objects changed, want 3000: 1000 deleted, 1000 changed, 1000 new", got)
+	}
+	h.wantObjects(want...)
+}
+
+// testRelistInvalidated: a scope that was listed once is compared, and served
+// meanwhile, also when its resource version is lost.
+func testRelistInvalidated(h *harness) {
+	h.listed(configMap("a/same", "1", "red"), configMap("a/gone", "1", "red"))
+	must(h, h.Invalidate(h.Context(), "expired"))
+	h.reopen()
+	list := h.relist(configMap("a/same", "1", "red"), configMap("a/new", "2", "red"))
+	h.wantObjects(configMap("a/same", "1", "red"), configMap("a/gone", "1", "red"))
+	same(h, "what changed", h.applyParts(list, "20"), []string{"a/gone", "a/new"})
+	h.wantObjects(configMap("a/same", "1", "red"), configMap("a/new", "2", "red"))
+	if got := h.Checkpoint(); got.RV != "20" || got.Reason != "" {
+		h.Errorf("Checkpoint() = %+v, want RV 20", got)
+	}
+}
+
+func testRelistAborted(h *harness) {
+	old := []runtime.Object{configMap("a/changed", "1", "red"), configMap("a/gone", "1", "red")}
+	h.listed(old...)
+	list := h.relist(configMap("a/changed", "2", "blue"), configMap("a/new", "2", "blue"))
+	must(h, list.Close())
+	h.wantObjects(old...)
+	if err := list.Add(configMap("a/late", "2", "blue")); err == nil {
+		h.Errorf("Add after Close: got no error")
+	}
+	for b, err := range list.Parts("20") {
+		if err == nil {
+			h.Errorf("Parts after Close yields %d changes and no error", len(b.Changes))
+		}
+	}
+	h.reopen()
+	h.wantObjects(old...)
+	if got := h.Checkpoint().RV; got != "10" {
+		h.Errorf("Checkpoint().RV = %q after a relist that ended early, want 10", got)
+	}
+}
+
+// testRelistAbortedBetweenParts: what was applied stays, and nothing else
+// happens.
+func testRelistAbortedBetweenParts(h *harness) {
+	h.listed(many(1500, "1", "red")...)
+	list := h.relist(many(1500, "2", "blue")...)
+	want, rv := map[string]string{}, "10"
+	for _, object := range many(1500, "1", "red") {
+		want[keyOf(h, object)] = "1"
+	}
+	for b, err := range list.Parts("20") {
+		must(h, err)
+		must(h, h.Apply(b))
+		for _, c := range b.Changes {
+			want[c.Key] = "2"
+		}
+		if b.RV != "" {
+			rv = b.RV
+		}
+		break
+	}
+	must(h, list.Close())
+	h.reopen()
+	got := map[string]string{}
+	for header, err := range h.Headers() {
+		must(h, err)
+		got[header.Key] = header.RV
+	}
+	same(h, "resource versions", got, want)
+	if got := h.Checkpoint().RV; got != rv {
+		h.Errorf("Checkpoint().RV = %q, want %s", got, rv)
+	}
+	h.applyParts(h.relist(many(1500, "2", "blue")...), "30")
+	h.wantObjects(many(1500, "2", "blue")...)
+}
+
+// testRelistSuperseded: one that was not closed is discarded by the next.
+func testRelistSuperseded(h *harness) {
+	h.listed(configMap("a/one", "1", "red"))
+	first := h.relist(configMap("a/lost", "1", "red"))
+	second := h.relist(configMap("a/one", "1", "red"))
+	if err := first.Add(configMap("a/lost too", "1", "red")); err == nil {
+		h.Errorf("Add to a relist that was superseded: got no error")
+	}
+	must(h, first.Close())
+	same(h, "what changed", h.applyParts(second, "20"), nil)
+	h.wantObjects(configMap("a/one", "1", "red"))
+}
+
+func testRelistAddedTwice(h *harness) {
+	for range 2 { // a first list, then a comparison
+		h.applyParts(h.relist(configMap("a/one", "1", "red"), configMap("a/two", "1", "x"), configMap("a/one", "2", "blue")), "20")
+		h.wantObjects(configMap("a/one", "2", "blue"), configMap("a/two", "1", "x"))
+		h.applyParts(h.relist(configMap("a/one", "3", "green")), "30")
+	}
+}
+
+// testRelistRefused: an object that cannot be stored is no deleted object.
+func testRelistRefused(h *harness) {
+	h.listed(configMap("a/error", "1", "red"), configMap("a/gone", "1", "red"))
+	list := h.relist()
+	for name, object := range refused() {
+		var objectErr *store.ObjectError
+		if err := list.Add(object); !errors.As(err, &objectErr) {
+			h.Errorf("Add of an object with %s: got error %v, want an *ObjectError", name, err)
+		}
+	}
+	must(h, list.Add(configMap("a/new", "2", "red")))
+	same(h, "what changed", h.applyParts(list, "20"), []string{"a/gone", "a/new"})
+	h.wantObjects(configMap("a/error", "1", "red"), configMap("a/new", "2", "red"))
+}

@@ -1,0 +1,14 @@
+package storetest_test
+
+import (
+	"testing"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
+	"github.com/informctl/informctl/store/storetest"
+)
+
+// TestRun: the suite passes on the backend that is simplest to get right.
+func TestRun(t *testing.T) {
+	storetest.Run(t, storetest.Config{Open: func(*testing.T, string) store.Backend { return mem.New() }})
+}
