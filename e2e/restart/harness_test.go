@@ -1,0 +1,343 @@
+package restart_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+// world is a control plane, a directory for the child, and clients.
+type world struct {
+	t      *testing.T
+	cp     *controlplane.ControlPlane
+	dir    string
+	client dynamic.Interface
+	runs   int
+	seq    int
+}
+
+func newWorld(t *testing.T, opts controlplane.Options) *world {
+	t.Helper()
+	opts.Dir = t.TempDir()
+	cp, err := controlplane.Start(t.Context(), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 10, Widgets: 10}); err != nil {
+		t.Fatal(err)
+	}
+	w := &world{t: t, cp: cp, dir: t.TempDir(), client: dynamic.NewForConfigOrDie(cp.Config())}
+	w.useKubeconfig(cp.Kubeconfig())
+	return w
+}
+
+func (w *world) useKubeconfig(path string) {
+	w.t.Helper()
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, "kubeconfig"), b, 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// child is a running process of informers.
+type child struct {
+	w       *world
+	cmd     *exec.Cmd
+	in      io.WriteCloser
+	out     *bufio.Reader
+	agent   string
+	started time.Time
+}
+
+func (w *world) start(env ...string) *child {
+	w.t.Helper()
+	w.runs++
+	run := fmt.Sprintf("run-%d", w.runs)
+	cmd := exec.CommandContext(w.t.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), childDir+"="+w.dir, childDir+"_RUN="+run)
+	cmd.Env = append(cmd.Env, env...)
+	log, err := os.Create(filepath.Join(w.dir, run+".log"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cmd.Stderr = log
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c := &child{w: w, cmd: cmd, in: in, out: bufio.NewReader(out), agent: "informctl-e2e/" + run, started: time.Now()}
+	if err := cmd.Start(); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = log.Close()
+		if w.t.Failed() {
+			if b, err := os.ReadFile(log.Name()); err == nil {
+				w.t.Logf("log of %s:\n%s", run, tail(string(b), 6000))
+			}
+		}
+	})
+	return c
+}
+
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }
+
+func (c *child) ask(command string, answer any) {
+	c.w.t.Helper()
+	if _, err := fmt.Fprintln(c.in, command); err != nil {
+		c.w.t.Fatalf("%s: %v", command, err)
+	}
+	type result struct {
+		line []byte
+		err  error
+	}
+	got := make(chan result, 1)
+	go func() {
+		line, err := c.out.ReadBytes('\n')
+		got <- result{line, err}
+	}()
+	select {
+	case r := <-got:
+		if r.err == nil {
+			r.err = json.Unmarshal(r.line, answer)
+		}
+		if r.err != nil {
+			c.w.t.Fatalf("%s: %v", command, r.err)
+		}
+	case <-time.After(2 * time.Minute):
+		c.w.t.Fatalf("%s: no answer in two minutes", command)
+	}
+}
+
+func (c *child) sync() {
+	var s string
+	c.ask("sync", &s)
+}
+
+func (c *child) report() map[string]report {
+	var r map[string]report
+	c.ask("report", &r)
+	return r
+}
+
+// kill ends the process as a power cut would end it.
+func (c *child) kill() {
+	_ = c.cmd.Process.Signal(syscall.SIGKILL)
+	_ = c.cmd.Wait()
+}
+
+// atRest creates one object in each collection and waits until every handler was
+// told of it: events come in order, so everything before was told, too. Then
+// handlers, store and server must be equal.
+func (c *child) atRest() map[string]report {
+	w := c.w
+	w.t.Helper()
+	w.seq++
+	name := fmt.Sprintf("sentinel-%d", w.seq)
+	for _, col := range collections {
+		w.create(col, col.object(1_000_000+w.seq, "default", name))
+	}
+	var s string
+	c.ask("await default/"+name, &s)
+	reports := c.report()
+	for _, col := range collections {
+		for _, form := range []store.Form{store.Typed, store.Unstructured} {
+			r := reports[col.name(form)]
+			if len(r.Faults) > 0 {
+				w.t.Errorf("%s: %s", col.name(form), strings.Join(r.Faults, "; "))
+			}
+			server := w.server(col, form)
+			if diff := cmp.Diff(server, r.Store); diff != "" {
+				w.t.Errorf("%s: store (-server +store):\n%s", col.name(form), diff)
+			}
+			if diff := cmp.Diff(r.Store, r.Handler); diff != "" {
+				w.t.Errorf("%s: handler (-store +handler):\n%s", col.name(form), diff)
+			}
+		}
+	}
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+	return reports
+}
+
+// server lists a collection as that form of client sees it.
+func (w *world) server(col collection, form store.Form) map[string]state {
+	w.t.Helper()
+	lw, err := col.listWatch(w.cp.Config(), form, "")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	list, err := cache.ToListerWithContext(lw).ListWithContext(w.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out := map[string]state{}
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		key, err := cache.MetaNamespaceKeyFunc(obj)
+		out[key] = stateOf(obj)
+		return err
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return out
+}
+
+// object makes an object of the collection for creating.
+func (c collection) object(i int, namespace, name string) *unstructured.Unstructured {
+	var u *unstructured.Unstructured
+	switch c.resource.Resource {
+	case "pods":
+		u = toUnstructured(objects.Pod(i, 1))
+		unstructured.RemoveNestedField(u.Object, "status")
+	case "configmaps":
+		u = toUnstructured(objects.ConfigMap(i, 1))
+	default:
+		u = objects.Widget(i, 1)
+	}
+	objects.ClearServerFields(u)
+	u.SetGroupVersionKind(c.kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+func toUnstructured(obj runtime.Object) *unstructured.Unstructured {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: m}
+}
+
+func (w *world) create(col collection, u *unstructured.Unstructured) {
+	w.t.Helper()
+	_, err := w.client.Resource(col.resource).Namespace(u.GetNamespace()).Create(w.t.Context(), u, metav1.CreateOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+func (w *world) delete(col collection, namespace, name string) {
+	w.t.Helper()
+	zero := int64(0)
+	err := w.client.Resource(col.resource).Namespace(namespace).Delete(w.t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// annotate changes one object.
+func (w *world) annotate(ctx context.Context, col collection, namespace, name, value string) error {
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{"changed":%q}}}`, value)
+	_, err := w.client.Resource(col.resource).Namespace(namespace).Patch(ctx, name, "application/merge-patch+json", []byte(patch), metav1.PatchOptions{})
+	return err
+}
+
+// churn changes objects of every collection, 50 times a second in all, until
+// stop is called: creations, changes and deletions of names it alone uses.
+func (w *world) churn(seed int64) (stop func()) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		rng := rand.New(rand.NewSource(seed))
+		tick := time.NewTicker(20 * time.Millisecond)
+		defer tick.Stop()
+		for n := 0; ; n++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			col := collections[rng.Intn(len(collections))]
+			if err := w.change(ctx, rng, col, n); err != nil && ctx.Err() == nil {
+				w.t.Errorf("churn: %v", err)
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+func (w *world) change(ctx context.Context, rng *rand.Rand, col collection, n int) error {
+	i := rng.Intn(40)
+	r := w.client.Resource(col.resource).Namespace("ns-00")
+	name := fmt.Sprintf("churn-%d", i)
+	var err error
+	switch rng.Intn(5) {
+	case 0:
+		zero := int64(0)
+		err = r.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &zero})
+	case 1:
+		_, err = r.Create(ctx, col.object(i, "ns-00", name), metav1.CreateOptions{})
+	default:
+		err = w.annotate(ctx, col, "ns-00", name, fmt.Sprint(n))
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}
+
+// collectionLists returns the lists of whole collections that a child asked for
+// since it started; a probe asks for one object.
+func (c *child) collectionLists() []string {
+	c.w.t.Helper()
+	requests, err := c.w.cp.Requests(c.started)
+	if err != nil {
+		c.w.t.Fatal(err)
+	}
+	var out []string
+	for _, r := range requests {
+		if !strings.HasPrefix(r.UserAgent, c.agent) {
+			continue
+		}
+		q := r.Query()
+		if r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true" {
+			out = append(out, r.Verb+" "+r.URI)
+		}
+	}
+	return out
+}
