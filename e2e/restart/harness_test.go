@@ -158,6 +158,14 @@ func (c *child) report() map[string]report {
 	return r
 }
 
+// stop ends the process as SIGTERM would: what was received is written.
+func (c *child) stop() {
+	c.w.t.Helper()
+	var s string
+	c.ask("stop", &s)
+	_ = c.cmd.Wait()
+}
+
 // kill ends the process as a power cut would end it.
 func (c *child) kill() {
 	_ = c.cmd.Process.Signal(syscall.SIGKILL)
@@ -340,4 +348,19 @@ func (c *child) collectionLists() []string {
 		}
 	}
 	return out
+}
+
+// eventually waits for a state of the API server that it tells nobody of.
+func (w *world) eventually(what string, is func() bool) {
+	w.t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(time.Minute)
+	for !is() {
+		select {
+		case <-tick.C:
+		case <-timeout:
+			w.t.Fatalf("not within a minute: %s", what)
+		}
+	}
 }

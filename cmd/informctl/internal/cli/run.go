@@ -1,5 +1,220 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
 
-func newRunCommand(e env) *cobra.Command { return &cobra.Command{Use: "run", RunE: func(*cobra.Command, []string) error { return nil }} }
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// runOptions are those of run.
+type runOptions struct {
+	env
+	database databaseFlag
+	kube     *genericclioptions.ConfigFlags
+
+	resources     []string
+	allNamespaces bool
+	labelSelector string
+	fieldSelector string
+	indexSpecs    []string
+	once          bool
+	logFormat     string
+
+	indexes []index.Index
+}
+
+func newRunCommand(e env) *cobra.Command {
+	o := &runOptions{env: e, kube: genericclioptions.NewConfigFlags(true)}
+	// A watch has no end that a request's timeout could name, and discovery is not
+	// cached on disk.
+	o.kube.Timeout, o.kube.CacheDir = nil, nil
+	cmd := &cobra.Command{
+		Use:   "run RESOURCE[,RESOURCE...]...",
+		Short: "Keep a file up to date with a cluster until interrupted",
+		Long: describe(`Keep a file up to date with a cluster until interrupted.
+
+Resources are named as kubectl takes them. What an earlier run stored is resumed
+where the server's history allows, and listed again by comparison where not.
+An interrupt writes what waits and ends with 0. Secrets are not stored.`),
+		Example: `  informctl run pods deployments.apps --db informers.db --index label:app
+  informctl run pods -n default --once`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(cmd, args); err != nil {
+				return err
+			}
+			return runRun(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	o.database.add(flags)
+	o.kube.AddFlags(flags)
+	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
+	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
+	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
+	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
+	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
+	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	return cmd
+}
+
+// complete checks all that can be wrong with a command line before anything is asked.
+func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		o.resources = append(o.resources, strings.Split(arg, ",")...)
+	}
+	for _, resource := range o.resources {
+		if resource == "" || strings.Contains(resource, "/") {
+			return usagef(cmd, "%q is no resource", resource)
+		}
+	}
+	if len(o.resources) == 0 {
+		return usagef(cmd, "no resource given")
+	}
+	if o.logFormat != "text" && o.logFormat != "json" {
+		return usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+	}
+	if _, err := labels.Parse(o.labelSelector); err != nil {
+		return usagef(cmd, "--selector %q: %w", o.labelSelector, err)
+	}
+	if _, err := fields.ParseSelector(o.fieldSelector); err != nil {
+		return usagef(cmd, "--field-selector %q: %w", o.fieldSelector, err)
+	}
+	o.indexes = []index.Index{index.Namespace()}
+	for _, spec := range o.indexSpecs {
+		idx, err := index.Parse(spec)
+		if err != nil {
+			return usagef(cmd, "--index %s: %w", spec, err)
+		}
+		if !hasIndex(o.indexes, idx.Name) {
+			o.indexes = append(o.indexes, idx)
+		}
+	}
+	return nil
+}
+
+func hasIndex(indexes []index.Index, name string) bool {
+	for _, idx := range indexes {
+		if idx.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// namespace is the one that was asked for; "" is all.
+func (o *runOptions) namespace() string {
+	if o.allNamespaces {
+		return ""
+	}
+	return *o.kube.Namespace
+}
+
+// runRun blocks until the context ends, a signal comes or, with --once, all is
+// caught up and written.
+func runRun(ctx context.Context, o *runOptions) error {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+
+	out := newTerminal(o.streams.ErrOut)
+	logger := newLogger(out, o.logFormat)
+	klog.SetLogger(logr.Discard()) // client-go's own logs repeat the errors it returns
+	ctx = klog.NewContext(ctx, logger)
+
+	c, err := connect(ctx, o)
+	if err != nil {
+		return o.unlessInterrupted(ctx, err)
+	}
+	sources, refused := c.persistent(o)
+	if len(sources) == 0 {
+		return refused
+	}
+	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger})
+	if err != nil {
+		return openError(o.database.path, err)
+	}
+	err = o.followAll(ctx, db, out, logger, sources)
+	if closeErr := db.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.path, closeErr))
+	}
+	return errors.Join(err, refused)
+}
+
+// unlessInterrupted returns no error where the user ended a command that runs
+// until it is interrupted.
+func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if o.once {
+		return errors.New("interrupted before it was caught up")
+	}
+	return nil
+}
+
+// followAll runs an informer for each source. One that fails leaves the others be.
+func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, sources []*source) error {
+	held := map[string]bool{}
+	infos, err := db.Scopes()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", db.Path(), err)
+	}
+	for _, info := range infos {
+		held[info.ID] = info.Complete
+	}
+	followers := make([]*follower, 0, len(sources))
+	for _, src := range sources {
+		f, err := o.newFollower(src, db)
+		if err != nil {
+			return err
+		}
+		f.warm = held[f.scope.ID()]
+		followers = append(followers, f)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var shown sync.WaitGroup
+	shown.Go(func() { newProgress(out, logger, followers).run(ctx) })
+	errs := make([]error, len(followers))
+	var running sync.WaitGroup
+	for i, f := range followers {
+		running.Go(func() { errs[i] = f.run(ctx) })
+	}
+	running.Wait()
+	cancel()
+	shown.Wait()
+	return errors.Join(errs...)
+}
+
+var errSecrets = errors.New("secrets are not stored: there is no encryption key yet")
+
+// persistent returns the sources that may be stored, and an error for the rest.
+func (c *cluster) persistent(o *runOptions) (sources []*source, refused error) {
+	for _, src := range c.sources {
+		if kind := src.scope.Kind; kind.Group == "" && kind.Kind == "Secret" {
+			refused = errSecrets
+			continue
+		}
+		sources = append(sources, src)
+	}
+	if refused != nil && len(sources) > 0 {
+		o.note("%v; the other resources go on", refused)
+	}
+	return sources, refused
+}
+

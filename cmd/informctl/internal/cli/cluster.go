@@ -1,0 +1,182 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+// cluster is the server that is followed and what is asked of it.
+type cluster struct {
+	config  *rest.Config
+	sources []*source
+}
+
+// connect finds out what the resources are and which cluster it is. While the
+// server cannot be reached it waits, unless the command is to end by itself.
+func connect(ctx context.Context, o *runOptions) (*cluster, error) {
+	config, err := o.kube.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", version(), runtime.GOOS, runtime.GOARCH)
+	config.QPS = -1 // a client that mostly watches; the server limits by itself
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	c := &cluster{config: config}
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+	for told := false; ; {
+		err := c.resolve(ctx, o)
+		if err == nil || !unreachable(err) {
+			return c, err
+		}
+		if o.once {
+			return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+		}
+		if !told && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Server cannot be reached, trying again", "server", config.Host, "because", oneLine(err))
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(backoff.Step()):
+		}
+	}
+}
+
+// unreachable reports whether there was no answer, or one that says to come again.
+func unreachable(err error) bool {
+	var network net.Error
+	var operation *net.OpError
+	return errors.As(err, &network) || errors.As(err, &operation) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.Canceled) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+// resolve asks the server once.
+func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
+	client, err := rest.HTTPClientFor(c.config)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, client)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	cached := memory.NewMemCacheClient(d)
+	groups, err := restmapper.GetAPIGroupResources(cached)
+	if err != nil {
+		return fmt.Errorf("ask for the server's resources: %w", err)
+	}
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
+	mappings, err := mappingsOf(mapper, o.resources)
+	if err != nil {
+		return err
+	}
+	dyn, err := dynamic.NewForConfigAndClient(c.config, client)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	identity, err := c.identity(ctx, dyn)
+	if err != nil {
+		return err
+	}
+	c.sources = nil
+	for _, m := range mappings {
+		scope := store.Scope{
+			Cluster: identity, Resource: m.Resource.GroupResource().String(), Kind: m.GroupVersionKind,
+			LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
+		}
+		if m.Scope.Name() == meta.RESTScopeNameNamespace {
+			scope.Namespace = o.namespace()
+		}
+		if scheme.Scheme.Recognizes(m.GroupVersionKind) {
+			scope.Form = store.Typed
+		}
+		src, err := newSource(c.config, client, dyn, scope, m.Resource)
+		if err != nil {
+			return err
+		}
+		c.sources = append(c.sources, src)
+	}
+	return nil
+}
+
+// identity is what tells clusters behind one address apart: the UID of the
+// namespace that every cluster has. Who may not read it vouches by the address.
+func (c *cluster) identity(ctx context.Context, dyn dynamic.Interface) (string, error) {
+	namespaces := dyn.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	obj, err := namespaces.Get(ctx, "kube-system", getOptions)
+	switch {
+	case err == nil:
+		return string(obj.GetUID()), nil
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return c.config.Host, nil
+	}
+	return "", fmt.Errorf("ask for the cluster's identity: %w", err)
+}
+
+// mappingsOf resolves what a user named, each resource once.
+func mappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, error) {
+	var out []*meta.RESTMapping
+	seen := map[schema.GroupVersionResource]bool{}
+	for _, name := range names {
+		m, err := mappingOf(mapper, name)
+		if meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("the server has no resource %q", name)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("resource %q: %w", name, err)
+		}
+		if !seen[m.Resource] {
+			seen[m.Resource] = true
+			out = append(out, m)
+		}
+	}
+	return out, nil
+}
+
+// mappingOf takes RESOURCE[.VERSION][.GROUP], plural, singular or short, and
+// KIND[.VERSION][.GROUP].
+func mappingOf(mapper meta.RESTMapper, name string) (*meta.RESTMapping, error) {
+	full, short := schema.ParseResourceArg(name)
+	var gvk schema.GroupVersionKind
+	if full != nil {
+		gvk, _ = mapper.KindFor(*full)
+	}
+	if gvk.Empty() {
+		gvk, _ = mapper.KindFor(short.WithVersion(""))
+	}
+	if !gvk.Empty() {
+		return mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	}
+	kind, groupKind := schema.ParseKindArg(name)
+	if kind != nil {
+		if m, err := mapper.RESTMapping(kind.GroupKind(), kind.Version); err == nil {
+			return m, nil
+		}
+	}
+	return mapper.RESTMapping(groupKind)
+}

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+)
+
+// follower keeps one scope up to date.
+type follower struct {
+	*source
+	informer *informer.Informer
+	once     bool
+	warm     bool // an earlier run left a complete list
+
+	// mu protects the fields below.
+	mu     sync.Mutex
+	told   string // the kind of error that was last logged; "" since a success
+	failed error  // why it ended
+	stop   context.CancelFunc
+}
+
+func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, error) {
+	f := &follower{source: src, once: o.once}
+	var err error
+	if f.scope, err = src.scope.Canonical(); err != nil {
+		return nil, err
+	}
+	indexes := make([]index.Index, 0, len(o.indexes))
+	for _, idx := range o.indexes {
+		// The index of nodes is an error for what is no pod.
+		if idx.Name == index.NodeName().Name && f.scope.Resource != "pods" {
+			o.note("%s: the index %s is of pods only", f.scope, idx.Name)
+			continue
+		}
+		indexes = append(indexes, idx)
+	}
+	f.informer, err = informer.New(src.listerWatcher(f.answered), src.example, informer.Options{
+		Backend: db, Scope: f.scope, Indexes: indexes, DecodedBytes: 1,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.scope, err)
+	}
+	err = f.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
+		f.report(ctx, err)
+	})
+	return f, err
+}
+
+// run blocks until the context ends or, with --once, until the scope is caught up
+// or cannot be, and everything of it is written.
+func (f *follower) run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithValues("resource", f.scope.String())
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	defer cancel()
+	f.mu.Lock()
+	f.stop = cancel
+	f.mu.Unlock()
+	var waiting sync.WaitGroup
+	if f.once {
+		waiting.Go(func() {
+			select {
+			case <-f.informer.HasSyncedChecker().Done():
+				cancel()
+			case <-ctx.Done():
+			}
+		})
+	}
+	f.informer.RunWithContext(ctx)
+	cancel()
+	waiting.Wait()
+	return f.result()
+}
+
+// result says whether what was to be stored is stored.
+func (f *follower) result() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	status := f.informer.Status()
+	switch {
+	case f.failed != nil:
+		return fmt.Errorf("%s: %w", f.scope, f.failed)
+	case status.Memory != "":
+		return fmt.Errorf("%s: not stored: %s", f.scope, status.Memory)
+	case f.once && !cache.IsDone(f.informer.HasSyncedChecker()):
+		return fmt.Errorf("%s: interrupted before it was caught up", f.scope)
+	case f.once && len(status.Rejected) > 0:
+		return fmt.Errorf("%s: %d objects cannot be stored, such as %s", f.scope, len(status.Rejected), status.Rejected[0])
+	}
+	return nil
+}
+
+// answered is told of each request's end.
+func (f *follower) answered(err error) {
+	if err == nil {
+		f.mu.Lock()
+		f.told = ""
+		f.mu.Unlock()
+	}
+}
+
+// report logs an error once until a request succeeds or the error is another. With
+// --once it ends the follower where trying again helps nobody.
+func (f *follower) report(ctx context.Context, err error) {
+	what, lasting := classify(err)
+	if what == "" || ctx.Err() != nil {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.once && lasting {
+		if f.failed == nil {
+			f.failed = fmt.Errorf("%s: %w", what, err)
+		}
+		f.stop()
+		return
+	}
+	if f.told == what {
+		return
+	}
+	f.told = what
+	klog.FromContext(ctx).Info(what+", trying again", "because", oneLine(err))
+}
+
+// classify names an error for a person and says whether it lasts. "" is one that
+// belongs to following a server: a history that was lost, a watch that ended.
+func classify(err error) (what string, lasting bool) {
+	switch {
+	case apierrors.IsForbidden(err):
+		return "No permission to list or watch", true
+	case apierrors.IsUnauthorized(err):
+		return "Not logged in", true
+	case apierrors.IsNotFound(err):
+		return "The server no longer has the resource", true
+	case apierrors.IsMethodNotSupported(err):
+		return "The resource cannot be listed or watched", true
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "No room to store what was received", true
+	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), errors.Is(err, store.ErrCorrupt):
+		return "What was received cannot be stored", true
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		return "", false
+	case unreachable(err):
+		return "Server cannot be reached", true
+	}
+	return "The server answered with an error", false
+}

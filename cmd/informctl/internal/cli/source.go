@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+var getOptions = metav1.GetOptions{}
+
+// source lists and watches one scope: client-go's types as protobuf, all other
+// resources as unstructured objects.
+type source struct {
+	scope   store.Scope
+	example runtime.Object
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+func newSource(config *rest.Config, client *http.Client, dyn dynamic.Interface, scope store.Scope, r schema.GroupVersionResource) (*source, error) {
+	src := &source{scope: scope}
+	if scope.Form == store.Typed {
+		return src, src.useTyped(config, client, r)
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(scope.Kind)
+	src.example = u
+	resource := dyn.Resource(r).Namespace(scope.Namespace)
+	src.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return resource.List(ctx, options)
+	}
+	src.watch = resource.Watch
+	return src, nil
+}
+
+func (src *source) useTyped(config *rest.Config, client *http.Client, r schema.GroupVersionResource) (err error) {
+	if src.example, err = scheme.Scheme.New(src.scope.Kind); err != nil {
+		return err
+	}
+	config = rest.CopyConfig(config)
+	gv := r.GroupVersion()
+	config.GroupVersion, config.APIPath = &gv, "/apis"
+	if r.Group == "" {
+		config.APIPath = "/api"
+	}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	c, err := rest.RESTClientForConfigAndClient(config, client)
+	if err != nil {
+		return fmt.Errorf("client for %s: %w", src.scope.Resource, err)
+	}
+	get := func(options metav1.ListOptions) *rest.Request {
+		return c.Get().Namespace(src.scope.Namespace).Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec)
+	}
+	src.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return get(options).Do(ctx).Get()
+	}
+	src.watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+		options.Watch = true
+		return get(options).Watch(ctx)
+	}
+	return nil
+}
+
+// listerWatcher returns a ListerWatcher that tells done of the end of each request.
+func (src *source) listerWatcher(done func(error)) cache.ListerWatcher {
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list, err := src.list(ctx, src.selected(options))
+			done(err)
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			w, err := src.watch(ctx, src.selected(options))
+			done(err)
+			return w, err
+		},
+	}
+}
+
+func (src *source) selected(options metav1.ListOptions) metav1.ListOptions {
+	options.LabelSelector, options.FieldSelector = src.scope.LabelSelector, src.scope.FieldSelector
+	return options
+}
+
+// total asks how many objects there are; 0 is not known, as with selectors, for
+// which the server does not count.
+func (src *source) total(ctx context.Context) int {
+	if src.scope.LabelSelector != "" || src.scope.FieldSelector != "" {
+		return 0
+	}
+	list, err := src.list(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0
+	}
+	l, ok := list.(metav1.ListInterface)
+	if !ok {
+		if accessor, is := list.(metav1.ListMetaAccessor); is {
+			l, ok = accessor.GetListMeta(), true
+		}
+	}
+	if !ok || l.GetRemainingItemCount() == nil {
+		return meta.LenList(list)
+	}
+	return int(*l.GetRemainingItemCount()) + 1
+}

@@ -1,0 +1,198 @@
+package restart_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+// wantLists checks how many scopes listed since the child started.
+func wantLists(t *testing.T, reports map[string]report, want func(name string) bool) {
+	t.Helper()
+	for name, r := range reports {
+		if listed := r.Lists > 0; listed != want(name) {
+			t.Errorf("%s: finished %d lists, want any: %v", name, r.Lists, want(name))
+		}
+	}
+}
+
+func always(string) bool { return true }
+
+// TestAPIServerRestart: the watch cache of a new API server begins at its start,
+// so that it says 410 to whoever missed something.
+func TestAPIServerRestart(t *testing.T) {
+	w := newWorld(t, controlplane.Options{})
+	for i := range 20 {
+		for _, col := range collections {
+			w.create(col, col.object(i, "default", fmt.Sprintf("still-%d", i)))
+		}
+	}
+	c := w.start()
+	c.sync()
+	c.atRest()
+
+	t.Run("running", func(t *testing.T) {
+		if err := w.cp.RestartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.atRest()
+	})
+	t.Run("while down", func(t *testing.T) {
+		c.stop()
+		for i := range 10 {
+			for _, col := range collections {
+				w.delete(col, "default", fmt.Sprintf("still-%d", i))
+				if err := w.annotate(t.Context(), col, "default", fmt.Sprintf("still-%d", i+10), "while down"); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if err := w.cp.RestartAPIServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c = w.start()
+		c.sync()
+		reports := c.atRest()
+		wantLists(t, reports, always)
+		for name, r := range reports {
+			if len(r.Deleted) != 10 || r.Updates != 10 {
+				t.Errorf("%s: handlers were told of %d deletions and %d updates, want 10 each: a list is compared", name, len(r.Deleted), r.Updates)
+			}
+		}
+	})
+}
+
+// TestSchemaChange: a new default of a CRD changes objects at an equal resource
+// version.
+func TestSchemaChange(t *testing.T) {
+	w := newWorld(t, controlplane.Options{})
+	c := w.start()
+	c.sync()
+	c.atRest()
+	c.stop()
+	before := w.server(collections[2], store.Unstructured)
+	w.addDefault()
+	after := w.server(collections[2], store.Unstructured)
+	changed := 0
+	for key, s := range before {
+		if now := after[key]; now.RV == s.RV && now.Hash != s.Hash {
+			changed++
+		}
+	}
+	if changed == 0 {
+		t.Fatal("the new default changed no object at its resource version: the test proves nothing")
+	}
+	c = w.start()
+	c.sync()
+	reports := c.atRest()
+	wantLists(t, reports, func(name string) bool {
+		return name == collections[2].name(store.Typed) || name == collections[2].name(store.Unstructured)
+	})
+	if got := reports[collections[2].name(store.Unstructured)].Updates; got < changed {
+		t.Errorf("handlers were told of %d updates, want %d", got, changed)
+	}
+}
+
+// addDefault gives the CRD's spec a property with a default, and waits until the
+// API server serves it.
+func (w *world) addDefault() {
+	w.t.Helper()
+	r := w.client.Resource(objects.CRDResource)
+	name := objects.WidgetCRD().GetName()
+	crd, err := r.Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	version := versions[0].(map[string]any)
+	property := map[string]any{"type": "string", "default": "new"}
+	if err := unstructured.SetNestedMap(version, property, "schema", "openAPIV3Schema", "properties", "spec", "properties", "addedLater"); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"); err != nil {
+		w.t.Fatal(err)
+	}
+	if _, err := r.Update(w.t.Context(), crd, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.eventually("the new default is served", func() bool {
+		list, err := w.client.Resource(objects.WidgetResource).List(w.t.Context(), metav1.ListOptions{Limit: 1})
+		if err != nil || len(list.Items) == 0 {
+			return false
+		}
+		value, _, _ := unstructured.NestedString(list.Items[0].Object, "spec", "addedLater")
+		return value == "new"
+	})
+}
+
+// TestHistoryOverrun: etcd is compacted past the stored resource version, and the
+// API server's memory of it is gone.
+func TestHistoryOverrun(t *testing.T) {
+	w := newWorld(t, controlplane.Options{NoWatchCache: true})
+	c := w.start()
+	c.sync()
+	c.atRest()
+	c.stop()
+	for _, col := range collections {
+		for i := range 5 {
+			w.create(col, col.object(i, "default", fmt.Sprintf("missed-%d", i)))
+		}
+	}
+	if err := w.cp.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c = w.start()
+	c.sync()
+	wantLists(t, c.atRest(), always)
+}
+
+// TestRewound: etcd is restored to an older snapshot and still behind the stored
+// resource version (kubernetes#107457).
+func TestRewound(t *testing.T) {
+	for name, whileRunning := range map[string]bool{"before a start": false, "under a running informer": true} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, controlplane.Options{})
+			c := w.start()
+			c.sync()
+			c.atRest()
+			snapshot := filepath.Join(t.TempDir(), "snapshot")
+			if err := w.cp.Snapshot(t.Context(), snapshot); err != nil {
+				t.Fatal(err)
+			}
+			ghosts := 40
+			for _, col := range collections {
+				for i := range ghosts {
+					w.create(col, col.object(i, "default", fmt.Sprintf("ghost-%d", i)))
+				}
+			}
+			c.atRest()
+			if !whileRunning {
+				c.stop()
+			}
+			if err := w.cp.Restore(t.Context(), snapshot); err != nil {
+				t.Fatal(err)
+			}
+			if !whileRunning {
+				c = w.start()
+				c.sync()
+			}
+			reports := c.atRest()
+			wantLists(t, reports, always)
+			for name, r := range reports {
+				if len(r.Deleted) != ghosts+1 { // and a sentinel
+					t.Errorf("%s: handlers were told of %d deletions, want %d", name, len(r.Deleted), ghosts+1)
+				}
+			}
+		})
+	}
+}
