@@ -82,5 +82,5 @@ func (x *indexer) GetIndexers() cache.Indexers { return x.store().GetIndexers() 
 
 // AddIndexers implements cache.Indexer.
 func (x *indexer) AddIndexers(newIndexers cache.Indexers) error {
-	return x.store().AddIndexers(newIndexers)
+	return x.inf.AddIndexers(newIndexers)
 }

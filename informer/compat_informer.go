@@ -67,7 +67,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 		}
 	}
 	inf.handlers[h] = struct{}{}
-	if inf.started {
+	if inf.opened {
 		inf.startLocked(h)
 	}
 	return h, nil
@@ -133,7 +133,9 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	if ended {
 		return errors.New("informer: indexers were not added: the informer has stopped")
 	}
-	return inf.indexer.AddIndexers(indexers)
+	inf.indexersMu.Lock()
+	defer inf.indexersMu.Unlock()
+	return inf.indexer.store().AddIndexers(indexers)
 }
 
 // HasSynced implements cache.SharedInformer.
@@ -145,7 +147,7 @@ func (inf *Informer) HasSyncedChecker() cache.DoneChecker { return (*checker)(in
 type checker Informer
 
 // Name implements cache.DoneChecker.
-func (c *checker) Name() string { return "informer for " + c.opts.Scope.String() }
+func (c *checker) Name() string { return "informer for " + (*Informer)(c).Scope().String() }
 
 // Done implements cache.DoneChecker.
 func (c *checker) Done() <-chan struct{} { return c.synced }
@@ -204,7 +206,7 @@ func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 // compatReflector is what client-go's error handlers are called with.
 func (inf *Informer) compatReflector() *cache.Reflector {
 	return cache.NewReflectorWithOptions(inf.lw, inf.example, inf.indexer, cache.ReflectorOptions{
-		Name: "informer for " + inf.opts.Scope.String(), TypeDescription: inf.opts.Scope.Kind.String(),
+		Name: "informer for " + inf.Scope().String(), TypeDescription: inf.Scope().Kind.String(),
 	})
 }
 
@@ -215,7 +217,7 @@ func (inf *Informer) placeholder(key string) runtime.Object {
 		return nil
 	}
 	if u, isUnstructured := obj.(*unstructured.Unstructured); isUnstructured {
-		u.SetGroupVersionKind(inf.opts.Scope.Kind)
+		u.SetGroupVersionKind(inf.Scope().Kind)
 	}
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if accessor, accessErr := meta.Accessor(obj); err == nil && accessErr == nil {

@@ -301,7 +301,7 @@ func (h *handler) HasSyncedChecker() cache.DoneChecker { return h }
 
 // Name implements cache.DoneChecker.
 func (h *handler) Name() string {
-	return fmt.Sprintf("handler %T of the informer for %s", h.handler, h.inf.opts.Scope)
+	return fmt.Sprintf("handler %T of the informer for %s", h.handler, h.inf.Scope())
 }
 
 // Done implements cache.DoneChecker.

@@ -71,6 +71,11 @@ type Informer struct {
 	opts    Options
 	indexer *indexer
 	queue   *fifo.Queue
+	factory *Factory // nil: opts.Scope is what the caller vouches for
+
+	// indexersMu is held while the store is opened and while indexers are added,
+	// so that none is lost between memory and the opened store. Taken before mu.
+	indexersMu sync.Mutex
 
 	synced  chan struct{} // closed when the informer has synced
 	stopped chan struct{} // closed when the controller has ended
@@ -81,14 +86,16 @@ type Informer struct {
 	// protects the fields below and those of every handler.
 	mu           sync.Mutex
 	cond         *sync.Cond // broadcast when a handler may have something to do
+	scope        store.Scope
 	store        store.Store
 	handlers     map[*handler]struct{}
 	running      sync.WaitGroup // handlers' goroutines
 	ready        bool           // the store holds a whole list: cursors may start
 	isSynced     bool
-	started      bool
-	ended        bool
-	stopping     bool
+	started      bool // Run was called
+	opened       bool // store is the one that Run opened
+	stopping     bool // Run's context has ended
+	ended        bool // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
 	transform    cache.TransformFunc
@@ -113,11 +120,12 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	if err != nil {
 		return nil, fmt.Errorf("informer: example object: %w", err)
 	}
-	if opts.Scope, err = completeScope(opts.Scope, example); err != nil {
+	scope, err := completeScope(opts.Scope, example)
+	if err != nil {
 		return nil, fmt.Errorf("informer: Scope: %w", err)
 	}
 	inf := &Informer{
-		lw: lw, example: example, codec: c, opts: opts,
+		lw: lw, example: example, codec: c, opts: opts, scope: scope,
 		queue:       fifo.New(fifo.Options{}),
 		synced:      make(chan struct{}),
 		stopped:     make(chan struct{}),
@@ -165,7 +173,7 @@ func kindOf(example runtime.Object) schema.GroupVersionKind {
 }
 
 func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
-	return mem.New().Open(inf.opts.Scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
+	return mem.New().Open(inf.scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
 }
 
 // RunWithContext implements cache.SharedInformer. It blocks until the context
@@ -174,17 +182,22 @@ func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
 func (inf *Informer) RunWithContext(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.opts.Scope.String())
-	ctx = klog.NewContext(ctx, logger)
-	if !inf.start(ctx) {
-		logger.Info("Informer was started before, a second Run does nothing")
+	if !inf.claim() {
+		klog.FromContext(ctx).Info("Informer was started before, a second Run does nothing")
 		return
 	}
+	scope, err := inf.findScope(ctx)
+	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.Scope().String())
+	ctx = klog.NewContext(ctx, logger)
+	inf.start(ctx, inf.openStore(ctx, scope, err))
 	var parts sync.WaitGroup
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.resyncLoop(ctx) })
 	<-ctx.Done()
+	inf.mu.Lock()
+	inf.stopping = true
+	inf.mu.Unlock()
 	inf.queue.Close()
 	parts.Wait()
 	if err := inf.store.Close(); err != nil {
@@ -198,21 +211,29 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	inf.running.Wait()
 }
 
-// start opens the store, makes the reflector and starts the handlers.
-func (inf *Informer) start(ctx context.Context) bool {
+// claim makes this Run the only one.
+func (inf *Informer) claim() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.started {
 		return false
 	}
 	inf.started = true
-	old := inf.store
-	indexers := old.GetIndexers()
-	for _, idx := range inf.opts.Indexes {
-		delete(indexers, idx.Name)
-	}
-	inf.store = inf.openStore(ctx, indexers)
-	_ = old.Close()
+	return true
+}
+
+func (inf *Informer) isEnding() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.stopping
+}
+
+// start makes the opened store the informer's, and starts the handlers.
+func (inf *Informer) start(ctx context.Context, opened store.Store) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	_ = inf.store.Close() // the one in memory
+	inf.store = opened
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
 		Sink: (*sink)(inf), OnError: inf.onError,
@@ -228,44 +249,94 @@ func (inf *Informer) start(ctx context.Context) bool {
 			inf.syncLocked()
 		}
 	}
+	inf.opened = true
 	for h := range inf.handlers {
 		inf.startLocked(h)
 	}
-	return true
 }
 
 // expectedKind is checked for objects that say their kind themselves.
 func (inf *Informer) expectedKind() schema.GroupVersionKind {
-	if inf.opts.Scope.Form == store.Unstructured {
-		return inf.opts.Scope.Kind
+	if inf.scope.Form == store.Unstructured {
+		return inf.scope.Kind
 	}
 	return schema.GroupVersionKind{}
 }
 
 // openStore opens the scope, in memory where it may not or cannot be persisted:
-// a cache must not be able to take its controller down (promise 5).
-func (inf *Informer) openStore(ctx context.Context, indexers cache.Indexers) store.Store {
-	logger := klog.FromContext(ctx)
+// a cache must not be able to take its controller down (promise 5). Indexers that
+// are added meanwhile wait for it.
+func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
+	inf.indexersMu.Lock()
+	defer inf.indexersMu.Unlock()
+	indexers := inf.store.GetIndexers()
+	for _, idx := range inf.opts.Indexes {
+		delete(indexers, idx.Name)
+	}
 	if inf.opts.Backend != nil {
-		if inf.memory = inf.mustStayInMemory(); inf.memory == "" {
-			s, err := inf.opts.Backend.Open(inf.opts.Scope, store.Options{
-				Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
-				TransformVersion: inf.opts.TransformVersion,
-				Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
-				DecodedBytes:     inf.opts.DecodedBytes,
-			})
-			if err == nil {
-				return s
-			}
-			inf.memory = err.Error()
+		var s store.Store
+		if err == nil {
+			s, err = inf.openPersistent(ctx, scope, indexers)
 		}
-		logger.Info("Not persisted, held in memory", "because", inf.memory)
+		if err == nil {
+			return s
+		}
+		klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
+		inf.mu.Lock()
+		inf.memory = err.Error()
+		inf.mu.Unlock()
 	}
 	s, err := inf.openMemory(indexers)
 	if err != nil {
 		panic(err) // the same options were opened by New
 	}
 	return s
+}
+
+// findScope returns what the caller vouches for, or asks the ListerWatcher.
+func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
+	if inf.factory == nil {
+		return inf.scope, nil
+	}
+	scope, err := inf.factory.scope(ctx, inf.lw, inf.example)
+	if err != nil {
+		return scope, err
+	}
+	scope.Form = inf.scope.Form
+	if scope, err = scope.Canonical(); err != nil {
+		return scope, err
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.scope = scope
+	return scope, nil
+}
+
+// Scope returns what the informer holds. That of a Factory's informer is known
+// once it runs.
+func (inf *Informer) Scope() store.Scope {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.scope
+}
+
+func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
+	switch {
+	case scope.Kind.Group == "" && scope.Kind.Kind == "Secret":
+		return nil, errors.New("Secrets are not written to disk without a key")
+	case scope.Kind.Empty():
+		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
+	}
+	opts := store.Options{
+		Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
+		TransformVersion: inf.opts.TransformVersion,
+		Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
+		DecodedBytes:     inf.opts.DecodedBytes,
+	}
+	if inf.factory != nil {
+		return inf.factory.open(ctx, inf, scope, opts)
+	}
+	return inf.opts.Backend.Open(scope, opts)
 }
 
 // withoutIndexes returns indexers less those that an index with an identity
@@ -278,16 +349,6 @@ func withoutIndexes(indexers cache.Indexers, indexes []index.Index) cache.Indexe
 		}
 	}
 	return out
-}
-
-func (inf *Informer) mustStayInMemory() string {
-	if kind := inf.opts.Scope.Kind; kind.Group == "" && kind.Kind == "Secret" {
-		return "Secrets are not written to disk without a key"
-	}
-	if inf.opts.Scope.Kind.Empty() {
-		return fmt.Sprintf("the kind of a %T is not known; name it in Scope", inf.example)
-	}
-	return ""
 }
 
 // syncLocked makes HasSynced true.
@@ -331,7 +392,7 @@ func (inf *Informer) Status() Status {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	s := Status{
-		Scope: inf.opts.Scope, Synced: inf.isSynced, Objects: inf.store.Len(),
+		Scope: inf.scope, Synced: inf.isSynced, Objects: inf.store.Len(),
 		Memory: inf.memory, Checkpoint: inf.store.Checkpoint(),
 	}
 	for key := range inf.rejected {

@@ -102,13 +102,20 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			return nil, err
+			// The file keeps its older RV with the objects of that RV: a crash goes
+			// back to both.
+			klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
 		}
 	}
 	r, err := s.store.Relist()
 	if err != nil {
 		return nil, err
 	}
+	// The checkpoint has no RV now, so nothing need freeze it; what the new list
+	// cannot bring either is rejected again.
+	s.mu.Lock()
+	clear(s.rejected)
+	s.mu.Unlock()
 	return &relist{Relist: r, inf: (*Informer)(s)}, nil
 }
 
@@ -188,6 +195,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	for _, c := range changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
+			inf.lose(ctx, err)
 			return err
 		}
 		if ok {
@@ -206,7 +214,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 		batch.RV = "" // frozen
 	}
 	if err := inf.store.Apply(batch); err != nil {
-		inf.rejectLocked(ctx, "", err)
+		inf.loseLocked(ctx, err)
 		return err
 	}
 	for _, c := range changes {
@@ -216,6 +224,22 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	}
 	inf.cond.Broadcast()
 	return nil
+}
+
+// everything stands for all keys in rejected.
+const everything = ""
+
+// lose notes that changes could not be applied: the stored RV stays where it is
+// (promise 2), and a new list brings what is missing.
+func (inf *Informer) lose(ctx context.Context, cause error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.loseLocked(ctx, cause)
+}
+
+func (inf *Informer) loseLocked(ctx context.Context, cause error) {
+	inf.rejectLocked(ctx, everything, cause)
+	inf.reflector.Relist("the store could not take a change")
 }
 
 // prepare encodes, outside the lock and before a handler holds the objects, and

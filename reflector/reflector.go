@@ -69,6 +69,8 @@ type Reflector struct {
 	opts Options
 	lw   cache.ListerWatcherWithContext
 
+	asked chan string // reasons of Relist; holds one
+
 	// mu protects status and lastRV, which other goroutines read.
 	mu     sync.Mutex
 	status Status
@@ -138,7 +140,7 @@ func New(opts Options) (*Reflector, error) {
 	}
 	return &Reflector{
 		opts: opts, lw: cache.ToListerWatcherWithContext(opts.ListerWatcher),
-		backoff: newBackoff(), tally: tally{catchUpSeconds: firstCatchUp},
+		asked: make(chan string, 1), backoff: newBackoff(), tally: tally{catchUpSeconds: firstCatchUp},
 	}, nil
 }
 
@@ -149,6 +151,15 @@ func (r *Reflector) LastSyncResourceVersion() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lastRV
+}
+
+// Relist makes Run list next, because the sink has lost something. It does not
+// block and may be called by the sink itself.
+func (r *Reflector) Relist(reason string) {
+	select {
+	case r.asked <- reason:
+	default: // one is asked for already
+	}
 }
 
 // Status returns a copy of what the reflector is doing.
@@ -191,6 +202,11 @@ func (r *Reflector) begin(ctx context.Context) {
 
 // step does the one next thing: a list, a probe or a watch.
 func (r *Reflector) step(ctx context.Context) error {
+	select {
+	case reason := <-r.asked:
+		r.relistFor(ctx, reason)
+	default:
+	}
 	if r.relist != "" || !r.listed {
 		return r.list(ctx)
 	}

@@ -83,6 +83,9 @@ func (r *Reflector) consume(ctx context.Context, s *session, w watch.Interface) 
 			return ctx.Err()
 		case <-stalled.C:
 			return errStalled
+		case reason := <-r.asked:
+			r.relistFor(ctx, reason)
+			return nil
 		case e, open := <-w.ResultChan():
 			if !open {
 				return nil

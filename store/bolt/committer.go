@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
 )
@@ -92,8 +93,7 @@ func (d *DB) commit() error {
 	if len(captures) == 0 {
 		return nil
 	}
-	d.writeMu.Lock()
-	err := d.updateLocked("commit", func(tx *bbolt.Tx) error {
+	err := d.update("commit", func(tx *bbolt.Tx) error {
 		for _, c := range captures {
 			if err := c.write(tx); err != nil {
 				return err
@@ -103,19 +103,20 @@ func (d *DB) commit() error {
 	})
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
-		err = errors.Join(err, d.reopen())
 	}
-	d.writeMu.Unlock()
 	for _, c := range captures {
 		c.s.committedUpTo(c, err)
 	}
 	return err
 }
 
-// reopen replaces a handle whose state is unknown. Needs writeMu.
-func (d *DB) reopen() error {
+// reopenLocked replaces a handle whose state is unknown. Needs writeMu.
+func (d *DB) reopenLocked() error {
 	d.handleMu.Lock()
 	defer d.handleMu.Unlock()
+	if d.isClosed() && d.handle == nil {
+		return nil
+	}
 	if d.handle != nil {
 		// An error here says nothing that the next line would not.
 		_ = guard(d.path, "closing", d.handle.Close)
@@ -287,7 +288,7 @@ func (w *writer) dropIndex(name string) error {
 	if root == nil {
 		return nil
 	}
-	if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, bbolt.ErrBucketNotFound) {
+	if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 		return err
 	}
 	return nil

@@ -16,6 +16,7 @@ import (
 
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
 )
@@ -190,12 +191,12 @@ func (d *DB) create() (*os.File, error) {
 
 // classify tells what bbolt's errors mean to a caller.
 func (d *DB) classify(where string, err error) error {
-	for _, damage := range []error{bbolt.ErrInvalid, bbolt.ErrChecksum, bbolt.ErrVersionMismatch} {
+	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
 		if errors.Is(err, damage) {
 			return &store.CorruptionError{Path: d.path, Where: where, Err: err}
 		}
 	}
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return fmt.Errorf("%s: %w", d.path, store.ErrLocked)
 	}
 	return err
@@ -332,29 +333,42 @@ func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	if d.handle == nil {
-		return store.ErrClosed
+		return d.noHandle()
 	}
 	return guard(d.path, where, func() error { return d.handle.View(fn) })
 }
 
-// update runs fn in a write transaction; see writeMu. It holds handleMu for
-// reading only, so that readers go on.
+// update runs fn in a write transaction, while readers go on. After an error the
+// file is opened again, for its state is unknown.
 func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	if d.readOnly {
 		return store.ErrReadOnly
 	}
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
-	return d.updateLocked(where, fn)
+	err := d.tryUpdate(where, fn)
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		err = errors.Join(err, d.reopenLocked())
+	}
+	return err
 }
 
-func (d *DB) updateLocked(where string, fn func(*bbolt.Tx) error) error {
+func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	if d.handle == nil {
-		return store.ErrClosed
+		return d.noHandle()
 	}
 	return guard(d.path, where, func() error { return d.handle.Update(fn) })
+}
+
+// noHandle says why there is none: the database was closed, or the file could
+// not be opened again after a write that failed.
+func (d *DB) noHandle() error {
+	if d.isClosed() {
+		return store.ErrClosed
+	}
+	return fmt.Errorf("%s could not be opened again after a write that failed", d.path)
 }
 
 func (d *DB) isClosed() bool { return d.closed.Load() }

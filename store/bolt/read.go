@@ -30,7 +30,7 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	if d.handle == nil {
-		return store.ErrClosed
+		return d.noHandle()
 	}
 	return guard(d.path, where, func() error {
 		tx, sn, err := s.begin(d.handle, locked)

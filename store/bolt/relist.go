@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"iter"
@@ -35,6 +36,7 @@ type relist struct {
 	seen    map[string]struct{}
 	staged  *btree.Map[string, *entry]
 	bytes   int  // of staged
+	limit   int  // bytes at which staged is written
 	spilled bool // staging bucket holds something
 	loaded  int  // objects written directly
 	closed  bool
@@ -60,6 +62,9 @@ func (s *Store) Relist() (store.Relist, error) {
 	r := &relist{
 		s: s, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
 		direct: s.checkpoint.RV == "" && s.length == 0 && s.pending.Len() == 0,
+	}
+	if r.limit = stagingMemory; r.direct {
+		r.limit = loadBytes
 	}
 	s.loading = r.direct
 	s.relist = r
@@ -95,11 +100,18 @@ func (r *relist) Add(obj runtime.Object) error {
 		}
 	}
 	r.stage(e)
-	switch {
-	case r.direct && r.bytes >= loadBytes:
-		return r.load()
-	case !r.direct && r.bytes >= stagingMemory:
-		return r.spill()
+	if r.bytes < r.limit {
+		return nil
+	}
+	write := r.spill
+	if r.direct {
+		write = r.load
+	}
+	if err := write(); err != nil {
+		// A disk that is full or broken must not keep the list from being served:
+		// it waits in memory, and the next attempt comes when it has doubled.
+		r.s.db.opts.Logger.Error(err, "Could not write a list, keeping it in memory", "scope", r.s.scope.String())
+		r.limit = 2 * r.bytes
 	}
 	return nil
 }
@@ -178,6 +190,25 @@ func (r *relist) load() error {
 	return nil
 }
 
+// endLoad writes the rest of a first list, or leaves it to the committer where
+// the disk does not take it.
+func (r *relist) endLoad() {
+	err := r.load()
+	s := r.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.length = r.loaded
+	if err == nil {
+		return
+	}
+	r.staged.Scan(func(_ string, e *entry) bool {
+		s.insertLocked(e, false)
+		return true
+	})
+	s.changedLocked()
+	r.reset()
+}
+
 func (r *relist) reset() {
 	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
 }
@@ -250,13 +281,8 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 			return
 		}
 		if r.direct {
-			err := r.load()
-			if err == nil {
-				r.s.mu.Lock()
-				r.s.length = r.loaded
-				r.s.mu.Unlock()
-			}
-			if yield(store.Batch{RV: rv}, err) && err == nil {
+			r.endLoad()
+			if yield(store.Batch{RV: rv}, nil) {
 				r.s.endLoading() // where rv is empty, Apply could not know
 			}
 			return
@@ -417,7 +443,7 @@ func (s *Store) waitForRoom() {
 	full := s.pendingBytes > 2*s.db.opts.CommitBytes && s.commitErr == nil
 	s.mu.Unlock()
 	if full {
-		_ = s.flushOnce() // its error stays in commitErr
+		_ = s.flushOnce(context.Background()) // its error stays in commitErr
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -286,7 +287,7 @@ func (s *Store) startEmpty(drop bool, why string) error {
 			return err
 		}
 		if drop {
-			if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolt.ErrBucketNotFound) {
+			if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 				return err
 			}
 		}
@@ -364,7 +365,7 @@ func (s *Store) Close() error {
 	var err error
 	if !s.db.readOnly {
 		// One attempt: a disk that is full must not keep a process from ending.
-		err = s.flushOnce()
+		err = s.flushOnce(context.Background())
 	}
 	s.mu.Lock()
 	s.leased = false
@@ -423,8 +424,9 @@ func (s *Store) Flush(ctx context.Context) error {
 	return nil
 }
 
-// flushOnce waits for one attempt to write what was applied before.
-func (s *Store) flushOnce() error {
+// flushOnce waits for one attempt to write what was applied before: a disk that
+// is broken keeps nobody.
+func (s *Store) flushOnce(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.applied
 	for tries := 0; s.written < target && tries < 2; tries++ { // the first may have begun before
@@ -434,6 +436,8 @@ func (s *Store) flushOnce() error {
 		select {
 		case <-attempt:
 		case <-s.db.committer:
+		case <-ctx.Done():
+			return ctx.Err()
 		}
 		s.mu.Lock()
 	}
@@ -453,7 +457,7 @@ func (s *Store) Invalidate(ctx context.Context, reason string) error {
 	s.setCheckpointLocked(store.Checkpoint{Reason: reason})
 	s.mu.Unlock()
 	s.writerMu.Unlock()
-	return s.Flush(ctx)
+	return s.flushOnce(ctx)
 }
 
 func (s *Store) setCheckpointLocked(c store.Checkpoint) {

@@ -10,8 +10,8 @@ import (
 	"syscall"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 )
 
@@ -99,9 +100,9 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	identity, err := c.identity(ctx, dyn)
+	identity, err := informer.ClusterIdentity(ctx, c.config)
 	if err != nil {
-		return err
+		return fmt.Errorf("ask for the cluster's identity: %w", err)
 	}
 	c.sources = nil
 	for _, m := range mappings {
@@ -122,20 +123,6 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 		c.sources = append(c.sources, src)
 	}
 	return nil
-}
-
-// identity is what tells clusters behind one address apart: the UID of the
-// namespace that every cluster has. Who may not read it vouches by the address.
-func (c *cluster) identity(ctx context.Context, dyn dynamic.Interface) (string, error) {
-	namespaces := dyn.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
-	obj, err := namespaces.Get(ctx, "kube-system", getOptions)
-	switch {
-	case err == nil:
-		return string(obj.GetUID()), nil
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
-		return c.config.Host, nil
-	}
-	return "", fmt.Errorf("ask for the cluster's identity: %w", err)
 }
 
 // mappingsOf resolves what a user named, each resource once.

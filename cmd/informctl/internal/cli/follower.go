@@ -60,8 +60,7 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 // run blocks until the context ends or, with --once, until the scope is caught up
 // or cannot be, and everything of it is written.
 func (f *follower) run(ctx context.Context) error {
-	logger := klog.FromContext(ctx).WithValues("resource", f.scope.String())
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	f.mu.Lock()
 	f.stop = cancel

@@ -16,11 +16,11 @@ import (
 // grow with the list; they are the usual ones:
 //
 //	{range .items[*]}BODY{end}TEXT
-//	{.items[*].PATH}
+//	{.items[*].PATH}, where PATH is of fields and [*]
 //
 // Every other template gets the whole List.
 type jsonPath struct {
-	template *jsonpath.JSONPath
+	template string
 	mode     pathMode
 	tail     string // TEXT
 }
@@ -36,7 +36,7 @@ const (
 var (
 	rangeOfItems = regexp.MustCompile(`(?s)^\{\s*range\s+\.items\[\*\]\s*\}(.*)\{\s*end\s*\}([^{}]*)$`)
 	rangeOrEnd   = regexp.MustCompile(`\{\s*(range|end)\b`)
-	pathOfItems  = regexp.MustCompile(`^\{\s*\.items\[\*\](\.[^{}\s]+)\s*\}$`)
+	pathOfItems  = regexp.MustCompile(`^\{\s*\.items\[\*\]((?:\.(?:[\w/-]|\\\.)+(?:\[\*\])?)+)\s*\}$`)
 )
 
 func parseJSONPath(text string) (*jsonPath, error) {
@@ -44,19 +44,17 @@ func parseJSONPath(text string) (*jsonPath, error) {
 		return nil, errors.New("no template given")
 	}
 	// The template as it is must be right, whichever part of it is used.
-	whole, err := newTemplate(text)
-	if err != nil {
+	if _, err := newTemplate(text); err != nil {
 		return nil, err
 	}
+	p := &jsonPath{template: text}
 	if m := pathOfItems.FindStringSubmatch(text); m != nil {
-		template, err := newTemplate("{" + m[1] + "}")
-		return &jsonPath{template: template, mode: eachPath}, err
+		p = &jsonPath{template: "{" + m[1] + "}", mode: eachPath}
+	} else if m := rangeOfItems.FindStringSubmatch(text); m != nil && balanced(m[1]) {
+		p = &jsonPath{template: m[1], mode: eachBody, tail: m[2]}
 	}
-	if m := rangeOfItems.FindStringSubmatch(text); m != nil && balanced(m[1]) {
-		template, err := newTemplate(m[1])
-		return &jsonPath{template: template, mode: eachBody, tail: m[2]}, err
-	}
-	return &jsonPath{template: whole}, nil
+	_, err := newTemplate(p.template)
+	return p, err
 }
 
 func newTemplate(text string) (*jsonpath.JSONPath, error) {
@@ -131,7 +129,12 @@ func (p *pathPrinter) end(w io.Writer) error {
 // apply runs the template on one value. cli-runtime's printer does too, but puts
 // the whole value into its errors.
 func (p *pathPrinter) apply(w io.Writer, value any) error {
-	results, err := p.template.FindResults(value)
+	// A template that has a range is used up by one evaluation.
+	template, err := newTemplate(p.template)
+	if err != nil {
+		return err
+	}
+	results, err := template.FindResults(value)
 	if err != nil {
 		return fmt.Errorf("apply jsonpath: %w", err)
 	}
@@ -144,7 +147,7 @@ func (p *pathPrinter) apply(w io.Writer, value any) error {
 			}
 			p.printed = true
 		}
-		if err := p.template.PrintResults(w, result); err != nil {
+		if err := template.PrintResults(w, result); err != nil {
 			return fmt.Errorf("apply jsonpath: %w", err)
 		}
 	}

@@ -71,10 +71,16 @@ func (t *terminal) clear() {
 
 // newLogger returns a logger of one line for each thing that happens.
 func newLogger(w io.Writer, format string) logr.Logger {
+	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().String()) // JSON would have nanoseconds
+		}
+		return a
+	}}
 	if format == "json" {
-		return logr.FromSlogHandler(slog.NewJSONHandler(w, nil))
+		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 	}
-	return logr.FromSlogHandler(slog.NewTextHandler(w, nil))
+	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
 }
 
 // progress shows the first lists, the only thing here that takes its time.

@@ -217,4 +217,3 @@ func (c *cluster) persistent(o *runOptions) (sources []*source, refused error) {
 	}
 	return sources, refused
 }
-

@@ -19,8 +19,6 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-var getOptions = metav1.GetOptions{}
-
 // source lists and watches one scope: client-go's types as protobuf, all other
 // resources as unstructured objects.
 type source struct {

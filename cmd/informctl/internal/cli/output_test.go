@@ -1,0 +1,178 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+// pods is more than one chunk.
+const pods = 300
+
+func podFile(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "pods.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := make([]runtime.Object, 0, pods)
+	for i := range pods {
+		list = append(list, objects.Pod(i, 1))
+	}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, list...)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func run(t *testing.T, args ...string) []byte {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	if code := cli.MainAt(t.Context(), genericiooptions.IOStreams{Out: &out, ErrOut: &errOut}, args, now); code != 0 {
+		t.Fatalf("%q: exit code %d: %s", args, code, errOut.String())
+	}
+	return out.Bytes()
+}
+
+func TestListIsWholeAndOrdered(t *testing.T) {
+	path := podFile(t)
+	var fromJSON, fromYAML unstructured.UnstructuredList
+	for format, list := range map[string]*unstructured.UnstructuredList{"json": &fromJSON, "yaml": &fromYAML} {
+		data := run(t, "dump", "pods", "--db", path, "-o", format)
+		if format == "yaml" {
+			var err error
+			if data, err = yaml.YAMLToJSON(data); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := json.Unmarshal(data, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(fromJSON.Object, fromYAML.Object); diff != "" {
+		t.Errorf("JSON and YAML differ (-json +yaml):\n%s", diff)
+	}
+	want := map[string]*corev1.Pod{}
+	for i := range pods {
+		p := objects.Pod(i, 1)
+		want[p.Namespace+"/"+p.Name] = p
+	}
+	last := ""
+	for _, item := range fromJSON.Items {
+		key := item.GetNamespace() + "/" + item.GetName()
+		order := item.GetNamespace() + "\x00" + item.GetName()
+		if order <= last {
+			t.Errorf("%s is out of order", key)
+		}
+		last = order
+		var got corev1.Pod
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, &got); err != nil {
+			t.Fatal(err)
+		}
+		w := want[key]
+		delete(want, key)
+		w.APIVersion, w.Kind, w.ManagedFields = "v1", "Pod", nil
+		if diff := cmp.Diff(w, &got); diff != "" {
+			t.Fatalf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	if len(want) != 0 {
+		t.Errorf("%d pods are missing", len(want))
+	}
+}
+
+// Templates that are applied item by item print what they print for the List.
+func TestJSONPathIsThatOfTheList(t *testing.T) {
+	path := podFile(t)
+	var list unstructured.UnstructuredList
+	if err := json.Unmarshal(run(t, "dump", "pods", "--db", path, "-o", "json", "--show-managed-fields"), &list); err != nil {
+		t.Fatal(err)
+	}
+	for _, template := range []string{
+		`{.items[*].metadata.name}`,
+		`{ .items[*].spec.containers[*].image }`,
+		`{.items[*].metadata.labels.nosuch}`,
+		`{.items[*].metadata['name','namespace']}`,
+		`{.items[*]..containerPort}`,
+		`{.items[*].metadata.labels.app\.kubernetes\.io/name}`,
+		`{range .items[*]}{.metadata.name}{"\n"}{range .spec.containers[*]}{.name}{end}{end}`,
+		`{range .items[*]}{.metadata.name}{"\t"}{.spec.nodeName}{"\n"}{end}`,
+		`{range .items[*]}{.metadata.name}{range .spec.containers[*]} {.name}{end};{end} end`,
+		`{range .items[*]}a{end}{range .items[*]}b{end}`,
+		`{range .items[?(@.metadata.namespace=="default")]}{.metadata.name} {end}`,
+		`{.items[3].metadata.name}{.kind}`,
+		`{.items[-1:].metadata.name}`,
+	} {
+		p, err := printers.NewJSONPathPrinter(template)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.AllowMissingKeys(true)
+		var want bytes.Buffer
+		if err := p.PrintObj(&list, &want); err != nil {
+			t.Fatal(err)
+		}
+		got := run(t, "dump", "pods", "--db", path, "-o", "jsonpath="+template)
+		if diff := cmp.Diff(want.String(), string(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", template, diff)
+		}
+	}
+}
+
+// A table is written in parts, and aligned as if it were not.
+func TestTableIsAligned(t *testing.T) {
+	path := podFile(t)
+	for _, format := range []string{"table", "wide"} {
+		lines := strings.Split(strings.TrimSpace(string(run(t, "dump", "--db", path, "-o", format))), "\n")
+		if len(lines) != pods+1 {
+			t.Fatalf("%d lines, want %d", len(lines), pods+1)
+		}
+		for _, line := range lines[1:] {
+			name := strings.Fields(line)[2]
+			if got, want := strings.Index(line, name), strings.Index(lines[0], "NAME  "); got != want {
+				t.Fatalf("name at %d, not %d:\n%s\n%s", got, want, lines[0], line)
+			}
+		}
+	}
+}
+
+func TestClosedPipeIsNoError(t *testing.T) {
+	path := podFile(t)
+	for _, args := range [][]string{
+		{"dump", "-o", "json"}, {"dump", "-o", "yaml"}, {"dump"}, {"dump", "-o", "name"}, {"info"}, {"dump", "--count"}, {"version"},
+	} {
+		r, w := io.Pipe()
+		_ = r.CloseWithError(&syscallError{syscall.EPIPE})
+		if args[0] != "version" {
+			args = append(args, "--db", path)
+		}
+		var errOut bytes.Buffer
+		code := cli.MainAt(t.Context(), genericiooptions.IOStreams{Out: w, ErrOut: &errOut}, args, now)
+		if code != 0 || errOut.Len() > 0 {
+			t.Errorf("%q: exit code %d, %q", args, code, errOut.String())
+		}
+	}
+}
+
+type syscallError struct{ error }
+
+func (e *syscallError) Unwrap() error { return e.error }

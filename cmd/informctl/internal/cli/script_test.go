@@ -1,0 +1,172 @@
+package cli_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func TestScripts(t *testing.T) {
+	dir := t.TempDir()
+	whole := filepath.Join(dir, "informers.db")
+	writeFile(t, whole)
+	testscript.Run(t, testscript.Params{
+		Dir:           filepath.Join("testdata", "script"),
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("INFORMCTL_DB", "")
+			return copyFile(whole, filepath.Join(e.WorkDir, "informers.db"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"truncate": truncate, "lock": lock, "exits": exits,
+		},
+	})
+}
+
+// exits is "exits CODE informctl ARGS...": it runs a command that ends with CODE.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	err := ts.Exec(args[1], args[2:]...)
+	var exit interface{ ExitCode() int }
+	code := "0"
+	if errors.As(err, &exit) {
+		code = strconv.Itoa(exit.ExitCode())
+	}
+	if code != args[0] {
+		ts.Fatalf("exit code %s (%v), want %s", code, err, args[0])
+	}
+}
+
+// truncate is "truncate FILE": it leaves the first pages of a file.
+func truncate(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(os.Truncate(ts.MkAbs(args[0]), 5*4096))
+}
+
+// lock is "lock FILE": it holds a file until the script ends.
+func lock(ts *testscript.TestScript, _ bool, args []string) {
+	db, err := bolt.Open(ts.MkAbs(args[0]), bolt.Options{})
+	ts.Check(err)
+	ts.Defer(func() { _ = db.Close() })
+}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// writeFile makes a file whose keys sort otherwise than their namespaces, with
+// one scope whose first list never ended.
+func writeFile(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed,
+		pod("a-b", "web-1", "web"), pod("a", "web-1", "web"), pod("a", "web-2", "web"), pod("default", "db-1", "db"))
+	fill(t, db, appsv1.SchemeGroupVersion.WithKind("Deployment"), "deployments.apps", store.Typed,
+		&appsv1.Deployment{ObjectMeta: objectMeta("default", "web", "web")})
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Node"), "nodes", store.Typed,
+		&corev1.Node{ObjectMeta: objectMeta("", "node-1", "")})
+	fill(t, db, schema.GroupVersionKind{Group: "demo.informctl.dev", Version: "v1", Kind: "Widget"},
+		"widgets.demo.informctl.dev", store.Unstructured, widget("default", "w-1"))
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "configmaps", store.Typed)
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Service"), "services", store.Typed)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func fill(t *testing.T, db *bolt.DB, kind schema.GroupVersionKind, resource string, form store.Form, objects ...runtime.Object) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	indexes := []index.Index{index.Namespace(), index.Label("app"), index.Label("app=b")}
+	s, err := db.Open(store.Scope{Resource: resource, Kind: kind, Form: form},
+		store.Options{Codec: codec.ForKind(kind), Indexes: indexes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resource == "services" {
+		return // as if the process had died in its first list
+	}
+	list, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, obj := range objects {
+		if err := list.Add(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for batch, err := range list.Parts("1000") {
+		if err == nil {
+			err = s.Apply(batch)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(list.Close(), s.Flush(ctx)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func objectMeta(namespace, name, app string) metav1.ObjectMeta {
+	m := metav1.ObjectMeta{
+		Namespace: namespace, Name: name, ResourceVersion: "7", UID: "f4a1",
+		CreationTimestamp: metav1.NewTime(now.Add(-10 * 24 * time.Hour)),
+		ManagedFields:     []metav1.ManagedFieldsEntry{{Manager: "kubelet", Operation: "Update", APIVersion: "v1"}},
+	}
+	if app != "" {
+		m.Labels = map[string]string{"app": app, "app=b": "x=y"}
+	}
+	return m
+}
+
+func pod(namespace, name, app string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: objectMeta(namespace, name, app),
+		Spec: corev1.PodSpec{
+			NodeName:   "node-1",
+			Containers: []corev1.Container{{Name: "main", Image: "image:1", Command: []string{"sh", "-c", "echo one\n\n  echo \"two\"\n"}}},
+		},
+	}
+}
+
+func widget(namespace, name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "demo.informctl.dev/v1", "kind": "Widget",
+		"metadata": map[string]any{"namespace": namespace, "name": name, "creationTimestamp": "2026-01-01T00:00:00Z"},
+		"spec":     map[string]any{"size": int64(1234567), "ratio": 0.5},
+	}}
+}

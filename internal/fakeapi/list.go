@@ -1,0 +1,103 @@
+package fakeapi
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+// List is ListWithContext without a context.
+//
+// Deprecated: cache.ListerWatcher wants it; call ListWithContext.
+func (s *Server) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return s.ListWithContext(context.TODO(), opts)
+}
+
+// ListWithContext answers a list, in key order, with copies of the objects. It
+// never blocks. All pages of one list are of the same resource version.
+func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.acceptLocked(ctx, "list", opts, &s.failLists); err != nil {
+		return nil, err
+	}
+	rv, after, err := s.snapshotLocked(opts)
+	if err != nil {
+		return nil, err
+	}
+	state := s.stateLocked(rv)
+	keys := slices.Sorted(maps.Keys(state))
+	from, _ := slices.BinarySearch(keys, after)
+	if after != "" && from < len(keys) && keys[from] == after {
+		from++
+	}
+	keys = keys[from:]
+	list := s.list.DeepCopyObject()
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, fmt.Errorf("fakeapi: %w", err)
+	}
+	accessor.SetResourceVersion(s.format(rv))
+	// A real server ignores the limit where any staleness will do.
+	if n := int(opts.Limit); n > 0 && n < len(keys) && opts.ResourceVersion != "0" {
+		accessor.SetRemainingItemCount(ptr.To(int64(len(keys) - n)))
+		keys = keys[:n]
+		accessor.SetContinue(base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", rv, keys[n-1])))
+	}
+	items := make([]runtime.Object, len(keys))
+	for i, key := range keys {
+		items[i] = state[key].DeepCopyObject()
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return nil, apierrors.NewInternalError(err)
+	}
+	return list, nil
+}
+
+// snapshotLocked returns the resource version that a list is of and the key that
+// it begins after.
+func (s *Server) snapshotLocked(opts metav1.ListOptions) (rv uint64, after string, err error) {
+	if opts.Continue != "" {
+		return s.continueLocked(opts.Continue)
+	}
+	rv, err = s.parse(opts.ResourceVersion)
+	if err != nil {
+		return 0, "", err
+	}
+	// With a limit and no match a resource version means exactly that one.
+	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0
+	switch {
+	case rv > s.now:
+		return 0, "", s.tooLarge(rv)
+	case rv == 0 || !exact:
+		return s.now, "", nil
+	case rv < s.oldest:
+		return 0, "", s.tooOld(rv)
+	}
+	return rv, "", nil
+}
+
+func (s *Server) continueLocked(token string) (rv uint64, after string, err error) {
+	raw, err := base64.RawURLEncoding.DecodeString(token)
+	number, after, ok := strings.Cut(string(raw), " ")
+	if err == nil && ok {
+		rv, err = strconv.ParseUint(number, 10, 64)
+	}
+	switch {
+	case err != nil || !ok || rv > s.now:
+		return 0, "", apierrors.NewBadRequest("fakeapi: invalid continue token")
+	case rv < s.oldest:
+		return 0, "", apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result.")
+	}
+	return rv, after, nil
+}
