@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"sync"
 	"time"
 
@@ -115,6 +116,9 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	}
 	if example == nil {
 		return nil, errors.New("informer: example object is nil")
+	}
+	if v := reflect.ValueOf(example); v.Kind() == reflect.Pointer && v.IsNil() {
+		example = reflect.New(v.Type().Elem()).Interface().(runtime.Object)
 	}
 	c, err := codec.For(example)
 	if err != nil {

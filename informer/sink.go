@@ -126,11 +126,14 @@ type relist struct {
 
 // Add implements reflector.Relist.
 func (r *relist) Add(_ context.Context, obj runtime.Object) error {
-	obj, err := r.inf.transformed(obj)
+	transformed, err := r.inf.transformed(obj)
 	if err != nil {
+		if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); keyErr == nil {
+			r.Keep(key)
+		}
 		return err
 	}
-	return r.Relist.Add(obj)
+	return r.Relist.Add(transformed)
 }
 
 // Finish implements reflector.Relist.

@@ -55,7 +55,7 @@ func (r *Reflector) list(ctx context.Context) error {
 	r.status.LastError = ""
 	r.mu.Unlock()
 	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
-	r.tolerant = r.tally.undecodable > 0
+	r.tolerant = r.tally.undecodable > 1
 	r.relist, r.listed, r.stored, r.probeNext = "", true, false, false
 	if !r.caughtUp {
 		return r.reachedNow(ctx)
@@ -79,12 +79,9 @@ func (r *Reflector) receive(ctx context.Context, session Relist) (string, error)
 // receiveStream lists by a watch that sends the present state first (KEP-3157).
 // The watch goes on as r.stream.
 func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, error) {
-	seconds := randomTimeout()
-	w, err := r.lw.WatchWithContext(ctx, metav1.ListOptions{
-		AllowWatchBookmarks:  true,
+	s, err := r.open(ctx, randomTimeout(), metav1.ListOptions{
 		SendInitialEvents:    ptr.To(true),
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
-		TimeoutSeconds:       &seconds,
 	})
 	if err != nil {
 		if refusesStreams(err) {
@@ -92,18 +89,29 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 		}
 		return "", err
 	}
-	r.stream = w
+	r.stream = s
+	stalled := time.NewTimer(s.timeout + stallGrace)
+	defer stalled.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case e, open := <-w.ResultChan():
+		case <-stalled.C:
+			r.tally.listStreams++
+			return "", errStalled
+		case e, open := <-s.w.ResultChan():
 			if !open {
 				r.tally.listStreams++
 				return "", errors.New("the streamed list ended before it was whole")
 			}
 			rv, whole, err := r.listEvent(ctx, session, e)
 			if err != nil && e.Type == watch.Error && refusesStreams(err) {
+				// What was added is in the session for good: pages would not take
+				// back an object that is gone by then.
+				if r.Status().Listed > 0 {
+					r.tally.listStreams++
+					return "", err
+				}
 				r.stopStream()
 				return "", errNoStream
 			}
@@ -156,10 +164,7 @@ func (r *Reflector) listed1(ctx context.Context, session Relist, obj runtime.Obj
 	r.mu.Lock()
 	r.status.Listed++
 	r.mu.Unlock()
-	err := r.isExpected(obj)
-	if err == nil {
-		err = session.Add(ctx, obj)
-	}
+	err := session.Add(ctx, obj)
 	var bad *store.ObjectError
 	if errors.As(err, &bad) {
 		r.opts.Sink.Reject(ctx, obj, bad)
@@ -199,7 +204,7 @@ func (r *Reflector) setListed(n int) {
 
 func (r *Reflector) stopStream() {
 	if r.stream != nil {
-		r.stream.Stop()
+		r.stream.w.Stop()
 		r.stream = nil
 	}
 }

@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -85,7 +84,7 @@ type Reflector struct {
 	resumed   bool   // the watch from held is still to be reported
 	now       string // what catching up reaches; "" where nothing is to be caught up
 	caughtUp  bool
-	stream    watch.Interface // what a streamed list goes on as
+	stream    *session // what a streamed list goes on as
 	backoff   wait.Backoff
 	tally     tally
 	tolerant  bool // a list could not mend an object that cannot be taken
@@ -96,10 +95,11 @@ type Reflector struct {
 type tally struct {
 	emptyAtOnce    int // watches that ended at once without an event
 	tooLarge       int
-	undecodable    int
-	expired        int
-	whole          int // catch-up watches that lasted to their timeout without a bookmark
-	listStreams    int // streamed lists that ended without their bookmark
+	undecodable    int    // objects that could not be taken, at undecodableAt
+	undecodableAt  string // the resource version that was held
+	expired        int    // watches that ended because history was lost, or rewound
+	whole          int    // catch-up watches that lasted to their timeout without a bookmark
+	listStreams    int    // streamed lists that ended without their bookmark
 	catchUpSeconds int64
 }
 
@@ -218,15 +218,19 @@ func (r *Reflector) step(ctx context.Context) error {
 
 // pause waits after a failure, with jitter, for longer each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
-	r.setError(err)
-	if r.opts.OnError != nil {
-		r.opts.OnError(ctx, err)
-	}
+	r.report(ctx, err)
 	t := time.NewTimer(max(r.backoff.Step(), suggestedDelay(err)))
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-ctx.Done():
+	}
+}
+
+func (r *Reflector) report(ctx context.Context, err error) {
+	r.setError(err)
+	if r.opts.OnError != nil {
+		r.opts.OnError(ctx, err)
 	}
 }
 

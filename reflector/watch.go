@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -20,6 +22,8 @@ import (
 var (
 	// errClosedAtOnce indicates a watch that ended at once without an event.
 	errClosedAtOnce = errors.New("the watch ended at once without an event")
+	// errClosedEarly indicates a watch that ended well before its timeout.
+	errClosedEarly = errors.New("the watch ended before its timeout")
 	// errStalled indicates a watch of which nothing was heard past its timeout.
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
 	// errRewound indicates a resource version below the held one.
@@ -37,44 +41,47 @@ const (
 
 // session is one watch.
 type session struct {
+	w         watch.Interface // nil where the server did not accept it
 	opened    time.Time
 	timeout   time.Duration
 	events    int // bookmarks not counted
 	bookmarks int
 }
 
+// open asks for a watch. The session it returns is never nil.
+func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOptions) (*session, error) {
+	s := &session{opened: time.Now(), timeout: time.Duration(seconds) * time.Second}
+	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
+	var err error
+	s.w, err = r.lw.WatchWithContext(ctx, opts)
+	return s, err
+}
+
 // watch opens a watch at the held resource version, or takes the one that a
 // streamed list goes on as, and brings its events to the sink until it ends.
 func (r *Reflector) watch(ctx context.Context) error {
-	s := &session{opened: time.Now()}
-	w := r.stream
+	s := r.stream
 	r.stream = nil
-	if w == nil {
+	if s == nil {
 		seconds := randomTimeout()
 		if !r.caughtUp {
 			seconds = r.tally.catchUpSeconds
 		}
-		s.timeout = time.Duration(seconds) * time.Second
 		var err error
-		w, err = r.lw.WatchWithContext(ctx, metav1.ListOptions{
-			ResourceVersion: r.held, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
-		})
-		if err != nil {
+		if s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held}); err != nil {
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
 		if r.resumed {
 			r.resumed = false
 			klog.FromContext(ctx).Info("Resumed the watch", "resourceVersion", r.held)
 		}
-	} else {
-		s.timeout = 2 * watchSeconds * time.Second
 	}
-	defer w.Stop()
-	return r.lost(ctx, s, r.consume(ctx, s, w))
+	defer s.w.Stop()
+	return r.lost(ctx, s, r.consume(ctx, s))
 }
 
 // consume returns nil when the watch was closed.
-func (r *Reflector) consume(ctx context.Context, s *session, w watch.Interface) error {
+func (r *Reflector) consume(ctx context.Context, s *session) error {
 	stalled := time.NewTimer(s.timeout + stallGrace)
 	defer stalled.Stop()
 	for {
@@ -86,7 +93,7 @@ func (r *Reflector) consume(ctx context.Context, s *session, w watch.Interface) 
 		case reason := <-r.asked:
 			r.relistFor(ctx, reason)
 			return nil
-		case e, open := <-w.ResultChan():
+		case e, open := <-s.w.ResultChan():
 			if !open {
 				return nil
 			}
@@ -167,6 +174,9 @@ func (r *Reflector) push(ctx context.Context, e watch.Event, rv string) error {
 // lost decides what follows a watch that ended; the table in the package
 // documentation in code. An error makes the caller wait.
 func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	lasted := time.Since(s.opened)
 	if lasted > healthyAfter || (err == nil && lasted >= atOnce) {
 		r.backoff = newBackoff()
@@ -178,7 +188,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 			r.setError(nil)
 		}
 	}
-	whole := lasted >= s.timeout-timeoutSlack
+	whole := err == nil && lasted >= s.timeout-timeoutSlack
 	switch {
 	case err == nil && !whole && s.events+s.bookmarks == 0 && lasted < atOnce:
 		if r.tally.emptyAtOnce++; r.tally.emptyAtOnce >= 2 {
@@ -187,38 +197,46 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		}
 		r.probeNext = true
 		return errClosedAtOnce
+	case whole:
+		r.probeNext = false
+		return r.catchUpEnded(ctx, s)
 	case err == nil:
-		r.probeNext = !whole
-		return r.catchUpEnded(ctx, s, whole)
-	case ctx.Err() != nil:
-		return err
+		err = errClosedEarly
 	}
-	r.tally.catchUpSeconds = min(2*r.tally.catchUpSeconds, lastCatchUp)
+	r.probeNext = true
+	if s.w != nil {
+		r.tally.whole = 0
+		r.lengthenCatchUp()
+	}
+	return r.failed(ctx, err)
+}
+
+// failed is lost for a watch that did not end as watches do.
+func (r *Reflector) failed(ctx context.Context, err error) error {
 	switch {
-	case errors.Is(err, errRewound):
-		r.relistFor(ctx, errRewound.Error())
-		return nil
-	case isExpired(err):
-		r.relistFor(ctx, "the server no longer has the history")
+	case errors.Is(err, errRewound) || isExpired(err):
+		reason := "the server no longer has the history"
+		if errors.Is(err, errRewound) {
+			reason = errRewound.Error()
+		}
+		r.relistFor(ctx, reason)
 		if r.tally.expired++; r.tally.expired == 1 {
+			r.report(ctx, err)
 			return nil
 		}
-		return err
 	case isTooLarge(err):
 		if r.tally.tooLarge++; r.tally.tooLarge >= tooLargeTries {
 			r.tally.tooLarge = 0
 			r.relistFor(ctx, "the server is behind")
 		}
-		r.probeNext = true
-		return err
 	case errors.Is(err, errUnreadable) || isUndecodable(err):
+		if r.tally.undecodableAt != r.held {
+			r.tally.undecodableAt, r.tally.undecodable = r.held, 0
+		}
 		if r.tally.undecodable++; r.tally.undecodable > 1 {
 			r.relistFor(ctx, "an object of the watch cannot be read")
 		}
-		r.probeNext = true
-		return err
 	}
-	r.probeNext = true
 	return err
 }
 
@@ -227,16 +245,16 @@ func (r *Reflector) relistFor(ctx context.Context, reason string) {
 	r.relist = reason
 }
 
-// catchUpEnded is what a watch that was closed says about catching up. A watch
-// that ended with events or with a lower bookmark was cut short by its timeout:
-// the next one has longer. Only a server that sent no bookmark in two whole
-// watches, nothing at all in the last, has none to send.
-func (r *Reflector) catchUpEnded(ctx context.Context, s *session, whole bool) error {
+// catchUpEnded is what a watch that lasted to its timeout says about catching up.
+// One that ended with events or with a lower bookmark was cut short: the next one
+// has longer. Only a server that sent no bookmark in two such watches, nothing at
+// all in the last, has none to send.
+func (r *Reflector) catchUpEnded(ctx context.Context, s *session) error {
 	if r.caughtUp {
 		return nil
 	}
-	r.tally.catchUpSeconds = min(2*r.tally.catchUpSeconds, lastCatchUp)
-	if s.bookmarks > 0 || !whole {
+	r.lengthenCatchUp()
+	if s.bookmarks > 0 {
 		r.tally.whole = 0
 		return nil
 	}
@@ -244,6 +262,10 @@ func (r *Reflector) catchUpEnded(ctx context.Context, s *session, whole bool) er
 		return r.reachedNow(ctx)
 	}
 	return nil
+}
+
+func (r *Reflector) lengthenCatchUp() {
+	r.tally.catchUpSeconds = min(2*r.tally.catchUpSeconds, lastCatchUp)
 }
 
 func isExpired(err error) bool {
@@ -254,10 +276,22 @@ func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// isUndecodable recognises what client-go's stream decoder makes of bytes that
-// it cannot decode (k8s.io/client-go/rest/request.go, newStreamWatcher).
+// isUndecodable recognises what client-go's stream decoder makes of an object
+// that it cannot decode (k8s.io/client-go/rest/watch, Decoder.Decode). The cause
+// alone does not tell: a connection that breaks has it too.
 func isUndecodable(err error) bool {
-	return apierrors.HasStatusCause(err, "ClientWatchDecoding")
+	if !apierrors.HasStatusCause(err, "ClientWatchDecoding") {
+		return false
+	}
+	for _, text := range []string{
+		"unable to decode watch event", "unable to decode to metav1.WatchEvent",
+		"got invalid watch event type", streaming.ErrObjectTooLarge.Error(),
+	} {
+		if strings.Contains(err.Error(), text) {
+			return true
+		}
+	}
+	return false
 }
 
 // suggestedDelay is the server's Retry-After.

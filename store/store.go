@@ -158,6 +158,9 @@ type Relist interface {
 	// object that cannot be stored counts as seen, so that its last good state
 	// is kept, and is reported as an *ObjectError.
 	Add(runtime.Object) error
+	// Keep counts a key as listed though its object cannot be taken, so that its
+	// last good state stays.
+	Keep(key string)
 	// Parts yields what the list changes: first the deletion of every object
 	// that it did not have, then what differs, in parts. The caller applies each
 	// before it takes the next. The last one alone carries rv.

@@ -24,8 +24,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ErrCloseAtOnce, given to FailWatch, makes the server accept a watch and close
-// it without an event.
+// ErrCloseAtOnce is for FailWatch: the server accepts the watch and closes it
+// without an event.
 var ErrCloseAtOnce = errors.New("fakeapi: watch closed at once")
 
 // Options say what the server is like. The zero value is like a real one.
@@ -244,12 +244,16 @@ func (s *Server) Slow(d time.Duration) {
 	s.delay = d
 }
 
-// Send sends an event to all open watches as it is; none replays it later. A
-// watch ends after a watch.Error. The object is not to be changed afterwards.
+// Send sends an event to all open watches as it is, before any change that they
+// have not sent; none replays it later. A watch.Error comes before everything
+// that waits, and ends the watch. The object is not to be changed afterwards.
 func (s *Server) Send(e watch.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for w := range s.watchers {
+		if e.Type == watch.Error {
+			w.queue = nil
+		}
 		w.queue = append(w.queue, e)
 	}
 	s.wakeLocked()

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
@@ -32,8 +31,8 @@ const (
 // inStream is an error that is sent as an event of an accepted watch.
 type inStream struct{ error }
 
-// InStream, given to FailWatch, makes the server accept a watch, send err as its
-// only event and close it. An err without a status is sent as a 500.
+// InStream is for FailWatch: the server accepts the watch, sends err as its only
+// event and closes it. An err without a status is sent as a 500.
 func InStream(err error) error { return inStream{err} }
 
 func errorEvent(err error) watch.Event {

@@ -286,6 +286,9 @@ func (d *DB) Scopes() ([]store.Info, error) {
 				Codec: m.Codec, Checkpoint: m.checkpoint(), Complete: m.Complete,
 			}
 			for _, name := range m.indexNames() {
+				if !m.Indexes[name].Ready {
+					continue // made again when an informer opens the scope
+				}
 				info.Indexes = append(info.Indexes, store.IndexInfo{
 					Name: name, Identity: m.Indexes[name].Identity, Values: countValues(b, name),
 				})

@@ -43,10 +43,14 @@ const initialMmap = 1 << 30
 // 12 of 12 files. Never NoFreelistSync: bbolt then walks a damaged file in a
 // goroutine whose panic nobody can recover.
 func bboltOptions(f *os.File, readOnly bool) *bbolt.Options {
+	mmap := initialMmap
+	if readOnly {
+		mmap = 0 // it does not grow
+	}
 	return &bbolt.Options{
 		Timeout:         time.Second, // the lock is held already
 		ReadOnly:        readOnly,
-		InitialMmapSize: initialMmap,
+		InitialMmapSize: mmap,
 		FreelistType:    bbolt.FreelistMapType,
 		NoStatistics:    true,
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },

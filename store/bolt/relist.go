@@ -83,7 +83,7 @@ func (r *relist) Add(obj runtime.Object) error {
 	if err != nil {
 		var bad *store.ObjectError
 		if errors.As(err, &bad) && bad.Key != "" {
-			r.seen[bad.Key] = struct{}{}
+			r.Keep(bad.Key)
 		}
 		return err
 	}
@@ -115,6 +115,9 @@ func (r *relist) Add(obj runtime.Object) error {
 	}
 	return nil
 }
+
+// Keep implements store.Relist.
+func (r *relist) Keep(key string) { r.seen[key] = struct{}{} }
 
 func (r *relist) stage(e *entry) {
 	if old, replaced := r.staged.Set(e.key, e); replaced {

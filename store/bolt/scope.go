@@ -206,8 +206,10 @@ func (s *Store) load() error {
 			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 		}
 		s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
-		for name := range m.Indexes {
-			s.indexes.stored[name] = index.Index{Name: name}
+		for name, state := range m.Indexes {
+			if state.Ready {
+				s.indexes.stored[name] = index.Index{Name: name}
+			}
 		}
 		return nil
 	}

@@ -53,13 +53,16 @@ func (r *relist) Add(object runtime.Object) error {
 	it, err := r.lease.newItem("", object)
 	if err != nil {
 		if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, object); keyErr == nil {
-			r.staged[key] = nil
+			r.Keep(key)
 		}
 		return err
 	}
 	r.staged[it.key] = it
 	return nil
 }
+
+// Keep counts a key as listed.
+func (r *relist) Keep(key string) { r.staged[key] = nil }
 
 // check returns an error that wraps ErrClosed once this is not the lease's
 // relist any more.

@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"path/filepath"
 	"strings"
@@ -24,9 +25,9 @@ import (
 )
 
 // pods is more than one chunk.
-const pods = 300
+const pods = 150
 
-func podFile(t *testing.T) string {
+func podFile(t *testing.T, numbered func(i int) *corev1.Pod) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "pods.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -35,7 +36,7 @@ func podFile(t *testing.T) string {
 	}
 	list := make([]runtime.Object, 0, pods)
 	for i := range pods {
-		list = append(list, objects.Pod(i, 1))
+		list = append(list, numbered(i))
 	}
 	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, list...)
 	if err := db.Close(); err != nil {
@@ -53,8 +54,16 @@ func run(t *testing.T, args ...string) []byte {
 	return out.Bytes()
 }
 
+// smallPod is of three namespaces and has names of different lengths.
+func smallPod(i int) *corev1.Pod {
+	name := fmt.Sprintf("pod-%d", i*i*i)
+	p := pod([]string{"a", "a-b", "default"}[i%3], name, "web")
+	p.Labels["app.kubernetes.io/name"] = name
+	return p
+}
+
 func TestListIsWholeAndOrdered(t *testing.T) {
-	path := podFile(t)
+	path := podFile(t, func(i int) *corev1.Pod { return objects.Pod(i, 1) })
 	var fromJSON, fromYAML unstructured.UnstructuredList
 	for format, list := range map[string]*unstructured.UnstructuredList{"json": &fromJSON, "yaml": &fromYAML} {
 		data := run(t, "dump", "pods", "--db", path, "-o", format)
@@ -102,7 +111,7 @@ func TestListIsWholeAndOrdered(t *testing.T) {
 
 // Templates that are applied item by item print what they print for the List.
 func TestJSONPathIsThatOfTheList(t *testing.T) {
-	path := podFile(t)
+	path := podFile(t, smallPod)
 	var list unstructured.UnstructuredList
 	if err := json.Unmarshal(run(t, "dump", "pods", "--db", path, "-o", "json", "--show-managed-fields"), &list); err != nil {
 		t.Fatal(err)
@@ -112,7 +121,7 @@ func TestJSONPathIsThatOfTheList(t *testing.T) {
 		`{ .items[*].spec.containers[*].image }`,
 		`{.items[*].metadata.labels.nosuch}`,
 		`{.items[*].metadata['name','namespace']}`,
-		`{.items[*]..containerPort}`,
+		`{.items[*]..image}`,
 		`{.items[*].metadata.labels.app\.kubernetes\.io/name}`,
 		`{range .items[*]}{.metadata.name}{"\n"}{range .spec.containers[*]}{.name}{end}{end}`,
 		`{range .items[*]}{.metadata.name}{"\t"}{.spec.nodeName}{"\n"}{end}`,
@@ -140,7 +149,7 @@ func TestJSONPathIsThatOfTheList(t *testing.T) {
 
 // A table is written in parts, and aligned as if it were not.
 func TestTableIsAligned(t *testing.T) {
-	path := podFile(t)
+	path := podFile(t, smallPod)
 	for _, format := range []string{"table", "wide"} {
 		lines := strings.Split(strings.TrimSpace(string(run(t, "dump", "--db", path, "-o", format))), "\n")
 		if len(lines) != pods+1 {
@@ -156,7 +165,7 @@ func TestTableIsAligned(t *testing.T) {
 }
 
 func TestClosedPipeIsNoError(t *testing.T) {
-	path := podFile(t)
+	path := podFile(t, smallPod)
 	for _, args := range [][]string{
 		{"dump", "-o", "json"}, {"dump", "-o", "yaml"}, {"dump"}, {"dump", "-o", "name"}, {"info"}, {"dump", "--count"}, {"version"},
 	} {

@@ -134,7 +134,7 @@ func (p *progress) run(ctx context.Context) {
 // total adds up the sizes of the collections; 0 where one is not known.
 func (p *progress) total(ctx context.Context) (sum int) {
 	for _, f := range p.cold {
-		n := f.source.total(ctx)
+		n := f.total(ctx)
 		if n == 0 {
 			return 0
 		}

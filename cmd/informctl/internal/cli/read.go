@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -238,4 +237,4 @@ func (i item) load(decode bool) (object, error) {
 }
 
 // errLost is damage: nothing changes a file that is open for reading.
-var errLost = fmt.Errorf("%w: a key without an object", errors.Join(store.ErrCorrupt))
+var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)

@@ -63,6 +63,9 @@ func (f filter) keys(path string, v *view) ([]string, error) {
 
 // candidates returns the sorted keys that the indexes leave.
 func (f filter) candidates(path string, v *view) ([]string, error) {
+	if len(f.indexes) == 0 && f.namespace != "" && len(f.names) > 0 {
+		return f.named(v)
+	}
 	if len(f.indexes) == 0 {
 		keys := v.ListKeys()
 		if err := v.Err(); err != nil {
@@ -89,6 +92,21 @@ func (f filter) candidates(path string, v *view) ([]string, error) {
 			continue
 		}
 		keys = intersect(keys, found)
+	}
+	return keys, nil
+}
+
+// named returns those of the named keys that there are.
+func (f filter) named(v *view) (keys []string, err error) {
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
+		key := f.namespace + "/" + name
+		_, ok, err := v.Entry(key)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			keys = append(keys, key)
+		}
 	}
 	return keys, nil
 }

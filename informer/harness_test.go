@@ -1,0 +1,253 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// world is an API server of ConfigMaps and the directory of a cache file, in a
+// synctest bubble.
+type world struct {
+	*testing.T
+	server *fakeapi.Server
+	path   string
+}
+
+func inBubble(t *testing.T, f func(w *world)) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		f(&world{T: t, path: path, server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})})
+	})
+}
+
+// put creates or updates an object of the default namespace.
+func (w *world) put(name, data string) string {
+	w.Helper()
+	obj := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": data}},
+		Data:       map[string]string{"v": data},
+	}
+	rv, err := w.server.Update(obj)
+	if err != nil {
+		rv, err = w.server.Create(obj)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return rv
+}
+
+func (w *world) drop(name string) string {
+	w.Helper()
+	rv, err := w.server.Delete("default/" + name)
+	if err != nil {
+		w.Fatal(err)
+	}
+	return rv
+}
+
+func (w *world) open() *bolt.DB {
+	w.Helper()
+	db, err := bolt.Open(w.path, bolt.Options{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return db
+}
+
+// run is an informer that runs on the world's file.
+type run struct {
+	w    *world
+	inf  *informer.Informer
+	db   *bolt.DB
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) *run {
+	w.Helper()
+	r := &run{w: w, done: make(chan struct{})}
+	if opts.Backend == nil {
+		r.db = w.open()
+		opts.Backend = r.db
+	}
+	inf, err := informer.New(w.server, &corev1.ConfigMap{}, opts)
+	if err != nil {
+		w.Fatal(err)
+	}
+	r.inf = inf
+	// client-go's default handler sleeps until a millisecond after the last error
+	// of the process, which in a bubble is decades away.
+	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		w.Fatal(err)
+	}
+	for _, f := range prepare {
+		f(inf)
+	}
+	r.start()
+	return r
+}
+
+func (r *run) start() {
+	ctx, cancel := context.WithCancel(klog.NewContext(r.w.Context(), klog.Logger{}))
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		r.inf.RunWithContext(ctx)
+	}()
+}
+
+func (r *run) sync() *run {
+	<-r.inf.HasSyncedChecker().Done()
+	synctest.Wait()
+	return r
+}
+
+// end stops the informer as a process that ends well does.
+func (r *run) end() {
+	r.w.Helper()
+	r.stop()
+	<-r.done
+	if r.db != nil {
+		if err := r.db.Close(); err != nil {
+			r.w.Error(err)
+		}
+	}
+}
+
+// log is a handler that writes down what it is told.
+type log struct {
+	mu    sync.Mutex
+	lines []string
+	hook  func(line string) // called before the line is written; may block
+}
+
+func describe(obj any) string {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		return "tombstone " + describe(t.Obj)
+	}
+	cm, ok := obj.(*corev1.ConfigMap)
+	if !ok {
+		return fmt.Sprintf("%T", obj)
+	}
+	return fmt.Sprintf("%s@%s=%s", cm.Name, cm.ResourceVersion, cm.Data["v"])
+}
+
+func (l *log) write(line string) {
+	l.mu.Lock()
+	hook := l.hook
+	l.mu.Unlock()
+	if hook != nil {
+		hook(line)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lines = append(l.lines, line)
+}
+
+func (l *log) OnAdd(obj any, initial bool) {
+	kind := "add "
+	if initial {
+		kind = "initial "
+	}
+	l.write(kind + describe(obj))
+}
+func (l *log) OnUpdate(old, obj any) { l.write("update " + describe(old) + " " + describe(obj)) }
+func (l *log) OnDelete(obj any)      { l.write("delete " + describe(obj)) }
+
+// take returns what was written since the last call.
+func (l *log) take() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := l.lines
+	l.lines = nil
+	return lines
+}
+
+func (w *world) want(l *log, want ...string) {
+	w.Helper()
+	synctest.Wait()
+	if diff := cmp.Diff(want, l.take()); diff != "" {
+		w.Errorf("handler was told (-want +got):\n%s", diff)
+	}
+}
+
+func handle(w *world, l cache.ResourceEventHandler) func(*informer.Informer) {
+	return func(inf *informer.Informer) {
+		w.Helper()
+		if _, err := inf.AddEventHandler(l); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// lists returns how the collection was listed: the probes not counted.
+func (w *world) lists(since int) (lists []string) {
+	for _, r := range w.server.Requests()[since:] {
+		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
+		if r.Verb == "list" && r.Options.Limit != 1 || streamed {
+			lists = append(lists, r.Verb)
+		}
+	}
+	return lists
+}
+
+// stored reads the file as the next process would.
+func (w *world) stored(path string) (objects []string, cp store.Checkpoint) {
+	w.Helper()
+	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.Scopes()
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, info := range infos {
+		s, err := db.Open(info.Scope, store.Options{})
+		if err != nil {
+			w.Fatal(err)
+		}
+		for obj, err := range s.All() {
+			if err != nil && !info.Complete {
+				break
+			}
+			if err != nil {
+				w.Fatal(err)
+			}
+			objects = append(objects, describe(obj))
+		}
+		cp = s.Checkpoint()
+	}
+	slices.Sort(objects)
+	return objects, cp
+}
+
+func waitFor(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func contains(lines []string, part string) bool {
+	return slices.ContainsFunc(lines, func(s string) bool { return strings.Contains(s, part) })
+}

@@ -1,0 +1,166 @@
+package reflector_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// TestContextEnds: Run returns at once, wherever it is, reports nothing and
+// leaves no goroutine: a bubble does not end before all of its goroutines have.
+func TestContextEnds(t *testing.T) {
+	for name, in := range map[string]func(*world){
+		"list": func(w *world) {
+			w.sink.checkpoint.RV = ""
+			w.opts.ListerWatcher = blockedServer{w.server}
+			w.start()
+		},
+		"streamed list": func(w *world) {
+			w.sink.checkpoint.RV = ""
+			w.server.Slow(time.Minute)
+			w.start()
+		},
+		"probe": func(w *world) {
+			w.opts.ListerWatcher = blockedServer{w.server}
+			w.start()
+		},
+		"watch": func(w *world) { w.start() },
+		"catching up": func(w *world) {
+			w.server.Advance()
+			w.start()
+		},
+		"watch after a streamed list": func(w *world) {
+			w.sink.checkpoint.RV = ""
+			w.start()
+			w.pass(time.Minute)
+		},
+		"backoff": func(w *world) {
+			w.server.Down()
+			w.start()
+			w.pass(time.Hour)
+			w.sink.errs = nil
+		},
+		"blocked Push": func(w *world) {
+			w.sink.full = true
+			w.start()
+			w.create("c")
+			w.pass(time.Second)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", fakeapi.Options{})
+				in(w)
+				begin := time.Now()
+				w.stop()
+				synctest.Wait()
+				if got := time.Since(begin); got != 0 {
+					t.Errorf("Run returned after %v", got)
+				}
+				if n := w.server.Watches(); n != 0 {
+					t.Errorf("%d watches are open", n)
+				}
+				w.wantErrors(0, "")
+			})
+		})
+	}
+}
+
+// TestBlockedPush: a sink that is full keeps the watch waiting and nothing else
+// happens.
+func TestBlockedPush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.sink.full = true
+		w.start()
+		w.create("c")
+		w.pass(time.Hour)
+		w.wantRequests("list limit=1", "watch 3")
+		w.wantErrors(0, "")
+		w.wantTrace("caught up")
+	})
+}
+
+// blockedServer does not answer lists, and has no streamed ones.
+type blockedServer struct{ *fakeapi.Server }
+
+func (blockedServer) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (blockedServer) ListWithContext(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// deafServer's first watch is never heard of.
+type deafServer struct {
+	*fakeapi.Server
+	opened bool
+}
+
+func (s *deafServer) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	if !s.opened {
+		s.opened = true
+		return watch.NewFake(), nil
+	}
+	return s.Server.WatchWithContext(ctx, opts)
+}
+
+// fake is what fake clients are: no resource versions, no bookmarks, and a watch
+// that knows nothing of what was before it.
+type fake struct {
+	lists   []int64 // their limits
+	watches int
+	open    *watch.FakeWatcher
+}
+
+func (*fake) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (f *fake) List(opts metav1.ListOptions) (runtime.Object, error) {
+	f.lists = append(f.lists, opts.Limit)
+	return &v1.ConfigMapList{Items: []v1.ConfigMap{*configMap("a")}}, nil
+}
+
+func (f *fake) Watch(metav1.ListOptions) (watch.Interface, error) {
+	f.watches++
+	f.open = watch.NewFake()
+	return f.open, nil
+}
+
+// TestFake: without resource versions there is one list, whatever happens to the
+// watches after it.
+func TestFake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{}
+		w := newWorld(t, "", fakeapi.Options{})
+		w.opts.ListerWatcher = f
+		w.start()
+		w.wantTrace("relist: nothing stored yet", "listed 1@", "caught up")
+		f.open.Add(configMap("b"))
+		f.open.Modify(configMap("b"))
+		for range 10 {
+			w.pass(2 * time.Minute)
+			f.open.Stop()
+			w.pass(10 * time.Second)
+		}
+		f.open.Delete(configMap("b"))
+		w.pass(0)
+		w.wantTrace("added b@", "updated b@", "deleted b@")
+		full := 0
+		for _, limit := range f.lists {
+			if limit != 1 {
+				full++
+			}
+		}
+		if full != 1 || f.watches != 11 {
+			t.Errorf("got %d lists and %d watches, want 1 and 11", full, f.watches)
+		}
+	})
+}

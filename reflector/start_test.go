@@ -1,0 +1,403 @@
+package reflector_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+func TestColdByStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.start()
+		w.wantRequests("watch stream")
+		w.wantTrace("relist: nothing stored yet", "listed 2@3", "caught up")
+
+		// The stream goes on as the watch.
+		w.create("c")
+		w.update("a")
+		w.delete("b")
+		w.pass(time.Second)
+		w.wantRequests()
+		w.wantTrace("added c@4", "updated a@5", "deleted b@6")
+		w.wantSame()
+		if got := w.LastSyncResourceVersion(); got != "6" {
+			t.Errorf("got resource version %s, want 6", got)
+		}
+
+		// Its end is that of any watch: no probe.
+		w.until(1)
+		w.wantRequests("watch 6")
+		w.wantErrors(0, "")
+	})
+}
+
+func TestColdByPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
+		w.opts.PageSize = 2
+		w.sink.checkpoint.Reason = "the file was damaged"
+		for i := range 3 {
+			w.create(fmt.Sprintf("c%d", i))
+		}
+		w.start()
+		w.wantRequests("watch stream", "list limit=2", "list more", "list more", "watch 6")
+		w.wantTrace("relist: the file was damaged", "listed 5@6", "caught up")
+		w.delete("a")
+		w.pass(0)
+		w.wantTrace("deleted a@7")
+		w.wantSame()
+		w.wantErrors(0, "")
+		if got := w.Status(); got.Lists != 1 || got.Listed != 5 || got.LastError != "" {
+			t.Errorf("got status %+v, want one list of 5 objects", got)
+		}
+	})
+}
+
+// TestColdStreamBreaks: a stream that ends without its bookmark is tried twice;
+// an error in it before any object lets pages take over at once.
+func TestColdStreamBreaks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.server.FailWatch(fakeapi.ErrCloseAtOnce, fakeapi.ErrCloseAtOnce)
+		w.start()
+		w.pass(10 * time.Second)
+		w.wantRequests("watch stream", "watch stream", "list limit=500", "watch 3")
+		w.wantErrors(2, "ended before it was whole")
+		w.wantSame()
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.server.FailWatch(fakeapi.InStream(forbidden()))
+		w.start()
+		w.wantRequests("watch stream", "list limit=500", "watch 3")
+		w.wantSame()
+	})
+}
+
+// TestColdStreamRefusedLate: what a stream brought before it was refused may be
+// gone when pages list, and must not stay.
+func TestColdStreamRefusedLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.server.Slow(time.Second)
+		w.start()
+		w.pass(1500 * time.Millisecond) // a came, b and the bookmark did not
+		w.delete("a")
+		w.server.Slow(0)
+		w.server.Send(errorEvent(forbidden()))
+		w.pass(10 * time.Second)
+		w.wantRequests("watch stream", "watch stream")
+		w.wantTrace("relist: nothing stored yet", "relist: nothing stored yet", "listed 1@4", "caught up")
+		w.wantErrors(1, "no role")
+		w.wantSame()
+	})
+}
+
+// TestColdStreamStalls: a streamed list of which nothing is heard is given up.
+func TestColdStreamStalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.opts.ListerWatcher = &deafServer{Server: w.server}
+		w.start()
+		w.pass(11 * time.Minute)
+		w.wantErrors(1, "nothing was heard")
+		w.wantSame()
+	})
+}
+
+func TestWarmWithNothingMissed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := watching(t)
+		if got := w.caughtUpAfter(); got != 0 {
+			t.Errorf("caught up after %v, want at once", got)
+		}
+		w.wantErrors(0, "")
+		w.wantSame()
+	})
+}
+
+func TestWarmWithMissedChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.create("c")
+		w.delete("a")
+		w.start()
+		w.wantRequests("list limit=1", "watch 3 for 3s")
+		w.wantTrace("added c@4", "deleted a@5", "caught up")
+		w.wantSame()
+		w.pass(10 * time.Second)
+		w.wantRequests("watch 5") // no probe: the short watch reached its timeout
+		w.wantTrace("bookmark 5")
+	})
+}
+
+// TestWarmBookmark: the server is ahead without an event, so that only the
+// bookmark before the watch's timeout says that nothing was missed.
+func TestWarmBookmark(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.server.Advance()
+		w.start()
+		w.pass(1900 * time.Millisecond)
+		w.wantTrace()
+		w.pass(10 * time.Second)
+		w.wantTrace("bookmark 4", "caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4")
+		if got := w.caughtUpAfter(); got != 2*time.Second {
+			t.Errorf("caught up after %v, want 2s", got)
+		}
+	})
+}
+
+// TestWarmBelowNow: an event or a bookmark below now does not end catching up.
+func TestWarmBelowNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		w.create("c")
+		w.server.Advance()
+		w.start()
+		bookmark := configMap("")
+		w.wantTrace("added c@4")
+		bookmark.ResourceVersion = "4"
+		w.server.Send(watch.Event{Type: watch.Bookmark, Object: bookmark.DeepCopy()})
+		w.pass(0)
+		w.wantTrace("bookmark 4")
+		bookmark.ResourceVersion = "5"
+		w.server.Send(watch.Event{Type: watch.Bookmark, Object: bookmark})
+		w.pass(0)
+		w.wantTrace("bookmark 5", "caught up")
+	})
+}
+
+// TestWarmOverSlowLink: watches that end with a part of what was missed and
+// without a bookmark are opened again, with double the time.
+func TestWarmOverSlowLink(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		for i := range 60 {
+			w.create(fmt.Sprintf("c%d", i))
+		}
+		w.server.Slow(time.Second * 9 / 10)
+		w.start()
+		w.pass(53 * time.Second)
+		if got := w.caughtUpAfter(); got >= 0 {
+			t.Errorf("caught up after %v, with a part of what was missed", got)
+		}
+		w.server.Slow(0)
+		w.pass(time.Second)
+		if got := w.caughtUpAfter(); got < 53*time.Second {
+			t.Errorf("caught up after %v, want more than 53s", got)
+		}
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 6 for 6s", "watch 12 for 12s", "watch 25 for 24s", "watch 51 for 48s")
+		w.wantSame()
+	})
+}
+
+// TestWarmWatchesCutShort: a watch that ends before its timeout is followed by a
+// wait, a probe and one with double the time, up to a minute.
+func TestWarmWatchesCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		w.create("c")
+		w.server.Advance()
+		w.start()
+		w.wantRequests("list limit=1", "watch 3 for 3s")
+		for _, seconds := range []int{6, 12, 24, 48, 60, 60} {
+			w.pass(1500 * time.Millisecond)
+			w.server.CloseWatches()
+			w.until(2)
+			w.wantRequests("list limit=1", fmt.Sprintf("watch 4 for %ds", seconds))
+		}
+		w.wantTrace("added c@4")
+		w.wantErrors(6, "before its timeout")
+	})
+}
+
+// TestWarmRefusedWatch: a watch that the server did not accept says nothing
+// about how long one must be.
+func TestWarmRefusedWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.server.Advance()
+		w.server.FailWatch(tooManyRequests(1), tooManyRequests(1))
+		w.start()
+		w.until(6)
+		w.wantRequests("list limit=1", "watch 3 for 3s", "list limit=1", "watch 3 for 3s", "list limit=1", "watch 3 for 3s")
+		w.wantErrors(2, "slow down")
+	})
+}
+
+// TestWarmWithoutBookmarks: two watches that lasted and brought no bookmark, the
+// last of them nothing at all, are the end of catching up.
+func TestWarmWithoutBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		w.create("c")
+		w.server.Advance()
+		w.start()
+		w.pass(8900 * time.Millisecond)
+		w.wantTrace("added c@4")
+		w.pass(200 * time.Millisecond)
+		w.wantTrace("caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4 for 6s", "watch 4")
+		w.wantErrors(0, "")
+	})
+}
+
+// TestWarmWithoutBookmarksBusy: while whole watches bring events, catching up is
+// not over.
+func TestWarmWithoutBookmarksBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		for range 100 {
+			w.update("a")
+		}
+		w.server.Slow(2 * time.Second)
+		w.start()
+		w.pass(40 * time.Second)
+		if got := w.caughtUpAfter(); got >= 0 {
+			t.Errorf("caught up after %v, with a part of what was missed", got)
+		}
+	})
+}
+
+// TestWarmServerDown: what is loaded is kept until the server is back.
+func TestWarmServerDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.create("c")
+		w.server.Down()
+		w.start()
+		w.pass(5 * time.Minute)
+		w.wantTrace()
+		for _, r := range w.newRequests() {
+			if r != "list limit=1" {
+				t.Errorf("%s of a server that is down", r)
+			}
+		}
+		if w.Status().LastError == "" {
+			t.Error("status has no error of a server that is down")
+		}
+		w.server.Up()
+		w.pass(2 * time.Minute)
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4")
+		w.wantTrace("added c@4", "caught up", "bookmark 4")
+		if got := w.Status().LastError; got != "" {
+			t.Errorf("got %q in the status of a server that is up", got)
+		}
+		w.wantSame()
+	})
+}
+
+func TestColdServerDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		w.server.Down()
+		w.start()
+		w.pass(time.Minute)
+		if w.caughtUpAfter() >= 0 {
+			t.Error("caught up with a server that is down")
+		}
+		w.server.Up()
+		w.pass(2 * time.Minute)
+		w.wantSame()
+	})
+}
+
+func TestWarmRewound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "5", fakeapi.Options{}) // of a and b at 3
+		w.start()
+		w.wantRequests("list limit=1", "watch stream")
+		w.wantTrace("relist: history was rewound", "listed 2@3", "caught up")
+		w.create("c")
+		w.pass(0)
+		w.wantTrace("added c@4")
+		w.wantSame()
+	})
+}
+
+func TestWarmExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.delete("a")
+		w.compact(w.create("c"))
+		w.start()
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch stream")
+		w.wantTrace("relist: the server no longer has the history", "listed 2@5", "caught up")
+		w.wantSame()
+		w.wantErrors(1, "too old")
+	})
+}
+
+// TestWarmIncomparable: what cannot be compared is not resumed.
+func TestWarmIncomparable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "v/3", fakeapi.Options{RVPrefix: "v/"})
+		w.start()
+		w.wantRequests("list limit=1", "watch stream")
+		w.wantTrace("relist: resource versions of this API cannot be compared", "listed 2@v/3", "caught up")
+
+		// While it runs it is.
+		w.server.CloseWatches()
+		w.create("c")
+		w.pass(5 * time.Second)
+		w.wantRequests("list limit=1", "watch v/3")
+		w.wantTrace("added c@v/4")
+		w.wantSame()
+	})
+}
+
+// TestSinkClosed: Run ends with its sink.
+func TestSinkClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.opts.Sink = closedSink{w.sink}
+		w.start()
+		w.pass(0)
+		w.create("c")
+		w.pass(time.Hour)
+		w.wantRequests("list limit=1", "watch 3")
+		w.wantErrors(0, "")
+		if n := w.server.Watches(); n != 0 {
+			t.Errorf("%d watches are open", n)
+		}
+	})
+}
+
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{})
+		opts := w.opts
+		opts.Sink = nil
+		checkNew(t, opts, "reflector: Sink is nil")
+		opts = w.opts
+		opts.ListerWatcher = nil
+		checkNew(t, opts, "reflector: ListerWatcher is nil")
+	})
+}
+
+func checkNew(t *testing.T, opts reflector.Options, want string) {
+	t.Helper()
+	if _, err := reflector.New(opts); err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// closedSink takes nothing.
+type closedSink struct{ *sink }
+
+func (closedSink) Push(context.Context, cache.DeltaType, runtime.Object, string) error {
+	return fmt.Errorf("push: %w", store.ErrClosed)
+}

@@ -1,0 +1,512 @@
+package bolt_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+var small = script{keys: 40, pad: 100}
+
+func TestOpenCreates(t *testing.T) {
+	defer unix.Umask(unix.Umask(0))
+	path := filepath.Join(t.TempDir(), "a", "b", "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	if got := db.SetAside(); got != "" {
+		t.Errorf("a new file set aside %s", got)
+	}
+	for name, want := range map[string]fs.FileMode{
+		path: 0o600, filepath.Dir(path): 0o700, filepath.Dir(filepath.Dir(path)): 0o700,
+	} {
+		info, err := os.Stat(name)
+		must(t, err)
+		if got := info.Mode().Perm(); got != want {
+			t.Errorf("%s has mode %o, want %o", name, got, want)
+		}
+	}
+}
+
+func TestOpenReadOnlyMissing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a", "informers.db")
+	if _, err := bolt.OpenReadOnly(path, bolt.Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("error is %v", err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the directory was made: %v", err)
+	}
+}
+
+// childHold opens a database and holds it until its standard input ends.
+func childHold(args []string) error {
+	open := bolt.Open
+	if args[1] == "reader" {
+		open = bolt.OpenReadOnly
+	}
+	db, err := open(args[0], bolt.Options{})
+	if err != nil {
+		return err
+	}
+	fmt.Println("open")
+	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+// hold makes another process open the file; release ends it.
+func hold(t *testing.T, path, how string) (release func()) {
+	t.Helper()
+	cmd := child(t, "hold", path, how)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	must(t, err)
+	out, err := cmd.StdoutPipe()
+	must(t, err)
+	must(t, cmd.Start())
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "open\n" {
+		t.Fatalf("the other process says %q: %v", line, err)
+	}
+	return func() {
+		must(t, in.Close())
+		must(t, cmd.Wait())
+	}
+}
+
+func TestLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 2)
+	open := map[string]func() (*bolt.DB, error){
+		"writer": func() (*bolt.DB, error) { return bolt.Open(path, bolt.Options{LockTimeout: 200 * time.Millisecond}) },
+		"reader": func() (*bolt.DB, error) {
+			return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: 200 * time.Millisecond})
+		},
+	}
+	for _, tt := range []struct{ holder, opener string }{{"writer", "writer"}, {"writer", "reader"}, {"reader", "writer"}} {
+		t.Run(tt.holder+" holds it, "+tt.opener+" opens it", func(t *testing.T) {
+			before := read(t, path)
+			release := hold(t, path, tt.holder)
+			start := time.Now()
+			_, err := open[tt.opener]()
+			if !errors.Is(err, store.ErrLocked) || !strings.Contains(fmt.Sprint(err), path) {
+				t.Errorf("error is %v", err)
+			}
+			if took := time.Since(start); took < 200*time.Millisecond {
+				t.Errorf("gave up after %s", took)
+			}
+			release()
+			if !bytes.Equal(before, read(t, path)) {
+				t.Error("the file has changed")
+			}
+			db, err := open[tt.opener]()
+			must(t, err)
+			must(t, db.Close())
+		})
+	}
+	t.Run("two readers", func(t *testing.T) {
+		release := hold(t, path, "reader")
+		db, err := open["reader"]()
+		must(t, err)
+		must(t, db.Close())
+		release()
+	})
+	t.Run("holder ends meanwhile", func(t *testing.T) {
+		release := hold(t, path, "writer")
+		opened := make(chan error)
+		go func() {
+			db, err := bolt.Open(path, bolt.Options{LockTimeout: time.Minute})
+			if err == nil {
+				err = db.Close()
+			}
+			opened <- err
+		}()
+		release()
+		must(t, <-opened)
+	})
+}
+
+// TestOpenTogether lets two openers find the same missing or damaged file: one
+// gets it, and neither takes away what the other has begun.
+func TestOpenTogether(t *testing.T) {
+	for name, content := range map[string][]byte{"missing": nil, "damaged": healthy(t)[:100]} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				path := filepath.Join(t.TempDir(), "informers.db")
+				if content != nil {
+					must(t, os.WriteFile(path, content, 0o600))
+				}
+				together(t, path)
+			}
+		})
+	}
+}
+
+func together(t *testing.T, path string) {
+	t.Helper()
+	type result struct {
+		db  *bolt.DB
+		err error
+	}
+	results := make(chan result)
+	for range 3 {
+		go func() {
+			db, err := bolt.Open(path, bolt.Options{LockTimeout: time.Millisecond})
+			results <- result{db, err}
+		}()
+	}
+	var winners []*bolt.DB
+	for range 3 {
+		r := <-results
+		if r.err == nil {
+			winners = append(winners, r.db)
+		} else if !errors.Is(r.err, store.ErrLocked) {
+			t.Errorf("error is %v", r.err)
+		}
+	}
+	if len(winners) > 1 {
+		t.Errorf("%d hold the file at once", len(winners))
+	}
+	for _, db := range winners {
+		must(t, db.Close())
+	}
+}
+
+// healthy returns the bytes of a database with one scope.
+func healthy(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 3)
+	return trimmed(read(t, path))
+}
+
+// trimmed drops the zeros that bbolt grows a file by, up to a whole page.
+func trimmed(b []byte) []byte {
+	n := len(bytes.TrimRight(b, "\x00"))
+	if pages := int(highWater(b)) * pageSize; n < pages {
+		n = pages
+	}
+	return b[:(n+pageSize-1)/pageSize*pageSize]
+}
+
+func patched(b []byte, off int, with []byte) []byte {
+	b = bytes.Clone(b)
+	copy(b[off:], with)
+	return b
+}
+
+// foreign returns the bytes of a healthy bbolt file of somebody else's.
+func foreign(t *testing.T, opts *bbolt.Options) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "theirs.db")
+	db, err := bbolt.Open(path, 0o600, opts)
+	must(t, err)
+	must(t, db.Update(func(tx *bbolt.Tx) error {
+		b, err := tx.CreateBucket([]byte("theirs"))
+		if err != nil {
+			return err
+		}
+		return b.Put([]byte("k"), []byte("v"))
+	}))
+	must(t, db.Close())
+	return read(t, path)
+}
+
+// newer returns the bytes of a database of format 2.
+func newer(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "newer.db")
+	must(t, os.WriteFile(path, healthy(t), 0o600))
+	db, err := bbolt.Open(path, 0o600, nil)
+	must(t, err)
+	must(t, db.Update(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).Put([]byte("format"), []byte("informctl cache format 2"))
+	}))
+	must(t, db.Close())
+	return read(t, path)
+}
+
+type outcome int
+
+const (
+	opens   outcome = iota // with all its data
+	damaged                // set aside by Open, ErrCorrupt of OpenReadOnly
+	notOurs
+	fails // in another way; the text says how
+)
+
+func TestOpenWhat(t *testing.T) {
+	good := healthy(t)
+	zeros := make([]byte, pageSize)
+	tests := map[string]struct {
+		content []byte
+		want    outcome
+		text    []string
+	}{
+		"healthy":                        {content: good, want: opens},
+		"empty":                          {content: []byte{}, want: damaged},
+		"both meta pages zeroed":         {content: patched(patched(good, 0, zeros), pageSize, zeros), want: damaged},
+		"first meta page zeroed":         {content: patched(good, 0, zeros), want: opens},
+		"second meta page zeroed":        {content: patched(good, pageSize, zeros), want: opens},
+		"all zeros":                      {content: make([]byte, 4*pageSize), want: damaged},
+		"garbage":                        {content: bytes.Repeat([]byte{0xA5, 0x17, 0x00, 0xED}, 5000), want: notOurs},
+		"text":                           {content: []byte("apiVersion: v1\nkind: Config\n"), want: notOurs},
+		"one letter":                     {content: []byte("x"), want: notOurs},
+		"another bbolt file":             {content: foreign(t, nil), want: notOurs},
+		"another, no freelist":           {content: foreign(t, &bbolt.Options{NoFreelistSync: true}), want: notOurs},
+		"another, big pages":             {content: foreign(t, &bbolt.Options{PageSize: 1 << 15}), want: notOurs},
+		"newer format":                   {content: newer(t), want: fails, text: []string{"format 2", "format 1"}},
+		"cut inside a page":              {content: good[:len(good)-pageSize-100], want: damaged},
+		"a scope that is none":           {content: unbucketed(t, good), want: damaged},
+		"garbage in the freelist":        {content: patched(good, freelistPage(good)*pageSize+8, bytes.Repeat([]byte{0x10, 0, 0xFF, 0xFF}, 100)), want: damaged},
+		"freelist frees what is in use":  {content: misfreed(good), want: damaged},
+		"branch page with another order": {content: misordered(t), want: damaged},
+	}
+	for n := 1; n <= 80; n++ {
+		tests[fmt.Sprintf("cut to %d bytes", n)] = struct {
+			content []byte
+			want    outcome
+			text    []string
+		}{content: good[:n], want: damaged}
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			must(t, os.WriteFile(path, tt.content, 0o600))
+			testOpenReadOnly(t, path, tt.want, tt.text)
+			testOpen(t, path, tt.want, tt.text)
+		})
+	}
+}
+
+// testOpenReadOnly also wants the file and its directory unchanged.
+func testOpenReadOnly(t *testing.T, path string, want outcome, text []string) {
+	t.Helper()
+	before, stat := read(t, path), mustStat(t, path)
+	db, err := bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond})
+	if err == nil {
+		var s store.Store
+		if s, err = db.Open(scriptScope(), scriptOptions()); err == nil && want == opens {
+			wantReadable(t, s)
+		} else if err == nil {
+			_, err = describe(s, small)
+		}
+		must(t, db.Close())
+	}
+	wantError(t, err, path, want, text)
+	if now := mustStat(t, path); !bytes.Equal(before, read(t, path)) || !now.ModTime().Equal(stat.ModTime()) {
+		t.Error("OpenReadOnly changed the file")
+	}
+	wantFiles(t, path, 1)
+}
+
+// wantReadable fails unless a store has the state of batch 3, or that of 2 where
+// a meta page is lost.
+func wantReadable(t *testing.T, s store.Store) {
+	t.Helper()
+	got, err := describe(s, small)
+	must(t, err)
+	if got != small.want(3) && got != small.want(2) {
+		t.Errorf("state is\n%s", got)
+	}
+}
+
+func wantError(t *testing.T, err error, path string, want outcome, text []string) {
+	t.Helper()
+	ok := false
+	switch want {
+	case opens:
+		ok = err == nil
+	case damaged:
+		var c *store.CorruptionError
+		ok = errors.Is(err, store.ErrCorrupt) && errors.As(err, &c) && c.Path == path && c.Where != ""
+	case notOurs:
+		ok = errors.Is(err, store.ErrNotOurs)
+	case fails:
+		ok = err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNotOurs)
+	}
+	for _, part := range text {
+		ok = ok && strings.Contains(err.Error(), part)
+	}
+	if !ok || err != nil && !strings.Contains(err.Error(), path) {
+		t.Errorf("error is %v", err)
+	}
+}
+
+func testOpen(t *testing.T, path string, want outcome, text []string) {
+	t.Helper()
+	before, stat := read(t, path), mustStat(t, path)
+	db, err := bolt.Open(path, bolt.Options{LockTimeout: time.Millisecond})
+	if want == notOurs || want == fails {
+		wantError(t, err, path, want, text)
+		if now := mustStat(t, path); !bytes.Equal(before, read(t, path)) || !now.ModTime().Equal(stat.ModTime()) {
+			t.Error("Open changed a file that it refused")
+		}
+		wantFiles(t, path, 1)
+		return
+	}
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	s, err := db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	if want == opens {
+		if got := db.SetAside(); got != "" {
+			t.Errorf("set aside as %s", got)
+		}
+		wantReadable(t, s)
+		return
+	}
+	aside := db.SetAside()
+	if !strings.HasPrefix(aside, path+".corrupt-") {
+		t.Fatalf("set aside as %q", aside)
+	}
+	if !bytes.Equal(before, read(t, aside)) {
+		t.Error("what was set aside is not what was there")
+	}
+	if reason := read(t, aside+".reason"); !bytes.Contains(reason, []byte(path)) {
+		t.Errorf("reason is %q", reason)
+	}
+	wantFiles(t, path, 3)
+	wantState(t, s, small, 0)
+	applyScript(t, s, small, 1, 2)
+	wantState(t, s, small, 2)
+}
+
+// TestSetAsideKeepsNewest damages a file twice.
+func TestSetAsideKeepsNewest(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "in[form]ers*.db")
+	for _, content := range []string{"first", "second"} {
+		must(t, os.WriteFile(path, append(healthy(t)[:100], content...), 0o600))
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		must(t, db.Close())
+		if got := read(t, db.SetAside()); !bytes.HasSuffix(got, []byte(content)) {
+			t.Errorf("kept %q, want %s", got[100:], content)
+		}
+		wantFiles(t, path, 3)
+	}
+}
+
+func TestOpenOtherKinds(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "informers.db"), filepath.Join(dir, "link.db")
+	scriptFile(t, file, small, 3)
+	before := read(t, file)
+	must(t, os.Symlink(file, link))
+	for name, open := range openers() {
+		if db, err := open(link); err == nil {
+			t.Errorf("%s follows a symbolic link", name)
+			_ = db.Close()
+		} else if !strings.Contains(err.Error(), link) {
+			t.Errorf("%s of a link: %v", name, err)
+		}
+		if db, err := open(dir); err == nil {
+			t.Errorf("%s of a directory succeeds", name)
+			_ = db.Close()
+		} else if !strings.Contains(err.Error(), dir) {
+			t.Errorf("%s of a directory: %v", name, err)
+		}
+	}
+	if !bytes.Equal(before, read(t, file)) {
+		t.Error("the file behind the link has changed")
+	}
+}
+
+func openers() map[string]func(string) (*bolt.DB, error) {
+	return map[string]func(string) (*bolt.DB, error){
+		"Open":         func(path string) (*bolt.DB, error) { return bolt.Open(path, bolt.Options{}) },
+		"OpenReadOnly": func(path string) (*bolt.DB, error) { return bolt.OpenReadOnly(path, bolt.Options{}) },
+	}
+}
+
+// TestOpenPermissions runs in a child that is not root, whom modes do not bind.
+func TestOpenPermissions(t *testing.T) {
+	dir, err := os.MkdirTemp("", "bolt-permissions")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o755))
+	path := filepath.Join(dir, "informers.db")
+	scriptFile(t, path, small, 3)
+	before := read(t, path)
+	for _, mode := range []fs.FileMode{0o000, 0o444} {
+		must(t, os.Chmod(path, mode))
+		cmd := child(t, "unreadable", path, fmt.Sprint(mode == 0o444))
+		if os.Geteuid() == 0 {
+			exe := filepath.Join(dir, "child")
+			if _, err := os.Stat(exe); err != nil {
+				must(t, os.WriteFile(exe, read(t, cmd.Path), 0o755))
+			}
+			cmd.Path = exe
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("mode %o: %v\n%s", mode, err, out)
+		}
+	}
+	must(t, os.Chmod(path, 0o600))
+	if !bytes.Equal(before, read(t, path)) {
+		t.Error("the file has changed")
+	}
+	wantPattern(t, path+".*", 0)
+}
+
+func childUnreadable(args []string) error {
+	path, readable := args[0], args[1] == "true"
+	if _, err := bolt.Open(path, bolt.Options{}); !errors.Is(err, fs.ErrPermission) || !strings.Contains(err.Error(), path) {
+		return fmt.Errorf("Open: error is %w", err)
+	}
+	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if !readable {
+		if !errors.Is(err, fs.ErrPermission) {
+			return fmt.Errorf("OpenReadOnly: error is %w", err)
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	s, err := db.Open(scriptScope(), scriptOptions())
+	if err != nil {
+		return err
+	}
+	if got, err := describe(s, small); err != nil || got != small.want(3) {
+		return fmt.Errorf("state is\n%s (%w)", got, err)
+	}
+	return db.Close()
+}
+
+func mustStat(t *testing.T, path string) fs.FileInfo {
+	t.Helper()
+	info, err := os.Stat(path)
+	must(t, err)
+	return info
+}
+
+// wantFiles fails unless the directory of path holds n files.
+func wantFiles(t *testing.T, path string, n int) {
+	t.Helper()
+	wantPattern(t, filepath.Join(filepath.Dir(path), "*"), n)
+}
+
+func wantPattern(t *testing.T, pattern string, n int) {
+	t.Helper()
+	if found, err := filepath.Glob(pattern); err != nil || len(found) != n {
+		t.Errorf("%d files, want %d: %q (%v)", len(found), n, found, err)
+	}
+}
+
