@@ -29,7 +29,8 @@
 //	401, 403                             back off and report
 //	object that cannot be read           the same resource version once more, then
 //	                                     list again
-//	resource version below the held one  history was rewound: list again
+//	resource version below the held one  history was rewound: list again, at once
+//	                                     the first time
 //
 // # Concurrency
 //

@@ -61,7 +61,8 @@ type DB struct {
 	// handleMu protects handle: readers hold it for reading while they have a
 	// transaction, the committer for writing while it opens the file again.
 	handleMu sync.RWMutex
-	handle   *bbolt.DB // nil after Close
+	handle   *bbolt.DB   // nil after Close
+	file     fs.FileInfo // of the file that was opened last
 
 	// writeMu is held by whoever writes: the committer, and a scope that is being
 	// opened or loaded. bbolt has such a lock too; this one is released while the
@@ -107,8 +108,8 @@ func Open(path string, opts Options) (*DB, error) {
 }
 
 // OpenReadOnly opens an existing database for reading and changes nothing.
-// Only the meta pages and manifests are checked here; each record is when it is
-// read. Errors: store.ErrLocked while a process has it open for writing,
+// The pages and manifests are checked here, a scope's entries when it is opened,
+// and each record again when it is read. Errors: store.ErrLocked while a process has it open for writing,
 // *store.CorruptionError, store.ErrNotOurs, and those of the file system.
 func OpenReadOnly(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
@@ -137,28 +138,30 @@ func (d *DB) SetAside() string { return d.setAside }
 // Path returns the path that the database was opened with.
 func (d *DB) Path() string { return d.path }
 
-// openFile opens and checks the file and sets d.handle.
+// openFile opens and checks the file and sets d.handle. A writer finds a file
+// that is missing or empty new: whoever was creating it has not come further.
+// create makes its directory, too.
 func (d *DB) openFile(create bool) error {
-	f, err := openLocked(d.path, d.readOnly, d.opts.LockTimeout)
-	created := false
-	if errors.Is(err, fs.ErrNotExist) && create {
-		if f, err = d.create(); err != nil {
+	flag := os.O_RDWR
+	switch {
+	case d.readOnly:
+		flag = os.O_RDONLY
+	case create:
+		flag |= os.O_CREATE
+		if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
 			return err
 		}
-		created = true
 	}
+	f, err := openLocked(d.path, flag, d.opts.LockTimeout)
 	if err != nil {
 		return err
 	}
-	if !created {
-		info, err := f.Stat()
-		if err == nil {
-			err = preflight(d.path, f, info.Size())
-		}
-		if err != nil {
-			_ = f.Close()
-			return err
-		}
+	if d.file, err = f.Stat(); err == nil && (!create || d.file.Size() > 0) {
+		err = preflight(d.path, f, d.file.Size())
+	}
+	if err != nil {
+		unlock(f)
+		return err
 	}
 	var handle *bbolt.DB
 	err = guard(d.path, "opening", func() (err error) {
@@ -166,7 +169,7 @@ func (d *DB) openFile(create bool) error {
 		return err
 	})
 	if err != nil {
-		_ = f.Close()
+		unlock(f)
 		return d.classify("opening", err)
 	}
 	if err := d.check(handle); err != nil {
@@ -175,18 +178,6 @@ func (d *DB) openFile(create bool) error {
 	}
 	d.handle = handle
 	return nil
-}
-
-// create makes the file and its directory for this user alone.
-func (d *DB) create() (*os.File, error) {
-	if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
-		return nil, err
-	}
-	f, err := os.OpenFile(d.path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	return f, nil
 }
 
 // classify tells what bbolt's errors mean to a caller.
@@ -217,6 +208,9 @@ func (d *DB) check(handle *bbolt.DB) error {
 				return nil
 			}
 			known = true
+			if err := onlyOurs(tx); err != nil {
+				return &store.CorruptionError{Path: d.path, Where: "root", Err: err}
+			}
 			switch got := meta.Get(keyFormat); {
 			case bytes.Equal(got, []byte(format)):
 			case bytes.HasPrefix(got, []byte(formatPrefix)):
@@ -253,13 +247,30 @@ func (d *DB) check(handle *bbolt.DB) error {
 	})
 }
 
+// onlyOurs reports what else than our buckets is in the root.
+func onlyOurs(tx *bbolt.Tx) error {
+	c := tx.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		if v != nil || !bytes.Equal(k, bucketMeta) && !bytes.Equal(k, bucketScope) {
+			return errors.New("a bucket is missing")
+		}
+	}
+	return nil
+}
+
 // replaceDamaged sets the file aside, under its lock.
 func (d *DB) replaceDamaged(cause error) error {
-	f, err := openLocked(d.path, false, d.opts.LockTimeout)
+	f, err := openLocked(d.path, os.O_RDWR, d.opts.LockTimeout)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another process has set it aside already
+	}
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
+	defer unlock(f)
+	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
+		return err // or has replaced it
+	}
 	if d.setAside, err = setAside(d.path, cause); err != nil {
 		return err
 	}

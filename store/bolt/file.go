@@ -69,13 +69,40 @@ func guard(path, where string, fn func() error) (err error) {
 	return fn()
 }
 
-// openLocked opens the file and takes its lock, shared for a reader. The lock is
-// taken here, before anything is read, and bbolt takes it again for nothing.
-func openLocked(path string, readOnly bool, timeout time.Duration) (*os.File, error) {
-	flag, how := os.O_RDWR, unix.LOCK_EX
-	if readOnly {
-		flag, how = os.O_RDONLY, unix.LOCK_SH
+// openLocked opens the file, or creates it where flag says so, and takes its lock,
+// shared for a reader. The lock is taken here, before anything is read, and bbolt takes
+// it again for nothing.
+func openLocked(path string, flag int, timeout time.Duration) (*os.File, error) {
+	for deadline := time.Now().Add(timeout); ; {
+		f, err := openRegular(path, flag)
+		if err != nil {
+			return nil, err
+		}
+		if err := lock(f, path, flag == os.O_RDONLY, deadline); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		// Who had the lock may have set the file aside meanwhile.
+		mine, err := f.Stat()
+		if err != nil {
+			unlock(f)
+			return nil, err
+		}
+		if named, err := os.Lstat(path); err == nil && os.SameFile(mine, named) {
+			return f, nil
+		}
+		unlock(f)
 	}
+}
+
+// unlock closes the file and releases its lock, which a mapping that bbolt left
+// behind when it panicked would otherwise keep.
+func unlock(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	_ = f.Close()
+}
+
+func openRegular(path string, flag int) (*os.File, error) {
 	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) {
@@ -90,24 +117,29 @@ func openLocked(path string, readOnly bool, timeout time.Duration) (*os.File, er
 		}
 		return nil, err
 	}
-	for deadline := time.Now().Add(timeout); ; time.Sleep(lockPoll) {
+	return f, nil
+}
+
+func lock(f *os.File, path string, readOnly bool, deadline time.Time) error {
+	how := unix.LOCK_EX
+	if readOnly {
+		how = unix.LOCK_SH
+	}
+	for ; ; time.Sleep(lockPoll) {
 		err := unix.Flock(int(f.Fd()), how|unix.LOCK_NB)
 		if err == nil {
-			return f, nil
+			return nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+			return fmt.Errorf("lock %s: %w", path, err)
 		}
 		if time.Now().After(deadline) {
-			_ = f.Close()
-			return nil, fmt.Errorf("%s: %w", path, store.ErrLocked)
+			return fmt.Errorf("%s: %w", path, store.ErrLocked)
 		}
 	}
 }
 
-// preflight reads the few bytes that decide whether bbolt can map the file
-// without harm. Errors: store.ErrNotOurs for a file of somebody else's, a
+// preflight reads what decides whether bbolt can map the file without harm. Errors: store.ErrNotOurs for a file of somebody else's, a
 // *store.CorruptionError for ours.
 func preflight(path string, f io.ReaderAt, size int64) error {
 	damaged := func(where, format string, args ...any) error {
@@ -128,6 +160,8 @@ func preflight(path string, f io.ReaderAt, size int64) error {
 		return damaged("file", "cut short to %d bytes", size)
 	case pageSize > 0:
 		return damaged("meta pages", "neither is valid")
+	case size <= int64(4*os.Getpagesize()) && bytes.Equal(head[:n], make([]byte, n)):
+		return damaged("file", "nothing but its length was written") // a power cut right after it was created
 	default:
 		ours, err := holdsFormat(f)
 		if err != nil {
@@ -138,16 +172,20 @@ func preflight(path string, f io.ReaderAt, size int64) error {
 		}
 		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
 	}
+	if m.freelist == noFreelist { // never in ours; bbolt would write one at once
+		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
+	}
 	if want := int64(m.pages) * int64(pageSize); size < want {
 		return damaged("file", "%d bytes long, not %d", size, want)
 	}
 	if err := checkPage(f, pageSize, m.root, flagLeaf|flagBranch); err != nil {
 		return damaged("root page", "%w", err)
 	}
-	if m.freelist != noFreelist {
-		if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
-			return damaged("freelist page", "%w", err)
-		}
+	if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
+		return damaged("freelist page", "%w", err)
+	}
+	if err := checkPages(f, pageSize, m); err != nil {
+		return damaged("pages", "%w", err)
 	}
 	return nil
 }

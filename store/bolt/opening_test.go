@@ -246,6 +246,7 @@ type outcome int
 const (
 	opens   outcome = iota // with all its data
 	damaged                // set aside by Open, ErrCorrupt of OpenReadOnly
+	begins                 // Open finds it new, OpenReadOnly damaged
 	notOurs
 	fails // in another way; the text says how
 )
@@ -259,7 +260,7 @@ func TestOpenWhat(t *testing.T) {
 		text    []string
 	}{
 		"healthy":                        {content: good, want: opens},
-		"empty":                          {content: []byte{}, want: damaged},
+		"empty":                          {content: []byte{}, want: begins},
 		"both meta pages zeroed":         {content: patched(patched(good, 0, zeros), pageSize, zeros), want: damaged},
 		"first meta page zeroed":         {content: patched(good, 0, zeros), want: opens},
 		"second meta page zeroed":        {content: patched(good, pageSize, zeros), want: opens},
@@ -277,13 +278,6 @@ func TestOpenWhat(t *testing.T) {
 		"freelist frees what is in use":  {content: misfreed(good), want: damaged},
 		"branch page with another order": {content: misordered(t), want: damaged},
 	}
-	for n := 1; n <= 80; n++ {
-		tests[fmt.Sprintf("cut to %d bytes", n)] = struct {
-			content []byte
-			want    outcome
-			text    []string
-		}{content: good[:n], want: damaged}
-	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "informers.db")
@@ -292,6 +286,23 @@ func TestOpenWhat(t *testing.T) {
 			testOpen(t, path, tt.want, tt.text)
 		})
 	}
+}
+
+func TestOpenCutShort(t *testing.T) {
+	good := healthy(t)
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for n := 1; n <= 80; n++ {
+		must(t, os.WriteFile(path, good[:n], 0o600))
+		_, err := bolt.OpenReadOnly(path, bolt.Options{})
+		wantError(t, err, path, damaged, nil)
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		if got := read(t, db.SetAside()); !bytes.Equal(got, good[:n]) {
+			t.Errorf("%d bytes were set aside as %d", n, len(got))
+		}
+		must(t, db.Close())
+	}
+	wantFiles(t, path, 3)
 }
 
 // testOpenReadOnly also wants the file and its directory unchanged.
@@ -332,7 +343,7 @@ func wantError(t *testing.T, err error, path string, want outcome, text []string
 	switch want {
 	case opens:
 		ok = err == nil
-	case damaged:
+	case damaged, begins:
 		var c *store.CorruptionError
 		ok = errors.Is(err, store.ErrCorrupt) && errors.As(err, &c) && c.Path == path && c.Where != ""
 	case notOurs:
@@ -369,6 +380,11 @@ func testOpen(t *testing.T, path string, want outcome, text []string) {
 			t.Errorf("set aside as %s", got)
 		}
 		wantReadable(t, s)
+		return
+	}
+	if want == begins {
+		wantFiles(t, path, 1)
+		wantState(t, s, small, 0)
 		return
 	}
 	aside := db.SetAside()
@@ -509,4 +525,3 @@ func wantPattern(t *testing.T, pattern string, n int) {
 		t.Errorf("%d files, want %d: %q (%v)", len(found), n, found, err)
 	}
 }
-

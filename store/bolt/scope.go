@@ -202,6 +202,9 @@ func (s *Store) load() error {
 		if m == nil {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
+		if err := s.verifyStored(m); err != nil {
+			return err
+		}
 		if s.loading = !m.Complete; s.loading {
 			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 		}
@@ -224,6 +227,17 @@ func (s *Store) load() error {
 		return err
 	}
 	return s.fillVolatile()
+}
+
+// verifyStored checks every entry: a writer's Open did, a reader's has not.
+func (s *Store) verifyStored(m *manifest) error {
+	where := "scope " + s.scope.String()
+	return s.db.view(where, func(tx *bbolt.Tx) error {
+		if err := verifyScope(m, s.bucket(tx)); err != nil {
+			return s.db.corrupt(where, err)
+		}
+		return nil
+	})
 }
 
 // dropStaging forgets a relist that the last process did not end.

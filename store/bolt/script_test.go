@@ -309,7 +309,7 @@ func child(t *testing.T, name string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	must(t, err)
 	cmd := exec.CommandContext(t.Context(), self, args...)
-	cmd.Env = append(os.Environ(), childVar+"="+name)
+	cmd.Env = append(os.Environ(), childVar+"="+name, "GORACE=atexit_sleep_ms=0")
 	return cmd
 }
 

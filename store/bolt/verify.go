@@ -19,7 +19,10 @@ func verify(path string, tx *bbolt.Tx, full bool) error {
 	if scopes == nil {
 		return nil
 	}
-	return scopes.ForEachBucket(func(id []byte) error {
+	return scopes.ForEach(func(id, v []byte) error {
+		if v != nil {
+			return &store.CorruptionError{Path: path, Where: "scope " + string(id), Err: errors.New("no bucket")}
+		}
 		b := scopes.Bucket(id)
 		m, err := readManifest(string(id), b)
 		where := "scope " + string(id)

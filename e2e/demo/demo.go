@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+)
+
+const (
+	// widgets is how many custom resources there are.
+	widgets = 200
+	// commitTime is more than informctl lets a change wait before it writes it.
+	commitTime = 2 * time.Second
+	// catchUpTimeout is when a start has gone wrong.
+	catchUpTimeout = 2 * time.Minute
+	// headLines is how much is shown of a long output.
+	headLines = 6
+)
+
+// file is the name of informctl's file in the directory of the demo, where all
+// its commands run.
+const file = "informers.db"
+
+var errInterrupted = errors.New("interrupted")
+
+// options configure a demo.
+type options struct {
+	// Pods is how many there are at first, at least leastPods.
+	Pods int
+}
+
+// demo is what its steps share.
+type demo struct {
+	opts      options
+	out       *output
+	dir       string
+	cp        *controlplane.ControlPlane
+	meter     *meter
+	informctl *informctl
+
+	cold, warm figures
+	process    *follower // the cold start's, until it is killed
+	before     versions  // of the file, when informctl had been killed
+	seen       difference
+	equal      map[string]int // objects that are in the file as on the server, by resource
+}
+
+// step is one line of the output.
+type step struct {
+	what string
+	do   func(context.Context) (result string, err error)
+}
+
+// run plays the demo. It blocks until all is shown and everything stopped, also
+// when ctx ends early, which is errInterrupted.
+func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
+	if opts.Pods < leastPods {
+		return fmt.Errorf("%d pods are too few, the least are %d", opts.Pods, leastPods)
+	}
+	dir, err := os.MkdirTemp("", "informctl-demo-")
+	if err != nil {
+		return fmt.Errorf("make a directory: %w", err)
+	}
+	d := &demo{opts: opts, out: &output{w: stdout}, dir: dir}
+	defer func() {
+		// What fails in an interrupted demo fails because of that.
+		if ctx.Err() != nil {
+			err = errInterrupted
+		}
+		err = errors.Join(err, d.stop())
+	}()
+	if err := d.play(ctx, d.twoStarts()); err != nil {
+		return err
+	}
+	if err := d.out.table(d.figures()); err != nil {
+		return err
+	}
+	if err := d.show(ctx, "dump", "--db", file); err != nil {
+		return err
+	}
+	if err := d.show(ctx, "query", "pods", "--index", "namespace=default", "--db", file); err != nil {
+		return err
+	}
+	if err := d.play(ctx, []step{{"Compare each object in the file with the server's", d.compare}}); err != nil {
+		return err
+	}
+	return d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
+		d.equal["pods"], d.equal["widgets"]))
+}
+
+func (d *demo) twoStarts() []step {
+	return []step{
+		{"Start etcd and kube-apiserver", d.startControlPlane},
+		{fmt.Sprintf("Create %d pods and %d widgets", d.opts.Pods, widgets), d.load},
+		{"Build informctl", d.build},
+		{"Cold: informctl run pods widgets --db " + file, d.startCold},
+		{"Let it write, kill it with SIGKILL", d.kill},
+		{fmt.Sprintf("Create %d, change %d and delete %d pods", created, changed, deleted), d.change},
+		{"Warm: the same command with --once", d.startWarm},
+		{"Find what changed in the file, read the audit log", d.evaluate},
+	}
+}
+
+// stop ends all that runs and removes the directory.
+func (d *demo) stop() error {
+	var errs []error
+	if d.process != nil {
+		d.process.kill()
+	}
+	if d.meter != nil {
+		d.meter.close()
+	}
+	if d.cp != nil {
+		errs = append(errs, d.cp.Stop())
+	}
+	return errors.Join(append(errs, os.RemoveAll(d.dir))...)
+}
+
+func (d *demo) play(ctx context.Context, steps []step) error {
+	for _, s := range steps {
+		if err := d.out.step(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) startControlPlane(ctx context.Context) (_ string, err error) {
+	if d.cp, err = controlplane.Start(ctx, controlplane.Options{Dir: filepath.Join(d.dir, "controlplane")}); err != nil {
+		return "", err
+	}
+	server, err := url.Parse(d.cp.Config().Host)
+	if err != nil {
+		return "", fmt.Errorf("address of the server: %w", err)
+	}
+	if d.meter, err = newMeter(server.Host); err != nil {
+		return "", err
+	}
+	return "Kubernetes " + d.cp.Version(), nil
+}
+
+func (d *demo) load(ctx context.Context) (string, error) {
+	return "", controlplane.Load(ctx, d.cp.Config(), controlplane.LoadOptions{Pods: d.opts.Pods, Widgets: widgets, Seed: seed})
+}
+
+func (d *demo) build(ctx context.Context) (_ string, err error) {
+	kubeconfig := filepath.Join(d.dir, "kubeconfig")
+	if err := d.meter.writeKubeconfig(d.cp.Kubeconfig(), kubeconfig); err != nil {
+		return "", err
+	}
+	d.informctl, err = buildInformctl(ctx, d.dir, kubeconfig)
+	return "", err
+}
+
+func (d *demo) startCold(ctx context.Context) (_ string, err error) {
+	d.cold.begin = time.Now()
+	if d.process, err = d.informctl.follow(ctx); err != nil {
+		return "", err
+	}
+	d.cold.caughtUp, err = d.process.awaitCaughtUp(catchUpTimeout)
+	return "caught up", err
+}
+
+// kill ends informctl as a power cut would end it.
+func (d *demo) kill(ctx context.Context) (_ string, err error) {
+	select {
+	case <-time.After(commitTime):
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	d.process.kill()
+	d.process = nil
+	d.cold.bytes = d.meter.take()
+	d.before, err = d.informctl.versions(ctx)
+	d.cold.objects = len(d.before)
+	return fmt.Sprintf("%d objects in the file", len(d.before)), err
+}
+
+func (d *demo) change(ctx context.Context) (string, error) {
+	return "", changePods(ctx, d.cp.Config(), d.opts.Pods)
+}
+
+func (d *demo) startWarm(ctx context.Context) (_ string, err error) {
+	d.warm.begin = time.Now()
+	f, err := d.informctl.follow(ctx, "--once")
+	if err != nil {
+		return "", err
+	}
+	defer f.kill()
+	if d.warm.caughtUp, err = f.awaitCaughtUp(catchUpTimeout); err != nil {
+		return "", err
+	}
+	if err := f.wait(); err != nil {
+		return "", err
+	}
+	d.warm.bytes = d.meter.take()
+	return "caught up and ended", nil
+}
+
+// evaluate completes the figures.
+func (d *demo) evaluate(ctx context.Context) (string, error) {
+	after, err := d.informctl.versions(ctx)
+	if err != nil {
+		return "", err
+	}
+	d.warm.objects = len(after)
+	d.seen = d.before.difference(after)
+	if want := (difference{created, changed, deleted}); d.seen != want {
+		return "", fmt.Errorf("the file has %v, not %v", d.seen, want)
+	}
+	requests, err := d.cp.Requests(d.cold.begin)
+	if err != nil {
+		return "", err
+	}
+	for _, r := range requests {
+		switch {
+		case !strings.HasPrefix(r.UserAgent, "informctl/"):
+		case r.Received.Before(d.warm.begin):
+			d.cold.count(r)
+		default:
+			d.warm.count(r)
+		}
+	}
+	return "", nil
+}
+
+// show runs a command as a user would.
+func (d *demo) show(ctx context.Context, args ...string) error {
+	begin := time.Now()
+	lines, err := d.informctl.lines(ctx, args...)
+	if err != nil {
+		return err
+	}
+	took := time.Since(begin)
+	text := fmt.Sprintf("$ informctl %s | head -%d\n", strings.Join(args, " "), headLines)
+	for _, line := range lines[:min(headLines, len(lines))] {
+		text += line + "\n"
+	}
+	// The first line is the header.
+	return d.out.print(text + fmt.Sprintf("... %d objects in %s\n\n", max(0, len(lines)-1), seconds(took)))
+}

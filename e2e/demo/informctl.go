@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// resources are those that informctl follows.
+var resources = []string{"pods", "widgets"}
+
+// informctl is the program, whose commands run in dir.
+type informctl struct {
+	path, dir, kubeconfig string
+}
+
+// buildInformctl builds the program into dir, as make build does.
+func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, error) {
+	const module = "github.com/informctl/informctl"
+	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
+	root, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("find module %s: %w", module, outputError(err))
+	}
+	c := &informctl{path: filepath.Join(dir, "informctl"), dir: dir, kubeconfig: kubeconfig}
+	build := exec.CommandContext(ctx, "go", "build", "-o", c.path, "./cmd/informctl")
+	build.Dir = strings.TrimSpace(string(root))
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if _, err := build.Output(); err != nil {
+		return nil, fmt.Errorf("build informctl: %w", outputError(err))
+	}
+	return c, nil
+}
+
+// outputError adds what a program wrote to standard error.
+func outputError(err error) error {
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
+		return fmt.Errorf("%w: %s", err, exit.Stderr)
+	}
+	return err
+}
+
+func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, c.path, args...)
+	cmd.Dir = c.dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+c.kubeconfig)
+	return cmd
+}
+
+// lines returns what a command prints.
+func (c *informctl) lines(ctx context.Context, args ...string) ([]string, error) {
+	out, err := c.command(ctx, args...).Output()
+	if err != nil {
+		return nil, fmt.Errorf("informctl %s: %w", args[0], outputError(err))
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), nil
+}
+
+// follower is a running "informctl run". Its methods are for one goroutine.
+type follower struct {
+	cmd    *exec.Cmd
+	stderr *bufio.Reader
+	begin  time.Time
+	ended  bool
+	said   string // the last line on standard error
+}
+
+// follow starts "informctl run", which must be waited for or killed. It ends with ctx.
+func (c *informctl) follow(ctx context.Context, flags ...string) (*follower, error) {
+	args := append([]string{"run"}, resources...)
+	args = append(args, "--db", file, "--log-format", "json")
+	f := &follower{cmd: c.command(ctx, append(args, flags...)...), begin: time.Now()}
+	stderr, err := f.cmd.StderrPipe()
+	if err == nil {
+		f.stderr = bufio.NewReader(stderr)
+		err = f.cmd.Start()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("informctl run: %w", err)
+	}
+	return f, nil
+}
+
+// awaitCaughtUp blocks until all resources are caught up and returns how long
+// that took since the start. After the timeout it kills the process.
+func (f *follower) awaitCaughtUp(timeout time.Duration) (time.Duration, error) {
+	expired := time.AfterFunc(timeout, func() { _ = f.cmd.Process.Kill() })
+	defer expired.Stop()
+	caughtUp := map[string]bool{}
+	for len(caughtUp) < len(resources) {
+		line, err := f.stderr.ReadString('\n')
+		if err != nil {
+			took := time.Since(f.begin).Round(time.Second)
+			return 0, fmt.Errorf("informctl run was not caught up when it ended after %v: %s", took, f.said)
+		}
+		f.said = line
+		var event struct{ Msg, Resource string }
+		// What is not JSON is told to a person.
+		if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "Caught up" {
+			caughtUp[event.Resource] = true
+		}
+	}
+	return time.Since(f.begin), nil
+}
+
+// wait blocks until the process has ended by itself, which is an error unless it succeeded.
+func (f *follower) wait() error {
+	rest, err := io.ReadAll(f.stderr)
+	f.ended = true
+	if err = errors.Join(err, f.cmd.Wait()); err != nil {
+		return fmt.Errorf("informctl run: %w: %s%s", err, f.said, rest)
+	}
+	return nil
+}
+
+// kill sends SIGKILL and waits. A process that was waited for is left alone.
+func (f *follower) kill() {
+	if f.ended {
+		return
+	}
+	_ = f.cmd.Process.Kill()
+	_ = f.wait()
+}

@@ -1,0 +1,90 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func podListWatch(c kubernetes.Interface) cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.CoreV1().Pods("").List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return c.CoreV1().Pods("").Watch(ctx, o)
+		},
+	}, c)
+}
+
+// An informer alone, with an index whose entries survive a restart.
+func ExampleNew() {
+	run := func(ctx context.Context, client kubernetes.Interface) error {
+		db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = db.Close() }()
+		inf, err := informer.New(podListWatch(client), &corev1.Pod{}, informer.Options{
+			Backend: db,
+			Indexes: []index.Index{index.Namespace(), index.Label("app")},
+		})
+		if err != nil {
+			return err
+		}
+		_, err = inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(obj any) { fmt.Println("added", obj.(*corev1.Pod).Name) },
+		})
+		if err != nil {
+			return err
+		}
+		inf.RunWithContext(ctx) // until the context ends
+		return nil
+	}
+	_ = run
+	// Output:
+}
+
+// client-go's typed factory: its listers work on ours.
+func ExampleFactory() {
+	run := func(ctx context.Context, cfg *rest.Config) error {
+		db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
+		if err != nil {
+			return err
+		}
+		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // before the clientset
+		if err != nil {
+			return err
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			return err
+		}
+		factory := informers.NewSharedInformerFactory(client, 0)
+		factory.InformerFor(&corev1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+			return persistent.NewInformer(podListWatch(c), &corev1.Pod{}, resync,
+				cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		})
+		pods := factory.Core().V1().Pods().Lister()
+		factory.StartWithContext(ctx)
+		factory.WaitForCacheSyncWithContext(ctx)
+		_, err = pods.Pods("default").Get("web-1")
+		factory.Shutdown()
+		return err
+	}
+	_ = run
+	// Output:
+}

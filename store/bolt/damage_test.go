@@ -1,0 +1,226 @@
+package bolt_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+var damageScript = script{keys: 300, pad: 150}
+
+const (
+	damageBatches   = 6
+	damageMutations = 200
+	damagePerChild  = 25
+)
+
+// mutate damages a file in one of many ways, which number i and seed choose.
+func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
+	rng := rand.New(rand.NewPCG(seed, uint64(i)))
+	b = bytes.Clone(b)
+	pages := len(b) / pageSize
+	page := func() int { return rng.IntN(pages) }
+	switch i % 10 {
+	case 0, 1:
+		n := 1 + rng.IntN(len(b)-1)
+		return b[:n], fmt.Sprintf("cut to %d bytes", n)
+	case 2:
+		p := page()
+		clear(b[p*pageSize : (p+1)*pageSize])
+		return b, fmt.Sprintf("page %d zeroed", p)
+	case 3:
+		p, q := page(), page()
+		x := bytes.Clone(b[p*pageSize : (p+1)*pageSize])
+		copy(b[p*pageSize:(p+1)*pageSize], b[q*pageSize:(q+1)*pageSize])
+		copy(b[q*pageSize:], x)
+		return b, fmt.Sprintf("pages %d and %d swapped", p, q)
+	case 4: // swapped so well that only what refers to them could tell
+		used := usedPages(b, pageLeaf)
+		p, q := used[rng.IntN(len(used))], used[rng.IntN(len(used))]
+		x := bytes.Clone(b[p*pageSize+8 : (p+1)*pageSize])
+		copy(b[p*pageSize+8:(p+1)*pageSize], b[q*pageSize+8:(q+1)*pageSize])
+		copy(b[q*pageSize+8:], x)
+		return b, fmt.Sprintf("leaves %d and %d swapped but for their ids", p, q)
+	case 5:
+		p := page()
+		for j := range 16 {
+			b[p*pageSize+j] = byte(rng.Uint32())
+		}
+		return b, fmt.Sprintf("garbage in the header of page %d", p)
+	case 6: // fewer or more elements
+		used := usedPages(b, pageLeaf|pageBranch)
+		p := used[rng.IntN(len(used))]
+		count := b[p*pageSize+10:]
+		n := binary.LittleEndian.Uint16(count)
+		binary.LittleEndian.PutUint16(count, uint16(rng.IntN(int(n)+3)))
+		return b, fmt.Sprintf("page %d has %d elements instead of %d", p, binary.LittleEndian.Uint16(count), n)
+	case 7: // a flip where bbolt has no checksum and we have none
+		kinds := append(usedPages(b, pageBranch), freelistPage(b), rootPage(b))
+		p := kinds[rng.IntN(len(kinds))]
+		return flip(b, p*pageSize+rng.IntN(300), rng)
+	}
+	return flip(b, rng.IntN(len(b)), rng)
+}
+
+func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
+	bit := rng.IntN(8)
+	b[at] ^= 1 << bit
+	return b, fmt.Sprintf("bit %d of byte %d flipped", bit, at)
+}
+
+// TestDamage opens damaged files in other processes: none may die, and what they
+// read is what was written or an error (promise 5).
+func TestDamage(t *testing.T) {
+	_, seed := seeded(t)
+	dir := t.TempDir()
+	path := filepath.Join(dir, "good.db")
+	scriptFile(t, path, damageScript, damageBatches)
+	good := trimmed(read(t, path))
+	must(t, os.WriteFile(path, good, 0o600))
+	counts := map[string]int{}
+	for next := 0; next < damageMutations; {
+		last := min(next+damagePerChild, damageMutations)
+		cmd := child(t, "damage", path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last))
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		for line := range strings.Lines(string(out)) {
+			word, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+			if counts[word]++; word == "WRONG" {
+				_, what := mutate(good, seed, next)
+				t.Errorf("mutation %d (%s): %s", next, what, rest)
+			}
+			next++
+		}
+		if err != nil || next < last {
+			_, what := mutate(good, seed, next)
+			t.Errorf("mutation %d (%s) ended the process: %v\n%.3000s", next, what, err, stderr.String())
+			next++
+		}
+	}
+	t.Logf("outcomes: %v", counts)
+	if counts["intact"] == 0 || counts["damaged"] < damageMutations/4 {
+		t.Errorf("this corpus proves little: %v", counts)
+	}
+}
+
+// childDamage opens some mutations of a file and prints one line for each.
+func childDamage(args []string) error {
+	good, err := os.ReadFile(args[0])
+	if err != nil {
+		return err
+	}
+	seed, _ := strconv.ParseUint(args[1], 10, 64)
+	first, _ := strconv.Atoi(args[2])
+	last, _ := strconv.Atoi(args[3])
+	d := damageChild{accepted: map[string]int{}}
+	for _, n := range []int{damageBatches, damageBatches - 1} { // the one before where a meta page is lost
+		d.accepted[damageScript.want(n)] = n
+		d.next[n-damageBatches+1] = damageScript.want(n + 1)
+	}
+	for i := first; i < last; i++ {
+		dir, err := os.MkdirTemp(filepath.Dir(args[0]), "damage")
+		if err != nil {
+			return err
+		}
+		path := filepath.Join(dir, "informers.db")
+		mutated, _ := mutate(good, seed, i)
+		if err := os.WriteFile(path, mutated, 0o600); err != nil {
+			return err
+		}
+		outcome, err := d.open(path, mutated)
+		if err != nil {
+			outcome = "WRONG " + strings.ReplaceAll(fmt.Sprintf("%.300s", err.Error()), "\n", "; ")
+		}
+		fmt.Println(outcome)
+		if err := os.RemoveAll(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+type damageChild struct {
+	accepted map[string]int // states that a damaged file may still have, and their batches
+	next     [2]string      // what one more batch makes of them
+}
+
+// open returns "damaged" or "intact" where the file is told right.
+func (d damageChild) open(path string, mutated []byte) (string, error) {
+	n, readErr := d.readOnly(path)
+	if readErr != nil && (!errors.Is(readErr, store.ErrCorrupt) || errors.Is(readErr, errInconsistent)) {
+		return "", fmt.Errorf("read-only: %w", readErr)
+	}
+	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, mutated) {
+		return "", fmt.Errorf("OpenReadOnly changed the file (%w)", err)
+	}
+	db, s, err := openScript(path, bolt.Options{})
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	got, err := describe(s, damageScript)
+	if err != nil {
+		return "", err
+	}
+	if aside := db.SetAside(); aside != "" {
+		if readErr == nil {
+			return "", errors.New("set aside, though it was read")
+		}
+		if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, mutated) || got != damageScript.want(0) {
+			return "", fmt.Errorf("what was set aside is not what was there, or something is left: %w", err)
+		}
+		return "damaged", nil
+	}
+	if d.accepted[got] == 0 || readErr != nil || d.accepted[got] != n {
+		return "", fmt.Errorf("opened with another state; read-only: batch %d, error %w; state %s", n, readErr, got)
+	}
+	return "intact", d.goOn(path, db, s, n)
+}
+
+// goOn writes one more batch: what no check has found must do no harm later.
+func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error {
+	if err := s.Apply(damageScript.batch(n + 1)); err != nil {
+		return fmt.Errorf("apply: %w", err)
+	}
+	if err := db.Close(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	db, s, err := openScript(path, bolt.Options{})
+	if err != nil {
+		return err
+	}
+	got, err := describe(s, damageScript)
+	if err == nil && got != d.next[n-damageBatches+1] {
+		err = fmt.Errorf("after another batch (set aside as %q) the state is\n%s", db.SetAside(), got)
+	}
+	return errors.Join(err, db.Close())
+}
+
+func (d damageChild) readOnly(path string) (n int, err error) {
+	db, err := bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s, err := db.Open(scriptScope(), scriptOptions())
+	if err != nil {
+		return 0, err
+	}
+	got, err := describe(s, damageScript)
+	if err == nil && d.accepted[got] == 0 {
+		err = errors.New("another state")
+	}
+	return d.accepted[got], err
+}

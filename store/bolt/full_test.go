@@ -1,0 +1,267 @@
+package bolt_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// childFull runs on a disk without room: a limit of this process for the size of
+// files, which lets meta pages be written and little else. The argument says
+// what is tried on it.
+func childFull(args []string) error {
+	signal.Ignore(unix.SIGXFSZ)
+	f := &fullDisk{path: args[0]}
+	if err := f.begin(); err != nil {
+		return err
+	}
+	defer func() { _ = f.limit(false) }()
+	switch args[1] {
+	case "recover":
+		return f.recovers()
+	case "close":
+		return f.closes()
+	case "first list":
+		return f.firstList()
+	}
+	return errors.New("what?")
+}
+
+type fullDisk struct {
+	path string
+	db   *bolt.DB
+	s    store.Store
+}
+
+func (f *fullDisk) begin() (err error) {
+	if f.db, f.s, err = openScript(f.path, bolt.Options{CommitInterval: time.Millisecond}); err != nil {
+		return err
+	}
+	for n := 1; n <= 2; n++ {
+		if err := f.s.Apply(small.batch(n)); err != nil {
+			return err
+		}
+	}
+	return f.s.Flush(context.TODO())
+}
+
+// limit takes all room, or gives it back.
+func (f *fullDisk) limit(on bool) error {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
+		return err
+	}
+	if limit.Cur = limit.Max; on {
+		limit.Cur = 8 << 10
+	}
+	return unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
+}
+
+// flushFails wants the disk to be full.
+func (f *fullDisk) flushFails() error {
+	ctx, cancel := context.WithTimeout(context.TODO(), 300*time.Millisecond)
+	defer cancel()
+	if err := f.s.Flush(ctx); !errors.Is(err, syscall.EFBIG) || !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("Flush on a full disk: %w", err)
+	}
+	return nil
+}
+
+func (f *fullDisk) wantState(n int) error {
+	got, err := describe(f.s, small)
+	if err != nil {
+		return fmt.Errorf("after batch %d: %w", n, err)
+	}
+	if want := small.want(n); got != want {
+		return fmt.Errorf("after batch %d state is\n%swant\n%s", n, got, want)
+	}
+	return nil
+}
+
+// wantFile looks at a copy of the file, as another process would.
+func (f *fullDisk) wantFile(n int) error {
+	if err := f.limit(false); err != nil {
+		return err
+	}
+	b, err := os.ReadFile(f.path)
+	if err != nil {
+		return err
+	}
+	path := f.path + ".copy"
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(path) }()
+	db, s, err := openScript(path, bolt.Options{})
+	if err != nil {
+		return err
+	}
+	other := &fullDisk{path: path, db: db, s: s}
+	if aside := db.SetAside(); aside != "" {
+		return fmt.Errorf("the file was damaged: %s", aside)
+	}
+	return errors.Join(other.wantState(n), db.Close())
+}
+
+func (f *fullDisk) recovers() error {
+	for n := 3; n <= 6; n++ {
+		if err := f.limit(true); err != nil {
+			return err
+		}
+		if err := f.s.Apply(small.batch(n)); err != nil {
+			return err
+		}
+		if err := errors.Join(f.flushFails(), f.wantState(n)); err != nil {
+			return err
+		}
+	}
+	infos, err := f.db.Scopes()
+	if err != nil {
+		return err
+	}
+	if infos[0].Checkpoint.RV != "2" || f.s.Checkpoint().RV != "6" {
+		return fmt.Errorf("the file is at %q, the store at %q", infos[0].Checkpoint.RV, f.s.Checkpoint().RV)
+	}
+	if err := errors.Join(f.limit(false), f.s.Flush(context.TODO()), f.wantState(6), f.wantFile(6)); err != nil {
+		return err
+	}
+	return f.db.Close()
+}
+
+func (f *fullDisk) closes() error {
+	if err := f.limit(true); err != nil {
+		return err
+	}
+	if err := f.s.Apply(small.batch(3)); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := f.s.Close(); !errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("close store: %w", err)
+	}
+	if err := f.wantState(3); err != nil {
+		return fmt.Errorf("a closed store: %w", err)
+	}
+	if err := f.limit(true); err != nil {
+		return err
+	}
+	if err := f.db.Close(); !errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("close database: %w", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		return fmt.Errorf("closing took %s", took)
+	}
+	return f.wantFile(2)
+}
+
+// firstList wants nothing of a first list that was discarded on a full disk to
+// be in the next one.
+func (f *fullDisk) firstList() error {
+	scope := scriptScope()
+	scope.Namespace = "other"
+	s, err := f.db.Open(scope, scriptOptions())
+	if err != nil {
+		return err
+	}
+	r, err := s.Relist()
+	if err != nil {
+		return err
+	}
+	bolt.SetRelistLimit(r, 1)
+	for i := range 20 {
+		if err := r.Add(small.object(i, 1)); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(f.limit(true)); err != nil {
+		return err
+	}
+	closed := r.Close()
+	again, err := s.Relist()
+	if err == nil && closed == nil {
+		return errors.New("a loaded list was discarded on a full disk")
+	}
+	if err := f.limit(false); err != nil {
+		return err
+	}
+	if err != nil {
+		if again, err = s.Relist(); err != nil {
+			return err
+		}
+	}
+	if err := again.Add(small.object(30, 1)); err != nil {
+		return err
+	}
+	for b, err := range again.Parts("9") {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(again.Close(), s.Flush(context.TODO())); err != nil {
+		return err
+	}
+	if n := len(s.List()); n != 1 || s.Len() != 1 {
+		return fmt.Errorf("List has %d objects and Len is %d, want 1", n, s.Len())
+	}
+	return f.db.Close()
+}
+
+func TestFullDisk(t *testing.T) {
+	for _, what := range []string{"recover", "close", "first list"} {
+		t.Run(what, func(t *testing.T) {
+			if out, err := child(t, "full", filepath.Join(t.TempDir(), "informers.db"), what).CombinedOutput(); err != nil {
+				t.Errorf("%v\n%s", err, out)
+			}
+		})
+	}
+}
+
+// childShrink cuts the file of a running process, in which every read of what is
+// gone faults, and then reads, writes and closes.
+func childShrink(args []string) error {
+	db, s, err := openScript(args[0], bolt.Options{CommitInterval: time.Millisecond})
+	if err != nil {
+		return err
+	}
+	if err := s.Apply(small.batch(1)); err != nil {
+		return err
+	}
+	if err := s.Flush(context.TODO()); err != nil {
+		return err
+	}
+	if err := os.Truncate(args[0], 0); err != nil {
+		return err
+	}
+	if _, err := describe(s, small); !errors.Is(err, store.ErrCorrupt) {
+		return fmt.Errorf("reading what is gone: %w", err)
+	}
+	_ = s.Apply(small.batch(2)) // may know that it cannot
+	ctx, cancel := context.WithTimeout(context.TODO(), 200*time.Millisecond)
+	defer cancel()
+	_ = s.Flush(ctx)
+	_ = s.Close()
+	_ = db.Close()
+	return nil
+}
+
+func TestFileShrinks(t *testing.T) {
+	within(t, "the process whose file was cut", 20*time.Second, func() {
+		if out, err := child(t, "shrink", filepath.Join(t.TempDir(), "informers.db")).CombinedOutput(); err != nil {
+			t.Errorf("%v\n%.3000s", err, out)
+		}
+	})
+}

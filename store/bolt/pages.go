@@ -1,0 +1,187 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+const (
+	elementSize      = 16
+	bucketHeaderSize = 16
+	flagBucket       = 0x01 // of a leaf element: its value is a bucket
+)
+
+// pageWalk checks what bbolt believes unseen and no checksum covers: that every
+// page is used once, that the freelist has none of them, and that keys are where
+// a search looks for them. A page that is free by mistake would be overwritten by
+// a later commit, and a branch with a wrong key hides objects that a walk over
+// all of them finds. bbolt's own check runs in a goroutine of its own, where
+// nobody could recover its panics.
+type pageWalk struct {
+	f        io.ReaderAt
+	pageSize int
+	used     []bool // by page id
+}
+
+func checkPages(f io.ReaderAt, pageSize int, m *boltMeta) error {
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages)}
+	if err := w.walk(m.root, nil, nil); err != nil {
+		return err
+	}
+	return w.freelist(m.freelist)
+}
+
+// read returns a page with its overflow and marks them as used.
+func (w *pageWalk) read(id uint64) (page []byte, err error) {
+	total := uint64(len(w.used))
+	if id < 2 || id >= total {
+		return nil, fmt.Errorf("page %d of %d", id, total)
+	}
+	head := make([]byte, pageHeaderSize)
+	if _, err := w.f.ReadAt(head, int64(id)*int64(w.pageSize)); err != nil {
+		return nil, err
+	}
+	if got := binary.LittleEndian.Uint64(head); got != id {
+		return nil, fmt.Errorf("page %d says it is page %d", id, got)
+	}
+	end := id + 1 + uint64(binary.LittleEndian.Uint32(head[12:]))
+	if end > total {
+		return nil, fmt.Errorf("page %d goes on behind the last one", id)
+	}
+	for p := id; p < end; p++ {
+		if w.used[p] {
+			return nil, fmt.Errorf("page %d is used twice", p)
+		}
+		w.used[p] = true
+	}
+	page = make([]byte, int(end-id)*w.pageSize)
+	_, err = w.f.ReadAt(page, int64(id)*int64(w.pageSize))
+	return page, err
+}
+
+// walk checks a page and all below it. Its first key is low, as its parent says:
+// bbolt takes a page's key from the page and replaces the parent's of that name.
+// All are before high. nil is no bound.
+func (w *pageWalk) walk(id uint64, low, high []byte) error {
+	page, err := w.read(id)
+	if err != nil {
+		return err
+	}
+	elements, branch, err := parsePage(page)
+	if err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	if low != nil && (len(elements) == 0 || !bytes.Equal(elements[0].key, low)) {
+		return fmt.Errorf("page %d does not begin as its parent says", id)
+	}
+	for i, e := range elements {
+		if high != nil && bytes.Compare(e.key, high) >= 0 {
+			return fmt.Errorf("page %d has a key of another page", id)
+		}
+		switch {
+		case branch:
+			next := high
+			if i+1 < len(elements) {
+				next = elements[i+1].key
+			}
+			err = w.walk(e.child, e.key, next)
+		case e.bucket:
+			err = w.bucket(e.value)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bucket checks a bucket: the id of its root page or, after 16 bytes, the page.
+func (w *pageWalk) bucket(value []byte) error {
+	if len(value) < bucketHeaderSize {
+		return errShort
+	}
+	if root := binary.LittleEndian.Uint64(value); root != 0 {
+		return w.walk(root, nil, nil)
+	}
+	elements, branch, err := parsePage(value[bucketHeaderSize:])
+	if err != nil {
+		return fmt.Errorf("inline bucket: %w", err)
+	}
+	for _, e := range elements {
+		if branch || e.bucket {
+			return errors.New("inline bucket with pages below it")
+		}
+	}
+	return nil
+}
+
+// freelist checks that no page is both free and in use.
+func (w *pageWalk) freelist(id uint64) error {
+	page, err := w.read(id)
+	if err != nil {
+		return err
+	}
+	ids, count := page[pageHeaderSize:], uint64(binary.LittleEndian.Uint16(page[10:]))
+	if count == 0xFFFF { // does not fit into the header
+		count, ids = binary.LittleEndian.Uint64(ids), ids[8:]
+	}
+	if count > uint64(len(ids)/8) {
+		return fmt.Errorf("freelist of %d pages", count)
+	}
+	for i := range count {
+		free := binary.LittleEndian.Uint64(ids[8*i:])
+		if free < 2 || free >= uint64(len(w.used)) || w.used[free] {
+			return fmt.Errorf("page %d is in the freelist", free)
+		}
+		w.used[free] = true
+	}
+	return nil
+}
+
+// element is an entry of a page: of a branch it has a child, of a leaf a value.
+type element struct {
+	key, value []byte
+	child      uint64
+	bucket     bool
+}
+
+// parsePage returns the elements of a branch or leaf page, whose keys ascend.
+func parsePage(page []byte) (elements []element, branch bool, err error) {
+	if len(page) < pageHeaderSize {
+		return nil, false, errShort
+	}
+	flags, count := binary.LittleEndian.Uint16(page[8:]), int(binary.LittleEndian.Uint16(page[10:]))
+	branch = flags == flagBranch
+	if !branch && flags != flagLeaf || branch && count == 0 {
+		return nil, false, errors.New("of another kind")
+	}
+	if pageHeaderSize+count*elementSize > len(page) {
+		return nil, false, errShort
+	}
+	elements = make([]element, count)
+	for i := range elements {
+		at := pageHeaderSize + i*elementSize
+		b := page[at:]
+		e := &elements[i]
+		var pos, keySize, valueSize uint64
+		if branch {
+			pos, keySize = uint64(binary.LittleEndian.Uint32(b)), uint64(binary.LittleEndian.Uint32(b[4:]))
+			e.child = binary.LittleEndian.Uint64(b[8:])
+		} else {
+			e.bucket = binary.LittleEndian.Uint32(b)&flagBucket != 0
+			pos, keySize = uint64(binary.LittleEndian.Uint32(b[4:])), uint64(binary.LittleEndian.Uint32(b[8:]))
+			valueSize = uint64(binary.LittleEndian.Uint32(b[12:]))
+		}
+		if pos+keySize+valueSize > uint64(len(b)) {
+			return nil, false, errors.New("an element goes on behind the page")
+		}
+		e.key, e.value = b[pos:pos+keySize], b[pos+keySize:pos+keySize+valueSize]
+		if i > 0 && bytes.Compare(elements[i-1].key, e.key) >= 0 {
+			return nil, false, errors.New("keys do not ascend")
+		}
+	}
+	return elements, branch, nil
+}

@@ -1,0 +1,4 @@
+package bolt_test
+
+func childStage(args []string) error { return nil }
+func childLoad(args []string) error  { return nil }
