@@ -166,7 +166,7 @@ func (inf *Informer) LastSyncResourceVersion() string {
 // IsStopped implements cache.SharedInformer.
 func (inf *Informer) IsStopped() bool {
 	select {
-	case <-inf.stopped:
+	case <-inf.released:
 		return true
 	default:
 		return false

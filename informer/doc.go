@@ -17,6 +17,10 @@
 // was given last. Handlers do not wait for each other, and no other goroutine
 // waits for them.
 //
+// A handler that is added after the informer has synced, as controller-runtime
+// does, gets what is there then: deletions that were caught up on before it came
+// are not among it.
+//
 // # Differences from client-go
 //
 //   - HasSynced of a warm start is true once the server's state at the start has

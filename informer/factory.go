@@ -215,8 +215,12 @@ func (f *Factory) identity(ctx context.Context) (string, error) {
 	}
 }
 
-// handOver is how long an informer waits for the scope of one that is ending.
-const handOver = 10 * time.Second
+// An informer waits for the scope of one that is ending, and a moment for one
+// that may not have noticed yet that it is to end.
+const (
+	handOver     = 10 * time.Second
+	noticeTheEnd = time.Second
+)
 
 // open opens an informer's scope. controller-runtime's RemoveInformer does not
 // wait for the informer that it stops, so the next one of that scope may come
@@ -228,15 +232,8 @@ func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, op
 		f.mu.Lock()
 		holder := f.holders[id]
 		f.mu.Unlock()
-		if holder != nil && holder.isEnding() {
-			t := time.NewTimer(handOver)
-			defer t.Stop()
-			select {
-			case <-holder.stopped:
-				s, err = f.backend.Open(scope, opts)
-			case <-t.C:
-			case <-ctx.Done():
-			}
+		if holder != nil && within(ctx, noticeTheEnd, holder.ending) && within(ctx, handOver, holder.released) {
+			s, err = f.backend.Open(scope, opts)
 		}
 	}
 	if err == nil {
@@ -245,4 +242,17 @@ func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, op
 		f.mu.Unlock()
 	}
 	return s, err
+}
+
+// within waits for a channel to be closed and reports whether it was in time.
+func within(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-closed:
+		return true
+	case <-t.C:
+	case <-ctx.Done():
+	}
+	return false
 }

@@ -78,8 +78,9 @@ type Informer struct {
 	// so that none is lost between memory and the opened store. Taken before mu.
 	indexersMu sync.Mutex
 
-	synced  chan struct{} // closed when the informer has synced
-	stopped chan struct{} // closed when the controller has ended
+	synced   chan struct{} // closed when the informer has synced
+	ending   chan struct{} // closed when Run's context has ended
+	released chan struct{} // closed when the scope has been released
 
 	// mu makes "apply a batch and append it to every handler's queue" and "read a
 	// chunk of the store, append it to a handler's queue, advance its cursor"
@@ -95,7 +96,6 @@ type Informer struct {
 	isSynced     bool
 	started      bool // Run was called
 	opened       bool // store is the one that Run opened
-	stopping     bool // Run's context has ended
 	ended        bool // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
@@ -132,7 +132,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		lw: lw, example: example, codec: c, opts: opts, scope: scope,
 		queue:       fifo.New(fifo.Options{}),
 		synced:      make(chan struct{}),
-		stopped:     make(chan struct{}),
+		ending:      make(chan struct{}),
+		released:    make(chan struct{}),
 		handlers:    map[*handler]struct{}{},
 		resyncCheck: opts.ResyncPeriod,
 		resyncWake:  make(chan struct{}, 1),
@@ -199,15 +200,13 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.resyncLoop(ctx) })
 	<-ctx.Done()
-	inf.mu.Lock()
-	inf.stopping = true
-	inf.mu.Unlock()
+	close(inf.ending)
 	inf.queue.Close()
 	parts.Wait()
 	if err := inf.store.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
 	}
-	close(inf.stopped)
+	close(inf.released)
 	inf.mu.Lock()
 	inf.ended = true
 	inf.cond.Broadcast()
@@ -224,12 +223,6 @@ func (inf *Informer) claim() bool {
 	}
 	inf.started = true
 	return true
-}
-
-func (inf *Informer) isEnding() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.stopping
 }
 
 // start makes the opened store the informer's, and starts the handlers.

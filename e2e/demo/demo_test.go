@@ -33,7 +33,7 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`(?m)^  for a whole collection +2 +0$`,
+		`(?m)^  for whole collections +2 +0$`,
 		`(?m)^objects in the file +500 +510$`,
 		`(?m)^created meanwhile +- +30$`,
 		`(?m)^changed meanwhile +- +50$`,
@@ -83,5 +83,38 @@ func TestErrors(t *testing.T) {
 	}
 	if err := run(t.Context(), closed{}, options{Pods: leastPods - 1}); err == nil || !strings.Contains(err.Error(), "too few") {
 		t.Errorf("got %v, want too few pods", err)
+	}
+}
+
+func TestDiffers(t *testing.T) {
+	pod := func(uid, rv, image string) string {
+		return `{"kind":"Pod","metadata":{"namespace":"default","name":"a","uid":"` + uid + `","resourceVersion":"` + rv + `"},"spec":{"image":"` + image + `"}}`
+	}
+	for _, c := range []struct{ name, file, server, want string }{
+		{"equal", pod("1", "2", "x"), pod("1", "2", "x"), ""},
+		{"order of keys", `{"spec":{},"metadata":{"name":"a"}}`, `{"metadata":{"name":"a"},"spec":{}}`, ""},
+		{"missing", "", pod("1", "2", "x"), "not in the file"},
+		{"left over", pod("1", "2", "x"), "", "not on the server"},
+		{"another object", pod("3", "2", "x"), pod("1", "2", "x"), "UID 3"},
+		{"older", pod("1", "1", "x"), pod("1", "2", "x"), "resource version 1"},
+		{"damaged", pod("1", "2", "y"), pod("1", "2", "x"), "same resource version 2"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			file, err := decodeList(strings.NewReader(`{"apiVersion":"v1","items":[` + c.file + `],"kind":"List"}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			server, err := decodeList(strings.NewReader(`{"items":[` + c.server + `]}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = file.differs(server)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+	if _, err := decodeList(strings.NewReader(`{"items":[` + pod("1", "2", "x"))); err == nil {
+		t.Error("a List that is cut off has no error")
 	}
 }

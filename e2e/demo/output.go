@@ -57,7 +57,7 @@ type figures struct {
 	objects  int
 
 	requests, lists, watches int
-	collections              int // requests whose answer has every object
+	collections              int // lists and watches whose answer has every object
 }
 
 func (f *figures) count(r controlplane.Request) {
@@ -93,7 +93,7 @@ func (d *demo) figures() [][]string {
 		row("requests to the server", number(func(f figures) int { return f.requests })),
 		row("  list", number(func(f figures) int { return f.lists })),
 		row("  watch", number(func(f figures) int { return f.watches })),
-		row("  for a whole collection", number(func(f figures) int { return f.collections })),
+		row("  for whole collections", number(func(f figures) int { return f.collections })),
 		row("objects in the file", number(func(f figures) int { return f.objects })),
 		{"created meanwhile", "-", fmt.Sprint(d.seen.created)},
 		{"changed meanwhile", "-", fmt.Sprint(d.seen.changed)},

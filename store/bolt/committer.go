@@ -119,7 +119,7 @@ func (d *DB) reopenLocked() error {
 	}
 	if d.handle != nil {
 		// An error here says nothing that the next line would not.
-		_ = guard(d.path, "closing", d.handle.Close)
+		_ = d.closeHandle(d.handle)
 		d.handle = nil
 	}
 	return d.openFile(false)

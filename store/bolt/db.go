@@ -64,6 +64,13 @@ type DB struct {
 	handle   *bbolt.DB   // nil after Close
 	file     fs.FileInfo // of the file that was opened last
 
+	// beginMu is held while bbolt begins a transaction. Where that panics, on a file
+	// that was cut under it, bbolt's locks stay locked: the handle is poisoned and
+	// nobody may touch it again, not even to close it.
+	beginMu  sync.Mutex
+	poisoned bool
+	lock     *os.File // what handle works on, to release its lock without it
+
 	// writeMu is held by whoever writes: the committer, and a scope that is being
 	// opened or loaded. bbolt has such a lock too; this one is released while the
 	// file is opened again.
@@ -172,11 +179,17 @@ func (d *DB) openFile(create bool) error {
 		unlock(f)
 		return d.classify("opening", err)
 	}
-	if err := d.check(handle); err != nil {
-		_ = guard(d.path, "closing", handle.Close)
+	if err := d.check(handle, f); err != nil {
+		if errors.Is(err, errPanicked) {
+			unlock(f)
+		} else {
+			_ = guard(d.path, "closing", handle.Close)
+		}
 		return err
 	}
-	d.handle = handle
+	d.beginMu.Lock()
+	defer d.beginMu.Unlock()
+	d.handle, d.lock, d.poisoned = handle, f, false
 	return nil
 }
 
@@ -194,7 +207,7 @@ func (d *DB) classify(where string, err error) error {
 }
 
 // check reads the format and, unless the database is read-only, every entry.
-func (d *DB) check(handle *bbolt.DB) error {
+func (d *DB) check(handle *bbolt.DB, f *os.File) error {
 	var known, empty bool
 	err := guard(d.path, "format", func() error {
 		return handle.View(func(tx *bbolt.Tx) error {
@@ -228,6 +241,9 @@ func (d *DB) check(handle *bbolt.DB) error {
 		return nil
 	}
 	if !empty {
+		if ours, err := holdsFormat(f); err != nil || ours {
+			return &store.CorruptionError{Path: d.path, Where: "root", Err: errors.Join(errors.New("buckets are missing"), err)}
+		}
 		return fmt.Errorf("%s: %w", d.path, store.ErrNotOurs)
 	}
 	if d.readOnly {
@@ -349,7 +365,41 @@ func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 	if d.handle == nil {
 		return d.noHandle()
 	}
-	return guard(d.path, where, func() error { return d.handle.View(fn) })
+	tx, err := d.begin(where, false)
+	if err != nil {
+		return err
+	}
+	return guard(d.path, where, func() error {
+		defer func() { _ = tx.Rollback() }()
+		return fn(tx)
+	})
+}
+
+// begin needs handleMu.
+func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
+	d.beginMu.Lock()
+	defer d.beginMu.Unlock()
+	if d.poisoned {
+		return nil, d.corrupt(where, errors.New("the file was cut or overwritten"))
+	}
+	err = guard(d.path, where, func() (err error) {
+		tx, err = d.handle.Begin(write)
+		return err
+	})
+	d.poisoned = errors.Is(err, errPanicked)
+	return tx, err
+}
+
+// closeHandle closes a handle, or leaves a poisoned one behind without its lock.
+func (d *DB) closeHandle(handle *bbolt.DB) error {
+	d.beginMu.Lock()
+	poisoned := d.poisoned
+	d.beginMu.Unlock()
+	if poisoned {
+		unlock(d.lock)
+		return nil
+	}
+	return guard(d.path, "closing", handle.Close)
 }
 
 // update runs fn in a write transaction, while readers go on. After an error the
@@ -373,7 +423,22 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 	if d.handle == nil {
 		return d.noHandle()
 	}
-	return guard(d.path, where, func() error { return d.handle.Update(fn) })
+	tx, err := d.begin(where, true)
+	if err != nil {
+		return err
+	}
+	err = guard(d.path, where, func() error {
+		if err := fn(tx); err != nil {
+			return errors.Join(err, tx.Rollback())
+		}
+		return tx.Commit()
+	})
+	if errors.Is(err, errPanicked) {
+		d.beginMu.Lock()
+		d.poisoned = true
+		d.beginMu.Unlock()
+	}
+	return err
 }
 
 // noHandle says why there is none: the database was closed, or the file could
@@ -415,7 +480,7 @@ func (d *DB) Close() error {
 			d.closeError = errors.Join(d.closeError, s.unwritten())
 		}
 		if handle != nil {
-			d.closeError = errors.Join(d.closeError, guard(d.path, "closing", handle.Close))
+			d.closeError = errors.Join(d.closeError, d.closeHandle(handle))
 		}
 	})
 	return d.closeError

@@ -57,13 +57,16 @@ func bboltOptions(f *os.File, readOnly bool) *bbolt.Options {
 	}
 }
 
+// errPanicked is in the error of a guarded call that panicked or faulted.
+var errPanicked = errors.New("bbolt")
+
 // guard runs fn, in which bbolt may panic or fault on damaged pages, and turns
 // both into a *store.CorruptionError. fn must not call user code.
 func guard(path, where string, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
-			err = &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf("bbolt: %v", r)}
+			err = &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf("%w: %v", errPanicked, r)}
 		}
 	}()
 	return fn()

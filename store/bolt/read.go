@@ -32,33 +32,33 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 	if d.handle == nil {
 		return d.noHandle()
 	}
+	tx, sn, visible, err := s.begin(where, locked)
+	if err != nil {
+		return err
+	}
 	return guard(d.path, where, func() error {
-		tx, sn, err := s.begin(d.handle, locked)
-		if err != nil {
-			return err
-		}
 		defer func() { _ = tx.Rollback() }()
+		if visible {
+			if sn.scope = s.bucket(tx); sn.scope != nil {
+				sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
+			}
+		}
 		return fn(sn)
 	})
 }
 
-func (s *Store) begin(handle *bbolt.DB, locked func()) (*bbolt.Tx, *snapshot, error) {
+// begin captures the moment; the file is part of it where visible is true.
+func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	tx, err := handle.Begin(false)
-	if err != nil {
-		return nil, nil, err
+	if tx, err = s.db.begin(where, false); err != nil {
+		return nil, nil, false, err
 	}
-	sn := &snapshot{pending: s.pending.Copy()}
-	if !s.loading {
-		if sn.scope = s.bucket(tx); sn.scope != nil {
-			sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
-		}
-	}
+	sn = &snapshot{pending: s.pending.Copy()}
 	if locked != nil {
 		locked()
 	}
-	return tx, sn, nil
+	return tx, sn, !s.loading, nil
 }
 
 func (sn *snapshot) exists(key string) bool {

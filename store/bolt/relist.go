@@ -39,6 +39,7 @@ type relist struct {
 	limit   int  // bytes at which staged is written
 	spilled bool // staging bucket holds something
 	loaded  int  // objects written directly
+	wrote   bool // something was, or may have been
 	closed  bool
 }
 
@@ -54,6 +55,14 @@ func (s *Store) Relist() (store.Relist, error) {
 	}
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	leftover := s.loading
+	s.mu.Unlock()
+	if leftover { // of a first list that the disk did not let go
+		if err := s.discardLoad(true); err != nil {
+			return nil, err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.writable {
@@ -160,6 +169,7 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 func (r *relist) load() error {
 	s := r.s
 	added := 0
+	r.wrote = true
 	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		w, err := s.writer(tx)
 		if err != nil {
@@ -430,7 +440,7 @@ func (r *relist) Close() error {
 	unfinished := s.loading
 	s.mu.Unlock()
 	if unfinished {
-		return r.discardLoad()
+		return s.discardLoad(r.wrote)
 	}
 	if !r.spilled {
 		return nil
@@ -461,9 +471,8 @@ func (s *Store) endLoading() {
 }
 
 // discardLoad drops what a first list that did not end has written.
-func (r *relist) discardLoad() error {
-	s := r.s
-	if r.loaded > 0 {
+func (s *Store) discardLoad(wrote bool) error {
+	if wrote {
 		s.mu.Lock()
 		why := s.checkpoint.Reason
 		s.mu.Unlock()
@@ -474,6 +483,7 @@ func (r *relist) discardLoad() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.loading = 0, false
+	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
 	for name := range s.volatile {
 		s.volatile[name] = newMemoryIndex()
 	}

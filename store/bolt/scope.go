@@ -208,7 +208,7 @@ func (s *Store) load() error {
 		if s.loading = !m.Complete; s.loading {
 			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 		}
-		s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+		s.startFrom(m)
 		for name, state := range m.Indexes {
 			if state.Ready {
 				s.indexes.stored[name] = index.Index{Name: name}
@@ -219,7 +219,7 @@ func (s *Store) load() error {
 	if why := s.useless(m); why != "" {
 		return s.startEmpty(m != nil, why)
 	}
-	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+	s.startFrom(m)
 	if err := s.dropStaging(); err != nil {
 		return err
 	}
@@ -227,6 +227,13 @@ func (s *Store) load() error {
 		return err
 	}
 	return s.fillVolatile()
+}
+
+// startFrom takes over what is stored. The committer may look at s already.
+func (s *Store) startFrom(m *manifest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
 }
 
 // verifyStored checks every entry: a writer's Open did, a reader's has not.
@@ -291,10 +298,13 @@ func (s *Store) useless(m *manifest) string {
 
 // startEmpty drops the scope's bucket and begins a new one.
 func (s *Store) startEmpty(drop bool, why string) error {
-	s.checkpoint = store.Checkpoint{Reason: why, Time: time.Now()}
 	m := s.newManifest()
-	m.setCheckpoint(s.checkpoint)
-	for name, idx := range s.indexes.stored {
+	m.setCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
+	s.mu.Lock()
+	s.checkpoint = m.checkpoint()
+	indexes := s.indexes
+	s.mu.Unlock()
+	for name, idx := range indexes.stored {
 		m.Indexes[name] = indexState{Identity: idx.Identity(), Ready: true}
 	}
 	return s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {

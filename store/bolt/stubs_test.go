@@ -1,4 +1,0 @@
-package bolt_test
-
-func childStage(args []string) error { return nil }
-func childLoad(args []string) error  { return nil }
