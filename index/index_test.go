@@ -174,8 +174,12 @@ func TestNonObjectsAreErrors(t *testing.T) {
 	var nilUnstructured *unstructured.Unstructured
 	for _, ix := range []index.Index{index.Label("app"), index.OwnerUID(), index.NodeName(), path} {
 		for _, obj := range []any{
-			nil, 7, "x", (*corev1.Pod)(nil), nilUnstructured, corev1.Pod{}, &struct{}{}, map[string]any{},
-			cache.DeletedFinalStateUnknown{Key: "a", Obj: pod()}, new(int),
+			nil, 7, "x", (*corev1.Pod)(nil), nilUnstructured,
+			corev1.Pod{},
+			&struct{}{},
+			map[string]any{},
+			cache.DeletedFinalStateUnknown{Key: "a", Obj: pod()},
+			new(int),
 		} {
 			if _, err := ix.Func(obj); err == nil {
 				t.Errorf("%s of a %T: no error", ix.Name, obj)

@@ -320,7 +320,7 @@ func (inf *Informer) Scope() store.Scope {
 func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
 	switch {
 	case scope.Kind.Group == "" && scope.Kind.Kind == "Secret":
-		return nil, errors.New("Secrets are not written to disk without a key")
+		return nil, errors.New("a Secret is not written to disk without a key")
 	case scope.Kind.Empty():
 		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
 	}

@@ -201,7 +201,7 @@ func TestSecretsStayInMemory(t *testing.T) {
 		if got := len(inf.GetStore().List()); got != 1 {
 			t.Errorf("%d Secrets are held", got)
 		}
-		if !strings.Contains(inf.Status().Memory, "Secrets") {
+		if !strings.Contains(inf.Status().Memory, "a Secret") {
 			t.Errorf("memory: %q", inf.Status().Memory)
 		}
 		r.end()

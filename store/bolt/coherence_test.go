@@ -8,10 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"

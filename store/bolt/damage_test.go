@@ -82,6 +82,7 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 // TestDamage opens damaged files in other processes: none may die, and what they
 // read is what was written or an error (promise 5).
 func TestDamage(t *testing.T) {
+	t.Parallel()
 	_, seed := seeded(t)
 	dir := t.TempDir()
 	path := filepath.Join(dir, "good.db")

@@ -89,6 +89,7 @@ func wantRecovered(t *testing.T, path string, p progress) (rv int) {
 }
 
 func TestKill(t *testing.T) {
+	t.Parallel()
 	rng, _ := seeded(t)
 	path := filepath.Join(t.TempDir(), "informers.db")
 	var p progress
@@ -123,6 +124,7 @@ func pause(rng *rand.Rand) { <-time.After(time.Duration(rng.IntN(3000)) * time.M
 
 // TestKillAtEveryWrite kills a process before its n-th write or sync, for every n.
 func TestKillAtEveryWrite(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	strace, err := exec.LookPath("strace")
 	if err != nil {

@@ -236,17 +236,6 @@ func (s *Store) startFrom(m *manifest) {
 	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
 }
 
-// verifyStored checks every entry: a writer's Open did, a reader's has not.
-func (s *Store) verifyStored(m *manifest) error {
-	where := "scope " + s.scope.String()
-	return s.db.view(where, func(tx *bbolt.Tx) error {
-		if err := verifyScope(m, s.bucket(tx)); err != nil {
-			return s.db.corrupt(where, err)
-		}
-		return nil
-	})
-}
-
 // dropStaging forgets a relist that the last process did not end.
 func (s *Store) dropStaging() error {
 	left := false

@@ -106,3 +106,14 @@ func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]tally) e
 	}
 	return nil
 }
+
+// verifyStored checks every entry: a writer's Open did, a reader's has not.
+func (s *Store) verifyStored(m *manifest) error {
+	where := "scope " + s.scope.String()
+	return s.db.view(where, func(tx *bbolt.Tx) error {
+		if err := verifyScope(m, s.bucket(tx)); err != nil {
+			return s.db.corrupt(where, err)
+		}
+		return nil
+	})
+}

@@ -237,7 +237,8 @@ func testHeaders(h *harness) {
 		}
 		same(h, "Headers", got, want)
 	}
-	for range h.Headers() {
+	for _, err := range h.Headers() {
+		must(h, err)
 		break
 	}
 }
