@@ -59,13 +59,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	if inf.ended {
 		return nil, fmt.Errorf("informer: event handler of type %T was not added: the informer has stopped", eh)
 	}
-	if h.resyncEvery = inf.resyncPeriodLocked(period, h.logger); h.resyncEvery > 0 {
-		h.resyncDue = time.Now().Add(h.resyncEvery)
-		select {
-		case inf.resyncWake <- struct{}{}:
-		default:
-		}
-	}
+	inf.setResyncLocked(h, period)
 	inf.handlers[h] = struct{}{}
 	if inf.opened {
 		inf.startLocked(h)
@@ -73,28 +67,42 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	return h, nil
 }
 
-// resyncPeriodLocked: a running informer does not check more often than it did
-// when it was started.
-func (inf *Informer) resyncPeriodLocked(period time.Duration, logger *klog.Logger) time.Duration {
-	if period <= 0 {
-		return 0
-	}
-	if period < minimumResync {
-		logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
+// setResyncLocked gives a handler its resync period, after client-go's rules: an
+// informer without a period of its own has none for anybody; a shorter period
+// than the informer's makes it check more often, unless it runs already.
+func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
+	if period > 0 && period < minimumResync {
+		h.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
 		period = minimumResync
 	}
-	switch {
-	case period >= inf.resyncCheck && inf.resyncCheck > 0:
-		// Due at the first check at or after the period.
-		return (period + inf.resyncCheck - 1) / inf.resyncCheck * inf.resyncCheck
-	case inf.started && inf.resyncCheck > 0:
-		logger.Info("Resync period is raised to the running informer's", "period", period, "informer", inf.resyncCheck)
-		return inf.resyncCheck
-	case inf.started:
+	if 0 < period && period < inf.resyncCheck {
+		if inf.started {
+			h.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", inf.resyncCheck)
+			period = inf.resyncCheck
+		} else {
+			inf.resyncCheck = period
+		}
+	}
+	h.resyncWanted = period
+	for other := range inf.handlers {
+		other.resyncEvery = inf.resyncPeriodLocked(other)
+	}
+	if h.resyncEvery = inf.resyncPeriodLocked(h); h.resyncEvery > 0 {
+		h.resyncDue = time.Now().Add(h.resyncEvery)
+		select {
+		case inf.resyncWake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// resyncPeriodLocked rounds up to a whole number of checks.
+func (inf *Informer) resyncPeriodLocked(h *handler) time.Duration {
+	check := inf.resyncCheck
+	if check <= 0 || h.resyncWanted <= 0 {
 		return 0
 	}
-	inf.resyncCheck = period
-	return period
+	return (h.resyncWanted + check - 1) / check * check
 }
 
 // RemoveEventHandler implements cache.SharedInformer.

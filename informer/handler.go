@@ -61,16 +61,17 @@ type handler struct {
 	told    chan struct{} // closed when the handler has synced
 
 	// The fields below are protected by inf.mu.
-	queue       []notification
-	cursor      string              // keys up to it have been appended
-	cursorDone  bool                // all have
-	early       map[string]struct{} // keys after the cursor that have been appended
-	resyncEvery time.Duration
-	resyncDue   time.Time
-	resyncing   bool   // a resync cursor walks
-	resyncAfter string // where it is
-	running     bool
-	removed     bool
+	queue        []notification
+	cursor       string              // keys up to it have been appended
+	cursorDone   bool                // all have
+	early        map[string]struct{} // keys after the cursor that have been appended
+	resyncWanted time.Duration       // what was asked for
+	resyncEvery  time.Duration       // what it is, by the informer's check; 0 is never
+	resyncDue    time.Time
+	resyncing    bool   // a resync cursor walks
+	resyncAfter  string // where it is
+	running      bool
+	removed      bool
 }
 
 // changedLocked appends what happened to one key; old is what was stored before.

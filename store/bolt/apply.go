@@ -104,10 +104,11 @@ func (s *Store) applyBatch(b store.Batch) error {
 		s.insertLocked(e, existed[i])
 	}
 	if b.RV != "" {
-		s.loading = false
+		s.loading, s.listed = false, true
 		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
 	}
 	if len(entries) > 0 {
+		s.listed = true
 		s.changedLocked()
 	}
 	s.db.tell(s.pendingBytes >= s.db.opts.CommitBytes && s.commitErr == nil)

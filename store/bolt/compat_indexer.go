@@ -156,6 +156,9 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 // leaves the reason in Err: never fewer objects than there are.
 func (s *Store) List() []interface{} {
 	out, err := s.objects(nil, func(sn *snapshot) ([]store.Entry, error) { return s.scan(sn, "", -1) })
+	if err == nil {
+		err = s.isWhole(len(out))
+	}
 	if errors.Is(err, store.ErrClosed) {
 		return nil
 	}
@@ -163,6 +166,7 @@ func (s *Store) List() []interface{} {
 		s.mu.Lock()
 		s.readErr = err
 		s.mu.Unlock()
+		return nil
 	}
 	return out
 }
@@ -173,6 +177,9 @@ func (s *Store) ListKeys() (keys []string) {
 		keys = sn.keys("", -1)
 		return nil
 	})
+	if err == nil {
+		err = s.isWhole(len(keys))
+	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		s.mu.Lock()
 		s.readErr = err
@@ -229,8 +236,12 @@ func (s *Store) byIndex(name string, values ...string) ([]interface{}, error) {
 		return nil, err
 	}
 	return s.objects(find.locked, func(sn *snapshot) ([]store.Entry, error) {
+		keys, err := find.keys(sn)
+		if err != nil {
+			return nil, err
+		}
 		var entries []store.Entry
-		for _, key := range find.keys(sn) {
+		for _, key := range keys {
 			e, ok, err := s.raw(sn, key)
 			if err != nil {
 				return nil, err
@@ -249,9 +260,9 @@ func (s *Store) IndexKeys(indexName, indexedValue string) (keys []string, err er
 	if err != nil {
 		return nil, err
 	}
-	err = s.read("index "+indexName, find.locked, func(sn *snapshot) error {
-		keys = find.keys(sn)
-		return nil
+	err = s.read("index "+indexName, find.locked, func(sn *snapshot) (err error) {
+		keys, err = find.keys(sn)
+		return err
 	})
 	return keys, err
 }
@@ -260,7 +271,7 @@ func (s *Store) IndexKeys(indexName, indexedValue string) (keys []string, err er
 // snapshot's moment: entries in memory are of that moment then too.
 type finder struct {
 	locked func()
-	keys   func(*snapshot) []string
+	keys   func(*snapshot) ([]string, error)
 }
 
 func (s *Store) finder(name string, values []string) (finder, error) {
@@ -271,13 +282,16 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 	found := map[string]struct{}{}
 	switch {
 	case isStored:
-		return finder{nil, func(sn *snapshot) []string {
+		return finder{nil, func(sn *snapshot) ([]string, error) {
+			if err := s.verifyIndex(sn, name); err != nil {
+				return nil, err
+			}
 			for _, value := range values {
 				for _, key := range sn.indexKeys(name, value) {
 					found[key] = struct{}{}
 				}
 			}
-			return sortedKeys(found)
+			return sortedKeys(found), nil
 		}}, nil
 	case isVolatile:
 		locked := func() {
@@ -288,7 +302,7 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 				maps.Copy(found, s.volatile[name].keys[value])
 			}
 		}
-		return finder{locked, func(*snapshot) []string { return sortedKeys(found) }}, nil
+		return finder{locked, func(*snapshot) ([]string, error) { return sortedKeys(found), nil }}, nil
 	}
 	return finder{}, s.noIndex(name)
 }
@@ -311,11 +325,18 @@ func (s *Store) ListIndexFuncValues(indexName string) []string {
 	if !isStored {
 		return values
 	}
-	// cache.Indexer leaves no room for an error; an unreadable file has no values.
-	_ = s.read("index "+indexName, nil, func(sn *snapshot) error {
+	err := s.read("index "+indexName, nil, func(sn *snapshot) error {
+		if err := s.verifyIndex(sn, indexName); err != nil {
+			return err
+		}
 		values = sn.indexValues(indexName)
 		return nil
 	})
+	if err != nil && !errors.Is(err, store.ErrClosed) {
+		s.mu.Lock()
+		s.readErr = err
+		s.mu.Unlock()
+	}
 	return values
 }
 

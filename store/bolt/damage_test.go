@@ -175,10 +175,7 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if aside := db.SetAside(); aside != "" {
-		if readErr == nil {
-			return "", errors.New("set aside, though it was read")
-		}
+	if aside := db.SetAside(); aside != "" { // a reader may not have needed what is damaged
 		if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, mutated) || got != damageScript.want(0) {
 			return "", fmt.Errorf("what was set aside is not what was there, or something is left: %w", err)
 		}

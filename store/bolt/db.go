@@ -145,9 +145,8 @@ func (d *DB) SetAside() string { return d.setAside }
 // Path returns the path that the database was opened with.
 func (d *DB) Path() string { return d.path }
 
-// openFile opens and checks the file and sets d.handle. A writer finds a file
-// that is missing or empty new: whoever was creating it has not come further.
-// create makes its directory, too.
+// openFile opens and checks the file and sets d.handle. create makes the file and
+// its directory where there is none.
 func (d *DB) openFile(create bool) error {
 	flag := os.O_RDWR
 	switch {
@@ -159,12 +158,12 @@ func (d *DB) openFile(create bool) error {
 			return err
 		}
 	}
-	f, err := openLocked(d.path, flag, d.opts.LockTimeout)
+	f, created, err := openLocked(d.path, flag, d.opts.LockTimeout)
 	if err != nil {
 		return err
 	}
-	if d.file, err = f.Stat(); err == nil && (!create || d.file.Size() > 0) {
-		err = preflight(d.path, f, d.file.Size())
+	if d.file, err = f.Stat(); err == nil && !created {
+		err = preflight(d.path, f, d.file.Size(), !d.readOnly)
 	}
 	if err != nil {
 		unlock(f)
@@ -258,7 +257,10 @@ func (d *DB) check(handle *bbolt.DB, f *os.File) error {
 			if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
 				return err
 			}
-			return meta.Put(keyFormat, []byte(format))
+			if err := meta.Put(keyFormat, []byte(format)); err != nil {
+				return err
+			}
+			return writeScopeTally(tx)
 		})
 	})
 }
@@ -276,7 +278,7 @@ func onlyOurs(tx *bbolt.Tx) error {
 
 // replaceDamaged sets the file aside, under its lock.
 func (d *DB) replaceDamaged(cause error) error {
-	f, err := openLocked(d.path, os.O_RDWR, d.opts.LockTimeout)
+	f, _, err := openLocked(d.path, os.O_RDWR, d.opts.LockTimeout)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another process has set it aside already
 	}

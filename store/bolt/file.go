@@ -74,25 +74,33 @@ func guard(path, where string, fn func() error) (err error) {
 
 // openLocked opens the file, or creates it where flag says so, and takes its lock,
 // shared for a reader. The lock is taken here, before anything is read, and bbolt takes
-// it again for nothing.
-func openLocked(path string, flag int, timeout time.Duration) (*os.File, error) {
+// it again for nothing. created says that nobody had made the file before.
+func openLocked(path string, flag int, timeout time.Duration) (f *os.File, created bool, err error) {
 	for deadline := time.Now().Add(timeout); ; {
-		f, err := openRegular(path, flag)
+		f, err := openRegular(path, flag&^os.O_CREATE)
+		created := false
+		if errors.Is(err, fs.ErrNotExist) && flag&os.O_CREATE != 0 {
+			f, err = openRegular(path, flag|os.O_EXCL)
+			if errors.Is(err, fs.ErrExist) {
+				continue // another process was faster
+			}
+			created = true
+		}
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		if err := lock(f, path, flag == os.O_RDONLY, deadline); err != nil {
 			_ = f.Close()
-			return nil, err
+			return nil, false, err
 		}
 		// Who had the lock may have set the file aside meanwhile.
 		mine, err := f.Stat()
 		if err != nil {
 			unlock(f)
-			return nil, err
+			return nil, false, err
 		}
 		if named, err := os.Lstat(path); err == nil && os.SameFile(mine, named) {
-			return f, nil
+			return f, created, nil
 		}
 		unlock(f)
 	}
@@ -142,9 +150,11 @@ func lock(f *os.File, path string, readOnly bool, deadline time.Time) error {
 	}
 }
 
-// preflight reads what decides whether bbolt can map the file without harm. Errors: store.ErrNotOurs for a file of somebody else's, a
-// *store.CorruptionError for ours.
-func preflight(path string, f io.ReaderAt, size int64) error {
+// preflight reads what decides whether bbolt can map the file without harm; with
+// every, also whether it may write to it, which takes every page. Errors:
+// store.ErrNotOurs for a file of somebody else's, a *store.CorruptionError for
+// ours.
+func preflight(path string, f io.ReaderAt, size int64, every bool) error {
 	damaged := func(where, format string, args ...any) error {
 		return &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf(format, args...)}
 	}
@@ -186,6 +196,9 @@ func preflight(path string, f io.ReaderAt, size int64) error {
 	}
 	if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
 		return damaged("freelist page", "%w", err)
+	}
+	if !every {
+		return nil
 	}
 	if err := checkPages(f, pageSize, m); err != nil {
 		return damaged("pages", "%w", err)

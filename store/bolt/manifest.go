@@ -17,6 +17,7 @@ var (
 	bucketMeta    = []byte("meta")
 	keyFormat     = []byte("format")
 	keyCreated    = []byte("created")
+	keyScopes     = []byte("scopes")
 	bucketScope   = []byte("scope")
 	keyManifest   = []byte("manifest")
 	bucketHeaders = []byte("headers")
@@ -133,4 +134,42 @@ func (m *manifest) write(b *bbolt.Bucket) error {
 		return fmt.Errorf("encode manifest: %w", err)
 	}
 	return b.Put(keyManifest, data)
+}
+
+// scopeTally adds up the ids of the scopes that are there.
+func scopeTally(tx *bbolt.Tx) (t tally, err error) {
+	scopes := tx.Bucket(bucketScope)
+	if scopes == nil {
+		return t, nil
+	}
+	return t, scopes.ForEachBucket(func(id []byte) error {
+		t.add(checksum(id))
+		return nil
+	})
+}
+
+// writeScopeTally is called by who adds or drops a scope, in that transaction: a
+// scope that is missing would look like one that was never there.
+func writeScopeTally(tx *bbolt.Tx) error {
+	t, err := scopeTally(tx)
+	if err != nil {
+		return err
+	}
+	data, err := sealed(t)
+	if err != nil {
+		return fmt.Errorf("encode tally of scopes: %w", err)
+	}
+	return tx.Bucket(bucketMeta).Put(keyScopes, data)
+}
+
+func checkScopeTally(tx *bbolt.Tx) error {
+	var want tally
+	if err := unseal(tx.Bucket(bucketMeta).Get(keyScopes), &want); err != nil {
+		return fmt.Errorf("tally of scopes: %w", err)
+	}
+	got, err := scopeTally(tx)
+	if err == nil && got != want {
+		err = fmt.Errorf("%d scopes instead of %d", got.Count, want.Count)
+	}
+	return err
 }

@@ -195,14 +195,8 @@ func healthy(t *testing.T) []byte {
 	return trimmed(read(t, path))
 }
 
-// trimmed drops the zeros that bbolt grows a file by, up to a whole page.
-func trimmed(b []byte) []byte {
-	n := len(bytes.TrimRight(b, "\x00"))
-	if pages := int(highWater(b)) * pageSize; n < pages {
-		n = pages
-	}
-	return b[:(n+pageSize-1)/pageSize*pageSize]
-}
+// trimmed drops what bbolt has grown a file by and not used.
+func trimmed(b []byte) []byte { return b[:int(highWater(b))*pageSize] }
 
 func patched(b []byte, off int, with []byte) []byte {
 	b = bytes.Clone(b)
@@ -246,7 +240,7 @@ type outcome int
 const (
 	opens   outcome = iota // with all its data
 	damaged                // set aside by Open, ErrCorrupt of OpenReadOnly
-	begins                 // Open finds it new, OpenReadOnly damaged
+	unsafe                 // set aside by Open, for only writing does harm
 	notOurs
 	fails // in another way; the text says how
 )
@@ -260,7 +254,7 @@ func TestOpenWhat(t *testing.T) {
 		text    []string
 	}{
 		"healthy":                        {content: good, want: opens},
-		"empty":                          {content: []byte{}, want: begins},
+		"empty":                          {content: []byte{}, want: damaged},
 		"both meta pages zeroed":         {content: patched(patched(good, 0, zeros), pageSize, zeros), want: damaged},
 		"first meta page zeroed":         {content: patched(good, 0, zeros), want: opens},
 		"second meta page zeroed":        {content: patched(good, pageSize, zeros), want: opens},
@@ -274,8 +268,8 @@ func TestOpenWhat(t *testing.T) {
 		"newer format":                   {content: newer(t), want: fails, text: []string{"format 2", "format 1"}},
 		"cut inside a page":              {content: good[:len(good)-pageSize-100], want: damaged},
 		"a scope that is none":           {content: unbucketed(t, good), want: damaged},
-		"garbage in the freelist":        {content: patched(good, freelistPage(good)*pageSize+8, bytes.Repeat([]byte{0x10, 0, 0xFF, 0xFF}, 100)), want: damaged},
-		"freelist frees what is in use":  {content: misfreed(good), want: damaged},
+		"garbage in the freelist":        {content: patched(good, freelistPage(good)*pageSize+8, bytes.Repeat([]byte{0x10, 0, 0xFF, 0xFF}, 100)), want: unsafe},
+		"freelist frees what is in use":  {content: misfreed(good), want: unsafe},
 		"branch page with another order": {content: misordered(t), want: damaged},
 	}
 	for name, tt := range tests {
@@ -312,7 +306,7 @@ func testOpenReadOnly(t *testing.T, path string, want outcome, text []string) {
 	db, err := bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond})
 	if err == nil {
 		var s store.Store
-		if s, err = db.Open(scriptScope(), scriptOptions()); err == nil && want == opens {
+		if s, err = db.Open(scriptScope(), scriptOptions()); err == nil && (want == opens || want == unsafe) {
 			wantReadable(t, s)
 		} else if err == nil {
 			_, err = describe(s, small)
@@ -343,7 +337,9 @@ func wantError(t *testing.T, err error, path string, want outcome, text []string
 	switch want {
 	case opens:
 		ok = err == nil
-	case damaged, begins:
+	case unsafe:
+		ok = err == nil
+	case damaged:
 		var c *store.CorruptionError
 		ok = errors.Is(err, store.ErrCorrupt) && errors.As(err, &c) && c.Path == path && c.Where != ""
 	case notOurs:
@@ -380,11 +376,6 @@ func testOpen(t *testing.T, path string, want outcome, text []string) {
 			t.Errorf("set aside as %s", got)
 		}
 		wantReadable(t, s)
-		return
-	}
-	if want == begins {
-		wantFiles(t, path, 1)
-		wantState(t, s, small, 0)
 		return
 	}
 	aside := db.SetAside()

@@ -34,6 +34,20 @@ func checkPages(f io.ReaderAt, pageSize int, m *boltMeta) error {
 	return w.freelist(m.freelist)
 }
 
+// checkBucketPages checks the pages of one bucket of an open file, for a reader
+// that searches it.
+func checkBucketPages(f io.ReaderAt, root uint64) error {
+	m, pageSize := newestMeta(f)
+	if m == nil {
+		return errors.New("meta pages are gone")
+	}
+	if root == 0 {
+		return nil // inside its parent's page
+	}
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages)}
+	return w.walk(root, nil, nil)
+}
+
 // read returns a page with its overflow and marks them as used.
 func (w *pageWalk) read(id uint64) (page []byte, err error) {
 	total := uint64(len(w.used))

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"fmt"
 	"iter"
 	"runtime"
 	"slices"
@@ -165,6 +166,9 @@ func (s *Store) rawEntry(key string) (e store.Entry, ok bool, err error) {
 		e, ok, err = s.raw(sn, key)
 		return err
 	})
+	if err == nil && !ok && s.db.readOnly {
+		err = s.verifyStored()
+	}
 	return e, ok && err == nil, err
 }
 
@@ -268,13 +272,17 @@ func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 			yield(nil, err)
 			return
 		}
+		n := 0
 		for after := ""; ; {
 			entries, err := s.Scan(after, chunk)
-			if err != nil {
-				yield(nil, err)
-				return
+			n += len(entries)
+			if err == nil && len(entries) < chunk {
+				err = s.isWhole(n)
 			}
-			objects, err := s.decodeAll(entries)
+			var objects []kruntime.Object
+			if err == nil {
+				objects, err = s.decodeAll(entries)
+			}
 			if err != nil {
 				yield(nil, err)
 				return
@@ -299,8 +307,13 @@ func (s *Store) Headers() iter.Seq2[store.Header, error] {
 			yield(store.Header{}, err)
 			return
 		}
+		n := 0
 		for after := ""; ; {
 			headers, err := s.scanHeaders(after)
+			n += len(headers)
+			if err == nil && len(headers) < 4*chunk {
+				err = s.isWhole(n)
+			}
 			if err != nil {
 				yield(store.Header{}, err)
 				return
@@ -334,6 +347,15 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 		return err
 	})
 	return headers, readErr
+}
+
+// isWhole checks that a walk over a scope that was opened read-only has found all
+// that there is.
+func (s *Store) isWhole(n int) error {
+	if want := s.Len(); s.db.readOnly && n != want {
+		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
+	}
+	return nil
 }
 
 // keys returns up to limit keys after the given one; limit < 0 is all.

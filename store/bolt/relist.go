@@ -70,7 +70,7 @@ func (s *Store) Relist() (store.Relist, error) {
 	}
 	r := &relist{
 		s: s, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
-		direct: s.checkpoint.RV == "" && s.length == 0 && s.pending.Len() == 0,
+		direct: !s.listed,
 	}
 	if r.limit = stagingMemory; r.direct {
 		r.limit = loadBytes
@@ -464,7 +464,7 @@ func (s *Store) endLoading() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loading {
-		s.loading = false
+		s.loading, s.listed = false, true
 		s.changedLocked()
 		s.db.tell(false)
 	}

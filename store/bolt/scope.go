@@ -45,6 +45,9 @@ type Store struct {
 	scope store.Scope
 	opts  store.Options
 
+	verifyOnce sync.Once
+	verifyErr  error // set by verifyOnce
+
 	// writerMu is held by Apply, AddIndexers and the like, one at a time, so that
 	// an index can be made while readers go on. Taken before mu.
 	writerMu sync.Mutex
@@ -57,6 +60,7 @@ type Store struct {
 	checkpoint   store.Checkpoint
 	storeRV      string                  // what LastStoreSyncResourceVersion answers
 	dirty        bool                    // checkpoint or pending differ from the file
+	listed       bool                    // something was stored: a list is compared with it
 	loading      bool                    // a first list is being loaded: readers see nothing
 	indexes      *indexSet               // replaced, never changed
 	volatile     map[string]*memoryIndex // entries of indexes.volatile
@@ -67,6 +71,7 @@ type Store struct {
 	committed    chan struct{}               // closed and replaced after each attempt to commit
 	applied      uint64                      // number of the last change of state
 	written      uint64                      // the same, as the file has it
+	indexErrs    map[string]error            // what verifyIndex found, by name
 	leased       bool
 	writable     bool
 	relist       *relist
@@ -144,6 +149,7 @@ func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, 
 		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
 		volatile:  map[string]*memoryIndex{},
 		committed: make(chan struct{}),
+		indexErrs: map[string]error{},
 		leased:    true,
 		writable:  !d.readOnly,
 	}
@@ -202,9 +208,6 @@ func (s *Store) load() error {
 		if m == nil {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
-		if err := s.verifyStored(m); err != nil {
-			return err
-		}
 		if s.loading = !m.Complete; s.loading {
 			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 		}
@@ -234,6 +237,7 @@ func (s *Store) startFrom(m *manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+	s.listed = true
 }
 
 // dropStaging forgets a relist that the last process did not end.
@@ -315,7 +319,10 @@ func (s *Store) startEmpty(drop bool, why string) error {
 				return err
 			}
 		}
-		return m.write(b)
+		if err := m.write(b); err != nil {
+			return err
+		}
+		return writeScopeTally(tx)
 	})
 }
 

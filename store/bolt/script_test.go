@@ -141,8 +141,12 @@ func describe(s store.Store, script script) (string, error) {
 		cm := obj.(*corev1.ConfigMap)
 		objects[cm.Namespace+"/"+cm.Name] = cm
 	}
-	if n := s.Len(); n != len(objects) || n != len(s.ListKeys()) {
-		return "", fmt.Errorf("%w: Len is %d, List has %d, ListKeys %d", errInconsistent, n, len(objects), len(s.ListKeys()))
+	keys := s.ListKeys()
+	if err := s.Err(); err != nil {
+		return "", err
+	}
+	if n := s.Len(); n != len(objects) || n != len(keys) {
+		return "", fmt.Errorf("%w: Len is %d, List has %d, ListKeys %d", errInconsistent, n, len(objects), len(keys))
 	}
 	if err := describeGets(s, script, objects); err != nil {
 		return "", err
@@ -204,6 +208,9 @@ func describeIndexes(s store.Store) (string, error) {
 			values = append(values, "app0", "app1", "app2", "app3", "app4") // that List has not must not be found by value either
 		} else {
 			values = append(values, "ns0", "ns1", "ns2", "ns3")
+		}
+		if err := s.Err(); err != nil {
+			return "", err
 		}
 		slices.Sort(values)
 		for _, value := range slices.Compact(values) {
