@@ -1,6 +1,8 @@
 package informer
 
 import (
+	"errors"
+
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
@@ -12,11 +14,7 @@ type indexer struct{ inf *Informer }
 
 var _ cache.Indexer = (*indexer)(nil)
 
-func (x *indexer) store() store.Store {
-	x.inf.mu.Lock()
-	defer x.inf.mu.Unlock()
-	return x.inf.store
-}
+func (x *indexer) store() store.Store { return *x.inf.current.Load() }
 
 // Add implements cache.Store.
 func (x *indexer) Add(obj interface{}) error { return x.store().Add(obj) }
@@ -27,8 +25,19 @@ func (x *indexer) Update(obj interface{}) error { return x.store().Update(obj) }
 // Delete implements cache.Store.
 func (x *indexer) Delete(obj interface{}) error { return x.store().Delete(obj) }
 
-// List implements cache.Store.
-func (x *indexer) List() []interface{} { return x.store().List() }
+// List implements cache.Store. It has no error to return: where a stored object
+// is damaged it waits, under a running informer, until a new list has mended it,
+// rather than return fewer objects.
+func (x *indexer) List() []interface{} {
+	for {
+		s := x.store()
+		out := s.List()
+		err := s.Err()
+		if err == nil || !errors.Is(err, store.ErrCorrupt) || !x.inf.waitForList(err) {
+			return out
+		}
+	}
+}
 
 // ListKeys implements cache.Store.
 func (x *indexer) ListKeys() []string { return x.store().ListKeys() }

@@ -244,6 +244,16 @@ func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, op
 	return s, err
 }
 
+// forget drops what keeps an informer that has ended reachable.
+func (f *Factory) forget(inf *Informer) {
+	id := inf.Scope().ID()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.holders[id] == inf {
+		delete(f.holders, id)
+	}
+}
+
 // within waits for a channel to be closed and reports whether it was in time.
 func within(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
 	t := time.NewTimer(d)

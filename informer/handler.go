@@ -78,13 +78,33 @@ type handler struct {
 func (h *handler) changedLocked(key string, old store.Entry, changes []notification) {
 	if !h.cursorDone && key > h.cursor {
 		if _, early := h.early[key]; !early {
-			if old.Key != "" {
-				h.queue = append(h.queue, notification{kind: added, key: key, new: old, initial: true})
-			}
 			h.early[key] = struct{}{}
+			if isReadable(old) {
+				h.queue = append(h.queue, notification{kind: added, key: key, new: old, initial: true})
+			} else if old.Key != "" {
+				changes = withoutUnreadable(changes)
+			}
 		}
 	}
 	h.queue = append(h.queue, changes...)
+}
+
+// isReadable is false for an object that is stored, but damaged: its entry has a
+// key only.
+func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
+
+// withoutUnreadable begins the story of an object whose first state cannot be
+// read with its second.
+func withoutUnreadable(changes []notification) []notification {
+	if len(changes) == 0 {
+		return nil
+	}
+	first := changes[0]
+	if first.kind != updated {
+		return changes[1:] // deleted, and never told of
+	}
+	first = notification{kind: added, key: first.key, new: first.new, initial: true}
+	return append([]notification{first}, changes[1:]...)
 }
 
 // markSyncedLocked appends the mark behind which the handler has synced, once
@@ -154,7 +174,7 @@ func (h *handler) take() ([]notification, bool) {
 func (h *handler) loadLocked() bool {
 	entries, err := h.inf.store.Scan(h.cursor, scanChunk)
 	if err != nil {
-		h.logger.Error(err, "Stored objects cannot be read")
+		h.inf.loseLocked(h.inf.ctx, err)
 		return false
 	}
 	for _, e := range entries {
@@ -175,7 +195,7 @@ func (h *handler) loadLocked() bool {
 func (h *handler) loadResyncLocked() bool {
 	entries, err := h.inf.store.Scan(h.resyncAfter, scanChunk)
 	if err != nil {
-		h.logger.Error(err, "Stored objects cannot be read")
+		h.inf.loseLocked(h.inf.ctx, err)
 		h.resyncing = false
 		return false
 	}
@@ -194,7 +214,7 @@ func (h *handler) decode(batch []notification) {
 	var waiting []*store.Entry
 	for i := range batch {
 		for _, e := range []*store.Entry{&batch[i].old, &batch[i].new} {
-			if e.Key != "" && e.Object == nil {
+			if e.Object == nil && e.Raw != nil {
 				waiting = append(waiting, e)
 			}
 		}
@@ -206,7 +226,7 @@ func (h *handler) decode(batch []notification) {
 			for i := w; i < len(waiting); i += workers {
 				obj, err := h.inf.store.Decode(*waiting[i])
 				if err != nil {
-					h.logger.Error(err, "Stored object cannot be decoded")
+					h.inf.lose(h.inf.ctx, err)
 					continue
 				}
 				waiting[i].Object, waiting[i].Raw = obj, nil
@@ -257,18 +277,18 @@ func (h *handler) lastState(n notification) kruntime.Object {
 func (inf *Informer) resyncLoop(ctx context.Context) {
 	for {
 		wait := inf.startDueResyncs(time.Now())
-		var due <-chan time.Time
-		if wait > 0 {
-			t := time.NewTimer(wait)
-			defer t.Stop()
-			due = t.C
+		if wait == 0 {
+			wait = time.Hour // resyncWake comes first
 		}
+		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
+			t.Stop()
 			return
-		case <-due:
+		case <-t.C:
 		case <-inf.resyncWake:
 		}
+		t.Stop()
 	}
 }
 
@@ -282,7 +302,7 @@ func (inf *Informer) startDueResyncs(now time.Time) (next time.Duration) {
 		}
 		if !h.resyncDue.After(now) {
 			h.resyncDue = now.Add(h.resyncEvery)
-			if inf.isSynced {
+			if inf.isSynced && !h.resyncing {
 				h.resyncing, h.resyncAfter = true, ""
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -74,6 +75,11 @@ type Informer struct {
 	queue   *fifo.Queue
 	factory *Factory // nil: opts.Scope is what the caller vouches for
 
+	// ctx is that of Run, for what is found out on other goroutines: it carries the
+	// logger. current is the store, for readers, who never wait for mu.
+	ctx     context.Context
+	current atomic.Pointer[store.Store]
+
 	// indexersMu is held while the store is opened and while indexers are added,
 	// so that none is lost between memory and the opened store. Taken before mu.
 	indexersMu sync.Mutex
@@ -102,6 +108,7 @@ type Informer struct {
 	transform    cache.TransformFunc
 	errorHandler cache.WatchErrorHandlerWithContext
 	reflector    *reflector.Reflector
+	lostAt       time.Time        // when loseLocked last asked for a list
 	rejected     map[string]error // objects whose newest state cannot be stored
 	memory       string           // why a Backend is not used; "" where it is, or none was given
 }
@@ -140,9 +147,11 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		rejected:    map[string]error{},
 	}
 	inf.cond = sync.NewCond(&inf.mu)
-	if inf.store, err = inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes)); err != nil {
+	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
+	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
+	inf.setStore(memory)
 	inf.indexer = &indexer{inf: inf}
 	return inf, nil
 }
@@ -194,7 +203,9 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	scope, err := inf.findScope(ctx)
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.Scope().String())
 	ctx = klog.NewContext(ctx, logger)
+	inf.indexersMu.Lock() // an AddIndexers waits for the store that it is meant for
 	inf.start(ctx, inf.openStore(ctx, scope, err))
+	inf.indexersMu.Unlock()
 	var parts sync.WaitGroup
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
@@ -207,6 +218,9 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		logger.Error(err, "Last changes could not be written")
 	}
 	close(inf.released)
+	if inf.factory != nil {
+		inf.factory.forget(inf)
+	}
 	inf.mu.Lock()
 	inf.ended = true
 	inf.cond.Broadcast()
@@ -225,12 +239,18 @@ func (inf *Informer) claim() bool {
 	return true
 }
 
+func (inf *Informer) setStore(s store.Store) {
+	inf.store = s
+	inf.current.Store(&s)
+}
+
 // start makes the opened store the informer's, and starts the handlers.
 func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	_ = inf.store.Close() // the one in memory
-	inf.store = opened
+	inf.ctx = ctx
+	inf.setStore(opened)
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
 		Sink: (*sink)(inf), OnError: inf.onError,
@@ -261,11 +281,9 @@ func (inf *Informer) expectedKind() schema.GroupVersionKind {
 }
 
 // openStore opens the scope, in memory where it may not or cannot be persisted:
-// a cache must not be able to take its controller down (promise 5). Indexers that
-// are added meanwhile wait for it.
+// a cache must not be able to take its controller down (promise 5). Needs
+// indexersMu.
 func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
-	inf.indexersMu.Lock()
-	defer inf.indexersMu.Unlock()
 	indexers := inf.store.GetIndexers()
 	for _, idx := range inf.opts.Indexes {
 		delete(indexers, idx.Name)

@@ -4,8 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -26,11 +30,15 @@ func (s *sink) Checkpoint() store.Checkpoint { return s.store.Checkpoint() }
 
 // Push implements reflector.Sink.
 func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
-	obj, err := (*Informer)(s).transformed(obj)
-	if err != nil {
-		return err
+	transformed, err := (*Informer)(s).transformed(obj)
+	if err == nil {
+		return s.queue.Push(ctx, t, transformed, rv)
 	}
-	return s.queue.Push(ctx, t, obj, rv)
+	if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); t == cache.Deleted && keyErr == nil {
+		// It is gone, whatever it looked like.
+		return s.queue.Push(ctx, t, cache.DeletedFinalStateUnknown{Key: key, Obj: obj}, rv)
+	}
+	return err
 }
 
 // Bookmark implements reflector.Sink.
@@ -41,6 +49,9 @@ func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
 	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
 		key = ""
+	}
+	if s.queue.Idle(ctx) != nil { // or an earlier state that waits would take the mark away
+		return
 	}
 	inf := (*Informer)(s)
 	inf.mu.Lock()
@@ -85,6 +96,9 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 	inf := (*Informer)(s)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
+	if cause := inf.rejected[everything]; cause != nil {
+		return fmt.Errorf("changes are missing from the store: %w", cause)
+	}
 	inf.ready = true
 	inf.syncLocked()
 	return nil
@@ -181,6 +195,9 @@ func (inf *Informer) processLoop(ctx context.Context) {
 // process makes one store.Batch of a prefix of the watch: each object once, in
 // its last state.
 func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
+	if !inf.HasSynced() {
+		b.Changes = inf.withoutReplays(b.Changes)
+	}
 	batch := store.Batch{RV: b.RV, Changes: make([]store.Change, len(b.Changes))}
 	for i, c := range b.Changes {
 		batch.Changes[i].Key = c.Key
@@ -191,6 +208,37 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	return inf.apply(ctx, batch, b.Changes)
 }
 
+// withoutReplays drops what is stored already: an object that could not be stored
+// had frozen the RV, so the watch resumes from before what was stored since.
+// Without this an object would go back in time, and forth again.
+func (inf *Informer) withoutReplays(changes []fifo.Change) []fifo.Change {
+	var kept []fifo.Change
+	for _, c := range changes {
+		if e, ok, err := inf.store.Entry(c.Key); err == nil && ok {
+			if held, err := inf.store.Decode(e); err == nil {
+				c.Deltas = slices.DeleteFunc(c.Deltas, func(d cache.Delta) bool { return isOlder(d, held) })
+			}
+		}
+		if len(c.Deltas) > 0 {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+func isOlder(d cache.Delta, held runtime.Object) bool {
+	was, err := meta.Accessor(held)
+	if err != nil || d.Type == cache.Deleted {
+		return false
+	}
+	is, err := meta.Accessor(d.Object)
+	if err != nil || is.GetUID() != was.GetUID() {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(is.GetResourceVersion(), was.GetResourceVersion())
+	return err == nil && order <= 0
+}
+
 // apply stores a batch and tells the handlers, in one step for both.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Change) error {
 	rejected := inf.prepare(&batch)
@@ -198,8 +246,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	for _, c := range changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
+			// It is there, and what it was is not known; a new list mends it.
 			inf.lose(ctx, err)
-			return err
+			e, ok = store.Entry{Key: c.Key}, true
 		}
 		if ok {
 			old[c.Key] = e
@@ -241,8 +290,29 @@ func (inf *Informer) lose(ctx context.Context, cause error) {
 }
 
 func (inf *Informer) loseLocked(ctx context.Context, cause error) {
-	inf.rejectLocked(ctx, everything, cause)
-	inf.reflector.Relist("the store could not take a change")
+	if now := time.Now(); now.Sub(inf.lostAt) > mendEvery {
+		inf.lostAt = now
+		inf.rejectLocked(ctx, everything, cause)
+		inf.reflector.Relist("the store is damaged or could not take a change")
+	}
+	inf.rejected[everything] = cause
+}
+
+// mendEvery is the least time between lists that are to mend the store: damage
+// that a list cannot mend must not become a loop of lists.
+const mendEvery = time.Minute
+
+// waitForList blocks until something was applied. It reports false where nothing
+// will be: the informer does not run.
+func (inf *Informer) waitForList(cause error) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if !inf.opened || inf.ended {
+		return false
+	}
+	inf.loseLocked(inf.ctx, cause)
+	inf.cond.Wait()
+	return !inf.ended
 }
 
 // prepare encodes, outside the lock and before a handler holds the objects, and

@@ -21,6 +21,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
+// errNoListEvent indicates an event that a streamed list does not have.
+var errNoListEvent = errors.New("no event of a streamed list")
+
 // errNoStream indicates that a streamed list is not to be had; pages are.
 var errNoStream = errors.New("no streamed list")
 
@@ -38,6 +41,10 @@ func (r *Reflector) list(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = session.Close() }()
+	select {
+	case <-r.asked: // this list is it
+	default:
+	}
 	r.setListed(0)
 	rv, err := r.receive(ctx, session)
 	if err != nil {
@@ -105,6 +112,10 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 				return "", errors.New("the streamed list ended before it was whole")
 			}
 			rv, whole, err := r.listEvent(ctx, session, e)
+			if errors.Is(err, errNoListEvent) {
+				r.tally.listStreams++
+				return "", err
+			}
 			if err != nil && e.Type == watch.Error && refusesStreams(err) {
 				// What was added is in the session for good: pages would not take
 				// back an object that is gone by then.
@@ -115,8 +126,10 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 				r.stopStream()
 				return "", errNoStream
 			}
-			if err != nil || whole {
+			if whole {
 				r.tally.listStreams = 0
+			}
+			if err != nil || whole {
 				return rv, err
 			}
 		}
@@ -143,7 +156,7 @@ func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event
 	case watch.Error:
 		return "", false, apierrors.FromObject(e.Object)
 	case watch.Added, watch.Modified:
-		return "", false, r.listed1(ctx, session, e.Object)
+		return "", false, r.addListed(ctx, session, e.Object)
 	case watch.Bookmark:
 		accessor, err := meta.Accessor(e.Object)
 		if err != nil {
@@ -155,12 +168,12 @@ func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event
 		return "", false, nil
 	case watch.Deleted:
 	}
-	return "", false, fmt.Errorf("event %s in a streamed list", e.Type)
+	return "", false, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
 }
 
-// listed1 takes one object of a list. One that cannot be stored is reported by
+// addListed takes one object of a list. One that cannot be stored is reported by
 // the sink and does not spoil the list.
-func (r *Reflector) listed1(ctx context.Context, session Relist, obj runtime.Object) error {
+func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.Object) error {
 	r.mu.Lock()
 	r.status.Listed++
 	r.mu.Unlock()
@@ -186,7 +199,7 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist) (string, e
 		if err != nil {
 			return "", err
 		}
-		err = meta.EachListItem(list, func(obj runtime.Object) error { return r.listed1(ctx, session, obj) })
+		err = meta.EachListItem(list, func(obj runtime.Object) error { return r.addListed(ctx, session, obj) })
 		if err != nil {
 			return "", err
 		}

@@ -28,6 +28,8 @@ var (
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New("history was rewound")
+	// errAsked indicates that the sink wants a list.
+	errAsked = errors.New("a list was asked for")
 	// errUnreadable wraps what is wrong with an object that cannot be taken.
 	errUnreadable = errors.New("unreadable object")
 )
@@ -92,7 +94,7 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 			return errStalled
 		case reason := <-r.asked:
 			r.relistFor(ctx, reason)
-			return nil
+			return errAsked
 		case e, open := <-s.w.ResultChan():
 			if !open {
 				return nil
@@ -176,6 +178,9 @@ func (r *Reflector) push(ctx context.Context, e watch.Event, rv string) error {
 func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if errors.Is(err, errAsked) {
+		return nil
 	}
 	lasted := time.Since(s.opened)
 	if lasted > healthyAfter || (err == nil && lasted >= atOnce) {

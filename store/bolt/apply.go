@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"errors"
+	"maps"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -64,7 +65,7 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		return fail(err)
 	}
 	e.head = &header{
-		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: accessor.GetLabels(),
+		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
 		Hash: payloadHash(e.payload), Size: int64(len(e.payload)),
 	}
 	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
@@ -91,10 +92,7 @@ func (s *Store) applyBatch(b store.Batch) error {
 	for i, c := range b.Changes {
 		entries[i] = c.Prepared.(*entry)
 	}
-	existed, err := s.whichExist(entries)
-	if err != nil {
-		return err
-	}
+	existed := s.whichExist(entries)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.writable {
@@ -115,11 +113,13 @@ func (s *Store) applyBatch(b store.Batch) error {
 	return nil
 }
 
-// whichExist needs writerMu, without which the answer might change.
-func (s *Store) whichExist(entries []*entry) ([]bool, error) {
+// whichExist needs writerMu, without which the answer might change. Of a file
+// that cannot be read it says that all do: then Len is not exact, but no change
+// is lost.
+func (s *Store) whichExist(entries []*entry) []bool {
 	existed := make([]bool, len(entries))
 	if len(entries) == 0 {
-		return existed, nil
+		return existed
 	}
 	err := s.read("headers", nil, func(sn *snapshot) error {
 		for i, e := range entries {
@@ -127,7 +127,12 @@ func (s *Store) whichExist(entries []*entry) ([]bool, error) {
 		}
 		return nil
 	})
-	return existed, err
+	if err != nil {
+		for i := range existed {
+			existed[i] = true
+		}
+	}
+	return existed
 }
 
 func (s *Store) insertLocked(e *entry, existed bool) {

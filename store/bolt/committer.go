@@ -95,6 +95,9 @@ func (d *DB) commit() error {
 	}
 	err := d.update("commit", func(tx *bbolt.Tx) error {
 		for _, c := range captures {
+			if !d.isCurrent(c.s) {
+				continue // closed with a broken disk, and opened anew since
+			}
 			if err := c.write(tx); err != nil {
 				return err
 			}
@@ -110,7 +113,14 @@ func (d *DB) commit() error {
 	return err
 }
 
-// reopenLocked replaces a handle whose state is unknown. Needs writeMu.
+func (d *DB) isCurrent(s *Store) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.scopes[s.id] == s
+}
+
+// reopenLocked replaces a handle whose state is unknown. It checks what bbolt
+// needs and no entry: those were checked at Open. Needs writeMu.
 func (d *DB) reopenLocked() error {
 	d.handleMu.Lock()
 	defer d.handleMu.Unlock()
@@ -122,7 +132,7 @@ func (d *DB) reopenLocked() error {
 		_ = d.closeHandle(d.handle)
 		d.handle = nil
 	}
-	return d.openFile(false)
+	return d.openFile(reopening)
 }
 
 func (s *Store) capture() (capture, bool) {
@@ -204,7 +214,10 @@ func (w *writer) apply(e *entry) error {
 	if oldHeader != nil {
 		var err error
 		if old, err = decodeHeader(e.key, oldHeader); err != nil {
-			return w.s.db.corrupt("header "+e.key, err)
+			// Its index entries stay, so that the next Open finds that the index does
+			// not add up and sets the file aside. Until then writing goes on.
+			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.key, err), "A damaged header is overwritten")
+			old = nil
 		}
 		w.m.Headers.remove(recordSum(oldHeader))
 	}

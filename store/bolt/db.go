@@ -99,10 +99,12 @@ var _ store.Backend = (*DB)(nil)
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	d := newDB(path, opts, false)
-	err := d.openFile(true)
-	if errors.Is(err, store.ErrCorrupt) {
+	err := d.openFile(creating)
+	// Others may be opening the same file: what one has just created is empty to
+	// the next, until its lock is taken.
+	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
 		if err = d.replaceDamaged(err); err == nil {
-			err = d.openFile(true)
+			err = d.openFile(creating)
 		}
 	}
 	if err != nil {
@@ -123,7 +125,7 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 	d := newDB(path, opts, true)
 	close(d.committer)
 	d.stop = func() {}
-	if err := d.openFile(false); err != nil {
+	if err := d.openFile(reading); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	return d, nil
@@ -145,14 +147,23 @@ func (d *DB) SetAside() string { return d.setAside }
 // Path returns the path that the database was opened with.
 func (d *DB) Path() string { return d.path }
 
-// openFile opens and checks the file and sets d.handle. create makes the file and
-// its directory where there is none.
-func (d *DB) openFile(create bool) error {
+// opening says what a file is opened for.
+type opening int
+
+const (
+	creating  opening = iota // to write, every entry checked; made where there is none
+	reopening                // to write on, after a failure
+	reading                  // to read
+)
+
+// openFile opens and checks the file and sets d.handle.
+func (d *DB) openFile(what opening) error {
 	flag := os.O_RDWR
-	switch {
-	case d.readOnly:
+	switch what {
+	case reopening:
+	case reading:
 		flag = os.O_RDONLY
-	case create:
+	case creating:
 		flag |= os.O_CREATE
 		if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
 			return err
@@ -163,7 +174,7 @@ func (d *DB) openFile(create bool) error {
 		return err
 	}
 	if d.file, err = f.Stat(); err == nil && !created {
-		err = preflight(d.path, f, d.file.Size(), !d.readOnly)
+		err = preflight(d.path, f, d.file.Size(), what == creating)
 	}
 	if err != nil {
 		unlock(f)
@@ -178,7 +189,7 @@ func (d *DB) openFile(create bool) error {
 		unlock(f)
 		return d.classify("opening", err)
 	}
-	if err := d.check(handle, f); err != nil {
+	if err := d.check(handle, f, what == creating); err != nil {
 		if errors.Is(err, errPanicked) {
 			unlock(f)
 		} else {
@@ -205,8 +216,8 @@ func (d *DB) classify(where string, err error) error {
 	return err
 }
 
-// check reads the format and, unless the database is read-only, every entry.
-func (d *DB) check(handle *bbolt.DB, f *os.File) error {
+// check reads the format and, where every is set, every entry.
+func (d *DB) check(handle *bbolt.DB, f *os.File, every bool) error {
 	var known, empty bool
 	err := guard(d.path, "format", func() error {
 		return handle.View(func(tx *bbolt.Tx) error {
@@ -230,7 +241,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File) error {
 			default:
 				return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("unknown")}
 			}
-			return verify(d.path, tx, !d.readOnly)
+			return verify(d.path, tx, every)
 		})
 	})
 	if err != nil {

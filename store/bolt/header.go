@@ -30,15 +30,15 @@ func payloadHash(payload []byte) []byte {
 	return h[:16]
 }
 
-// sameContent reports whether two headers stand for equal objects with equal
-// index entries. An equal resource version says nothing: a new default of a CRD
-// changes objects at the same one.
-func (h *header) sameContent(o *header) bool {
-	if !bytes.Equal(h.Hash, o.Hash) || len(h.Index) != len(o.Index) {
+// sameContent reports whether a stored header stands for the same object as a new
+// one, with the same entries in the indexes that there are now. An equal resource
+// version says nothing: a new default of a CRD changes objects at the same one.
+func (h *header) sameContent(now *header) bool {
+	if !bytes.Equal(h.Hash, now.Hash) {
 		return false
 	}
-	for name, values := range h.Index {
-		if !slices.Equal(values, o.Index[name]) {
+	for name, values := range now.Index {
+		if !slices.Equal(values, h.Index[name]) {
 			return false
 		}
 	}

@@ -33,6 +33,7 @@ const (
 type relist struct {
 	s       *Store
 	direct  bool
+	indexes *indexSet // those there were at the start
 	seen    map[string]struct{}
 	staged  *btree.Map[string, *entry]
 	bytes   int  // of staged
@@ -69,7 +70,7 @@ func (s *Store) Relist() (store.Relist, error) {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
-		s: s, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
+		s: s, indexes: s.indexes, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
 		direct: !s.listed,
 	}
 	if r.limit = stagingMemory; r.direct {
@@ -155,11 +156,12 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 		if b == nil {
 			return nil
 		}
+		// What is damaged is not the same, so that this list mends it.
 		h, err := decodeHeader(e.key, b)
-		if err != nil {
-			return r.s.db.corrupt("header "+e.key, err)
+		if err == nil {
+			_, err = decodeRecord(e.key, sn.objects.Get([]byte(e.key)))
 		}
-		same = h.sameContent(e.head)
+		same = err == nil && h.sameContent(e.head)
 		return nil
 	})
 	return same, err
@@ -168,14 +170,13 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 // load writes staged objects of a first list.
 func (r *relist) load() error {
 	s := r.s
-	added := 0
+	loaded := 0
 	r.wrote = true
 	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		w, err := s.writer(tx)
 		if err != nil {
 			return err
 		}
-		before := w.m.Objects.Count
 		r.staged.Scan(func(_ string, e *entry) bool {
 			err = w.apply(e)
 			return err == nil
@@ -183,7 +184,7 @@ func (r *relist) load() error {
 		if err != nil {
 			return err
 		}
-		added = int(w.m.Objects.Count - before)
+		loaded = int(w.m.Objects.Count)
 		w.m.Complete = false
 		return w.m.write(w.scope)
 	})
@@ -198,7 +199,7 @@ func (r *relist) load() error {
 		return true
 	})
 	s.mu.Unlock()
-	r.loaded += added
+	r.loaded = loaded
 	r.reset()
 	return nil
 }
@@ -209,17 +210,40 @@ func (r *relist) endLoad() {
 	err := r.load()
 	s := r.s
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.length = r.loaded
-	if err == nil {
+	if err != nil {
+		r.staged.Scan(func(_ string, e *entry) bool {
+			s.insertLocked(e, false)
+			return true
+		})
+		s.changedLocked()
+		r.reset()
+	}
+	added := s.indexes != r.indexes
+	s.mu.Unlock()
+	if added {
+		r.indexAgain()
+	}
+}
+
+// indexAgain makes the entries of indexers that were added while the list was
+// loaded, from all objects. They are visible from here on.
+func (r *relist) indexAgain() {
+	s := r.s
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	s.loading = false
+	indexes := s.indexes
+	s.mu.Unlock()
+	built, err := s.computeVolatile(indexes.volatile)
+	if err != nil {
+		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
 		return
 	}
-	r.staged.Scan(func(_ string, e *entry) bool {
-		s.insertLocked(e, false)
-		return true
-	})
-	s.changedLocked()
-	r.reset()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.volatile = built
 }
 
 func (r *relist) reset() {

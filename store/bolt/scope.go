@@ -377,6 +377,9 @@ func (s *Store) Err() error {
 
 // Close implements store.Store.
 func (s *Store) Close() error {
+	if !s.isLeased() {
+		return nil
+	}
 	s.endWrites()
 	s.mu.Lock()
 	r := s.relist

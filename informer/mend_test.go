@@ -1,0 +1,144 @@
+package informer_test
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// TestListAfterEmpty: a collection that was empty when it was listed, and is
+// listed again with objects.
+func TestListAfterEmpty(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l)).sync()
+		w.server.Down()
+		w.put("x", "1")
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Up()
+		waitFor(2 * time.Minute)
+		w.want(l, "add x@2=1")
+		r.end()
+	})
+}
+
+// TestDamageWhileRunning: an object whose record is damaged under a running
+// informer is mended by a new list, and its neighbours lose nothing (promise 5).
+func TestDamageWhileRunning(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "content-of-a")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		l := &log{}
+		var r *run
+		r = w.run(informer.Options{}, func(inf *informer.Informer) { damage(t, w.path, "content-of-a") }, handle(w, l))
+		waitFor(time.Minute)
+		w.put("b", "2")
+		waitFor(5 * time.Minute)
+		got := l.take()
+		if !contains(got, "b@4=2") || !contains(got, "a@2=content-of-a") {
+			t.Errorf("handler was told %v", got)
+		}
+		var names []string
+		for _, obj := range r.inf.GetStore().List() {
+			names = append(names, describe(obj))
+		}
+		slices.Sort(names)
+		if !slices.Equal(names, []string{"a@2=content-of-a", "b@4=2"}) || !r.inf.HasSynced() {
+			t.Errorf("store has %v, synced: %v", names, r.inf.HasSynced())
+		}
+		r.end()
+	})
+}
+
+// damage changes one byte of an object's content where it stands in the file.
+func damage(t *testing.T, path, content string) {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	found := 0
+	for at := 0; ; at++ {
+		i := bytes.Index(b[at:], []byte(content))
+		if i < 0 {
+			break
+		}
+		at += i
+		found++
+		if _, err := f.WriteAt([]byte{'X'}, int64(at+len(content)-1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if found == 0 {
+		t.Fatal("the content is not in the file: the test proves nothing")
+	}
+}
+
+// TestDeletedThoughUntransformable: an object that is gone is gone, whatever its
+// transform says.
+func TestDeletedThoughUntransformable(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.put("b", "1")
+		bad := false
+		l := &log{}
+		r := w.run(informer.Options{TransformVersion: "1"}, func(inf *informer.Informer) {
+			if err := inf.SetTransform(func(obj any) (any, error) {
+				if bad && obj.(*corev1.ConfigMap).Name == "a" {
+					return nil, errOnPurpose
+				}
+				return obj, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}, handle(w, l)).sync()
+		l.take()
+		bad = true
+		w.drop("a")
+		waitFor(5 * time.Minute)
+		w.want(l, "delete tombstone a@2=1")
+		if got := r.inf.Status().Rejected; len(got) > 0 {
+			t.Errorf("rejected: %v", got)
+		}
+		r.end()
+	})
+}
+
+// TestAddIndexersWhileListing: an index that is added while the first list is on
+// its way is whole.
+func TestAddIndexersWhileListing(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for _, name := range []string{"a", "b", "c"} {
+			w.put(name, "1")
+		}
+		w.server.Slow(time.Second)
+		r := w.run(informer.Options{})
+		waitFor(1500 * time.Millisecond)
+		if err := r.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)}); err != nil {
+			t.Fatal(err)
+		}
+		r.sync()
+		keys, err := r.inf.GetIndexer().IndexKeys("v", "1")
+		if err != nil || len(keys) != 3 {
+			t.Errorf("IndexKeys = %v, %v", keys, err)
+		}
+		synctest.Wait()
+		r.end()
+	})
+}
