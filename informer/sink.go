@@ -97,6 +97,7 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if cause := inf.rejected[everything]; cause != nil {
+		inf.loseLocked(ctx, cause)
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
 	inf.ready = true
@@ -173,6 +174,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
+	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
 	inf.ready = true
 	inf.cond.Broadcast()
 	return nil

@@ -173,9 +173,11 @@ func (s *Store) List() []interface{} {
 
 // ListKeys implements cache.Store.
 func (s *Store) ListKeys() (keys []string) {
-	err := s.read("keys", nil, func(sn *snapshot) error {
-		keys = sn.keys("", -1)
-		return nil
+	err := s.read("keys", nil, func(sn *snapshot) (err error) {
+		if keys, err = sn.keys("", -1); err != nil {
+			err = s.db.corrupt("scope "+s.scope.String(), err)
+		}
+		return err
 	})
 	if err == nil {
 		err = s.isWhole(len(keys))

@@ -250,10 +250,10 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, every bool) error {
 	if known {
 		return nil
 	}
+	if ours, err := holdsFormat(f); err != nil || ours {
+		return &store.CorruptionError{Path: d.path, Where: "root", Err: errors.Join(errors.New("buckets are missing"), err)}
+	}
 	if !empty {
-		if ours, err := holdsFormat(f); err != nil || ours {
-			return &store.CorruptionError{Path: d.path, Where: "root", Err: errors.Join(errors.New("buckets are missing"), err)}
-		}
 		return fmt.Errorf("%s: %w", d.path, store.ErrNotOurs)
 	}
 	if d.readOnly {

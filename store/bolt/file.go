@@ -197,10 +197,7 @@ func preflight(path string, f io.ReaderAt, size int64, every bool) error {
 	if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
 		return damaged("freelist page", "%w", err)
 	}
-	if !every {
-		return nil
-	}
-	if err := checkPages(f, pageSize, m); err != nil {
+	if err := checkPages(f, pageSize, m, every); err != nil {
 		return damaged("pages", "%w", err)
 	}
 	return nil

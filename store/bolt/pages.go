@@ -24,14 +24,29 @@ type pageWalk struct {
 	f        io.ReaderAt
 	pageSize int
 	used     []bool // by page id
+	shallow  bool   // see checkPages
+	depth    int    // of the bucket that is walked; the root's is 0
 }
 
-func checkPages(f io.ReaderAt, pageSize int, m *boltMeta) error {
-	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages)}
-	if err := w.walk(m.root, nil, nil); err != nil {
+// indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
+const indexDepth = 4
+
+// checkPages checks every page or, for a reader, those that lead to what there
+// is in numbers: objects, headers and index entries are checked when they are
+// read.
+func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, every bool) error {
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), shallow: !every}
+	if err := w.walk(m.root, nil, nil); err != nil || w.shallow {
 		return err
 	}
 	return w.freelist(m.freelist)
+}
+
+// passes reports whether the pages of a bucket below the present one are passed
+// over.
+func (w *pageWalk) passes(name []byte) bool {
+	return w.shallow && (w.depth+1 >= indexDepth ||
+		bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketStaging))
 }
 
 // checkBucketPages checks the pages of one bucket of an open file, for a reader
@@ -103,7 +118,7 @@ func (w *pageWalk) walk(id uint64, low, high []byte) error {
 			}
 			err = w.walk(e.child, e.key, next)
 		case e.bucket:
-			err = w.bucket(e.value)
+			err = w.bucket(e.key, e.value)
 		}
 		if err != nil {
 			return err
@@ -113,11 +128,16 @@ func (w *pageWalk) walk(id uint64, low, high []byte) error {
 }
 
 // bucket checks a bucket: the id of its root page or, after 16 bytes, the page.
-func (w *pageWalk) bucket(value []byte) error {
+func (w *pageWalk) bucket(name, value []byte) error {
 	if len(value) < bucketHeaderSize {
 		return errShort
 	}
 	if root := binary.LittleEndian.Uint64(value); root != 0 {
+		if w.passes(name) {
+			return nil
+		}
+		w.depth++
+		defer func() { w.depth-- }()
 		return w.walk(root, nil, nil)
 	}
 	elements, branch, err := parsePage(value[bucketHeaderSize:])

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"iter"
 	"runtime"
@@ -206,7 +207,9 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 
 // merge calls fn with every key after the given one in key order, until fn
 // returns false: the pending entry where there is one, else the file's value.
-func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) {
+// The error is that of damaged pages, which bbolt walks without a word: one of
+// them twice, and another not at all.
+func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
 	pending := sn.pending.Iter()
 	more := pending.Seek(after)
 	if more && pending.Key() == after {
@@ -220,24 +223,31 @@ func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string
 			k, v = c.Next()
 		}
 	}
+	last := after
 	for more || k != nil {
+		if k != nil && last != "" && string(k) <= last {
+			return errOrder
+		}
 		if more && (k == nil || pending.Key() <= string(k)) {
 			key, e := pending.Key(), pending.Value()
 			if k != nil && key == string(k) {
 				k, v = c.Next()
 			}
 			more = pending.Next()
-			if e.head != nil && !fn(key, e, nil) {
-				return
+			if last = key; e.head != nil && !fn(key, e, nil) {
+				return nil
 			}
 			continue
 		}
-		if !fn(string(k), nil, v) {
-			return
+		if last = string(k); !fn(last, nil, v) {
+			return nil
 		}
 		k, v = c.Next()
 	}
+	return nil
 }
+
+var errOrder = errors.New("keys are out of order")
 
 // Scan implements store.Store.
 func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error) {
@@ -252,7 +262,7 @@ func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error)
 }
 
 func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
-	sn.merge(sn.objects, after, func(key string, p *entry, v []byte) bool {
+	order := sn.merge(sn.objects, after, func(key string, p *entry, v []byte) bool {
 		var e store.Entry
 		if p != nil {
 			e = s.pendingEntry(p)
@@ -262,6 +272,9 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 		entries = append(entries, e)
 		return limit < 0 || len(entries) < limit
 	})
+	if err == nil && order != nil {
+		err = s.db.corrupt("scope "+s.scope.String(), order)
+	}
 	return entries, err
 }
 
@@ -333,7 +346,7 @@ func (s *Store) Headers() iter.Seq2[store.Header, error] {
 
 func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 	readErr := s.read("headers", nil, func(sn *snapshot) error {
-		sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
 			var h *header
 			if p != nil {
 				h = p.head
@@ -344,6 +357,9 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 			headers = append(headers, store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size})
 			return len(headers) < 4*chunk
 		})
+		if err == nil && order != nil {
+			err = s.db.corrupt("scope "+s.scope.String(), order)
+		}
 		return err
 	})
 	return headers, readErr
@@ -359,12 +375,12 @@ func (s *Store) isWhole(n int) error {
 }
 
 // keys returns up to limit keys after the given one; limit < 0 is all.
-func (sn *snapshot) keys(after string, limit int) (keys []string) {
-	sn.merge(sn.headers, after, func(key string, _ *entry, _ []byte) bool {
+func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
+	err = sn.merge(sn.headers, after, func(key string, _ *entry, _ []byte) bool {
 		keys = append(keys, key)
 		return limit < 0 || len(keys) < limit
 	})
-	return keys
+	return keys, err
 }
 
 // indexKeys returns the keys of one value of a stored index, sorted.

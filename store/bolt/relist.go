@@ -335,9 +335,9 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	for after, more := "", true; more; {
 		var keys []string
-		err := r.s.read("keys", nil, func(sn *snapshot) error {
-			keys = sn.keys(after, 8*partChanges)
-			return nil
+		err := r.s.read("keys", nil, func(sn *snapshot) (err error) {
+			keys, err = sn.keys(after, 8*partChanges)
+			return err
 		})
 		if err != nil {
 			return yield(store.Batch{}, err) && false
