@@ -40,8 +40,7 @@ func TestDamageWhileRunning(t *testing.T) {
 		w.put("b", "1")
 		w.run(informer.Options{}).sync().end()
 		l := &log{}
-		var r *run
-		r = w.run(informer.Options{}, func(inf *informer.Informer) { damage(t, w.path, "content-of-a") }, handle(w, l))
+		r := w.run(informer.Options{}, func(inf *informer.Informer) { damage(t, w.path, "content-of-a") }, handle(w, l))
 		waitFor(time.Minute)
 		w.put("b", "2")
 		waitFor(5 * time.Minute)

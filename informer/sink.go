@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -173,11 +174,19 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	inf.mu.Lock()
-	defer inf.mu.Unlock()
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
+	rejected := slices.Sorted(maps.Keys(inf.rejected))
 	inf.ready = true
 	inf.cond.Broadcast()
-	return nil
+	inf.mu.Unlock()
+	if len(rejected) > 0 {
+		// Whoever reads the file is to know that objects are missing or old.
+		why := fmt.Sprintf("%d of the objects could not be stored, %q first", len(rejected), rejected[0])
+		if err := r.inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
+		}
+	}
+	return ctx.Err()
 }
 
 // processLoop applies what the watch brings, until the queue is closed.

@@ -117,6 +117,7 @@ func (s *Store) reconcileIndexes(m *manifest) error {
 				return err
 			}
 		}
+		s.sayDropped(drop)
 		for _, name := range build {
 			w.m.Indexes[name] = indexState{Identity: s.indexes.stored[name].Identity()}
 		}
@@ -126,6 +127,16 @@ func (s *Store) reconcileIndexes(m *manifest) error {
 		return err
 	}
 	return s.buildIndexes(build)
+}
+
+// sayDropped tells of indexes that are no longer asked for: a query by one of
+// them worked before.
+func (s *Store) sayDropped(names []string) {
+	for _, name := range names {
+		if !s.indexes.has(name) {
+			s.db.opts.Logger.Info("Index is no longer kept", "index", name, "scope", s.scope.String())
+		}
+	}
 }
 
 // buildIndexes writes the headers and index entries of every object again, in

@@ -137,6 +137,8 @@ func classify(err error) (what string, lasting bool) {
 	switch {
 	case apierrors.IsForbidden(err):
 		return "No permission to list or watch", true
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err):
+		return "The server refuses what was asked for", true
 	case apierrors.IsUnauthorized(err):
 		return "Not logged in", true
 	case apierrors.IsNotFound(err):

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/store"
 )
@@ -120,9 +121,37 @@ func (o *readOptions) choose(db *database) ([]item, error) {
 			}
 		}
 	}
-	o.noteOverlap(views)
 	slices.SortFunc(items, compareItems)
-	return slices.Compact(items), nil
+	return o.withoutRepeats(slices.Compact(items)), nil
+}
+
+// withoutRepeats keeps one of an object that several scopes of one resource hold:
+// that of the scope which is complete up to the latest resource version.
+func (o *readOptions) withoutRepeats(items []item) []item {
+	var kept []item
+	for _, i := range items {
+		if n := len(kept); n > 0 && isSameObject(kept[n-1], i) {
+			if isLater(i.view, kept[n-1].view) {
+				kept[n-1] = i
+			}
+			continue
+		}
+		kept = append(kept, i)
+	}
+	if n := len(items) - len(kept); n > 0 {
+		o.note("%d objects are held by several scopes; the latest state of each is shown", n)
+	}
+	return kept
+}
+
+func isSameObject(a, b item) bool {
+	return a.key() == b.key() && a.view.info.Scope.Resource == b.view.info.Scope.Resource &&
+		a.view.info.Scope.Cluster == b.view.info.Scope.Cluster
+}
+
+func isLater(a, b *view) bool {
+	order, err := resourceversion.CompareResourceVersion(a.info.Checkpoint.RV, b.info.Checkpoint.RV)
+	return err == nil && order > 0 || b.info.Checkpoint.RV == ""
 }
 
 // open opens the scopes that can answer and says which cannot. It is an error
@@ -142,6 +171,11 @@ func (o *readOptions) open(db *database, want wanted, infos []store.Info) ([]*vi
 	for _, scope := range left {
 		o.note("%s: left out, its first list is not complete", scope)
 	}
+	for _, v := range views {
+		if cp := v.info.Checkpoint; cp.RV == "" {
+			o.note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
+		}
+	}
 	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !v.hasIndexes(o.indexes) })
 	if len(able) == 0 {
 		return views, nil // whose index is missing is said when it is asked for
@@ -152,22 +186,6 @@ func (o *readOptions) open(db *database, want wanted, infos []store.Info) ([]*vi
 		}
 	}
 	return able, nil
-}
-
-// noteOverlap says where several scopes of a file hold one resource.
-func (o *readOptions) noteOverlap(views map[string]*view) {
-	scopes := map[string][]string{}
-	for _, v := range views {
-		s := v.info.Scope
-		scopes[s.Resource] = append(scopes[s.Resource], s.String())
-	}
-	for _, resource := range sortedKeys(scopes) {
-		if names := scopes[resource]; len(names) > 1 {
-			slices.Sort(names)
-			o.note("%d scopes hold %s, so an object may appear more than once: %s",
-				len(names), resource, strings.Join(names, "; "))
-		}
-	}
 }
 
 // chunk is how many objects are decoded and rendered at a time, in parallel.
