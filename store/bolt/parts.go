@@ -1,0 +1,156 @@
+package bolt
+
+import (
+	"errors"
+	"iter"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Parts implements store.Relist.
+func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	return func(take func(store.Batch, error) bool) {
+		yield := func(b store.Batch, err error) bool {
+			r.s.waitForRoom()
+			return take(b, err)
+		}
+		if r.closed {
+			yield(store.Batch{}, store.ErrClosed)
+			return
+		}
+		if r.direct {
+			r.endLoad()
+			if yield(store.Batch{RV: rv}, nil) {
+				r.s.endLoading() // where rv is empty, Apply could not know
+			}
+			return
+		}
+		if !r.deletions(yield) || !r.differences(yield) {
+			return
+		}
+		yield(store.Batch{RV: rv}, nil)
+	}
+}
+
+// deletions yields what the list did not have.
+func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
+	for after, more := "", true; more; {
+		var keys []string
+		err := r.s.read("keys", nil, func(sn *snapshot) (err error) {
+			keys, err = sn.keys(after, 8*partChanges)
+			return err
+		})
+		if err != nil {
+			return yield(store.Batch{}, err) && false
+		}
+		more = len(keys) == 8*partChanges
+		var b store.Batch
+		for _, key := range keys {
+			after = key
+			if _, kept := r.seen[key]; kept {
+				continue
+			}
+			b.Changes = append(b.Changes, store.Change{Key: key})
+			if len(b.Changes) == partChanges {
+				if !yield(b, nil) {
+					return false
+				}
+				b = store.Batch{}
+			}
+		}
+		if len(b.Changes) > 0 && !yield(b, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// differences yields what the list had otherwise, in key order.
+func (r *relist) differences(yield func(store.Batch, error) bool) bool {
+	var b store.Batch
+	bytes := 0
+	add := func(e *entry) bool {
+		c, err := r.change(e)
+		if err != nil {
+			yield(store.Batch{}, err)
+			return false
+		}
+		b.Changes = append(b.Changes, c)
+		if bytes += e.size(); bytes < partBytes && len(b.Changes) < partChanges {
+			return true
+		}
+		full := b
+		b, bytes = store.Batch{}, 0
+		return yield(full, nil)
+	}
+	going := true
+	for after := ""; r.spilled && going; {
+		entries, err := r.stagedInFile(after)
+		if err != nil {
+			yield(store.Batch{}, err)
+			return false
+		}
+		if len(entries) == 0 {
+			break
+		}
+		for _, e := range entries {
+			after = e.key
+			if _, newer := r.staged.Get(e.key); newer || !going {
+				continue
+			}
+			going = add(e)
+		}
+	}
+	if going {
+		r.staged.Scan(func(_ string, e *entry) bool {
+			going = add(e)
+			return going
+		})
+	}
+	if going && len(b.Changes) > 0 {
+		going = yield(b, nil)
+	}
+	return going
+}
+
+func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
+	err = r.s.db.view("staging", func(tx *bbolt.Tx) error {
+		scope := r.s.bucket(tx)
+		if scope == nil || scope.Bucket(bucketStaging) == nil {
+			return r.s.db.corrupt("staging of "+r.s.scope.String(), errors.New("missing"))
+		}
+		c := scope.Bucket(bucketStaging).Cursor()
+		k, v := c.Seek([]byte(after))
+		for n := 0; k != nil && n < partBytes; k, v = c.Next() {
+			if string(k) == after {
+				continue
+			}
+			e, err := r.s.decodeStaged(string(k), v)
+			if err != nil {
+				return r.s.db.corrupt("staged "+string(k), err)
+			}
+			entries = append(entries, e)
+			n += len(v)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// change decodes an object for the handlers. What came back from the file lacks
+// the values of functions without an identity, and what was added before an
+// AddIndexers lacks its: Prepare runs them again.
+func (r *relist) change(e *entry) (store.Change, error) {
+	obj, err := r.s.opts.Codec.Decode(e.payload)
+	if err != nil {
+		return store.Change{}, r.s.db.corrupt("staged "+e.key, err)
+	}
+	c := store.Change{Key: e.key, Object: obj}
+	if e.indexes != nil {
+		e.object = obj
+		c.Prepared = e
+	}
+	return c, nil
+}
