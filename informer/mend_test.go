@@ -141,3 +141,21 @@ func TestAddIndexersWhileListing(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestListWaitsForMending: List has no error to return. It waits until the object
+// that is damaged has been listed again.
+func TestListWaitsForMending(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "content-of-a")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		r := w.run(informer.Options{}, func(*informer.Informer) { damage(t, w.path, "content-of-a") })
+		waitFor(time.Second)
+		for range 2 { // and does not wait for what is mended
+			if got := len(r.inf.GetStore().List()); got != 2 {
+				t.Errorf("List has %d objects, want 2", got)
+			}
+		}
+		r.end()
+	})
+}

@@ -162,11 +162,14 @@ func (s *Store) List() []interface{} {
 	if errors.Is(err, store.ErrClosed) {
 		return nil
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil {
-		s.mu.Lock()
 		s.readErr = err
-		s.mu.Unlock()
 		return nil
+	}
+	if !s.db.readOnly {
+		s.readErr = nil // a new list has mended what was damaged
 	}
 	return out
 }
