@@ -217,7 +217,7 @@ func (r *Reflector) setListed(n int) {
 
 func (r *Reflector) stopStream() {
 	if r.stream != nil {
-		r.stream.w.Stop()
+		r.stream.stop()
 		r.stream = nil
 	}
 }

@@ -78,8 +78,30 @@ func (r *Reflector) watch(ctx context.Context) error {
 			klog.FromContext(ctx).Info("Resumed the watch", "resourceVersion", r.held)
 		}
 	}
-	defer s.w.Stop()
+	defer s.stop()
 	return r.lost(ctx, s, r.consume(ctx, s))
+}
+
+// stopGrace is how long a stopped watch may take to close its channel.
+const stopGrace = time.Second
+
+// stop ends the watch and takes what it still sends: apimachinery's
+// watch.Filter, which the metadata client uses, would wait for ever to be rid of
+// an event.
+func (s *session) stop() {
+	s.w.Stop()
+	grace := time.NewTimer(stopGrace)
+	defer grace.Stop()
+	for {
+		select {
+		case _, open := <-s.w.ResultChan():
+			if !open {
+				return
+			}
+		case <-grace.C:
+			return
+		}
+	}
 }
 
 // consume returns nil when the watch was closed.
