@@ -235,6 +235,18 @@ func newer(t *testing.T) []byte {
 	return read(t, path)
 }
 
+// scopeless is a healthy file but for its scopes, which are gone without a trace.
+func scopeless(t *testing.T) []byte {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "scopeless.db")
+	must(t, os.WriteFile(path, healthy(t), 0o600))
+	db, err := bbolt.Open(path, 0o600, nil)
+	must(t, err)
+	must(t, db.Update(func(tx *bbolt.Tx) error { return tx.DeleteBucket([]byte("scope")) }))
+	must(t, db.Close())
+	return read(t, path)
+}
+
 type outcome int
 
 const (
@@ -267,6 +279,7 @@ func TestOpenWhat(t *testing.T) {
 		"another, big pages":             {content: foreign(t, &bbolt.Options{PageSize: 1 << 15}), want: notOurs},
 		"newer format":                   {content: newer(t), want: fails, text: []string{"format 2", "format 1"}},
 		"cut inside a page":              {content: good[:len(good)-pageSize-100], want: damaged},
+		"scopes that are gone":           {content: scopeless(t), want: damaged},
 		"a scope that is none":           {content: unbucketed(t, good), want: damaged},
 		"garbage in the freelist":        {content: patched(good, freelistPage(good)*pageSize+8, bytes.Repeat([]byte{0x10, 0, 0xFF, 0xFF}, 100)), want: unsafe},
 		"freelist frees what is in use":  {content: misfreed(good), want: unsafe},

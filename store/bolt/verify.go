@@ -15,6 +15,9 @@ import (
 // that each bucket adds up to what the manifest says (promise 5). It holds one
 // transaction; nothing else uses the file yet.
 func verify(path string, tx *bbolt.Tx, full bool) error {
+	if err := checkScopeTally(tx); err != nil {
+		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
+	}
 	scopes := tx.Bucket(bucketScope)
 	if scopes == nil {
 		return nil

@@ -96,7 +96,7 @@ func (o *readOptions) choose(db *database) ([]item, error) {
 		if err != nil {
 			return nil, err
 		}
-		opened, err := o.open(db, want, infos)
+		opened, err := o.open(db, infos)
 		if err != nil {
 			return nil, err
 		}
@@ -156,7 +156,7 @@ func isLater(a, b *view) bool {
 
 // open opens the scopes that can answer and says which cannot. It is an error
 // if none can: an empty answer would look like one.
-func (o *readOptions) open(db *database, want wanted, infos []store.Info) ([]*view, error) {
+func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 	decoder, err := o.format.decoder()
 	if err != nil {
 		return nil, err
