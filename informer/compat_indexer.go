@@ -16,6 +16,14 @@ var _ cache.Indexer = (*indexer)(nil)
 
 func (x *indexer) store() store.Store { return *x.inf.current.Load() }
 
+// watched has objects that are handed out watched for mutations.
+func (x *indexer) watched(objs []interface{}) []interface{} {
+	for _, obj := range objs {
+		x.inf.mutations.AddObject(obj)
+	}
+	return objs
+}
+
 // Add implements cache.Store.
 func (x *indexer) Add(obj interface{}) error { return x.store().Add(obj) }
 
@@ -34,7 +42,7 @@ func (x *indexer) List() []interface{} {
 		out := s.List()
 		err := s.Err()
 		if err == nil || !errors.Is(err, store.ErrCorrupt) || !x.inf.waitForList(err) {
-			return out
+			return x.watched(out)
 		}
 	}
 }
@@ -52,12 +60,16 @@ func (x *indexer) Bookmark(rv string) { x.store().Bookmark(rv) }
 
 // Get implements cache.Store.
 func (x *indexer) Get(obj interface{}) (item interface{}, exists bool, err error) {
-	return x.store().Get(obj)
+	item, exists, err = x.store().Get(obj)
+	x.inf.mutations.AddObject(item)
+	return item, exists, err
 }
 
 // GetByKey implements cache.Store.
 func (x *indexer) GetByKey(key string) (item interface{}, exists bool, err error) {
-	return x.store().GetByKey(key)
+	item, exists, err = x.store().GetByKey(key)
+	x.inf.mutations.AddObject(item)
+	return item, exists, err
 }
 
 // Replace implements cache.Store.
@@ -68,7 +80,8 @@ func (x *indexer) Resync() error { return x.store().Resync() }
 
 // Index implements cache.Indexer.
 func (x *indexer) Index(indexName string, obj interface{}) ([]interface{}, error) {
-	return x.store().Index(indexName, obj)
+	objs, err := x.store().Index(indexName, obj)
+	return x.watched(objs), err
 }
 
 // IndexKeys implements cache.Indexer.
@@ -83,7 +96,8 @@ func (x *indexer) ListIndexFuncValues(indexName string) []string {
 
 // ByIndex implements cache.Indexer.
 func (x *indexer) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
-	return x.store().ByIndex(indexName, indexedValue)
+	objs, err := x.store().ByIndex(indexName, indexedValue)
+	return x.watched(objs), err
 }
 
 // GetIndexers implements cache.Indexer.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -60,6 +61,10 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 		return nil, fmt.Errorf("informer: event handler of type %T was not added: the informer has stopped", eh)
 	}
 	inf.setResyncLocked(h, period)
+	h.queue = slices.Clone(inf.departed.told)
+	if inf.departed.full {
+		h.logger.Info("More was deleted while the process was down than is kept: a handler that comes late is not told of all")
+	}
 	inf.handlers[h] = struct{}{}
 	if inf.opened {
 		inf.startLocked(h)
@@ -187,8 +192,8 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 }
 
 // SetWatchErrorHandlerWithContext implements cache.SharedInformer. Beside
-// client-go's it sees errors inside a watch. The Reflector that it is given has a
-// name and nothing more.
+// client-go's it sees errors inside a watch. The Reflector that it is given is for
+// its name, type and LastSyncResourceVersion: running it does nothing.
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -200,7 +205,9 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 }
 
 // SetTransform implements cache.SharedInformer. The function runs once for each
-// object that is received. See Options.TransformVersion.
+// object that is received. It must return an object of the example's type with a
+// name; anything else, an error or a panic keeps the object's last good state and
+// is logged with its key. See Options.TransformVersion.
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -209,13 +216,6 @@ func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	}
 	inf.transform = transform
 	return nil
-}
-
-// compatReflector is what client-go's error handlers are called with.
-func (inf *Informer) compatReflector() *cache.Reflector {
-	return cache.NewReflectorWithOptions(inf.lw, inf.example, inf.indexer, cache.ReflectorOptions{
-		Name: "informer for " + inf.Scope().String(), TypeDescription: inf.Scope().Kind.String(),
-	})
 }
 
 // placeholder is an object of the example's type with a key and nothing more.

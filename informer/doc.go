@@ -17,9 +17,10 @@
 // was given last. Handlers do not wait for each other, and no other goroutine
 // waits for them.
 //
-// A handler that is added after the informer has synced, as controller-runtime
-// does, gets what is there then: deletions that were caught up on before it came
-// are not among it.
+// A handler that is added later gets what is there then. Within two minutes of a
+// warm start, which is when controller-runtime adds its handlers, it is first told
+// of the deletions that were caught up on, each as an initial add and a deletion,
+// up to 16 MiB of objects.
 //
 // # Differences from client-go
 //

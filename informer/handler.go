@@ -209,7 +209,8 @@ func (h *handler) loadResyncLocked() bool {
 	return true
 }
 
-// decode decodes what is not, in parallel.
+// decode decodes what is not, in parallel, and has what it hands out watched for
+// mutations.
 func (h *handler) decode(batch []notification) {
 	var waiting []*store.Entry
 	for i := range batch {
@@ -235,6 +236,11 @@ func (h *handler) decode(batch []notification) {
 		})
 	}
 	_ = g.Wait() // errors are told where they happen
+	for _, n := range batch {
+		if n.new.Object != nil {
+			h.inf.mutations.AddObject(n.new.Object)
+		}
+	}
 }
 
 // deliver makes one call. A panic is handled as client-go does: the process

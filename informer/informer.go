@@ -57,12 +57,21 @@ type Options struct {
 	Indexes []index.Index
 	// SyncWhen says when HasSynced becomes true after a warm start.
 	SyncWhen SyncPolicy
+	// NotifyUnchanged makes every new list of a running informer end with a resync
+	// of all handlers, for those that rely on client-go's OnUpdate for each object
+	// of a list, changed or not.
+	NotifyUnchanged bool
 	// TransformVersion identifies what SetTransform's function does. A transform
 	// without a version starts cold every time.
 	TransformVersion string
 	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap:
 	// 0 is 64 MiB, -1 keeps every object that was read decoded.
 	DecodedBytes int64
+	// Identifier names the informer for the metrics of client-go's providers; see
+	// cache.NewInformerName. Zero: none are published.
+	Identifier cache.InformerNameAndResource
+	// MetricsProvider makes them. nil is that of cache.SetInformerMetricsProvider.
+	MetricsProvider cache.InformerMetricsProvider
 }
 
 // Informer is a cache.SharedIndexInformer. Make one with New.
@@ -74,6 +83,10 @@ type Informer struct {
 	indexer *indexer
 	queue   *fifo.Queue
 	factory *Factory // nil: opts.Scope is what the caller vouches for
+	metrics *metrics
+	// mutations panics when an object that was handed out has been changed, where
+	// the environment sets KUBE_CACHE_MUTATION_DETECTOR.
+	mutations cache.MutationDetector
 
 	// ctx is that of Run, for what is found out on other goroutines: it carries the
 	// logger. current is the store, for readers, who never wait for mu.
@@ -100,9 +113,12 @@ type Informer struct {
 	running      sync.WaitGroup // handlers' goroutines
 	ready        bool           // the store holds a whole list: cursors may start
 	isSynced     bool
-	started      bool // Run was called
-	opened       bool // store is the one that Run opened
-	ended        bool // the store is released
+	warm         bool // the store held objects at the start
+	departed     departures
+	forgetting   *time.Timer // ends departed
+	started      bool        // Run was called
+	opened       bool        // store is the one that Run opened
+	ended        bool        // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
 	transform    cache.TransformFunc
@@ -138,6 +154,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf := &Informer{
 		lw: lw, example: example, codec: c, opts: opts, scope: scope,
 		queue:       fifo.New(fifo.Options{}),
+		metrics:     newMetrics(opts.Identifier, opts.MetricsProvider),
+		mutations:   cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
 		synced:      make(chan struct{}),
 		ending:      make(chan struct{}),
 		released:    make(chan struct{}),
@@ -210,6 +228,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.resyncLoop(ctx) })
+	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
 	close(inf.ending)
 	inf.queue.Close()
@@ -223,6 +242,9 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.mu.Lock()
 	inf.ended = true
+	if inf.forgetting != nil {
+		inf.forgetting.Stop()
+	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
 	inf.running.Wait()
@@ -260,7 +282,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	}
 	inf.reflector = r
 	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
-		inf.ready = true
+		inf.ready, inf.warm = true, true
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 		if inf.opts.SyncWhen == Loaded {
 			inf.syncLocked()
@@ -373,6 +395,7 @@ func (inf *Informer) syncLocked() {
 	}
 	inf.isSynced = true
 	close(inf.synced)
+	inf.keepDeparturesLocked()
 	for h := range inf.handlers {
 		h.markSyncedLocked()
 	}
@@ -384,9 +407,10 @@ func (inf *Informer) onError(ctx context.Context, err error) {
 	handle := inf.errorHandler
 	inf.mu.Unlock()
 	if handle == nil {
-		handle = cache.DefaultWatchErrorHandler
+		cache.DefaultWatchErrorHandler(ctx, inf.compatReflector(""), err)
+		return
 	}
-	handle(ctx, inf.compatReflector(), err)
+	handle(ctx, inf.compatReflector(inf.LastSyncResourceVersion()), err)
 }
 
 // Status is what an informer is doing.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"time"
 
@@ -31,11 +32,12 @@ func (s *sink) Checkpoint() store.Checkpoint { return s.store.Checkpoint() }
 
 // Push implements reflector.Sink.
 func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
+	s.metrics.pushed()
 	transformed, err := (*Informer)(s).transformed(obj)
 	if err == nil {
 		return s.queue.Push(ctx, t, transformed, rv)
 	}
-	if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); t == cache.Deleted && keyErr == nil {
+	if key := rejectedKey(err, obj); t == cache.Deleted && key != "" {
 		// It is gone, whatever it looked like.
 		return s.queue.Push(ctx, t, cache.DeletedFinalStateUnknown{Key: key, Obj: obj}, rv)
 	}
@@ -47,10 +49,7 @@ func (s *sink) Bookmark(ctx context.Context, rv string) error { return s.queue.B
 
 // Reject implements reflector.Sink.
 func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
-	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-	if err != nil {
-		key = ""
-	}
+	key := rejectedKey(cause, obj)
 	if s.queue.Idle(ctx) != nil { // or an earlier state that waits would take the mark away
 		return
 	}
@@ -60,6 +59,20 @@ func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
 	inf.rejectLocked(ctx, key, cause)
 }
 
+// rejectedKey is the key that an object had before a transform changed it; "" is
+// none.
+func rejectedKey(cause error, obj runtime.Object) string {
+	var bad *store.ObjectError
+	if errors.As(cause, &bad) && bad.Key != "" {
+		return bad.Key
+	}
+	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if err != nil {
+		return ""
+	}
+	return key
+}
+
 // rejectLocked keeps the stored RV where it is until the object of that key can
 // be stored or is gone (promise 2).
 func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) {
@@ -67,7 +80,8 @@ func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) 
 	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
 }
 
-// transformed runs the transform, whose result may be anything.
+// transformed runs the transform. What it returns is checked: it is of the
+// example's type and has a name.
 func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
 	if inf.transform == nil {
 		return obj, nil
@@ -82,11 +96,25 @@ func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err erro
 	if err != nil {
 		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}
 	}
-	o, ok := out.(runtime.Object)
-	if !ok || o == nil {
-		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform returned a %T", out)}
+	if err := inf.isStorable(out); err != nil {
+		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}
 	}
-	return o, nil
+	return out.(runtime.Object), nil
+}
+
+// isStorable checks what a transform has returned.
+func (inf *Informer) isStorable(out any) error {
+	v := reflect.ValueOf(out)
+	if want := reflect.TypeOf(inf.example); !v.IsValid() || v.Type() != want {
+		return fmt.Errorf("returned a %T, want a %s", out, want)
+	}
+	if v.IsNil() {
+		return fmt.Errorf("returned a nil %T", out)
+	}
+	if accessor, err := meta.Accessor(out); err != nil || accessor.GetName() == "" {
+		return errors.New("returned an object without a name")
+	}
+	return nil
 }
 
 // CaughtUp implements reflector.Sink.
@@ -144,7 +172,7 @@ type relist struct {
 func (r *relist) Add(_ context.Context, obj runtime.Object) error {
 	transformed, err := r.inf.transformed(obj)
 	if err != nil {
-		if key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); keyErr == nil {
+		if key := rejectedKey(err, obj); key != "" {
 			r.Keep(key)
 		}
 		return err
@@ -177,6 +205,11 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
 	rejected := slices.Sorted(maps.Keys(inf.rejected))
 	inf.ready = true
+	if inf.opts.NotifyUnchanged && inf.isSynced {
+		for h := range inf.handlers {
+			h.resyncing, h.resyncAfter = true, ""
+		}
+	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
 	if len(rejected) > 0 {
@@ -192,7 +225,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 // processLoop applies what the watch brings, until the queue is closed.
 func (inf *Informer) processLoop(ctx context.Context) {
 	for {
-		err := inf.queue.PopBatch(ctx, func(b fifo.Batch) error { return inf.process(ctx, b) })
+		err := inf.queue.PopBatch(ctx, func(b fifo.Batch) error {
+			return inf.metrics.processing(inf.queue.Len(), func() error { return inf.process(ctx, b) })
+		})
 		switch {
 		case err == nil:
 		case errors.Is(err, fifo.ErrClosed) || ctx.Err() != nil:
@@ -280,6 +315,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 		inf.loseLocked(ctx, err)
 		return err
 	}
+	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
 		if _, refused := rejected[c.Key]; !refused {
 			inf.distributeLocked(c, old[c.Key])
@@ -364,6 +400,7 @@ func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry) {
 			} else {
 				n.kind = vanished
 			}
+			inf.departLocked(n, was)
 			out = append(out, n)
 			was = store.Entry{}
 			continue

@@ -1,0 +1,165 @@
+package informer_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// TestTransformMisbehaves: an object whose transform goes wrong is reported by
+// its key, keeps its last good state and freezes the stored resource version; the
+// others, and its own next state, come through. An object may lose its UID and
+// resource version; without a name it is not the same object any more.
+func TestTransformMisbehaves(t *testing.T) {
+	cases := map[string]struct {
+		spoil func(*corev1.ConfigMap) (any, error)
+		taken bool
+	}{
+		"another type": {spoil: func(cm *corev1.ConfigMap) (any, error) {
+			return &corev1.Pod{ObjectMeta: cm.ObjectMeta}, nil
+		}},
+		"metadata only": {spoil: func(cm *corev1.ConfigMap) (any, error) {
+			return &metav1.PartialObjectMetadata{ObjectMeta: cm.ObjectMeta}, nil
+		}},
+		"a string": {spoil: func(*corev1.ConfigMap) (any, error) { return "secret-content", nil }},
+		"nil":      {spoil: func(*corev1.ConfigMap) (any, error) { return nil, nil }}, //nolint:nilnil // the wrong input
+		"a nil pointer": {spoil: func(*corev1.ConfigMap) (any, error) {
+			return (*corev1.ConfigMap)(nil), nil
+		}},
+		"error": {spoil: func(*corev1.ConfigMap) (any, error) { return nil, errors.New("on purpose") }},
+		"panic": {spoil: func(*corev1.ConfigMap) (any, error) { panic("secret-content") }},
+		"no name": {spoil: func(cm *corev1.ConfigMap) (any, error) {
+			cm.Name, cm.Namespace = "", ""
+			return cm, nil
+		}},
+		"no UID": {taken: true, spoil: func(cm *corev1.ConfigMap) (any, error) {
+			cm.UID = ""
+			return cm, nil
+		}},
+		"no resource version": {taken: true, spoil: func(cm *corev1.ConfigMap) (any, error) {
+			cm.ResourceVersion = ""
+			return cm, nil
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("bad", "fine")
+				w.put("good", "1")
+				l := &log{}
+				r := w.run(informer.Options{TransformVersion: "1"}, handle(w, l), func(inf *informer.Informer) {
+					if err := inf.SetTransform(func(obj any) (any, error) {
+						if cm := obj.(*corev1.ConfigMap); cm.Data["v"] == "secret-content" {
+							return c.spoil(cm)
+						}
+						return obj, nil
+					}); err != nil {
+						t.Error(err)
+					}
+				}).sync()
+				l.take()
+				w.put("bad", "secret-content")
+				w.put("good", "2")
+				waitFor(5 * time.Minute)
+				if c.taken {
+					told := l.take()
+					if len(told) != 2 || !contains(told, "good@5=2") || !contains(told, "=secret-content") {
+						t.Errorf("told %q", told)
+					}
+				} else {
+					w.want(l, "update good@3=1 good@5=2")
+					st := r.inf.Status()
+					if len(st.Rejected) != 1 || st.Rejected[0] == "default/good" || st.Checkpoint.RV == "5" {
+						t.Errorf("rejected %q, checkpoint %+v", st.Rejected, st.Checkpoint)
+					}
+					if strings.Contains(st.LastError, "secret-content") {
+						t.Errorf("an error with an object's content: %s", st.LastError)
+					}
+				}
+				w.put("bad", "fine again")
+				waitFor(5 * time.Minute)
+				if told := l.take(); len(told) != 1 || !strings.HasSuffix(told[0], "bad@6=fine again") {
+					t.Errorf("of its next state told %q", told)
+				}
+				if rejected := r.inf.Status().Rejected; len(rejected) > 0 {
+					t.Errorf("still rejected: %q", rejected)
+				}
+				r.end()
+				if objects, cp := w.stored(w.path); !slices.Equal(objects, []string{"bad@6=fine again", "good@5=2"}) || cp.RV != "6" {
+					t.Errorf("stored %q at %+v", objects, cp)
+				}
+			})
+		})
+	}
+}
+
+// TestClosedBackend: an informer whose backend was closed before it ran holds its
+// objects in memory, and says so.
+func TestClosedBackend(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		db := w.open()
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		l := &log{}
+		r := w.run(informer.Options{Backend: db}, handle(w, l)).sync()
+		w.put("a", "2")
+		w.want(l, "initial a@2=1", "update a@2=1 a@3=2")
+		if memory := r.inf.Status().Memory; !strings.Contains(memory, "closed") {
+			t.Errorf("memory: %q", memory)
+		}
+		r.end()
+	})
+}
+
+// TestBackendClosedUnderIt: a backend that is closed while the informer runs is a
+// mistake of its owner; the informer neither panics nor tells anything wrong, and
+// its readers get errors.
+func TestBackendClosedUnderIt(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l)).sync()
+		if err := r.db.Close(); err != nil {
+			t.Error(err)
+		}
+		w.put("a", "2")
+		waitFor(time.Minute)
+		if _, _, err := r.inf.GetIndexer().GetByKey("default/a"); err == nil {
+			t.Error("a closed backend answered a read")
+		}
+		r.end()
+		w.want(l, "initial a@2=1")
+		if objects, cp := w.stored(w.path); !slices.Equal(objects, []string{"a@2=1"}) || cp.RV != "2" {
+			t.Errorf("stored %q at %+v", objects, cp)
+		}
+	})
+}
+
+// TestBadHandlers: nil is refused; the error says what.
+func TestBadHandlers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r := w.run(informer.Options{})
+		_, err := r.inf.AddEventHandler(nil)
+		if diff := cmp.Diff("informer: event handler is nil", errorText(err)); diff != "" {
+			t.Error(diff)
+		}
+		if err := r.inf.AddIndexers(cache.Indexers{"none": nil}); !strings.Contains(errorText(err), `"none"`) {
+			t.Errorf("a nil index function: %v", err)
+		}
+		r.sync()
+		synctest.Wait()
+		r.end()
+	})
+}

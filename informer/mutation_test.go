@@ -1,0 +1,56 @@
+package informer_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// TestMutationDetector: with client-go's environment variable set, a process
+// whose handler or reader changes an object of the cache panics. The variable is
+// read as the process starts, so each case is a process of its own.
+func TestMutationDetector(t *testing.T) {
+	const role = "INFORMER_TEST_MUTATES"
+	if who := os.Getenv(role); who != "" {
+		mutate(t, who)
+		return
+	}
+	for who, panics := range map[string]bool{"handler": true, "reader": true, "nobody": false} {
+		t.Run(who, func(t *testing.T) {
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestMutationDetector$", "-test.v")
+			cmd.Env = append(os.Environ(), role+"="+who, "KUBE_CACHE_MUTATION_DETECTOR=true")
+			out, err := cmd.CombinedOutput()
+			if panicked := strings.Contains(string(out), "cache *v1.ConfigMap modified"); panicked != panics || (err != nil) != panics {
+				t.Errorf("panicked: %v, want %v: %v\n%s", panicked, panics, err, out)
+			}
+		})
+	}
+}
+
+func mutate(t *testing.T, who string) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		spoil := func(obj any) { obj.(*corev1.ConfigMap).Data["v"] = "spoiled" }
+		r := w.run(informer.Options{}, handle(w, cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+			if who == "handler" {
+				spoil(obj)
+			}
+		}})).sync()
+		obj, _, err := r.inf.GetIndexer().GetByKey("default/a")
+		if err != nil {
+			t.Error(err)
+		}
+		if who == "reader" {
+			spoil(obj)
+		}
+		waitFor(5 * time.Second)
+		r.end()
+	})
+}
