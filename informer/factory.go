@@ -13,9 +13,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -42,10 +42,11 @@ type Factory struct {
 	opts    FactoryOptions
 
 	// mu protects the fields below.
-	mu      sync.Mutex
-	cluster string               // "" until the server has been asked
-	asked   map[string]*url.URL  // by nonce: what the transport saw
-	holders map[string]*Informer // by scope id: who opened it last
+	mu       sync.Mutex
+	cluster  string               // its identity, "" until it is known
+	verified bool                 // by the server; else it is what the backend remembers
+	asked    map[string]*url.URL  // by nonce: what the transport saw
+	holders  map[string]*Informer // by scope id: who opened it last
 }
 
 // NewFactory wraps cfg's transport in place: clients that are made from cfg later
@@ -136,7 +137,7 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 }
 
 // scope finds out what an informer lists, and of which cluster. It blocks while
-// the cluster's identity is not known and the server is down.
+// the server is down and the backend does not remember which cluster it is.
 func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object) (store.Scope, error) {
 	u, err := f.ask(ctx, lw)
 	if err != nil {
@@ -146,13 +147,32 @@ func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example run
 	if err != nil {
 		return store.Scope{}, err
 	}
-	if s.Kind = kindOf(example); s.Kind.Empty() {
-		s.Kind = gv.WithKind(reflect.TypeOf(example).Elem().Name())
-	}
+	s.Kind = listedKind(example, gv, s.Resource)
 	if s.Cluster, err = f.identity(ctx); err != nil {
 		return store.Scope{}, err
 	}
 	return s, nil
+}
+
+// listedKind is the kind of what is listed, as far as it is known without a
+// request. Examples of the dynamic and the metadata client's informers may have
+// none: then only group and version are named, which with resource and form say
+// what is stored. The name of the Go type would be that of no object.
+func listedKind(example runtime.Object, gv schema.GroupVersion, resource string) schema.GroupVersionKind {
+	switch example.(type) {
+	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
+		if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+			return gvk
+		}
+		if resource == "secrets" {
+			return gv.WithKind("Secret") // openPersistent must recognise it
+		}
+		return gv.WithKind("")
+	}
+	if gvk := kindOf(example); !gvk.Empty() {
+		return gvk
+	}
+	return gv.WithKind(reflect.TypeOf(example).Elem().Name())
 }
 
 // parse reads resource, namespace and selectors from a list's URL:
@@ -184,35 +204,6 @@ func (f *Factory) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	s.Resource = schema.GroupResource{Group: gv.Group, Resource: parts[0]}.String()
 	s.LabelSelector, s.FieldSelector = u.Query().Get("labelSelector"), u.Query().Get("fieldSelector")
 	return s, gv, nil
-}
-
-// identity asks the server once for all informers; while it is down, again and
-// again.
-func (f *Factory) identity(ctx context.Context) (string, error) {
-	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
-	for {
-		f.mu.Lock()
-		cluster := f.cluster
-		f.mu.Unlock()
-		if cluster != "" {
-			return cluster, nil
-		}
-		cluster, err := ClusterIdentity(ctx, f.cfg)
-		if err == nil {
-			f.mu.Lock()
-			f.cluster = cluster
-			f.mu.Unlock()
-			return cluster, nil
-		}
-		klog.FromContext(ctx).Info("Waiting for the API server", "because", err.Error())
-		t := time.NewTimer(backoff.Step())
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return "", ctx.Err()
-		}
-	}
 }
 
 // An informer waits for the scope of one that is ending, and a moment for one

@@ -131,9 +131,7 @@ func TestRemoveEventHandler(t *testing.T) {
 		w.put("a", "2")
 		w.want(l)
 		w.want(other, "update a@2=1 a@3=2")
-		if err := cache.ShutDownEventHandler(r.inf, self); err != nil {
-			t.Error(err)
-		}
+		<-self.(interface{ ShutdownChan() <-chan struct{} }).ShutdownChan()
 		if err := r.inf.RemoveEventHandler(nil); err == nil {
 			t.Error("a nil handle was removed")
 		}

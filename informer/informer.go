@@ -126,6 +126,7 @@ type Informer struct {
 	reflector    *reflector.Reflector
 	lostAt       time.Time        // when loseLocked last asked for a list
 	rejected     map[string]error // objects whose newest state cannot be stored
+	foreign      string           // why no resource version may be stored; "" where it may
 	memory       string           // why a Backend is not used; "" where it is, or none was given
 }
 
@@ -275,7 +276,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	inf.setStore(opened)
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
-		Sink: (*sink)(inf), OnError: inf.onError,
+		Sink: (*sink)(inf), OnError: inf.onError, Verify: inf.verify,
 	})
 	if err != nil {
 		panic(err) // New has checked what it checks
@@ -400,6 +401,14 @@ func (inf *Informer) syncLocked() {
 		h.markSyncedLocked()
 	}
 	inf.cond.Broadcast()
+}
+
+// verify implements reflector.Options.Verify.
+func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
+	if inf.factory == nil || inf.Status().Memory != "" {
+		return "", nil
+	}
+	return inf.factory.verify(ctx, inf)
 }
 
 func (inf *Informer) onError(ctx context.Context, err error) {

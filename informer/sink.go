@@ -203,7 +203,10 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	inf.mu.Lock()
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
-	rejected := slices.Sorted(maps.Keys(inf.rejected))
+	why := inf.foreign
+	if n := len(inf.rejected); n > 0 && why == "" {
+		why = fmt.Sprintf("%d of the objects could not be stored, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
+	}
 	inf.ready = true
 	if inf.opts.NotifyUnchanged && inf.isSynced {
 		for h := range inf.handlers {
@@ -212,9 +215,8 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
-	if len(rejected) > 0 {
+	if why != "" {
 		// Whoever reads the file is to know that objects are missing or old.
-		why := fmt.Sprintf("%d of the objects could not be stored, %q first", len(rejected), rejected[0])
 		if err := r.inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
 		}
@@ -308,7 +310,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	for key, cause := range rejected {
 		inf.rejectLocked(ctx, key, cause)
 	}
-	if len(inf.rejected) > 0 {
+	if len(inf.rejected) > 0 || inf.foreign != "" {
 		batch.RV = "" // frozen
 	}
 	if err := inf.store.Apply(batch); err != nil {

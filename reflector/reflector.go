@@ -57,6 +57,10 @@ type Options struct {
 	Example       runtime.Object          // an object of the type that is expected
 	Kind          schema.GroupVersionKind // of Example where it does not say; may be empty
 	Sink          Sink
+	// Verify is called before the first request, until it returns no error: whether
+	// what Sink holds is of the server that will be asked. relist says why it is
+	// not, and makes Run list instead of resuming. May be nil.
+	Verify func(ctx context.Context) (relist string, err error)
 	// OnError is told of every list, watch or probe that failed; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is how many objects one request of a paged list asks for. 0 is 500.
@@ -89,6 +93,7 @@ type Reflector struct {
 	tally     tally
 	tolerant  bool // a list could not mend an object that cannot be taken
 	started   time.Time
+	verified  bool // Verify has answered
 }
 
 // tally counts what decides about the next step.
@@ -202,6 +207,15 @@ func (r *Reflector) begin(ctx context.Context) {
 
 // step does the one next thing: a list, a probe or a watch.
 func (r *Reflector) step(ctx context.Context) error {
+	if r.opts.Verify != nil && !r.verified {
+		reason, err := r.opts.Verify(ctx)
+		if err != nil {
+			return err
+		}
+		if r.verified = true; reason != "" {
+			r.relistFor(ctx, reason)
+		}
+	}
 	select {
 	case reason := <-r.asked:
 		r.relistFor(ctx, reason)

@@ -27,6 +27,17 @@ type Backend interface {
 	Close() error
 }
 
+// Identities is implemented by backends that remember, from process to process,
+// which cluster was last found behind an address, so that a process that starts
+// while the server is down can serve that cluster's objects meanwhile.
+type Identities interface {
+	// Identity returns what was remembered of how a server was asked; "" is
+	// nothing.
+	Identity(asked string) (cluster string, err error)
+	// SetIdentity remembers it. It blocks until that is written.
+	SetIdentity(asked, cluster string) error
+}
+
 // Options say how a scope is opened. The zero value reads objects by the codec
 // that each was stored with and keeps no index.
 type Options struct {

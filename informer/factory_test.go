@@ -1,0 +1,219 @@
+package informer_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// cluster answers the few requests of an informer for ConfigMaps over HTTP, as a
+// Factory needs it: it wraps a transport.
+type cluster struct {
+	mu      sync.Mutex
+	down    bool
+	uid     types.UID // of kube-system
+	rv      string
+	objects []string // names
+	lists   int      // of the whole collection
+
+	watched chan string // the resource version of each watch
+}
+
+// ServeHTTP implements http.Handler.
+func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	query := r.URL.Query()
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case c.down:
+		panic(http.ErrAbortHandler)
+	case r.URL.Path == "/api/v1/namespaces/kube-system":
+		_ = json.NewEncoder(w).Encode(&corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: c.uid},
+		})
+	case query.Get("sendInitialEvents") != "":
+		w.WriteHeader(http.StatusUnprocessableEntity)
+	case query.Get("watch") != "":
+		w.(http.Flusher).Flush()
+		c.mu.Unlock()
+		c.watched <- query.Get("resourceVersion")
+		<-r.Context().Done()
+		c.mu.Lock()
+	default:
+		list := &corev1.ConfigMapList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}}
+		list.ResourceVersion = c.rv
+		for _, name := range c.objects {
+			cm := corev1.ConfigMap{}
+			cm.Namespace, cm.Name, cm.ResourceVersion, cm.UID = "default", name, c.rv, types.UID(name+string(c.uid))
+			list.Items = append(list.Items, cm)
+		}
+		if query.Get("limit") != "1" {
+			c.lists++
+		}
+		_ = json.NewEncoder(w).Encode(list)
+	}
+}
+
+func (c *cluster) set(f func(*cluster)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f(c)
+}
+
+// process is what one process has: a file, a factory, an informer.
+type process struct {
+	db   *bolt.DB
+	inf  cache.SharedIndexInformer
+	told chan string // what its handler is told
+	stop func()
+}
+
+func startProcess(t *testing.T, url, path string, opts informer.FactoryOptions) *process {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &rest.Config{Host: url, Transport: &http.Transport{DisableKeepAlives: true}}
+	factory, err := informer.NewFactory(db, cfg, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+	p := &process{db: db, told: make(chan string, 100), inf: factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil)}
+	if err := p.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.inf.AddEventHandler(&log{hook: func(line string) { p.told <- line }}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.inf.RunWithContext(ctx)
+	}()
+	p.stop = func() {
+		cancel()
+		<-done
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	return p
+}
+
+func (p *process) synced() *process {
+	<-p.inf.HasSyncedChecker().Done()
+	return p
+}
+
+// TestServerDownAtStart: a factory's informer serves what is stored of the
+// cluster that was there last, and resumes once the server says that it is that
+// one. Is it another, its objects are told as differences, and no resource version
+// is stored for the first.
+func TestServerDownAtStart(t *testing.T) {
+	t.Run("same cluster", func(t *testing.T) {
+		t.Parallel()
+		testServerDownAtStart(t, func(*cluster) {}, outcome{
+			watched: "10", told: []string{"initial a@10=", "initial b@10="}, stored: "10",
+		})
+	})
+	t.Run("another cluster", func(t *testing.T) {
+		t.Parallel()
+		testServerDownAtStart(t, func(c *cluster) {
+			c.uid, c.rv, c.objects = "two", "20", []string{"b", "x"}
+		}, outcome{
+			watched: "20", lists: 1,
+			told: []string{"initial a@10=", "initial b@10=", "delete tombstone a@10=", "update b@10= b@20=", "add x@20="},
+		})
+	})
+}
+
+// outcome is what a start with the server down has come to.
+type outcome struct {
+	watched string // the resource version that the watch began at
+	lists   int
+	told    []string
+	stored  string // the first cluster's resource version
+}
+
+func testServerDownAtStart(t *testing.T, comesBackAs func(*cluster), want outcome) {
+	c := &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	p := startProcess(t, server.URL, path, informer.FactoryOptions{}).synced()
+	if rv := <-c.watched; rv != "10" {
+		t.Errorf("first watch from %q", rv)
+	}
+	p.stop()
+	c.set(func(c *cluster) { c.down, c.lists = true, 0 })
+	p = startProcess(t, server.URL, path, informer.FactoryOptions{SyncWhen: informer.Loaded}).synced()
+	if keys := p.inf.GetStore().ListKeys(); len(keys) != 2 {
+		t.Errorf("with the server down %q is served", keys)
+	}
+	c.set(func(c *cluster) {
+		c.down = false
+		comesBackAs(c)
+	})
+	var got outcome
+	got.watched = <-c.watched
+	for range want.told {
+		got.told = append(got.told, <-p.told)
+	}
+	p.stop()
+	c.set(func(c *cluster) { got.lists, c.lists = c.lists, 0 })
+	got.stored = checkpointOf(t, path, "kube-system/one").RV
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(outcome{})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	p = startProcess(t, server.URL, path, informer.FactoryOptions{}).synced()
+	if keys := p.inf.GetStore().ListKeys(); len(keys) != 2 || c.lists != want.lists {
+		t.Errorf("at the next start %q after %d lists, want 2 objects after %d", keys, c.lists, want.lists)
+	}
+	p.stop()
+}
+
+func checkpointOf(t *testing.T, path, cluster string) store.Checkpoint {
+	t.Helper()
+	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.Scopes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(infos, func(info store.Info) bool { return info.Scope.Cluster == cluster })
+	if i < 0 {
+		t.Fatalf("no scope of cluster %s in %+v", cluster, infos)
+	}
+	return infos[i].Checkpoint
+}
