@@ -147,7 +147,7 @@ func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example run
 	if err != nil {
 		return store.Scope{}, err
 	}
-	s.Kind = listedKind(example, gv, s.Resource)
+	s.Kind = listedKind(example, gv)
 	if s.Cluster, err = f.identity(ctx); err != nil {
 		return store.Scope{}, err
 	}
@@ -158,14 +158,11 @@ func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example run
 // request. Examples of the dynamic and the metadata client's informers may have
 // none: then only group and version are named, which with resource and form say
 // what is stored. The name of the Go type would be that of no object.
-func listedKind(example runtime.Object, gv schema.GroupVersion, resource string) schema.GroupVersionKind {
+func listedKind(example runtime.Object, gv schema.GroupVersion) schema.GroupVersionKind {
 	switch example.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
 		if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
 			return gvk
-		}
-		if resource == "secrets" {
-			return gv.WithKind("Secret") // openPersistent must recognise it
 		}
 		return gv.WithKind("")
 	}

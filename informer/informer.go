@@ -297,7 +297,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 
 // expectedKind is checked for objects that say their kind themselves.
 func (inf *Informer) expectedKind() schema.GroupVersionKind {
-	if inf.scope.Form == store.Unstructured {
+	if inf.scope.Form == store.Unstructured && inf.scope.Kind.Kind != "" {
 		return inf.scope.Kind
 	}
 	return schema.GroupVersionKind{}
@@ -360,7 +360,7 @@ func (inf *Informer) Scope() store.Scope {
 
 func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
 	switch {
-	case scope.Kind.Group == "" && scope.Kind.Kind == "Secret":
+	case scope.Resource == "secrets" || scope.Kind.Group == "" && scope.Kind.Kind == "Secret":
 		return nil, errors.New("a Secret is not written to disk without a key")
 	case scope.Kind.Empty():
 		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
