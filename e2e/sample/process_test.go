@@ -1,0 +1,135 @@
+package sample_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// root is the directory of the module that the sample is part of.
+const root = "../.."
+
+// build returns the path of the program.
+func build(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "samplecontroller")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./examples/samplecontroller")
+	cmd.Dir = root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// process is a running sample controller.
+type process struct {
+	t       *testing.T
+	cmd     *exec.Cmd
+	logPath string
+	started time.Time
+	ended   chan struct{} // closed when it has ended
+}
+
+// start starts the program. What runs at the end of the test is killed.
+func start(t *testing.T, program, logPath string, args ...string) *process {
+	t.Helper()
+	log, err := os.Create(logPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &process{
+		t: t, cmd: exec.CommandContext(t.Context(), program, args...),
+		logPath: logPath, started: time.Now(), ended: make(chan struct{}),
+	}
+	p.cmd.Stderr = log
+	err = p.cmd.Start()
+	_ = log.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.ended)
+		_ = p.cmd.Wait() // its exit code is read where it matters
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			log := p.log()
+			t.Logf("%s:\n%s", filepath.Base(logPath), log[max(0, len(log)-5000):])
+		}
+	})
+	return p
+}
+
+func (p *process) log() string {
+	p.t.Helper()
+	b, err := os.ReadFile(p.logPath)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// awaitLog blocks until the process has logged that text.
+func (p *process) awaitLog(text string) {
+	p.t.Helper()
+	eventually(p.t, func() string {
+		if strings.Contains(p.log(), text) {
+			return ""
+		}
+		select {
+		case <-p.ended:
+			p.t.Fatalf("the process ended before it logged %q: %v", text, p.cmd.ProcessState)
+		default:
+		}
+		return fmt.Sprintf("the log does not have %q", text)
+	})
+}
+
+// kill ends the process as a power cut would end it.
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// terminate ends the process as a rollout does, which must be quick and no error.
+func (p *process) terminate() {
+	p.t.Helper()
+	begin := time.Now()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		p.t.Fatal(err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(5 * time.Second):
+		p.t.Fatal("the process did not end in 5 s after SIGTERM")
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		p.t.Fatalf("the process ended with %d after SIGTERM, want 0", code)
+	}
+	p.t.Logf("ended %v after SIGTERM", time.Since(begin).Round(time.Millisecond))
+}
+
+// eventually waits until nothing is left that keeps a test from going on.
+func eventually(t *testing.T, left func() string) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(30 * time.Second)
+	for {
+		what := left()
+		if what == "" {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-timeout:
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
