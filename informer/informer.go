@@ -125,6 +125,7 @@ type Informer struct {
 	errorHandler cache.WatchErrorHandlerWithContext
 	reflector    *reflector.Reflector
 	lostAt       time.Time        // when loseLocked last asked for a list
+	mending      *time.Timer      // asks for the next one, where one is needed
 	rejected     map[string]error // objects whose newest state cannot be stored
 	foreign      string           // why no resource version may be stored; "" where it may
 	memory       string           // why a Backend is not used; "" where it is, or none was given
@@ -243,8 +244,10 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.mu.Lock()
 	inf.ended = true
-	if inf.forgetting != nil {
-		inf.forgetting.Stop()
+	for _, t := range []*time.Timer{inf.forgetting, inf.mending} {
+		if t != nil {
+			t.Stop()
+		}
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()

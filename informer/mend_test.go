@@ -159,3 +159,22 @@ func TestListWaitsForMending(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestDamageTwice: damage that is met within a minute of the last is mended, too,
+// when the minute is over.
+func TestDamageTwice(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "content-of-a")
+		w.run(informer.Options{}).sync().end()
+		r := w.run(informer.Options{DecodedBytes: 1}, func(*informer.Informer) { damage(t, w.path, "content-of-a") })
+		for range 3 {
+			waitFor(5 * time.Second) // what was mended is written
+			if got := len(r.inf.GetStore().List()); got != 1 {
+				t.Errorf("List has %d objects, want 1", got)
+			}
+			waitFor(5 * time.Second)
+			damage(t, w.path, "content-of-a")
+		}
+		r.end()
+	})
+}

@@ -339,12 +339,28 @@ func (inf *Informer) lose(ctx context.Context, cause error) {
 }
 
 func (inf *Informer) loseLocked(ctx context.Context, cause error) {
-	if now := time.Now(); now.Sub(inf.lostAt) > mendEvery {
-		inf.lostAt = now
+	if inf.rejected[everything] == nil {
 		inf.rejectLocked(ctx, everything, cause)
-		inf.reflector.Relist("the store is damaged or could not take a change")
 	}
 	inf.rejected[everything] = cause
+	wait := mendEvery - time.Since(inf.lostAt)
+	switch {
+	case wait <= 0:
+		inf.mendLocked()
+	case inf.mending == nil:
+		inf.mending = time.AfterFunc(wait, func() {
+			inf.mu.Lock()
+			defer inf.mu.Unlock()
+			if inf.mending = nil; inf.rejected[everything] != nil && !inf.ended {
+				inf.mendLocked()
+			}
+		})
+	}
+}
+
+func (inf *Informer) mendLocked() {
+	inf.lostAt = time.Now()
+	inf.reflector.Relist("the store is damaged or could not take a change")
 }
 
 // mendEvery is the least time between lists that are to mend the store: damage

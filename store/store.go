@@ -141,6 +141,10 @@ type Store interface {
 	// Scan returns up to limit entries with keys after the given one, in key
 	// order, as of one moment; fewer than limit means that there are no more.
 	Scan(after string, limit int) ([]Entry, error)
+	// Select returns the entries that q asks for, in key order, as of one moment.
+	// It decodes nothing to find them. Errors: ErrNoIndex, and damage, for then the
+	// answer might be short.
+	Select(q Query) ([]Entry, error)
 	// Decode returns the object of an entry: Entry.Object where there is one,
 	// else a fresh one. Works after Close.
 	Decode(Entry) (runtime.Object, error)

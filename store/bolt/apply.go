@@ -141,7 +141,7 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	e.object = nil // pending holds encoded objects only
 	s.generations[group(e.key)]++
 	if obj != nil {
-		s.decoded.Set(e.key, sized{obj, len(e.payload)})
+		s.decoded.Set(e.key, sized{obj, len(e.payload), e.head.Hash})
 	} else {
 		s.decoded.Invalidate(e.key)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
@@ -40,7 +41,9 @@ var twins = []string{"ns0/left", "ns0/right"}
 func twinBatch(n int) store.Batch {
 	b := store.Batch{RV: strconv.Itoa(n)}
 	for _, key := range twins {
-		b.Changes = append(b.Changes, store.Change{Object: configMap(key, strconv.Itoa(n), "")})
+		cm := configMap(key, strconv.Itoa(n), "").(*corev1.ConfigMap)
+		cm.Labels = map[string]string{"app": "twin"}
+		b.Changes = append(b.Changes, store.Change{Object: cm})
 	}
 	return b
 }
@@ -77,6 +80,7 @@ func coherence(t *testing.T, s store.Store) {
 		"List":          group(func() ([]any, error) { return s.List(), s.Err() }),
 		"ByIndex":       group(func() ([]any, error) { return s.ByIndex("namespace", "ns0") }),
 		"ByIndex, heap": group(func() ([]any, error) { return s.ByIndex("memory", "x") }),
+		"Select":        group(func() ([]any, error) { return selectAll(s) }),
 		"Entry":         func() (int, error) { return entryVersion(s) },
 	} {
 		g.Go(func() error {
@@ -104,6 +108,19 @@ func coherence(t *testing.T, s store.Store) {
 func versionOf(obj any) int {
 	n, _ := strconv.Atoi(obj.(*corev1.ConfigMap).ResourceVersion)
 	return n
+}
+
+func selectAll(s store.Store) ([]any, error) {
+	entries, err := s.Select(store.Query{Namespace: "ns0", Selector: labels.SelectorFromSet(labels.Set{"app": "twin"})})
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := store.DecodeAll[*corev1.ConfigMap](s, entries)
+	var objects []any
+	for _, cm := range decoded {
+		objects = append(objects, cm)
+	}
+	return objects, err
 }
 
 func entryVersion(s store.Store) (int, error) {

@@ -155,10 +155,7 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 // List implements cache.Store. It answers from one snapshot, or returns nil and
 // leaves the reason in Err: never fewer objects than there are.
 func (s *Store) List() []interface{} {
-	out, err := s.objects(nil, func(sn *snapshot) ([]store.Entry, error) { return s.scan(sn, "", -1) })
-	if err == nil {
-		err = s.isWhole(len(out))
-	}
+	out, err := s.objects(s.pick(store.Query{}, "", nil))
 	if errors.Is(err, store.ErrClosed) {
 		return nil
 	}
@@ -194,17 +191,12 @@ func (s *Store) ListKeys() (keys []string) {
 	return keys
 }
 
-// objects copies raw entries out of one snapshot and decodes them after it ended.
-func (s *Store) objects(locked func(), collect func(*snapshot) ([]store.Entry, error)) ([]interface{}, error) {
-	var entries []store.Entry
-	err := s.read("objects", locked, func(sn *snapshot) (err error) {
-		entries, err = collect(sn)
-		return err
-	})
+// objects decodes entries in parallel.
+func (s *Store) objects(entries []store.Entry, err error) ([]interface{}, error) {
 	if err != nil {
 		return nil, err
 	}
-	decoded, err := s.decodeAll(entries)
+	decoded, err := store.DecodeAll[runtime.Object](s, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -227,36 +219,12 @@ func (s *Store) Index(indexName string, obj interface{}) ([]interface{}, error) 
 	if err != nil {
 		return nil, fmt.Errorf("index %q: %w", indexName, err)
 	}
-	return s.byIndex(indexName, values...)
+	return s.objects(s.pick(store.Query{}, indexName, values))
 }
 
 // ByIndex implements cache.Indexer.
 func (s *Store) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
-	return s.byIndex(indexName, indexedValue)
-}
-
-func (s *Store) byIndex(name string, values ...string) ([]interface{}, error) {
-	find, err := s.finder(name, values)
-	if err != nil {
-		return nil, err
-	}
-	return s.objects(find.locked, func(sn *snapshot) ([]store.Entry, error) {
-		keys, err := find.keys(sn)
-		if err != nil {
-			return nil, err
-		}
-		var entries []store.Entry
-		for _, key := range keys {
-			e, ok, err := s.raw(sn, key)
-			if err != nil {
-				return nil, err
-			}
-			if ok {
-				entries = append(entries, e)
-			}
-		}
-		return entries, nil
-	})
+	return s.objects(s.pick(store.Query{}, indexName, []string{indexedValue}))
 }
 
 // IndexKeys implements cache.Indexer. The keys are sorted.

@@ -61,17 +61,24 @@ func headerSum(key string, b []byte) uint32 {
 }
 
 func decodeHeader(key string, b []byte) (*header, error) {
-	if len(b) < 4 {
-		return nil, errShort
-	}
-	if got, want := headerSum(key, b), recordSum(b); got != want {
-		return nil, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	if err := checkHeader(key, b); err != nil {
+		return nil, err
 	}
 	h := &header{}
 	if err := msgpack.Unmarshal(b[4:], h); err != nil {
 		return nil, err
 	}
 	return h, nil
+}
+
+func checkHeader(key string, b []byte) error {
+	if len(b) < 4 {
+		return errShort
+	}
+	if got, want := headerSum(key, b), recordSum(b); got != want {
+		return fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	return nil
 }
 
 // sealed returns v as msgpack behind four bytes of CRC-32C.

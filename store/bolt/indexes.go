@@ -210,7 +210,7 @@ func (s *Store) computeVolatile(indexers cache.Indexers) (map[string]*memoryInde
 		if err != nil {
 			return nil, err
 		}
-		objects, err := s.decodeAll(entries)
+		objects, err := store.DecodeAll[runtime.Object](s, entries)
 		if err != nil {
 			return nil, err
 		}

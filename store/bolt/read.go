@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"runtime"
 	"slices"
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
@@ -134,22 +132,6 @@ func decodeMetadata(payload []byte) (kruntime.Object, error) {
 	return c.Decode(payload)
 }
 
-// decodeAll decodes in parallel.
-func (s *Store) decodeAll(entries []store.Entry) ([]kruntime.Object, error) {
-	objects := make([]kruntime.Object, len(entries))
-	var g errgroup.Group
-	workers := min(runtime.GOMAXPROCS(0), 1+len(entries)/16)
-	for w := range workers {
-		g.Go(func() (err error) {
-			for i := w; i < len(entries) && err == nil; i += workers {
-				objects[i], err = s.Decode(entries[i])
-			}
-			return err
-		})
-	}
-	return objects, g.Wait()
-}
-
 // Entry implements store.Store.
 func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 	s.mu.Lock()
@@ -159,18 +141,34 @@ func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 	if decoded {
 		return store.Entry{Key: key, Object: v.object}, true, nil
 	}
-	return s.rawEntry(key)
+	e, _, ok, err = s.rawEntry(key)
+	return e, ok, err
 }
 
-func (s *Store) rawEntry(key string) (e store.Entry, ok bool, err error) {
+// rawEntry returns beside the entry the hash of its content; nil where the header
+// is damaged, which does no harm to the object.
+func (s *Store) rawEntry(key string) (e store.Entry, hash []byte, ok bool, err error) {
 	err = s.read("object "+key, nil, func(sn *snapshot) error {
-		e, ok, err = s.raw(sn, key)
+		if e, ok, err = s.raw(sn, key); ok && err == nil {
+			hash = sn.hash(key)
+		}
 		return err
 	})
 	if err == nil && !ok && s.db.readOnly {
 		err = s.verifyStored()
 	}
-	return e, ok && err == nil, err
+	return e, hash, ok && err == nil, err
+}
+
+func (sn *snapshot) hash(key string) []byte {
+	if e, ok := sn.pending.Get(key); ok {
+		return e.head.Hash
+	}
+	var view headerView
+	if sn.headers == nil || view.set(key, sn.headers.Get([]byte(key))) != nil {
+		return nil
+	}
+	return bytes.Clone(view.hash)
 }
 
 // get returns one object: from the decoded ones, from pending, from the file.
@@ -189,7 +187,7 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 		return v.object, true, nil
 	}
 	s.mu.Unlock()
-	e, ok, err := s.rawEntry(key)
+	e, hash, ok, err := s.rawEntry(key)
 	if err != nil || !ok {
 		return nil, false, err
 	}
@@ -197,11 +195,7 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.generations[group(key)] == generation {
-		s.decoded.Set(key, sized{obj, len(e.Raw)})
-	}
+	s.offer(key, sized{obj, len(e.Raw), hash}, generation)
 	return obj, true, nil
 }
 
@@ -270,7 +264,7 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 			return false
 		}
 		entries = append(entries, e)
-		return limit < 0 || len(entries) < limit
+		return len(entries) < limit
 	})
 	if err == nil && order != nil {
 		err = s.db.corrupt("scope "+s.scope.String(), order)
@@ -294,7 +288,7 @@ func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 			}
 			var objects []kruntime.Object
 			if err == nil {
-				objects, err = s.decodeAll(entries)
+				objects, err = store.DecodeAll[kruntime.Object](s, entries)
 			}
 			if err != nil {
 				yield(nil, err)

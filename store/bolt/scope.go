@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -18,9 +17,6 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 )
-
-// defaultDecoded is the budget for decoded objects, in bytes of heap.
-const defaultDecoded = 64 << 20
 
 // Store is one scope of a DB. It is a store.Store.
 //
@@ -38,7 +34,9 @@ const defaultDecoded = 64 << 20
 // A reader that decoded an object offers it to the cache with the generation
 // that the key had before the read; Apply raises the generation, so an object
 // that was replaced meanwhile is not kept. Generations are counted for groups of
-// keys, which costs a missed insertion now and then and no memory per key.
+// keys, which costs a missed insertion now and then and no memory per key. A
+// reader of a snapshot takes an object from the cache by the hash of its content,
+// which the header has: the cache may be ahead of the snapshot.
 type Store struct {
 	db    *DB
 	id    string
@@ -91,21 +89,6 @@ type entry struct {
 }
 
 func (e *entry) size() int { return len(e.key) + len(e.payload) + 256 }
-
-// sized is a decoded object and the bytes that it was decoded from.
-type sized struct {
-	object  runtime.Object
-	encoded int
-}
-
-// decodedWeight estimates an object's heap: a pod of 9.6 KB is 21 KB of it.
-func decodedWeight(key string, v sized) uint32 {
-	return uint32(len(key) + 3*v.encoded + 256)
-}
-
-var groupSeed = maphash.MakeSeed()
-
-func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
 
 // Open implements store.Backend.
 func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {

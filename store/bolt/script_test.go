@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -151,6 +152,9 @@ func describe(s store.Store, script script) (string, error) {
 	if err := describeGets(s, script, objects); err != nil {
 		return "", err
 	}
+	if err := describeSelects(s, objects); err != nil {
+		return "", err
+	}
 	all, headers := 0, 0
 	for obj, err := range s.All() {
 		if err != nil {
@@ -195,6 +199,39 @@ func describeGets(s store.Store, script script, listed map[string]*corev1.Config
 		}
 		if exists && describeObject(obj.(*corev1.ConfigMap)) != describeObject(listed[key]) {
 			return fmt.Errorf("%w: Get and List of %s", errInconsistent, key)
+		}
+	}
+	return nil
+}
+
+// describeSelects compares what is selected by label with what was listed, each
+// label once with the help of its index and once without.
+func describeSelects(s store.Store, listed map[string]*corev1.ConfigMap) error {
+	want := map[string][]string{}
+	for _, key := range slices.Sorted(maps.Keys(listed)) {
+		app := listed[key].Labels["app"]
+		want[app] = append(want[app], key)
+	}
+	for i := range 5 {
+		app := fmt.Sprintf("app%d", i)
+		for _, limit := range []int{0, len(listed) + 1} {
+			entries, err := s.Select(store.Query{Selector: labels.SelectorFromSet(labels.Set{"app": app}), Limit: limit})
+			if err != nil {
+				return err
+			}
+			decoded, err := store.DecodeAll[*corev1.ConfigMap](s, entries)
+			if err != nil {
+				return err
+			}
+			var got []string
+			for j, cm := range decoded {
+				if got = append(got, entries[j].Key); describeObject(cm) != describeObject(listed[entries[j].Key]) {
+					return fmt.Errorf("%w: Select and List of %s", errInconsistent, entries[j].Key)
+				}
+			}
+			if !slices.Equal(got, want[app]) {
+				return fmt.Errorf("%w: Select of %s has %d objects, List %d", errInconsistent, app, len(got), len(want[app]))
+			}
 		}
 	}
 	return nil

@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -230,6 +233,52 @@ func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
 		return len(entries) < limit
 	})
 	return entries, nil
+}
+
+// Select returns the entries that a query asks for.
+func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
+	matcher := q.Matcher()
+	after, prefix := q.Range()
+	st, err := s.view()
+	if err != nil {
+		return nil, err
+	}
+	take := func(it *item) (more bool) {
+		if !strings.HasPrefix(it.key, prefix) {
+			return false // past the namespace
+		}
+		if !matcher.Empty() {
+			var m metav1.Object
+			if m, err = meta.Accessor(it.object); err != nil {
+				return false
+			}
+			if !matcher.Matches(labels.Set(m.GetLabels())) {
+				return true
+			}
+		}
+		entries = append(entries, store.Entry{Key: it.key, Object: it.object})
+		return q.Limit <= 0 || len(entries) < q.Limit
+	}
+	if q.Index == "" {
+		if labels.MatchesNothing(matcher) {
+			return nil, nil
+		}
+		if matcher.Empty() && prefix == "" && q.Limit <= 0 {
+			entries = make([]store.Entry, 0, st.objects.Len())
+		}
+		st.objects.Ascend(after, func(key string, it *item) bool { return key == after || take(it) })
+		return entries, err
+	}
+	ix, err := st.index(q.Index)
+	if err != nil {
+		return nil, err
+	}
+	for _, it := range ix.items(q.Value) {
+		if it.key > after && !take(it) {
+			break
+		}
+	}
+	return entries, err
 }
 
 // Decode returns the entry's object.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -109,6 +110,8 @@ func (h *harness) readEverything() {
 	}
 	_, err = h.Scan("w1/", 3)
 	errs = append(errs, err)
+	_, err = h.Select(store.Query{Namespace: "w1", Selector: labels.SelectorFromSet(labels.Set{"app": "red"})})
+	errs = append(errs, err)
 	_, _, err = h.Entry("w2/added")
 	errs = append(errs, err, h.Err())
 	_, _, _, _, _ = h.ListKeys(), h.Len(), h.GetIndexers(), h.Checkpoint(), h.LastStoreSyncResourceVersion()
@@ -158,6 +161,22 @@ func (h *harness) wantOneRound(objects int) {
 		got, err := h.ByIndex("words", round)
 		if err != nil || (len(got) != 0 && len(got) != objects) {
 			h.Errorf("ByIndex has %d of %d objects of a batch, %v", len(got), objects, err)
+		}
+		for _, by := range []store.Query{{Namespace: "many"}, {Index: "namespace", Value: "many"}, {}} {
+			by.Selector = labels.SelectorFromSet(labels.Set{"app": round})
+			entries, err := h.Select(by)
+			if err != nil || (len(entries) != 0 && len(entries) != objects) {
+				h.Errorf("Select has %d of %d objects of a batch, %v", len(entries), objects, err)
+			}
+			decoded, err := store.DecodeAll[*corev1.ConfigMap](h, entries)
+			if err != nil {
+				h.Errorf("DecodeAll: %v", err)
+			}
+			for _, cm := range decoded {
+				if cm.Labels["app"] != round {
+					h.Errorf("Select of %s has an object of %s", round, cm.Labels["app"])
+				}
+			}
 		}
 	}
 	if values := h.ListIndexFuncValues("words"); len(values) != 1 {

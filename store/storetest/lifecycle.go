@@ -111,6 +111,7 @@ func testStoreClosed(h *harness) {
 		h.Errorf("Checkpoint().RV = %q after Close, want 1", got)
 	}
 	same(h, "All after Close", keysOf(h, h.Store), []string{"a/one"})
+	checkSelect(h, h, store.Query{Namespace: "a"}, map[string]*corev1.ConfigMap{"a/one": one})
 	got, err := h.Decode(entry)
 	must(h, err)
 	same[any](h, "Decode after Close", got, one)
@@ -172,6 +173,8 @@ func (h *harness) wantClosed() {
 	wantIs(h, "Entry", err, store.ErrClosed)
 	_, err = h.Scan("", 1)
 	wantIs(h, "Scan", err, store.ErrClosed)
+	_, err = h.Select(store.Query{})
+	wantIs(h, "Select", err, store.ErrClosed)
 	wantIs(h, "Err", h.Err(), store.ErrClosed)
 	n := 0
 	for _, err := range h.All() {

@@ -230,6 +230,21 @@ func (m *model) Reopen(rt *rapid.T) {
 	m.open(rt)
 }
 
+// Select asks for a part.
+func (m *model) Select(rt *rapid.T) {
+	index := rapid.SampledFrom(append([]string{""}, indexNames...)).Draw(rt, "index")
+	q := store.Query{
+		Index: index, Value: rapid.SampledFrom([]string{"", "red", "blue", "a"}).Draw(rt, "value"),
+		Namespace: rapid.SampledFrom([]string{"", "a", "a-b", "x"}).Draw(rt, "namespace"),
+		After:     rapid.SampledFrom([]string{"", "a/x", "a0", "x"}).Draw(rt, "after"),
+		Limit:     rapid.IntRange(0, 3).Draw(rt, "limit"),
+	}
+	if text := rapid.SampledFrom(append([]string{"nil"}, selectors...)).Draw(rt, "selector"); text != "nil" {
+		q.Selector = parseSelector(rt, text)
+	}
+	checkSelect(rt, m.s, q, m.objects)
+}
+
 // Check compares everything. It runs after each step.
 func (m *model) Check(rt *rapid.T) {
 	want := make([]runtime.Object, 0, len(m.objects))

@@ -48,6 +48,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Indexer", indexerCases},
 		{"Batch", batchCases},
 		{"Iteration", iterationCases},
+		{"Query", queryCases},
 		{"Reopen", reopenCases},
 		{"Relist", relistCases},
 		{"Lifecycle", lifecycleCases},

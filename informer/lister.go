@@ -1,0 +1,173 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"reflect"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Lister reads an Informer's objects as what they are. Unlike client-go's listers,
+// which work on an Informer too, it decodes nothing that a label selector leaves
+// out.
+//
+// It reads what the informer holds at that moment: nothing before Run, and after
+// the informer has stopped what it held last, until the Backend is closed. Objects
+// are shared with the informer and must not be changed. A nil selector selects
+// all; of a selector of one's own only its Requirements are asked. A Lister is
+// safe for concurrent use. Its methods wait for the disk, never for the API
+// server: of a damaged object they return store.ErrCorrupt at once, where the
+// indexer's List waits until it is mended.
+type Lister[T runtime.Object] struct {
+	inf   *Informer
+	known atomic.Pointer[schema.GroupResource] // nil until the informer has synced
+}
+
+// NewLister returns a Lister of an informer, which may run or not. The error says
+// that T is not the type of the informer's example object.
+func NewLister[T runtime.Object](inf *Informer) (*Lister[T], error) {
+	if inf == nil {
+		return nil, errors.New("informer: Informer of a Lister is nil")
+	}
+	if want, got := reflect.TypeOf(inf.example), reflect.TypeFor[T](); got != want {
+		return nil, fmt.Errorf("informer: Lister of %s on an informer of %s", got, want)
+	}
+	return &Lister[T]{inf: inf}, nil
+}
+
+// List returns the objects that a selector selects, in key order and as of one
+// moment.
+func (l *Lister[T]) List(selector labels.Selector) ([]T, error) {
+	return l.list(store.Query{Selector: selector})
+}
+
+// All yields the objects that a selector selects, in key order. It reads in
+// chunks: no transaction is held while the loop's body runs and it is no
+// snapshot, so objects changed meanwhile are seen in their old or new state, or
+// not at all. An error ends it.
+func (l *Lister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
+	return l.all(store.Query{Selector: selector})
+}
+
+// Get returns one object, of a cluster-scoped resource with namespace "". The
+// error for one that is not there is apierrors.IsNotFound.
+func (l *Lister[T]) Get(namespace, name string) (T, error) {
+	var none T
+	key := cache.NewObjectName(namespace, name).String()
+	item, exists, err := l.store().GetByKey(key)
+	if err != nil {
+		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, err)
+	}
+	if !exists {
+		return none, apierrors.NewNotFound(l.resource(), name)
+	}
+	obj, ok := item.(T)
+	if !ok {
+		return none, fmt.Errorf("get %s %q: it is a %T", l.resource(), key, item)
+	}
+	return obj, nil
+}
+
+// ByIndex returns the objects that an index has under a value and a selector
+// selects, in key order and as of one moment. The error for an index that there
+// is not is store.ErrNoIndex.
+func (l *Lister[T]) ByIndex(indexName, value string, selector labels.Selector) ([]T, error) {
+	return l.list(store.Query{Index: indexName, Value: value, Selector: selector})
+}
+
+// InNamespace returns a lister of one namespace. It needs no index.
+func (l *Lister[T]) InNamespace(namespace string) NamespaceLister[T] {
+	return NamespaceLister[T]{lister: l, namespace: namespace}
+}
+
+// NamespaceLister is a Lister of one namespace; of "" it is one of all, whose Get
+// is for cluster-scoped objects. See Lister.InNamespace.
+type NamespaceLister[T runtime.Object] struct {
+	lister    *Lister[T]
+	namespace string
+}
+
+// List is Lister.List in the namespace.
+func (n NamespaceLister[T]) List(selector labels.Selector) ([]T, error) {
+	return n.lister.list(store.Query{Namespace: n.namespace, Selector: selector})
+}
+
+// All is Lister.All in the namespace.
+func (n NamespaceLister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
+	return n.lister.all(store.Query{Namespace: n.namespace, Selector: selector})
+}
+
+// Get is Lister.Get in the namespace.
+func (n NamespaceLister[T]) Get(name string) (T, error) { return n.lister.Get(n.namespace, name) }
+
+func (l *Lister[T]) store() store.Store { return *l.inf.current.Load() }
+
+// resource is kept from when it is known for certain: Scope takes the informer's
+// lock, which readers do not wait for.
+func (l *Lister[T]) resource() schema.GroupResource {
+	if r := l.known.Load(); r != nil {
+		return *r
+	}
+	final := l.inf.HasSynced()
+	r := schema.ParseGroupResource(l.inf.Scope().Resource)
+	if final {
+		l.known.Store(&r)
+	}
+	return r
+}
+
+func (l *Lister[T]) list(q store.Query) ([]T, error) {
+	objects, _, err := l.decoded(l.store(), q)
+	return objects, err
+}
+
+// decoded returns beside the objects the key of the last one.
+func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last string, err error) {
+	entries, err := s.Select(q)
+	if err == nil {
+		objects, err = store.DecodeAll[T](s, entries)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", l.resource(), err)
+	}
+	if len(entries) > 0 {
+		last = entries[len(entries)-1].Key
+	}
+	return objects, last, nil
+}
+
+// listerChunk is how many objects All reads at a time.
+const listerChunk = 256
+
+func (l *Lister[T]) all(q store.Query) iter.Seq2[T, error] {
+	return func(yield func(T, error) bool) {
+		s := l.store()
+		part := q // the loop may be run again
+		for part.Limit = listerChunk; ; {
+			objects, last, err := l.decoded(s, part)
+			if err != nil {
+				var none T
+				yield(none, err)
+				return
+			}
+			for _, obj := range objects {
+				if !yield(obj, nil) {
+					return
+				}
+			}
+			if len(objects) < listerChunk {
+				return
+			}
+			part.After = last
+		}
+	}
+}

@@ -1,0 +1,158 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5/msgpcode"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// headerView is what a Query needs of every header, left where it stands in the
+// file: to decode a header takes 3.5 us, to look at it 0.3. It is valid until the
+// transaction ends. It is the labels.Labels of its object.
+type headerView struct {
+	hash  []byte
+	pairs []byte // msgpack of the labels, keys and values in turn
+	count int    // of labels
+}
+
+var _ labels.Labels = (*headerView)(nil)
+
+// set makes v the view of the header that is stored under key.
+func (v *headerView) set(key string, b []byte) error {
+	*v = headerView{}
+	if err := checkHeader(key, b); err != nil {
+		return err
+	}
+	fields, _, b, err := msgpackHead(b[4:])
+	for found := 0; err == nil && fields > 0 && found < 2; fields -= 2 {
+		var name []byte
+		if name, b, err = msgpackBytes(b); err != nil {
+			break
+		}
+		switch string(name) {
+		case "l":
+			var values int
+			if values, _, v.pairs, err = msgpackHead(b); err == nil {
+				v.count = values / 2
+				found++
+			}
+		case "h":
+			v.hash, _, err = msgpackBytes(b)
+			found++
+		}
+		if err == nil {
+			b, err = msgpackSkip(b)
+		}
+	}
+	return err
+}
+
+// Lookup implements labels.Labels.
+func (v *headerView) Lookup(label string) (value string, exists bool) {
+	b := v.pairs
+	for range v.count {
+		name, rest, err := msgpackBytes(b)
+		if err != nil {
+			return "", false
+		}
+		value, rest, err := msgpackBytes(rest)
+		if err != nil {
+			return "", false
+		}
+		if string(name) == label {
+			return string(value), true
+		}
+		b = rest
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (v *headerView) Has(label string) bool {
+	_, exists := v.Lookup(label)
+	return exists
+}
+
+// Get implements labels.Labels.
+func (v *headerView) Get(label string) string {
+	value, _ := v.Lookup(label)
+	return value
+}
+
+// msgpackHead takes the head off the first value of b: how many values it
+// consists of, where it is a map or an array, and else how many bytes.
+func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
+	if len(b) == 0 {
+		return 0, 0, nil, errShort
+	}
+	c, rest := b[0], b[1:]
+	switch {
+	case msgpcode.IsFixedString(c): // first, since most are
+		return 0, int(c & msgpcode.FixedStrMask), rest, nil
+	case msgpcode.IsFixedNum(c) || c == msgpcode.Nil:
+		return 0, 0, rest, nil
+	case msgpcode.IsFixedMap(c):
+		return 2 * int(c&msgpcode.FixedMapMask), 0, rest, nil
+	case msgpcode.IsFixedArray(c):
+		return int(c & msgpcode.FixedArrayMask), 0, rest, nil
+	}
+	var width int // of the number that follows
+	switch c {
+	case msgpcode.Uint8, msgpcode.Int8, msgpcode.Str8, msgpcode.Bin8:
+		width = 1
+	case msgpcode.Uint16, msgpcode.Int16, msgpcode.Str16, msgpcode.Bin16, msgpcode.Array16, msgpcode.Map16:
+		width = 2
+	case msgpcode.Uint32, msgpcode.Int32, msgpcode.Str32, msgpcode.Bin32, msgpcode.Array32, msgpcode.Map32:
+		width = 4
+	case msgpcode.Uint64, msgpcode.Int64:
+		width = 8
+	default:
+		return 0, 0, nil, fmt.Errorf("byte %#02x is not expected in a header", c)
+	}
+	if len(rest) < width {
+		return 0, 0, nil, errShort
+	}
+	var number [8]byte
+	copy(number[8-width:], rest)
+	n := int(binary.BigEndian.Uint64(number[:]))
+	rest = rest[width:]
+	switch c {
+	case msgpcode.Array16, msgpcode.Array32:
+		return n, 0, rest, nil
+	case msgpcode.Map16, msgpcode.Map32:
+		return 2 * n, 0, rest, nil
+	case msgpcode.Str8, msgpcode.Str16, msgpcode.Str32, msgpcode.Bin8, msgpcode.Bin16, msgpcode.Bin32:
+		return 0, n, rest, nil
+	}
+	return 0, 0, rest, nil // a number
+}
+
+// msgpackBytes takes a string off b.
+func msgpackBytes(b []byte) (s, rest []byte, err error) {
+	_, size, rest, err := msgpackHead(b)
+	if err == nil && size > len(rest) {
+		err = errShort
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return rest[:size], rest[size:], nil
+}
+
+// msgpackSkip takes a value, with all that it consists of, off b.
+func msgpackSkip(b []byte) (rest []byte, err error) {
+	for todo := 1; todo > 0; todo-- {
+		values, size, rest, err := msgpackHead(b)
+		if err == nil && size > len(rest) {
+			err = errShort
+		}
+		if err != nil {
+			return nil, err
+		}
+		todo += values
+		b = rest[size:]
+	}
+	return b, nil
+}

@@ -1,0 +1,187 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// picker collects what a Query asks for from one snapshot. Labels are matched
+// inside the transaction: the records of what matches have to be of the same
+// moment as its headers, and to copy all records out would take longer than to
+// look at all headers. The Matcher is no user code.
+type picker struct {
+	s           *Store
+	sn          *snapshot
+	after       string
+	prefix      string
+	limit       int
+	matcher     labels.Selector
+	view        headerView
+	generations [256]uint64
+	entries     []store.Entry
+	hashes      [][]byte // of entries that are to be kept decoded
+}
+
+// Select implements store.Store.
+func (s *Store) Select(q store.Query) ([]store.Entry, error) {
+	q.Selector = q.Matcher() // once
+	name, values := q.Index, []string{q.Value}
+	if name == "" && q.Namespace == "" && q.Limit <= 0 {
+		name, values = s.labelIndex(q.Selector)
+	}
+	return s.pick(q, name, values)
+}
+
+// labelIndex returns the stored index, with values, that has all that a selector
+// can match; "" where there is none.
+func (s *Store) labelIndex(matcher labels.Selector) (name string, values []string) {
+	s.mu.Lock()
+	stored := s.indexes.stored
+	s.mu.Unlock()
+	requirements, _ := matcher.Requirements()
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.Equals, selection.DoubleEquals, selection.In:
+			idx := index.Label(r.Key())
+			if there, ok := stored[idx.Name]; ok && there.Identity() == idx.Identity() {
+				return idx.Name, r.ValuesUnsorted()
+			}
+		}
+	}
+	return "", nil
+}
+
+// pick answers a query by the values of the named index, or by all keys.
+func (s *Store) pick(q store.Query, indexName string, values []string) ([]store.Entry, error) {
+	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher()}
+	p.after, p.prefix = q.Range()
+	var find finder
+	if indexName != "" {
+		var err error
+		if find, err = s.finder(indexName, values); err != nil {
+			return nil, err
+		}
+	}
+	if s.db.readOnly {
+		// What is left out has no checksum that could fail.
+		if err := errors.Join(s.Err(), s.verifyStored()); err != nil {
+			return nil, err
+		}
+	}
+	locked := func() {
+		p.generations = s.generations
+		if find.locked != nil {
+			find.locked()
+		}
+	}
+	err := s.read("objects", locked, func(sn *snapshot) error {
+		p.sn = sn
+		switch {
+		case labels.MatchesNothing(p.matcher):
+			return nil
+		case indexName != "":
+			return p.byIndex(find)
+		}
+		return p.all()
+	})
+	if err == nil && s.opts.DecodedBytes < 0 {
+		err = p.keep()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return p.entries, nil
+}
+
+func (p *picker) all() (err error) {
+	order := p.sn.merge(p.sn.headers, p.after, func(key string, pending *entry, header []byte) (more bool) {
+		more, err = p.take(key, pending, header)
+		return more
+	})
+	if err == nil && order != nil {
+		err = p.s.db.corrupt("scope "+p.s.scope.String(), order)
+	}
+	return err
+}
+
+func (p *picker) byIndex(find finder) error {
+	keys, err := find.keys(p.sn)
+	for more := true; err == nil && more && len(keys) > 0; keys = keys[1:] {
+		if keys[0] <= p.after {
+			continue
+		}
+		pending, ok := p.sn.pending.Get(keys[0])
+		var header []byte
+		if !ok && p.sn.headers != nil {
+			header = p.sn.headers.Get([]byte(keys[0]))
+		}
+		more, err = p.take(keys[0], pending, header)
+	}
+	return err
+}
+
+// take adds the entry of a key, if its labels match. The header is used where the
+// key is not pending.
+func (p *picker) take(key string, pending *entry, header []byte) (more bool, err error) {
+	if !strings.HasPrefix(key, p.prefix) {
+		return false, nil
+	}
+	var set labels.Labels
+	var hash []byte
+	if pending != nil && pending.head != nil {
+		set, hash = labels.Set(pending.head.Labels), pending.head.Hash
+	} else {
+		if err := p.view.set(key, header); err != nil {
+			return false, p.s.db.corrupt("header "+key, err)
+		}
+		set, hash = &p.view, p.view.hash
+	}
+	if !p.matcher.Matches(set) {
+		return true, nil
+	}
+	e, err := p.entry(key, hash)
+	if err != nil {
+		return false, err
+	}
+	p.entries, p.hashes = append(p.entries, e), append(p.hashes, nil)
+	if e.Object == nil && p.s.opts.DecodedBytes < 0 {
+		p.hashes[len(p.hashes)-1] = bytes.Clone(hash)
+	}
+	return p.limit <= 0 || len(p.entries) < p.limit, nil
+}
+
+// entry returns the decoded object of a key where there is one of the snapshot's
+// content: what is in the cache is of now, which may be later.
+func (p *picker) entry(key string, hash []byte) (store.Entry, error) {
+	if v, ok := p.s.decoded.GetEntryQuietly(key); ok && bytes.Equal(v.Value.hash, hash) {
+		return store.Entry{Key: key, Object: v.Value.object}, nil
+	}
+	e, ok, err := p.s.raw(p.sn, key)
+	if err == nil && !ok {
+		err = p.s.db.corrupt("object "+key, errors.New("missing"))
+	}
+	return e, err
+}
+
+// keep decodes everything, since everything is to be kept decoded.
+func (p *picker) keep() error {
+	objects, err := store.DecodeAll[kruntime.Object](p.s, p.entries)
+	if err != nil {
+		return err
+	}
+	for i, e := range p.entries {
+		if e.Object == nil {
+			p.s.offer(e.Key, sized{objects[i], len(e.Raw), p.hashes[i]}, p.generations[group(e.Key)])
+			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
+		}
+	}
+	return nil
+}

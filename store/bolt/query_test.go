@@ -1,0 +1,194 @@
+package bolt_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// countingCodec counts what it decodes.
+type countingCodec struct {
+	codec.Codec
+	decoded *atomic.Int64
+}
+
+func (c countingCodec) Decode(data []byte) (runtime.Object, error) {
+	c.decoded.Add(1)
+	return c.Codec.Decode(data)
+}
+
+// TestDecodedOnce: a read of many takes what is decoded from the cache, and where
+// everything is to be kept decoded, it decodes nothing twice.
+func TestDecodedOnce(t *testing.T) {
+	const objects = 40
+	s40 := script{keys: objects}
+	for budget, again := range map[int64]int64{-1: 0, 0: objects} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		scriptFile(t, path, s40, 1)
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		opts := scriptOptions()
+		counter := countingCodec{opts.Codec, &atomic.Int64{}}
+		opts.Codec, opts.DecodedBytes = counter, budget
+		s, err := db.Open(scriptScope(), opts)
+		must(t, err)
+		decodes := func(read func()) int64 {
+			before := counter.decoded.Load()
+			read()
+			return counter.decoded.Load() - before
+		}
+		list := func() {
+			if got := len(s.List()); got != s.Len() {
+				t.Errorf("List has %d objects of %d: %v", got, s.Len(), s.Err())
+			}
+		}
+		byIndex := func() {
+			_, err := s.ByIndex("namespace", "ns0")
+			must(t, err)
+		}
+		got := []int64{decodes(list), decodes(list)}
+		for i := range objects { // offers each to the cache
+			_, _, err := s.GetByKey(s40.key(i))
+			must(t, err)
+		}
+		got = append(got, decodes(list), decodes(byIndex))
+		must(t, s.Apply(s40.batch(2)))
+		got = append(got, decodes(list))
+		if diff := cmp.Diff([]int64{objects, again, 0, 0, 0}, got); diff != "" {
+			t.Errorf("budget %d: objects decoded by first List, second, third, ByIndex, List after a batch (-want +got):\n%s", budget, diff)
+		}
+		wantState(t, s, s40, 2)
+		must(t, db.Close())
+	}
+}
+
+// TestSelectMeetsDamage changes a file under its store. A damaged header may hide
+// what fits, a missing object does: errors. A damaged object that is left out is
+// none.
+func TestSelectMeetsDamage(t *testing.T) {
+	red := store.Query{Selector: labels.SelectorFromSet(labels.Set{"color": "red"})}
+	blue := store.Query{Selector: labels.SelectorFromSet(labels.Set{"color": "blue"})}
+	for what, c := range map[string]struct {
+		damage func(t *testing.T, b []byte) (at int)
+		fails  []store.Query
+		works  []store.Query
+	}{
+		"object": {
+			damage: func(t *testing.T, b []byte) int { return find(t, b, "content-of-red") },
+			fails:  []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+			works:  []store.Query{blue},
+		},
+		"object's key": { // its record, 8 bytes behind, has the key, too
+			damage: func(t *testing.T, b []byte) int {
+				for at := 0; ; at++ {
+					if at += find(t, b[at:], "ns/red"); bytes.HasPrefix(b[at+len("ns/red")+8:], []byte("ns/red")) {
+						return at
+					}
+				}
+			},
+			fails: []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+			works: []store.Query{blue},
+		},
+		"header": { // it has the label as the object has it, but no content
+			damage: func(t *testing.T, b []byte) int { return find(t, b, "\xa5color\xa3red") },
+			fails:  []store.Query{{}, red, blue, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScript(t, path, bolt.Options{})
+			for _, color := range []string{"red", "blue"} {
+				cm := configMap("ns/"+color, "1", "content-of-"+color).(*corev1.ConfigMap)
+				cm.Labels = map[string]string{"color": color}
+				must(t, s.Add(cm))
+			}
+			must(t, db.Close())
+			_, s = mustOpenScript(t, path, bolt.Options{}) // nothing is decoded
+			f, err := os.OpenFile(path, os.O_RDWR, 0)
+			must(t, err)
+			b := read(t, path)
+			at := c.damage(t, b)
+			_, err = f.WriteAt([]byte{b[at] ^ 1}, int64(at))
+			must(t, errors.Join(err, f.Close()))
+			for _, q := range c.fails {
+				if entries, err := s.Select(q); !errors.Is(err, store.ErrCorrupt) || len(entries) > 0 {
+					t.Errorf("Select(%+v) = %d entries, %v; want %v", q, len(entries), err, store.ErrCorrupt)
+				}
+			}
+			if found, err := s.ByIndex("namespace", "ns"); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("ByIndex = %d objects, %v; want %v", len(found), err, store.ErrCorrupt)
+			}
+			if found := s.List(); found != nil || !errors.Is(s.Err(), store.ErrCorrupt) {
+				t.Errorf("List has %d objects, Err %v; want %v", len(found), s.Err(), store.ErrCorrupt)
+			}
+			for _, q := range c.works {
+				if entries, err := s.Select(q); err != nil || len(entries) != 1 {
+					t.Errorf("Select(%+v) = %d entries, %v; want one", q, len(entries), err)
+				}
+			}
+		})
+	}
+}
+
+// find returns where text is in b for the first time.
+func find(t *testing.T, b []byte, text string) int {
+	t.Helper()
+	at := bytes.Index(b, []byte(text))
+	if at < 0 {
+		t.Fatalf("%q is not in the file: the test proves nothing", text)
+	}
+	return at
+}
+
+// TestSelectReadOnlyIsWhole takes the last element of each leaf page away, which no
+// checksum notices: what a reader then selects is all or an error.
+func TestSelectReadOnlyIsWhole(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	s300 := script{keys: 300}
+	scriptFile(t, path, s300, 1)
+	good := trimmed(read(t, path))
+	failed := 0
+	for _, leaf := range usedPages(good, pageLeaf) {
+		count := leaf*pageSize + 10
+		n := binary.LittleEndian.Uint16(good[count:])
+		must(t, os.WriteFile(path, patched(good, count, binary.LittleEndian.AppendUint16(nil, n-1)), 0o600))
+		for namespace := range 4 {
+			entries, err := selectReadOnly(path, fmt.Sprintf("ns%d", namespace))
+			if errors.Is(err, store.ErrCorrupt) {
+				failed++
+			} else if err != nil || len(entries) != 75 {
+				t.Errorf("without an element of page %d, Select has %d objects of 75, %v", leaf, len(entries), err)
+			}
+		}
+	}
+	if failed == 0 {
+		t.Error("no damage was met: the test proves nothing")
+	}
+}
+
+func selectReadOnly(path, namespace string) (entries []store.Entry, err error) {
+	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
+	s, err := db.Open(scriptScope(), scriptOptions())
+	if err != nil {
+		return nil, err
+	}
+	return s.Select(store.Query{Namespace: namespace})
+}
