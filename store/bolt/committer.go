@@ -78,6 +78,8 @@ type capture struct {
 	checkpoint store.Checkpoint
 	loading    bool
 	applied    uint64
+	entries    []*entry // of pending, in key order
+	packed     []packed // the same
 }
 
 // commit writes what waits in every scope, in one transaction.
@@ -92,6 +94,9 @@ func (d *DB) commit() error {
 	d.mu.Unlock()
 	if len(captures) == 0 {
 		return nil
+	}
+	for i := range captures {
+		captures[i].pack()
 	}
 	err := d.update("commit", func(tx *bbolt.Tx) error {
 		for _, c := range captures {
@@ -143,17 +148,21 @@ func (s *Store) capture() (capture, bool) {
 	}, s.dirty
 }
 
+// pack compresses before the transaction what it will write.
+func (c *capture) pack() {
+	c.entries = c.pending.Values()
+	c.packed = c.s.pack(c.entries)
+}
+
 func (c capture) write(tx *bbolt.Tx) error {
 	w, err := c.s.writer(tx)
 	if err != nil {
 		return err
 	}
-	c.pending.Scan(func(_ string, e *entry) bool {
-		err = w.apply(e)
-		return err == nil
-	})
-	if err != nil {
-		return err
+	for i, e := range c.entries {
+		if err := w.apply(e, c.packed[i]); err != nil {
+			return err
+		}
 	}
 	w.m.setCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
@@ -188,6 +197,7 @@ type writer struct {
 	s                       *Store
 	m                       *manifest
 	scope, headers, objects *bbolt.Bucket
+	lastDictionary          uint64 // which the file has
 }
 
 func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
@@ -207,7 +217,7 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 }
 
 // apply writes one entry: object, header and index entries, and the tallies.
-func (w *writer) apply(e *entry) error {
+func (w *writer) apply(e *entry, p packed) error {
 	key := []byte(e.key)
 	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
 	var old *header
@@ -235,7 +245,10 @@ func (w *writer) apply(e *entry) error {
 	if err != nil {
 		return err
 	}
-	rec := record{codec: w.s.opts.Codec.ID(), payload: e.payload}.encode(e.key)
+	if err := w.dictionary(p.dictionary); err != nil {
+		return err
+	}
+	rec := record{codec: w.s.opts.Codec.ID(), dictionary: p.dictionary, payload: p.payload}.encode(e.key)
 	w.m.Headers.add(recordSum(head))
 	w.m.Objects.add(recordSum(rec))
 	w.m.Bytes += int64(len(rec))

@@ -31,6 +31,8 @@ type Options struct {
 	// CommitBytes of waiting changes are written without waiting for the
 	// interval's end. 0 is 8 MiB.
 	CommitBytes int
+	// Compression says how records are written from now on.
+	Compression Compression
 	// LockTimeout is how long Open waits for another process to release the
 	// file. 0 is 1 s.
 	LockTimeout time.Duration

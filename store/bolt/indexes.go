@@ -162,13 +162,14 @@ func (s *Store) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
+		packed := s.pack(prepared)
 		err = s.db.update("indexes of "+s.scope.String(), func(tx *bbolt.Tx) error {
 			w, err := s.writer(tx)
 			if err != nil {
 				return err
 			}
-			for _, p := range prepared {
-				if err := w.apply(p); err != nil {
+			for i, p := range prepared {
+				if err := w.apply(p, packed[i]); err != nil {
 					return err
 				}
 			}

@@ -75,10 +75,11 @@ type manifest struct {
 	Time     time.Time `msgpack:"time"`   // of RV or Reason
 	Complete bool      `msgpack:"complete"`
 
-	Headers tally                 `msgpack:"headers"`
-	Objects tally                 `msgpack:"objects"`
-	Bytes   int64                 `msgpack:"bytes"` // of the records
-	Indexes map[string]indexState `msgpack:"indexes"`
+	Headers      tally                 `msgpack:"headers"`
+	Objects      tally                 `msgpack:"objects"`
+	Bytes        int64                 `msgpack:"bytes"` // of the records
+	Dictionaries tally                 `msgpack:"dictionaries"`
+	Indexes      map[string]indexState `msgpack:"indexes"`
 }
 
 func newManifest(s store.Scope) *manifest {

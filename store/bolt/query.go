@@ -179,7 +179,7 @@ func (p *picker) keep() error {
 	}
 	for i, e := range p.entries {
 		if e.Object == nil {
-			p.s.offer(e.Key, sized{objects[i], len(e.Raw), p.hashes[i]}, p.generations[group(e.Key)])
+			p.s.offer(e.Key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.generations[group(e.Key)])
 			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 		}
 	}

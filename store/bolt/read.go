@@ -84,13 +84,11 @@ func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	return e, err == nil, err
 }
 
-// Entry.Raw is the codec's id and the payload, so that an entry can be decoded
-// without the store's file and without the Go type that it was stored with.
 func (s *Store) pendingEntry(e *entry) store.Entry {
 	if e.head == nil {
 		return store.Entry{Key: e.key}
 	}
-	return store.Entry{Key: e.key, Raw: append([]byte{s.opts.Codec.ID()}, e.payload...)}
+	return store.Entry{Key: e.key, Raw: rawForm(s.opts.Codec.ID(), packed{notCompressed, e.payload})}
 }
 
 func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
@@ -98,7 +96,7 @@ func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
 	if err != nil {
 		return store.Entry{}, s.db.corrupt("object "+key, err)
 	}
-	return store.Entry{Key: key, Raw: append([]byte{r.codec}, r.payload...)}, nil
+	return store.Entry{Key: key, Raw: rawForm(r.codec, packed{r.dictionary, r.payload})}, nil
 }
 
 // Decode implements store.Store.
@@ -106,22 +104,35 @@ func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
 	if e.Object != nil {
 		return e.Object, nil
 	}
-	var obj kruntime.Object
-	var err error
-	switch {
-	case len(e.Raw) == 0:
-		err = errShort
-	case s.opts.Codec != nil && s.opts.Codec.ID() == e.Raw[0]:
-		obj, err = s.opts.Codec.Decode(e.Raw[1:])
-	case s.scope.Form == store.Metadata:
-		obj, err = decodeMetadata(e.Raw[1:])
-	default:
-		obj, err = codec.DecodeAny(e.Raw[0], s.scope.Kind, e.Raw[1:])
-	}
+	obj, err := s.decode(e.Raw)
 	if err != nil {
 		return nil, s.db.corrupt("object "+e.Key, err)
 	}
 	return obj, nil
+}
+
+func (s *Store) decode(raw []byte) (kruntime.Object, error) {
+	codecID, p, err := parseRaw(raw)
+	if err != nil {
+		return nil, err
+	}
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	payload, err := s.dictionaries.Load().unpack(p, (*buf)[:0])
+	if err != nil {
+		return nil, err
+	}
+	if p.dictionary != notCompressed {
+		*buf = payload
+	}
+	switch {
+	case s.opts.Codec != nil && s.opts.Codec.ID() == codecID:
+		return s.opts.Codec.Decode(payload)
+	case s.scope.Form == store.Metadata:
+		return decodeMetadata(payload)
+	default:
+		return codec.DecodeAny(codecID, s.scope.Kind, payload)
+	}
 }
 
 func decodeMetadata(payload []byte) (kruntime.Object, error) {
@@ -195,7 +206,7 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s.offer(key, sized{obj, len(e.Raw), hash}, generation)
+	s.offer(key, sized{obj, rawSize(e.Raw), hash}, generation)
 	return obj, true, nil
 }
 

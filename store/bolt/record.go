@@ -69,8 +69,8 @@ func decodeRecord(key string, b []byte) (record, error) {
 	if string(rest[:keyLen]) != key {
 		return record{}, errors.New("record of another key")
 	}
-	if r.dictionary != 0 || r.dataKey != 0 {
-		return record{}, errors.New("compressed or encrypted by a newer version")
+	if r.dataKey != 0 {
+		return record{}, errors.New("encrypted by a newer version")
 	}
 	r.payload = rest[keyLen:]
 	return r, nil

@@ -18,6 +18,9 @@ const (
 	stagingMemory = 32 << 20
 	// loadBytes is how much of a first list is written in one transaction.
 	loadBytes = 8 << 20
+	// fillOfList is how full a first list's pages are made; bbolt's default is half,
+	// for keys that come in no order.
+	fillOfList = 0.9
 	// partChanges and partBytes bound one batch of Parts.
 	partChanges = 500
 	partBytes   = 4 << 20
@@ -171,17 +174,19 @@ func (r *relist) load() error {
 	s := r.s
 	loaded := 0
 	r.wrote = true
+	entries := r.staged.Values()
+	packed := s.pack(entries)
 	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		w, err := s.writer(tx)
 		if err != nil {
 			return err
 		}
-		r.staged.Scan(func(_ string, e *entry) bool {
-			err = w.apply(e)
-			return err == nil
-		})
-		if err != nil {
-			return err
+		// A server lists in key order, so what follows goes behind.
+		w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
+		for i, e := range entries {
+			if err := w.apply(e, packed[i]); err != nil {
+				return err
+			}
 		}
 		loaded = int(w.m.Objects.Count)
 		w.m.Complete = false
@@ -252,6 +257,8 @@ func (r *relist) reset() {
 // spill moves what is staged in memory to the staging bucket.
 func (r *relist) spill() error {
 	s := r.s
+	entries := r.staged.Values()
+	packed := s.pack(entries)
 	err := s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		scope := s.bucket(tx)
 		if scope == nil {
@@ -261,14 +268,16 @@ func (r *relist) spill() error {
 		if err != nil {
 			return err
 		}
-		r.staged.Scan(func(key string, e *entry) bool {
-			var v []byte
-			if v, err = encodeStaged(e, s.opts.Codec.ID()); err == nil {
-				err = b.Put([]byte(key), v)
+		for i, e := range entries {
+			v, err := encodeStaged(e, s.opts.Codec.ID(), packed[i])
+			if err != nil {
+				return err
 			}
-			return err == nil
-		})
-		return err
+			if err := b.Put([]byte(e.key), v); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	if err == nil {
 		r.spilled = true
@@ -277,15 +286,16 @@ func (r *relist) spill() error {
 	return err
 }
 
-// A staged entry is its header, with the length in front, and its record.
-func encodeStaged(e *entry, codecID byte) ([]byte, error) {
+// A staged entry is its header, with the length in front, and its record. Its
+// dictionary may be one that the file has not: nobody reads it after this process.
+func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
 	head, err := e.head.encode(e.key)
 	if err != nil {
 		return nil, err
 	}
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, record{codec: codecID, payload: e.payload}.encode(e.key)...), nil
+	return append(b, record{codec: codecID, dictionary: p.dictionary, payload: p.payload}.encode(e.key)...), nil
 }
 
 func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
@@ -302,7 +312,11 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entry{key: key, head: head, payload: append([]byte(nil), rec.payload...)}, nil
+	payload, err := s.dictionaries.Load().unpack(packed{rec.dictionary, rec.payload}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return &entry{key: key, head: head, payload: append([]byte(nil), payload...)}, nil
 }
 
 // Close implements store.Relist.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/maypok86/otter/v2"
@@ -42,6 +43,8 @@ type Store struct {
 	id    string
 	scope store.Scope
 	opts  store.Options
+
+	dictionaries atomic.Pointer[dictionaries]
 
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
@@ -243,13 +246,12 @@ func (s *Store) dropStaging() error {
 func (s *Store) readOwnManifest() (m *manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
-		if b == nil {
-			return nil
+		if b != nil {
+			if m, err = readManifest(s.id, b); err != nil {
+				return s.db.corrupt("scope "+s.scope.String(), err)
+			}
 		}
-		if m, err = readManifest(s.id, b); err != nil {
-			return s.db.corrupt("scope "+s.scope.String(), err)
-		}
-		return nil
+		return s.loadDictionaries(b)
 	})
 	return m, err
 }

@@ -47,6 +47,10 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 	if headers == nil || objects == nil {
 		return errors.New("headers or objects are missing")
 	}
+	dictionaries, err := verifyDictionaries(m, b)
+	if err != nil {
+		return err
+	}
 	indexes := map[string]tally{} // as the headers have it
 	var headerTally, objectTally tally
 	h, o := headers.Cursor(), objects.Cursor()
@@ -61,7 +65,11 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 		if err != nil {
 			return fmt.Errorf("header %q: %w", key, err)
 		}
-		if _, err := decodeRecord(key, ov); err != nil {
+		rec, err := decodeRecord(key, ov)
+		if err == nil && !dictionaries[rec.dictionary] {
+			err = fmt.Errorf("dictionary %d is missing", rec.dictionary)
+		}
+		if err != nil {
 			return fmt.Errorf("object %q: %w", key, err)
 		}
 		headerTally.add(recordSum(hv))

@@ -1,0 +1,247 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"runtime"
+	"sync"
+
+	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/informctl/informctl/codec"
+)
+
+// Compression says how records are written. Each is read in the way in which it
+// was written, whatever the option says.
+type Compression int
+
+const (
+	// Dictionary compresses by zstd with a dictionary of the scope's own first
+	// objects. Objects that are written before there are codec.MinSamples of them,
+	// and those of fewer than 128 bytes, are stored as they are.
+	Dictionary Compression = iota
+	// Zstd compresses without a dictionary.
+	Zstd
+	// Uncompressed stores objects as they are encoded.
+	Uncompressed
+)
+
+var bucketDictionaries = []byte("dictionaries")
+
+// The dictionary ids of records. Others are keys of bucketDictionaries.
+const (
+	notCompressed = 0
+	plainZstd     = 1
+)
+
+// minCompressed is the size, in bytes, below which compression saves nothing.
+const minCompressed = 128
+
+// dictionaries are the compressors of one scope, by dictionary id. It is replaced,
+// never changed.
+type dictionaries struct {
+	current uint64 // what is written
+	byID    map[uint64]*codec.Zstd
+}
+
+// packed is an entry's payload as it is written.
+type packed struct {
+	dictionary uint64
+	payload    []byte
+}
+
+// pack compresses the payloads of entries, in parallel, and makes the scope's
+// dictionary of them if it has none. Its result has their order.
+func (s *Store) pack(entries []*entry) []packed {
+	d := s.trained(entries)
+	out := make([]packed, len(entries))
+	var g errgroup.Group
+	workers := min(runtime.GOMAXPROCS(0), 1+len(entries)/16)
+	for w := range workers {
+		g.Go(func() error {
+			for i := w; i < len(entries); i += workers {
+				out[i] = d.pack(entries[i].payload)
+			}
+			return nil
+		})
+	}
+	_ = g.Wait() // there are no errors
+	return out
+}
+
+func (d *dictionaries) pack(payload []byte) packed {
+	if d.current != notCompressed && len(payload) >= minCompressed {
+		if z := d.byID[d.current].Compress(nil, payload); len(z) < len(payload) {
+			return packed{d.current, z}
+		}
+	}
+	return packed{notCompressed, payload}
+}
+
+// unpack returns the payload of a record, in buf where it was compressed.
+func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
+	if p.dictionary == notCompressed {
+		return p.payload, nil
+	}
+	z := d.byID[p.dictionary]
+	if z == nil {
+		return nil, fmt.Errorf("dictionary %d is missing", p.dictionary)
+	}
+	return z.Decompress(buf, p.payload)
+}
+
+// trained returns the scope's compressors, after making a dictionary of entries
+// where there is none and enough of them. The writer writes it with the first
+// records that need it.
+func (s *Store) trained(entries []*entry) *dictionaries {
+	d := s.dictionaries.Load()
+	if s.db.opts.Compression != Dictionary || d.current != notCompressed || len(entries) < codec.MinSamples {
+		return d
+	}
+	var payloads [][]byte
+	for _, e := range entries {
+		if len(e.payload) >= minCompressed {
+			payloads = append(payloads, e.payload)
+		}
+	}
+	dictionary, err := codec.TrainDictionary(payloads)
+	if err != nil {
+		return d // nothing to say: the objects are small, few, or random
+	}
+	z, err := codec.NewZstd(dictionary)
+	if err != nil {
+		return d
+	}
+	next := &dictionaries{current: plainZstd + 1, byID: maps.Clone(d.byID)}
+	for next.byID[next.current] != nil {
+		next.current++
+	}
+	next.byID[next.current] = z
+	if !s.dictionaries.CompareAndSwap(d, next) {
+		return s.dictionaries.Load() // another writer was first
+	}
+	return next
+}
+
+// loadDictionaries reads those of the file. scope may be nil.
+func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
+	plain, err := codec.NewZstd(nil)
+	if err != nil {
+		return err
+	}
+	d := &dictionaries{byID: map[uint64]*codec.Zstd{plainZstd: plain}}
+	if s.db.opts.Compression == Zstd {
+		d.current = plainZstd
+	}
+	if scope != nil && scope.Bucket(bucketDictionaries) != nil {
+		err := scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
+			id, dictionary, err := parseDictionary(k, v)
+			if err != nil {
+				return err
+			}
+			if d.byID[id], err = codec.NewZstd(dictionary); err != nil {
+				return err
+			}
+			if s.db.opts.Compression == Dictionary {
+				d.current = max(d.current, id)
+			}
+			return nil
+		})
+		if err != nil {
+			return s.db.corrupt("dictionaries of "+s.scope.String(), err)
+		}
+	}
+	s.dictionaries.Store(d)
+	return nil
+}
+
+func dictionaryKey(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
+
+func parseDictionary(k, v []byte) (id uint64, dictionary []byte, err error) {
+	if len(k) != 8 {
+		return 0, nil, errors.New("a key that is none")
+	}
+	if err := unseal(v, &dictionary); err != nil {
+		return 0, nil, err
+	}
+	return binary.BigEndian.Uint64(k), dictionary, nil
+}
+
+// dictionary writes the dictionary that a record needs, if the file lacks it.
+func (w *writer) dictionary(id uint64) error {
+	if id == notCompressed || id == plainZstd || id == w.lastDictionary {
+		return nil
+	}
+	b, err := w.scope.CreateBucketIfNotExists(bucketDictionaries)
+	if err != nil {
+		return err
+	}
+	if b.Get(dictionaryKey(id)) == nil {
+		value, err := sealed(w.s.dictionaries.Load().byID[id].Dictionary())
+		if err != nil {
+			return err
+		}
+		if err := b.Put(dictionaryKey(id), value); err != nil {
+			return err
+		}
+		w.m.Dictionaries.add(recordSum(value))
+	}
+	w.lastDictionary = id
+	return nil
+}
+
+// verifyDictionaries returns the ids that records may have.
+func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
+	ids := map[uint64]bool{notCompressed: true, plainZstd: true}
+	var t tally
+	if b := scope.Bucket(bucketDictionaries); b != nil {
+		err := b.ForEach(func(k, v []byte) error {
+			id, _, err := parseDictionary(k, v)
+			ids[id] = true
+			t.add(recordSum(v))
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("dictionary: %w", err)
+		}
+	}
+	if t != m.Dictionaries {
+		return nil, fmt.Errorf("%d dictionaries do not add up to the manifest's %d", t.Count, m.Dictionaries.Count)
+	}
+	return ids, nil
+}
+
+// Entry.Raw is the codec's id, the dictionary's and the payload, so that an entry
+// can be decoded without the store's file.
+func rawForm(codecID byte, p packed) []byte {
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.payload))
+	b = append(b, codecID)
+	b = binary.AppendUvarint(b, p.dictionary)
+	return append(b, p.payload...)
+}
+
+func parseRaw(raw []byte) (codecID byte, p packed, err error) {
+	if len(raw) < 2 {
+		return 0, packed{}, errShort
+	}
+	id, n := binary.Uvarint(raw[1:])
+	if n <= 0 {
+		return 0, packed{}, errShort
+	}
+	return raw[0], packed{id, raw[1+n:]}, nil
+}
+
+// rawSize is how many bytes an entry's object was encoded in.
+func rawSize(raw []byte) int {
+	_, p, err := parseRaw(raw)
+	if err != nil || p.dictionary == notCompressed {
+		return len(p.payload)
+	}
+	return codec.DecompressedSize(p.payload)
+}
+
+// buffers are for what is decompressed: decoding copies out of it.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
