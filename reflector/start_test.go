@@ -255,6 +255,21 @@ func TestWarmWithoutBookmarks(t *testing.T) {
 	})
 }
 
+// TestWarmQuiet: a watch that brought nothing at all was not cut short, so the
+// next one is no longer.
+func TestWarmQuiet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		w.server.Advance()
+		w.start()
+		w.pass(5900 * time.Millisecond)
+		w.wantTrace()
+		w.pass(200 * time.Millisecond)
+		w.wantTrace("caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 3 for 3s", "watch 3")
+	})
+}
+
 // TestWarmWithoutBookmarksBusy: while whole watches bring events, catching up is
 // not over.
 func TestWarmWithoutBookmarksBusy(t *testing.T) {

@@ -1,9 +1,31 @@
 package manager_test
 
 import (
+	"flag"
+	"fmt"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// A row waits for the server most of the time.
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(suite{m})
+}
+
+// suite ends the shared control plane before leaks are looked for.
+type suite struct{ *testing.M }
+
+func (s suite) Run() int {
+	code := s.M.Run()
+	if err := shared.end(); err != nil {
+		fmt.Fprintln(os.Stderr, "stop the control plane:", err)
+		return max(code, 1)
+	}
+	return code
+}

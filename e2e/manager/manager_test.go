@@ -3,6 +3,7 @@ package manager_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -10,12 +11,10 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,25 +22,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// managed is a running manager whose cache is on a file.
+var configMaps = corev1.SchemeGroupVersion.WithKind("ConfigMap")
+
+// managed is a running manager whose cache is on a file. It reconciles ConfigMaps
+// in each form, and leads only while no other of its name does.
 type managed struct {
 	ctrl.Manager
 	t    *testing.T
 	db   *bolt.DB
 	stop context.CancelFunc
 	done chan error
-	seen chan string // reconciled ConfigMaps
+	seen chan string // what was reconciled: form and key
 }
 
-func start(t *testing.T, cfg *rest.Config, path, agent string, opts crcache.Options) *managed {
+func (w *world) manage(t *testing.T, path, agent string, opts crcache.Options) *managed {
 	t.Helper()
-	cfg = rest.CopyConfig(cfg)
+	cfg := w.Config()
 	cfg.UserAgent = agent
 	db, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
@@ -52,27 +53,17 @@ func start(t *testing.T, cfg *rest.Config, path, agent string, opts crcache.Opti
 		t.Fatal(err)
 	}
 	opts.NewInformer = factory.NewInformer
-	skip := true
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Cache: opts, Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(),
+		LeaderElection: true, LeaderElectionID: strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")), LeaderElectionNamespace: "default",
+		LeaderElectionReleaseOnCancel: true, RetryPeriod: new(200 * time.Millisecond),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &managed{Manager: mgr, t: t, db: db, done: make(chan error, 1), seen: make(chan string, 1000)}
-	if err := mgr.GetFieldIndexer().IndexField(t.Context(), &corev1.ConfigMap{}, "value", func(o client.Object) []string {
-		return []string{o.(*corev1.ConfigMap).Data["value"]}
-	}); err != nil {
-		t.Fatal(err)
-	}
-	err = ctrl.NewControllerManagedBy(mgr).For(&corev1.ConfigMap{}).
-		WithOptions(controller.Options{SkipNameValidation: &skip}).
-		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
-			m.seen <- r.String()
-			return reconcile.Result{}, nil
-		}))
-	if err != nil {
-		t.Fatal(err)
+	for _, form := range forms {
+		m.reconcile(form)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	m.stop = cancel
@@ -81,6 +72,22 @@ func start(t *testing.T, cfg *rest.Config, path, agent string, opts crcache.Opti
 		t.Fatal("the cache did not sync")
 	}
 	return m
+}
+
+func (m *managed) reconcile(form store.Form) {
+	m.t.Helper()
+	if err := m.GetFieldIndexer().IndexField(m.t.Context(), newObject(m.t, form, configMaps), "value", valueOf); err != nil {
+		m.t.Fatal(err)
+	}
+	err := ctrl.NewControllerManagedBy(m).Named(form.String()).For(newObject(m.t, form, configMaps)).
+		WithOptions(controller.Options{SkipNameValidation: new(true)}).
+		Complete(reconcile.Func(func(_ context.Context, r reconcile.Request) (reconcile.Result, error) {
+			m.seen <- form.String() + " " + r.String()
+			return reconcile.Result{}, nil
+		}))
+	if err != nil {
+		m.t.Fatal(err)
+	}
 }
 
 func (m *managed) end() {
@@ -94,19 +101,27 @@ func (m *managed) end() {
 	}
 }
 
-// await returns once all of these were reconciled.
-func (m *managed) await(want ...string) {
+// await returns once all of these were reconciled in each form.
+func (m *managed) await(keys ...string) {
 	m.t.Helper()
-	timeout := time.After(30 * time.Second)
+	want := map[string]bool{}
+	for _, key := range keys {
+		for _, form := range forms {
+			want[form.String()+" "+key] = true
+		}
+	}
+	timeout := time.After(time.Minute)
 	for len(want) > 0 {
 		select {
 		case got := <-m.seen:
-			want = slices.DeleteFunc(want, func(s string) bool { return s == got })
+			delete(want, got)
 		case <-timeout:
-			m.t.Fatalf("not reconciled: %v", want)
+			m.t.Fatalf("not reconciled: %q", slices.Sorted(maps.Keys(want)))
 		}
 	}
 }
+
+func valueOf(obj client.Object) []string { return []string{obj.GetLabels()["value"]} }
 
 func configMap(namespace, name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
@@ -115,165 +130,151 @@ func configMap(namespace, name, value string) *corev1.ConfigMap {
 	}
 }
 
-// lists returns the lists of whole collections by a user agent since then.
-func lists(t *testing.T, cp *controlplane.ControlPlane, agent string) (out []string) {
+// remove deletes an object that the test has created.
+func (w *world) remove(t *testing.T, obj client.Object) {
 	t.Helper()
-	requests, err := cp.Requests(time.Time{})
-	if err != nil {
+	if err := w.direct.Delete(t.Context(), obj); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range requests {
-		q := r.Query()
-		if r.UserAgent == agent && (r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true") {
-			out = append(out, r.Verb+" "+r.URI)
+}
+
+// keys lists the ConfigMaps of the server that have one of these namespaces and a
+// label, where it is not "".
+func (w *world) keys(t *testing.T, value string, namespaces ...string) []string {
+	t.Helper()
+	var list corev1.ConfigMapList
+	if err := w.direct.List(t.Context(), &list); err != nil {
+		t.Fatal(err)
+	}
+	out := []string{}
+	for i := range list.Items {
+		obj := &list.Items[i]
+		if slices.Contains(namespaces, obj.Namespace) && (value == "" || obj.Labels["value"] == value) {
+			out = append(out, keyOf(obj))
 		}
 	}
+	slices.Sort(out)
 	return out
 }
 
-// TestManager: typed, unstructured and metadata-only informers, with a selector,
-// several namespaces and a field index, under a manager that is started again:
-// scopes do not mix, and each is found again without a list.
+// TestManager: controllers of typed, unstructured and metadata-only objects of one
+// kind, with a selector, several namespaces, a field index and leader election,
+// under a manager that is started again and again: scopes do not mix, each is
+// found again without a list, and what was deleted meanwhile is reconciled.
 func TestManager(t *testing.T) {
-	ctrl.SetLogger(logr.Discard())
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	direct, err := client.New(cp.Config(), client.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	create := func(obj client.Object) {
-		t.Helper()
-		if err := direct.Create(t.Context(), obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, ns := range []string{"one", "two", "three"} {
-		create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}})
+	w := theWorld(t)
+	t.Parallel()
+	for _, namespace := range []string{"m-one", "m-two", "m-three"} {
 		for i := range 5 {
-			create(configMap(ns, fmt.Sprintf("c-%d", i), fmt.Sprint(i%2)))
+			w.create(t, configMap(namespace, fmt.Sprintf("c-%d", i), fmt.Sprint(i%2)))
 		}
 	}
 	path := filepath.Join(t.TempDir(), "informers.db")
 	opts := crcache.Options{
-		DefaultNamespaces: map[string]crcache.Config{"one": {}, "two": {}},
+		DefaultNamespaces: map[string]crcache.Config{"m-one": {}, "m-two": {}},
 		ByObject: map[client.Object]crcache.ByObject{
-			&corev1.Namespace{}: {Label: labels.SelectorFromSet(labels.Set{"kubernetes.io/metadata.name": "one"})},
+			&corev1.Namespace{}: {Label: label("kubernetes.io/metadata.name", "one")},
+			&corev1.Node{}:      {Field: field("metadata.name", "node-2")},
 		},
 	}
-	check := func(m *managed, want int) {
-		t.Helper()
-		ctx, reader := t.Context(), m.GetCache()
-		var typed corev1.ConfigMapList
-		if err := reader.List(ctx, &typed); err != nil || len(typed.Items) != want {
-			t.Errorf("typed: %d ConfigMaps, want %d: %v", len(typed.Items), want, err)
-		}
-		var odd corev1.ConfigMapList
-		if err := reader.List(ctx, &odd, client.InNamespace("two"), client.MatchingFields{"value": "1"}); err != nil || len(odd.Items) != 2 {
-			t.Errorf("by field: %d ConfigMaps, want 2: %v", len(odd.Items), err)
-		}
-		u := &unstructured.UnstructuredList{}
-		u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-		if err := reader.List(ctx, u, client.InNamespace("one")); err != nil || len(u.Items) < 4 {
-			t.Errorf("unstructured: %d ConfigMaps: %v", len(u.Items), err)
-		}
-		partial := &metav1.PartialObjectMetadataList{}
-		partial.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMapList"))
-		if err := reader.List(ctx, partial); err != nil || len(partial.Items) != want {
-			t.Errorf("metadata: %d ConfigMaps, want %d: %v", len(partial.Items), want, err)
-		}
-		var namespaces corev1.NamespaceList
-		if err := reader.List(ctx, &namespaces); err != nil || len(namespaces.Items) != 1 {
-			t.Errorf("by selector: %d Namespaces, want 1: %v", len(namespaces.Items), err)
-		}
-		var got corev1.ConfigMap
-		if err := reader.Get(ctx, types.NamespacedName{Namespace: "three", Name: "c-0"}, &got); err == nil {
-			t.Error("an object of a namespace that is not cached was found")
-		}
-	}
-
-	m := start(t, cp.Config(), path, "manager/1", opts)
-	root, err := m.GetCache().GetInformer(t.Context(), &corev1.ConfigMap{})
-	if err != nil || root == nil {
-		t.Fatal(err)
-	}
-	check(m, rootObjects(t, direct))
-	m.await("one/c-0", "two/c-4")
+	m := w.manage(t, path, "manager/1", opts)
+	m.await("m-one/c-0", "m-two/c-4")
+	w.checkManaged(t, m)
 	m.end()
-	if got := lists(t, cp, "manager/1"); len(got) == 0 {
+	if got := w.lists(t, "manager/1"); len(got) == 0 {
 		t.Error("the cold start made no list: the test proves nothing")
 	}
 
-	if err := direct.Delete(t.Context(), configMap("one", "c-0", "")); err != nil {
-		t.Fatal(err)
+	w.remove(t, configMap("m-one", "c-0", ""))
+	w.create(t, configMap("m-two", "new", "1"))
+	w.remove(t, configMap("m-two", "c-1", ""))
+	m = w.manage(t, path, "manager/2", opts)
+	m.await("m-two/new", "m-one/c-0", "m-two/c-1")
+	w.checkManaged(t, m)
+	for _, form := range forms {
+		if err := m.GetCache().RemoveInformer(t.Context(), newObject(t, form, configMaps)); err != nil {
+			t.Error(err)
+		}
 	}
-	create(configMap("two", "new", "1"))
-	if err := direct.Delete(t.Context(), configMap("two", "c-1", "")); err != nil {
-		t.Fatal(err)
-	}
-	m = start(t, cp.Config(), path, "manager/2", opts)
-	m.await("two/new")
-	check(m, rootObjects(t, direct)) // what was deleted while down is gone
-	if err := m.GetCache().RemoveInformer(t.Context(), &corev1.ConfigMap{}); err != nil {
-		t.Error(err)
-	}
-	var again corev1.ConfigMapList
-	if err := m.GetClient().List(t.Context(), &again, client.InNamespace("one")); err != nil || len(again.Items) == 0 {
-		t.Errorf("after RemoveInformer and back: %d ConfigMaps: %v", len(again.Items), err)
+	for _, form := range forms {
+		reader{&session{Cache: m.GetCache()}, shape{}, form}.wantKeys(t, configMaps, w.keys(t, "", "m-one", "m-two"))
 	}
 	m.end()
-	if got := lists(t, cp, "manager/2"); len(got) > 0 {
-		t.Errorf("the warm start listed: %s", strings.Join(got, "; "))
+
+	w.remove(t, configMap("m-two", "new", ""))
+	w.create(t, configMap("m-one", "newer", "0"))
+	m = w.manage(t, path, "manager/3", opts)
+	m.await("m-two/new", "m-one/newer", "m-one/c-2")
+	w.checkManaged(t, m)
+	m.end()
+	for _, agent := range []string{"manager/2", "manager/3"} {
+		if got := w.lists(t, agent); len(got) > 0 {
+			t.Errorf("%s: the warm start listed: %s", agent, strings.Join(got, "; "))
+		}
 	}
-	checkScopes(t, path)
+	want := inForms([]string{
+		"configmaps in m-one", "configmaps in m-two",
+		"namespaces with labels kubernetes.io/metadata.name=one", "nodes with fields metadata.name=node-2",
+	})
+	if diff := cmp.Diff(want, scopes(t, path)); diff != "" {
+		t.Errorf("scopes (-want +got):\n%s", diff)
+	}
 }
 
-// rootObjects counts the ConfigMaps of the cached namespaces.
-func rootObjects(t *testing.T, c client.Client) (n int) {
+// checkManaged: every form sees what the server has, and no more than it asked for.
+func (w *world) checkManaged(t *testing.T, m *managed) {
 	t.Helper()
-	for _, ns := range []string{"one", "two"} {
-		var l corev1.ConfigMapList
-		if err := c.List(t.Context(), &l, client.InNamespace(ns)); err != nil {
-			t.Fatal(err)
+	for _, form := range forms {
+		r := reader{&session{Cache: m.GetCache()}, shape{}, form}
+		r.wantKeys(t, configMaps, w.keys(t, "", "m-one", "m-two"))
+		r.wantKeys(t, configMaps, w.keys(t, "", "m-two"), client.InNamespace("m-two"))
+		r.wantKeys(t, configMaps, w.keys(t, "1", "m-one", "m-two"), client.MatchingFields{"value": "1"})
+		r.wantKeys(t, configMaps, w.keys(t, "0", "m-two"), client.MatchingFields{"value": "0"}, client.InNamespace("m-two"))
+		r.wantKeys(t, namespaces, []string{"one"})
+		r.wantKeys(t, nodes, []string{"node-2"})
+		if err := r.getError(t, configMaps, "m-three", "c-0"); err == nil || apierrors.IsNotFound(err) {
+			t.Errorf("%s: an object of a namespace that is not cached: %v", form, err)
 		}
-		n += len(l.Items)
 	}
-	return n
 }
 
-// checkScopes: each namespace and form that was read, and the Namespaces.
-func checkScopes(t *testing.T, path string) {
-	t.Helper()
-	db, err := bolt.OpenReadOnly(path, bolt.Options{})
-	if err != nil {
-		t.Fatal(err)
+// TestLeaderElection: a manager that does not lead keeps its cache up to date, and
+// reconciles everything once it does, without a list.
+func TestLeaderElection(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	w.create(t, configMap("l-one", "before", "1"))
+	dir := t.TempDir()
+	opts := crcache.Options{DefaultNamespaces: map[string]crcache.Config{"l-one": {}}}
+	for _, start := range []string{"cold", "warm"} {
+		t.Run(start, func(t *testing.T) {
+			leader := w.manage(t, filepath.Join(dir, "leader.db"), t.Name()+"/leader", opts)
+			leader.await("l-one/before")
+			other := w.manage(t, filepath.Join(dir, "other.db"), t.Name()+"/other", opts)
+			w.create(t, configMap("l-one", "while-"+start, "1"))
+			leader.await("l-one/while-" + start)
+			for _, form := range forms {
+				r := reader{&session{Cache: other.GetCache()}, shape{}, form}
+				calls := handle(t, r.informerOf(t, configMaps), "while-"+start)
+				wantSame(t, "call", "add", next(t, calls).what)
+				r.get(t, configMaps, "l-one", "while-"+start)
+			}
+			if n := len(other.seen); n > 0 {
+				t.Errorf("a manager that does not lead has reconciled %d objects", n)
+			}
+			leader.end()
+			other.await("l-one/before", "l-one/while-"+start)
+			other.end()
+			for _, agent := range []string{t.Name() + "/leader", t.Name() + "/other"} {
+				if got := w.lists(t, agent); (len(got) == 0) != (start == "warm") {
+					t.Errorf("%s: lists: %q", agent, got)
+				}
+			}
+		})
 	}
-	defer func() { _ = db.Close() }()
-	infos, err := db.Scopes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, info := range infos {
-		if !strings.HasPrefix(info.Scope.Cluster, "kube-system/") {
-			t.Errorf("%s: cluster %q", info.Scope, info.Scope.Cluster)
+	for _, name := range []string{"leader.db", "other.db"} {
+		if diff := cmp.Diff(inForms([]string{"configmaps in l-one"}), scopes(t, filepath.Join(dir, name))); diff != "" {
+			t.Errorf("%s: scopes (-want +got):\n%s", name, diff)
 		}
-		got = append(got, info.Scope.String())
-	}
-	slices.Sort(got)
-	want := []string{
-		"configmaps in one", "configmaps in one (" + store.Metadata.String() + ")", "configmaps in one (" + store.Unstructured.String() + ")",
-		"configmaps in two", "configmaps in two (" + store.Metadata.String() + ")",
-		"namespaces with labels kubernetes.io/metadata.name=one",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("scopes: %q, want %q", got, want)
 	}
 }

@@ -155,7 +155,7 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 // List implements cache.Store. It answers from one snapshot, or returns nil and
 // leaves the reason in Err: never fewer objects than there are.
 func (s *Store) List() []interface{} {
-	out, err := s.objects(s.pick(store.Query{}, "", nil))
+	out, err := s.objects(s.pick(store.Query{}, "", nil, true))
 	if errors.Is(err, store.ErrClosed) {
 		return nil
 	}
@@ -219,12 +219,12 @@ func (s *Store) Index(indexName string, obj interface{}) ([]interface{}, error) 
 	if err != nil {
 		return nil, fmt.Errorf("index %q: %w", indexName, err)
 	}
-	return s.objects(s.pick(store.Query{}, indexName, values))
+	return s.objects(s.pick(store.Query{}, indexName, values, true))
 }
 
 // ByIndex implements cache.Indexer.
 func (s *Store) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
-	return s.objects(s.pick(store.Query{}, indexName, []string{indexedValue}))
+	return s.objects(s.pick(store.Query{}, indexName, []string{indexedValue}, true))
 }
 
 // IndexKeys implements cache.Indexer. The keys are sorted.

@@ -24,6 +24,7 @@ type picker struct {
 	prefix      string
 	limit       int
 	matcher     labels.Selector
+	keeps       bool // in the cache, what is decoded for it
 	view        headerView
 	generations [256]uint64
 	entries     []store.Entry
@@ -37,7 +38,7 @@ func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 	if name == "" && q.Namespace == "" && q.Limit <= 0 {
 		name, values = s.labelIndex(q.Selector)
 	}
-	return s.pick(q, name, values)
+	return s.pick(q, name, values, s.opts.DecodedBytes < 0)
 }
 
 // labelIndex returns the stored index, with values, that has all that a selector
@@ -59,9 +60,11 @@ func (s *Store) labelIndex(matcher labels.Selector) (name string, values []strin
 	return "", nil
 }
 
-// pick answers a query by the values of the named index, or by all keys.
-func (s *Store) pick(q store.Query, indexName string, values []string) ([]store.Entry, error) {
-	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher()}
+// pick answers a query by the values of the named index, or by all keys. keep is
+// set by who will decode all of the answer: then it is decoded here and kept, if it
+// fits the budget whole. A larger answer would only drive out what others read.
+func (s *Store) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
+	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keeps: keep}
 	p.after, p.prefix = q.Range()
 	var find finder
 	if indexName != "" {
@@ -92,7 +95,7 @@ func (s *Store) pick(q store.Query, indexName string, values []string) ([]store.
 		}
 		return p.all()
 	})
-	if err == nil && s.opts.DecodedBytes < 0 {
+	if err == nil && p.keeps && p.fits() {
 		err = p.keep()
 	}
 	if err != nil {
@@ -152,7 +155,7 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 		return false, err
 	}
 	p.entries, p.hashes = append(p.entries, e), append(p.hashes, nil)
-	if e.Object == nil && p.s.opts.DecodedBytes < 0 {
+	if e.Object == nil && p.keeps {
 		p.hashes[len(p.hashes)-1] = bytes.Clone(hash)
 	}
 	return p.limit <= 0 || len(p.entries) < p.limit, nil
@@ -171,7 +174,24 @@ func (p *picker) entry(key string, hash []byte) (store.Entry, error) {
 	return e, err
 }
 
-// keep decodes everything, since everything is to be kept decoded.
+// fits reports whether all entries, decoded, fit the budget.
+func (p *picker) fits() bool {
+	budget := p.s.opts.DecodedBytes
+	if budget < 0 {
+		return true
+	}
+	if budget == 0 {
+		budget = defaultDecoded
+	}
+	for _, e := range p.entries {
+		if e.Object == nil {
+			budget -= int64(decodedWeight(e.Key, sized{encoded: rawSize(e.Raw)}))
+		}
+	}
+	return budget >= 0
+}
+
+// keep decodes what is not and puts it into the cache.
 func (p *picker) keep() error {
 	objects, err := store.DecodeAll[kruntime.Object](p.s, p.entries)
 	if err != nil {

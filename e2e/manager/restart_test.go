@@ -1,0 +1,266 @@
+package manager_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/informctl/informctl/store"
+)
+
+// TestRestartedWithOtherOptions: one file under caches that ask for other parts of
+// one kind in turn, while objects come and go. Each part is listed once, whenever
+// it is asked for, and none is taken for another.
+func TestRestartedWithOtherOptions(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	all := []string{"r-one", "r-two", "r-three"}
+	for _, namespace := range all {
+		w.create(t, configMap(namespace, "a", "a"))
+		w.create(t, configMap(namespace, "b", "b"))
+	}
+	byLabel := map[client.Object]crcache.ByObject{&corev1.ConfigMap{}: {Label: label("value", "a")}}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	var held []string
+	for _, run := range []struct {
+		name    string
+		options crcache.Options
+		want    func() []string
+		scopes  []string // that the file did not have
+	}{
+		{"everything", crcache.Options{}, func() []string { return w.keys(t, "", all...) }, []string{"configmaps"}},
+		{
+			"two namespaces",
+			crcache.Options{DefaultNamespaces: map[string]crcache.Config{"r-one": {}, "r-two": {}}},
+			func() []string { return w.keys(t, "", "r-one", "r-two") },
+			[]string{"configmaps in r-one", "configmaps in r-two"},
+		},
+		{
+			"by label",
+			crcache.Options{ByObject: byLabel},
+			func() []string { return w.keys(t, "a", all...) },
+			[]string{"configmaps with labels value=a"},
+		},
+		{"everything again", crcache.Options{}, func() []string { return w.keys(t, "", all...) }, nil},
+		{
+			"by label in one of two namespaces",
+			crcache.Options{DefaultNamespaces: map[string]crcache.Config{"r-one": {LabelSelector: label("value", "b")}, "r-two": {}}},
+			func() []string { return append(w.keys(t, "b", "r-one"), w.keys(t, "", "r-two")...) },
+			[]string{"configmaps in r-one with labels value=b"},
+		},
+		{"by label again", crcache.Options{ByObject: byLabel}, func() []string { return w.keys(t, "a", all...) }, nil},
+	} {
+		t.Run(run.name, func(t *testing.T) {
+			w.create(t, configMap("r-two", "more", "a")) // and gone before the next run
+			c := w.open(t, path, setup{options: run.options})
+			for _, form := range forms {
+				got := slices.DeleteFunc(reader{c, shape{}, form}.keys(t, configMaps), func(key string) bool { return !strings.HasPrefix(key, "r-") })
+				if diff := cmp.Diff(run.want(), got); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", form, diff)
+				}
+			}
+			c.stop()
+			if got := w.lists(t, t.Name()); len(got) != len(forms)*len(run.scopes) {
+				t.Errorf("lists: %q, want one of each of %q", got, run.scopes)
+			}
+			held = append(held, inForms(run.scopes)...)
+			slices.Sort(held)
+			if diff := cmp.Diff(held, scopes(t, path)); diff != "" {
+				t.Errorf("scopes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestChangesBetween: what a handler is told of what happened between two runs,
+// whether it is there when the informer catches up or comes later.
+func TestChangesBetween(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	for _, late := range []bool{false, true} {
+		for _, form := range forms {
+			name := form.String()
+			if late {
+				name += ", a late handler"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				namespace := "b-" + form.String()
+				if late {
+					namespace += "-late"
+				}
+				checkChangesBetween(t, w, form, namespace, late)
+			})
+		}
+	}
+}
+
+func checkChangesBetween(t *testing.T, w *world, form store.Form, namespace string, late bool) {
+	t.Helper()
+	for _, name := range []string{"deleted", "changed", "kept"} {
+		w.create(t, configMap(namespace, name, "old"))
+	}
+	s := setup{options: crcache.Options{DefaultNamespaces: in(namespace, crcache.Config{})}}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	if !t.Run("cold", func(t *testing.T) {
+		c := w.open(t, path, s)
+		reader{c, shape{}, form}.wantKeys(t, configMaps, w.keys(t, "", namespace))
+		c.stop()
+	}) {
+		return
+	}
+	w.remove(t, configMap(namespace, "deleted", ""))
+	if err := w.direct.Patch(t.Context(), configMap(namespace, "changed", ""), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"value":"new"}}}`))); err != nil {
+		t.Fatal(err)
+	}
+	w.create(t, configMap(namespace, "created", "new"))
+	t.Run("warm", func(t *testing.T) {
+		c := w.open(t, path, s)
+		r := reader{c, shape{}, form}
+		inf, err := c.GetInformer(t.Context(), r.object(t, configMaps), crcache.BlockUntilSynced(late))
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := handle(t, inf, "")
+		held := map[string]string{} // what the calls add up to
+		var gone []string
+		for len(calls) > 0 {
+			switch call := <-calls; call.what {
+			case "add":
+				obj := call.obj.(client.Object)
+				if _, twice := held[obj.GetName()]; twice || !call.initial {
+					t.Errorf("%s was added, before: %t, initial: %t", obj.GetName(), twice, call.initial)
+				}
+				held[obj.GetName()] = obj.GetLabels()["value"]
+			case "update":
+				old, obj := call.old.(client.Object), call.obj.(client.Object)
+				if was, ok := held[obj.GetName()]; !ok || was != old.GetLabels()["value"] {
+					t.Errorf("%s was updated from %q, and was %q, %t", obj.GetName(), old.GetLabels()["value"], was, ok)
+				}
+				held[obj.GetName()] = obj.GetLabels()["value"]
+			case "delete":
+				last, ok := call.obj.(client.Object)
+				if tombstone, is := call.obj.(cache.DeletedFinalStateUnknown); is {
+					last, ok = tombstone.Obj.(client.Object)
+				}
+				if !ok || last.GetLabels()["value"] != "old" || held[last.GetName()] != "old" {
+					t.Fatalf("deleted: %+v", call.obj)
+				}
+				delete(held, last.GetName())
+				gone = append(gone, last.GetName())
+			}
+		}
+		wantSame(t, "deleted", []string{"deleted"}, gone)
+		wantSame(t, "held", map[string]string{"changed": "new", "kept": "old", "created": "new"}, held)
+		r.wantKeys(t, configMaps, w.keys(t, "", namespace))
+		c.stop()
+		if got := w.lists(t, t.Name()); len(got) > 0 {
+			t.Errorf("lists: %q", got)
+		}
+	})
+}
+
+// TestRemovedAndRestarted: an informer that was removed is found again by the next
+// one of its kind, in this process and after a restart, while those of the other
+// forms go on.
+func TestRemovedAndRestarted(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	w.create(t, configMap("x-one", "a", "a"))
+	s := setup{options: crcache.Options{DefaultNamespaces: in("x-one", crcache.Config{})}}
+	w.coldAndWarm(t, s, func(t *testing.T, c *session) {
+		for _, removed := range forms {
+			for _, form := range forms {
+				reader{c, shape{}, form}.wantKeys(t, configMaps, w.keys(t, "", "x-one"))
+			}
+			r := reader{c, shape{}, removed}
+			inf := r.informerOf(t, configMaps)
+			if err := c.RemoveInformer(t.Context(), r.object(t, configMaps)); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.IndexField(t.Context(), r.object(t, configMaps), "value", valueOf); err != nil {
+				t.Fatal(err)
+			}
+			w.create(t, configMap("x-one", "removed-"+removed.String(), "b"))
+			r.wantKeys(t, configMaps, w.keys(t, "b", "x-one"), client.MatchingFields{"value": "b"})
+			if !inf.IsStopped() {
+				t.Errorf("%s: the removed informer goes on", removed)
+			}
+		}
+	})
+}
+
+// TestSecretsAreNotWritten: without a key they are held in memory, and listed
+// again after a restart.
+func TestSecretsAreNotWritten(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	secrets := corev1.SchemeGroupVersion.WithKind("Secret")
+	secret := configMap("s-one", "secret", "a")
+	w.create(t, &corev1.Secret{ObjectMeta: secret.ObjectMeta, StringData: secret.Data})
+	w.create(t, secret)
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for _, start := range []string{"cold", "warm"} {
+		t.Run(start, func(t *testing.T) {
+			c := w.open(t, path, setup{options: crcache.Options{DefaultNamespaces: in("s-one", crcache.Config{})}})
+			for _, form := range forms {
+				r := reader{c, shape{}, form}
+				r.wantKeys(t, configMaps, []string{"s-one/secret"})
+				r.wantKeys(t, secrets, []string{"s-one/secret"})
+			}
+			c.stop()
+			want := len(forms)
+			if start == "cold" {
+				want *= 2
+			}
+			if got := w.lists(t, t.Name()); len(got) != want {
+				t.Errorf("lists: %q, want %d", got, want)
+			}
+			if diff := cmp.Diff(inForms([]string{"configmaps in s-one"}), scopes(t, path)); diff != "" {
+				t.Errorf("scopes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestStartedWithAnEndedContext: a cache that is to end before it has begun ends
+// without an error, and the next one finds the file as it was.
+func TestStartedWithAnEndedContext(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	w.create(t, configMap("e-one", "a", "a"))
+	path := filepath.Join(t.TempDir(), "informers.db")
+	for _, start := range []string{"cold", "ended", "warm"} {
+		t.Run(start, func(t *testing.T) {
+			s := setup{options: crcache.Options{DefaultNamespaces: in("e-one", crcache.Config{})}, ended: start == "ended"}
+			s.before = func(t *testing.T, c crcache.Cache) {
+				for _, form := range forms {
+					if err := c.IndexField(t.Context(), newObject(t, form, configMaps), "value", valueOf); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			c := w.open(t, path, s)
+			if start != "ended" {
+				for _, form := range forms {
+					reader{c, shape{}, form}.wantKeys(t, configMaps, []string{"e-one/a"}, client.MatchingFields{"value": "a"})
+				}
+			}
+			c.stop()
+			if got := w.lists(t, t.Name()); (len(got) > 0) != (start == "cold") {
+				t.Errorf("lists: %q", got)
+			}
+			if diff := cmp.Diff(inForms([]string{"configmaps in e-one"}), scopes(t, path)); diff != "" {
+				t.Errorf("scopes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+package bolt_test
+
+import (
+	"flag"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+var benchPods = flag.Int("bolt.pods", 5000, "how many pods benchmarks store")
+
+// filled is a file of pods, and the keys of them.
+func filled(b *testing.B) (path string, keys []string) {
+	b.Helper()
+	path = filepath.Join(b.TempDir(), "informers.db")
+	db, s := openPods(b, path, bolt.Options{})
+	listPods(b, s, *benchPods, 1)
+	keys = s.ListKeys()
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return path, keys
+}
+
+func reopened(b *testing.B, path string, opts store.Options) (*bolt.DB, store.Store) {
+	b.Helper()
+	c, err := codec.For(objects.Pod(0, 1))
+	if err != nil {
+		b.Fatal(err)
+	}
+	opts.Codec = c
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s, err := db.Open(podScope, opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return db, s
+}
+
+// BenchmarkOpen is what a warm start waits for: every page and entry is checked.
+func BenchmarkOpen(b *testing.B) {
+	path, _ := filled(b)
+	for b.Loop() {
+		db, _ := reopened(b, path, store.Options{})
+		if err := db.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRead reads pods in the ways in which a controller does, with the
+// default budget for decoded objects and with everything decoded; client-go's
+// indexer holds everything decoded, too.
+func BenchmarkRead(b *testing.B) {
+	path, keys := filled(b)
+	namespaces := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
+	stores := map[string]func(b *testing.B) cache.Indexer{
+		"client-go": func(*testing.B) cache.Indexer {
+			s := cache.NewIndexer(cache.MetaNamespaceKeyFunc, namespaces)
+			for i := range *benchPods {
+				_ = s.Add(objects.Pod(i, 1))
+			}
+			return s
+		},
+	}
+	for name, budget := range map[string]int64{"bolt": 0, "bolt-decoded": -1, "bolt-cold": 1} {
+		stores[name] = func(b *testing.B) cache.Indexer {
+			db, s := reopened(b, path, store.Options{DecodedBytes: budget, Indexes: []index.Index{index.Namespace()}})
+			b.Cleanup(func() { _ = db.Close() })
+			return s
+		}
+	}
+	for _, name := range []string{"client-go", "bolt-decoded", "bolt", "bolt-cold"} {
+		b.Run(name, func(b *testing.B) { benchmarkReads(b, stores[name](b), keys) })
+	}
+}
+
+func benchmarkReads(b *testing.B, s cache.Indexer, keys []string) {
+	s.List() // fills what can be filled
+	b.Run("Get", func(b *testing.B) {
+		i := 0
+		for b.Loop() {
+			if _, ok, err := s.GetByKey(keys[(i*7919)%len(keys)]); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+			i++
+		}
+	})
+	b.Run("GetOne", func(b *testing.B) {
+		for b.Loop() {
+			if _, ok, err := s.GetByKey(keys[0]); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+	})
+	b.Run("List", func(b *testing.B) {
+		for b.Loop() {
+			if n := len(s.List()); n != len(keys) {
+				b.Fatal(n)
+			}
+		}
+	})
+	b.Run("IndexKeys", func(b *testing.B) {
+		namespace, _, err := cache.SplitMetaNamespaceKey(keys[0])
+		n := 0
+		for b.Loop() && err == nil {
+			var found []string
+			found, err = s.IndexKeys(cache.NamespaceIndex, namespace)
+			n = len(found)
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(n), "keys")
+	})
+}
+
+// BenchmarkApply takes batches of 100 changes of 5,000 pods, as a watch brings
+// them, and reports what is written.
+func BenchmarkApply(b *testing.B) {
+	path, _ := filled(b)
+	db, s := reopened(b, path, store.Options{Indexes: []index.Index{index.Namespace()}})
+	defer func() { _ = db.Close() }()
+	n := 0
+	for b.Loop() {
+		batch := store.Batch{RV: fmt.Sprint(2000 + n)}
+		for i := range 100 {
+			pod := objects.Pod((n*100+i)%*benchPods, 1)
+			pod.Annotations = map[string]string{"n": fmt.Sprint(n)}
+			batch.Changes = append(batch.Changes, store.Change{Object: pod})
+		}
+		if err := s.Apply(batch); err != nil {
+			b.Fatal(err)
+		}
+		n++
+	}
+}
