@@ -24,6 +24,10 @@ lint: ## Run the linters.
 	bin/golangci-lint run ./...
 	cd e2e && ../bin/golangci-lint run --config ../.golangci.yml ./...
 
+.PHONY: compat
+compat: ## Compile against the oldest client-go that works and the newest there is.
+	tools/compat
+
 .PHONY: demo
 demo: controlplane ## Show a cold and a warm start on a real API server.
 	cd e2e && go run ./demo
