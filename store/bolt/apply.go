@@ -141,9 +141,9 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	e.object = nil // pending holds encoded objects only
 	s.generations[group(e.key)]++
 	if obj != nil {
-		s.decoded.Set(e.key, sized{obj, len(e.payload), e.head.Hash})
+		s.decoded.set(e.key, sized{obj, len(e.payload), e.head.Hash})
 	} else {
-		s.decoded.Invalidate(e.key)
+		s.decoded.drop(e.key)
 	}
 	for name, m := range s.volatile {
 		m.set(e.key, e.volatile[name])

@@ -155,6 +155,9 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 // List implements cache.Store. It answers from one snapshot, or returns nil and
 // leaves the reason in Err: never fewer objects than there are.
 func (s *Store) List() []interface{} {
+	if out, ok := s.listDecoded(); ok {
+		return out
+	}
 	out, err := s.objects(s.pick(store.Query{}, "", nil, true))
 	if errors.Is(err, store.ErrClosed) {
 		return nil

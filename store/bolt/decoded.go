@@ -2,7 +2,9 @@ package bolt
 
 import (
 	"hash/maphash"
+	"sync"
 
+	"github.com/maypok86/otter/v2"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
@@ -22,6 +24,86 @@ func decodedWeight(key string, v sized) uint32 {
 	return uint32(len(key) + 3*v.encoded + 256)
 }
 
+// decodedObjects are the objects of one scope that are decoded: as many as fit a
+// budget, or all, in a map that List can copy out. Writers hold Store.mu.
+type decodedObjects struct {
+	bounded *otter.Cache[string, sized] // nil without a budget
+
+	// mu is held to write all, and to read it without Store.mu.
+	mu  sync.RWMutex
+	all map[string]sized
+}
+
+// newDecodedObjects takes a budget in bytes: 0 is the default, -1 none.
+func newDecodedObjects(budget int64) (*decodedObjects, error) {
+	if budget < 0 {
+		return &decodedObjects{all: map[string]sized{}}, nil
+	}
+	if budget == 0 {
+		budget = defaultDecoded
+	}
+	cache, err := otter.New(&otter.Options[string, sized]{
+		Executor:      func(fn func()) { fn() },
+		MaximumWeight: uint64(budget),
+		Weigher:       decodedWeight,
+	})
+	return &decodedObjects{bounded: cache}, err
+}
+
+func (d *decodedObjects) get(key string) (sized, bool) {
+	if d.bounded != nil {
+		return d.bounded.GetIfPresent(key)
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	v, ok := d.all[key]
+	return v, ok
+}
+
+// peek is get for who reads many: it does not count as a use.
+func (d *decodedObjects) peek(key string) (sized, bool) {
+	if d.bounded != nil {
+		e, ok := d.bounded.GetEntryQuietly(key)
+		return e.Value, ok
+	}
+	return d.get(key)
+}
+
+// set needs Store.mu.
+func (d *decodedObjects) set(key string, v sized) {
+	if d.bounded != nil {
+		d.bounded.Set(key, v)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all[key] = v
+}
+
+// drop needs Store.mu.
+func (d *decodedObjects) drop(key string) {
+	if d.bounded != nil {
+		d.bounded.Invalidate(key)
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.all, key)
+}
+
+// list returns all objects, if they are n. It needs Store.mu: then they are those
+// of one moment.
+func (d *decodedObjects) list(n int) ([]interface{}, bool) {
+	if d.bounded != nil || len(d.all) != n {
+		return nil, false
+	}
+	out := make([]interface{}, 0, n)
+	for _, v := range d.all {
+		out = append(out, v.object)
+	}
+	return out, true
+}
+
 var groupSeed = maphash.MakeSeed()
 
 func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
@@ -32,6 +114,17 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generations[group(key)] == generation {
-		s.decoded.Set(key, v)
+		s.decoded.set(key, v)
 	}
+}
+
+// listDecoded answers List where everything is decoded, as client-go's does,
+// without the file.
+func (s *Store) listDecoded() ([]interface{}, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.loading || s.readErr != nil || s.db.readOnly || s.db.isClosed() {
+		return nil, false
+	}
+	return s.decoded.list(s.length)
 }

@@ -164,8 +164,8 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // entry returns the decoded object of a key where there is one of the snapshot's
 // content: what is in the cache is of now, which may be later.
 func (p *picker) entry(key string, hash []byte) (store.Entry, error) {
-	if v, ok := p.s.decoded.GetEntryQuietly(key); ok && bytes.Equal(v.Value.hash, hash) {
-		return store.Entry{Key: key, Object: v.Value.object}, nil
+	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
+		return store.Entry{Key: key, Object: v.object}, nil
 	}
 	e, ok, err := p.s.raw(p.sn, key)
 	if err == nil && !ok {

@@ -146,7 +146,7 @@ func decodeMetadata(payload []byte) (kruntime.Object, error) {
 // Entry implements store.Store.
 func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 	s.mu.Lock()
-	v, decoded := s.decoded.GetIfPresent(key)
+	v, decoded := s.decoded.get(key)
 	decoded = decoded && !s.loading && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
@@ -193,7 +193,7 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 		return nil, false, nil
 	}
 	generation := s.generations[group(key)]
-	if v, ok := s.decoded.GetIfPresent(key); ok {
+	if v, ok := s.decoded.get(key); ok {
 		s.mu.Unlock()
 		return v.object, true, nil
 	}

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
@@ -66,13 +65,13 @@ type Store struct {
 	indexes      *indexSet               // replaced, never changed
 	volatile     map[string]*memoryIndex // entries of indexes.volatile
 	generations  [256]uint64
-	decoded      *otter.Cache[string, sized] // written under mu
-	readErr      error                       // why List could not answer
-	commitErr    error                       // of the last attempt; nil after a success
-	committed    chan struct{}               // closed and replaced after each attempt to commit
-	applied      uint64                      // number of the last change of state
-	written      uint64                      // the same, as the file has it
-	indexErrs    map[string]error            // what verifyIndex found, by name
+	decoded      *decodedObjects  // written under mu
+	readErr      error            // why List could not answer
+	commitErr    error            // of the last attempt; nil after a success
+	committed    chan struct{}    // closed and replaced after each attempt to commit
+	applied      uint64           // number of the last change of state
+	written      uint64           // the same, as the file has it
+	indexErrs    map[string]error // what verifyIndex found, by name
 	leased       bool
 	writable     bool
 	relist       *relist
@@ -167,17 +166,8 @@ func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, 
 		s.indexes.volatile[name] = fn
 		s.volatile[name] = newMemoryIndex()
 	}
-	cacheOptions := &otter.Options[string, sized]{Executor: func(fn func()) { fn() }}
-	if opts.DecodedBytes >= 0 {
-		budget := opts.DecodedBytes
-		if budget == 0 {
-			budget = defaultDecoded
-		}
-		cacheOptions.MaximumWeight = uint64(budget)
-		cacheOptions.Weigher = decodedWeight
-	}
 	var err error
-	if s.decoded, err = otter.New(cacheOptions); err != nil {
+	if s.decoded, err = newDecodedObjects(opts.DecodedBytes); err != nil {
 		return nil, fmt.Errorf("cache of decoded objects: %w", err)
 	}
 	return s, nil

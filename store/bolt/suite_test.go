@@ -22,3 +22,18 @@ func config() storetest.Config {
 func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 
 func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
+
+// decodedBackend keeps everything decoded.
+type decodedBackend struct{ store.Backend }
+
+func (b decodedBackend) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	opts.DecodedBytes = -1
+	return b.Backend.Open(scope, opts)
+}
+
+func TestModelDecoded(t *testing.T) {
+	cfg := config()
+	open := cfg.Open
+	cfg.Open = func(t *testing.T, dir string) store.Backend { return decodedBackend{open(t, dir)} }
+	storetest.RunModel(t, cfg)
+}
