@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
@@ -86,5 +87,29 @@ func ExampleFactory() {
 		return err
 	}
 	_ = run
+	// Output:
+}
+
+// A lister that filters labels before it decodes.
+func ExampleLister() {
+	list := func(inf *informer.Informer) error {
+		pods, err := informer.NewLister[*corev1.Pod](inf)
+		if err != nil {
+			return err
+		}
+		web, err := pods.InNamespace("default").List(labels.SelectorFromSet(labels.Set{"app": "web"}))
+		if err != nil {
+			return err
+		}
+		fmt.Println(len(web), "of app web")
+		for pod, err := range pods.All(labels.Everything()) { // holds no transaction
+			if err != nil {
+				return err
+			}
+			fmt.Println(pod.Name)
+		}
+		return nil
+	}
+	_ = list
 	// Output:
 }
