@@ -75,7 +75,10 @@ type handler struct {
 }
 
 // changedLocked appends what happened to one key; old is what was stored before.
-func (h *handler) changedLocked(key string, old store.Entry, changes []notification) {
+func (h *handler) changedLocked(key string, old store.Entry, changes []notification, slim slimmer) {
+	if len(h.queue) >= keptDecoded {
+		old, changes = slim.entry(old), slim.notifications(changes)
+	}
 	if !h.cursorDone && key > h.cursor {
 		if _, early := h.early[key]; !early {
 			h.early[key] = struct{}{}
@@ -256,13 +259,15 @@ func (h *handler) deliver(n notification) {
 		if n.old.Object == nil {
 			n.old.Object = n.new.Object
 		}
-		h.handler.OnUpdate(n.old.Object, n.new.Object)
+		if n.new.Object != nil {
+			h.handler.OnUpdate(n.old.Object, n.new.Object)
+		}
 	case resynced:
 		if n.new.Object != nil {
 			h.handler.OnUpdate(n.new.Object, n.new.Object)
 		}
 	case deleted:
-		h.handler.OnDelete(n.old.Object)
+		h.handler.OnDelete(h.lastState(n))
 	case vanished:
 		h.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: h.lastState(n)})
 	case synced:

@@ -97,6 +97,8 @@ type Informer struct {
 	// so that none is lost between memory and the opened store. Taken before mu.
 	indexersMu sync.Mutex
 
+	backlogged atomic.Bool // set under mu: some handler has more than keptDecoded waiting
+
 	synced   chan struct{} // closed when the informer has synced
 	ending   chan struct{} // closed when Run's context has ended
 	released chan struct{} // closed when the scope has been released

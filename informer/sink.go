@@ -290,6 +290,7 @@ func isOlder(d cache.Delta, held runtime.Object) bool {
 // apply stores a batch and tells the handlers, in one step for both.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Change) error {
 	rejected := inf.prepare(&batch)
+	slim := slimmer{}
 	old := make(map[string]store.Entry, len(changes))
 	for _, c := range changes {
 		e, ok, err := inf.store.Entry(c.Key)
@@ -300,6 +301,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 		}
 		if ok {
 			old[c.Key] = e
+		}
+		if inf.backlogged.Load() {
+			slim.add(inf.store, c, old[c.Key])
 		}
 	}
 	inf.mu.Lock()
@@ -320,9 +324,10 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
 		if _, refused := rejected[c.Key]; !refused {
-			inf.distributeLocked(c, old[c.Key])
+			inf.distributeLocked(c, old[c.Key], slim)
 		}
 	}
+	inf.noteBacklogLocked()
 	inf.cond.Broadcast()
 	return nil
 }
@@ -404,7 +409,7 @@ func (inf *Informer) prepare(batch *store.Batch) map[string]error {
 
 // distributeLocked appends one object's changes to every handler's queue. old is
 // what was stored before.
-func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry) {
+func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry, slim slimmer) {
 	var out []notification
 	was := old
 	for _, d := range c.Deltas {
@@ -432,6 +437,6 @@ func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry) {
 		was = is
 	}
 	for h := range inf.handlers {
-		h.changedLocked(c.Key, old, out)
+		h.changedLocked(c.Key, old, out, slim)
 	}
 }

@@ -58,7 +58,7 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		return fail(err)
 	}
 	if s.opts.Codec == nil {
-		return fail(errors.New("the scope was opened without a codec"))
+		return fail(errNoCodec)
 	}
 	e := &entry{key: key, indexes: indexes, object: obj}
 	if e.payload, err = s.opts.Codec.Encode(obj); err != nil {
@@ -73,6 +73,8 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 	}
 	return e, nil
 }
+
+var errNoCodec = errors.New("the scope was opened without a codec")
 
 // Apply implements store.Store.
 func (s *Store) Apply(b store.Batch) error {

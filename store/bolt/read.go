@@ -11,6 +11,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
@@ -97,6 +98,22 @@ func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
 		return store.Entry{}, s.db.corrupt("object "+key, err)
 	}
 	return store.Entry{Key: key, Raw: rawForm(r.codec, packed{r.dictionary, r.payload})}, nil
+}
+
+// Encode implements store.Store.
+func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
+	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if err != nil {
+		return store.Entry{}, err
+	}
+	if s.opts.Codec == nil {
+		return store.Entry{}, &store.ObjectError{Key: key, Err: errNoCodec}
+	}
+	payload, err := s.opts.Codec.Encode(obj)
+	if err != nil {
+		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
+	}
+	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), s.dictionaries.Load().pack(payload))}, nil
 }
 
 // Decode implements store.Store.

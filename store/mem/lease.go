@@ -281,6 +281,12 @@ func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
 	return entries, err
 }
 
+// Encode implements store.Store: objects are kept as they are.
+func (s *lease) Encode(obj runtime.Object) (store.Entry, error) {
+	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	return store.Entry{Key: key, Object: obj}, err
+}
+
 // Decode returns the entry's object.
 func (s *lease) Decode(e store.Entry) (runtime.Object, error) {
 	if e.Object == nil {

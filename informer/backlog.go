@@ -1,0 +1,67 @@
+package informer
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/store"
+)
+
+// keptDecoded is how many notifications wait for a handler as objects. Those
+// behind them wait encoded, which takes a tenth of the memory, and are decoded
+// when the handler comes to them.
+const keptDecoded = 1024
+
+// slimmer has the encoded form of objects that are about to be told. It is filled
+// outside the informer's lock and before any handler holds the objects.
+type slimmer map[runtime.Object]store.Entry
+
+// add encodes the objects of one key's changes. What cannot be encoded stays as it
+// is.
+func (s slimmer) add(in store.Store, c fifo.Change, old store.Entry) {
+	s.encode(in, old.Object)
+	for _, d := range c.Deltas {
+		if obj, ok := d.Object.(runtime.Object); ok {
+			s.encode(in, obj)
+		}
+	}
+}
+
+func (s slimmer) encode(in store.Store, obj runtime.Object) {
+	if obj == nil {
+		return
+	}
+	if e, err := in.Encode(obj); err == nil {
+		s[obj] = e
+	}
+}
+
+func (s slimmer) entry(e store.Entry) store.Entry {
+	if encoded, ok := s[e.Object]; ok && e.Object != nil {
+		return encoded
+	}
+	return e
+}
+
+// notifications returns a copy: other handlers have the objects.
+func (s slimmer) notifications(in []notification) []notification {
+	if len(s) == 0 {
+		return in
+	}
+	out := slices.Clone(in)
+	for i := range out {
+		out[i].old, out[i].new = s.entry(out[i].old), s.entry(out[i].new)
+	}
+	return out
+}
+
+// noteBacklogLocked notes for the next batch whether encoded objects are wanted.
+func (inf *Informer) noteBacklogLocked() {
+	long := false
+	for h := range inf.handlers {
+		long = long || len(h.queue) >= keptDecoded
+	}
+	inf.backlogged.Store(long)
+}
