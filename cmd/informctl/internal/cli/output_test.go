@@ -12,8 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
@@ -185,3 +187,28 @@ func TestClosedPipeIsNoError(t *testing.T) {
 type syscallError struct{ error }
 
 func (e *syscallError) Unwrap() error { return e.error }
+
+// TestKindless: a scope of the dynamic or the metadata client names no kind. Its
+// objects do, or are metadata, and the resource stands for it in names.
+func TestKindless(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kindless := schema.GroupVersionKind{Group: "demo.informctl.dev", Version: "v1"}
+	fill(t, db, kindless, "widgets.demo.informctl.dev", store.Unstructured, widget("default", "w-1"))
+	fill(t, db, kindless, "gadgets.demo.informctl.dev", store.Metadata,
+		&metav1.PartialObjectMetadata{ObjectMeta: objectMeta("default", "g-1", "")})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(run(t, "dump", "-o", "name", "--db", path)), "gadgets.demo.informctl.dev/g-1\nwidgets.demo.informctl.dev/w-1\n"; got != want {
+		t.Errorf("names %q, want %q", got, want)
+	}
+	for resource, kind := range map[string]string{"widgets": `"kind": "Widget"`, "gadgets": `"kind": "PartialObjectMetadata"`} {
+		if out := string(run(t, "dump", resource, "-o", "json", "--db", path)); !strings.Contains(out, kind) {
+			t.Errorf("%s without %s:\n%s", resource, kind, out)
+		}
+	}
+}

@@ -223,7 +223,7 @@ func (nameList) end(io.Writer) error   { return nil }
 
 func (nameList) render(o object) (piece, error) {
 	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.name}}
-	obj.SetGroupVersionKind(o.view.info.Scope.Kind)
+	obj.SetGroupVersionKind(o.kind())
 	var buf bytes.Buffer
 	err := (&printers.NamePrinter{ShortOutput: true}).PrintObj(obj, &buf)
 	return piece{text: buf.Bytes()}, err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -249,7 +250,10 @@ func (i item) load(decode bool) (object, error) {
 	}
 	kind := o.GetObjectKind()
 	if gvk := kind.GroupVersionKind(); gvk.Kind == "" || gvk.Version == "" {
-		kind.SetGroupVersionKind(i.view.info.Scope.Kind)
+		if gvk = i.view.info.Scope.Kind; gvk.Kind == "" {
+			gvk = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata") // others say their kind
+		}
+		kind.SetGroupVersionKind(gvk)
 	}
 	return o, nil
 }

@@ -111,8 +111,14 @@ func fill(t *testing.T, db *bolt.DB, kind schema.GroupVersionKind, resource stri
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	indexes := []index.Index{index.Namespace(), index.Label("app"), index.Label("app=b")}
-	s, err := db.Open(store.Scope{Resource: resource, Kind: kind, Form: form},
-		store.Options{Codec: codec.ForKind(kind), Indexes: indexes})
+	c, err := codec.ForKind(kind), error(nil)
+	if form == store.Metadata {
+		c, err = codec.For(&metav1.PartialObjectMetadata{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(store.Scope{Resource: resource, Kind: kind, Form: form}, store.Options{Codec: c, Indexes: indexes})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // filter says which objects of a scope are meant.
@@ -21,6 +22,16 @@ type filter struct {
 type item struct {
 	view            *view
 	namespace, name string
+}
+
+// kind is that of the scope. Informers of the dynamic and the metadata client do not
+// know it: then the resource stands for it.
+func (i item) kind() schema.GroupVersionKind {
+	gvk := i.view.info.Scope.Kind
+	if gvk.Kind == "" {
+		gvk.Kind = schema.ParseGroupResource(i.view.info.Scope.Resource).Resource
+	}
+	return gvk
 }
 
 func (i item) key() string {

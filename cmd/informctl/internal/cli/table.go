@@ -39,7 +39,7 @@ func newTable(items []item, kinds, wide, noHeaders bool, now time.Time) *table {
 	t.printer = printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders})
 	// The widths are known before the first row is printed: so rows can be written
 	// as they come, and are aligned all the same.
-	t.add("Kind", kinds, 0, func(i item) string { return i.view.info.Scope.Kind.Kind }, items)
+	t.add("Kind", kinds, 0, func(i item) string { return i.kind().Kind }, items)
 	t.add("Namespace", true, 0, func(i item) string { return i.namespace }, items)
 	t.add("Name", true, 0, func(i item) string { return i.name }, items)
 	t.add("Age", true, 0, func(item) string { return "9y364d" }, items[:min(1, len(items))])
@@ -80,7 +80,7 @@ func (t *table) render(o object) (piece, error) {
 	}
 	var cells []any
 	if t.kinds {
-		cells = append(cells, o.view.info.Scope.Kind.Kind)
+		cells = append(cells, o.kind().Kind)
 	}
 	cells = append(cells, o.namespace, o.name, age, m.GetResourceVersion(), int64(o.bytes), string(m.GetUID()))
 	return piece{row: metav1.TableRow{Cells: cells}}, nil
