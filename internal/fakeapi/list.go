@@ -24,12 +24,18 @@ func (s *Server) List(opts metav1.ListOptions) (runtime.Object, error) {
 }
 
 // ListWithContext answers a list, in key order, with copies of the objects. It
-// never blocks. All pages of one list are of the same resource version.
+// blocks between Hold and Release only, or until the context ends. All pages of one
+// list are of the same resource version.
 func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.acceptLocked(ctx, "list", opts, &s.failLists); err != nil {
 		return nil, err
+	}
+	if opts.Limit != 1 {
+		if err := s.releasedLocked(ctx); err != nil {
+			return nil, err
+		}
 	}
 	rv, after, err := s.snapshotLocked(opts)
 	if err != nil {
@@ -48,8 +54,7 @@ func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 		return nil, fmt.Errorf("fakeapi: %w", err)
 	}
 	accessor.SetResourceVersion(s.format(rv))
-	// A real server ignores the limit where any staleness will do.
-	if n := int(opts.Limit); n > 0 && n < len(keys) && opts.ResourceVersion != "0" {
+	if n := s.page(opts); n > 0 && n < len(keys) {
 		accessor.SetRemainingItemCount(ptr.To(int64(len(keys) - n)))
 		keys = keys[:n]
 		accessor.SetContinue(base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, "%d %s", rv, keys[n-1])))
@@ -62,6 +67,34 @@ func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 		return nil, apierrors.NewInternalError(err)
 	}
 	return list, nil
+}
+
+// releasedLocked waits, without the lock, until lists are answered.
+func (s *Server) releasedLocked(ctx context.Context) error {
+	held := s.held
+	if held == nil {
+		return nil
+	}
+	s.mu.Unlock()
+	defer s.mu.Lock()
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// page returns how many objects a page has; 0 is all.
+func (s *Server) page(opts metav1.ListOptions) int {
+	n := int(opts.Limit)
+	if bound := s.opts.MaxPage; bound > 0 && (n == 0 || bound < n) {
+		n = bound
+	}
+	if opts.ResourceVersion == "0" { // as a real server: a list from its cache has no pages
+		return 0
+	}
+	return n
 }
 
 // snapshotLocked returns the resource version that a list is of and the key that

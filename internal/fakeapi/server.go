@@ -34,6 +34,9 @@ type Options struct {
 	NoBookmarks bool
 	// NoWatchList refuses sendInitialEvents with a 422, as old servers do.
 	NoWatchList bool
+	// MaxPage is how many objects one page of a list has at most, whatever is asked
+	// for; 0 is no bound. A list that any staleness will do for is not paged.
+	MaxPage int
 	// RVPrefix stands before the number in each resource version: with one they
 	// cannot be compared.
 	RVPrefix string
@@ -61,6 +64,7 @@ type Server struct {
 	watchers map[*watcher]struct{}
 	requests []Request
 	down     bool
+	held     chan struct{} // closed by Release; nil while lists are answered
 	delay    time.Duration
 	// What the next requests fail with, first things first.
 	failLists, failWatches []error
@@ -257,6 +261,28 @@ func (s *Server) Send(e watch.Event) {
 		w.queue = append(w.queue, e)
 	}
 	s.wakeLocked()
+}
+
+// Hold makes lists wait for Release, as if there were very many objects: one in
+// pages before each page, a streamed one before its first event. Watches go on, and
+// a list of one object is answered.
+func (s *Server) Hold() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held == nil {
+		s.held = make(chan struct{})
+	}
+}
+
+// Release ends Hold. A page is of the state that the server has then, a streamed
+// list of the one that it had when it was asked for.
+func (s *Server) Release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held != nil {
+		close(s.held)
+		s.held = nil
+	}
 }
 
 // CloseWatches closes all watches; what they have not sent is not sent.

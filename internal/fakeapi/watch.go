@@ -98,6 +98,9 @@ func (s *Server) startLocked(w *watcher, opts metav1.ListOptions) error {
 		w.queue = []watch.Event{errorEvent(s.tooLarge(rv))}
 	case stream || rv == 0:
 		w.start, w.sent = s.now, s.now
+		if stream {
+			w.held = s.held
+		}
 		for _, key := range slices.Sorted(maps.Keys(s.state)) {
 			w.queue = append(w.queue, watch.Event{Type: watch.Added, Object: s.state[key]})
 		}
@@ -149,6 +152,7 @@ type watcher struct {
 	bookmarks bool
 	timeout   time.Duration
 	first     time.Duration // waited for before the first event
+	held      chan struct{} // the same until it is closed; nil is not
 
 	// The fields below are protected by server.mu.
 	start, sent uint64        // bookmarks are above start, changes up to sent were sent
@@ -171,7 +175,7 @@ func (w *watcher) run(ctx context.Context) {
 	defer end.Stop()
 	mark := time.NewTimer(w.untilMark(opened))
 	defer mark.Stop()
-	if !w.wait(ctx, end, w.first) {
+	if !w.wait(ctx, end, w.first) || !w.released(ctx, end) {
 		return
 	}
 	for due := false; ; {
@@ -240,6 +244,21 @@ func (w *watcher) wait(ctx context.Context, end *time.Timer, d time.Duration) bo
 	defer t.Stop()
 	select {
 	case <-t.C:
+		return true
+	case <-end.C:
+	case <-w.done:
+	case <-ctx.Done():
+	}
+	return false
+}
+
+// released reports whether the watch goes on after Hold.
+func (w *watcher) released(ctx context.Context, end *time.Timer) bool {
+	if w.held == nil {
+		return true
+	}
+	select {
+	case <-w.held:
 		return true
 	case <-end.C:
 	case <-w.done:

@@ -1,0 +1,435 @@
+package informer_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
+)
+
+// What ours does otherwise, on purpose, and no script of TestTraces can show: each
+// test has client-go's behaviour beside ours, so that it also fails when client-go's
+// changes and the difference is none any more.
+
+// pick returns what is expected of this informer.
+func pick[T any](s *subjectOf, clientGo, ours T) T {
+	if s.ours {
+		return ours
+	}
+	return clientGo
+}
+
+func (s *subjectOf) transform(f func(*corev1.ConfigMap) (any, error)) {
+	s.Helper()
+	err := s.inf.SetTransform(func(obj any) (any, error) {
+		if cm, ok := obj.(*corev1.ConfigMap); ok {
+			return f(cm)
+		}
+		return obj, nil // client-go's calls it with what it has returned
+	})
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// told checks what a handler was told, in any order.
+func (s *subjectOf) told(l *log, want ...string) {
+	s.Helper()
+	synctest.Wait()
+	got := sameButUnchanged(l.take())
+	slices.Sort(got)
+	slices.Sort(want)
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		s.Errorf("handler was told (-want +got):\n%s", diff)
+	}
+}
+
+// losesHistory makes the server forget what happens in f.
+func (s *subjectOf) losesHistory(f func()) {
+	waitFor(2 * time.Second) // a watch that ends at once is none to client-go's
+	s.server.Down()
+	f()
+	if err := s.server.Compact(s.server.RV()); err != nil {
+		s.Fatal(err)
+	}
+	s.server.Up()
+	waitFor(settling)
+}
+
+// unstreamed is a server whose client says that it does not stream lists.
+type unstreamed struct{ *fakeapi.Server }
+
+func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (s *subjectOf) unstreamed() {
+	construct := pick(s, clientGo, onMem)
+	s.inf, _ = construct(s.T, unstreamed{s.server}, 0, nil)
+}
+
+// TestDifferenceTransformOnce: client-go's transforms the objects of a streamed
+// list twice.
+func TestDifferenceTransformOnce(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		calls := 0
+		s.transform(func(cm *corev1.ConfigMap) (any, error) {
+			calls++
+			cm.Data["v"] += "!"
+			return cm, nil
+		})
+		l := &log{}
+		s.handle(l)
+		s.put("a", "1")
+		s.start().sync()
+		s.told(l, pick(s, "initial a@2=1!!", "initial a@2=1!"))
+		if want := pick(s, 2, 1); calls != want {
+			s.Errorf("%d calls for one object, want %d", calls, want)
+		}
+		s.put("a", "2")
+		s.told(l, pick(s, "update a@2=1!! a@3=2!", "update a@2=1! a@3=2!"))
+	})
+}
+
+// TestDifferenceTransformError: an object whose transform fails keeps its last good
+// state. To client-go's informer a streamed list deletes it, and a list in pages
+// never ends, whatever happens to other objects; its deletion is lost.
+func TestDifferenceTransformError(t *testing.T) {
+	quietErrors(t)
+	fails := func(cm *corev1.ConfigMap) (any, error) {
+		if cm.Data["v"] == "bad" {
+			return nil, errOnPurpose
+		}
+		return cm, nil
+	}
+	begin := func(s *subjectOf) *log {
+		s.transform(fails)
+		l := &log{}
+		s.handle(l)
+		s.put("a", "1") // 2
+		s.put("b", "1") // 3
+		s.start().sync()
+		s.put("a", "bad") // 4
+		waitFor(settling)
+		s.told(l, "initial a@2=1", "initial b@3=1")
+		return l
+	}
+	change := func(s *subjectOf) func() { return func() { s.put("b", "2") } }
+	t.Run("stream", func(t *testing.T) {
+		onEach(t, 0, nil, func(s *subjectOf) {
+			l := begin(s)
+			s.losesHistory(change(s))
+			s.told(l, pick(s, []string{"delete tombstone a@2=1", "update b@3=1 b@5=2"}, []string{"update b@3=1 b@5=2"})...)
+		})
+	})
+	t.Run("pages", func(t *testing.T) {
+		onEach(t, 0, nil, func(s *subjectOf) {
+			s.unstreamed()
+			l := begin(s)
+			s.losesHistory(change(s))
+			s.told(l, pick(s, nil, []string{"update b@3=1 b@5=2"})...)
+		})
+	})
+	t.Run("deletion", func(t *testing.T) {
+		onEach(t, 0, nil, func(s *subjectOf) {
+			l := begin(s)
+			s.drop("a")
+			waitFor(settling)
+			s.told(l, pick(s, nil, []string{"delete tombstone a@2=1"})...)
+		})
+	})
+}
+
+// TestDifferenceTransformResult: what a transform returns is stored by client-go's,
+// whatever it is; ours takes objects of the example's type.
+func TestDifferenceTransformResult(t *testing.T) {
+	quietErrors(t)
+	onEach(t, 0, nil, func(s *subjectOf) {
+		s.transform(func(cm *corev1.ConfigMap) (any, error) {
+			if cm.Name == "meta" {
+				return &metav1.PartialObjectMetadata{ObjectMeta: cm.ObjectMeta}, nil
+			}
+			return cm, nil
+		})
+		s.put("a", "1")
+		s.start().sync()
+		s.put("meta", "1")
+		waitFor(settling)
+		keys := s.inf.GetStore().ListKeys()
+		slices.Sort(keys)
+		if want := pick(s, []string{"default/a", "default/meta"}, []string{"default/a"}); !slices.Equal(keys, want) {
+			s.Errorf("keys %q, want %q", keys, want)
+		}
+	})
+}
+
+// TestDifferenceBlankRV: a transform may clear the resource version. client-go's
+// store has none then, and takes every update for a resync, which a handler without
+// a period is not told of.
+func TestDifferenceBlankRV(t *testing.T) {
+	onEach(t, time.Hour, nil, func(s *subjectOf) {
+		s.transform(func(cm *corev1.ConfigMap) (any, error) {
+			cm.ResourceVersion = ""
+			return cm, nil
+		})
+		l := &log{}
+		never := time.Duration(0)
+		if _, err := s.inf.AddEventHandlerWithResyncPeriod(l, never); err != nil {
+			s.Fatal(err)
+		}
+		s.put("a", "1")
+		s.start().sync()
+		waitFor(2 * time.Hour)
+		l.take()
+		rv := s.put("a", "2")
+		s.want(l, pick(s, nil, []string{"update a@=1 a@=2"})...)
+		if got := s.inf.GetStore().LastStoreSyncResourceVersion(); got != pick(s, "", rv) {
+			s.Errorf("the store's resource version is %q", got)
+		}
+	})
+}
+
+// TestDifferenceBadIndexFunction: client-go's store panics when an index function
+// fails, with the object half written; ours refuses the object.
+func TestDifferenceBadIndexFunction(t *testing.T) {
+	fail := true
+	onEach(t, 0, cache.Indexers{"v": byValue(&fail, false)}, func(s *subjectOf) {
+		indexer := s.inf.GetIndexer()
+		panicked, err := false, error(nil)
+		func() {
+			defer func() { panicked = recover() != nil }()
+			err = indexer.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"v": "bad"}})
+		}()
+		if panicked != !s.ours || s.ours && !errors.Is(err, errOnPurpose) {
+			s.Errorf("panicked: %v, error: %v", panicked, err)
+		}
+		if _, there, err := indexer.GetByKey("a"); there != !s.ours || err != nil {
+			s.Errorf("stored: %v, %v", there, err)
+		}
+	})
+}
+
+// TestDifferenceNilIndexers: client-go's, made without indexers, panics when some
+// are added.
+func TestDifferenceNilIndexers(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		defer func() {
+			if panicked := recover() != nil; panicked != !s.ours {
+				s.Errorf("panicked: %v", panicked)
+			}
+		}()
+		if err := s.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)}); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// TestDifferenceCallersIndexers: client-go's keeps the map that it was made with,
+// adds to it, and hands it out.
+func TestDifferenceCallersIndexers(t *testing.T) {
+	given := cache.Indexers{"v": byValue(new(bool), false)}
+	for name, construct := range map[string]makeInformer{"client-go": clientGo, "ours": onMem} {
+		t.Run(name, func(t *testing.T) {
+			indexers := cache.Indexers{"v": given["v"]}
+			inf, _ := construct(t, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{}), 0, indexers)
+			if err := inf.AddIndexers(cache.Indexers{"more": given["v"]}); err != nil {
+				t.Error(err)
+			}
+			inf.GetIndexer().GetIndexers()["mine"] = given["v"]
+			_, mine := inf.GetIndexer().GetIndexers()["mine"]
+			if ours := name == "ours"; mine != !ours || len(indexers) != map[bool]int{true: 1, false: 3}[ours] {
+				t.Errorf("the caller's map has %d names; a name that was put into GetIndexers is an index: %v", len(indexers), mine)
+			}
+		})
+	}
+}
+
+// TestDifferenceDeletedWhileDown: of what was deleted while the process was down,
+// handlers of client-go's informer never hear.
+func TestDifferenceDeletedWhileDown(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		w.drop("a")
+		l := &log{}
+		s := &subjectOf{world: w, done: make(chan struct{})}
+		s.inf, _ = clientGo(t, w.server, 0, nil)
+		s.handle(l)
+		s.start().sync()
+		s.told(l, "initial b@3=1")
+		s.end()
+		r := w.run(informer.Options{}, handle(w, l)).sync()
+		s.told(l, "initial a@2=1", "delete a@4=1", "initial b@3=1")
+		r.end()
+	})
+}
+
+// TestDifferenceWarmStart: a process that starts while the server is away has
+// nothing with client-go's informer. With ours it has what there was, and has synced
+// only when the server has told what it missed.
+func TestDifferenceWarmStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.run(informer.Options{}).sync().end()
+		w.put("b", "1")
+		w.server.Down()
+		l := &log{}
+		s := &subjectOf{world: w, done: make(chan struct{})}
+		s.inf, _ = clientGo(t, w.server, 0, nil)
+		s.start()
+		r := w.run(informer.Options{}, handle(w, l))
+		waitFor(time.Minute)
+		s.told(l, "initial a@2=1")
+		if got := []bool{s.inf.HasSynced(), r.inf.HasSynced()}; got[0] || got[1] {
+			t.Errorf("synced without a server: client-go's %v, ours %v", got[0], got[1])
+		}
+		if got := []int{len(s.inf.GetStore().ListKeys()), len(r.inf.GetStore().ListKeys())}; got[0] != 0 || got[1] != 1 {
+			t.Errorf("objects without a server: client-go's %d, ours %d", got[0], got[1])
+		}
+		w.server.Up()
+		r.sync()
+		s.told(l, "initial b@3=1")
+		s.sync()
+		s.end()
+		r.end()
+	})
+}
+
+// failing is a backend whose stores refuse one change.
+type failing struct {
+	store.Backend
+	refuse *bool
+}
+
+func (b *failing) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &failingStore{s, b.refuse}, err
+}
+
+type failingStore struct {
+	store.Store
+	refuse *bool
+}
+
+func (s *failingStore) Apply(b store.Batch) error {
+	if *s.refuse {
+		*s.refuse = false
+		return errOnPurpose
+	}
+	return s.Store.Apply(b)
+}
+
+// refusing is the same for client-go's reflector.
+type refusing struct {
+	cache.Store
+	refuse *bool
+}
+
+func (s *refusing) Add(obj any) error {
+	if *s.refuse {
+		*s.refuse = false
+		return errOnPurpose
+	}
+	return s.Store.Add(obj)
+}
+
+// TestDifferenceStoreError: what client-go's reflector cannot write is lost, though
+// its resource version goes on. Ours lists again.
+func TestDifferenceStoreError(t *testing.T) {
+	quietErrors(t)
+	inBubble(t, func(w *world) {
+		refuse := false
+		held := &refusing{cache.NewStore(cache.MetaNamespaceKeyFunc), &refuse}
+		reflector := cache.NewReflectorWithOptions(w.server, &corev1.ConfigMap{}, held, cache.ReflectorOptions{})
+		stop, done := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(done)
+			reflector.Run(stop)
+		}()
+		synctest.Wait()
+		refuse = true
+		rv := w.put("a", "1")
+		waitFor(settling)
+		if keys, got := held.ListKeys(), reflector.LastSyncResourceVersion(); len(keys) > 0 || got != rv {
+			t.Errorf("client-go's: %q at %s, want none at %s", keys, got, rv)
+		}
+		close(stop)
+		<-done
+
+		l := &log{}
+		r := w.run(informer.Options{Backend: &failing{mem.New(), &refuse}}, handle(w, l)).sync()
+		w.want(l, "initial a@2=1")
+		refuse = true
+		w.put("a", "2")
+		waitFor(settling)
+		w.want(l, "update a@2=1 a@3=2")
+		r.end()
+	})
+}
+
+// TestDifferencePanickingHandler: with ReallyCrash off, a handler of client-go's
+// informer that has panicked in an initial add never has synced.
+func TestDifferencePanickingHandler(t *testing.T) {
+	saved := utilruntime.PanicHandlers
+	utilruntime.ReallyCrash, utilruntime.PanicHandlers = false, nil
+	defer func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = true, saved }()
+	onEach(t, 0, nil, func(s *subjectOf) {
+		h := s.handle(&log{hook: func(string) { panic("on purpose") }})
+		s.put("a", "1")
+		s.start().sync()
+		waitFor(settling)
+		if h.HasSynced() != s.ours {
+			s.Errorf("the handler has synced: %v", h.HasSynced())
+		}
+	})
+}
+
+// TestDifferenceWrittenBeforeRun: what was written to the store before Run is told
+// as deleted by client-go's informer, if the server does not have it, without ever
+// having been added. Ours begins with what it has stored.
+func TestDifferenceWrittenBeforeRun(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		l := &log{}
+		s.handle(l)
+		s.put("a", "1")
+		for _, name := range []string{"a", "mine"} {
+			obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"v": "mine"}}
+			if err := s.inf.GetStore().Add(obj); err != nil {
+				s.Error(err)
+			}
+		}
+		s.start().sync()
+		s.told(l, pick(s, []string{"delete tombstone mine@=mine", "update a@=mine a@2=1"}, []string{"initial a@2=1"})...)
+	})
+}
+
+// TestDifferenceRewound: when the server's history goes back, client-go's informer
+// watches on from the future, and keeps what is not there any more.
+func TestDifferenceRewound(t *testing.T) {
+	onEach(t, 0, nil, func(s *subjectOf) {
+		l := &log{}
+		s.handle(l)
+		base := s.put("a", "1")
+		s.start().sync()
+		s.put("ghost", "1")
+		waitFor(2 * time.Second)
+		l.take()
+		if err := s.server.Rewind(base); err != nil {
+			s.Fatal(err)
+		}
+		waitFor(settling)
+		s.told(l, pick(s, nil, []string{"delete tombstone ghost@3=1"})...)
+	})
+}

@@ -1,0 +1,251 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// subject is one informer that a script is played to, in a bubble.
+type subject struct {
+	*testing.T
+	server    *fakeapi.Server
+	inf       cache.SharedIndexInformer
+	ctx       context.Context
+	stop      context.CancelFunc
+	done      chan struct{} // closed when Run has returned
+	started   bool          // Run was called
+	held      bool          // the server does not answer lists
+	broken    bool          // something has failed: resyncs are no longer at the same moments
+	transform string
+	check     time.Duration // the informer's resync period, as client-go computes it
+	calls     atomic.Int32  // of the transform
+	failures  atomic.Int32  // that the watch error handler was told of
+	gate      atomic.Pointer[chan struct{}]
+	listeners map[string]*listener
+	present   collection
+	marked    collection
+	history   []string // what happened at the server in this step
+	refusals  []string // calls that returned an error in this step
+	faults    []string // guarantees that were broken in this step
+}
+
+func (s *subject) fault(format string, args ...any) {
+	s.faults = append(s.faults, fmt.Sprintf(format, args...))
+}
+
+// try notes a call that is refused.
+func (s *subject) try(call string, err error) {
+	if err != nil {
+		s.refusals = append(s.refusals, call)
+	}
+}
+
+// period is how often a handler is resynced; 0 is never.
+func (s *subject) period(l *listener) time.Duration {
+	if s.check <= 0 || l.wanted <= 0 {
+		return 0
+	}
+	return (max(l.wanted, s.check) + s.check - 1) / s.check * s.check
+}
+
+// isOdd reports whether a handler's period is not one of the informer's checks:
+// ours resyncs it for the first time after its period, client-go's at the next check.
+func (s *subject) isOdd(l *listener) bool { return s.check > 0 && l.wanted%s.check != 0 }
+
+// listener is a handler of a script. It may be registered, removed and registered
+// again.
+type listener struct {
+	log
+	handle  cache.ResourceEventHandlerRegistration // of the last registration
+	there   bool
+	times   int  // it was registered so often
+	late    bool // added to a running informer
+	wanted  time.Duration
+	open    chan struct{}     // nil: it returns at once
+	fold    map[string]string // by key, what was told last
+	earlier []string          // what its earlier registration was told in this step
+}
+
+func (s *subject) listener(name string) *listener {
+	if s.listeners[name] == nil {
+		s.listeners[name] = &listener{fold: map[string]string{}}
+	}
+	return s.listeners[name]
+}
+
+func (l *listener) block() {
+	if l.open != nil {
+		return
+	}
+	open := make(chan struct{})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open, l.hook = open, func(string) { <-open }
+}
+
+func (l *listener) unblock() {
+	if l.open == nil {
+		return
+	}
+	close(l.open)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.open, l.hook = nil, nil
+}
+
+func (l *listener) OnAdd(obj any, initial bool) {
+	kind := "add "
+	if initial {
+		kind = "initial "
+	}
+	l.write(kind + show(obj))
+}
+
+func (l *listener) OnUpdate(old, obj any) {
+	if old == obj { // the same pointer
+		l.write("resync " + show(obj))
+		return
+	}
+	l.write("update " + show(old) + " " + show(obj))
+}
+
+func (l *listener) OnDelete(obj any) { l.write("delete " + show(obj)) }
+
+// show is describe with what namespaces, transforms and tombstones have.
+func show(obj any) string {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		text := "tombstone " + show(t.Obj)
+		if cm, ok := t.Obj.(*corev1.ConfigMap); !ok || t.Key != cache.MetaObjectToName(cm).String() {
+			text += "[key:" + t.Key + "]"
+		}
+		return text
+	}
+	text := describe(obj)
+	cm, ok := obj.(*corev1.ConfigMap)
+	switch {
+	case !ok:
+		return text
+	case cm.Namespace != "default":
+		text = cm.Namespace + "/" + text
+	}
+	if cm.Labels["seen"] != "" {
+		text += "[labelled]"
+	}
+	if len(cm.ManagedFields) > 0 {
+		text += "[managed]"
+	}
+	return text
+}
+
+// told returns what a handler was told since the last call, and notes what is
+// wrong with it.
+func (s *subject) told(name string, l *listener) []string {
+	lines := l.take()
+	for _, line := range lines {
+		if fault := l.tell(line); fault != "" {
+			s.fault("%s: %s: %s", name, line, fault)
+		}
+	}
+	return lines
+}
+
+var toldLine = regexp.MustCompile(`^(add|initial|update|resync|delete tombstone|delete) (\S+)(?: (\S+))?$`)
+
+// tell checks the named guarantees that hold for every handler: no update or
+// deletion before the add, one add, and old is what was told last.
+func (l *listener) tell(line string) (fault string) {
+	m := toldLine.FindStringSubmatch(line)
+	if m == nil {
+		return "unknown line"
+	}
+	key := keyOf(m[2])
+	last, there := l.fold[key]
+	switch {
+	case m[1] == "add" || m[1] == "initial":
+		if there {
+			fault = "there already"
+		}
+		l.fold[key] = m[2]
+	case !there:
+		return "not there"
+	case m[1] == "update":
+		if last != m[2] {
+			fault = "last told was " + last
+		}
+		l.fold[key] = m[3]
+	case m[1] == "resync":
+		if last != m[2] {
+			fault = "last told was " + last
+		}
+	default:
+		delete(l.fold, key)
+	}
+	return fault
+}
+
+func keyOf(shown string) string {
+	key, _, _ := strings.Cut(shown, "@")
+	return key
+}
+
+// indexFunc returns an index function that gives no value, one, or several.
+func (s *subject) indexFunc(kind string) cache.IndexFunc {
+	return func(obj any) ([]string, error) {
+		if open := s.gate.Load(); open != nil {
+			<-*open
+		}
+		cm := obj.(*corev1.ConfigMap)
+		v := cm.Data["v"]
+		switch kind {
+		case "value":
+			return []string{v}, nil
+		case "both":
+			return []string{v, cm.Name}, nil
+		case "twice":
+			return []string{v, v}, nil
+		case "odd":
+			if n, err := strconv.Atoi(v); err == nil && n%2 == 1 {
+				return []string{v}, nil
+			}
+		case "empty":
+			return []string{""}, nil
+		case "strange":
+			return []string{v + "\x00/" + cm.Name, "\xff"}, nil
+		}
+		return nil, nil
+	}
+}
+
+// transforms are what client-go supports: each may be applied twice.
+var transforms = map[string]cache.TransformFunc{
+	"strip": func(obj any) (any, error) {
+		obj.(*corev1.ConfigMap).ManagedFields = nil
+		return obj, nil
+	},
+	"label": func(obj any) (any, error) {
+		obj.(*corev1.ConfigMap).Labels = map[string]string{"seen": "yes"}
+		return obj, nil
+	},
+	"rename": func(obj any) (any, error) {
+		cm := obj.(*corev1.ConfigMap)
+		cm.Name = "x-" + strings.TrimPrefix(cm.Name, "x-")
+		return cm, nil
+	},
+	"fail": func(obj any) (any, error) {
+		if obj.(*corev1.ConfigMap).Data["v"] == "bad" {
+			return nil, errOnPurpose
+		}
+		return obj, nil
+	},
+}
