@@ -24,15 +24,58 @@
 //
 // # Differences from client-go
 //
-//   - HasSynced of a warm start is true once the server's state at the start has
-//     been reached (Options.SyncWhen), not when the file was read.
-//   - A lost watch is resumed wherever the server has the history; a new list is
-//     compared with what is stored, so unchanged objects make no OnUpdate.
-//   - A transform runs once per object.
-//   - An index function that fails or panics makes an error naming the object's
-//     key. The object's last good state stays, and the stored resource version
-//     until that object can be stored or is gone.
-//   - GetIndexers returns a copy, and the map given to New stays as it was.
+// Each has its assertion, named here, in trace_test.go or, as TestDifference..., in
+// differences_test.go; both informers are run beside each other, and nothing else
+// differs in generated scripts of events.
+//
+// Lists and watches:
+//
+//   - fewerRelists, toldAllChanges: a watch that is lost is resumed wherever the
+//     server has the history, so handlers are told of each change in order, where
+//     client-go lists and tells the last state. Until the next event or bookmark the
+//     resource version may be lower than client-go's (mayLag).
+//   - nothingUnchanged: a new list is compared with what is stored, and what has not
+//     changed makes no OnUpdate; Options.NotifyUnchanged resyncs instead.
+//   - anyRelistOrder: deletions come first, as with client-go, then changes in key
+//     order, not in the list's.
+//   - Rewound: a history that went back, as after an etcd restore, is noticed and
+//     listed again.
+//   - StoreError: what the store could not take is listed again, where client-go
+//     loses the event and goes on.
+//   - hearsOfFailures: the watch error handler is told of failures inside a watch,
+//     too.
+//
+// Starts:
+//
+//   - WarmStart: objects are there before the server has answered, and HasSynced is
+//     true once the state that the server had at the start is reached
+//     (Options.SyncWhen).
+//   - DeletedWhileDown: handlers are told of objects that were deleted while the
+//     process was down, as an add and a deletion.
+//   - WrittenBeforeRun: what was written to the store before Run is dropped; client-go
+//     tells of its deletion.
+//
+// Handlers:
+//
+//   - initialsFirst, orderOfEachObject: a change that comes while a handler is given
+//     its initial adds may be told before adds of other objects; a batch is told
+//     object by object. The order per object is the watch's.
+//   - resyncsGoOn, syncedLater: resync periods do not begin anew with a list.
+//   - PanickingHandler: with utilruntime.ReallyCrash off, a handler that panicked in
+//     an initial add syncs all the same.
+//
+// Transforms, indexes, objects:
+//
+//   - transformOnce, TransformOnce: a transform runs once per object received.
+//   - lastGoodState, TransformError: an object that a transform fails for, or panics,
+//     keeps its last good state and is tried again; its deletion is told. The stored
+//     resource version stays until it can be stored or is gone.
+//   - TransformResult: a transform returns an object of the example's type.
+//   - BlankRV: a transform may clear the resource version; the store's is the event's.
+//   - BadIndexFunction: an index function that fails or panics refuses the object, with
+//     its key, instead of ending the process.
+//   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer made
+//     without any; the map given to New stays as it was, and GetIndexers returns a copy.
 //
 // # Concurrency
 //
