@@ -23,6 +23,15 @@ type Zstd struct {
 // An API server takes objects of 3 MiB at most (etcd's limit is 1.5 MiB).
 const maxDecompressed = 64 << 20
 
+const (
+	// encoders and decoders bound how many payloads are worked on at a time, and so
+	// the memory of a Zstd, whatever the number of cores.
+	encoders = 2
+	decoders = 8
+	// window is how far back repetition is found, in bytes.
+	window = 128 << 10
+)
+
 // NewZstd returns a compressor. dictionary is what TrainDictionary or
 // Zstd.Dictionary returned, and is not copied; nil is none.
 func NewZstd(dictionary []byte) (*Zstd, error) {
@@ -30,11 +39,13 @@ func NewZstd(dictionary []byte) (*Zstd, error) {
 	encoding := []zstd.EOption{
 		zstd.WithEncoderLevel(zstd.SpeedFastest), // others take three times as long for a tenth less
 		zstd.WithEncoderCRC(false),               // a record has its own
-		zstd.WithEncoderConcurrency(runtime.GOMAXPROCS(0)),
+		// Each encoder holds a window and the dictionary's tables for good: 0.9 MB.
+		zstd.WithEncoderConcurrency(min(encoders, runtime.GOMAXPROCS(0))),
+		zstd.WithWindowSize(window),
 		zstd.WithLowerEncoderMem(true),
 	}
 	decoding := []zstd.DOption{
-		zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
+		zstd.WithDecoderConcurrency(min(decoders, runtime.GOMAXPROCS(0))),
 		zstd.WithDecoderLowmem(true),
 		zstd.WithDecoderMaxMemory(maxDecompressed),
 	}

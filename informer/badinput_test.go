@@ -11,9 +11,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // TestTransformMisbehaves: an object whose transform goes wrong is reported by
@@ -162,4 +165,44 @@ func TestBadHandlers(t *testing.T) {
 		synctest.Wait()
 		r.end()
 	})
+}
+
+// TestNewRefusesUseless: what could never work is refused, with the name of what is
+// wrong.
+func TestNewRefusesUseless(t *testing.T) {
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	for want, try := range map[string]func() error{
+		"ListerWatcher is nil": func() error {
+			_, err := informer.New((*cache.ListWatch)(nil), &corev1.ConfigMap{}, informer.Options{})
+			return err
+		},
+		"Backend is a nil pointer": func() error {
+			_, err := informer.New(server, &corev1.ConfigMap{}, informer.Options{Backend: (*bolt.DB)(nil)})
+			return err
+		},
+		"backend is nil": func() error {
+			_, err := informer.NewFactory((*bolt.DB)(nil), &rest.Config{}, informer.FactoryOptions{})
+			return err
+		},
+		"*v1.Status has no metadata": func() error {
+			_, err := informer.New(server, &metav1.Status{}, informer.Options{})
+			return err
+		},
+		"SyncWhen is 77": func() error {
+			_, err := informer.New(server, &corev1.ConfigMap{}, informer.Options{SyncWhen: 77})
+			return err
+		},
+		"event handler is nil": func() error {
+			inf, err := informer.New(server, &corev1.ConfigMap{}, informer.Options{})
+			if err != nil {
+				return err
+			}
+			_, err = inf.AddEventHandler((*log)(nil))
+			return err
+		},
+	} {
+		if err := try(); !strings.Contains(errorText(err), want) {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
 }

@@ -40,7 +40,7 @@ func (inf *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandle
 // AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for
 // the stored objects: they reach the handler from a cursor.
 func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if eh == nil {
+	if isNil(eh) {
 		return nil, errors.New("informer: event handler is nil")
 	}
 	h := &handler{
@@ -110,7 +110,9 @@ func (inf *Informer) resyncPeriodLocked(h *handler) time.Duration {
 	return (h.resyncWanted + check - 1) / check * check
 }
 
-// RemoveEventHandler implements cache.SharedInformer.
+// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call
+// of the handler that is in progress: cache.ShutDownEventHandler does. Removing a
+// handler twice, or one of another informer, does nothing.
 func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	h, ok := handle.(*handler)
 	if !ok {
@@ -138,7 +140,10 @@ func (inf *Informer) GetStore() cache.Store { return inf.indexer }
 // closed.
 func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 
-// AddIndexers implements cache.SharedIndexInformer.
+// AddIndexers implements cache.SharedIndexInformer: before and after the start,
+// what is stored is indexed at once. It fails, and adds none, where a name is taken,
+// a function is nil or fails, or the informer has stopped. It may block while Run
+// waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	inf.mu.Lock()
 	ended := inf.ended
@@ -151,7 +156,8 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	return inf.indexer.store().AddIndexers(indexers)
 }
 
-// HasSynced implements cache.SharedInformer.
+// HasSynced implements cache.SharedInformer: see Options.SyncWhen for a warm start.
+// Once true it stays so.
 func (inf *Informer) HasSynced() bool { return cache.IsDone(inf.HasSyncedChecker()) }
 
 // HasSyncedChecker implements cache.SharedInformer.
@@ -176,7 +182,8 @@ func (inf *Informer) LastSyncResourceVersion() string {
 	return inf.reflector.LastSyncResourceVersion()
 }
 
-// IsStopped implements cache.SharedInformer.
+// IsStopped implements cache.SharedInformer: it is true once Run's context has ended
+// and the scope is released; handlers may still be returning.
 func (inf *Informer) IsStopped() bool {
 	select {
 	case <-inf.released:

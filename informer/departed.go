@@ -20,7 +20,7 @@ type departures struct {
 }
 
 const (
-	// departuresFor is how long after HasSynced they are kept:
+	// departuresFor is how long after catching up they are kept:
 	// controller-runtime's default CacheSyncTimeout.
 	departuresFor = 2 * time.Minute
 	// departuresBytes bounds what is kept, encoded. What would exceed it is left
@@ -48,7 +48,7 @@ func (d *departures) addLocked(n notification, last store.Entry) {
 
 // departLocked notes a deletion that handlers which come later would miss.
 func (inf *Informer) departLocked(n notification, last store.Entry) {
-	if inf.warm && !inf.isSynced {
+	if inf.warm && !inf.caughtUp {
 		inf.departed.addLocked(n, last)
 	}
 }

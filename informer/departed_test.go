@@ -78,3 +78,20 @@ func TestNotifyUnchanged(t *testing.T) {
 		})
 	}
 }
+
+// TestDeletedWhileDownLoaded: with Loaded a late handler is told, too, though the
+// informer has synced before it caught up.
+func TestDeletedWhileDownLoaded(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		w.drop("a")
+		r := w.run(informer.Options{SyncWhen: informer.Loaded}).sync()
+		waitFor(10 * time.Second)
+		late := &log{}
+		handle(w, late)(r.inf)
+		w.want(late, "initial a@2=1", "delete a@4=1", "initial b@3=1")
+		r.end()
+	})
+}

@@ -5,7 +5,11 @@
 // # Usage
 //
 //	db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
-//	inf, err := informer.New(listerWatcher, &corev1.Pod{}, informer.Options{Backend: db})
+//	cluster, err := informer.ClusterIdentity(ctx, cfg)
+//	inf, err := informer.New(listerWatcher, &corev1.Pod{}, informer.Options{
+//		Backend: db,
+//		Scope:   store.Scope{Cluster: cluster},
+//	})
 //	inf.AddEventHandler(handler)
 //	inf.RunWithContext(ctx)
 //
@@ -21,6 +25,9 @@
 // warm start, which is when controller-runtime adds its handlers, it is first told
 // of the deletions that were caught up on, each as an initial add and a deletion,
 // up to 16 MiB of objects.
+//
+// A deletion is stored whether or not a handler has been told of it: one that no
+// handler had heard of when the process ended is not told again.
 //
 // # Differences from client-go
 //
@@ -72,6 +79,8 @@
 //     resource version stays until it can be stored or is gone.
 //   - TransformResult: a transform returns an object of the example's type.
 //   - BlankRV: a transform may clear the resource version; the store's is the event's.
+//   - What is written through GetIndexer is stored, and outlives the process until the
+//     server's objects replace it.
 //   - BadIndexFunction: an index function that fails or panics refuses the object, with
 //     its key, instead of ending the process.
 //   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer made

@@ -17,6 +17,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -33,7 +34,11 @@ func podListWatch(c kubernetes.Interface) cache.ListerWatcher {
 
 // An informer alone, with an index whose entries survive a restart.
 func ExampleNew() {
-	run := func(ctx context.Context, client kubernetes.Interface) error {
+	run := func(ctx context.Context, cfg *rest.Config, client kubernetes.Interface) error {
+		cluster, err := informer.ClusterIdentity(ctx, cfg)
+		if err != nil {
+			return err
+		}
 		db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
 		if err != nil {
 			return err
@@ -41,6 +46,7 @@ func ExampleNew() {
 		defer func() { _ = db.Close() }()
 		inf, err := informer.New(podListWatch(client), &corev1.Pod{}, informer.Options{
 			Backend: db,
+			Scope:   store.Scope{Cluster: cluster},
 			Indexes: []index.Index{index.Namespace(), index.Label("app")},
 		})
 		if err != nil {

@@ -25,9 +25,9 @@ import (
 
 // FactoryOptions are those of all informers of a Factory; see Options.
 type FactoryOptions struct {
-	SyncWhen         SyncPolicy
-	TransformVersion string
-	DecodedBytes     int64
+	SyncWhen         SyncPolicy // as Options.SyncWhen
+	TransformVersion string     // as Options.TransformVersion, of all informers' transforms
+	DecodedBytes     int64      // as Options.DecodedBytes, for each informer
 }
 
 // Factory makes informers whose scope need not be said: it asks their
@@ -54,7 +54,7 @@ type Factory struct {
 // closes backend after the informers have ended.
 func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*Factory, error) {
 	switch {
-	case backend == nil:
+	case isNil(backend):
 		return nil, errors.New("informer: backend is nil")
 	case cfg == nil:
 		return nil, errors.New("informer: rest.Config is nil")

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -43,11 +44,15 @@ const (
 // memory.
 type Options struct {
 	// Backend is where objects are stored; nil is memory. The caller closes it,
-	// after RunWithContext has returned.
+	// after RunWithContext has returned. Where a scope cannot be stored, because
+	// another informer holds it or the Backend was closed, or may not, as a Secret,
+	// it is held in memory; that is logged, and Status.Memory says why.
 	Backend store.Backend
-	// Scope is what the ListerWatcher lists. The caller vouches for it: state is
-	// resumed under an equal Scope. Empty fields Kind, Resource and Form are taken
-	// from the example, and an empty Namespace or selector means all.
+	// Scope is what the ListerWatcher lists, and of which cluster (ClusterIdentity).
+	// The caller vouches for it: state is resumed under an equal Scope, so that
+	// without Cluster the objects of another one would be. Kind and Resource, where
+	// they are empty, and Form always, are taken from the example; an empty Namespace
+	// or selector means all.
 	Scope store.Scope
 	// ResyncPeriod is that of handlers that name none; 0 is no resync.
 	ResyncPeriod time.Duration
@@ -116,6 +121,7 @@ type Informer struct {
 	ready        bool           // the store holds a whole list: cursors may start
 	isSynced     bool
 	warm         bool // the store held objects at the start
+	caughtUp     bool // the server's state at the start, or a later one, is in the store
 	departed     departures
 	forgetting   *time.Timer // ends departed
 	started      bool        // Run was called
@@ -138,14 +144,21 @@ var _ cache.SharedIndexInformer = (*Informer)(nil)
 // New returns an informer that has not started. The error names the argument or
 // option that is wrong.
 func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informer, error) {
-	if lw == nil {
+	switch {
+	case isNil(lw):
 		return nil, errors.New("informer: ListerWatcher is nil")
-	}
-	if example == nil {
+	case example == nil:
 		return nil, errors.New("informer: example object is nil")
+	case opts.Backend != nil && isNil(opts.Backend):
+		return nil, errors.New("informer: Backend is a nil pointer")
+	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
+		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
 	if v := reflect.ValueOf(example); v.Kind() == reflect.Pointer && v.IsNil() {
 		example = reflect.New(v.Type().Elem()).Interface().(runtime.Object)
+	}
+	if _, err := meta.Accessor(example); err != nil {
+		return nil, fmt.Errorf("informer: example object of type %T has no metadata", example)
 	}
 	c, err := codec.For(example)
 	if err != nil {
@@ -176,6 +189,15 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf.setStore(memory)
 	inf.indexer = &indexer{inf: inf}
 	return inf, nil
+}
+
+// isNil is true for a nil pointer in an interface, too.
+func isNil(v any) bool {
+	if v == nil {
+		return true
+	}
+	p := reflect.ValueOf(v)
+	return p.Kind() == reflect.Pointer && p.IsNil()
 }
 
 // completeScope fills in what the example says.
@@ -376,8 +398,14 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
 		DecodedBytes:     inf.opts.DecodedBytes,
 	}
+	if opts.Fresh {
+		opts.TransformVersion = "unversioned" // or a start without the transform would take over what it has made
+	}
 	if inf.factory != nil {
 		return inf.factory.open(ctx, inf, scope, opts)
+	}
+	if scope.Cluster == "" {
+		klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
 	}
 	return inf.opts.Backend.Open(scope, opts)
 }
@@ -401,7 +429,6 @@ func (inf *Informer) syncLocked() {
 	}
 	inf.isSynced = true
 	close(inf.synced)
-	inf.keepDeparturesLocked()
 	for h := range inf.handlers {
 		h.markSyncedLocked()
 	}
@@ -429,14 +456,16 @@ func (inf *Informer) onError(ctx context.Context, err error) {
 
 // Status is what an informer is doing.
 type Status struct {
-	Scope      store.Scope
-	Synced     bool
-	Objects    int
-	Listed     int      // objects received of the list that is under way
-	Lists      int      // lists finished since the start; 0 after a warm start
-	Memory     string   // why objects are not persisted; "" where they are
-	Rejected   []string // keys of objects whose newest state cannot be stored
-	LastError  string   // of list, watch or probe; "" since the last success
+	Scope     store.Scope // of a Factory's informer empty until it runs
+	Synced    bool        // HasSynced
+	Objects   int         // held, as readers see them
+	Listed    int         // objects received of the list that is under way
+	Lists     int         // lists finished since the start; 0 after a warm start
+	Memory    string      // why objects are not persisted; "" where they are
+	Rejected  []string    // keys of objects whose newest state cannot be stored
+	LastError string      // of list, watch or probe; "" since the last success
+	// Checkpoint is what the store is complete up to; the disk may be behind it by a
+	// commit interval.
 	Checkpoint store.Checkpoint
 }
 
@@ -449,8 +478,11 @@ func (inf *Informer) Status() Status {
 		Memory: inf.memory, Checkpoint: inf.store.Checkpoint(),
 	}
 	for key := range inf.rejected {
-		s.Rejected = append(s.Rejected, key)
+		if key != everything {
+			s.Rejected = append(s.Rejected, key)
+		}
 	}
+	slices.Sort(s.Rejected)
 	if inf.reflector != nil {
 		r := inf.reflector.Status()
 		s.Listed, s.Lists, s.LastError = r.Listed, r.Lists, r.LastError

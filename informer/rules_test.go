@@ -236,3 +236,23 @@ func errorText(err error) string {
 	}
 	return err.Error()
 }
+
+// TestTransformRemoved: what a transform without a version has made is not taken
+// over by a start without a transform.
+func TestTransformRemoved(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "whole")
+		w.run(informer.Options{}, func(inf *informer.Informer) {
+			if err := inf.SetTransform(func(obj any) (any, error) {
+				obj.(*corev1.ConfigMap).Data = nil
+				return obj, nil
+			}); err != nil {
+				t.Error(err)
+			}
+		}).sync().end()
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l)).sync()
+		w.want(l, "initial a@2=whole")
+		r.end()
+	})
+}

@@ -130,6 +130,10 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
 	inf.ready = true
+	if !inf.caughtUp {
+		inf.caughtUp = true
+		inf.keepDeparturesLocked()
+	}
 	inf.syncLocked()
 	return nil
 }

@@ -19,9 +19,10 @@ import (
 type Compression int
 
 const (
-	// Dictionary compresses by zstd with a dictionary of the scope's own first
-	// objects. Objects that are written before there are codec.MinSamples of them,
-	// and those of fewer than 128 bytes, are stored as they are.
+	// Dictionary compresses by zstd with a dictionary of the scope's own objects. It
+	// is made when codec.MinSamples of them are first written in one transaction, as
+	// the first list does; objects that are written before, and those of fewer than
+	// 128 bytes, are stored as they are.
 	Dictionary Compression = iota
 	// Zstd compresses without a dictionary.
 	Zstd
