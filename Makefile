@@ -35,3 +35,7 @@ demo: controlplane ## Show a cold and a warm start on a real API server.
 .PHONY: build
 build: ## Build bin/informctl.
 	CGO_ENABLED=0 go build -o bin/informctl ./cmd/informctl
+
+.PHONY: bench
+bench: ## Measure client-go's informer and this one, write docs/benchmarks.md (an hour).
+	cd e2e && go run ./bench -out ../docs

@@ -1,0 +1,353 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/pprof"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// task is what a child process is asked to measure.
+type task struct {
+	Kind     string
+	Objects  int
+	URL      string
+	Ours     bool
+	File     string // of ours: used if it is there, made if not
+	Scenario scenario
+	Seconds  float64       // how long changes at a rate go on
+	Quiet    time.Duration // how long nothing happens before something is settled
+	Profile  string        // where a CPU profile of what is measured is written; "" is none
+}
+
+// figures are the results of a child: seconds, bytes and counts.
+type figures map[string]float64
+
+// child is a process that runs one informer.
+type child struct {
+	task
+	kind    kind
+	server  controller
+	figures figures
+	memory  *memory
+	inf     cache.SharedIndexInformer
+	ours    *informer.Informer // nil for client-go's
+	seen    *seen
+}
+
+func measure(ctx context.Context, t task) (_ figures, err error) {
+	k, err := kindOf(t.Kind)
+	if err != nil {
+		return nil, err
+	}
+	c := &child{task: t, kind: k, server: controller{t.URL}, figures: figures{}, seen: newSeen(t.Objects)}
+	lw, err := k.listWatch(t.URL)
+	if err != nil {
+		return nil, err
+	}
+	c.memory = watchMemory(ctx)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stopProfile, err := c.profile(t.Scenario.After == "")
+	if err != nil {
+		return nil, err
+	}
+	began, cpu := time.Now(), cpuSeconds()
+	closeFile, err := c.make(lw)
+	if err != nil {
+		return nil, err
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.inf.RunWithContext(ctx)
+	}()
+	defer func() { // a file that is closed is complete
+		cancel()
+		<-done
+		err = cmp.Or(err, closeFile())
+	}()
+	if err := c.start(ctx, began); err != nil {
+		return nil, err
+	}
+	c.figures["cpu"] = cpuSeconds() - cpu
+	stopProfile()
+	if err := c.steady(); err != nil {
+		return nil, err
+	}
+	if c.Ours {
+		info, err := os.Stat(c.File)
+		if err != nil {
+			return nil, err
+		}
+		c.figures["file"] = float64(info.Size())
+	}
+	if t.Scenario.After != "" {
+		stopProfile, err := c.profile(true)
+		if err != nil {
+			return nil, err
+		}
+		defer stopProfile()
+		c.memory.reset()
+		return c.figures, afters[t.Scenario.After](ctx, c)
+	}
+	return c.figures, nil
+}
+
+// profile begins a CPU profile, if one is wanted.
+func (c *child) profile(wanted bool) (stop func(), err error) {
+	if c.Profile == "" || !wanted {
+		return func() {}, nil
+	}
+	f, err := os.Create(c.Profile)
+	if err != nil {
+		return nil, fmt.Errorf("make a profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(func() {
+		pprof.StopCPUProfile()
+		_ = f.Close()
+	}), nil
+}
+
+// heapProfile writes what is on the heap, beside the CPU profile.
+func (c *child) heapProfile() (err error) {
+	if c.Profile == "" {
+		return nil
+	}
+	f, err := os.Create(c.Profile + ".heap")
+	if err != nil {
+		return fmt.Errorf("make a profile: %w", err)
+	}
+	defer func() { err = cmp.Or(err, f.Close()) }()
+	return pprof.Lookup("heap").WriteTo(f, 0)
+}
+
+func (k kind) listWatch(url string) (cache.ListerWatcher, error) {
+	cfg := &rest.Config{Host: url}
+	if !k.protobuf {
+		client, err := dynamic.NewForConfig(cfg)
+		if err != nil {
+			return nil, err
+		}
+		r := client.Resource(k.gvr)
+		return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) { return r.List(ctx, o) },
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return r.Watch(ctx, o)
+			},
+		}, client), nil
+	}
+	cfg.ContentType, cfg.AcceptContentTypes = kruntime.ContentTypeProtobuf, kruntime.ContentTypeProtobuf
+	cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/api", new(k.gvr.GroupVersion()), scheme.Codecs.WithoutConversion()
+	client, err := rest.RESTClientFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	list, err := scheme.Scheme.New(k.gvr.GroupVersion().WithKind(k.gvk.Kind + "List"))
+	if err != nil {
+		return nil, err
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
+			into := list.DeepCopyObject()
+			err := client.Get().Resource(k.gvr.Resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(into)
+			return into, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			return client.Get().Resource(k.gvr.Resource).VersionedParams(&o, scheme.ParameterCodec).Watch(ctx)
+		},
+	}, nil
+}
+
+// make makes the informer with its handler.
+func (c *child) make(lw cache.ListerWatcher) (closeFile func() error, err error) {
+	closeFile = func() error { return nil }
+	if c.Ours {
+		db, err := bolt.Open(c.File, bolt.Options{})
+		if err != nil {
+			return nil, err
+		}
+		opts := informer.Options{
+			Backend: db, Indexes: []index.Index{index.Namespace()},
+			SyncWhen: c.Scenario.SyncWhen, DecodedBytes: c.Scenario.DecodedBytes,
+		}
+		if c.ours, err = informer.New(lw, c.kind.example(), opts); err != nil {
+			return nil, err
+		}
+		c.inf, closeFile = c.ours, db.Close
+	} else {
+		c.inf = cache.NewSharedIndexInformer(lw, c.kind.example(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	}
+	_, err = c.inf.AddEventHandler(c.seen)
+	return closeFile, err
+}
+
+// start waits until everything has been added and has settled.
+func (c *child) start(ctx context.Context, began time.Time) error {
+	select {
+	case <-c.inf.HasSyncedChecker().Done():
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the sync: %w", ctx.Err())
+	}
+	c.figures["synced"] = time.Since(began).Seconds()
+	if err := c.seen.wait(ctx, c.seen.allAdded); err != nil {
+		return err
+	}
+	c.figures["added"] = c.seen.lastAdd.Sub(began).Seconds()
+	if err := c.settle(ctx); err != nil {
+		return err
+	}
+	c.figures["peakAnon"], c.figures["peakTotal"] = c.memory.peak()
+	asked, err := c.server.ask(ctx, "counters", 0, 0)
+	c.figures["bytes"], c.figures["requests"] = float64(asked.Bytes), float64(asked.Requests)
+	return err
+}
+
+// settle waits until nothing was written and no handler called for a while.
+func (c *child) settle(ctx context.Context) error {
+	type state struct{ written, notified int64 }
+	var last state
+	since := time.Now()
+	for time.Since(since) < c.Quiet {
+		written, err := diskBytes()
+		if err != nil {
+			return err
+		}
+		if now := (state{written, c.seen.notifications()}); now != last {
+			last, since = now, time.Now()
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("wait until it has settled: %w", ctx.Err())
+		}
+	}
+	return nil
+}
+
+// steady measures the memory that a process has for long: without garbage, and
+// without what the runtime has yet to give back.
+func (c *child) steady() error {
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	c.figures["heap"] = float64(stats.HeapAlloc)
+	debug.FreeOSMemory()
+	now, err := readMemory()
+	c.figures["steadyAnon"], c.figures["steadyTotal"] = float64(now.anon), float64(now.total)
+	return err
+}
+
+// seen is the handler.
+type seen struct {
+	objects  int
+	allAdded chan struct{}
+
+	mu       sync.Mutex // protects what follows
+	adds     int
+	updates  int
+	deletes  int
+	lastAdd  time.Time
+	last     time.Time
+	delays   []float64
+	expected int // updates, until enough is closed
+	enough   chan struct{}
+}
+
+func newSeen(objects int) *seen { return &seen{objects: objects, allAdded: make(chan struct{})} }
+
+// OnAdd implements cache.ResourceEventHandler.
+func (s *seen) OnAdd(any, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.adds++; s.adds == s.objects {
+		s.lastAdd = time.Now()
+		close(s.allAdded)
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (s *seen) OnUpdate(_, obj any) {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.updates++
+	s.last = now
+	if s.enough == nil {
+		return
+	}
+	if accessor, err := meta.Accessor(obj); err == nil {
+		if sent, err := strconv.ParseInt(accessor.GetAnnotations()[sentKey], 10, 64); err == nil {
+			s.delays = append(s.delays, float64(now.UnixNano()-sent)/1e9)
+		}
+	}
+	if s.expected--; s.expected == 0 {
+		close(s.enough)
+	}
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (s *seen) OnDelete(any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.deletes++
+}
+
+// expect returns what is closed after so many updates.
+func (s *seen) expect(updates int) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expected, s.enough, s.delays = updates, make(chan struct{}), make([]float64, 0, updates)
+	return s.enough
+}
+
+func (s *seen) notifications() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return int64(s.adds + s.updates + s.deletes)
+}
+
+func (s *seen) wait(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return fmt.Errorf("after %d adds, %d updates and %d deletes: %w", s.adds, s.updates, s.deletes, ctx.Err())
+	}
+}
+
+// percentile sorts the values.
+func percentile(values []float64, p int) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[min(len(values)-1, len(values)*p/100)]
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+const (
+	seed = 1
+	// firstRV makes all resource versions equally long.
+	firstRV = 1_000_000_000
+	// sentKey is the annotation with the time at which an event was sent, as Unix
+	// nanoseconds; sentMark is its value in an object that was never changed.
+	sentKey  = "bench.informctl.dev/sent"
+	sentMark = "7070707070707070707"
+	// largeBytes is about how big a large object is.
+	largeBytes = 100_000
+)
+
+// kind is a kind of objects that is measured.
+type kind struct {
+	name     string
+	title    string
+	gvr      schema.GroupVersionResource
+	gvk      schema.GroupVersionKind
+	protobuf bool // and typed; the others are unstructured and JSON
+	example  func() kruntime.Object
+	object   func(i int) kruntime.Object
+	reads    func(*child) error
+}
+
+func kinds() []kind {
+	return []kind{
+		{
+			name: "pods", title: "pods, typed, protobuf, 10 KB each",
+			gvr: corev1.SchemeGroupVersion.WithResource("pods"), gvk: corev1.SchemeGroupVersion.WithKind("Pod"), protobuf: true,
+			example: func() kruntime.Object { return &corev1.Pod{} },
+			object:  func(i int) kruntime.Object { return objects.Pod(i, seed) },
+			reads:   measureReads[*corev1.Pod],
+		},
+		{
+			name: "widgets", title: "custom resources, unstructured, JSON, 5 KB each",
+			gvr: objects.WidgetResource, gvk: objects.WidgetKind,
+			example: func() kruntime.Object {
+				u := &unstructured.Unstructured{}
+				u.SetGroupVersionKind(objects.WidgetKind)
+				return u
+			},
+			object: func(i int) kruntime.Object { return objects.Widget(i, seed) },
+			reads:  measureReads[*unstructured.Unstructured],
+		},
+		{
+			name: "configmaps", title: "config maps, typed, protobuf, 100 KB each",
+			gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap"), protobuf: true,
+			example: func() kruntime.Object { return &corev1.ConfigMap{} },
+			object:  largeConfigMap,
+			reads:   measureReads[*corev1.ConfigMap],
+		},
+	}
+}
+
+func kindOf(name string) (kind, error) {
+	for _, k := range kinds() {
+		if k.name == name {
+			return k, nil
+		}
+	}
+	return kind{}, fmt.Errorf("no kind %q", name)
+}
+
+// largeConfigMap joins the documents of many config maps.
+func largeConfigMap(i int) kruntime.Object {
+	cm := objects.ConfigMap(i, seed)
+	var all strings.Builder
+	for k := 0; all.Len() < largeBytes; k++ {
+		all.WriteString(objects.ConfigMap(1_000_000+i*200+k, seed).Data["config.yaml"])
+	}
+	cm.Data["config.yaml"] = all.String()
+	return cm
+}
+
+// item is one object in the encoding in which it is sent.
+type item struct {
+	key          string
+	data         []byte // never changed
+	rvAt, sentAt int    // where the resource version and the time are
+	rawAt, rawTo int    // the object without its envelope, for lists in protobuf
+}
+
+// with returns the object at another resource version, sent now.
+func (it item) with(rv uint64, sent int64) item {
+	it.data = bytes.Clone(it.data)
+	copy(it.data[it.rvAt:], strconv.FormatUint(rv, 10))
+	copy(it.data[it.sentAt:], strconv.FormatInt(sent, 10))
+	return it
+}
+
+// collection is all objects in the order of their keys, and what they are as
+// compact JSON.
+type collection struct {
+	items     []item
+	jsonBytes int64
+}
+
+func (k kind) collection(n int) (collection, error) {
+	c := collection{items: make([]item, n)}
+	var g errgroup.Group
+	var jsonBytes atomic.Int64
+	workers := runtime.GOMAXPROCS(0)
+	for w := range workers {
+		g.Go(func() error {
+			for i := w; i < n; i += workers {
+				size, err := k.encode(i, &c.items[i])
+				if err != nil {
+					return fmt.Errorf("encode object %d: %w", i, err)
+				}
+				jsonBytes.Add(int64(size))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	c.jsonBytes = jsonBytes.Load()
+	slices.SortFunc(c.items, func(a, b item) int { return strings.Compare(a.key, b.key) })
+	return c, err
+}
+
+func (k kind) encode(i int, it *item) (jsonBytes int, err error) {
+	obj := k.object(i)
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return 0, err
+	}
+	rv := strconv.Itoa(firstRV + 1 + i)
+	accessor.SetResourceVersion(rv)
+	annotations := accessor.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[sentKey] = sentMark
+	accessor.SetAnnotations(annotations)
+	it.key = cache.MetaObjectToName(accessor).String()
+	text, err := compactJSON(obj)
+	if err != nil {
+		return 0, err
+	}
+	it.data = text
+	if k.protobuf {
+		if it.data, err = k.envelope(obj); err != nil {
+			return 0, err
+		}
+		raw, err := obj.(interface{ Marshal() ([]byte, error) }).Marshal()
+		if err != nil {
+			return 0, err
+		}
+		it.rawAt = bytes.Index(it.data, raw)
+		it.rawTo = it.rawAt + len(raw)
+	}
+	it.rvAt, it.sentAt = bytes.Index(it.data, []byte(rv)), bytes.Index(it.data, []byte(sentMark))
+	if bytes.Count(it.data, []byte(rv)) != 1 || bytes.Count(it.data, []byte(sentMark)) != 1 || it.rawAt < 0 {
+		return 0, fmt.Errorf("%s has its resource version or time more than once", it.key)
+	}
+	return len(text), nil
+}
+
+func compactJSON(obj kruntime.Object) ([]byte, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		return json.Marshal(u.Object)
+	}
+	return json.Marshal(obj)
+}
+
+// envelope encodes an object as the API server sends it in protobuf.
+func (k kind) envelope(obj kruntime.Object) ([]byte, error) {
+	if _, status := obj.(*metav1.Status); status {
+		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
+	} else {
+		obj.GetObjectKind().SetGroupVersionKind(k.gvk)
+	}
+	var b bytes.Buffer
+	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b)
+	return b.Bytes(), err
+}
+
+// bare returns an object that has metadata only, as bookmarks have, or a status.
+func (k kind) bare(obj kruntime.Object) ([]byte, error) {
+	if k.protobuf {
+		return k.envelope(obj)
+	}
+	return compactJSON(obj)
+}
+
+// appendEvent appends the frame of one watch event.
+func (k kind) appendEvent(b []byte, event string, object []byte) []byte {
+	if !k.protobuf {
+		b = append(b, `{"type":"`...)
+		b = append(b, event...)
+		b = append(b, `","object":`...)
+		b = append(b, object...)
+		return append(b, "}\n"...)
+	}
+	// A metav1.WatchEvent: its type, and a RawExtension whose only field is the object.
+	var extension, message []byte
+	extension = binary.AppendUvarint(append(extension, 1<<3|2), uint64(len(object)))
+	message = binary.AppendUvarint(append(message, 1<<3|2), uint64(len(event)))
+	message = append(message, event...)
+	message = binary.AppendUvarint(append(message, 2<<3|2), uint64(len(extension)+len(object)))
+	message = append(message, extension...)
+	b = binary.BigEndian.AppendUint32(b, uint32(len(message)+len(object)))
+	return append(append(b, message...), object...)
+}

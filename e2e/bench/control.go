@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// counters is what clients have asked of the server since its reset.
+type counters struct {
+	Requests, Bytes int64
+	RV              string // the present resource version
+}
+
+// control changes the collection on request; see changeNow, changeAtRate, lose and
+// reset. The answer is the counters after it.
+func (s *server) control(w http.ResponseWriter, r *http.Request) {
+	count, _ := strconv.Atoi(r.URL.Query().Get("count")) // none is 0
+	rate, _ := strconv.Atoi(r.URL.Query().Get("rate"))
+	switch r.URL.Path {
+	case "/control/reset":
+		s.reset(count)
+	case "/control/change":
+		if rate > 0 {
+			s.changeAtRate(r.Context(), count, rate)
+		} else {
+			s.changeNow(count)
+		}
+	case "/control/lose":
+		s.lose(count)
+	case "/control/counters":
+	default:
+		http.NotFound(w, r)
+		return
+	}
+	s.mu.Lock()
+	answer := counters{Requests: s.requests.Load(), Bytes: s.bytes.Load(), RV: strconv.FormatUint(s.now, 10)}
+	s.mu.Unlock()
+	_ = json.NewEncoder(w).Encode(answer) // the client has gone
+}
+
+// reset goes back to the first state and history, and on by some resource
+// versions, as after writes to other collections.
+func (s *server) reset(ahead int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.items, s.log, s.pages, s.next = slices.Clone(s.origin), nil, map[uint64][]item{}, 0
+	s.now = firstRV + 1 + uint64(len(s.items)+ahead)
+	s.oldest = firstRV + 1 + uint64(len(s.items))
+	s.requests.Store(0)
+	s.bytes.Store(0)
+}
+
+// changeLocked changes one object, another one each time until all have been.
+func (s *server) changeLocked() entry {
+	const stride = 7919 // prime, so that changes are spread and meet each object once
+	i := s.next * stride % len(s.items)
+	s.next++
+	s.now++
+	s.items[i] = s.items[i].with(s.now, time.Now().UnixNano())
+	return entry{rv: s.now, item: s.items[i]}
+}
+
+func (s *server) wakeLocked() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+func (s *server) changeNow(count int) {
+	for range count {
+		s.mu.Lock()
+		s.log = append(s.log, s.changeLocked())
+		s.wakeLocked()
+		s.mu.Unlock()
+	}
+}
+
+// changeAtRate blocks until all changes are made, rate of them a second.
+func (s *server) changeAtRate(ctx context.Context, count, rate int) {
+	begin := time.Now()
+	for i := range count {
+		due := begin.Add(time.Duration(i) * time.Second / time.Duration(rate))
+		select {
+		case <-time.After(time.Until(due)):
+		case <-ctx.Done():
+			return
+		}
+		s.changeNow(1)
+	}
+}
+
+// lose changes objects and takes the history of it away: open watches end with a
+// 410, and so does every new one from before.
+func (s *server) lose(count int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range count {
+		s.changeLocked()
+	}
+	s.now++
+	s.oldest, s.log = s.now, nil
+	s.lost++
+	s.wakeLocked()
+}
+
+// controller asks a server to change.
+type controller struct{ url string }
+
+func (c controller) ask(ctx context.Context, what string, count, rate int) (counters, error) {
+	url := fmt.Sprintf("%s/control/%s?count=%d&rate=%d", c.url, what, count, rate)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
+	if err != nil {
+		return counters{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return counters{}, fmt.Errorf("ask the server to %s: %w", what, err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer counters
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return counters{}, fmt.Errorf("answer of the server to %s: %w", what, err)
+	}
+	return answer, nil
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Processes of these environment variables are servers and children.
+const (
+	serverRole = "INFORMCTL_BENCH_SERVER"
+	childRole  = "INFORMCTL_BENCH_CHILD"
+)
+
+func main() {
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer cancel()
+	done, err := play(ctx)
+	if !done {
+		err = bench(ctx, os.Args[1:], os.Stderr)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+// options are the flags.
+type options struct {
+	rounds  int
+	sizes   []int
+	kinds   []string
+	large   int // how many objects there are of a kind of large ones
+	only    *regexp.Regexp
+	out     string
+	dir     string
+	profile string
+	seconds float64
+	quiet   time.Duration
+}
+
+func bench(ctx context.Context, args []string, progress io.Writer) error {
+	o := options{}
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	sizes := "10000,50000"
+	if os.Getenv("BENCH_FULL") == "1" {
+		sizes += ",150000"
+	}
+	flags.IntVar(&o.rounds, "rounds", 3, "how often each measurement is made")
+	flags.StringVar(&sizes, "sizes", sizes, "numbers of objects")
+	kinds := flags.String("kinds", "pods,widgets,configmaps", "kinds of objects")
+	flags.IntVar(&o.large, "large", 1000, "number of large objects, the config maps")
+	only := flags.String("only", "", "measure the rows whose name matches this regular expression")
+	flags.StringVar(&o.out, "out", "docs", "directory to write benchmarks.md and the plots to")
+	flags.StringVar(&o.dir, "dir", "", "directory of the database files; empty is a temporary one")
+	flags.StringVar(&o.profile, "profile", "", "directory to write profiles to, which costs time itself")
+	flags.Float64Var(&o.seconds, "seconds", 10, "how long changes at a rate go on")
+	flags.DurationVar(&o.quiet, "quiet", 2500*time.Millisecond, "how long nothing happens until a process has settled")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	o.kinds = strings.Split(*kinds, ",")
+	for field := range strings.SplitSeq(sizes, ",") {
+		n, err := strconv.Atoi(field)
+		if err != nil || n < 100 {
+			return fmt.Errorf("-sizes: %q is no number of 100 or more", field)
+		}
+		o.sizes = append(o.sizes, n)
+	}
+	var err error
+	if o.only, err = regexp.Compile(*only); err != nil {
+		return fmt.Errorf("-only: %w", err)
+	}
+	return newRun(o, progress).all(ctx)
+}
+
+// play does what this process was started for, if the command started it.
+func play(ctx context.Context) (done bool, err error) {
+	if text := os.Getenv(serverRole); text != "" {
+		var ask serving
+		if err := json.Unmarshal([]byte(text), &ask); err != nil {
+			return true, err
+		}
+		return true, serve(ask)
+	}
+	text := os.Getenv(childRole)
+	if text == "" {
+		return false, nil
+	}
+	var t task
+	if err := json.Unmarshal([]byte(text), &t); err != nil {
+		return true, err
+	}
+	f, err := measure(ctx, t)
+	if err != nil {
+		return true, err
+	}
+	return true, json.NewEncoder(os.Stdout).Encode(f)
+}

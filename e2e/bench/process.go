@@ -1,0 +1,153 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// memory is how much of a process is in memory, in bytes, sampled all the time.
+type memory struct {
+	mu  sync.Mutex // protects max
+	max usage
+}
+
+// usage is resident memory: anonymous, and with the pages of files.
+type usage struct{ anon, total int64 }
+
+// sampleEvery is the period of samples.
+const sampleEvery = 20 * time.Millisecond
+
+func watchMemory(ctx context.Context) *memory {
+	m := &memory{}
+	go func() {
+		tick := time.NewTicker(sampleEvery)
+		defer tick.Stop()
+		for {
+			m.sample()
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return m
+}
+
+func (m *memory) sample() {
+	now, err := readMemory()
+	if err != nil {
+		return // the reading at the end says it
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.max.anon, m.max.total = max(m.max.anon, now.anon), max(m.max.total, now.total)
+}
+
+func (m *memory) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.max = usage{}
+}
+
+func (m *memory) peak() (anon, total float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return float64(m.max.anon), float64(m.max.total)
+}
+
+func readMemory() (usage, error) {
+	anon, err := procNumber("/proc/self/status", "RssAnon:")
+	if err != nil {
+		return usage{}, err
+	}
+	total, err := procNumber("/proc/self/status", "VmRSS:")
+	return usage{anon << 10, total << 10}, err
+}
+
+// writtenBytes is what this process has given to write calls. The kernel's count of
+// what goes to disks (write_bytes) has all of a large folio where one page of it was
+// written: 20 pages of 4 KB counted as 32 MB.
+func writtenBytes() (int64, error) { return procNumber("/proc/self/io", "wchar:") }
+
+// diskBytes changes whenever something was written to a file. writtenBytes does so
+// without, as the runtime wakes its threads by writing.
+func diskBytes() (int64, error) { return procNumber("/proc/self/io", "write_bytes:") }
+
+func procNumber(path, field string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(text)) {
+		if value, ok := strings.CutPrefix(line, field); ok {
+			return strconv.ParseInt(strings.Fields(value)[0], 10, 64)
+		}
+	}
+	return 0, fmt.Errorf("%s has no %s", path, field)
+}
+
+// cpuSeconds is what this process has used.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// lastTransaction returns the number of the last transaction of a bbolt file, the
+// greater one of those in its two meta pages.
+func lastTransaction(path string) (_ int64, err error) {
+	const (
+		magicAt, pageSizeAt, transactionAt, end = 16, 24, 64, 72
+		magic                                   = 0xED0CDAED
+	)
+	f, err := os.Open(path)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	var last uint64
+	var at int64
+	for range 2 {
+		page := make([]byte, end)
+		if _, err := f.ReadAt(page, at); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if binary.NativeEndian.Uint32(page[magicAt:]) != magic {
+			return 0, fmt.Errorf("%s is no bbolt file", path)
+		}
+		last = max(last, binary.NativeEndian.Uint64(page[transactionAt:]))
+		at += int64(binary.NativeEndian.Uint32(page[pageSizeAt:]))
+	}
+	return int64(last), nil
+}
+
+// copyFile copies a file and waits until it is on disk, so that nothing of it is
+// written while something is measured.
+func copyFile(from, to string) (err error) {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := io.Copy(f, bytes.NewReader(content)); err != nil {
+		return err
+	}
+	return f.Sync()
+}

@@ -1,0 +1,155 @@
+package main
+
+import "strings"
+
+// unit says how a figure is written.
+type unit int
+
+const (
+	duration unit = iota
+	size
+	count
+	fraction
+)
+
+// source is where a figure comes from.
+type source struct{ scenario, figure string }
+
+// row is one line of a table: a figure of client-go beside ours.
+type row struct {
+	name     string
+	title    string
+	unit     unit
+	clientGo source // zero: client-go has none
+	ours     source // zero: ours has none
+	bounds   []bound
+}
+
+// bound is what ours shall keep with boundObjects pods.
+type bound struct {
+	text string
+	kept func(clientGo, ours float64) bool
+}
+
+const (
+	boundKind    = "pods"
+	boundObjects = 50_000
+	kb           = 1e3
+	mb           = 1e6
+)
+
+func atMost(text string, limit float64) []bound {
+	return []bound{{text, func(_, ours float64) bool { return ours <= limit }}}
+}
+
+func below(text string, limit float64) []bound {
+	return []bound{{text, func(_, ours float64) bool { return ours < limit }}}
+}
+
+func timesAtMost(text string, limit float64) []bound {
+	return []bound{{text, func(clientGo, ours float64) bool { return ours <= limit*clientGo }}}
+}
+
+// same is a row whose figure has the same name on both sides.
+func same(name, title string, u unit, scenario, figure string, bounds []bound) row {
+	return row{name, title, u, source{scenario, figure}, source{scenario, figure}, bounds}
+}
+
+// against is a row of ours beside client-go's start, of which there is one kind.
+func against(name, title string, u unit, scenario, figure string, bounds []bound) row {
+	return row{name, title, u, source{"cold", figure}, source{scenario, figure}, bounds}
+}
+
+func rows() []row {
+	return append(append(startRows(), runningRows()...), readRows()...)
+}
+
+func startRows() []row {
+	return []row{
+		same("cold-synced", "cold start: HasSynced", duration, "cold", "synced", timesAtMost("1.2 times client-go's", 1.2)),
+		same("cold-added", "cold start: last initial add", duration, "cold", "added", timesAtMost("1.2 times client-go's", 1.2)),
+		against("warm-synced", "warm start: HasSynced, caught up", duration, "warm", "synced", atMost("2.0 s", 2)),
+		against("warm-added", "warm start: last initial add", duration, "warm", "added", atMost("1.8 s", 1.8)),
+		against("loaded-synced", "warm start: HasSynced, `Loaded`", duration, "loaded", "synced", atMost("150 ms", 0.150)),
+		against("loaded-added", "warm start: last initial add, `Loaded`", duration, "loaded", "added", nil),
+		same("cold-bytes", "cold start: bytes from the server", size, "cold", "bytes", nil),
+		same("cold-requests", "cold start: requests", count, "cold", "requests", nil),
+		against("warm-bytes", "warm start: bytes from the server", size, "warm", "bytes", atMost("64 KB", 64*kb)),
+		against("warm-requests", "warm start: requests", count, "warm", "requests", nil),
+		same("cold-cpu", "cold start: CPU time", duration, "cold", "cpu", nil),
+		against("warm-cpu", "warm start: CPU time", duration, "warm", "cpu", nil),
+		same("cold-heap", "heap after GC, cold start", size, "cold", "heap", atMost("96 MB", 96*mb)),
+		against("warm-heap", "heap after GC, warm start", size, "warm", "heap", atMost("96 MB", 96*mb)),
+		same("read-heap", "heap after GC, after reads of everything", size, "reads", "heap", atMost("96 MB", 96*mb)),
+		same("cold-peak", "peak anonymous RSS, cold start", size, "cold", "peakAnon", atMost("250 MB", 250*mb)),
+		against("warm-peak", "peak anonymous RSS, warm start", size, "warm", "peakAnon", nil),
+		same("cold-steady", "steady anonymous RSS, cold start", size, "cold", "steadyAnon", nil),
+		against("warm-steady", "steady anonymous RSS, warm start", size, "warm", "steadyAnon", nil),
+		same("read-steady", "steady anonymous RSS, after reads of everything", size, "reads", "steadyAnon", nil),
+		same("cold-peak-total", "peak total RSS, cold start", size, "cold", "peakTotal", nil),
+		against("warm-peak-total", "peak total RSS, warm start", size, "warm", "peakTotal", nil),
+		same("cold-steady-total", "steady total RSS, cold start", size, "cold", "steadyTotal", nil),
+		against("warm-steady-total", "steady total RSS, warm start", size, "warm", "steadyTotal", nil),
+	}
+}
+
+func runningRows() []row {
+	var all []row
+	for _, changed := range []string{"0", "1", "100"} {
+		scenario := "relist" + changed
+		before := "new list after a 410, " + changed + " % changed: "
+		var written, notified []bound
+		if changed == "1" {
+			written = below("under 10 MB", 10*mb)
+			notified = []bound{{"only for the changed", func(_, ours float64) bool { return ours <= boundObjects/100 }}}
+		}
+		all = append(all,
+			same(scenario+"-time", before+"consistent", duration, scenario, "consistent", nil),
+			same(scenario+"-peak", before+"peak anonymous RSS", size, scenario, "relistAnon", atMost("250 MB", 250*mb)),
+			row{name: scenario + "-written", title: before + "written", unit: size, ours: source{scenario, "written"}, bounds: written},
+			same(scenario+"-notifications", before+"notifications", count, scenario, "notifications", notified),
+		)
+	}
+	atLeast := []bound{{"0.6 times client-go's at least", func(clientGo, ours float64) bool { return ours >= 0.6*clientGo }}}
+	near := []bound{{"5 ms more than client-go's", func(clientGo, ours float64) bool { return ours-clientGo <= 0.005 }}}
+	all = append(all,
+		same("saturated", "changes, as fast as it goes: each second", count, "saturated", "eventsPerSecond", atLeast),
+		same("p50", "changes, 1,000/s: from server to handler, median", duration, "rate1000", "p50", nil),
+		same("p99", "changes, 1,000/s: from server to handler, 99 %", duration, "rate1000", "p99", near),
+	)
+	for _, rate := range []string{"10", "100", "1000"} {
+		var written []bound
+		if rate == "100" {
+			written = below("under 3 MB", 3*mb)
+		}
+		scenario, before := "rate"+rate, "changes, "+strings.Replace(rate, "1000", "1,000", 1)+"/s: "
+		all = append(all,
+			row{name: scenario + "-written", title: before + "written each second", unit: size, ours: source{scenario, "writtenPerSecond"}, bounds: written},
+			row{name: scenario + "-commits", title: before + "commits each second, two fsyncs each", unit: fraction, ours: source{scenario, "commitsPerSecond"}},
+		)
+	}
+	return all
+}
+
+func readRows() []row {
+	decoded := func(name, title, figure string, bounds []bound) row {
+		return row{"decoded-" + name, "everything decoded: " + title, duration, source{"reads", figure}, source{"decoded", figure}, bounds}
+	}
+	return []row{
+		same("get-hot", "Get, read before", duration, "reads", "getHot", timesAtMost("2.0 times client-go's", 2)),
+		same("get-cold", "Get, not read before", duration, "reads", "getCold", atMost("35 µs", 35e-6)),
+		same("list", "List of all", duration, "reads", "listAll", atMost("0.9 s", 0.9)),
+		same("list-label", "List by a label", duration, "reads", "byLabel", nil),
+		same("by-index", "ByIndex of namespace `default`", duration, "reads", "byIndex", nil),
+		same("keys", "IndexKeys of namespace `default`", duration, "reads", "keys", atMost("60 µs", 60e-6)),
+		decoded("get", "Get", "getHot", timesAtMost("1.2 times client-go's", 1.2)),
+		decoded("list", "List of all", "listAll", timesAtMost("1.2 times client-go's", 1.2)),
+		decoded("label", "List by a label", "byLabel", nil),
+		decoded("by-index", "ByIndex of namespace `default`", "byIndex", nil),
+		{name: "file", title: "size of the file", unit: size, ours: source{"cold", "file"}},
+		{
+			name: "file-json", title: "size of the file, of the objects' compact JSON", unit: fraction, ours: source{"cold", "fileOfJSON"},
+			bounds: atMost("0.200", 0.200),
+		},
+	}
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+)
+
+// serving is what a server is asked to hold.
+type serving struct {
+	Kind    string
+	Objects int
+}
+
+// served is what it answers once it listens.
+type served struct {
+	URL       string
+	JSONBytes int64 // of all objects, compact
+	WireBytes int64 // of all objects, as they are sent
+}
+
+// server holds one collection.
+type server struct {
+	kind   kind
+	origin []item
+
+	requests, bytes atomic.Int64
+
+	mu      sync.Mutex // protects what follows
+	items   []item
+	log     []entry
+	now     uint64
+	oldest  uint64        // the lowest resource version that a watch may begin at
+	lost    int           // how often open watches lost their history
+	next    int           // which object is changed next
+	changed chan struct{} // closed at the next change
+	pages   map[uint64][]item
+}
+
+// entry is one change.
+type entry struct {
+	rv   uint64
+	item item
+}
+
+// serve listens until standard input is closed.
+func serve(ask serving) error {
+	k, err := kindOf(ask.Kind)
+	if err != nil {
+		return err
+	}
+	c, err := k.collection(ask.Objects)
+	if err != nil {
+		return err
+	}
+	s := &server{kind: k, origin: c.items, changed: make(chan struct{})}
+	s.reset(0)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	answer := served{URL: "http://" + listener.Addr().String(), JSONBytes: c.jsonBytes}
+	for _, it := range c.items {
+		answer.WireBytes += int64(len(it.data))
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
+		return err
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		_ = listener.Close()
+	}()
+	err = (&http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute}).Serve(listener)
+	if err != nil && !strings.Contains(err.Error(), "closed") {
+		return err
+	}
+	return nil
+}
+
+func (s *server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/control/", s.control)
+	prefix := "/api/v1/"
+	if s.kind.gvr.Group != "" {
+		prefix = "/apis/" + s.kind.gvr.Group + "/" + s.kind.gvr.Version + "/"
+	}
+	mux.HandleFunc(prefix+s.kind.gvr.Resource, func(w http.ResponseWriter, r *http.Request) {
+		s.requests.Add(1)
+		w = &counter{ResponseWriter: w, bytes: &s.bytes}
+		var err error
+		if watch := r.URL.Query().Get("watch"); watch == "true" || watch == "1" {
+			err = s.watch(w, r)
+		} else {
+			err = s.list(w, r)
+		}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+		}
+	})
+	return mux
+}
+
+// counter counts the bytes of bodies.
+type counter struct {
+	http.ResponseWriter
+	bytes *atomic.Int64
+}
+
+func (c *counter) Write(b []byte) (int, error) {
+	n, err := c.ResponseWriter.Write(b)
+	c.bytes.Add(int64(n))
+	return n, err
+}
+
+// Unwrap is for http.ResponseController.
+func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// list answers a list as of now, in pages if it is asked to; all pages are of the
+// first one's resource version.
+func (s *server) list(w http.ResponseWriter, r *http.Request) error {
+	query := r.URL.Query()
+	limit, _ := strconv.Atoi(query.Get("limit")) // none is 0
+	items, from, rv, err := s.page(query.Get("continue"))
+	if err != nil {
+		return err
+	}
+	m := metav1.ListMeta{ResourceVersion: strconv.FormatUint(rv, 10)}
+	to := len(items)
+	if limit > 0 && from+limit < to {
+		to = from + limit
+		m.RemainingItemCount = new(int64(len(items) - to))
+		m.Continue = fmt.Sprintf("%d.%d", rv, to)
+		s.keepPages(rv, items)
+	}
+	buffered := bufio.NewWriterSize(w, 1<<16)
+	w.Header().Set("Content-Type", s.contentType())
+	if s.kind.protobuf {
+		err = s.writeProtobufList(buffered, m, items[from:to])
+	} else {
+		err = s.writeJSONList(buffered, m, items[from:to])
+	}
+	_, _ = err, buffered.Flush() // the client has gone
+	return nil
+}
+
+func (s *server) contentType() string {
+	if s.kind.protobuf {
+		return kruntime.ContentTypeProtobuf
+	}
+	return kruntime.ContentTypeJSON
+}
+
+func (s *server) page(token string) (items []item, from int, rv uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if token == "" {
+		return slices.Clone(s.items), 0, s.now, nil
+	}
+	if _, err := fmt.Sscanf(token, "%d.%d", &rv, &from); err != nil {
+		return nil, 0, 0, fmt.Errorf("continue %q: %w", token, err)
+	}
+	items, ok := s.pages[rv]
+	if !ok || from > len(items) {
+		return nil, 0, 0, fmt.Errorf("continue %q is not known", token)
+	}
+	return items, from, rv, nil
+}
+
+func (s *server) keepPages(rv uint64, items []item) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pages[rv] = items
+}
+
+func (s *server) writeJSONList(w io.Writer, m metav1.ListMeta, items []item) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, `{"kind":"%sList","apiVersion":%q,"metadata":%s,"items":[`, s.kind.gvk.Kind, s.kind.gvk.GroupVersion(), text)
+	for i, it := range items {
+		if i > 0 {
+			_, err = w.Write([]byte{','})
+		}
+		if err == nil {
+			_, err = w.Write(it.data)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	_, err = w.Write([]byte("]}"))
+	return err
+}
+
+// writeProtobufList writes the envelope, a runtime.Unknown, and in it the list:
+// its metadata is field 1 and each object a field 2.
+func (s *server) writeProtobufList(w io.Writer, m metav1.ListMeta, items []item) error {
+	head, err := m.Marshal()
+	if err != nil {
+		return err
+	}
+	head = append(binary.AppendUvarint([]byte{1<<3 | 2}, uint64(len(head))), head...)
+	size := len(head)
+	var field []byte
+	prefix := func(it item) []byte {
+		field = binary.AppendUvarint(append(field[:0], 2<<3|2), uint64(it.rawTo-it.rawAt))
+		return field
+	}
+	for _, it := range items {
+		size += len(prefix(it)) + it.rawTo - it.rawAt
+	}
+	version, listKind := s.kind.gvk.GroupVersion().String(), s.kind.gvk.Kind+"List"
+	meta, err := (&kruntime.TypeMeta{APIVersion: version, Kind: listKind}).Marshal()
+	if err != nil {
+		return err
+	}
+	envelope := append(binary.AppendUvarint([]byte("k8s\x00\x0a"), uint64(len(meta))), meta...)
+	envelope = binary.AppendUvarint(append(envelope, 2<<3|2), uint64(size))
+	if _, err := w.Write(append(envelope, head...)); err != nil {
+		return err
+	}
+	for _, it := range items {
+		if _, err := w.Write(prefix(it)); err != nil {
+			return err
+		}
+		if _, err := w.Write(it.data[it.rawAt:it.rawTo]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
