@@ -91,6 +91,9 @@ const (
 	// maxSamples bounds the time that it takes: 0.2 s for 128 pods of 10 KB. Four
 	// times as many make records smaller by a fiftieth.
 	maxSamples = 128
+	// maxSample is how much of a payload is looked at, in bytes: of 128 of 100 KB the
+	// library makes a dictionary in 3 s, and a dictionary helps little with those.
+	maxSample = 16 << 10
 	// maxDictionary bounds a dictionary, in bytes.
 	maxDictionary = 64 << 10
 	// dictionaryID is inside every dictionary. Nothing looks it up.
@@ -114,7 +117,8 @@ func TrainDictionary(payloads [][]byte) (dictionary []byte, err error) {
 	samples := make([][]byte, 0, maxSamples)
 	n := min(maxSamples, len(payloads))
 	for i := range n {
-		samples = append(samples, payloads[i*len(payloads)/n])
+		sample := payloads[i*len(payloads)/n]
+		samples = append(samples, sample[:min(maxSample, len(sample))])
 	}
 	dictionary, err = dict.BuildZstdDict(samples, dict.Options{
 		MaxDictSize: maxDictionary, HashBytes: 6, ZstdDictID: dictionaryID, ZstdLevel: zstd.SpeedFastest,

@@ -10,7 +10,7 @@ import (
 )
 
 // keptDecoded is how many notifications wait for a handler as objects. Those
-// behind them wait encoded, which takes a tenth of the memory, and are decoded
+// behind them wait encoded, which takes a third of the memory, and are decoded
 // when the handler comes to them.
 const keptDecoded = 1024
 

@@ -145,7 +145,7 @@ type Store interface {
 	// It decodes nothing to find them. Errors: ErrNoIndex, and damage, for then the
 	// answer might be short.
 	Select(q Query) ([]Entry, error)
-	// Encode returns the entry that the store would hold of an object, which Decode
+	// Encode returns the entry of an object, encoded but not compressed, which Decode
 	// takes back. A store in memory keeps the object itself.
 	Encode(runtime.Object) (Entry, error)
 	// Decode returns the object of an entry: Entry.Object where there is one,

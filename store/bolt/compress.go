@@ -54,13 +54,14 @@ type packed struct {
 	payload    []byte
 }
 
-// pack compresses the payloads of entries, in parallel, and makes the scope's
-// dictionary of them if it has none. Its result has their order.
+// pack compresses the payloads of entries and makes the scope's dictionary of them
+// if it has none. Its result has their order. It works in parallel, and leaves half
+// of the cores to others: a commit must not hold up events.
 func (s *Store) pack(entries []*entry) []packed {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	var g errgroup.Group
-	workers := min(runtime.GOMAXPROCS(0), 1+len(entries)/16)
+	workers := max(1, min(runtime.GOMAXPROCS(0)/2, len(entries)/16))
 	for w := range workers {
 		g.Go(func() error {
 			for i := w; i < len(entries); i += workers {

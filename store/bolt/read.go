@@ -113,7 +113,7 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}
-	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), s.dictionaries.Load().pack(payload))}, nil
+	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{notCompressed, payload})}, nil
 }
 
 // Decode implements store.Store.
