@@ -12,10 +12,18 @@ type Change struct {
 	Deltas cache.Deltas // oldest first, at least one
 }
 
+// Keyed is one delta of the stream.
+type Keyed struct {
+	Key string
+	cache.Delta
+}
+
 // Batch is the next piece of the stream, grouped by object.
 type Batch struct {
 	// Changes has one element per object, in the order of their first deltas.
 	Changes []Change
+	// Stream has the same deltas in the order of the watch, across objects.
+	Stream []Keyed
 	// RV is the resource version that the state is complete up to once the whole batch has been applied, and not
 	// before. "" says that it is unknown, so the last one known stays. A batch may consist of an RV alone.
 	RV string
@@ -68,7 +76,10 @@ func (q *Queue) takeLocked(n int) Batch {
 			batch.Changes = append(batch.Changes, Change{Key: e.key})
 		}
 		change := &batch.Changes[at]
-		change.Deltas = appendFolded(change.Deltas, e.delta)
+		n := len(change.Deltas)
+		if change.Deltas = appendFolded(change.Deltas, e.delta); len(change.Deltas) > n {
+			batch.Stream = append(batch.Stream, Keyed{e.key, e.delta})
+		}
 	}
 	q.taken, q.busy = n, true
 	q.changed.Broadcast() // there is room

@@ -18,14 +18,11 @@ const keptDecoded = 1024
 // outside the informer's lock and before any handler holds the objects.
 type slimmer map[runtime.Object]store.Entry
 
-// add encodes the objects of one key's changes. What cannot be encoded stays as it
-// is.
-func (s slimmer) add(in store.Store, c fifo.Change, old store.Entry) {
+// add encodes the objects of one change. What cannot be encoded stays as it is.
+func (s slimmer) add(in store.Store, c fifo.Keyed, old store.Entry) {
 	s.encode(in, old.Object)
-	for _, d := range c.Deltas {
-		if obj, ok := d.Object.(runtime.Object); ok {
-			s.encode(in, obj)
-		}
+	if obj, ok := c.Object.(runtime.Object); ok {
+		s.encode(in, obj)
 	}
 }
 

@@ -90,7 +90,9 @@ func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
 	}
 	h.resyncWanted = period
 	for other := range inf.handlers {
-		other.resyncEvery = inf.resyncPeriodLocked(other)
+		every := inf.resyncPeriodLocked(other)
+		other.resyncDue = other.resyncDue.Add(every - other.resyncEvery)
+		other.resyncEvery = every
 	}
 	if h.resyncEvery = inf.resyncPeriodLocked(h); h.resyncEvery > 0 {
 		h.resyncDue = time.Now().Add(h.resyncEvery)

@@ -64,10 +64,13 @@
 //
 // Handlers:
 //
-//   - initialsFirst, orderOfEachObject: a change that comes while a handler is given
-//     its initial adds may be told before adds of other objects; a batch is told
-//     object by object. The order per object is the watch's.
-//   - resyncsGoOn, syncedLater: resync periods do not begin anew with a list.
+//   - initialsFirst: a change that comes while a handler is given its initial adds may
+//     be told before adds of other objects. Changes are told in the watch's order.
+//   - resyncsGoOn: resync periods do not begin anew with a list. A handler that comes
+//     late is resynced its period after it came, and one that is slow once, however
+//     many periods it missed.
+//   - syncedLater: a handler that is busy syncs after the changes that came between its
+//     initial adds; one that is removed in its last never does.
 //   - PanickingHandler: with utilruntime.ReallyCrash off, a handler that panicked in
 //     an initial add syncs all the same.
 //

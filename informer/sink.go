@@ -191,11 +191,11 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err != nil {
 			return err
 		}
-		changes := make([]fifo.Change, len(b.Changes))
+		changes := make([]fifo.Keyed, len(b.Changes))
 		for i, c := range b.Changes {
-			changes[i] = fifo.Change{Key: c.Key, Deltas: cache.Deltas{{Type: cache.Replaced, Object: c.Object}}}
+			changes[i] = fifo.Keyed{Key: c.Key, Delta: cache.Delta{Type: cache.Replaced, Object: c.Object}}
 			if c.Object == nil {
-				changes[i].Deltas[0] = cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: c.Key}}
+				changes[i].Delta = cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: c.Key}}
 			}
 		}
 		if err := inf.apply(ctx, b, changes); err != nil {
@@ -248,34 +248,37 @@ func (inf *Informer) processLoop(ctx context.Context) {
 // its last state.
 func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	if !inf.HasSynced() {
-		b.Changes = inf.withoutReplays(b.Changes)
+		b.Stream = inf.withoutReplays(b.Stream)
 	}
-	batch := store.Batch{RV: b.RV, Changes: make([]store.Change, len(b.Changes))}
-	for i, c := range b.Changes {
-		batch.Changes[i].Key = c.Key
-		if last := c.Deltas.Newest(); last.Type != cache.Deleted {
-			batch.Changes[i].Object = last.Object.(runtime.Object)
+	batch := store.Batch{RV: b.RV}
+	at := map[string]int{}
+	for _, d := range b.Stream {
+		i, ok := at[d.Key]
+		if !ok {
+			i = len(batch.Changes)
+			at[d.Key] = i
+			batch.Changes = append(batch.Changes, store.Change{Key: d.Key})
+		}
+		batch.Changes[i].Object = nil
+		if d.Type != cache.Deleted {
+			batch.Changes[i].Object = d.Object.(runtime.Object)
 		}
 	}
-	return inf.apply(ctx, batch, b.Changes)
+	return inf.apply(ctx, batch, b.Stream)
 }
 
 // withoutReplays drops what is stored already: an object that could not be stored
 // had frozen the RV, so the watch resumes from before what was stored since.
 // Without this an object would go back in time, and forth again.
-func (inf *Informer) withoutReplays(changes []fifo.Change) []fifo.Change {
-	var kept []fifo.Change
-	for _, c := range changes {
-		if e, ok, err := inf.store.Entry(c.Key); err == nil && ok {
-			if held, err := inf.store.Decode(e); err == nil {
-				c.Deltas = slices.DeleteFunc(c.Deltas, func(d cache.Delta) bool { return isOlder(d, held) })
-			}
+func (inf *Informer) withoutReplays(stream []fifo.Keyed) []fifo.Keyed {
+	return slices.DeleteFunc(stream, func(d fifo.Keyed) bool {
+		e, ok, err := inf.store.Entry(d.Key)
+		if err != nil || !ok {
+			return false
 		}
-		if len(c.Deltas) > 0 {
-			kept = append(kept, c)
-		}
-	}
-	return kept
+		held, err := inf.store.Decode(e)
+		return err == nil && isOlder(d.Delta, held)
+	})
 }
 
 func isOlder(d cache.Delta, held runtime.Object) bool {
@@ -292,11 +295,11 @@ func isOlder(d cache.Delta, held runtime.Object) bool {
 }
 
 // apply stores a batch and tells the handlers, in one step for both.
-func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Change) error {
+func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Keyed) error {
 	rejected := inf.prepare(&batch)
 	slim := slimmer{}
-	old := make(map[string]store.Entry, len(changes))
-	for _, c := range changes {
+	old := make(map[string]store.Entry, len(batch.Changes))
+	for _, c := range batch.Changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
 			// It is there, and what it was is not known; a new list mends it.
@@ -306,7 +309,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 		if ok {
 			old[c.Key] = e
 		}
-		if inf.backlogged.Load() {
+	}
+	if inf.backlogged.Load() {
+		for _, c := range changes {
 			slim.add(inf.store, c, old[c.Key])
 		}
 	}
@@ -328,7 +333,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
 		if _, refused := rejected[c.Key]; !refused {
-			inf.distributeLocked(c, old[c.Key], slim)
+			old[c.Key] = inf.distributeLocked(c, old[c.Key], slim)
 		}
 	}
 	inf.noteBacklogLocked()
@@ -411,36 +416,27 @@ func (inf *Informer) prepare(batch *store.Batch) map[string]error {
 	return rejected
 }
 
-// distributeLocked appends one object's changes to every handler's queue. old is
-// what was stored before.
-func (inf *Informer) distributeLocked(c fifo.Change, old store.Entry, slim slimmer) {
-	var out []notification
-	was := old
-	for _, d := range c.Deltas {
-		if d.Type == cache.Deleted {
-			if was.Key == "" {
-				continue // not held, so never told of
-			}
-			n := notification{kind: deleted, key: c.Key, old: was}
-			if obj, ok := d.Object.(runtime.Object); ok {
-				n.old = store.Entry{Key: c.Key, Object: obj}
-			} else {
-				n.kind = vanished
-			}
-			inf.departLocked(n, was)
-			out = append(out, n)
-			was = store.Entry{}
-			continue
+// distributeLocked appends one change to every handler's queue and returns what is
+// stored after it. was is what was stored before.
+func (inf *Informer) distributeLocked(c fifo.Keyed, was store.Entry, slim slimmer) (is store.Entry) {
+	n := notification{kind: added, key: c.Key, old: was, initial: !inf.isSynced}
+	switch {
+	case c.Type != cache.Deleted:
+		is = store.Entry{Key: c.Key, Object: c.Object.(runtime.Object)}
+		if n.new = is; was.Key != "" {
+			n.kind, n.initial = updated, false
 		}
-		is := store.Entry{Key: c.Key, Object: d.Object.(runtime.Object)}
-		if was.Key == "" {
-			out = append(out, notification{kind: added, key: c.Key, new: is, initial: !inf.isSynced})
-		} else {
-			out = append(out, notification{kind: updated, key: c.Key, old: was, new: is})
+	case was.Key == "":
+		return is // not held, so never told of
+	default:
+		n.kind = vanished
+		if obj, ok := c.Object.(runtime.Object); ok {
+			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: obj}
 		}
-		was = is
+		inf.departLocked(n, was)
 	}
 	for h := range inf.handlers {
-		h.changedLocked(c.Key, old, out, slim)
+		h.changedLocked(c.Key, was, []notification{n}, slim)
 	}
+	return is
 }

@@ -12,6 +12,7 @@ type generator struct {
 	*rapid.T
 	script  []string
 	resyncs bool
+	streams bool            // the server streams lists
 	fails   bool            // the transform fails for bad objects
 	held    bool            // the server does not answer lists
 	bad     map[string]bool // objects that are
@@ -25,9 +26,11 @@ func (g *generator) add(words ...string) { g.script = append(g.script, strings.J
 
 func drawScript(rt *rapid.T) []string {
 	g := &generator{T: rt, bad: map[string]bool{}}
-	if server := g.pick("server", "", "", "nostream", "nobookmarks", "nostream nobookmarks", "pages", "opaque"); server != "" {
+	server := g.pick("server", "", "", "nobookmarks", "opaque", "nostream", "nostream nobookmarks", "pages")
+	if server != "" {
 		g.add("server", server)
 	}
+	g.streams = !strings.HasPrefix(server, "nostream") && server != "pages"
 	if period := g.pick("resync", "", "", "10s", "30s"); period != "" {
 		g.resyncs = true
 		g.add("resync", period)
@@ -91,9 +94,17 @@ func (g *generator) code() string {
 
 // before draws a line that comes before run.
 func (g *generator) before() {
-	switch g.pick("before", "put", "put", "put", "put", "handler", "handler", "remove", "index", "block") {
+	kinds := []string{"put", "put", "put", "put", "handler", "handler", "remove", "index", "block"}
+	if g.fails && g.streams { // a list in pages never ends for client-go's
+		kinds = append(kinds, "bad", "bad")
+	}
+	switch g.pick("before", kinds...) {
+	case "bad":
+		name := g.name()
+		g.bad[name] = true
+		g.add("bad", name)
 	case "put":
-		g.add("put", g.name(), g.value())
+		g.add(g.change("put"))
 	case "handler":
 		g.addHandler()
 	case "remove":

@@ -206,7 +206,7 @@ func (s *subject) step(command string, do func()) step {
 	}
 	for name, l := range s.listeners {
 		out.handlers[name] = handlerState{
-			period: s.period(l), late: l.late || s.isOdd(l), removed: !l.there,
+			period: s.period(l), late: l.late, removed: !l.there,
 			added: times[name] != l.times, twice: l.earlier != nil, blocked: blocked[name] || l.open != nil, busy: l.open != nil,
 		}
 	}
@@ -268,7 +268,7 @@ func (s *subject) lookAtStore(out *seen) {
 		obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 		got, there, err := indexer.GetByKey(key)
 		text := fmt.Sprint(show(got), there, err)
-		for _, arg := range []any{obj, cache.ExplicitKey(key)} {
+		for _, arg := range []any{obj, cache.ExplicitKey(key), cache.DeletedFinalStateUnknown{Key: key}} {
 			got, there, err := indexer.Get(arg)
 			if other := fmt.Sprint(show(got), there, err); other != text {
 				text += fmt.Sprintf(" by %T: %s", arg, other)

@@ -59,10 +59,6 @@ func (s *subject) period(l *listener) time.Duration {
 	return (max(l.wanted, s.check) + s.check - 1) / s.check * s.check
 }
 
-// isOdd reports whether a handler's period is not one of the informer's checks:
-// ours resyncs it for the first time after its period, client-go's at the next check.
-func (s *subject) isOdd(l *listener) bool { return s.check > 0 && l.wanted%s.check != 0 }
-
 // listener is a handler of a script. It may be registered, removed and registered
 // again.
 type listener struct {

@@ -32,7 +32,6 @@ import (
 //	toldAllChanges    and tells each change then, in order, not the last state only
 //	nothingUnchanged  client-go's repeats every object after a list
 //	initialsFirst     client-go's tells of no change before all initial adds
-//	orderOfEachObject client-go's tells of changes to several objects in the watch's order
 //	anyRelistOrder    which deletions come first, and which changes after them
 //	transformOnce     client-go's transforms the objects of a streamed list twice
 //	lastGoodState     client-go's forgets what its transform fails for
@@ -276,21 +275,13 @@ func inOrder(st step, lines []string) []string {
 		slices.Sort(lines[from:to])
 		from = max(from, to-1)
 	}
-	switch {
-	case st.held || !st.listed && slices.Contains([]string{"burst", "gap"}, verb(st.command)):
-		return orderOfEachObject(lines)
-	case st.listed:
+	if st.held { // what came after the list cannot be told from it
+		slices.SortStableFunc(lines, func(a, b string) int {
+			return strings.Compare(keyOf(toldLine.FindStringSubmatch(a)[2]), keyOf(toldLine.FindStringSubmatch(b)[2]))
+		})
+	} else if st.listed {
 		anyRelistOrder(lines)
 	}
-	return lines
-}
-
-// orderOfEachObject lets ours tell of several changes that come at once object by
-// object.
-func orderOfEachObject(lines []string) []string {
-	slices.SortStableFunc(lines, func(a, b string) int {
-		return strings.Compare(keyOf(toldLine.FindStringSubmatch(a)[2]), keyOf(toldLine.FindStringSubmatch(b)[2]))
-	})
 	return lines
 }
 

@@ -135,7 +135,7 @@ func (s *lease) ListKeys() []string {
 
 // Get returns the object with the key of obj.
 func (s *lease) Get(obj interface{}) (item interface{}, exists bool, err error) {
-	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	key, err := store.KeyOf(cache.DeletionHandlingMetaNamespaceKeyFunc, obj)
 	if err != nil {
 		return nil, false, err
 	}

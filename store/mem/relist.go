@@ -148,7 +148,7 @@ func (r *relist) loaded() []*item {
 
 // endsWithLocked reports whether b is the batch that ends this first list.
 func (r *relist) endsWithLocked(b store.Batch) bool {
-	return r.ready && len(b.Changes) == 0 && b.RV == r.rv
+	return r.ready && len(b.Changes) == 0 && (b.RV == r.rv || b.RV == "")
 }
 
 // Close discards what is staged.
