@@ -327,11 +327,10 @@ func (s *subject) addHandler(args []string) {
 
 func (s *subject) removeHandler(name string) {
 	l := s.listener(name)
-	remove := s.inf.RemoveEventHandler
-	if l.handle != nil && l.open == nil {
-		remove = func(h cache.ResourceEventHandlerRegistration) error { return cache.ShutDownEventHandler(s.inf, h) }
+	s.try("RemoveEventHandler", s.inf.RemoveEventHandler(l.handle))
+	if l.handle != nil && l.open == nil { // as cache.ShutDownEventHandler does, which client-go v0.36 has not
+		<-l.handle.(interface{ ShutdownChan() <-chan struct{} }).ShutdownChan()
 	}
-	s.try("RemoveEventHandler", remove(l.handle))
 	l.there = false
 	synctest.Wait()
 	l.unblock() // what it was busy with is all that it is told
