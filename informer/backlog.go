@@ -1,8 +1,6 @@
 package informer
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/fifo"
@@ -40,18 +38,6 @@ func (s slimmer) entry(e store.Entry) store.Entry {
 		return encoded
 	}
 	return e
-}
-
-// notifications returns a copy: other handlers have the objects.
-func (s slimmer) notifications(in []notification) []notification {
-	if len(s) == 0 {
-		return in
-	}
-	out := slices.Clone(in)
-	for i := range out {
-		out[i].old, out[i].new = s.entry(out[i].old), s.entry(out[i].new)
-	}
-	return out
 }
 
 // noteBacklogLocked notes for the next batch whether encoded objects are wanted.

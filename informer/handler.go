@@ -74,41 +74,31 @@ type handler struct {
 	removed      bool
 }
 
-// changedLocked appends what happened to one key; old is what was stored before.
-func (h *handler) changedLocked(key string, old store.Entry, changes []notification, slim slimmer) {
+// changedLocked appends a change; was is what was stored before.
+func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 	if len(h.queue) >= keptDecoded {
-		old, changes = slim.entry(old), slim.notifications(changes)
+		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
 	}
-	if !h.cursorDone && key > h.cursor {
-		if _, early := h.early[key]; !early {
-			h.early[key] = struct{}{}
-			if isReadable(old) {
-				h.queue = append(h.queue, notification{kind: added, key: key, new: old, initial: true})
-			} else if old.Key != "" {
-				changes = withoutUnreadable(changes)
+	if !h.cursorDone && n.key > h.cursor {
+		if _, early := h.early[n.key]; !early {
+			h.early[n.key] = struct{}{}
+			switch {
+			case isReadable(was):
+				h.queue = append(h.queue, notification{kind: added, key: n.key, new: was, initial: true})
+			case was.Key == "": // not stored: this is its add
+			case n.kind == updated: // its story begins with the first state that can be read
+				n = notification{kind: added, key: n.key, new: n.new, initial: true}
+			default:
+				return // deleted, and never told of
 			}
 		}
 	}
-	h.queue = append(h.queue, changes...)
+	h.queue = append(h.queue, n)
 }
 
 // isReadable is false for an object that is stored, but damaged: its entry has a
 // key only.
 func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
-
-// withoutUnreadable begins the story of an object whose first state cannot be
-// read with its second.
-func withoutUnreadable(changes []notification) []notification {
-	if len(changes) == 0 {
-		return nil
-	}
-	first := changes[0]
-	if first.kind != updated {
-		return changes[1:] // deleted, and never told of
-	}
-	first = notification{kind: added, key: first.key, new: first.new, initial: true}
-	return append([]notification{first}, changes[1:]...)
-}
 
 // markSyncedLocked appends the mark behind which the handler has synced, once
 // the informer has and the cursor is through.

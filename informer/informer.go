@@ -154,8 +154,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
 		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
-	if v := reflect.ValueOf(example); v.Kind() == reflect.Pointer && v.IsNil() {
-		example = reflect.New(v.Type().Elem()).Interface().(runtime.Object)
+	if isNil(example) {
+		example = reflect.New(reflect.TypeOf(example).Elem()).Interface().(runtime.Object)
 	}
 	if _, err := meta.Accessor(example); err != nil {
 		return nil, fmt.Errorf("informer: example object of type %T has no metadata", example)
@@ -437,7 +437,10 @@ func (inf *Informer) syncLocked() {
 
 // verify implements reflector.Options.Verify.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
-	if inf.factory == nil || inf.Status().Memory != "" {
+	inf.mu.Lock()
+	persisted := inf.memory == ""
+	inf.mu.Unlock()
+	if inf.factory == nil || !persisted {
 		return "", nil
 	}
 	return inf.factory.verify(ctx, inf)

@@ -436,7 +436,7 @@ func (inf *Informer) distributeLocked(c fifo.Keyed, was store.Entry, slim slimme
 		inf.departLocked(n, was)
 	}
 	for h := range inf.handlers {
-		h.changedLocked(c.Key, was, []notification{n}, slim)
+		h.changedLocked(n, was, slim)
 	}
 	return is
 }

@@ -274,8 +274,8 @@ func (r *Reflector) relistFor(ctx context.Context, reason string) {
 
 // catchUpEnded is what a watch that lasted to its timeout says about catching up.
 // One that ended with events or with a lower bookmark was cut short: the next one
-// has longer; one without anything was not. Only a server that sent no bookmark in two such watches, nothing at
-// all in the last, has none to send.
+// has longer; one without anything was not. Only a server that sent no bookmark in
+// two such watches, nothing at all in the last, has none to send.
 func (r *Reflector) catchUpEnded(ctx context.Context, s *session) error {
 	if r.caughtUp {
 		return nil
