@@ -18,15 +18,29 @@ type Keyed struct {
 	cache.Delta
 }
 
-// Batch is the next piece of the stream, grouped by object.
+// Batch is the next piece of the stream.
 type Batch struct {
-	// Changes has one element per object, in the order of their first deltas.
-	Changes []Change
-	// Stream has the same deltas in the order of the watch, across objects.
+	// Stream has the deltas in the order of the watch, across objects.
 	Stream []Keyed
 	// RV is the resource version that the state is complete up to once the whole batch has been applied, and not
 	// before. "" says that it is unknown, so the last one known stays. A batch may consist of an RV alone.
 	RV string
+}
+
+// Changes groups the stream by object: one element for each, in the order of their first deltas.
+func (b Batch) Changes() []Change {
+	var changes []Change
+	index := make(map[string]int, len(b.Stream))
+	for _, d := range b.Stream {
+		at, ok := index[d.Key]
+		if !ok {
+			at = len(changes)
+			index[d.Key] = at
+			changes = append(changes, Change{Key: d.Key})
+		}
+		changes[at].Deltas = append(changes[at].Deltas, d.Delta)
+	}
+	return changes
 }
 
 // PopBatch blocks until something waits, hands out at most MaxBatch deltas of it, and calls process with them, which owns
@@ -60,7 +74,7 @@ func (q *Queue) takeBatch(ctx context.Context) (Batch, error) {
 // known objects do not show them.
 func (q *Queue) takeLocked(n int) Batch {
 	var batch Batch
-	index := make(map[string]int, n)
+	last := make(map[string]int, n) // where a key's last delta is in the stream
 	for i := range uint64(n) {
 		e := q.stream.at(q.stream.first + i)
 		if e.rv != "" {
@@ -69,17 +83,11 @@ func (q *Queue) takeLocked(n int) Batch {
 		if e.isBookmark() {
 			continue
 		}
-		at, ok := index[e.key]
-		if !ok {
-			at = len(batch.Changes)
-			index[e.key] = at
-			batch.Changes = append(batch.Changes, Change{Key: e.key})
+		if at, ok := last[e.key]; ok && fold(&batch.Stream[at].Delta, e.delta) {
+			continue
 		}
-		change := &batch.Changes[at]
-		n := len(change.Deltas)
-		if change.Deltas = appendFolded(change.Deltas, e.delta); len(change.Deltas) > n {
-			batch.Stream = append(batch.Stream, Keyed{e.key, e.delta})
-		}
+		last[e.key] = len(batch.Stream)
+		batch.Stream = append(batch.Stream, Keyed{e.key, e.delta})
 	}
 	q.taken, q.busy = n, true
 	q.changed.Broadcast() // there is room
@@ -102,15 +110,14 @@ func (q *Queue) finish() {
 	q.changed.Broadcast()
 }
 
-// appendFolded appends d. Of two deletions in a row it keeps the one that knows more: the first, unless that is a
-// tombstone.
-func appendFolded(deltas cache.Deltas, d cache.Delta) cache.Deltas {
-	last := deltas.Newest()
-	if last == nil || last.Type != cache.Deleted || d.Type != cache.Deleted {
-		return append(deltas, d)
+// fold makes one of two deletions of an object in a row, in the place of the first: the one that knows more, which is the
+// first, unless that is a tombstone. It reports whether they were that.
+func fold(last *cache.Delta, d cache.Delta) bool {
+	if last.Type != cache.Deleted || d.Type != cache.Deleted {
+		return false
 	}
 	if _, ok := last.Object.(cache.DeletedFinalStateUnknown); ok {
 		*last = d
 	}
-	return deltas
+	return true
 }

@@ -175,7 +175,7 @@ func (q *Queue) takeRun() (deltas cache.Deltas, initial bool, err error) {
 	for n < q.waitingLocked() && q.stream.at(q.stream.first+uint64(n)).key == key {
 		n++
 	}
-	return q.takeLocked(n).Changes[0].Deltas, !q.hasSynced(), nil
+	return q.takeLocked(n).Changes()[0].Deltas, !q.hasSynced(), nil
 }
 
 // nextIsDeltaLocked reports whether a delta waits. A bookmark before it is dropped: only the first entry can be one,

@@ -234,7 +234,7 @@ func TestStateAtRV(t *testing.T) {
 				}
 			case op == "batch" && q.Len() > 0:
 				if err := q.PopBatch(t.Context(), func(b fifo.Batch) error {
-					for _, c := range b.Changes {
+					for _, c := range b.Changes() {
 						consume(c.Key, c.Deltas)
 					}
 					if diff := cmp.Diff(at[b.RV], client); diff != "" {
@@ -304,7 +304,7 @@ func TestAnyMixKeepsOrder(t *testing.T) {
 		}
 		popBatch := func() error {
 			return q.PopBatch(t.Context(), func(b fifo.Batch) error {
-				for _, c := range b.Changes {
+				for _, c := range b.Changes() {
 					consume(c.Key, c.Deltas)
 				}
 				return nil

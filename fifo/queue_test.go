@@ -40,7 +40,7 @@ func show(deltas cache.Deltas) string {
 
 func showBatch(b fifo.Batch) string {
 	var parts []string
-	for _, c := range b.Changes {
+	for _, c := range b.Changes() {
 		parts = append(parts, c.Key+": "+show(c.Deltas))
 	}
 	return strings.Join(append(parts, "@"+b.RV), ", ")
@@ -269,7 +269,7 @@ func TestCapacityHoldsUnderManyProducers(t *testing.T) {
 				if n := q.Len(); n > capacity {
 					t.Errorf("Len %d", n)
 				}
-				for _, c := range b.Changes {
+				for _, c := range b.Changes() {
 					for _, d := range c.Deltas {
 						if got := d.Object.(*metav1.PartialObjectMetadata).ResourceVersion; got != fmt.Sprint(next[c.Key]) {
 							t.Errorf("producer %s: got %s, want %d", c.Key, got, next[c.Key])

@@ -250,18 +250,12 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	if !inf.HasSynced() {
 		b.Stream = inf.withoutReplays(b.Stream)
 	}
-	batch := store.Batch{RV: b.RV}
-	at := map[string]int{}
-	for _, d := range b.Stream {
-		i, ok := at[d.Key]
-		if !ok {
-			i = len(batch.Changes)
-			at[d.Key] = i
-			batch.Changes = append(batch.Changes, store.Change{Key: d.Key})
-		}
-		batch.Changes[i].Object = nil
-		if d.Type != cache.Deleted {
-			batch.Changes[i].Object = d.Object.(runtime.Object)
+	changes := b.Changes()
+	batch := store.Batch{RV: b.RV, Changes: make([]store.Change, len(changes))}
+	for i, c := range changes {
+		batch.Changes[i].Key = c.Key
+		if last := c.Deltas.Newest(); last.Type != cache.Deleted {
+			batch.Changes[i].Object = last.Object.(runtime.Object)
 		}
 	}
 	return inf.apply(ctx, batch, b.Stream)
