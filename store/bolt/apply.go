@@ -147,8 +147,8 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	} else {
 		s.decoded.drop(e.key)
 	}
-	for name, m := range s.volatile {
-		m.set(e.key, e.volatile[name])
+	for name, m := range s.inMemory {
+		m.set(e.key, e.values(name))
 	}
 	switch {
 	case existed && deleted:

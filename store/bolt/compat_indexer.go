@@ -222,12 +222,19 @@ func (s *Store) Index(indexName string, obj interface{}) ([]interface{}, error) 
 	if err != nil {
 		return nil, fmt.Errorf("index %q: %w", indexName, err)
 	}
-	return s.objects(s.pick(store.Query{}, indexName, values, true))
+	return s.byIndex(indexName, values)
 }
 
 // ByIndex implements cache.Indexer.
 func (s *Store) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
-	return s.objects(s.pick(store.Query{}, indexName, []string{indexedValue}, true))
+	return s.byIndex(indexName, []string{indexedValue})
+}
+
+func (s *Store) byIndex(name string, values []string) ([]interface{}, error) {
+	if out, ok := s.indexDecoded(name, values); ok {
+		return out, nil
+	}
+	return s.objects(s.pick(store.Query{}, name, values, true))
 }
 
 // IndexKeys implements cache.Indexer. The keys are sorted.
@@ -253,15 +260,29 @@ type finder struct {
 func (s *Store) finder(name string, values []string) (finder, error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[name]
-	_, isVolatile := s.indexes.volatile[name]
+	inMemory := s.inMemory[name] != nil
 	s.mu.Unlock()
-	found := map[string]struct{}{}
 	switch {
+	case inMemory:
+		var keys []string
+		locked := func() {
+			if !s.loading {
+				keys = s.inMemory[name].find(values)
+			}
+		}
+		return finder{locked, func(*snapshot) ([]string, error) {
+			slices.Sort(keys)
+			return keys, nil
+		}}, nil
 	case isStored:
 		return finder{nil, func(sn *snapshot) ([]string, error) {
 			if err := s.verifyIndex(sn, name); err != nil {
 				return nil, err
 			}
+			if len(values) == 1 {
+				return sn.indexKeys(name, values[0]), nil
+			}
+			found := map[string]struct{}{}
 			for _, value := range values {
 				for _, key := range sn.indexKeys(name, value) {
 					found[key] = struct{}{}
@@ -269,16 +290,6 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 			}
 			return sortedKeys(found), nil
 		}}, nil
-	case isVolatile:
-		locked := func() {
-			if s.loading {
-				return
-			}
-			for _, value := range values {
-				maps.Copy(found, s.volatile[name].keys[value])
-			}
-		}
-		return finder{locked, func(*snapshot) ([]string, error) { return sortedKeys(found), nil }}, nil
 	}
 	return finder{}, s.noIndex(name)
 }
@@ -294,11 +305,12 @@ func (s *Store) ListIndexFuncValues(indexName string) []string {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[indexName]
 	var values []string
-	if m := s.volatile[indexName]; m != nil && !s.loading && !s.db.isClosed() {
+	m := s.inMemory[indexName]
+	if m != nil && !s.loading && !s.db.isClosed() {
 		values = sortedKeys(m.keys)
 	}
 	s.mu.Unlock()
-	if !isStored {
+	if m != nil || !isStored {
 		return values
 	}
 	err := s.read("index "+indexName, nil, func(sn *snapshot) error {

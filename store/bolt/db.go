@@ -360,7 +360,7 @@ func countValues(scope *bbolt.Bucket, name string) int {
 		if !ok {
 			break
 		}
-		k, v = c.Seek(append(indexPrefix(value), 0xFF, 0xFF, 0xFF, 0xFF))
+		k, v = c.Seek(append(appendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
 	}
 	return n
 }

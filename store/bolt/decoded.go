@@ -91,17 +91,16 @@ func (d *decodedObjects) drop(key string) {
 	delete(d.all, key)
 }
 
-// list returns all objects, if they are n. It needs Store.mu: then they are those
-// of one moment.
-func (d *decodedObjects) list(n int) ([]interface{}, bool) {
-	if d.bounded != nil || len(d.all) != n {
-		return nil, false
-	}
-	out := make([]interface{}, 0, n)
+// hasAll reports whether all of n objects are there. It needs Store.mu.
+func (d *decodedObjects) hasAll(n int) bool { return d.bounded == nil && len(d.all) == n }
+
+// list returns all objects. It needs Store.mu: then they are those of one moment.
+func (d *decodedObjects) list() []interface{} {
+	out := make([]interface{}, 0, len(d.all))
 	for _, v := range d.all {
 		out = append(out, v.object)
 	}
-	return out, true
+	return out
 }
 
 var groupSeed = maphash.MakeSeed()
@@ -123,8 +122,32 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 func (s *Store) listDecoded() ([]interface{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.loading || s.readErr != nil || s.db.readOnly || s.db.isClosed() {
+	if !s.allDecodedLocked() {
 		return nil, false
 	}
-	return s.decoded.list(s.length)
+	return s.decoded.list(), true
+}
+
+// indexDecoded is the same for ByIndex.
+func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m := s.inMemory[name]
+	if m == nil || !s.allDecodedLocked() {
+		return nil, false
+	}
+	keys := m.find(values)
+	out := make([]interface{}, len(keys))
+	for i, key := range keys {
+		v, ok := s.decoded.get(key)
+		if !ok {
+			return nil, false
+		}
+		out[i] = v.object
+	}
+	return out, true
+}
+
+func (s *Store) allDecodedLocked() bool {
+	return !s.loading && s.readErr == nil && !s.db.readOnly && !s.db.isClosed() && s.decoded.hasAll(s.length)
 }

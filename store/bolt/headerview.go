@@ -8,13 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// headerView is what a Query needs of every header, left where it stands in the
-// file: to decode a header takes 3.5 us, to look at it 0.3. It is valid until the
-// transaction ends. It is the labels.Labels of its object.
+// headerView is what a Query or a check needs of every header, left where it
+// stands in the file: to decode a header takes 2 us, to look at it 0.2. It is valid
+// until the transaction ends. It is the labels.Labels of its object.
 type headerView struct {
-	hash  []byte
-	pairs []byte // msgpack of the labels, keys and values in turn
-	count int    // of labels
+	hash    []byte
+	pairs   []byte // msgpack of the labels, keys and values in turn
+	count   int    // of labels
+	indexes []byte // msgpack of the index values: names, and an array of values each
+	names   int    // of indexes
 }
 
 var _ labels.Labels = (*headerView)(nil)
@@ -26,7 +28,7 @@ func (v *headerView) set(key string, b []byte) error {
 		return err
 	}
 	fields, _, b, err := msgpackHead(b[4:])
-	for found := 0; err == nil && fields > 0 && found < 2; fields -= 2 {
+	for ; err == nil && fields > 0; fields -= 2 {
 		var name []byte
 		if name, b, err = msgpackBytes(b); err != nil {
 			break
@@ -34,13 +36,14 @@ func (v *headerView) set(key string, b []byte) error {
 		switch string(name) {
 		case "l":
 			var values int
-			if values, _, v.pairs, err = msgpackHead(b); err == nil {
-				v.count = values / 2
-				found++
-			}
+			values, _, v.pairs, err = msgpackHead(b)
+			v.count = values / 2
+		case "i":
+			var values int
+			values, _, v.indexes, err = msgpackHead(b)
+			v.names = values / 2
 		case "h":
 			v.hash, _, err = msgpackBytes(b)
-			found++
 		}
 		if err == nil {
 			b, err = msgpackSkip(b)
@@ -67,6 +70,30 @@ func (v *headerView) Lookup(label string) (value string, exists bool) {
 		b = rest
 	}
 	return "", false
+}
+
+// indexValues calls fn with each name of an index and each of the object's values
+// in it.
+func (v *headerView) indexValues(fn func(name, value []byte)) error {
+	b := v.indexes
+	for range v.names {
+		name, rest, err := msgpackBytes(b)
+		if err != nil {
+			return err
+		}
+		values, _, rest, err := msgpackHead(rest)
+		for ; err == nil && values > 0; values-- {
+			var value []byte
+			if value, rest, err = msgpackBytes(rest); err == nil {
+				fn(name, value)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		b = rest
+	}
+	return nil
 }
 
 // Has implements labels.Labels.

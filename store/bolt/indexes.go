@@ -57,8 +57,7 @@ func (x *indexSet) values(obj runtime.Object) (stored, volatile map[string][]str
 	return stored, volatile, nil
 }
 
-// memoryIndex holds the entries of one index function without an identity. Its
-// owner locks.
+// memoryIndex holds the entries of one index function. Its owner locks.
 type memoryIndex struct {
 	keys   map[string]map[string]struct{} // value -> keys
 	values map[string][]string            // key -> values
@@ -76,17 +75,30 @@ func (m *memoryIndex) set(key string, values []string) {
 			delete(m.keys, value)
 		}
 	}
-	if len(values) == 0 {
-		delete(m.values, key)
-		return
-	}
-	m.values[key] = values
+	delete(m.values, key)
 	for _, value := range values {
-		if m.keys[value] == nil {
-			m.keys[value] = map[string]struct{}{}
-		}
-		m.keys[value][key] = struct{}{}
+		m.add(key, value)
 	}
+}
+
+func (m *memoryIndex) add(key, value string) {
+	m.values[key] = append(m.values[key], value)
+	if m.keys[value] == nil {
+		m.keys[value] = map[string]struct{}{}
+	}
+	m.keys[value][key] = struct{}{}
+}
+
+// find returns the keys of some values, each once, in no order.
+func (m *memoryIndex) find(values []string) []string {
+	if len(values) == 1 {
+		return slices.Collect(maps.Keys(m.keys[values[0]]))
+	}
+	found := map[string]struct{}{}
+	for _, value := range values {
+		maps.Copy(found, m.keys[value])
+	}
+	return slices.Collect(maps.Keys(found))
 }
 
 // reconcileIndexes makes the file's indexes those of the options: others are
@@ -189,16 +201,37 @@ func (s *Store) buildIndexes(names []string) error {
 	return nil
 }
 
-// fillVolatile makes the entries of the functions without an identity.
-func (s *Store) fillVolatile() error {
-	if len(s.indexes.volatile) == 0 {
-		return nil
+// fillIndexes makes the entries of the indexes in memory.
+func (s *Store) fillIndexes() error {
+	if len(s.indexes.volatile) > 0 {
+		built, err := s.computeVolatile(s.indexes.volatile)
+		if err != nil {
+			return err
+		}
+		maps.Copy(s.inMemory, built)
 	}
-	built, err := s.computeVolatile(s.indexes.volatile)
-	if err == nil {
-		s.volatile = built
+	for name := range s.indexes.stored {
+		m := s.inMemory[name]
+		if m == nil {
+			continue
+		}
+		err := s.read("index "+name, nil, func(sn *snapshot) error {
+			b := indexBucket(sn.scope, name)
+			if b == nil {
+				return nil
+			}
+			return b.ForEach(func(k, v []byte) error {
+				if value, key, ok := parseIndexEntry(k, v); ok {
+					m.add(string(key), string(value))
+				}
+				return nil
+			})
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
 
 func (s *Store) computeVolatile(indexers cache.Indexers) (map[string]*memoryIndex, error) {
@@ -259,6 +292,6 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.indexes = next
-	maps.Copy(s.volatile, built)
+	maps.Copy(s.inMemory, built)
 	return nil
 }

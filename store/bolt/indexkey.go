@@ -14,20 +14,20 @@ const maxIndexValue = 1 << 10
 
 // indexPrefix returns what all entries of a value begin with.
 func indexPrefix(value string) []byte {
-	cut := value
-	if len(value) > maxIndexValue {
-		cut = value[:maxIndexValue]
-	}
-	b := make([]byte, 0, len(cut)+2)
-	for i := range len(cut) {
-		if b = append(b, cut[i]); cut[i] == 0 {
+	return appendIndexPrefix(make([]byte, 0, min(len(value), maxIndexValue)+2), []byte(value))
+}
+
+func appendIndexPrefix(b, value []byte) []byte {
+	cut := value[:min(len(value), maxIndexValue)]
+	for _, c := range cut {
+		if b = append(b, c); c == 0 {
 			b = append(b, 0xFF)
 		}
 	}
 	if len(cut) == len(value) {
 		return append(b, 0, 1)
 	}
-	sum := sha256.Sum256([]byte(value))
+	sum := sha256.Sum256(value)
 	return append(append(b, 0, 2), sum[:]...)
 }
 
@@ -42,27 +42,29 @@ func indexEntry(value, key string) (k, v []byte) {
 }
 
 // parseIndexEntry is the inverse of indexEntry; ok is false for bytes that it
-// cannot have made.
-func parseIndexEntry(k, v []byte) (value, key string, ok bool) {
-	var b []byte
-	for i := 0; i+1 < len(k); i++ {
-		if k[i] != 0 {
-			b = append(b, k[i])
-			continue
+// cannot have made. What it returns is part of k or v, where the value has no zero
+// byte.
+func parseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
+	for from := 0; ; {
+		zero := bytes.IndexByte(k[from:], 0)
+		if zero < 0 || from+zero+1 == len(k) {
+			return nil, nil, false
 		}
-		rest := k[i+2:]
-		switch k[i+1] {
+		piece, rest := k[from:from+zero:from+zero], k[from+zero+2:]
+		switch k[from+zero+1] {
 		case 0xFF:
-			b = append(b, 0)
-			i++
+			value = append(append(value, piece...), 0)
+			from += zero + 2
 		case 1:
-			return string(b), string(rest), true
+			if value == nil {
+				return piece, rest, true
+			}
+			return append(value, piece...), rest, true
 		case 2:
-			prefix := indexPrefix(string(v))
-			return string(v), string(bytes.TrimPrefix(k, prefix)), bytes.HasPrefix(k, prefix)
+			prefix := appendIndexPrefix(nil, v)
+			return v, bytes.TrimPrefix(k, prefix), bytes.HasPrefix(k, prefix)
 		default:
-			return "", "", false
+			return nil, nil, false
 		}
 	}
-	return "", "", false
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 )
 
 const (
@@ -26,6 +27,13 @@ type pageWalk struct {
 	used     []bool // by page id
 	shallow  bool   // see checkPages
 	depth    int    // of the bucket that is walked; the root's is 0
+	unused   []walkedPage
+}
+
+// walkedPage is the memory for a page and its elements, which a walk uses again.
+type walkedPage struct {
+	bytes    []byte
+	elements []element
 }
 
 // indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
@@ -63,20 +71,21 @@ func checkBucketPages(f io.ReaderAt, root uint64) error {
 	return w.walk(root, nil, nil)
 }
 
-// read returns a page with its overflow and marks them as used.
-func (w *pageWalk) read(id uint64) (page []byte, err error) {
+// read returns a page with its overflow and marks them as used. buf is used, if
+// it is long enough.
+func (w *pageWalk) read(id uint64, buf []byte) (page []byte, err error) {
 	total := uint64(len(w.used))
 	if id < 2 || id >= total {
 		return nil, fmt.Errorf("page %d of %d", id, total)
 	}
-	head := make([]byte, pageHeaderSize)
-	if _, err := w.f.ReadAt(head, int64(id)*int64(w.pageSize)); err != nil {
+	page = slices.Grow(buf[:0], w.pageSize)[:w.pageSize]
+	if _, err := w.f.ReadAt(page, int64(id)*int64(w.pageSize)); err != nil {
 		return nil, err
 	}
-	if got := binary.LittleEndian.Uint64(head); got != id {
+	if got := binary.LittleEndian.Uint64(page); got != id {
 		return nil, fmt.Errorf("page %d says it is page %d", id, got)
 	}
-	end := id + 1 + uint64(binary.LittleEndian.Uint32(head[12:]))
+	end := id + 1 + uint64(binary.LittleEndian.Uint32(page[12:]))
 	if end > total {
 		return nil, fmt.Errorf("page %d goes on behind the last one", id)
 	}
@@ -86,8 +95,10 @@ func (w *pageWalk) read(id uint64) (page []byte, err error) {
 		}
 		w.used[p] = true
 	}
-	page = make([]byte, int(end-id)*w.pageSize)
-	_, err = w.f.ReadAt(page, int64(id)*int64(w.pageSize))
+	if size := int(end-id) * w.pageSize; size > w.pageSize {
+		page = slices.Grow(page, size-w.pageSize)[:size]
+		_, err = w.f.ReadAt(page[w.pageSize:], int64(id+1)*int64(w.pageSize))
+	}
 	return page, err
 }
 
@@ -95,11 +106,16 @@ func (w *pageWalk) read(id uint64) (page []byte, err error) {
 // bbolt takes a page's key from the page and replaces the parent's of that name.
 // All are before high. nil is no bound.
 func (w *pageWalk) walk(id uint64, low, high []byte) error {
-	page, err := w.read(id)
+	var memory walkedPage
+	if n := len(w.unused); n > 0 {
+		memory, w.unused = w.unused[n-1], w.unused[:n-1]
+	}
+	page, err := w.read(id, memory.bytes)
 	if err != nil {
 		return err
 	}
-	elements, branch, err := parsePage(page)
+	elements, branch, err := parsePage(page, memory.elements)
+	defer func() { w.unused = append(w.unused, walkedPage{page, elements}) }()
 	if err != nil {
 		return fmt.Errorf("page %d: %w", id, err)
 	}
@@ -140,7 +156,7 @@ func (w *pageWalk) bucket(name, value []byte) error {
 		defer func() { w.depth-- }()
 		return w.walk(root, nil, nil)
 	}
-	elements, branch, err := parsePage(value[bucketHeaderSize:])
+	elements, branch, err := parsePage(value[bucketHeaderSize:], nil)
 	if err != nil {
 		return fmt.Errorf("inline bucket: %w", err)
 	}
@@ -154,7 +170,7 @@ func (w *pageWalk) bucket(name, value []byte) error {
 
 // freelist checks that no page is both free and in use.
 func (w *pageWalk) freelist(id uint64) error {
-	page, err := w.read(id)
+	page, err := w.read(id, nil)
 	if err != nil {
 		return err
 	}
@@ -182,8 +198,9 @@ type element struct {
 	bucket     bool
 }
 
-// parsePage returns the elements of a branch or leaf page, whose keys ascend.
-func parsePage(page []byte) (elements []element, branch bool, err error) {
+// parsePage returns the elements of a branch or leaf page, whose keys ascend. buf
+// is used, if it is long enough.
+func parsePage(page []byte, buf []element) (elements []element, branch bool, err error) {
 	if len(page) < pageHeaderSize {
 		return nil, false, errShort
 	}
@@ -195,10 +212,11 @@ func parsePage(page []byte) (elements []element, branch bool, err error) {
 	if pageHeaderSize+count*elementSize > len(page) {
 		return nil, false, errShort
 	}
-	elements = make([]element, count)
+	elements = slices.Grow(buf[:0], count)[:count]
 	for i := range elements {
 		at := pageHeaderSize + i*elementSize
 		b := page[at:]
+		elements[i] = element{}
 		e := &elements[i]
 		var pos, keySize, valueSize uint64
 		if branch {

@@ -407,27 +407,42 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 
 // indexKeys returns the keys of one value of a stored index, sorted.
 func (sn *snapshot) indexKeys(name, value string) []string {
-	var keys []string
+	var found []byte // the keys, one behind the other
+	var ends []int
 	if sn.scope != nil {
 		if b := indexBucket(sn.scope, name); b != nil {
 			prefix := indexPrefix(value)
 			c := b.Cursor()
 			for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
-				key := string(k[len(prefix):])
-				if _, changed := sn.pending.Get(key); !changed {
-					keys = append(keys, key)
-				}
+				found = append(found, k[len(prefix):]...)
+				ends = append(ends, len(found))
 			}
 		}
 	}
+	keys := make([]string, 0, len(ends))
+	all, begin := string(found), 0
+	for _, end := range ends {
+		key := all[begin:end]
+		if begin = end; !sn.isPending(key) {
+			keys = append(keys, key)
+		}
+	}
+	inFile := len(keys)
 	sn.pending.Scan(func(key string, e *entry) bool {
 		if e.head != nil && slices.Contains(e.head.Index[name], value) {
 			keys = append(keys, key)
 		}
 		return true
 	})
-	slices.Sort(keys)
+	if len(keys) > inFile {
+		slices.Sort(keys)
+	}
 	return keys
+}
+
+func (sn *snapshot) isPending(key string) bool {
+	_, pending := sn.pending.Get(key)
+	return pending
 }
 
 // indexValues returns the distinct values of a stored index, sorted.
@@ -438,8 +453,8 @@ func (sn *snapshot) indexValues(name string) []string {
 			c := b.Cursor()
 			for k, v := c.First(); k != nil; k, v = c.Next() {
 				value, key, ok := parseIndexEntry(k, v)
-				if _, changed := sn.pending.Get(key); ok && !changed {
-					values[value] = struct{}{}
+				if ok && !sn.isPending(string(key)) {
+					values[string(value)] = struct{}{}
 				}
 			}
 		}

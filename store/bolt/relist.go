@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"maps"
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
@@ -197,8 +198,8 @@ func (r *relist) load() error {
 	}
 	s.mu.Lock()
 	r.staged.Scan(func(key string, e *entry) bool {
-		for name, m := range s.volatile {
-			m.set(key, e.volatile[name])
+		for name, m := range s.inMemory {
+			m.set(key, e.values(name))
 		}
 		return true
 	})
@@ -247,7 +248,7 @@ func (r *relist) indexAgain() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.volatile = built
+	maps.Copy(s.inMemory, built)
 }
 
 func (r *relist) reset() {
@@ -375,8 +376,8 @@ func (s *Store) discardLoad(wrote bool) error {
 	defer s.mu.Unlock()
 	s.length, s.loading = 0, false
 	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
-	for name := range s.volatile {
-		s.volatile[name] = newMemoryIndex()
+	for name := range s.inMemory {
+		s.inMemory[name] = newMemoryIndex()
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ type Store struct {
 	listed       bool                    // something was stored: a list is compared with it
 	loading      bool                    // a first list is being loaded: readers see nothing
 	indexes      *indexSet               // replaced, never changed
-	volatile     map[string]*memoryIndex // entries of indexes.volatile
+	inMemory     map[string]*memoryIndex // entries of indexes.volatile, and of all where all is decoded
 	generations  [256]uint64
 	decoded      *decodedObjects  // written under mu
 	readErr      error            // why List could not answer
@@ -88,6 +88,14 @@ type entry struct {
 	volatile map[string][]string
 	indexes  *indexSet      // what the index values were made with
 	object   runtime.Object // what was encoded, for the cache; not kept in pending
+}
+
+// values returns the object's values in an index.
+func (e *entry) values(name string) []string {
+	if values, ok := e.volatile[name]; ok || e.head == nil {
+		return values
+	}
+	return e.head.Index[name]
 }
 
 func (e *entry) size() int { return len(e.key) + len(e.payload) + 256 }
@@ -132,7 +140,7 @@ func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, 
 		db: d, id: id, scope: scope, opts: opts,
 		pending:   &btree.Map[string, *entry]{},
 		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
-		volatile:  map[string]*memoryIndex{},
+		inMemory:  map[string]*memoryIndex{},
 		committed: make(chan struct{}),
 		indexErrs: map[string]error{},
 		leased:    true,
@@ -164,7 +172,12 @@ func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, 
 			continue
 		}
 		s.indexes.volatile[name] = fn
-		s.volatile[name] = newMemoryIndex()
+		s.inMemory[name] = newMemoryIndex()
+	}
+	if opts.DecodedBytes < 0 {
+		for name := range s.indexes.stored {
+			s.inMemory[name] = newMemoryIndex()
+		}
 	}
 	var err error
 	if s.decoded, err = newDecodedObjects(opts.DecodedBytes); err != nil {
@@ -205,7 +218,7 @@ func (s *Store) load() error {
 	if err := s.reconcileIndexes(m); err != nil {
 		return err
 	}
-	return s.fillVolatile()
+	return s.fillIndexes()
 }
 
 // startFrom takes over what is stored. The committer may look at s already.

@@ -51,7 +51,12 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 	if err != nil {
 		return err
 	}
-	indexes := map[string]tally{} // as the headers have it
+	indexes := map[string]*tally{} // as the headers have it
+	for name := range m.Indexes {
+		indexes[name] = &tally{}
+	}
+	var view headerView
+	var entry []byte
 	var headerTally, objectTally tally
 	h, o := headers.Cursor(), objects.Cursor()
 	hk, hv := h.First()
@@ -61,7 +66,14 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 			return fmt.Errorf("header %q stands beside object %q", hk, ok)
 		}
 		key := string(hk)
-		head, err := decodeHeader(key, hv)
+		if err = view.set(key, hv); err == nil {
+			err = view.indexValues(func(name, value []byte) {
+				if t := indexes[string(name)]; t != nil {
+					entry = append(appendIndexPrefix(entry[:0], value), hk...)
+					t.add(checksum(entry))
+				}
+			})
+		}
 		if err != nil {
 			return fmt.Errorf("header %q: %w", key, err)
 		}
@@ -74,14 +86,6 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 		}
 		headerTally.add(recordSum(hv))
 		objectTally.add(recordSum(ov))
-		for name, values := range head.Index {
-			t := indexes[name]
-			for _, value := range values {
-				k, _ := indexEntry(value, key)
-				t.add(checksum(k))
-			}
-			indexes[name] = t
-		}
 		hk, hv = h.Next()
 		ok, ov = o.Next()
 	}
@@ -95,7 +99,7 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 	return verifyIndexes(m, b, indexes)
 }
 
-func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]tally) error {
+func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]*tally) error {
 	for name, state := range m.Indexes {
 		if !state.Ready {
 			continue // made again when the scope is opened
@@ -110,7 +114,7 @@ func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]tally) e
 				t.add(checksum(k))
 			}
 		}
-		if t != state.Tally || t != fromHeaders[name] {
+		if t != state.Tally || t != *fromHeaders[name] {
 			return fmt.Errorf("index %q has %d entries; the manifest says %d, the headers %d",
 				name, t.Count, state.Tally.Count, fromHeaders[name].Count)
 		}
