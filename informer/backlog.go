@@ -3,7 +3,6 @@ package informer
 import (
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/store"
 )
 
@@ -16,20 +15,15 @@ const keptDecoded = 1024
 // outside the informer's lock and before any handler holds the objects.
 type slimmer map[runtime.Object]store.Entry
 
-// add encodes the objects of one change. What cannot be encoded stays as it is.
-func (s slimmer) add(in store.Store, c fifo.Keyed, old store.Entry) {
-	s.encode(in, old.Object)
-	if obj, ok := c.Object.(runtime.Object); ok {
-		s.encode(in, obj)
-	}
-}
-
-func (s slimmer) encode(in store.Store, obj runtime.Object) {
-	if obj == nil {
-		return
-	}
-	if e, err := in.Encode(obj); err == nil {
-		s[obj] = e
+// add encodes objects. What cannot be encoded stays as it is.
+func (s slimmer) add(in store.Store, objects ...runtime.Object) {
+	for _, obj := range objects {
+		if obj == nil {
+			continue
+		}
+		if e, err := in.Encode(obj); err == nil {
+			s[obj] = e
+		}
 	}
 }
 

@@ -3,15 +3,14 @@ package informer
 import (
 	"context"
 	"fmt"
-	"runtime"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
@@ -123,10 +122,11 @@ func (h *handler) run() {
 			return
 		}
 		h.decode(batch)
-		for _, n := range batch {
+		for i, n := range batch {
 			if h.isOver() {
 				return
 			}
+			batch[i] = notification{} // the array is the queue's still
 			h.deliver(n)
 		}
 	}
@@ -213,22 +213,15 @@ func (h *handler) decode(batch []notification) {
 			}
 		}
 	}
-	var g errgroup.Group
-	workers := min(runtime.GOMAXPROCS(0), 1+len(waiting)/16)
-	for w := range workers {
-		g.Go(func() error {
-			for i := w; i < len(waiting); i += workers {
-				obj, err := h.inf.store.Decode(*waiting[i])
-				if err != nil {
-					h.inf.lose(h.inf.ctx, err)
-					continue
-				}
-				waiting[i].Object, waiting[i].Raw = obj, nil
-			}
+	_ = parallel.Do(len(waiting), func(i int) error {
+		obj, err := h.inf.store.Decode(*waiting[i])
+		if err != nil {
+			h.inf.lose(h.inf.ctx, err) // which tells of it
 			return nil
-		})
-	}
-	_ = g.Wait() // errors are told where they happen
+		}
+		waiting[i].Object, waiting[i].Raw = obj, nil
+		return nil
+	})
 	for _, n := range batch {
 		if n.new.Object != nil {
 			h.inf.mutations.AddObject(n.new.Object)

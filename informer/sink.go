@@ -191,11 +191,11 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err != nil {
 			return err
 		}
-		changes := make([]fifo.Keyed, len(b.Changes))
+		changes := make([]change, len(b.Changes))
 		for i, c := range b.Changes {
-			changes[i] = fifo.Keyed{Key: c.Key, Delta: cache.Delta{Type: cache.Replaced, Object: c.Object}}
-			if c.Object == nil {
-				changes[i].Delta = cache.Delta{Type: cache.Deleted, Object: cache.DeletedFinalStateUnknown{Key: c.Key}}
+			changes[i] = change{key: c.Key}
+			if !c.IsDeletion() {
+				changes[i].is = c.Entry()
 			}
 		}
 		if err := inf.apply(ctx, b, changes); err != nil {
@@ -258,7 +258,25 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 			batch.Changes[i].Object = last.Object.(runtime.Object)
 		}
 	}
-	return inf.apply(ctx, batch, b.Stream)
+	told := make([]change, len(b.Stream))
+	for i, d := range b.Stream {
+		told[i].key = d.Key
+		obj, known := d.Object.(runtime.Object)
+		switch {
+		case d.Type != cache.Deleted:
+			told[i].is = store.Entry{Key: d.Key, Object: obj}
+		case known:
+			told[i].last = obj
+		}
+	}
+	return inf.apply(ctx, batch, told)
+}
+
+// change is one change of an object, as handlers are told of it.
+type change struct {
+	key  string
+	is   store.Entry    // the new state; without a key it was deleted
+	last runtime.Object // of what was deleted, if the watch sent it
 }
 
 // withoutReplays drops what is stored already: an object that could not be stored
@@ -289,7 +307,7 @@ func isOlder(d cache.Delta, held runtime.Object) bool {
 }
 
 // apply stores a batch and tells the handlers, in one step for both.
-func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fifo.Keyed) error {
+func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
 	rejected := inf.prepare(&batch)
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
@@ -306,7 +324,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	}
 	if inf.backlogged.Load() {
 		for _, c := range changes {
-			slim.add(inf.store, c, old[c.Key])
+			slim.add(inf.store, old[c.key].Object, c.is.Object, c.last)
 		}
 	}
 	inf.mu.Lock()
@@ -326,8 +344,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []fif
 	}
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
-		if _, refused := rejected[c.Key]; !refused {
-			old[c.Key] = inf.distributeLocked(c, old[c.Key], slim)
+		if _, refused := rejected[c.key]; !refused {
+			inf.distributeLocked(c, old[c.key], slim)
+			old[c.key] = c.is
 		}
 	}
 	inf.noteBacklogLocked()
@@ -410,27 +429,25 @@ func (inf *Informer) prepare(batch *store.Batch) map[string]error {
 	return rejected
 }
 
-// distributeLocked appends one change to every handler's queue and returns what is
-// stored after it. was is what was stored before.
-func (inf *Informer) distributeLocked(c fifo.Keyed, was store.Entry, slim slimmer) (is store.Entry) {
-	n := notification{kind: added, key: c.Key, old: was, initial: !inf.isSynced}
+// distributeLocked appends one change to every handler's queue. was is what was
+// stored before.
+func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
+	n := notification{kind: added, key: c.key, old: was, new: c.is, initial: !inf.isSynced}
 	switch {
-	case c.Type != cache.Deleted:
-		is = store.Entry{Key: c.Key, Object: c.Object.(runtime.Object)}
-		if n.new = is; was.Key != "" {
+	case c.is.Key != "":
+		if was.Key != "" {
 			n.kind, n.initial = updated, false
 		}
 	case was.Key == "":
-		return is // not held, so never told of
+		return // not held, so never told of
 	default:
 		n.kind = vanished
-		if obj, ok := c.Object.(runtime.Object); ok {
-			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: obj}
+		if c.last != nil {
+			n.kind, n.old = deleted, store.Entry{Key: c.key, Object: c.last}
 		}
 		inf.departLocked(n, was)
 	}
 	for h := range inf.handlers {
 		h.changedLocked(n, was, slim)
 	}
-	return is
 }

@@ -75,13 +75,20 @@ type Entry struct {
 	Raw    []byte         // the encoded object where Object is nil; not to be changed
 }
 
-// Change is the new state of one object.
+// Change is the new state of one object. Without Object and Raw it was deleted.
 type Change struct {
-	Key    string         // "" is filled in by Prepare
-	Object runtime.Object // nil: the object was deleted
-	// Prepared is what Prepare made of Object, for the backend that made it.
+	Key    string // "" is filled in by Prepare
+	Object runtime.Object
+	Raw    []byte // the encoded object where Object is nil, as Relist.Parts yields it
+	// Prepared is what Prepare made of the object, for the backend that made it.
 	Prepared any
 }
+
+// IsDeletion reports whether the object was deleted.
+func (c Change) IsDeletion() bool { return c.Object == nil && c.Raw == nil }
+
+// Entry returns the new state, which Decode takes.
+func (c Change) Entry() Entry { return Entry{Key: c.Key, Object: c.Object, Raw: c.Raw} }
 
 // Batch is a prefix of the stream of changes: after it the scope is complete up
 // to RV. A key occurs at most once.
@@ -181,7 +188,8 @@ type Relist interface {
 	Keep(key string)
 	// Parts yields what the list changes: first the deletion of every object
 	// that it did not have, then what differs, in parts. The caller applies each
-	// before it takes the next. The last one alone carries rv.
+	// before it takes the next. Objects may be encoded: Store.Decode takes
+	// Change.Entry. The last one alone carries rv.
 	Parts(rv string) iter.Seq2[Batch, error]
 	// Close discards what is staged. Idempotent.
 	Close() error

@@ -34,13 +34,17 @@ func (s *Store) Prepare(b *store.Batch) error {
 }
 
 func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
-	if c.Object == nil {
+	if c.IsDeletion() {
 		if c.Key == "" {
 			return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 		}
 		return &entry{key: c.Key, indexes: indexes}, nil
 	}
-	return s.prepareObject(indexes, c.Key, c.Object)
+	obj, err := s.Decode(c.Entry())
+	if err != nil {
+		return nil, &store.ObjectError{Key: c.Key, Err: err}
+	}
+	return s.prepareObject(indexes, c.Key, obj)
 }
 
 // prepareObject encodes an object and computes its index values. key "" is
@@ -61,12 +65,14 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		return fail(errNoCodec)
 	}
 	e := &entry{key: key, indexes: indexes, object: obj}
-	if e.payload, err = s.opts.Codec.Encode(obj); err != nil {
+	payload, err := s.opts.Codec.Encode(obj)
+	if err != nil {
 		return fail(err)
 	}
+	e.payload = packed{notCompressed, payload}
 	e.head = &header{
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
-		Hash: payloadHash(e.payload), Size: int64(len(e.payload)),
+		Hash: payloadHash(payload), Size: int64(len(payload)),
 	}
 	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
 		return fail(err)
@@ -143,7 +149,7 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	e.object = nil // pending holds encoded objects only
 	s.generations[group(e.key)]++
 	if obj != nil {
-		s.decoded.set(e.key, sized{obj, len(e.payload), e.head.Hash})
+		s.decoded.set(e.key, sized{obj, int(e.head.Size), e.head.Hash})
 	} else {
 		s.decoded.drop(e.key)
 	}

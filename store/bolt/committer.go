@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"errors"
+	"runtime"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -160,6 +161,7 @@ func (c capture) write(tx *bbolt.Tx) error {
 		return err
 	}
 	for i, e := range c.entries {
+		runtime.Gosched() // events go first
 		if err := w.apply(e, c.packed[i]); err != nil {
 			return err
 		}
@@ -248,7 +250,7 @@ func (w *writer) apply(e *entry, p packed) error {
 	if err := w.dictionary(p.dictionary); err != nil {
 		return err
 	}
-	rec := record{codec: w.s.opts.Codec.ID(), dictionary: p.dictionary, payload: p.payload}.encode(e.key)
+	rec := record{codec: w.s.opts.Codec.ID(), dictionary: p.dictionary, payload: p.bytes}.encode(e.key)
 	w.m.Headers.add(recordSum(head))
 	w.m.Objects.add(recordSum(rec))
 	w.m.Bytes += int64(len(rec))

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"runtime"
 	"sync"
 
 	bbolt "go.etcd.io/bbolt"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/parallel"
 )
 
 // Compression says how records are written. Each is read in the way in which it
@@ -48,10 +47,10 @@ type dictionaries struct {
 	byID    map[uint64]*codec.Zstd
 }
 
-// packed is an entry's payload as it is written.
+// packed is an encoded object, compressed or not.
 type packed struct {
 	dictionary uint64
-	payload    []byte
+	bytes      []byte // nil: there is no object
 }
 
 // pack compresses the payloads of entries and makes the scope's dictionary of them
@@ -60,39 +59,33 @@ type packed struct {
 func (s *Store) pack(entries []*entry) []packed {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
-	var g errgroup.Group
-	workers := max(1, min(runtime.GOMAXPROCS(0)/2, len(entries)/16))
-	for w := range workers {
-		g.Go(func() error {
-			for i := w; i < len(entries); i += workers {
-				out[i] = d.pack(entries[i].payload)
-			}
-			return nil
-		})
-	}
-	_ = g.Wait() // there are no errors
+	_ = parallel.DoBeside(len(entries), func(i int) error {
+		out[i] = d.pack(entries[i].payload)
+		return nil
+	})
 	return out
 }
 
-func (d *dictionaries) pack(payload []byte) packed {
-	if d.current != notCompressed && len(payload) >= minCompressed {
-		if z := d.byID[d.current].Compress(nil, payload); len(z) < len(payload) {
+// pack compresses what is not.
+func (d *dictionaries) pack(p packed) packed {
+	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed {
+		if z := d.byID[d.current].Compress(nil, p.bytes); len(z) < len(p.bytes) {
 			return packed{d.current, z}
 		}
 	}
-	return packed{notCompressed, payload}
+	return p
 }
 
 // unpack returns the payload of a record, in buf where it was compressed.
 func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 	if p.dictionary == notCompressed {
-		return p.payload, nil
+		return p.bytes, nil
 	}
 	z := d.byID[p.dictionary]
 	if z == nil {
 		return nil, fmt.Errorf("dictionary %d is missing", p.dictionary)
 	}
-	return z.Decompress(buf, p.payload)
+	return z.Decompress(buf, p.bytes)
 }
 
 // trained returns the scope's compressors, after making a dictionary of entries
@@ -105,8 +98,8 @@ func (s *Store) trained(entries []*entry) *dictionaries {
 	}
 	var payloads [][]byte
 	for _, e := range entries {
-		if len(e.payload) >= minCompressed {
-			payloads = append(payloads, e.payload)
+		if e.payload.dictionary == notCompressed && len(e.payload.bytes) >= minCompressed {
+			payloads = append(payloads, e.payload.bytes)
 		}
 	}
 	dictionary, err := codec.TrainDictionary(payloads)
@@ -219,10 +212,10 @@ func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, erro
 // Entry.Raw is the codec's id, the dictionary's and the payload, so that an entry
 // can be decoded without the store's file.
 func rawForm(codecID byte, p packed) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.payload))
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
 	b = append(b, codecID)
 	b = binary.AppendUvarint(b, p.dictionary)
-	return append(b, p.payload...)
+	return append(b, p.bytes...)
 }
 
 func parseRaw(raw []byte) (codecID byte, p packed, err error) {
@@ -240,9 +233,9 @@ func parseRaw(raw []byte) (codecID byte, p packed, err error) {
 func rawSize(raw []byte) int {
 	_, p, err := parseRaw(raw)
 	if err != nil || p.dictionary == notCompressed {
-		return len(p.payload)
+		return len(p.bytes)
 	}
-	return codec.DecompressedSize(p.payload)
+	return codec.DecompressedSize(p.bytes)
 }
 
 // buffers are for what is decompressed: decoding copies out of it.

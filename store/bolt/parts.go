@@ -85,6 +85,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 		b, bytes = store.Batch{}, 0
 		return yield(full, nil)
 	}
+	r.awaitWritten()
 	going := true
 	for after := ""; r.spilled && going; {
 		entries, err := r.stagedInFile(after)
@@ -127,7 +128,7 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 			if string(k) == after {
 				continue
 			}
-			e, err := r.s.decodeStaged(string(k), v)
+			e, err := decodeStaged(string(k), v)
 			if err != nil {
 				return r.s.db.corrupt("staged "+string(k), err)
 			}
@@ -139,18 +140,20 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 	return entries, err
 }
 
-// change decodes an object for the handlers. What came back from the file lacks
-// the values of functions without an identity, and what was added before an
-// AddIndexers lacks its: Prepare runs them again.
+// change yields an object as it is, encoded: who is told of it decodes it then.
+// What came back from the file lacks the values of functions without an identity,
+// and what was added before an AddIndexers lacks its: Prepare runs them again.
 func (r *relist) change(e *entry) (store.Change, error) {
-	obj, err := r.s.opts.Codec.Decode(e.payload)
-	if err != nil {
-		return store.Change{}, r.s.db.corrupt("staged "+e.key, err)
+	c := r.s.pendingEntry(e)
+	if r.s.opts.DecodedBytes < 0 {
+		obj, err := r.s.Decode(c)
+		if err != nil {
+			return store.Change{}, err
+		}
+		c, e.object = store.Entry{Key: e.key, Object: obj}, obj
 	}
-	c := store.Change{Key: e.key, Object: obj}
-	if e.indexes != nil {
-		e.object = obj
-		c.Prepared = e
+	if e.indexes == nil && len(r.indexes.volatile) == 0 {
+		e.indexes = r.indexes // that of staged entries, if it is still the scope's
 	}
-	return c, nil
+	return store.Change{Key: e.key, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
 }

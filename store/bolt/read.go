@@ -89,7 +89,7 @@ func (s *Store) pendingEntry(e *entry) store.Entry {
 	if e.head == nil {
 		return store.Entry{Key: e.key}
 	}
-	return store.Entry{Key: e.key, Raw: rawForm(s.opts.Codec.ID(), packed{notCompressed, e.payload})}
+	return store.Entry{Key: e.key, Raw: rawForm(s.opts.Codec.ID(), e.payload)}
 }
 
 func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {

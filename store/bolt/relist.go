@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -14,10 +15,10 @@ import (
 )
 
 const (
-	// stagingMemory is how much of what a relist found to differ waits in memory,
-	// in bytes, before it goes to the staging bucket.
-	stagingMemory = 32 << 20
-	// loadBytes is how much of a first list is written in one transaction.
+	// stagingBytes is how much of what a relist found to differ goes to the staging
+	// bucket in one transaction. As much again is collected meanwhile.
+	stagingBytes = 16 << 20
+	// loadBytes is the same of a first list.
 	loadBytes = 8 << 20
 	// fillOfList is how full a first list's pages are made; bbolt's default is half,
 	// for keys that come in no order.
@@ -33,17 +34,22 @@ const (
 // objects, while Store.loading hides them and the manifest says that they are
 // incomplete: a start that finds that drops them. Otherwise what differs is
 // staged, in memory and then in the file's staging bucket.
+//
+// Either is written by a goroutine, at most one at a time, which ends when its
+// transaction has: the list goes on meanwhile.
 type relist struct {
 	s       *Store
 	direct  bool
 	indexes *indexSet // those there were at the start
 	seen    map[string]struct{}
 	staged  *btree.Map[string, *entry]
-	bytes   int  // of staged
-	limit   int  // bytes at which staged is written
-	spilled bool // staging bucket holds something
-	loaded  int  // objects written directly
-	wrote   bool // something was, or may have been
+	bytes   int                        // of staged
+	limit   int                        // bytes at which staged is written
+	writing *btree.Map[string, *entry] // by the goroutine; nil: there is none
+	written chan error                 // its result
+	spilled bool                       // staging bucket holds something
+	loaded  int                        // objects written directly
+	wrote   bool                       // something was, or may have been
 	closed  bool
 }
 
@@ -74,9 +80,9 @@ func (s *Store) Relist() (store.Relist, error) {
 	}
 	r := &relist{
 		s: s, indexes: s.indexes, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
-		direct: !s.listed,
+		direct: !s.listed, written: make(chan error, 1),
 	}
-	if r.limit = stagingMemory; r.direct {
+	if r.limit = stagingBytes; r.direct {
 		r.limit = loadBytes
 	}
 	s.loading = r.direct
@@ -101,14 +107,14 @@ func (r *relist) Add(obj runtime.Object) error {
 		return err
 	}
 	e.object = nil
+	_, again := r.seen[e.key]
 	r.seen[e.key] = struct{}{}
 	if !r.direct {
 		same, err := r.isStored(e)
 		if err != nil {
 			return err
 		}
-		if same {
-			r.unstage(e.key)
+		if same && (!again || r.unstage(e.key)) {
 			return nil
 		}
 	}
@@ -116,17 +122,45 @@ func (r *relist) Add(obj runtime.Object) error {
 	if r.bytes < r.limit {
 		return nil
 	}
-	write := r.spill
-	if r.direct {
-		write = r.load
+	r.awaitWritten()
+	if r.bytes < r.limit {
+		return nil
 	}
-	if err := write(); err != nil {
-		// A disk that is full or broken must not keep the list from being served:
-		// it waits in memory, and the next attempt comes when it has doubled.
-		r.s.db.opts.Logger.Error(err, "Could not write a list, keeping it in memory", "scope", r.s.scope.String())
-		r.limit = 2 * r.bytes
-	}
+	r.writing = r.staged
+	r.reset()
+	go func() { r.written <- r.write(r.writing.Values()) }()
 	return nil
+}
+
+// awaitWritten waits for the goroutine that writes. A disk that is full or broken
+// must not keep the list from being served: then what it had waits in memory, and
+// the next attempt comes when it has doubled.
+func (r *relist) awaitWritten() {
+	if r.writing == nil {
+		return
+	}
+	err := <-r.written
+	failed := r.writing
+	if r.writing = nil; err == nil {
+		r.spilled = !r.direct
+		return
+	}
+	r.s.db.opts.Logger.Error(err, "Could not write a list, keeping it in memory", "scope", r.s.scope.String())
+	failed.Scan(func(key string, e *entry) bool {
+		if _, newer := r.staged.Get(key); !newer {
+			r.stage(e)
+		}
+		return true
+	})
+	r.limit = 2 * r.bytes
+}
+
+// write writes staged entries.
+func (r *relist) write(entries []*entry) error {
+	if r.direct {
+		return r.load(entries)
+	}
+	return r.spill(entries)
 }
 
 // Keep implements store.Relist.
@@ -139,11 +173,16 @@ func (r *relist) stage(e *entry) {
 	r.bytes += e.size()
 }
 
-// unstage drops an earlier version of a key that the list then had unchanged.
-func (r *relist) unstage(key string) {
+// unstage drops an earlier version of a key that the list then had unchanged. It
+// reports false where that may be on its way to the file.
+func (r *relist) unstage(key string) bool {
+	if r.spilled || r.writing != nil {
+		return false
+	}
 	if old, there := r.staged.Delete(key); there {
 		r.bytes -= old.size()
 	}
+	return true
 }
 
 func (r *relist) isStored(e *entry) (same bool, err error) {
@@ -171,11 +210,10 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 }
 
 // load writes staged objects of a first list.
-func (r *relist) load() error {
+func (r *relist) load(entries []*entry) error {
 	s := r.s
 	loaded := 0
 	r.wrote = true
-	entries := r.staged.Values()
 	packed := s.pack(entries)
 	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		w, err := s.writer(tx)
@@ -197,22 +235,21 @@ func (r *relist) load() error {
 		return err
 	}
 	s.mu.Lock()
-	r.staged.Scan(func(key string, e *entry) bool {
-		for name, m := range s.inMemory {
-			m.set(key, e.values(name))
+	defer s.mu.Unlock()
+	for name, m := range s.inMemory {
+		for _, e := range entries {
+			m.set(e.key, e.values(name))
 		}
-		return true
-	})
-	s.mu.Unlock()
+	}
 	r.loaded = loaded
-	r.reset()
 	return nil
 }
 
 // endLoad writes the rest of a first list, or leaves it to the committer where
 // the disk does not take it.
 func (r *relist) endLoad() {
-	err := r.load()
+	r.awaitWritten()
+	err := r.load(r.staged.Values())
 	s := r.s
 	s.mu.Lock()
 	s.length = r.loaded
@@ -222,8 +259,8 @@ func (r *relist) endLoad() {
 			return true
 		})
 		s.changedLocked()
-		r.reset()
 	}
+	r.reset()
 	added := s.indexes != r.indexes
 	s.mu.Unlock()
 	if added {
@@ -255,12 +292,12 @@ func (r *relist) reset() {
 	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
 }
 
-// spill moves what is staged in memory to the staging bucket.
-func (r *relist) spill() error {
+// spill writes staged entries to the staging bucket.
+func (r *relist) spill(entries []*entry) error {
 	s := r.s
-	entries := r.staged.Values()
+	r.wrote = true
 	packed := s.pack(entries)
-	err := s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+	return s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		scope := s.bucket(tx)
 		if scope == nil {
 			return s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
@@ -280,11 +317,6 @@ func (r *relist) spill() error {
 		}
 		return nil
 	})
-	if err == nil {
-		r.spilled = true
-		r.reset()
-	}
-	return err
 }
 
 // A staged entry is its header, with the length in front, and its record. Its
@@ -296,10 +328,10 @@ func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
 	}
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, record{codec: codecID, dictionary: p.dictionary, payload: p.payload}.encode(e.key)...), nil
+	return append(b, record{codec: codecID, dictionary: p.dictionary, payload: p.bytes}.encode(e.key)...), nil
 }
 
-func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
+func decodeStaged(key string, b []byte) (*entry, error) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > uint64(len(b)-w) {
 		return nil, errShort
@@ -313,11 +345,7 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	payload, err := s.dictionaries.Load().unpack(packed{rec.dictionary, rec.payload}, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &entry{key: key, head: head, payload: append([]byte(nil), payload...)}, nil
+	return &entry{key: key, head: head, payload: packed{rec.dictionary, bytes.Clone(rec.payload)}}, nil
 }
 
 // Close implements store.Relist.
@@ -326,6 +354,7 @@ func (r *relist) Close() error {
 		return nil
 	}
 	r.closed = true
+	r.awaitWritten()
 	s := r.s
 	s.mu.Lock()
 	s.relist = nil
@@ -334,7 +363,7 @@ func (r *relist) Close() error {
 	if unfinished {
 		return s.discardLoad(r.wrote)
 	}
-	if !r.spilled {
+	if !r.wrote {
 		return nil
 	}
 	return s.dropStaging()

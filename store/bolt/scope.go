@@ -82,7 +82,7 @@ var _ store.Store = (*Store)(nil)
 // entry is the newest state of a changed key.
 type entry struct {
 	key     string
-	payload []byte  // nil: deleted
+	payload packed  // none: deleted
 	head    *header // nil: deleted
 	// volatile holds the values of index functions without an identity, by name.
 	volatile map[string][]string
@@ -98,7 +98,7 @@ func (e *entry) values(name string) []string {
 	return e.head.Index[name]
 }
 
-func (e *entry) size() int { return len(e.key) + len(e.payload) + 256 }
+func (e *entry) size() int { return len(e.key) + len(e.payload.bytes) + 256 }
 
 // Open implements store.Backend.
 func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {

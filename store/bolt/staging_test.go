@@ -101,9 +101,11 @@ func TestRelistSpills(t *testing.T) {
 			if _, twice := got[c.Key]; twice {
 				t.Errorf("%s is in two parts", c.Key)
 			}
-			if got[c.Key] = ""; c.Object != nil {
+			if got[c.Key] = ""; !c.IsDeletion() {
 				deletions = false
-				got[c.Key] = c.Object.(interface{ GetResourceVersion() string }).GetResourceVersion()
+				obj, err := s.Decode(c.Entry())
+				must(t, err)
+				got[c.Key] = obj.(interface{ GetResourceVersion() string }).GetResourceVersion()
 			} else if !deletions {
 				t.Errorf("%s is deleted after a change", c.Key)
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -194,8 +195,15 @@ func (m *model) Relist(rt *rapid.T) {
 // checkChange reports a change that the list does not ask for.
 func (m *model) checkChange(rt *rapid.T, c store.Change, list []*corev1.ConfigMap) {
 	i := slices.IndexFunc(list, func(cm *corev1.ConfigMap) bool { return cache.MetaObjectToName(cm).String() == c.Key })
-	if (i < 0) != (c.Object == nil) {
-		rt.Errorf("relist changes %q to %v; it is in the list: %t", c.Key, c.Object, i >= 0)
+	if (i < 0) != c.IsDeletion() {
+		rt.Errorf("relist deletes %q: %t; it is in the list: %t", c.Key, c.IsDeletion(), i >= 0)
+	}
+	if !c.IsDeletion() {
+		obj, err := m.s.Decode(c.Entry())
+		must(rt, err)
+		if i >= 0 && !reflect.DeepEqual(obj, list[i]) {
+			rt.Errorf("relist changes %q to %v, and it is %v in the list", c.Key, obj, list[i])
+		}
 	}
 	if old := m.objects[c.Key]; i >= 0 && old != nil && old.ResourceVersion == list[i].ResourceVersion &&
 		old.Data["words"] == list[i].Data["words"] {

@@ -55,10 +55,10 @@ func (h *harness) applyParts(list store.Relist, rv string) []string {
 			h.Errorf("part %d has RV %q and is not the last", parts-1, last.RV)
 		}
 		for _, c := range b.Changes {
-			if c.Object == nil && putting {
+			if c.IsDeletion() && putting {
 				h.Errorf("deletion of %q comes after an object that differs", c.Key)
 			}
-			putting = putting || c.Object != nil
+			putting = putting || !c.IsDeletion()
 			keys = append(keys, c.Key)
 		}
 		last = store.Batch{RV: b.RV}

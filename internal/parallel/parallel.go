@@ -1,0 +1,44 @@
+// Package parallel runs loops on several cores.
+package parallel
+
+import (
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// share is how many calls make another goroutine worth its start.
+const share = 16
+
+// Do calls fn with 0 to n-1 and returns the first error, after which calls may be
+// left out. It uses all cores, and none but the caller's goroutine where n is small.
+func Do(n int, fn func(i int) error) error { return on(runtime.GOMAXPROCS(0), n, fn) }
+
+// DoBeside is Do on half of the cores, for work that must not hold up other work.
+// It lets that go first after every call.
+func DoBeside(n int, fn func(i int) error) error {
+	return on(max(1, runtime.GOMAXPROCS(0)/2), n, func(i int) error {
+		runtime.Gosched()
+		return fn(i)
+	})
+}
+
+func on(cores, n int, fn func(i int) error) error {
+	workers := min(cores, 1+n/share)
+	part := func(first int) error {
+		for i := first; i < n; i += workers {
+			if err := fn(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if workers == 1 {
+		return part(0)
+	}
+	var g errgroup.Group
+	for w := range workers {
+		g.Go(func() error { return part(w) })
+	}
+	return g.Wait()
+}
