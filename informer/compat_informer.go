@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -46,6 +45,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	h := &handler{
 		inf: inf, handler: eh, logger: options.Logger,
 		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
+		waiting: backlog{limits: &inf.limits},
 	}
 	if h.logger == nil {
 		logger := klog.Background()
@@ -61,7 +61,9 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 		return nil, fmt.Errorf("informer: event handler of type %T was not added: the informer has stopped", eh)
 	}
 	inf.setResyncLocked(h, period)
-	h.queue = slices.Clone(inf.departed.told)
+	for _, n := range inf.departed.told {
+		h.waiting.add(n)
+	}
 	if inf.departed.full {
 		h.logger.Info("More was deleted while the process was down than is kept: a handler that comes late is not told of all")
 	}
@@ -125,7 +127,8 @@ func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistr
 	if h.inf != inf || h.removed {
 		return nil
 	}
-	h.removed, h.queue, h.early = true, nil, nil
+	h.removed, h.early = true, nil
+	h.dropWaitingLocked()
 	delete(inf.handlers, h)
 	if !h.running {
 		close(h.done)

@@ -60,7 +60,7 @@ type handler struct {
 	told    chan struct{} // closed when the handler has synced
 
 	// The fields below are protected by inf.mu.
-	queue        []notification
+	waiting      backlog
 	cursor       string              // keys up to it have been appended
 	cursorDone   bool                // all have
 	early        map[string]struct{} // keys after the cursor that have been appended
@@ -75,7 +75,7 @@ type handler struct {
 
 // changedLocked appends a change; was is what was stored before.
 func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
-	if len(h.queue) >= keptDecoded {
+	if h.waiting.isLong() {
 		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
 	}
 	if !h.cursorDone && n.key > h.cursor {
@@ -83,7 +83,7 @@ func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 			h.early[n.key] = struct{}{}
 			switch {
 			case isReadable(was):
-				h.queue = append(h.queue, notification{kind: added, key: n.key, new: was, initial: true})
+				h.waiting.add(notification{kind: added, key: n.key, new: was, initial: true})
 			case was.Key == "": // not stored: this is its add
 			case n.kind == updated: // its story begins with the first state that can be read
 				n = notification{kind: added, key: n.key, new: n.new, initial: true}
@@ -92,7 +92,7 @@ func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 			}
 		}
 	}
-	h.queue = append(h.queue, n)
+	h.waiting.add(n)
 }
 
 // isReadable is false for an object that is stored, but damaged: its entry has a
@@ -103,7 +103,7 @@ func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
 // the informer has and the cursor is through.
 func (h *handler) markSyncedLocked() {
 	if h.inf.isSynced && h.cursorDone {
-		h.queue = append(h.queue, notification{kind: synced})
+		h.waiting.add(notification{kind: synced})
 	}
 }
 
@@ -116,6 +116,11 @@ func (inf *Informer) startLocked(h *handler) {
 // that wait then are dropped, as by client-go.
 func (h *handler) run() {
 	defer close(h.done)
+	defer func() {
+		h.inf.mu.Lock()
+		defer h.inf.mu.Unlock()
+		h.dropWaitingLocked()
+	}()
 	for {
 		batch, ok := h.take()
 		if !ok {
@@ -126,7 +131,7 @@ func (h *handler) run() {
 			if h.isOver() {
 				return
 			}
-			batch[i] = notification{} // the array is the queue's still
+			batch[i] = notification{} // the array is the backlog's still
 			h.deliver(n)
 		}
 	}
@@ -147,13 +152,13 @@ func (h *handler) take() ([]notification, bool) {
 		switch {
 		case h.removed || inf.ended:
 			return nil, false
-		case len(h.queue) > 0:
-			n := min(takeAtOnce, len(h.queue))
-			batch := h.queue[:n:n]
-			if h.queue = h.queue[n:]; len(h.queue) == 0 {
-				h.queue = nil // lets go of the array
+		case !h.waiting.isEmpty():
+			if batch := h.waiting.take(takeAtOnce); len(batch) > 0 {
+				return batch, true
 			}
-			return batch, true
+			if !h.loadChunkLocked() {
+				inf.cond.Wait()
+			}
 		case inf.ready && !h.cursorDone && h.loadLocked():
 		case h.cursorDone && h.resyncing && h.loadResyncLocked():
 		default:
@@ -173,7 +178,7 @@ func (h *handler) loadLocked() bool {
 	for _, e := range entries {
 		h.cursor = e.Key
 		if _, early := h.early[e.Key]; !early {
-			h.queue = append(h.queue, notification{kind: added, key: e.Key, new: e, initial: true})
+			h.waiting.add(notification{kind: added, key: e.Key, new: e, initial: true})
 		}
 	}
 	if len(entries) < scanChunk {
@@ -194,7 +199,7 @@ func (h *handler) loadResyncLocked() bool {
 	}
 	for _, e := range entries {
 		h.resyncAfter = e.Key
-		h.queue = append(h.queue, notification{kind: resynced, key: e.Key, new: e})
+		h.waiting.add(notification{kind: resynced, key: e.Key, new: e})
 	}
 	if len(entries) < scanChunk {
 		h.resyncing = false

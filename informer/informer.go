@@ -123,6 +123,9 @@ type Informer struct {
 	warm         bool // the store held objects at the start
 	caughtUp     bool // the server's state at the start, or a later one, is in the store
 	departed     departures
+	limits       limits
+	inFiles      int64       // what waits for handlers in files, in bytes
+	waitingReads int         // reads that wait for a list
 	forgetting   *time.Timer // ends departed
 	started      bool        // Run was called
 	opened       bool        // store is the one that Run opened
@@ -170,6 +173,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	}
 	inf := &Informer{
 		lw: lw, example: example, codec: c, opts: opts, scope: scope,
+		limits:      defaultLimits,
 		queue:       fifo.New(fifo.Options{}),
 		metrics:     newMetrics(opts.Identifier, opts.MetricsProvider),
 		mutations:   cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
@@ -258,6 +262,9 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	<-ctx.Done()
 	close(inf.ending)
 	inf.queue.Close()
+	inf.mu.Lock()
+	inf.cond.Broadcast() // to who waits for handlers
+	inf.mu.Unlock()
 	parts.Wait()
 	if err := inf.store.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")

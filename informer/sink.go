@@ -308,6 +308,8 @@ func isOlder(d cache.Delta, held runtime.Object) bool {
 
 // apply stores a batch and tells the handlers, in one step for both.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
+	inf.waitForHandlers(ctx)
+	defer inf.spillBacklogs(ctx) // without mu
 	rejected := inf.prepare(&batch)
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
@@ -403,7 +405,12 @@ func (inf *Informer) waitForList(cause error) bool {
 		return false
 	}
 	inf.loseLocked(inf.ctx, cause)
+	inf.waitingReads++
+	if inf.inFiles >= inf.limits.files {
+		inf.cond.Broadcast() // to who waits for handlers
+	}
 	inf.cond.Wait()
+	inf.waitingReads--
 	return !inf.ended
 }
 

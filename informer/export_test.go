@@ -1,0 +1,29 @@
+package informer
+
+// SetBacklogLimits sets what may wait for a handler in memory before the rest goes
+// to files, how much goes to one, and how much to all.
+func SetBacklogLimits(inf *Informer, first, chunk int, files int64) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.limits = limits{first, chunk, files}
+}
+
+// InFiles returns what waits for handlers in files, in bytes.
+func InFiles(inf *Informer) int64 {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.inFiles
+}
+
+// BreakFiles makes what waits in files unreadable.
+func BreakFiles(inf *Informer) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for h := range inf.handlers {
+		for _, c := range h.waiting.chunks {
+			if c.file != nil {
+				_ = c.file.Truncate(c.size / 2)
+			}
+		}
+	}
+}

@@ -1,0 +1,243 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+
+	"github.com/vmihailenco/msgpack/v5"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+// chunk is a part of a backlog: in memory until it is written to a file, or if it
+// cannot be. Its fields are protected by Informer.mu, but for what waiting holds:
+// that is not changed while it is written.
+type chunk struct {
+	keys    []waitingKey
+	waiting []notification // nil: in the file
+	writing bool
+	file    *os.File // has no name any more
+	size    int64
+	sum     uint32 // CRC-32C
+}
+
+// waitingKey is what is known of a notification in a file: for the case that the
+// file cannot be read.
+type waitingKey struct {
+	key   string // "" is the mark of kind synced
+	known bool   // the handler knew of the object before
+}
+
+// spilled is a notification in a file.
+type spilled struct {
+	Kind     kind
+	Initial  bool
+	Key      string
+	OldKey   string
+	NewKey   string
+	Old, New []byte
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// spillBacklogs writes what is too much for memory to files. The goroutine that
+// applies batches calls it without mu.
+func (inf *Informer) spillBacklogs(ctx context.Context) {
+	type cut struct {
+		h *handler
+		c *chunk
+	}
+	var cuts []cut
+	inf.mu.Lock()
+	for h := range inf.handlers {
+		if c := h.waiting.cut(); c != nil {
+			cuts = append(cuts, cut{h, c})
+		}
+	}
+	inf.mu.Unlock()
+	for _, cut := range cuts {
+		file, size, sum, err := writeChunk(inf.spillDir(), cut.c.waiting)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "What waits for a slow handler could not be written to a file, it stays in memory")
+		}
+		inf.mu.Lock()
+		cut.c.writing = false
+		switch {
+		case err != nil:
+		case cut.h.removed:
+			_ = file.Close()
+		default:
+			cut.c.waiting, cut.c.file, cut.c.size, cut.c.sum = nil, file, size, sum
+			inf.inFiles += size
+		}
+		inf.cond.Broadcast()
+		inf.mu.Unlock()
+	}
+}
+
+// spillDir is the database's, or else that of the system.
+func (inf *Informer) spillDir() string {
+	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
+		return filepath.Dir(located.Path())
+	}
+	return ""
+}
+
+func writeChunk(dir string, waiting []notification) (file *os.File, size int64, sum uint32, err error) {
+	list := make([]spilled, len(waiting))
+	for i, n := range waiting {
+		list[i] = spilled{n.kind, n.initial, n.key, n.old.Key, n.new.Key, n.old.Raw, n.new.Raw}
+	}
+	b, err := msgpack.Marshal(list)
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	file, err = os.CreateTemp(dir, "informctl-waiting-*")
+	if err != nil {
+		return nil, 0, 0, err
+	}
+	err = os.Remove(file.Name())
+	if err == nil {
+		_, err = file.Write(b)
+	}
+	if err != nil {
+		return nil, 0, 0, errors.Join(err, file.Close())
+	}
+	return file, int64(len(b)), crc32.Checksum(b, castagnoli), nil
+}
+
+func readChunk(file *os.File, size int64, sum uint32) ([]notification, error) {
+	b := make([]byte, size)
+	if _, err := file.ReadAt(b, 0); err != nil {
+		return nil, err
+	}
+	if got := crc32.Checksum(b, castagnoli); got != sum {
+		return nil, fmt.Errorf("checksum is %08x, not %08x", got, sum)
+	}
+	var list []spilled
+	if err := msgpack.Unmarshal(b, &list); err != nil {
+		return nil, err
+	}
+	waiting := make([]notification, len(list))
+	for i, n := range list {
+		waiting[i] = notification{
+			kind: n.Kind, initial: n.Initial, key: n.Key,
+			old: store.Entry{Key: n.OldKey, Raw: n.Old}, new: store.Entry{Key: n.NewKey, Raw: n.New},
+		}
+	}
+	return waiting, nil
+}
+
+// loadChunkLocked makes the first chunk what the handler takes next. It lets go of
+// mu while it reads. false: the chunk is being written.
+func (h *handler) loadChunkLocked() bool {
+	b := &h.waiting
+	c := b.chunks[0]
+	if c.writing {
+		return false
+	}
+	waiting := c.waiting
+	if c.file != nil {
+		var err error
+		h.inf.mu.Unlock()
+		waiting, err = readChunk(c.file, c.size, c.sum)
+		h.inf.mu.Lock()
+		if h.removed {
+			return true
+		}
+		if err != nil {
+			h.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
+			return h.catchUpLocked()
+		}
+		h.inf.closeChunkLocked(c)
+	}
+	b.chunks = b.chunks[1:]
+	b.first, b.firstBytes = waiting, 0
+	for _, n := range waiting {
+		b.firstBytes += n.encodedBytes()
+	}
+	return true
+}
+
+func (inf *Informer) closeChunkLocked(c *chunk) {
+	if c.file != nil {
+		_ = c.file.Close() // it was for reading only
+		inf.inFiles -= c.size
+		c.file = nil
+		inf.cond.Broadcast()
+	}
+}
+
+// catchUpLocked replaces a backlog that cannot be read: the handler is told of the
+// present state of every object in it, once. false: the store could not be read now.
+func (h *handler) catchUpLocked() bool {
+	var keys []waitingKey
+	for _, c := range h.waiting.chunks {
+		if c.writing {
+			return false
+		}
+		keys = append(keys, c.keys...)
+	}
+	for _, n := range h.waiting.last {
+		keys = append(keys, waitingKey{n.key, n.kind != added})
+	}
+	var now []notification
+	told := map[string]struct{}{}
+	for _, k := range keys {
+		if _, twice := told[k.key]; twice {
+			continue
+		}
+		told[k.key] = struct{}{}
+		if k.key == "" {
+			continue
+		}
+		e, ok, err := h.inf.store.Entry(k.key)
+		switch {
+		case err != nil:
+			h.inf.loseLocked(h.inf.ctx, err)
+			return false
+		case ok && k.known:
+			now = append(now, notification{kind: updated, key: k.key, old: e, new: e})
+		case ok:
+			now = append(now, notification{kind: added, key: k.key, new: e, initial: !h.inf.isSynced})
+		case k.known:
+			now = append(now, notification{kind: vanished, key: k.key})
+		}
+	}
+	if _, marked := told[""]; marked {
+		now = append(now, notification{kind: synced})
+	}
+	h.dropWaitingLocked()
+	for _, n := range now {
+		h.waiting.add(n)
+	}
+	return true
+}
+
+// dropWaitingLocked forgets what waits.
+func (h *handler) dropWaitingLocked() {
+	for _, c := range h.waiting.chunks {
+		h.inf.closeChunkLocked(c)
+	}
+	h.waiting = backlog{limits: &h.inf.limits}
+}
+
+// waitForHandlers blocks while more waits in files than may. It does not before
+// HasSynced or while a read waits for a list: a handler may be what waits for that.
+func (inf *Informer) waitForHandlers(ctx context.Context) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	said := false
+	for inf.inFiles >= inf.limits.files && inf.isSynced && inf.waitingReads == 0 && ctx.Err() == nil {
+		if !said {
+			klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", inf.inFiles)
+			said = true
+		}
+		inf.cond.Wait()
+	}
+}

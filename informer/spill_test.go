@@ -1,0 +1,210 @@
+package informer_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// slowRun is an informer with one handler that waits for a gate and one that does
+// not, after n changes.
+func slowRun(w *world, limit int64, n int) (r *run, gate chan struct{}, slow, fast *pointers) {
+	gate = make(chan struct{})
+	slow, fast = newPointers(gate), newPointers(nil)
+	small := func(inf *informer.Informer) { informer.SetBacklogLimits(inf, 64<<10, 64<<10, limit) }
+	r = w.run(informer.Options{}, small, handle(w, slow), handle(w, fast)).sync()
+	for i := range n {
+		w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i))
+		if i%100 == 0 {
+			synctest.Wait()
+		}
+	}
+	synctest.Wait()
+	return r, gate, slow, fast
+}
+
+// TestSpill: what waits for a slow handler goes to files that have no name (promise
+// 6), and comes back in order.
+func TestSpill(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r, gate, slow, fast := slowRun(w, 1<<30, 5000)
+		for i := range 10 {
+			w.drop(fmt.Sprintf("o-%d", i))
+		}
+		synctest.Wait()
+		if n := informer.InFiles(r.inf); n < 256<<10 {
+			t.Errorf("%d bytes wait in files", n)
+		}
+		if names, err := filepath.Glob(filepath.Join(filepath.Dir(w.path), "informctl-waiting-*")); len(names) > 0 || err != nil {
+			t.Errorf("files have the names %q (%v)", names, err)
+		}
+		close(gate)
+		synctest.Wait()
+		if diff := cmp.Diff(descriptions(fast), descriptions(slow)); diff != "" {
+			t.Errorf("the slow handler was told otherwise (-fast +slow):\n%s", diff)
+		}
+		if n := informer.InFiles(r.inf); n != 0 {
+			t.Errorf("%d bytes are left in files", n)
+		}
+		r.end()
+	})
+}
+
+func descriptions(p *pointers) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := make([]string, len(p.told))
+	for i, obj := range p.told {
+		out[i] = describe(obj)
+	}
+	return out
+}
+
+// TestSpillLimit: at the limit the informer waits for its handlers, until they go
+// on, are removed or it is stopped.
+func TestSpillLimit(t *testing.T) {
+	for name, release := range map[string]func(r *run, gate chan struct{}, slow cache.ResourceEventHandlerRegistration){
+		"handler goes on": func(_ *run, gate chan struct{}, _ cache.ResourceEventHandlerRegistration) { close(gate) },
+		"handler is removed": func(r *run, _ chan struct{}, slow cache.ResourceEventHandlerRegistration) {
+			_ = r.inf.RemoveEventHandler(slow)
+		},
+		"informer stops": func(r *run, _ chan struct{}, _ cache.ResourceEventHandlerRegistration) { r.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				gate := make(chan struct{})
+				var slow cache.ResourceEventHandlerRegistration
+				r := w.run(informer.Options{}, func(inf *informer.Informer) {
+					informer.SetBacklogLimits(inf, 16<<10, 16<<10, 64<<10)
+					var err error
+					if slow, err = inf.AddEventHandler(newPointers(gate)); err != nil {
+						w.Fatal(err)
+					}
+				}).sync()
+				last := ""
+				for i := range 5000 {
+					last = w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i))
+					if i%100 == 0 {
+						synctest.Wait()
+					}
+				}
+				synctest.Wait()
+				if n := informer.InFiles(r.inf); n < 64<<10 || n > 256<<10 {
+					t.Errorf("%d bytes wait in files", n)
+				}
+				if rv := r.inf.GetStore().LastStoreSyncResourceVersion(); rv == last {
+					t.Errorf("nothing waits: the store is at %s", rv)
+				}
+				release(r, gate, slow)
+				synctest.Wait()
+				if rv := r.inf.GetStore().LastStoreSyncResourceVersion(); name != "informer stops" && rv != last {
+					t.Errorf("the store is at %s, want %s", rv, last)
+				}
+				if name != "handler goes on" {
+					close(gate)
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// TestSpillDamaged: a file that cannot be read costs what is in between, not the
+// last state: one add for each object, then updates and deletions as they are now
+// (promises 4 and 5).
+func TestSpillDamaged(t *testing.T) {
+	inBubble(t, func(w *world) {
+		gate := make(chan struct{})
+		state := map[string]string{} // as the handler knows it
+		var wrong []string
+		note := func(what string, obj any) {
+			<-gate
+			if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = tombstone.Obj
+			}
+			cm := obj.(*corev1.ConfigMap)
+			_, known := state[cm.Name]
+			if known == (what == "add") {
+				wrong = append(wrong, what+" "+cm.Name)
+			}
+			if state[cm.Name] = cm.Data["v"]; what == "delete" {
+				delete(state, cm.Name)
+			}
+		}
+		handler := cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { note("add", obj) },
+			UpdateFunc: func(_, obj any) { note("update", obj) },
+			DeleteFunc: func(obj any) { note("delete", obj) },
+		}
+		for i := range 100 {
+			w.put(fmt.Sprintf("old-%d", i), "first")
+		}
+		r := w.run(informer.Options{}, func(inf *informer.Informer) {
+			informer.SetBacklogLimits(inf, 16<<10, 16<<10, 1<<30)
+		}, handle(w, handler))
+		synctest.Wait()
+		for i := range 3000 {
+			w.put(fmt.Sprintf("o-%d", i%500), fmt.Sprint(i))
+			if i%100 == 0 {
+				synctest.Wait()
+			}
+		}
+		for i := range 50 {
+			w.drop(fmt.Sprintf("old-%d", i))
+			w.drop(fmt.Sprintf("o-%d", i))
+		}
+		synctest.Wait()
+		informer.BreakFiles(r.inf)
+		close(gate)
+		synctest.Wait()
+		want := map[string]string{}
+		for _, obj := range r.inf.GetStore().List() {
+			cm := obj.(*corev1.ConfigMap)
+			want[cm.Name] = cm.Data["v"]
+		}
+		if !maps.Equal(want, state) {
+			t.Errorf("the handler knows otherwise (-store +handler):\n%s", cmp.Diff(want, state))
+		}
+		if len(wrong) > 0 {
+			t.Errorf("out of order: %s", strings.Join(wrong, ", "))
+		}
+		if n := informer.InFiles(r.inf); n != 0 {
+			t.Errorf("%d bytes are left in files", n)
+		}
+		r.end()
+	})
+}
+
+// TestSpillWithoutDisk: where no file can be made all waits in memory.
+func TestSpillWithoutDisk(t *testing.T) {
+	inBubble(t, func(w *world) {
+		gate := make(chan struct{})
+		slow, fast := newPointers(gate), newPointers(nil)
+		r := w.run(informer.Options{}, func(inf *informer.Informer) {
+			informer.SetBacklogLimits(inf, 16<<10, 16<<10, 1<<30)
+		}, handle(w, slow), handle(w, fast)).sync()
+		if err := os.Rename(filepath.Dir(w.path), filepath.Dir(w.path)+"-gone"); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3000 {
+			w.put(fmt.Sprintf("o-%d", i%500), fmt.Sprint(i))
+		}
+		synctest.Wait()
+		close(gate)
+		synctest.Wait()
+		if diff := cmp.Diff(descriptions(fast), descriptions(slow)); diff != "" {
+			t.Errorf("the slow handler was told otherwise (-fast +slow):\n%s", diff)
+		}
+		r.end()
+	})
+}
