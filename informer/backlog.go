@@ -19,8 +19,8 @@ type limits struct {
 }
 
 // The first notifications, a chunk that is cut, one that is written and one that is
-// read take 64 MiB of memory for each handler.
-var defaultLimits = limits{first: 16 << 20, chunk: 16 << 20, files: 1 << 30}
+// read take 32 MiB of memory at most for each handler.
+var defaultLimits = limits{first: 4 << 20, chunk: 8 << 20, files: 1 << 30}
 
 // backlog is what waits for one handler, oldest first: some in memory, chunks
 // behind it, and what came last. Its fields are protected by Informer.mu.

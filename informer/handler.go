@@ -39,7 +39,7 @@ const (
 	scanChunk = 256
 	// takeAtOnce is how many notifications a handler's goroutine takes, and
 	// decodes in parallel, at a time.
-	takeAtOnce = 256
+	takeAtOnce = 64
 )
 
 // handler is one registered event handler with its queue.

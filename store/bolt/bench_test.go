@@ -111,6 +111,16 @@ func benchmarkReads(b *testing.B, s cache.Indexer, keys []string) {
 			}
 		}
 	})
+	if persistent, ok := s.(store.Store); ok {
+		// Without decoding it is one read transaction: the longest that there is.
+		b.Run("Transaction", func(b *testing.B) {
+			for b.Loop() {
+				if entries, err := persistent.Select(store.Query{}); err != nil || len(entries) != len(keys) {
+					b.Fatal(len(entries), err)
+				}
+			}
+		})
+	}
 	b.Run("IndexKeys", func(b *testing.B) {
 		namespace, _, err := cache.SplitMetaNamespaceKey(keys[0])
 		n := 0

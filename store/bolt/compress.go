@@ -20,8 +20,9 @@ type Compression int
 const (
 	// Dictionary compresses by zstd with a dictionary of the scope's own objects. It
 	// is made when codec.MinSamples of them are first written in one transaction, as
-	// the first list does; objects that are written before, and those of fewer than
-	// 128 bytes, are stored as they are.
+	// the first list does, or when the scope has grown to four times as many; objects
+	// that are written before, and those of fewer than 128 bytes, are stored as they
+	// are.
 	Dictionary Compression = iota
 	// Zstd compresses without a dictionary.
 	Zstd
@@ -36,6 +37,10 @@ const (
 	notCompressed = 0
 	plainZstd     = 1
 )
+
+// grownScope is the number of objects at which a scope whose list was too short for
+// a dictionary gets one.
+const grownScope = 4 * codec.MinSamples
 
 // minCompressed is the size, in bytes, below which compression saves nothing.
 const minCompressed = 128
@@ -93,7 +98,7 @@ func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 // records that need it.
 func (s *Store) trained(entries []*entry) *dictionaries {
 	d := s.dictionaries.Load()
-	if s.db.opts.Compression != Dictionary || d.current != notCompressed || len(entries) < codec.MinSamples {
+	if s.db.opts.Compression != Dictionary || d.current != notCompressed {
 		return d
 	}
 	var payloads [][]byte
@@ -101,6 +106,9 @@ func (s *Store) trained(entries []*entry) *dictionaries {
 		if e.payload.dictionary == notCompressed && len(e.payload.bytes) >= minCompressed {
 			payloads = append(payloads, e.payload.bytes)
 		}
+	}
+	if len(payloads) < codec.MinSamples {
+		payloads = append(payloads, s.samples()...)
 	}
 	dictionary, err := codec.TrainDictionary(payloads)
 	if err != nil {
@@ -119,6 +127,27 @@ func (s *Store) trained(entries []*entry) *dictionaries {
 		return s.dictionaries.Load() // another writer was first
 	}
 	return next
+}
+
+// samples returns encoded objects of a scope that has grown one by one, once.
+func (s *Store) samples() (payloads [][]byte) {
+	s.mu.Lock()
+	grown := s.length >= grownScope && !s.sampled && !s.loading
+	s.sampled = s.sampled || grown
+	s.mu.Unlock()
+	if !grown {
+		return nil
+	}
+	entries, err := s.Scan("", grownScope)
+	if err != nil {
+		return nil // whoever reads it next says so
+	}
+	for _, e := range entries {
+		if _, p, err := parseRaw(e.Raw); err == nil && p.dictionary == notCompressed && len(p.bytes) >= minCompressed {
+			payloads = append(payloads, p.bytes)
+		}
+	}
+	return payloads
 }
 
 // loadDictionaries reads those of the file. scope may be nil.

@@ -214,6 +214,29 @@ func TestDictionary(t *testing.T) {
 }
 
 // inDictionaries runs fn on the bucket of dictionaries of a closed file.
+// TestDictionaryOfGrownScope: a scope that no list has brought gets a dictionary when
+// it has grown, and what is written from then on is compressed.
+func TestDictionaryOfGrownScope(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openPods(t, path, bolt.Options{})
+	const n = 300
+	numbers := inKeyOrder(n, 1)
+	for i := range n {
+		must(t, s.Apply(store.Batch{RV: fmt.Sprint(i + 1), Changes: []store.Change{{Object: objects.Pod(numbers[i], 1)}}}))
+		if i%20 == 19 {
+			must(t, s.Flush(t.Context()))
+		}
+	}
+	wantPods(t, s, n, 1)
+	must(t, db.Close())
+	if keys := dictionariesOf(t, path); len(keys) != 1 {
+		t.Errorf("there are dictionaries %q, want one", keys)
+	}
+	db, s = openPods(t, path, bolt.Options{})
+	wantPods(t, s, n, 1)
+	must(t, db.Close())
+}
+
 func inDictionaries(t *testing.T, path string, fn func(b *bbolt.Bucket) error) {
 	t.Helper()
 	raw, err := bbolt.Open(path, 0o600, nil)

@@ -22,10 +22,10 @@ const (
 	loadBytes = 8 << 20
 	// fillOfList is how full a first list's pages are made; bbolt's default is half,
 	// for keys that come in no order.
-	fillOfList = 0.9
+	fillOfList = 0.95
 	// partChanges and partBytes bound one batch of Parts.
-	partChanges = 500
-	partBytes   = 4 << 20
+	partChanges = 256
+	partBytes   = 1 << 20
 )
 
 // relist implements store.Relist. One goroutine drives it.

@@ -72,6 +72,7 @@ type Store struct {
 	applied      uint64           // number of the last change of state
 	written      uint64           // the same, as the file has it
 	indexErrs    map[string]error // what verifyIndex found, by name
+	sampled      bool             // for a dictionary, when the scope had grown
 	leased       bool
 	writable     bool
 	relist       *relist
