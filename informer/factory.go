@@ -47,6 +47,8 @@ type Factory struct {
 	verified bool                 // by the server; else it is what the backend remembers
 	asked    map[string]*url.URL  // by nonce: what the transport saw
 	holders  map[string]*Informer // by scope id: who opened it last
+
+	informers map[*Informer]struct{} // that have not ended
 }
 
 // NewFactory wraps cfg's transport in place: clients that are made from cfg later
@@ -61,7 +63,7 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 	}
 	f := &Factory{
 		backend: backend, cfg: rest.CopyConfig(cfg), opts: opts,
-		asked: map[string]*url.URL{}, holders: map[string]*Informer{},
+		asked: map[string]*url.URL{}, holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
 	}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &scopeTransport{f, next} })
 	return f, nil
@@ -80,6 +82,9 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 		return cache.NewSharedIndexInformer(lw, example, resync, indexers)
 	}
 	inf.factory = f
+	f.mu.Lock()
+	f.informers[inf] = struct{}{}
+	f.mu.Unlock()
 	return inf
 }
 
@@ -237,6 +242,7 @@ func (f *Factory) forget(inf *Informer) {
 	id := inf.Scope().ID()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	delete(f.informers, inf)
 	if f.holders[id] == inf {
 		delete(f.holders, id)
 	}

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -102,6 +102,9 @@ type Informer struct {
 	// so that none is lost between memory and the opened store. Taken before mu.
 	indexersMu sync.Mutex
 
+	looking chan struct{} // holds one: who looks what Status is
+	seen    atomic.Pointer[Status]
+
 	backlogged atomic.Bool // set under mu: some handler has more than keptDecoded waiting
 
 	synced   chan struct{} // closed when the informer has synced
@@ -135,11 +138,12 @@ type Informer struct {
 	transform    cache.TransformFunc
 	errorHandler cache.WatchErrorHandlerWithContext
 	reflector    *reflector.Reflector
-	lostAt       time.Time        // when loseLocked last asked for a list
-	mending      *time.Timer      // asks for the next one, where one is needed
-	rejected     map[string]error // objects whose newest state cannot be stored
-	foreign      string           // why no resource version may be stored; "" where it may
-	memory       string           // why a Backend is not used; "" where it is, or none was given
+	lostAt       time.Time         // when loseLocked last asked for a list
+	mending      *time.Timer       // asks for the next one, where one is needed
+	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
+	rejected     map[string]error  // objects whose newest state cannot be stored
+	foreign      string            // why no resource version may be stored; "" where it may
+	memory       string            // why a Backend is not used; "" where it is, or none was given
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)
@@ -180,6 +184,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		synced:      make(chan struct{}),
 		ending:      make(chan struct{}),
 		released:    make(chan struct{}),
+		looking:     make(chan struct{}, 1),
 		handlers:    map[*handler]struct{}{},
 		resyncCheck: opts.ResyncPeriod,
 		resyncWake:  make(chan struct{}, 1),
@@ -323,6 +328,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 			inf.syncLocked()
 		}
 	}
+	inf.noteKnownLocked()
 	inf.opened = true
 	for h := range inf.handlers {
 		inf.startLocked(h)
@@ -462,40 +468,4 @@ func (inf *Informer) onError(ctx context.Context, err error) {
 		return
 	}
 	handle(ctx, inf.compatReflector(inf.LastSyncResourceVersion()), err)
-}
-
-// Status is what an informer is doing.
-type Status struct {
-	Scope     store.Scope // of a Factory's informer empty until it runs
-	Synced    bool        // HasSynced
-	Objects   int         // held, as readers see them
-	Listed    int         // objects received of the list that is under way
-	Lists     int         // lists finished since the start; 0 after a warm start
-	Memory    string      // why objects are not persisted; "" where they are
-	Rejected  []string    // keys of objects whose newest state cannot be stored
-	LastError string      // of list, watch or probe; "" since the last success
-	// Checkpoint is what the store is complete up to; the disk may be behind it by a
-	// commit interval.
-	Checkpoint store.Checkpoint
-}
-
-// Status returns a copy of what the informer is doing.
-func (inf *Informer) Status() Status {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	s := Status{
-		Scope: inf.scope, Synced: inf.isSynced, Objects: inf.store.Len(),
-		Memory: inf.memory, Checkpoint: inf.store.Checkpoint(),
-	}
-	for key := range inf.rejected {
-		if key != everything {
-			s.Rejected = append(s.Rejected, key)
-		}
-	}
-	slices.Sort(s.Rejected)
-	if inf.reflector != nil {
-		r := inf.reflector.Status()
-		s.Listed, s.Lists, s.LastError = r.Listed, r.Lists, r.LastError
-	}
-	return s
 }

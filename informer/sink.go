@@ -209,7 +209,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
 	why := inf.foreign
 	if n := len(inf.rejected); n > 0 && why == "" {
-		why = fmt.Sprintf("%d of the objects could not be stored, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
+		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
 	}
 	inf.ready = true
 	if inf.opts.NotifyUnchanged && inf.isSynced {
@@ -316,9 +316,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	for _, c := range batch.Changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
-			// It is there, and what it was is not known; a new list mends it.
+			// What it was is not known; a new list mends it.
 			inf.lose(ctx, err)
-			e, ok = store.Entry{Key: c.Key}, true
+			e, ok = store.Entry{Key: c.Key}, inf.isKnown(c.Key)
 		}
 		if ok {
 			old[c.Key] = e
@@ -350,6 +350,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 			inf.distributeLocked(c, old[c.key], slim)
 			old[c.key] = c.is
 		}
+	}
+	if batch.Loaded {
+		inf.tellLoadedLocked()
 	}
 	inf.noteBacklogLocked()
 	inf.cond.Broadcast()
@@ -440,6 +443,11 @@ func (inf *Informer) prepare(batch *store.Batch) map[string]error {
 // stored before.
 func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 	n := notification{kind: added, key: c.key, old: was, new: c.is, initial: !inf.isSynced}
+	if c.is.Key == "" {
+		inf.known.Delete(c.key)
+	} else {
+		inf.known.Insert(c.key)
+	}
 	switch {
 	case c.is.Key != "":
 		if was.Key != "" {

@@ -45,7 +45,8 @@ func (r *Reflector) list(ctx context.Context) error {
 	case <-r.asked: // this list is it
 	default:
 	}
-	r.setListed(0)
+	r.note(func(s *Status) { s.Listing, s.Listed = reason, 0 })
+	defer r.note(func(s *Status) { s.Listing = "" })
 	rv, err := r.receive(ctx, session)
 	if err != nil {
 		r.stopStream()
@@ -57,10 +58,7 @@ func (r *Reflector) list(ctx context.Context) error {
 		return err
 	}
 	r.hold(rv)
-	r.mu.Lock()
-	r.status.Lists++
-	r.status.LastError = ""
-	r.mu.Unlock()
+	r.note(func(s *Status) { s.listed(reason) })
 	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
 	r.tolerant = r.tally.undecodable > 1
 	r.relist, r.listed, r.stored, r.probeNext = "", true, false, false
@@ -174,9 +172,7 @@ func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event
 // addListed takes one object of a list. One that cannot be stored is reported by
 // the sink and does not spoil the list.
 func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.Object) error {
-	r.mu.Lock()
-	r.status.Listed++
-	r.mu.Unlock()
+	r.note(func(s *Status) { s.Listed++ })
 	err := session.Add(ctx, obj)
 	var bad *store.ObjectError
 	if errors.As(err, &bad) {
@@ -207,12 +203,6 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist) (string, e
 			return accessor.GetResourceVersion(), nil
 		}
 	}
-}
-
-func (r *Reflector) setListed(n int) {
-	r.mu.Lock()
-	r.status.Listed = n
-	r.mu.Unlock()
 }
 
 func (r *Reflector) stopStream() {

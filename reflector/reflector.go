@@ -108,13 +108,6 @@ type tally struct {
 	catchUpSeconds int64
 }
 
-// Status is what a reflector is doing.
-type Status struct {
-	Listed    int    // objects received of the list that is under way
-	Lists     int    // lists finished
-	LastError string // "" since the last success
-}
-
 const (
 	defaultPage = 500
 	// firstCatchUp is the shortest timeout, in seconds, for which an API server
@@ -165,13 +158,6 @@ func (r *Reflector) Relist(reason string) {
 	case r.asked <- reason:
 	default: // one is asked for already
 	}
-}
-
-// Status returns a copy of what the reflector is doing.
-func (r *Reflector) Status() Status {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.status
 }
 
 // Run lists and watches until the context ends or the sink is closed.
@@ -249,11 +235,11 @@ func (r *Reflector) report(ctx context.Context, err error) {
 }
 
 func (r *Reflector) setError(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.status.LastError = ""; err != nil {
-		r.status.LastError = err.Error()
-	}
+	r.note(func(s *Status) {
+		if s.LastError = ""; err != nil {
+			s.failed(err)
+		}
+	})
 }
 
 func (r *Reflector) hold(rv string) {
@@ -303,6 +289,7 @@ func (r *Reflector) reachedNow(ctx context.Context) error {
 		return err
 	}
 	r.caughtUp = true
+	r.note((*Status).caughtUp)
 	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
 	return nil
 }

@@ -73,6 +73,7 @@ func (r *Reflector) watch(ctx context.Context) error {
 		if s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held}); err != nil {
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
+		r.note(func(s *Status) { s.Resumes++ })
 		if r.resumed {
 			r.resumed = false
 			klog.FromContext(ctx).Info("Resumed the watch", "resourceVersion", r.held)
@@ -149,9 +150,11 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 	}
 	if e.Type == watch.Bookmark {
 		s.bookmarks++
+		r.note(func(s *Status) { s.LastBookmark = time.Now() })
 		err = r.opts.Sink.Bookmark(ctx, rv)
 	} else {
 		s.events++
+		r.note(func(s *Status) { s.LastEvent = time.Now() })
 		err = r.push(ctx, e, rv)
 	}
 	if err != nil {

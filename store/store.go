@@ -95,6 +95,9 @@ func (c Change) Entry() Entry { return Entry{Key: c.Key, Object: c.Object, Raw: 
 type Batch struct {
 	Changes []Change
 	RV      string // "" leaves the checkpoint as it is
+	// Loaded is set by Relist.Parts where the store held nothing to compare with, or
+	// has lost what it held: when the batch is applied, readers see the whole list.
+	Loaded bool
 }
 
 // Header is what is known of an object without decoding it.

@@ -106,14 +106,19 @@ func (s *Store) applyBatch(b store.Batch) error {
 	if !s.writable {
 		return store.ErrClosed
 	}
+	if s.lost != nil && (!b.Loaded || s.relist == nil || s.relist.lost != nil) {
+		return s.lost
+	}
 	for i, e := range entries {
 		s.insertLocked(e, existed[i])
 	}
+	if b.Loaded || b.RV != "" {
+		s.loading, s.listed, s.lost = false, true, nil
+	}
 	if b.RV != "" {
-		s.loading, s.listed = false, true
 		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
 	}
-	if len(entries) > 0 {
+	if len(entries) > 0 || b.Loaded {
 		s.listed = true
 		s.changedLocked()
 	}

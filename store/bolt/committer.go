@@ -96,6 +96,7 @@ func (d *DB) commit() error {
 	if len(captures) == 0 {
 		return nil
 	}
+	begin := time.Now()
 	for i := range captures {
 		captures[i].pack()
 	}
@@ -112,6 +113,8 @@ func (d *DB) commit() error {
 	})
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
+	} else {
+		d.noteCommit(time.Since(begin))
 	}
 	for _, c := range captures {
 		c.s.committedUpTo(c, err)
@@ -125,28 +128,12 @@ func (d *DB) isCurrent(s *Store) bool {
 	return d.scopes[s.id] == s
 }
 
-// reopenLocked replaces a handle whose state is unknown. It checks what bbolt
-// needs and no entry: those were checked at Open. Needs writeMu.
-func (d *DB) reopenLocked() error {
-	d.handleMu.Lock()
-	defer d.handleMu.Unlock()
-	if d.isClosed() && d.handle == nil {
-		return nil
-	}
-	if d.handle != nil {
-		// An error here says nothing that the next line would not.
-		_ = d.closeHandle(d.handle)
-		d.handle = nil
-	}
-	return d.openFile(reopening)
-}
-
 func (s *Store) capture() (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
-	}, s.dirty
+	}, s.dirty && s.lost == nil
 }
 
 // pack compresses before the transaction what it will write.

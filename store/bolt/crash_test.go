@@ -2,11 +2,16 @@ package bolt_test
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +19,10 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-var seedFlag = flag.Uint64("seed", 0, "seed of crash images and damage; 0 takes another one each time")
+var (
+	seedFlag   = flag.Uint64("seed", 0, "seed of crash images and damage; 0 takes another one each time")
+	imagesFlag = flag.Int("images", 2000/fewer, "crash images that TestCrashImages makes at least")
+)
 
 // seeded returns the source of what a test does at random, and logs its seed.
 func seeded(t *testing.T) (*rand.Rand, uint64) {
@@ -29,113 +37,239 @@ func seeded(t *testing.T) (*rand.Rand, uint64) {
 
 const sector = 512
 
-// changedSectors returns the offsets at which two files differ, meta pages and
-// data apart. A file ends with zeros as long as wanted.
-func changedSectors(before, after []byte) (meta, data []int) {
-	at := func(b []byte, off int) []byte {
-		out := make([]byte, sector)
-		if off < len(b) {
-			copy(out, b[off:])
-		}
-		return out
-	}
-	for off := 0; off < max(len(before), len(after)); off += sector {
-		switch {
-		case bytes.Equal(at(before, off), at(after, off)):
-		case off < 2*pageSize:
-			meta = append(meta, off)
-		default:
+// changedSectors returns the offsets at which a file is not zero, but for those
+// of its meta pages.
+func changedSectors(made []byte) (data []int) {
+	for off := 2 * pageSize; off < len(made); off += sector {
+		if !bytes.Equal(made[off:off+sector], make([]byte, sector)) {
 			data = append(data, off)
 		}
 	}
-	return meta, data
+	return data
 }
 
-// TestCrashImages cuts the power inside commits: bbolt writes data, syncs, writes
-// a meta page, syncs. Until the first sync any of the data may be on the disk,
-// before the second any part of the meta page (promises 1 and 2).
+// A recording is what was written to a file, in order.
+type recording struct {
+	mu      sync.Mutex // a relist writes while the story goes on
+	image   []byte     // the file before
+	commits []recordedCommit
+	data    []write // of the commit that goes on
+	states  []recordedState
+}
+
+type write struct {
+	off int
+	b   []byte
+}
+
+// recordedCommit is what bbolt writes before its first sync, and then before its
+// second (TestSyncs).
+type recordedCommit struct {
+	data []write
+	meta write
+}
+
+// recordedState is what the scope holds after a number of commits.
+type recordedState struct {
+	commits int
+	state   string
+}
+
+// record records what is written to an open database from here on.
+func record(t *testing.T, path string, db *bolt.DB) *recording {
+	t.Helper()
+	rec := &recording{image: trimmed(read(t, path))}
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			rec.add(write{int(off), bytes.Clone(b)})
+			return next(b, off)
+		}
+	})
+	return rec
+}
+
+func (r *recording) add(w write) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.data = append(r.data, w); w.off < 2*pageSize {
+		last := len(r.data) - 1
+		r.commits = append(r.commits, recordedCommit{r.data[:last], w})
+		r.data = nil
+	}
+}
+
+func (r *recording) mark(state string) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.states = append(r.states, recordedState{len(r.commits), state})
+	return nil
+}
+
+// after returns what the scope may hold when n commits are in the file.
+func (r *recording) after(n int) (allowed []string) {
+	for i, s := range r.states {
+		switch {
+		case s.commits == n:
+			return []string{s.state}
+		case s.commits > n:
+			return []string{r.states[i-1].state, s.state}
+		}
+	}
+	return nil
+}
+
+// image is what a crash inside a commit may leave.
+type image struct {
+	content []byte
+	commits int  // that are in it
+	either  bool // or one more
+	what    string
+}
+
+// metaEnd is where a meta page's content ends.
+const metaEnd = 16 + 64
+
+var tears = []int{0, 1, 16, 24, 32, 40, 48, 56, metaEnd - 17, metaEnd - 8, metaEnd - 1, metaEnd}
+
+// images calls fn with all that a crash inside commit n may leave, and as many
+// images of random parts of the data as are wanted. Until the first sync any of
+// the data may be on the disk, before the second any part of the meta page.
+func (r *recording) images(rng *rand.Rand, n, random int, fn func(image)) {
+	disk := bytes.Clone(r.image)
+	for _, c := range r.commits[:n] {
+		disk = c.meta.to(c.all(disk))
+	}
+	c := r.commits[n]
+	for range random {
+		some, share := c.some(rng, c.grown(disk))
+		fn(image{some, n, false, fmt.Sprintf("%d %% of the data of commit %d", share, n+1)})
+	}
+	for _, torn := range tears {
+		content := write{c.meta.off, c.meta.b[:torn]}.to(c.all(disk))
+		fn(image{content, n, true, fmt.Sprintf("all data and %d bytes of the meta page of commit %d", torn, n+1)})
+	}
+}
+
+// unsynced returns an image that bbolt's syncs make impossible: the meta page and
+// a part of the data.
+func (r *recording) unsynced(rng *rand.Rand, n int) image {
+	disk := bytes.Clone(r.image)
+	for _, c := range r.commits[:n] {
+		disk = c.meta.to(c.all(disk))
+	}
+	c := r.commits[n]
+	some, _ := c.some(rng, c.grown(disk))
+	return image{c.meta.to(some), n + 1, false, "no sync"}
+}
+
+func (w write) to(b []byte) []byte {
+	copy(b[w.off:], w.b)
+	return b
+}
+
+// grown returns a copy that is as long as the file then is.
+func (c recordedCommit) grown(b []byte) []byte {
+	pages := int(binary.LittleEndian.Uint64(c.meta.b[16+40:]))
+	return append(bytes.Clone(b), make([]byte, max(0, pages*pageSize-len(b)))...)
+}
+
+func (c recordedCommit) all(b []byte) []byte {
+	b = c.grown(b)
+	for _, w := range c.data {
+		w.to(b)
+	}
+	return b
+}
+
+// some writes a share of the data, in parts of a sector, a page or a whole write.
+func (c recordedCommit) some(rng *rand.Rand, b []byte) (image []byte, percent int) {
+	share := rng.Float64()
+	unit := []int{sector, pageSize, 1 << 30}[rng.IntN(3)]
+	for _, w := range c.data {
+		for at := 0; at < len(w.b); at += unit {
+			if end := min(at+unit, len(w.b)); rng.Float64() < share {
+				write{w.off + at, w.b[at:end]}.to(b)
+			}
+		}
+	}
+	return b, int(100 * share)
+}
+
+// recordStory runs a story and returns what it wrote.
+func recordStory(t *testing.T, path string, st story) *recording {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Hour})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	tell := &teller{db: db}
+	must(t, st.begin(tell))
+	rec := record(t, path, db)
+	must(t, rec.mark(tell.state()))
+	tell.written = rec.mark
+	must(t, st.tell(tell))
+	return rec
+}
+
+// TestCrashImages cuts the power inside the commits of every story (promises 1
+// and 2).
 func TestCrashImages(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)
-	dir := t.TempDir()
-	path := filepath.Join(dir, "informers.db")
-	_, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour})
-	const commits = 16
-	states := [][]byte{read(t, path)} // n: after batch n
-	for n := 1; n <= commits; n++ {
-		applyScript(t, s, small, n, n)
-		states = append(states, trimmed(read(t, path)))
-	}
-	states[0] = trimmed(states[0])
-	images := 0
-	for n := 1; n <= commits; n++ {
-		images += crashImages(t, rng, filepath.Join(dir, "image.db"), states[n-1], states[n], n)
-	}
-	if images < 300 {
-		t.Errorf("%d images only", images)
-	}
-	t.Logf("%d images", images)
-}
-
-// crashImages opens what a crash inside commit n may leave.
-func crashImages(t *testing.T, rng *rand.Rand, path string, before, after []byte, n int) (images int) {
-	t.Helper()
-	meta, data := changedSectors(before, after)
-	if len(meta) != 1 || len(data) == 0 {
-		t.Fatalf("commit %d changed sectors %v of the meta pages and %d of data", n, meta, len(data))
-	}
-	size := max(len(before), len(after))
-	apply := func(image []byte, sectors []int) []byte {
-		for _, off := range sectors {
-			copy(image[off:], after[off:min(off+sector, len(after))])
+	total := 0
+	for _, name := range slices.Sorted(maps.Keys(stories)) {
+		dir := t.TempDir()
+		rec := recordStory(t, filepath.Join(dir, "informers.db"), stories[name])
+		script, path, images := stories[name].script, filepath.Join(dir, "image.db"), 0
+		random := max(1, *imagesFlag/len(stories)/len(rec.commits)-len(tears)+1)
+		for n := range rec.commits {
+			rec.images(rng, n, random, func(im image) {
+				allowed := rec.after(im.commits)
+				if im.either {
+					allowed = append(slices.Clone(allowed), rec.after(im.commits+1)...)
+				}
+				if err := openImage(path, script, im.content, allowed); err != nil {
+					t.Fatalf("%s: %s: %v", name, im.what, err)
+				}
+				images++
+			})
 		}
-		return image
-	}
-	fresh := func() []byte { return append(bytes.Clone(before), make([]byte, size-len(before))...) }
-	for range 8 {
-		var some []int
-		share := rng.Float64()
-		for _, off := range data {
-			if rng.Float64() < share {
-				some = append(some, off)
+		missed := 0
+		for range 40 {
+			im := rec.unsynced(rng, rng.IntN(len(rec.commits)))
+			if openImage(path, script, im.content, rec.after(im.commits)) == nil {
+				missed++
 			}
 		}
-		wantImage(t, path, apply(fresh(), some), n-1, n-1, fmt.Sprintf("%d of %d data sectors of commit %d", len(some), len(data), n))
-		images++
-	}
-	const metaEnd = 16 + 64
-	for _, torn := range []int{0, 1, 16, 24, 32, 40, 48, 56, metaEnd - 17, metaEnd - 8, metaEnd - 1, metaEnd} {
-		image := apply(fresh(), data)
-		copy(image[meta[0]:], after[meta[0]:meta[0]+torn])
-		low := n - 1
-		if torn == metaEnd {
-			low = n
+		t.Logf("%s: %d images of %d commits; without syncs %d of 40 would be bad", name, images, len(rec.commits), 40-missed)
+		if missed == 40 {
+			t.Errorf("%s: images that cannot be good are", name)
 		}
-		wantImage(t, path, image, low, n, fmt.Sprintf("all data and %d bytes of the meta page of commit %d", torn, n))
-		images++
+		total += images
 	}
-	return images
+	if total < *imagesFlag {
+		t.Errorf("%d images only", total)
+	}
+	t.Logf("%d images", total)
 }
 
-// wantImage fails unless a file opens with the state after one of two batches.
-func wantImage(t *testing.T, path string, image []byte, low, high int, what string) {
-	t.Helper()
-	must(t, os.WriteFile(path, image, 0o600))
+// openImage opens a file, which must have one of some states.
+func openImage(path string, script script, content []byte, allowed []string) error {
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return err
+	}
 	db, s, err := openScript(path, bolt.Options{})
 	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+		return err
 	}
-	defer func() { must(t, db.Close()) }()
 	if aside := db.SetAside(); aside != "" {
-		t.Fatalf("%s: set aside because of %s", what, read(t, aside+".reason"))
+		reason, _ := os.ReadFile(aside + ".reason")
+		return errors.Join(fmt.Errorf("set aside because of %s", reason), db.Close())
 	}
-	got, err := describe(s, small)
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
+	got, err := describe(s, script)
+	if err == nil && !slices.Contains(allowed, got) {
+		err = fmt.Errorf("state is\n%swant one of %d:\n%s", got, len(allowed), strings.Join(allowed, "\n"))
 	}
-	if got != wantCached(low) && got != wantCached(high) {
-		t.Fatalf("%s: state is neither that of batch %d nor of %d:\n%s", what, low, high, got)
-	}
+	return errors.Join(err, db.Close())
 }
 
 var smallWants sync.Map
@@ -160,8 +294,7 @@ func TestCrashDuringCreation(t *testing.T) {
 	must(t, err)
 	must(t, db.Close())
 	made := trimmed(read(t, path))
-	_, data := changedSectors(nil, made)
-	sectors := append([]int{0, pageSize}, data...)
+	sectors := append([]int{0, pageSize}, changedSectors(made)...)
 	for i := range 30 {
 		size := []int{2 * pageSize, 4 * pageSize}[i%2]
 		image := make([]byte, size)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -17,12 +18,14 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-var damageScript = script{keys: 300, pad: 150}
+var (
+	damageScript = script{keys: 160, pad: 150}
+	damagesFlag  = flag.Int("damages", 500/fewer, "damaged files that TestDamage makes")
+)
 
 const (
-	damageBatches   = 6
-	damageMutations = 200
-	damagePerChild  = 25
+	damageBatches  = 6
+	damagePerChild = 50
 )
 
 // mutate damages a file in one of many ways, which number i and seed choose.
@@ -31,7 +34,7 @@ func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
 	b = bytes.Clone(b)
 	pages := len(b) / pageSize
 	page := func() int { return rng.IntN(pages) }
-	switch i % 10 {
+	switch i % 12 {
 	case 0, 1:
 		n := 1 + rng.IntN(len(b)-1)
 		return b[:n], fmt.Sprintf("cut to %d bytes", n)
@@ -69,6 +72,15 @@ func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
 		kinds := append(usedPages(b, pageBranch), freelistPage(b), rootPage(b))
 		p := kinds[rng.IntN(len(kinds))]
 		return flip(b, p*pageSize+rng.IntN(300), rng)
+	case 8: // as a write that went to the wrong place
+		p, q := page(), page()
+		copy(b[q*pageSize:(q+1)*pageSize], b[p*pageSize:(p+1)*pageSize])
+		return b, fmt.Sprintf("page %d written over page %d", p, q)
+	case 9: // and says that it is the right one
+		used := usedPages(b, pageLeaf)
+		p, q := used[rng.IntN(len(used))], used[rng.IntN(len(used))]
+		copy(b[q*pageSize+8:(q+1)*pageSize], b[p*pageSize+8:(p+1)*pageSize])
+		return b, fmt.Sprintf("leaf %d written over leaf %d but for its id", p, q)
 	}
 	return flip(b, rng.IntN(len(b)), rng)
 }
@@ -84,14 +96,14 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	_, seed := seeded(t)
-	dir := t.TempDir()
+	dir, damages := t.TempDir(), *damagesFlag
 	path := filepath.Join(dir, "good.db")
 	scriptFile(t, path, damageScript, damageBatches)
 	good := trimmed(read(t, path))
 	must(t, os.WriteFile(path, good, 0o600))
 	counts := map[string]int{}
-	for next := 0; next < damageMutations; {
-		last := min(next+damagePerChild, damageMutations)
+	for next := 0; next < damages; {
+		last := min(next+damagePerChild, damages)
 		cmd := child(t, "damage", path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last))
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
@@ -111,7 +123,7 @@ func TestDamage(t *testing.T) {
 		}
 	}
 	t.Logf("outcomes: %v", counts)
-	if counts["intact"] == 0 || counts["damaged"] < damageMutations/4 {
+	if counts["intact"] == 0 || counts["damaged"] < damages/4 {
 		t.Errorf("this corpus proves little: %v", counts)
 	}
 }
@@ -157,9 +169,15 @@ type damageChild struct {
 	next     [2]string      // what one more batch makes of them
 }
 
-// open returns "damaged" or "intact" where the file is told right.
+// open returns "damaged", "intact" or "refused" where the file is told right.
 func (d damageChild) open(path string, mutated []byte) (string, error) {
 	n, readErr := d.readOnly(path)
+	if readErr != nil && strings.Contains(readErr.Error(), "this program reads") { // the format's name has no checksum
+		if _, _, err := openScript(path, bolt.Options{}); err == nil || err.Error() != readErr.Error() {
+			return "", fmt.Errorf("read-only: %w; to write: %w", readErr, err)
+		}
+		return "refused", nil
+	}
 	if readErr != nil && (!errors.Is(readErr, store.ErrCorrupt) || errors.Is(readErr, errInconsistent)) {
 		return "", fmt.Errorf("read-only: %w", readErr)
 	}

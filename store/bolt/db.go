@@ -65,6 +65,7 @@ type DB struct {
 	handleMu sync.RWMutex
 	handle   *bbolt.DB   // nil after Close
 	file     fs.FileInfo // of the file that was opened last
+	working  fs.FileInfo // of the file of the last handle
 
 	// beginMu is held while bbolt begins a transaction. Where that panics, on a file
 	// that was cut under it, bbolt's locks stay locked: the handle is poisoned and
@@ -77,10 +78,12 @@ type DB struct {
 	// opened or loaded. bbolt has such a lock too; this one is released while the
 	// file is opened again.
 	writeMu sync.Mutex
+	damaged int // writes in turn that failed by damage; protected by writeMu
 
 	// mu protects the fields below.
-	mu     sync.Mutex
-	scopes map[string]*Store // by id: every scope that was opened
+	mu      sync.Mutex
+	scopes  map[string]*Store // by id: every scope that was opened
+	commits store.Commits     // less what is a scope's own
 
 	closed atomic.Bool // set under mu
 
@@ -201,7 +204,7 @@ func (d *DB) openFile(what opening) error {
 	}
 	d.beginMu.Lock()
 	defer d.beginMu.Unlock()
-	d.handle, d.lock, d.poisoned = handle, f, false
+	d.handle, d.lock, d.poisoned, d.working = handle, f, false, d.file
 	return nil
 }
 
@@ -425,11 +428,32 @@ func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	}
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
-	err := d.tryUpdate(where, fn)
-	if err != nil && !errors.Is(err, store.ErrClosed) {
-		err = errors.Join(err, d.reopenLocked())
+	err := d.isThere()
+	if err == nil {
+		err = d.tryUpdate(where, fn)
 	}
-	return err
+	if err == nil || errors.Is(err, store.ErrClosed) {
+		d.damaged = 0
+		return err
+	}
+	if errors.Is(err, store.ErrCorrupt) && !errors.Is(err, errNoHandle) {
+		d.damaged++
+	}
+	return errors.Join(err, d.reopenLocked(d.damaged > 1, err))
+}
+
+// isThere notices that the file was removed or replaced under its name, which an
+// open file does not show.
+func (d *DB) isThere() error {
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	if d.handle == nil {
+		return nil
+	}
+	if named, err := os.Lstat(d.path); err != nil || !os.SameFile(named, d.working) {
+		return fmt.Errorf("%s was removed or replaced", d.path)
+	}
+	return nil
 }
 
 func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
@@ -462,8 +486,10 @@ func (d *DB) noHandle() error {
 	if d.isClosed() {
 		return store.ErrClosed
 	}
-	return fmt.Errorf("%s could not be opened again after a write that failed", d.path)
+	return d.corrupt("file", errNoHandle)
 }
+
+var errNoHandle = errors.New("could not be opened again after a write that failed")
 
 func (d *DB) isClosed() bool { return d.closed.Load() }
 

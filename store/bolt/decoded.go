@@ -91,6 +91,17 @@ func (d *decodedObjects) drop(key string) {
 	delete(d.all, key)
 }
 
+// clear needs Store.mu.
+func (d *decodedObjects) clear() {
+	if d.bounded != nil {
+		d.bounded.InvalidateAll()
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	clear(d.all)
+}
+
 // hasAll reports whether all of n objects are there. It needs Store.mu.
 func (d *decodedObjects) hasAll(n int) bool { return d.bounded == nil && len(d.all) == n }
 
@@ -149,5 +160,5 @@ func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool)
 }
 
 func (s *Store) allDecodedLocked() bool {
-	return !s.loading && s.readErr == nil && !s.db.readOnly && !s.db.isClosed() && s.decoded.hasAll(s.length)
+	return !s.loading && s.lost == nil && s.readErr == nil && !s.db.readOnly && !s.db.isClosed() && s.decoded.hasAll(s.length)
 }

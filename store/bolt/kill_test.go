@@ -4,10 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -19,9 +19,11 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
+var killsFlag = flag.Int("kills", 50/fewer, "processes that TestKill kills")
+
 // childWrite goes on with the script from the resource version that the file
 // has, up to a last batch. It prints "apply N" before a batch is applied and
-// "acked N" after one is written.
+// "acked N" after one is written. A third argument makes it sync nothing.
 func childWrite(args []string) error {
 	last, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -33,6 +35,9 @@ func childWrite(args []string) error {
 	}
 	if aside := db.SetAside(); aside != "" {
 		return fmt.Errorf("set aside as %s", aside)
+	}
+	if len(args) > 2 {
+		bolt.SetNoSync(db)
 	}
 	n, _ := strconv.Atoi(s.Checkpoint().RV)
 	for n++; n <= last; n++ {
@@ -65,27 +70,39 @@ func (p *progress) read(line string) {
 	}
 }
 
-// wantRecovered opens the file that a killed process left: it is at a resource
-// version between what was acknowledged and what was applied, and its objects and
-// indexes are those of exactly that one (promises 1 and 2).
+// wantRecovered opens the file that a killed process left.
 func wantRecovered(t *testing.T, path string, p progress) (rv int) {
 	t.Helper()
-	db, s, err := openScript(path, bolt.Options{})
+	rv, err := recovered(path, p)
 	must(t, err)
-	defer func() { must(t, db.Close()) }()
+	return rv
+}
+
+// recovered opens the file that a killed process left: it is at a resource
+// version between what was acknowledged and what was applied, and its objects and
+// indexes are those of exactly that one (promises 1 and 2).
+func recovered(path string, p progress) (rv int, err error) {
+	db, s, err := openScript(path, bolt.Options{})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, db.Close()) }()
 	if aside := db.SetAside(); aside != "" {
-		t.Fatalf("set aside because of %s", read(t, aside+".reason"))
+		reason, _ := os.ReadFile(aside + ".reason")
+		return 0, fmt.Errorf("set aside because of %s", reason)
 	}
 	rv, _ = strconv.Atoi(s.Checkpoint().RV)
 	if rv < p.acked || rv > p.applied {
-		t.Fatalf("resource version is %d, acknowledged were %d, applied %d", rv, p.acked, p.applied)
+		return rv, fmt.Errorf("resource version is %d, acknowledged were %d, applied %d", rv, p.acked, p.applied)
 	}
 	got, err := describe(s, small)
-	must(t, err)
-	if diff := cmp.Diff(wantCached(rv), got); diff != "" {
-		t.Fatalf("state is not that at %d (-want +got):\n%s", rv, diff)
+	if err != nil {
+		return rv, err
 	}
-	return rv
+	if diff := cmp.Diff(wantCached(rv), got); diff != "" {
+		return rv, fmt.Errorf("state is not that at %d (-want +got):\n%s", rv, diff)
+	}
+	return rv, nil
 }
 
 func TestKill(t *testing.T) {
@@ -94,7 +111,7 @@ func TestKill(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	var p progress
 	ahead := 0
-	for range 60 {
+	for range *killsFlag {
 		lines := 1 + rng.IntN(20)
 		cmd := child(t, "write", path, "1000000")
 		out, err := cmd.StdoutPipe()
@@ -116,7 +133,7 @@ func TestKill(t *testing.T) {
 		}
 		p.acked, p.applied = rv, rv
 	}
-	t.Logf("came to batch %d; %d times beyond what was acknowledged", p.acked, ahead)
+	t.Logf("killed %d times; came to batch %d; %d times beyond what was acknowledged", *killsFlag, p.acked, ahead)
 }
 
 // pause lets a part of a commit pass.
@@ -126,10 +143,6 @@ func pause(rng *rand.Rand) { <-time.After(time.Duration(rng.IntN(3000)) * time.M
 func TestKillAtEveryWrite(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	strace, err := exec.LookPath("strace")
-	if err != nil {
-		t.Skip("SKIPPED: no strace, so no process is killed at every single write")
-	}
 	start := filepath.Join(dir, "start.db")
 	scriptFile(t, start, small, 3)
 	must(t, os.Truncate(start, int64(len(trimmed(read(t, start))))))
@@ -137,19 +150,11 @@ func TestKillAtEveryWrite(t *testing.T) {
 		for n, killed := 1, true; killed; n++ {
 			path := filepath.Join(dir, "informers.db")
 			must(t, os.WriteFile(path, read(t, start), 0o600))
-			cmd := child(t, "write", path, "5")
-			cmd.Args = append([]string{
-				strace, "-f", "-qq", "-o", "/dev/null", "-e", "trace=" + call,
-				"-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", call, n), cmd.Path,
-			}, cmd.Args[1:]...)
-			cmd.Path = strace
+			cmd := straced(t, child(t, "write", path, "5"), path, os.DevNull,
+				"-e", "trace="+call, "-e", fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", call, n))
 			out, err := cmd.Output()
-			var exit *exec.ExitError
-			if killed = errors.As(err, &exit); !killed {
-				must(t, err)
-			} else if exit.Exited() && exit.ExitCode() != 137 {
-				t.Skipf("SKIPPED: strace does not work here: %v: %s", err, exit.Stderr)
-			}
+			killed, err = exitedOrKilled(err)
+			must(t, err)
 			p := progress{applied: 3, acked: 3}
 			for line := range strings.Lines(string(out)) {
 				p.read(line)

@@ -23,6 +23,10 @@ var children = map[string]func(args []string) error{
 	"load":       childLoad,
 	"unreadable": childUnreadable,
 	"shrink":     childShrink,
+	"story":      childStory,
+	"broken":     childBroken,
+	"unread":     childUnread,
+	"open":       childOpen,
 }
 
 func TestMain(m *testing.M) {

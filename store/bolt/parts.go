@@ -16,15 +16,13 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 			r.s.waitForRoom()
 			return take(b, err)
 		}
-		if r.closed {
-			yield(store.Batch{}, store.ErrClosed)
+		if err := r.check(); err != nil {
+			yield(store.Batch{}, err)
 			return
 		}
 		if r.direct {
 			r.endLoad()
-			if yield(store.Batch{RV: rv}, nil) {
-				r.s.endLoading() // where rv is empty, Apply could not know
-			}
+			yield(store.Batch{RV: rv, Loaded: true}, nil)
 			return
 		}
 		if !r.deletions(yield) || !r.differences(yield) {

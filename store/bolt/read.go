@@ -52,6 +52,9 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lost != nil {
+		return nil, nil, false, s.lost
+	}
 	if tx, err = s.db.begin(where, false); err != nil {
 		return nil, nil, false, err
 	}
@@ -205,9 +208,9 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 		return nil, false, store.ErrClosed
 	}
 	s.mu.Lock()
-	if s.loading {
+	if err := s.lost; err != nil || s.loading {
 		s.mu.Unlock()
-		return nil, false, nil
+		return nil, false, err
 	}
 	generation := s.generations[group(key)]
 	if v, ok := s.decoded.get(key); ok {

@@ -51,6 +51,7 @@ type relist struct {
 	loaded  int                        // objects written directly
 	wrote   bool                       // something was, or may have been
 	closed  bool
+	lost    error // set under Store.mu: the file is another one since
 }
 
 // Relist implements store.Store.
@@ -80,7 +81,7 @@ func (s *Store) Relist() (store.Relist, error) {
 	}
 	r := &relist{
 		s: s, indexes: s.indexes, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
-		direct: !s.listed, written: make(chan error, 1),
+		direct: !s.listed || s.lost != nil, written: make(chan error, 1),
 	}
 	if r.limit = stagingBytes; r.direct {
 		r.limit = loadBytes
@@ -92,8 +93,8 @@ func (s *Store) Relist() (store.Relist, error) {
 
 // Add implements store.Relist.
 func (r *relist) Add(obj runtime.Object) error {
-	if r.closed {
-		return store.ErrClosed
+	if err := r.check(); err != nil {
+		return err
 	}
 	r.s.mu.Lock()
 	indexes := r.s.indexes
@@ -161,6 +162,17 @@ func (r *relist) write(entries []*entry) error {
 		return r.load(entries)
 	}
 	return r.spill(entries)
+}
+
+// check returns an error where the relist cannot go on: it was closed, or what it
+// has written is lost with the file.
+func (r *relist) check() error {
+	if r.closed {
+		return store.ErrClosed
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.lost
 }
 
 // Keep implements store.Relist.
@@ -378,16 +390,6 @@ func (s *Store) waitForRoom() {
 	s.mu.Unlock()
 	if full {
 		_ = s.flushOnce(context.Background()) // its error stays in commitErr
-	}
-}
-
-func (s *Store) endLoading() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.loading {
-		s.loading, s.listed = false, true
-		s.changedLocked()
-		s.db.tell(false)
 	}
 }
 

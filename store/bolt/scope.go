@@ -67,6 +67,8 @@ type Store struct {
 	generations  [256]uint64
 	decoded      *decodedObjects  // written under mu
 	readErr      error            // why List could not answer
+	lost         error            // why there is nothing to read until the scope is listed again
+	noBucket     bool             // in a fresh file
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
 	applied      uint64           // number of the last change of state
@@ -280,47 +282,52 @@ func (s *Store) useless(m *manifest) string {
 
 // startEmpty drops the scope's bucket and begins a new one.
 func (s *Store) startEmpty(drop bool, why string) error {
-	m := s.newManifest()
-	m.setCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
+	m := s.emptyManifest(why)
 	s.mu.Lock()
 	s.checkpoint = m.checkpoint()
-	indexes := s.indexes
 	s.mu.Unlock()
-	for name, idx := range indexes.stored {
-		m.Indexes[name] = indexState{Identity: idx.Identity(), Ready: true}
-	}
-	return s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {
-		scopes, err := tx.CreateBucketIfNotExists(bucketScope)
-		if err != nil {
-			return err
-		}
-		if drop {
-			if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
-				return err
-			}
-		}
-		b, err := scopes.CreateBucket([]byte(s.id))
-		if err != nil {
-			return err
-		}
-		for _, name := range [][]byte{bucketHeaders, bucketObjects} {
-			if _, err := b.CreateBucket(name); err != nil {
-				return err
-			}
-		}
-		if err := m.write(b); err != nil {
-			return err
-		}
-		return writeScopeTally(tx)
-	})
+	return s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
 }
 
-func (s *Store) newManifest() *manifest {
+// create makes the scope's bucket.
+func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
+	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
+	if err != nil {
+		return err
+	}
+	if drop {
+		if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+			return err
+		}
+	}
+	b, err := scopes.CreateBucket([]byte(s.id))
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	if err := m.write(b); err != nil {
+		return err
+	}
+	return writeScopeTally(tx)
+}
+
+// emptyManifest is that of a scope that has not been listed, and why.
+func (s *Store) emptyManifest(why string) *manifest {
 	m := newManifest(s.scope)
 	m.Transform = s.opts.TransformVersion
 	if s.opts.Codec != nil {
 		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, idx := range s.indexes.stored {
+		m.Indexes[name] = indexState{Identity: idx.Identity(), Ready: true}
+	}
+	m.setCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
 	return m
 }
 
@@ -467,6 +474,11 @@ func (s *Store) Invalidate(ctx context.Context, reason string) error {
 		s.mu.Unlock()
 		s.writerMu.Unlock()
 		return store.ErrClosed
+	}
+	if s.lost != nil { // and so has no resource version
+		s.mu.Unlock()
+		s.writerMu.Unlock()
+		return nil
 	}
 	s.setCheckpointLocked(store.Checkpoint{Reason: reason})
 	s.mu.Unlock()

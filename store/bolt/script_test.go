@@ -85,24 +85,29 @@ func (s script) batch(n int) store.Batch {
 	return b
 }
 
+// state returns the objects that there are after batch n.
+func (s script) state(n int) map[string]*corev1.ConfigMap {
+	last := map[int]int{}
+	for m := 1; m <= n; m++ {
+		written, deleted := s.numbers(m)
+		for _, i := range written {
+			last[i] = m
+		}
+		delete(last, deleted)
+	}
+	objects := map[string]*corev1.ConfigMap{}
+	for i, m := range last {
+		objects[s.key(i)] = s.object(i, m)
+	}
+	return objects
+}
+
 // want is what describe says of a store after batch n.
 func (s script) want(n int) string {
 	if n == 0 {
 		return describeObjects("", nil)
 	}
-	state := map[int]int{}
-	for m := 1; m <= n; m++ {
-		written, deleted := s.numbers(m)
-		for _, i := range written {
-			state[i] = m
-		}
-		delete(state, deleted)
-	}
-	objects := map[string]*corev1.ConfigMap{}
-	for i, m := range state {
-		objects[s.key(i)] = s.object(i, m)
-	}
-	return describeObjects(strconv.Itoa(n), objects)
+	return describeObjects(strconv.Itoa(n), s.state(n))
 }
 
 // describeObjects writes down a state: resource version, objects, indexes.

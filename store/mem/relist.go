@@ -89,7 +89,7 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 			r.lease.write.Lock()
 			r.ready, r.rv = true, rv
 			r.lease.write.Unlock()
-			yield(store.Batch{RV: rv}, nil)
+			yield(store.Batch{RV: rv, Loaded: true}, nil)
 			return
 		}
 		changes := r.changes(r.lease.state.Load())

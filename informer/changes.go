@@ -1,0 +1,251 @@
+package informer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// changesBuffer is how many changes wait for a client that follows them.
+	changesBuffer = 1024
+	// changesPatience is how long it may take nothing while something waits.
+	changesPatience = 5 * time.Second
+	// changesCheck is how often it is looked meanwhile what waits behind that.
+	changesCheck = 250 * time.Millisecond
+)
+
+// errSlow indicates a client that was disconnected.
+var errSlow = fmt.Errorf("the client takes changes more slowly than they come: %d wait", changesBuffer)
+
+// happening is one line of the answer.
+type happening struct {
+	kind string
+	obj  runtime.Object
+}
+
+// feed is the event handler of one client. It never lets its backlog grow: a
+// change for which the buffer has no room ends it. What was there before may come
+// faster than any client takes it, so that waits, as long as few changes wait
+// behind it.
+type feed struct {
+	initial bool // what was there before is wanted
+	out     chan happening
+	handler atomic.Pointer[handler] // nil until it was added
+
+	slowOnce sync.Once
+	slow     chan struct{} // closed when the client is too slow
+	gone     <-chan struct{}
+}
+
+// OnAdd implements cache.ResourceEventHandler.
+func (f *feed) OnAdd(obj any, isInInitialList bool) {
+	switch {
+	case !isInInitialList:
+		f.offer("ADDED", obj)
+	case f.initial:
+		f.wait("INITIAL", obj)
+	default:
+		f.wait("ADDED", obj)
+	}
+}
+
+// OnUpdate implements cache.ResourceEventHandler.
+func (f *feed) OnUpdate(old, obj any) {
+	if old != obj { // or it is a resync
+		f.offer("MODIFIED", obj)
+	}
+}
+
+// OnDelete implements cache.ResourceEventHandler.
+func (f *feed) OnDelete(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	f.offer("DELETED", obj)
+}
+
+func (f *feed) offer(kind string, v any) {
+	obj, ok := v.(runtime.Object)
+	if !ok {
+		return
+	}
+	select {
+	case f.out <- happening{kind, obj}:
+	default:
+		f.tooSlow()
+	}
+}
+
+func (f *feed) wait(kind string, v any) {
+	obj, ok := v.(runtime.Object)
+	if !ok {
+		return
+	}
+	end := time.Now().Add(changesPatience)
+	for !f.isBehind() && time.Now().Before(end) {
+		t := time.NewTimer(changesCheck)
+		select {
+		case f.out <- happening{kind, obj}:
+			t.Stop()
+			return
+		case <-f.slow:
+			t.Stop()
+			return
+		case <-f.gone:
+			t.Stop()
+			return
+		case <-t.C:
+		}
+	}
+	f.tooSlow()
+}
+
+// isBehind reports whether more waits behind what was there before than a cursor
+// brings at a time, and the buffer would take.
+func (f *feed) isBehind() bool {
+	h := f.handler.Load()
+	if h == nil {
+		return false
+	}
+	h.inf.mu.Lock()
+	defer h.inf.mu.Unlock()
+	n, _ := h.waiting.size()
+	return n > changesBuffer+scanChunk
+}
+
+func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
+
+// addFromNow is AddEventHandler for one that is not told of what is there. It has
+// no resync.
+func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.ended {
+		return nil, errStopped
+	}
+	logger := klog.Background()
+	h := &handler{
+		inf: inf, handler: eh, logger: &logger,
+		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
+		waiting:    backlog{limits: &inf.limits},
+		cursorDone: inf.ready, // before that there is nothing, and all that comes is a change
+	}
+	h.markSyncedLocked()
+	inf.handlers[h] = struct{}{}
+	if inf.opened {
+		inf.startLocked(h)
+	}
+	return h, nil
+}
+
+var errStopped = errors.New("the informer has stopped")
+
+func (inf *Informer) follow(f *feed) (*handler, error) {
+	if !f.initial {
+		return inf.addFromNow(f)
+	}
+	registration, err := inf.AddEventHandlerWithOptions(f, cache.HandlerOptions{ResyncPeriod: ptr.To(time.Duration(0))})
+	if err != nil {
+		return nil, errStopped
+	}
+	return registration.(*handler), nil
+}
+
+func (e *endpoint) serveChanges(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	p, err := q.printer(inf)
+	if err != nil {
+		return err
+	}
+	if _, err := q.oneOf("since", "now"); err != nil {
+		return err
+	}
+	initial, err := q.oneOf("initial", "false", "true")
+	if err != nil {
+		return err
+	}
+	release, err := q.slot(e.following)
+	if err != nil {
+		return err
+	}
+	defer release()
+	f := &feed{
+		initial: initial == "true", out: make(chan happening, changesBuffer),
+		slow: make(chan struct{}), gone: q.ctx.Done(),
+	}
+	h, err := inf.follow(f)
+	if err != nil {
+		return refuse(http.StatusServiceUnavailable, "%v", err)
+	}
+	f.handler.Store(h)
+	defer func() {
+		f.tooSlow() // nobody takes what it still says
+		_ = inf.RemoveEventHandler(h)
+		<-h.done
+	}()
+	a.begin("application/jsonl")
+	if err := a.flush(); err != nil {
+		return err
+	}
+	return f.send(a, p, h)
+}
+
+// send writes lines until the client or the informer is gone.
+func (f *feed) send(a *answer, p printer, h *handler) error {
+	for {
+		select {
+		case <-f.slow:
+			return errSlow
+		default:
+		}
+		select {
+		case <-f.slow:
+			return errSlow
+		case <-f.gone:
+			return nil
+		case c := <-f.out:
+			if err := f.sendOne(a, p, c); err != nil {
+				return err
+			}
+		case <-h.done:
+			for len(f.out) > 0 {
+				if err := f.sendOne(a, p, <-f.out); err != nil {
+					return err
+				}
+			}
+			return errStopped
+		}
+	}
+}
+
+func (f *feed) sendOne(a *answer, p printer, c happening) error {
+	b, err := p.json(c.obj)
+	if err != nil {
+		return err
+	}
+	a.patience(changesPatience)
+	err = a.line(struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}{c.kind, b})
+	if err == nil && len(f.out) == 0 {
+		err = a.control.Flush()
+		if errors.Is(err, http.ErrNotSupported) {
+			err = nil
+		}
+	}
+	return err
+}

@@ -1,0 +1,330 @@
+package informer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/informctl/informctl/store"
+)
+
+// endpoint answers questions about running informers over HTTP, since nobody else
+// may open the file that they work on.
+//
+// # Load
+//
+// Objects are read in chunks, as Lister.All does: a request never holds a
+// transaction while its client receives. So many requests read at a time, the others
+// wait a moment and are then refused. A client has writePatience to take what is
+// written; one that follows changes has a bounded buffer.
+type endpoint struct {
+	informers func() []*Informer
+	status    func() []Status
+	backend   store.Backend // may be nil
+	routes    map[string]route
+
+	reading   chan struct{} // holds one for each request that reads objects
+	following chan struct{} // one for each that follows changes
+	copying   chan struct{} // one for each copy of the file
+}
+
+// route is one path, with the names of its parameters.
+type route struct {
+	serve      func(*endpoint, *answer, question) error
+	parameters []string
+}
+
+const (
+	maxReading, maxFollowing, maxCopying = 4, 16, 1
+
+	slotPatience  = 5 * time.Second
+	writePatience = 30 * time.Second
+	readingTime   = 2 * time.Minute // of one request for objects
+)
+
+// Handler returns an HTTP handler that answers questions about the factory's
+// informers; see Informer.Handler.
+func (f *Factory) Handler() http.Handler {
+	return newEndpoint(f.made, f.Status, f.backend)
+}
+
+// Handler returns an HTTP handler that answers questions about the informer: GET
+// only, one JSON document, or where that is said one JSON object a line. It
+// authenticates nobody, so serve it where only those reach it who may read the
+// objects: see Serve. Values of Secrets are redacted unless secrets=show is asked
+// for.
+//
+//	/v1/status                  an array of Status
+//	/v1/scopes                  what each informer holds, by ID
+//	/v1/objects                 objects, a line each
+//	    namespace= selector= limit= after=KEY
+//	/v1/object                  one: key=NAMESPACE/NAME
+//	/v1/indexes                 names, and the identities of those that survive a restart
+//	/v1/index                   values with their counts, a line each: name= limit= after=VALUE
+//	/v1/query                   objects with a value of an index, a line each
+//	    index= value= namespace= selector= limit= after=KEY
+//	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
+//	    since=now initial=true  what is there first, as INITIAL
+//	/v1/snapshot                a copy of the database after its last commit
+//
+// All but status, scopes and snapshot take scope=ID, or scope=RESOURCE where that
+// says which; with one informer it may be left out. Objects are those that readers
+// of the informer see; a walk over many is no snapshot. What fails is
+// {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
+// for another method, 503 where others are answered first. Where lines have been
+// sent before it is the last line.
+func (inf *Informer) Handler() http.Handler {
+	return newEndpoint(
+		func() []*Informer { return []*Informer{inf} },
+		func() []Status { return []Status{inf.Status()} },
+		inf.opts.Backend,
+	)
+}
+
+func newEndpoint(informers func() []*Informer, status func() []Status, backend store.Backend) *endpoint {
+	return &endpoint{
+		informers: informers, status: status, backend: backend,
+		reading:   make(chan struct{}, maxReading),
+		following: make(chan struct{}, maxFollowing),
+		copying:   make(chan struct{}, maxCopying),
+		routes: map[string]route{
+			"/v1/status":   {(*endpoint).serveStatus, nil},
+			"/v1/scopes":   {(*endpoint).serveScopes, nil},
+			"/v1/objects":  {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}},
+			"/v1/object":   {(*endpoint).serveObject, []string{"scope", "key", "secrets"}},
+			"/v1/indexes":  {(*endpoint).serveIndexes, []string{"scope"}},
+			"/v1/index":    {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after"}},
+			"/v1/query":    {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}},
+			"/v1/changes":  {(*endpoint).serveChanges, []string{"scope", "since", "initial", "secrets"}},
+			"/v1/snapshot": {(*endpoint).serveSnapshot, nil},
+		},
+	}
+}
+
+// refusal is an error with its HTTP status.
+type refusal struct {
+	status int
+	text   string
+}
+
+func (r *refusal) Error() string { return r.text }
+
+func refuse(status int, format string, args ...any) error {
+	return &refusal{status, fmt.Sprintf(format, args...)}
+}
+
+// ServeHTTP implements http.Handler.
+func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a := newAnswer(w)
+	err := e.answer(a, r)
+	if err == nil || r.Context().Err() != nil {
+		return
+	}
+	status := http.StatusInternalServerError
+	var refused *refusal
+	switch {
+	case errors.As(err, &refused):
+		status = refused.status
+	case errors.Is(err, store.ErrClosed):
+		status = http.StatusServiceUnavailable
+	}
+	if !a.begun {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+	}
+	_ = a.line(map[string]string{"error": err.Error()}) // the client is gone, or it is not
+}
+
+func (e *endpoint) answer(a *answer, r *http.Request) error {
+	route, ok := e.routes[r.URL.Path]
+	if !ok {
+		return refuse(http.StatusNotFound, "path %s is not known; there are %s", r.URL.Path, list(maps.Keys(e.routes)))
+	}
+	if r.Method != http.MethodGet {
+		a.Header().Set("Allow", http.MethodGet)
+		return refuse(http.StatusMethodNotAllowed, "method %s is not allowed, only GET", r.Method)
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return refuse(http.StatusBadRequest, "parameters cannot be read: %v", err)
+	}
+	for name := range values {
+		switch {
+		case !slices.Contains(route.parameters, name) && len(route.parameters) == 0:
+			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes none", name, r.URL.Path)
+		case !slices.Contains(route.parameters, name):
+			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, strings.Join(route.parameters, ", "))
+		case len(values[name]) > 1:
+			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
+		}
+	}
+	return route.serve(e, a, question{ctx: r.Context(), Values: values})
+}
+
+// question is what is asked for.
+type question struct {
+	ctx context.Context // the request's
+	url.Values
+}
+
+// limit is how many are wanted; unset is what it is where nothing is said.
+func (q question) limit(unset int) (int, error) {
+	if !q.Has("limit") {
+		return unset, nil
+	}
+	n, err := strconv.Atoi(q.Get("limit"))
+	if err != nil || n < 1 {
+		return 0, refuse(http.StatusBadRequest, "limit is %q, want a number from 1 on", q.Get("limit"))
+	}
+	return n, nil
+}
+
+// oneOf is the value of a parameter that has few; the first stands for none.
+func (q question) oneOf(name string, values ...string) (string, error) {
+	if !q.Has(name) {
+		return values[0], nil
+	}
+	if v := q.Get(name); slices.Contains(values, v) {
+		return v, nil
+	}
+	return "", refuse(http.StatusBadRequest, "%s is %q, want %s", name, q.Get(name), strings.Join(values, " or "))
+}
+
+func (q question) showsSecrets() (bool, error) {
+	v, err := q.oneOf("secrets", "redact", "show")
+	return v == "show", err
+}
+
+func (q question) selector() (labels.Selector, error) {
+	selector, err := labels.Parse(q.Get("selector"))
+	if err != nil {
+		return nil, refuse(http.StatusBadRequest, "selector %q: %v; want one such as app=web,tier!=db", q.Get("selector"), err)
+	}
+	return selector, nil
+}
+
+func list(names func(func(string) bool)) string { return strings.Join(slices.Sorted(names), ", ") }
+
+// find returns the informer that is asked about.
+func (e *endpoint) find(q question) (*Informer, error) {
+	asked := q.Get("scope")
+	known := map[string]string{} // by ID
+	found := map[string]*Informer{}
+	for _, inf := range e.informers() {
+		scope := inf.Scope()
+		id := scope.ID()
+		known[id] = fmt.Sprintf("%s (%s)", id, scope)
+		if asked != "" && asked != id && asked != scope.Resource {
+			continue
+		}
+		// A second informer of a scope runs on memory.
+		if other := found[id]; other == nil || !other.isPersisted() {
+			found[id] = inf
+		}
+	}
+	switch {
+	case len(found) == 0 && len(known) == 0:
+		return nil, refuse(http.StatusNotFound, "there is no informer")
+	case len(found) == 0:
+		return nil, refuse(http.StatusNotFound, "scope %q is not known; there are %s", asked, list(maps.Values(known)))
+	case len(found) > 1:
+		return nil, refuse(http.StatusBadRequest, "scope %q may be several; name one by its ID: %s", asked, list(maps.Values(known)))
+	}
+	for _, inf := range found {
+		return inf, nil
+	}
+	return nil, nil
+}
+
+func (inf *Informer) isPersisted() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.isPersistedLocked()
+}
+
+// slot waits for a place among those that do the same.
+func (q question) slot(slots chan struct{}) (release func(), err error) {
+	t := time.NewTimer(slotPatience)
+	defer t.Stop()
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-q.ctx.Done():
+		return nil, q.ctx.Err()
+	case <-t.C:
+		return nil, refuse(http.StatusServiceUnavailable, "busy with %d such requests; try again", cap(slots))
+	}
+}
+
+// answer is a response that may be sent line by line.
+type answer struct {
+	http.ResponseWriter
+	control *http.ResponseController
+	begun   bool
+}
+
+func newAnswer(w http.ResponseWriter) *answer {
+	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
+	a.patience(writePatience)
+	return a
+}
+
+// patience is how long the client has from now on to take what is written.
+func (a *answer) patience(d time.Duration) {
+	_ = a.control.SetWriteDeadline(time.Now().Add(d)) // not every writer has one
+}
+
+// begin sends the header, if it was not sent.
+func (a *answer) begin(contentType string) {
+	if !a.begun {
+		a.Header().Set("Content-Type", contentType)
+		a.begun = true
+	}
+}
+
+func (a *answer) document(v any) error {
+	a.begin("application/json")
+	return a.line(v)
+}
+
+func (a *answer) line(v any) error {
+	return json.NewEncoder(a).Encode(v)
+}
+
+// flush sends what was written and gives the client time for what follows.
+func (a *answer) flush() error {
+	err := a.control.Flush()
+	a.patience(writePatience)
+	if errors.Is(err, http.ErrNotSupported) {
+		return nil
+	}
+	return err
+}
+
+func (e *endpoint) serveStatus(a *answer, _ question) error { return a.document(e.status()) }
+
+// heldScope is one informer, for who wants to ask about its objects.
+type heldScope struct {
+	ScopeStatus
+	Objects   int  `json:"objects"`
+	Synced    bool `json:"synced"`
+	Persisted bool `json:"persisted"`
+}
+
+func (e *endpoint) serveScopes(a *answer, _ question) error {
+	scopes := []heldScope{}
+	for _, s := range e.status() {
+		scopes = append(scopes, heldScope{s.Scope, s.Objects, s.Synced, s.Persisted})
+	}
+	return a.document(scopes)
+}

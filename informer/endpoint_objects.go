@@ -1,0 +1,316 @@
+package informer
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+func (inf *Informer) reader() store.Store { return *inf.current.Load() }
+
+// printer makes JSON of a scope's objects.
+type printer struct {
+	scope   store.Scope
+	secrets bool // are shown
+}
+
+func (q question) printer(inf *Informer) (printer, error) {
+	show, err := q.showsSecrets()
+	return printer{inf.Scope(), show}, err
+}
+
+// json returns an object with apiVersion and kind, which generated types leave
+// empty. The object is not changed.
+func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
+	kind := obj.GetObjectKind().GroupVersionKind()
+	unnamed := kind.Kind == "" && p.scope.Kind.Kind != ""
+	if kind.Kind == "" {
+		kind = p.scope.Kind
+	}
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("print a %T: %w", obj, err)
+	}
+	isSecret := kind.Group == "" && kind.Kind == "Secret" || p.scope.Resource == "secrets"
+	if isSecret && !p.secrets {
+		if b, err = redacted(b); err != nil {
+			return nil, err
+		}
+	}
+	if unnamed {
+		head, err := json.Marshal(map[string]string{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind})
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(head[:len(head)-1], ','), b[1:]...)
+	}
+	return b, nil
+}
+
+// redaction stands for each value of a Secret.
+const redaction = "REDACTED"
+
+// redacted returns a Secret without its values: those of data and stringData, and
+// what kubectl apply left of them in an annotation.
+func redacted(b []byte) ([]byte, error) {
+	var content map[string]any
+	if json.Unmarshal(b, &content) != nil { // its error could quote the value
+		return nil, errors.New("a Secret cannot be read, so it is not shown")
+	}
+	for _, field := range []string{"data", "stringData"} {
+		switch values := content[field].(type) {
+		case nil:
+		case map[string]any:
+			for key := range values {
+				values[key] = redaction
+			}
+		default:
+			content[field] = redaction
+		}
+	}
+	metadata, _ := content["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if annotations[corev1.LastAppliedConfigAnnotation] != nil {
+		annotations[corev1.LastAppliedConfigAnnotation] = redaction
+	}
+	return json.Marshal(content)
+}
+
+func (e *endpoint) serveObject(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	p, err := q.printer(inf)
+	if err != nil {
+		return err
+	}
+	key := q.Get("key")
+	if key == "" {
+		return refuse(http.StatusBadRequest, "key is missing, want NAMESPACE/NAME, or NAME of what is in no namespace")
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	s := inf.reader()
+	entry, ok, err := s.Entry(key)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return refuse(http.StatusNotFound, "%s holds no object %q; want a key such as /v1/objects lists", p.scope, key)
+	}
+	obj, err := s.Decode(entry)
+	if err != nil {
+		return err
+	}
+	b, err := p.json(obj)
+	if err != nil {
+		return fmt.Errorf("object %q: %w", key, err)
+	}
+	return a.document(b)
+}
+
+func (e *endpoint) serveObjects(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	return e.walk(a, q, inf, store.Query{})
+}
+
+func (e *endpoint) serveQuery(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	name, err := q.index(inf, "index")
+	if err != nil {
+		return err
+	}
+	if !q.Has("value") {
+		return refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", name)
+	}
+	return e.walk(a, q, inf, store.Query{Index: name, Value: q.Get("value")})
+}
+
+// index is the index that a parameter names.
+func (q question) index(inf *Informer, parameter string) (string, error) {
+	indexers := inf.reader().GetIndexers()
+	name := q.Get(parameter)
+	if _, ok := indexers[name]; ok {
+		return name, nil
+	}
+	there := "there are " + list(maps.Keys(indexers))
+	if len(indexers) == 0 {
+		there = "the informer has none"
+	}
+	if name == "" {
+		return "", refuse(http.StatusBadRequest, "%s is missing, want the name of an index; %s", parameter, there)
+	}
+	return "", refuse(http.StatusNotFound, "index %q is not known; %s", name, there)
+}
+
+// walk sends the objects that a query asks for, a chunk at a time.
+func (e *endpoint) walk(a *answer, q question, inf *Informer, part store.Query) error {
+	p, err := q.printer(inf)
+	if err != nil {
+		return err
+	}
+	left, err := q.limit(0)
+	if err != nil {
+		return err
+	}
+	if part.Selector, err = q.selector(); err != nil {
+		return err
+	}
+	part.Namespace, part.After = q.Get("namespace"), q.Get("after")
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(q.ctx, readingTime)
+	defer cancel()
+	s := inf.reader()
+	for unbounded := left == 0; ; {
+		part.Limit = listerChunk
+		if !unbounded {
+			part.Limit = min(left, listerChunk)
+		}
+		n, last, err := sendChunk(a, s, p, part)
+		if err != nil {
+			return err
+		}
+		left -= n
+		if n < part.Limit || !unbounded && left == 0 {
+			return nil
+		}
+		part.After = last
+		if ctx.Err() != nil {
+			return fmt.Errorf("the request took longer than %s; ask for the rest with after=%s", readingTime, last)
+		}
+	}
+}
+
+func sendChunk(a *answer, s store.Store, p printer, part store.Query) (n int, last string, err error) {
+	entries, err := s.Select(part)
+	if err != nil {
+		return 0, "", err
+	}
+	objects, err := store.DecodeAll[runtime.Object](s, entries)
+	if err != nil {
+		return 0, "", err
+	}
+	a.begin("application/jsonl")
+	for i, obj := range objects {
+		last = entries[i].Key
+		b, err := p.json(obj)
+		if err != nil {
+			return 0, "", fmt.Errorf("object %q: %w", last, err)
+		}
+		if err := a.line(b); err != nil {
+			return 0, "", err
+		}
+	}
+	return len(objects), last, a.flush()
+}
+
+// heldIndex is one index. Without an identity its entries are made anew at each
+// start.
+type heldIndex struct {
+	Name     string `json:"name"`
+	Identity string `json:"identity,omitempty"`
+}
+
+func (e *endpoint) serveIndexes(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	identities := map[string]string{}
+	for name, fn := range inf.reader().GetIndexers() {
+		if identities[name] = ""; index.IsNamespace(fn) {
+			idx := index.Namespace()
+			idx.Name = name
+			identities[name] = idx.Identity()
+		}
+	}
+	for _, idx := range inf.opts.Indexes {
+		identities[idx.Name] = idx.Identity()
+	}
+	indexes := []heldIndex{}
+	for _, name := range slices.Sorted(maps.Keys(identities)) {
+		indexes = append(indexes, heldIndex{name, identities[name]})
+	}
+	return a.document(indexes)
+}
+
+// indexValue is one value of an index.
+type indexValue struct {
+	Value string `json:"value"`
+	Count int    `json:"count"`
+}
+
+// manyValues is how many values of an index are sent where no limit is given.
+const manyValues = 1000
+
+func (e *endpoint) serveIndex(a *answer, q question) error {
+	inf, err := e.find(q)
+	if err != nil {
+		return err
+	}
+	name, err := q.index(inf, "name")
+	if err != nil {
+		return err
+	}
+	left, err := q.limit(manyValues)
+	if err != nil {
+		return err
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	begin := time.Now()
+	s := inf.reader()
+	values := s.ListIndexFuncValues(name)
+	if err := s.Err(); err != nil {
+		return err
+	}
+	a.begin("application/jsonl")
+	for _, value := range values {
+		if q.Has("after") && value <= q.Get("after") {
+			continue
+		}
+		if left--; left < 0 {
+			break
+		}
+		if time.Since(begin) > readingTime {
+			return fmt.Errorf("the request took longer than %s; ask for the rest with after, from value %q on", readingTime, value)
+		}
+		keys, err := s.IndexKeys(name, value)
+		if err != nil {
+			return err
+		}
+		if err := a.line(indexValue{value, len(keys)}); err != nil {
+			return err
+		}
+		a.patience(writePatience)
+	}
+	return a.flush()
+}

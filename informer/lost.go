@@ -1,0 +1,57 @@
+package informer
+
+import (
+	"github.com/informctl/informctl/store"
+)
+
+// A file can be lost under a running informer: cut, overwritten or removed. The
+// store then begins a fresh one and loads the next list into it, with nothing to
+// compare it with. So the informer keeps the keys of all objects that handlers are
+// told of, and compares those (ARCHITECTURE.md, "Damage while running").
+
+// noteKnownLocked takes the keys from the store.
+func (inf *Informer) noteKnownLocked() {
+	inf.known.Clear()
+	for _, key := range inf.store.ListKeys() {
+		inf.known.Insert(key)
+	}
+}
+
+func (inf *Informer) isKnown(key string) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.known.Contains(key)
+}
+
+// tellLoadedLocked tells of a list that was loaded at once: a known object is
+// updated, with the same object as old since what was is lost; one that is not in
+// the list is deleted, and one that was not known is added. A cold start knows none:
+// cursors bring its objects.
+func (inf *Informer) tellLoadedLocked() {
+	if inf.known.Len() == 0 {
+		inf.noteKnownLocked()
+		return
+	}
+	gone := inf.known.Copy()
+	for after, more := "", true; more; {
+		entries, err := inf.store.Scan(after, scanChunk)
+		if err != nil {
+			inf.loseLocked(inf.ctx, err)
+			return
+		}
+		for _, e := range entries {
+			after = e.Key
+			was := store.Entry{}
+			if inf.known.Contains(e.Key) {
+				was = e
+			}
+			gone.Delete(e.Key)
+			inf.distributeLocked(change{key: e.Key, is: e}, was, nil)
+		}
+		more = len(entries) == scanChunk
+	}
+	gone.Scan(func(key string) bool {
+		inf.distributeLocked(change{key: key}, store.Entry{Key: key}, nil)
+		return true
+	})
+}

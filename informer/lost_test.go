@@ -1,0 +1,140 @@
+package informer_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// follower knows what it is told of, and what was out of order.
+type follower struct {
+	state map[string]string
+	wrong []string
+	calls int
+}
+
+func (f *follower) handler() cache.ResourceEventHandlerFuncs {
+	f.state = map[string]string{}
+	note := func(what string, obj any) {
+		f.calls++
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		cm := obj.(*corev1.ConfigMap)
+		if _, known := f.state[cm.Name]; known == (what == "add") {
+			f.wrong = append(f.wrong, what+" "+cm.Name)
+		}
+		if f.state[cm.Name] = cm.Data["v"]; what == "delete" {
+			delete(f.state, cm.Name)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { note("add", obj) },
+		UpdateFunc: func(_, obj any) { note("update", obj) },
+		DeleteFunc: func(obj any) { note("delete", obj) },
+	}
+}
+
+// TestFileLost: the file is lost under a running informer. Handlers are told what
+// is different, by adds, updates and deletions; reads wait or return the damage and
+// never fewer objects; and the next start is warm (promises 4 and 5).
+func TestFileLost(t *testing.T) {
+	for name, lose := range map[string]func(path string) error{
+		"cut":         func(path string) error { return os.Truncate(path, 8<<10) },
+		"emptied":     func(path string) error { return os.Truncate(path, 0) },
+		"removed":     os.Remove,
+		"renamed":     func(path string) error { return os.Rename(path, path+".away") },
+		"overwritten": func(path string) error { return overwrite(path) },
+		"replaced": func(path string) error {
+			return os.Rename(path+".other", path)
+		},
+		"directory removed": func(path string) error { return os.RemoveAll(filepath.Dir(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				for i := range 200 {
+					w.put(fmt.Sprintf("o-%d", i), "first")
+				}
+				// An older state of the same scope, to take its place.
+				r := w.run(informer.Options{}).sync()
+				r.end()
+				copyFile(t, w.path, w.path+".other")
+				f := &follower{}
+				r = w.run(informer.Options{}, handle(w, f.handler())).sync()
+				w.put("o-0", "second")
+				waitFor(2 * time.Second) // it is written
+				synctest.Wait()
+				if err := lose(w.path); err != nil {
+					t.Fatal(err)
+				}
+				w.put("o-1", "third")
+				w.put("new", "fourth")
+				w.drop("o-2")
+				waitFor(10 * time.Minute)
+				synctest.Wait()
+				want := map[string]string{"new": "fourth", "o-0": "second", "o-1": "third"}
+				for i := 3; i < 200; i++ {
+					want[fmt.Sprintf("o-%d", i)] = "first"
+				}
+				if diff := cmp.Diff(want, f.state); diff != "" {
+					t.Errorf("the handler knows otherwise (-want +got):\n%s", diff)
+				}
+				if len(f.wrong) > 0 {
+					t.Errorf("out of order: %q", f.wrong)
+				}
+				listed := map[string]string{}
+				for _, obj := range r.inf.GetStore().List() {
+					cm := obj.(*corev1.ConfigMap)
+					listed[cm.Name] = cm.Data["v"]
+				}
+				if !maps.Equal(want, listed) {
+					t.Errorf("the store has otherwise (-want +got):\n%s", cmp.Diff(want, listed))
+				}
+				w.put("o-5", "fifth")
+				waitFor(2 * time.Second)
+				synctest.Wait()
+				r.end()
+				since := len(w.server.Requests())
+				f = &follower{}
+				r = w.run(informer.Options{}, handle(w, f.handler())).sync()
+				if lists := w.lists(since); len(lists) > 0 {
+					t.Errorf("the next start lists: %q", lists)
+				}
+				if f.state["o-5"] != "fifth" || len(f.state) != len(want) {
+					t.Errorf("the next start has %d objects, o-5 is %q", len(f.state), f.state["o-5"])
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// overwrite fills a file with noise.
+func overwrite(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	noise := make([]byte, info.Size())
+	for i := range noise {
+		noise[i] = byte(i*i + i>>8)
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	if _, err := f.Write(noise); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,68 @@
+package informer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// serveSnapshot copies the file to one beside it that has no name, and sends that:
+// the transaction of the copy must not wait for a client.
+func (e *endpoint) serveSnapshot(a *answer, q question) error {
+	db, ok := e.backend.(interface {
+		Path() string
+		CopyTo(w io.Writer) (int64, error)
+	})
+	if !ok {
+		return refuse(http.StatusNotFound, "there is no file to copy: objects are held in memory")
+	}
+	release, err := q.slot(e.copying)
+	if err != nil {
+		return err
+	}
+	defer release()
+	f, err := os.CreateTemp(filepath.Dir(db.Path()), "informctl-snapshot-*")
+	if err != nil {
+		return fmt.Errorf("copy the database: %w", err)
+	}
+	defer func() { _ = f.Close() }() // it was for reading only
+	if err := os.Remove(f.Name()); err != nil {
+		return fmt.Errorf("copy the database: %w", err)
+	}
+	size, err := db.CopyTo(&whileWanted{f, q.ctx})
+	if err != nil {
+		return err
+	}
+	a.begin("application/octet-stream")
+	a.Header().Set("Content-Length", strconv.FormatInt(size, 10))
+	_, err = io.Copy(&patientWriter{a}, io.NewSectionReader(f, 0, size))
+	if err != nil {
+		panic(http.ErrAbortHandler) // the client is to see that it is cut short
+	}
+	return nil
+}
+
+// whileWanted is a writer until a context has ended.
+type whileWanted struct {
+	io.Writer
+	ctx context.Context
+}
+
+func (w *whileWanted) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(b)
+}
+
+// patientWriter gives the client time for each write.
+type patientWriter struct{ a *answer }
+
+func (w *patientWriter) Write(b []byte) (int, error) {
+	w.a.patience(writePatience)
+	return w.a.Write(b)
+}

@@ -1,0 +1,302 @@
+package informer
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+// Status is what an informer is doing. Its JSON has times as RFC 3339 and
+// durations as seconds; a time is left out where what it is of has not happened.
+type Status struct {
+	// Time is when the informer was looked at. It is not now where a lock was held
+	// for longer than Status waits, as behind a disk that hangs; zero where nothing
+	// could be seen yet.
+	Time  time.Time   `json:"time,omitzero"`
+	Scope ScopeStatus `json:"scope"` // of a Factory's informer empty until it runs
+
+	Persisted bool   `json:"persisted"`                     // false before Run, too
+	Memory    string `json:"notPersistedBecause,omitempty"` // "" where no Backend was given, too
+	File      string `json:"file,omitempty"`                // the database
+	FileBytes int64  `json:"fileBytes"`                     // of all its scopes
+
+	Synced   bool   `json:"synced"`                       // HasSynced
+	CaughtUp bool   `json:"caughtUp"`                     // what the server had at the start is here
+	Behind   string `json:"notCaughtUpBecause,omitempty"` // or why it has stopped
+	// Start is how it caught up: "resumed" the watch of the last process, or "listed",
+	// because of StartReason; "" until then.
+	Start       string `json:"start,omitempty"`
+	StartReason string `json:"startReason,omitempty"`
+
+	Objects       int            `json:"objects"`           // held, as readers see them
+	Listing       string         `json:"listing,omitempty"` // why the list that is under way is
+	Listed        int            `json:"listed"`            // objects received of it, or of the last one
+	Lists         int            `json:"lists"`             // finished since the start; 0 after a warm one
+	ListsByReason map[string]int `json:"listsByReason,omitempty"`
+	Resumes       int            `json:"resumes"` // watches that went on from a held resource version
+
+	Checkpoint   CheckpointStatus `json:"checkpoint"`
+	LastEvent    time.Time        `json:"lastEvent,omitzero"`
+	LastBookmark time.Time        `json:"lastBookmark,omitzero"`
+
+	LastError     string    `json:"lastError,omitempty"` // of list, watch or probe; "" since the last success
+	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
+	Errors        int       `json:"errors"` // lists, watches and probes that failed
+
+	Rejected      []string `json:"-"` // keys of objects whose newest state cannot be stored
+	RejectedCount int      `json:"rejected"`
+	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
+	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
+
+	Commits  *CommitStatus   `json:"commits,omitempty"` // nil where nothing is persisted
+	Handlers []HandlerStatus `json:"handlers,omitempty"`
+}
+
+// ScopeStatus is a store.Scope for people.
+type ScopeStatus struct {
+	ID            string `json:"id"`
+	Cluster       string `json:"cluster,omitempty"`
+	Resource      string `json:"resource"`
+	APIVersion    string `json:"apiVersion"`
+	Kind          string `json:"kind"`
+	Namespace     string `json:"namespace,omitempty"`
+	LabelSelector string `json:"labelSelector,omitempty"`
+	FieldSelector string `json:"fieldSelector,omitempty"`
+	Form          string `json:"form"` // typed, unstructured, metadata
+}
+
+// CheckpointStatus is what the store is complete up to. The disk may be behind it
+// by a commit interval.
+type CheckpointStatus struct {
+	RV         string    `json:"resourceVersion,omitempty"`
+	Reason     string    `json:"reason,omitempty"` // why there is none
+	Time       time.Time `json:"time,omitzero"`    // when it was set
+	AgeSeconds float64   `json:"ageSeconds"`       // the same, at Status.Time
+}
+
+// CommitStatus says how the writing of changes goes. Counts and durations are of
+// the database, since it was opened.
+type CommitStatus struct {
+	Degraded     bool      `json:"degraded"` // the last attempt to write failed
+	Error        string    `json:"error,omitempty"`
+	PendingBytes int64     `json:"pendingBytes"` // of the scope's changes that are not written yet
+	Last         time.Time `json:"last,omitzero"`
+	LastSeconds  float64   `json:"lastSeconds"`
+	Count        int       `json:"count"`
+	Seconds      float64   `json:"seconds"` // all of them
+}
+
+// HandlerStatus is one event handler.
+type HandlerStatus struct {
+	Type        string `json:"type"`
+	Waiting     int    `json:"waiting"`     // notifications, less those that it was given 64 at a time
+	BytesInFile int64  `json:"bytesInFile"` // of those that wait in files
+	Synced      bool   `json:"synced"`
+}
+
+// statusPatience is how long Status waits for locks. Some are held while a page of
+// the file is read, or while the file is opened again after a write that failed.
+// A Factory's is for all its informers.
+const (
+	statusPatience        = 100 * time.Millisecond
+	factoryStatusPatience = time.Second
+)
+
+// Status returns a copy of what the informer is doing. It waits 100 ms at most;
+// what could not be seen in that time is as of the last call that could: see
+// Status.Time. It decodes nothing.
+func (inf *Informer) Status() Status { return inf.statusWithin(statusPatience) }
+
+func (inf *Informer) statusWithin(patience time.Duration) Status {
+	t := time.NewTimer(patience)
+	defer t.Stop()
+	seen := make(chan Status, 1)
+	select {
+	case inf.looking <- struct{}{}: // one at a time, or a disk that hangs would collect goroutines
+	case <-t.C:
+		return inf.lastSeen()
+	}
+	go func() {
+		s := inf.look()
+		inf.seen.Store(&s)
+		<-inf.looking
+		seen <- s
+	}()
+	select {
+	case s := <-seen:
+		return s
+	case <-t.C:
+		return inf.lastSeen()
+	}
+}
+
+func (inf *Informer) lastSeen() Status {
+	if s := inf.seen.Load(); s != nil {
+		return *s
+	}
+	return Status{}
+}
+
+// look is Status without its patience.
+func (inf *Informer) look() Status {
+	inf.mu.Lock()
+	s := Status{
+		Time: time.Now(), Scope: scopeStatus(inf.scope),
+		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
+		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
+		RejectedCount: len(inf.rejected),
+	}
+	if cause := inf.rejected[everything]; cause != nil {
+		s.Missing = cause.Error()
+		s.RejectedCount--
+	}
+	s.Rejected = make([]string, 0, s.RejectedCount)
+	for key := range inf.rejected {
+		if key != everything {
+			s.Rejected = append(s.Rejected, key)
+		}
+	}
+	for h := range inf.handlers {
+		s.Handlers = append(s.Handlers, h.statusLocked())
+	}
+	held, r, started, ended := inf.store, inf.reflector, inf.started, inf.ended
+	inf.mu.Unlock()
+	s.sort()
+	if r != nil {
+		s.setReflector(r.Status())
+	}
+	s.setStore(held)
+	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok && s.Persisted {
+		s.File = located.Path()
+		if info, err := os.Stat(s.File); err == nil {
+			s.FileBytes = info.Size()
+		}
+	}
+	s.Behind = s.behind(started, ended, r != nil)
+	return s
+}
+
+func (inf *Informer) isPersistedLocked() bool {
+	return inf.opened && inf.opts.Backend != nil && inf.memory == ""
+}
+
+func (s *Status) sort() {
+	slices.Sort(s.Rejected)
+	if len(s.Rejected) > 0 {
+		s.RejectedFirst = s.Rejected[0]
+	}
+	slices.SortFunc(s.Handlers, func(a, b HandlerStatus) int {
+		return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(b.Waiting, a.Waiting))
+	})
+}
+
+func scopeStatus(s store.Scope) ScopeStatus {
+	version, kind := s.Kind.ToAPIVersionAndKind()
+	return ScopeStatus{
+		ID: s.ID(), Cluster: s.Cluster, Resource: s.Resource, APIVersion: version, Kind: kind,
+		Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector, Form: s.Form.String(),
+	}
+}
+
+func (s *Status) setReflector(r reflector.Status) {
+	s.Start, s.StartReason, s.Resumes = r.Start, r.StartReason, r.Resumes
+	s.Listing, s.Listed, s.Lists, s.ListsByReason = r.Listing, r.Listed, r.Lists, r.Reasons
+	s.LastEvent, s.LastBookmark = r.LastEvent, r.LastBookmark
+	s.LastError, s.LastErrorTime, s.Errors = r.LastError, r.LastErrorTime, r.Errors
+}
+
+func (s *Status) setStore(held store.Store) {
+	s.Objects = held.Len()
+	cp := held.Checkpoint()
+	s.Checkpoint = CheckpointStatus{RV: cp.RV, Reason: cp.Reason, Time: cp.Time}
+	if !cp.Time.IsZero() {
+		s.Checkpoint.AgeSeconds = max(0, s.Time.Sub(cp.Time).Seconds())
+	}
+	committer, ok := held.(store.Committer)
+	if !ok {
+		return
+	}
+	c := committer.Commits()
+	s.Commits = &CommitStatus{
+		Degraded: c.Err != nil, PendingBytes: c.Waiting,
+		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
+	}
+	if c.Err != nil {
+		s.Commits.Error = c.Err.Error()
+	}
+}
+
+// behind says why the informer has not caught up; "" where it has.
+func (s *Status) behind(started, ended, opened bool) string {
+	switch {
+	case ended:
+		return "stopped"
+	case s.CaughtUp:
+		return ""
+	case !started:
+		return "not started"
+	case !opened:
+		return "finding out what is listed, and of which cluster"
+	case s.LastError != "":
+		return s.LastError
+	case s.Listing != "":
+		return fmt.Sprintf("listing, %d objects so far: %s", s.Listed, s.Listing)
+	default:
+		return "receiving what has changed since resource version " + s.Checkpoint.RV
+	}
+}
+
+func (h *handler) statusLocked() HandlerStatus {
+	waiting, inFiles := h.waiting.size()
+	return HandlerStatus{
+		Type: fmt.Sprintf("%T", h.handler), Waiting: waiting, BytesInFile: inFiles, Synced: h.HasSynced(),
+	}
+}
+
+// size is the number of notifications that wait, and the bytes of those in files.
+func (b *backlog) size() (n int, inFiles int64) {
+	n = len(b.first) + len(b.last)
+	for _, c := range b.chunks {
+		n += len(c.keys)
+		if c.file != nil {
+			inFiles += c.size
+		}
+	}
+	return n, inFiles
+}
+
+// Status returns that of each informer which the factory has made and that has not
+// ended, sorted by scope. It waits a second at most for all, as Informer.Status does.
+func (f *Factory) Status() []Status {
+	infs := f.made()
+	all := make([]Status, len(infs))
+	deadline := time.Now().Add(factoryStatusPatience)
+	for i, inf := range infs {
+		all[i] = inf.statusWithin(time.Until(deadline))
+	}
+	slices.SortStableFunc(all, func(a, b Status) int {
+		x, y := a.Scope, b.Scope
+		return cmp.Or(
+			cmp.Compare(x.Resource, y.Resource), cmp.Compare(x.Namespace, y.Namespace),
+			cmp.Compare(x.LabelSelector, y.LabelSelector), cmp.Compare(x.FieldSelector, y.FieldSelector),
+			cmp.Compare(x.Form, y.Form), cmp.Compare(x.ID, y.ID), cmp.Compare(a.Memory, b.Memory),
+		)
+	})
+	return all
+}
+
+// made returns the informers that have not ended.
+func (f *Factory) made() []*Informer {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	infs := make([]*Informer, 0, len(f.informers))
+	for inf := range f.informers {
+		infs = append(infs, inf)
+	}
+	return infs
+}

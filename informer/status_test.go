@@ -1,0 +1,355 @@
+package informer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+)
+
+// TestStatusOfStarts: how a start came to its state, and what it counts.
+func TestStatusOfStarts(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("b", "1") // 3
+		r := w.run(informer.Options{}).sync()
+		w.check(r, "cold", informer.Status{
+			Start: "listed", StartReason: "nothing stored yet", Objects: 2, Listed: 2, Lists: 1,
+			ListsByReason: map[string]int{"nothing stored yet": 1}, Checkpoint: informer.CheckpointStatus{RV: "3"},
+		})
+		r.end()
+		w.put("b", "2") // 4
+		r = w.run(informer.Options{}).sync()
+		w.check(r, "warm", informer.Status{
+			Start: "resumed", Objects: 2, Resumes: 1, Checkpoint: informer.CheckpointStatus{RV: "4"},
+		})
+		w.put("c", "1") // 5
+		if err := w.server.Compact("5"); err != nil {
+			t.Fatal(err)
+		}
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		w.check(r, "history lost", informer.Status{
+			Start: "resumed", Objects: 3, Resumes: 2, Listed: 3, Lists: 1, Checkpoint: informer.CheckpointStatus{RV: "5"},
+			ListsByReason: map[string]int{"the server no longer has the history": 1},
+		})
+		if err := w.server.Rewind("4"); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(time.Minute)
+		w.check(r, "history rewound", informer.Status{
+			Start: "resumed", Objects: 2, Resumes: 2, Listed: 2, Lists: 2, Checkpoint: informer.CheckpointStatus{RV: "4"},
+			ListsByReason: map[string]int{"the server no longer has the history": 1, "history was rewound": 1},
+		})
+		r.end()
+		if got := r.inf.Status().Behind; got != "stopped" {
+			t.Errorf("of an informer that has ended: %q", got)
+		}
+	})
+}
+
+// check compares what a synced informer is doing, but for times and what is written.
+func (w *world) check(r *run, when string, want informer.Status) {
+	w.Helper()
+	got := r.inf.Status()
+	want.Scope = informer.ScopeStatus{
+		ID: r.inf.Scope().ID(), Resource: "configmaps", APIVersion: "v1", Kind: "ConfigMap", Form: "typed",
+	}
+	want.Persisted, want.File, want.Synced, want.CaughtUp = true, w.path, true, true
+	if diff := cmp.Diff(want, got,
+		cmpopts.IgnoreTypes(time.Time{}), cmpopts.EquateEmpty(),
+		cmpopts.IgnoreFields(informer.Status{}, "Commits", "FileBytes", "Errors"),
+		cmpopts.IgnoreFields(informer.CheckpointStatus{}, "AgeSeconds"),
+	); diff != "" {
+		w.Errorf("%s (-want +got):\n%s", when, diff)
+	}
+}
+
+// TestStatusOfTimes: when something last happened, and how old the checkpoint is.
+func TestStatusOfTimes(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r := w.run(informer.Options{}).sync()
+		if s := r.inf.Status(); !s.LastEvent.IsZero() || !s.LastErrorTime.IsZero() || !s.Time.Equal(time.Now()) {
+			t.Errorf("before anything happened: event %v, error %v, looked %v", s.LastEvent, s.LastErrorTime, s.Time)
+		}
+		waitFor(time.Second)
+		w.put("a", "1")
+		waitFor(0)
+		event := time.Now()
+		waitFor(2 * time.Second)
+		s := r.inf.Status()
+		if !s.LastEvent.Equal(event) || s.Checkpoint.AgeSeconds != 2 || !s.Checkpoint.Time.Equal(event) {
+			t.Errorf("event at %v: seen at %v, checkpoint %+v", event, s.LastEvent, s.Checkpoint)
+		}
+		if c := s.Commits; c == nil || c.Count == 0 || c.PendingBytes != 0 || c.Degraded || !c.Last.After(event) || s.FileBytes == 0 {
+			t.Errorf("commits: %+v, file: %d bytes", c, s.FileBytes)
+		}
+		w.put("a", "2")
+		waitFor(0)
+		if c := r.inf.Status().Commits; c.PendingBytes == 0 {
+			t.Errorf("nothing is pending inside the commit interval: %+v", c)
+		}
+		w.server.Down()
+		waitFor(time.Minute)
+		s = r.inf.Status()
+		if s.LastError == "" || s.Errors == 0 || time.Since(s.LastErrorTime) > time.Minute || !s.CaughtUp {
+			t.Errorf("server down: %d errors, %q at %v, caught up: %v", s.Errors, s.LastError, s.LastErrorTime, s.CaughtUp)
+		}
+		w.server.Up()
+		waitFor(time.Minute)
+		w.server.Advance() // there are bookmarks of what is new only
+		waitFor(20 * time.Minute)
+		if s = r.inf.Status(); s.LastError != "" || s.LastBookmark.IsZero() {
+			t.Errorf("server up: %q, bookmark %v", s.LastError, s.LastBookmark)
+		}
+		r.end()
+	})
+}
+
+// TestStatusSaysWhatIsMissing: why an informer has not caught up, is not persisted
+// or has not stored an object.
+func TestStatusSaysWhatIsMissing(t *testing.T) {
+	inBubble(t, func(w *world) {
+		unstarted, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s := unstarted.Status(); s.Behind != "not started" || s.Persisted || s.Commits != nil {
+			t.Errorf("before Run: %+v", s)
+		}
+		w.put("a", "1")
+		w.server.Hold()
+		r := w.run(informer.Options{})
+		waitFor(time.Second)
+		if s := r.inf.Status(); s.CaughtUp || s.Listing != "nothing stored yet" || s.Behind != "listing, 0 objects so far: nothing stored yet" {
+			t.Errorf("while it lists: %q, %q", s.Listing, s.Behind)
+		}
+		second := w.run(informer.Options{Backend: r.db})
+		w.server.Release()
+		second.sync()
+		if s := second.inf.Status(); s.Persisted || !strings.Contains(s.Memory, "in use") || s.File != "" || s.Behind != "" {
+			t.Errorf("of a scope that is in use: %+v", s)
+		}
+		second.end()
+		r.sync().end()
+		w.server.Down()
+		r = w.run(informer.Options{})
+		waitFor(time.Second)
+		if s := r.inf.Status(); s.CaughtUp || s.Behind == "" || s.Behind != s.LastError {
+			t.Errorf("with the server down: %q, last error %q", s.Behind, s.LastError)
+		}
+		r.end()
+		w.server.Up()
+		r = w.run(informer.Options{TransformVersion: "1"}, func(inf *informer.Informer) {
+			_ = inf.SetTransform(func(obj any) (any, error) {
+				if obj.(*corev1.ConfigMap).Data["v"] == "bad" {
+					return nil, errors.New("no")
+				}
+				return obj, nil
+			})
+		}).sync()
+		w.put("z", "bad")
+		w.put("y", "bad")
+		waitFor(5 * time.Minute)
+		if s := r.inf.Status(); s.RejectedCount != 2 || s.RejectedFirst != "default/y" || s.Lists == 0 {
+			t.Errorf("rejected: %d, first %q", s.RejectedCount, s.RejectedFirst)
+		}
+		r.end()
+		// The reason that the file gives has a number and a key; what is counted has not.
+		r = w.run(informer.Options{TransformVersion: "1"}).sync()
+		if s := r.inf.Status(); s.ListsByReason["objects could not be stored"] != 1 || !strings.Contains(s.StartReason, "default/y") {
+			t.Errorf("reasons %v, of the start %q", s.ListsByReason, s.StartReason)
+		}
+		r.end()
+	})
+}
+
+// TestStatusOfHandlers: what waits for each.
+func TestStatusOfHandlers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r, gate, _, _ := slowRun(w, 1<<30, 5000)
+		handlers := r.inf.Status().Handlers
+		if len(handlers) != 2 {
+			t.Fatalf("handlers: %+v", handlers)
+		}
+		slow, fast := handlers[0], handlers[1]
+		if slow.Type != "*informer_test.pointers" || slow.BytesInFile != informer.InFiles(r.inf) || slow.BytesInFile == 0 {
+			t.Errorf("slow: %+v, want %d bytes in files", slow, informer.InFiles(r.inf))
+		}
+		// It holds one of the 64 that it took.
+		if slow.Waiting < 5000-64 || slow.Waiting > 5000 || fast.Waiting != 0 || fast.BytesInFile != 0 || !fast.Synced {
+			t.Errorf("slow: %+v, fast: %+v", slow, fast)
+		}
+		close(gate)
+		r.end()
+	})
+}
+
+// stuckBackend has stores whose Scan waits for a gate, as for a disk that hangs;
+// the informer holds its lock meanwhile.
+type stuckBackend struct {
+	store.Backend
+	entered, gate chan struct{}
+}
+
+func (b *stuckBackend) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &stuckStore{s, b}, err
+}
+
+type stuckStore struct {
+	store.Store
+	backend *stuckBackend
+}
+
+func (s *stuckStore) Scan(after string, limit int) ([]store.Entry, error) {
+	close(s.backend.entered)
+	<-s.backend.gate
+	return s.Store.Scan(after, limit)
+}
+
+// TestStatusDoesNotWaitForTheDisk: it is then what it was.
+func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
+	w := &world{T: t, path: filepath.Join(t.TempDir(), "informers.db"), server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})}
+	w.put("a", "1")
+	db := w.open()
+	defer func() { _ = db.Close() }()
+	b := &stuckBackend{db, make(chan struct{}), make(chan struct{})}
+	r := w.run(informer.Options{Backend: b})
+	<-r.inf.HasSyncedChecker().Done()
+	before := r.inf.Status()
+	handle(w, &log{})(r.inf)
+	<-b.entered
+	for range 2 {
+		if diff := cmp.Diff(before, r.inf.Status()); diff != "" || before.Objects != 1 {
+			t.Errorf("behind a disk that hangs (-before +now):\n%s", diff)
+		}
+	}
+	close(b.gate)
+	for !r.inf.Status().Time.After(before.Time) { //nolint:revive // Status waits itself
+	}
+	r.end()
+}
+
+// TestStatusJSON: a client gets what the informer says, and no times of what never
+// happened.
+func TestStatusJSON(t *testing.T) {
+	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	s := informer.Status{
+		Time: when, Scope: informer.ScopeStatus{Resource: "pods"}, ListsByReason: map[string]int{"x": 1},
+		Checkpoint: informer.CheckpointStatus{RV: "1", Time: when, AgeSeconds: 1.5},
+		Commits:    &informer.CommitStatus{LastSeconds: 0.25}, Handlers: []informer.HandlerStatus{{Type: "T"}},
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"time":"2026-01-02T03:04:05Z"`, `"ageSeconds":1.5`, `"lastSeconds":0.25`} {
+		if !strings.Contains(string(b), part) {
+			t.Errorf("no %s in %s", part, b)
+		}
+	}
+	if strings.Contains(string(b), "0001") {
+		t.Errorf("a time that never was: %s", b)
+	}
+	var back informer.Status
+	if err := json.Unmarshal(b, &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(s, back); diff != "" {
+		t.Errorf("(-sent +received):\n%s", diff)
+	}
+}
+
+// TestFactoryStatus: every informer that was made and has not ended, by scope.
+func TestFactoryStatus(t *testing.T) {
+	t.Parallel()
+	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
+	w.make("two")
+	stop := w.run(w.make("one"))
+	stopAll := w.run(w.make(""))
+	defer stopAll()
+	if diff := cmp.Diff([]string{" not started", "configmaps/ ", "configmaps/one "}, w.statuses()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	stop()
+	if diff := cmp.Diff([]string{" not started", "configmaps/ "}, w.statuses()); diff != "" {
+		t.Errorf("after one has ended (-want +got):\n%s", diff)
+	}
+}
+
+// factoryWorld is a factory and the server of its informers.
+type factoryWorld struct {
+	*testing.T
+	factory *informer.Factory
+	client  kubernetes.Interface
+}
+
+func newFactoryWorld(t *testing.T, c *cluster) *factoryWorld {
+	t.Helper()
+	server := httptest.NewServer(c)
+	t.Cleanup(server.Close)
+	db := (&world{T: t, path: filepath.Join(t.TempDir(), "informers.db")}).open()
+	t.Cleanup(func() { _ = db.Close() })
+	cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
+	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &factoryWorld{t, factory, client}
+}
+
+// make makes an informer of the ConfigMaps of a namespace.
+func (w *factoryWorld) make(namespace string) cache.SharedIndexInformer {
+	lw := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything())
+	return w.factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil)
+}
+
+// run runs an informer until it has synced, and further until stop.
+func (w *factoryWorld) run(inf cache.SharedIndexInformer) (stop func()) {
+	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		inf.RunWithContext(ctx)
+	}()
+	<-inf.HasSyncedChecker().Done()
+	return func() {
+		cancel()
+		<-done
+	}
+}
+
+func (w *factoryWorld) statuses() (lines []string) {
+	for _, s := range w.factory.Status() {
+		line := ""
+		if s.CaughtUp {
+			line = s.Scope.Resource + "/" + s.Scope.Namespace
+		}
+		lines = append(lines, line+" "+s.Behind)
+	}
+	return lines
+}

@@ -1,0 +1,135 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+)
+
+// reopenLocked replaces a handle whose state is unknown. It checks what bbolt
+// needs and no entry: those were checked at Open.
+//
+// Where the file is damaged, gone or another one, a fresh file takes its place and
+// every scope has to be listed again; until then its reads return the damage. again
+// says that writing has failed by damage before, since a reopened file may look
+// well to a check that does not read every page. Needs writeMu.
+func (d *DB) reopenLocked(again bool, cause error) error {
+	if err := d.replaceHandle(again, cause); err != nil || d.isClosed() {
+		return err
+	}
+	d.mu.Lock()
+	var scopes []*Store
+	for _, s := range d.scopes {
+		if s.needsBucket() {
+			scopes = append(scopes, s)
+		}
+	}
+	d.mu.Unlock()
+	if len(scopes) == 0 {
+		return nil
+	}
+	err := d.tryUpdate("scopes", func(tx *bbolt.Tx) error {
+		for _, s := range scopes {
+			if err := s.create(tx, s.emptyManifest("the file was lost"), true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	for _, s := range scopes {
+		s.mu.Lock()
+		s.noBucket = err != nil
+		s.mu.Unlock()
+	}
+	return err
+}
+
+// replaceHandle opens the file again, or a fresh one. No reader sees that before its
+// scope is known to be lost.
+func (d *DB) replaceHandle(again bool, cause error) (err error) {
+	d.handleMu.Lock()
+	defer d.handleMu.Unlock()
+	if d.isClosed() && d.handle == nil {
+		return nil
+	}
+	if d.handle != nil {
+		// An error here says nothing that the next line would not.
+		_ = d.closeHandle(d.handle)
+		d.handle = nil
+	}
+	before := d.working
+	if again {
+		err = cause
+	} else {
+		err = d.openFile(reopening)
+	}
+	switch {
+	case err == nil && os.SameFile(before, d.working):
+		return nil
+	case err == nil:
+		d.lose(errors.New("another one has its name now"))
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		d.lose(errors.New("it is gone"))
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotOurs) && os.SameFile(before, d.file):
+		d.lose(err)
+		if err := d.replaceDamaged(err); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	if err := d.openFile(creating); err != nil {
+		return fmt.Errorf("begin a fresh file: %w", err)
+	}
+	return nil
+}
+
+// lose forgets what was stored of every scope.
+func (d *DB) lose(cause error) {
+	lost := cause
+	if !errors.Is(cause, store.ErrCorrupt) {
+		lost = d.corrupt("file", cause)
+	}
+	d.opts.Logger.Error(lost, "Cache file is lost while it is used, its scopes are listed again", "path", d.path)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, s := range d.scopes {
+		s.lose(lost)
+	}
+}
+
+// lose forgets what was stored.
+func (s *Store) lose(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lost, s.noBucket = cause, true
+	s.checkpoint = store.Checkpoint{Reason: cause.Error()}
+	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
+	s.length, s.loading, s.listed = 0, false, false
+	s.written, s.dirty = s.applied, false
+	for name := range s.inMemory {
+		s.inMemory[name] = newMemoryIndex()
+	}
+	for i := range s.generations {
+		s.generations[i]++
+	}
+	s.decoded.clear()
+	if s.relist != nil {
+		s.relist.lost = cause
+	}
+	close(s.committed)
+	s.committed = make(chan struct{})
+}
+
+func (s *Store) needsBucket() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noBucket
+}

@@ -1,0 +1,97 @@
+package bolt_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// findStrace returns strace's path, if it works here.
+var findStrace = sync.OnceValues(func() (string, error) {
+	path, err := exec.LookPath("strace")
+	if err != nil {
+		return "", err
+	}
+	if out, err := exec.Command(path, "-qq", "-o", os.DevNull, "true").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return path, nil
+})
+
+// straced makes a command one whose system calls on the file at path strace
+// writes to a log, and injects faults into. The test is skipped where strace does
+// not work.
+func straced(t *testing.T, cmd *exec.Cmd, path, log string, options ...string) *exec.Cmd {
+	t.Helper()
+	strace, err := findStrace()
+	if err != nil {
+		t.Skipf("SKIPPED: strace does not work here, so no system call fails and no process is killed at one: %v", err)
+	}
+	args := append([]string{strace, "-f", "-qq", "-s", "0", "-o", log, "-P", path}, options...)
+	cmd.Path, cmd.Args = strace, append(append(args, cmd.Path), cmd.Args[1:]...)
+	return cmd
+}
+
+var (
+	pwriteCall = regexp.MustCompile(`pwrite64\(\d+, .*, \d+, (\d+)(\)| <unfinished)`)
+	syncCall   = regexp.MustCompile(`(fdatasync|fsync)\(\d+(\)| <unfinished)`)
+)
+
+// TestSyncs looks at what a process asks the kernel for: data and meta page of
+// every commit are synced, one after the other. TestCrashImages takes that for
+// granted.
+func TestSyncs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, log := filepath.Join(dir, "informers.db"), filepath.Join(dir, "log")
+	scriptFile(t, path, small, 2)
+	cmd := straced(t, child(t, "write", path, "12"), path, log, "-e", "trace=pwrite64,fdatasync,fsync")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	commits, unsynced := 0, ""
+	for line := range strings.Lines(string(read(t, log))) {
+		if syncCall.MatchString(line) {
+			unsynced = ""
+		}
+		m := pwriteCall.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		what := "data"
+		if off, err := strconv.Atoi(m[1]); err != nil || off < 2*pageSize {
+			what = "meta page"
+			commits++
+		}
+		if unsynced == "meta page" || unsynced != "" && what == "meta page" {
+			t.Errorf("commit %d writes its %s while the %s before is not synced", commits, what, unsynced)
+		}
+		unsynced = what
+	}
+	if acked := strings.Count(string(out), "acked"); commits < acked || acked < 5 || unsynced != "" {
+		t.Errorf("%d commits, %d acknowledged; not synced: %q", commits, acked, unsynced)
+	}
+}
+
+// exitedOrKilled reports whether a command under strace was killed by a signal,
+// which strace passes on in one of two ways.
+func exitedOrKilled(err error) (killed bool, other error) {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return false, nil
+	case errors.As(err, &exit) && (!exit.Exited() || exit.ExitCode() == 137):
+		return true, nil
+	case errors.As(err, &exit):
+		return false, fmt.Errorf("%w: %.3000s", err, exit.Stderr)
+	}
+	return false, err
+}

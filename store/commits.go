@@ -1,0 +1,19 @@
+package store
+
+import "time"
+
+// Commits says how the writing of a database goes, since it was opened.
+type Commits struct {
+	Count    int           // transactions that were committed, of all scopes of the database
+	Took     time.Duration // all of them together
+	Last     time.Time     // when the last one ended; zero where there was none
+	LastTook time.Duration
+	Err      error // of the last attempt to write the scope; nil after a success
+	Waiting  int64 // bytes of the scope's changes that are not written yet
+}
+
+// Committer is implemented by Stores that write later than Apply returns.
+type Committer interface {
+	// Commits does not wait for the disk.
+	Commits() Commits
+}
