@@ -206,9 +206,9 @@ func noticed(path string, b []byte, what string) error {
 }
 
 // TestPagesDamagedWhileOpen takes the last element of a page away in a file that
-// is open: what is read then is right, or an error.
+// is open: what is read then is right, or an error. Only entries of indexes are
+// missed until the next Open (RELIABILITY.md).
 func TestPagesDamagedWhileOpen(t *testing.T) {
-	t.Skip("SKIPPED: a writer compares nothing with the tallies after Open, so a page that loses elements meanwhile makes List and ByIndex short")
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, damageScript, 3)
 	good, want := trimmed(read(t, path)), damageScript.want(3)
@@ -220,7 +220,9 @@ func TestPagesDamagedWhileOpen(t *testing.T) {
 		count := good[page*pageSize+10]
 		_, err = f.WriteAt([]byte{max(count, 1) - 1}, int64(page*pageSize+10))
 		must(t, errors.Join(err, f.Close()))
-		if got, err := describe(s, damageScript); !errors.Is(err, store.ErrCorrupt) && (err != nil || got != want) {
+		got, err := describe(s, damageScript)
+		inIndex := errors.Is(err, errInconsistent) && (strings.Contains(err.Error(), "indexes are") || strings.Contains(err.Error(), "Select of"))
+		if !inIndex && !errors.Is(err, store.ErrCorrupt) && (err != nil || got != want) {
 			t.Errorf("page %d with %d elements instead of %d: %.200v", page, count-1, count, err)
 		}
 		_ = db.Close()

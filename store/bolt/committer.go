@@ -81,6 +81,7 @@ type capture struct {
 	applied    uint64
 	entries    []*entry // of pending, in key order
 	packed     []packed // the same
+	stored     int      // objects in the file after it
 }
 
 // commit writes what waits in every scope, in one transaction.
@@ -101,7 +102,8 @@ func (d *DB) commit() error {
 		captures[i].pack()
 	}
 	err := d.update("commit", func(tx *bbolt.Tx) error {
-		for _, c := range captures {
+		for i := range captures {
+			c := &captures[i]
 			if !d.isCurrent(c.s) {
 				continue // closed with a broken disk, and opened anew since
 			}
@@ -142,7 +144,7 @@ func (c *capture) pack() {
 	c.packed = c.s.pack(c.entries)
 }
 
-func (c capture) write(tx *bbolt.Tx) error {
+func (c *capture) write(tx *bbolt.Tx) error {
 	w, err := c.s.writer(tx)
 	if err != nil {
 		return err
@@ -153,6 +155,7 @@ func (c capture) write(tx *bbolt.Tx) error {
 			return err
 		}
 	}
+	c.stored = int(w.m.Objects.Count)
 	w.m.setCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
 	return w.m.write(w.scope)
@@ -171,6 +174,9 @@ func (s *Store) committedUpTo(c capture, err error) {
 			}
 			return true
 		})
+		if s.pending.Len() == 0 && !s.loading {
+			s.length = c.stored // exact, though a file that could not be read may have left it wrong
+		}
 		s.written = c.applied
 		s.dirty = s.written != s.applied
 	}

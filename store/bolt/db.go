@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -208,6 +209,13 @@ func (d *DB) openFile(what opening) error {
 	return nil
 }
 
+// isFormat reports whether a format's name is of another version of this program.
+func isFormat(name []byte) bool {
+	version, ok := bytes.CutPrefix(name, []byte(formatPrefix))
+	_, err := strconv.ParseUint(string(version), 10, 16)
+	return ok && err == nil
+}
+
 // classify tells what bbolt's errors mean to a caller.
 func (d *DB) classify(where string, err error) error {
 	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
@@ -241,7 +249,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, every bool) error {
 			}
 			switch got := meta.Get(keyFormat); {
 			case bytes.Equal(got, []byte(format)):
-			case bytes.HasPrefix(got, []byte(formatPrefix)):
+			case isFormat(got):
 				return fmt.Errorf("%s has %s; this program reads %s", d.path, got, format)
 			default:
 				return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("unknown")}

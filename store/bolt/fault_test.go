@@ -153,9 +153,10 @@ func childStory(args []string) error {
 	if err := st.begin(tell); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
-	tell.written = func(state string) error {
+	tell.written = func(state string) (err error) {
 		fmt.Println("written")
-		return openCopy(path, st.script, state)
+		bolt.Quiet(tell.db, func() { err = openCopy(path, st.script, state) }) // a relist writes behind
+		return err
 	}
 	if err := st.tell(tell); err != nil {
 		return err

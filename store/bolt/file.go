@@ -188,8 +188,8 @@ func preflight(path string, f io.ReaderAt, size int64, every bool) error {
 	if m.freelist == noFreelist { // never in ours; bbolt would write one at once
 		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
 	}
-	if want := int64(m.pages) * int64(pageSize); size < want {
-		return damaged("file", "%d bytes long, not %d", size, want)
+	if m.pages > uint64(size)/uint64(pageSize) {
+		return damaged("file", "%d bytes long, which is not %d pages", size, m.pages)
 	}
 	if err := checkPage(f, pageSize, m.root, flagLeaf|flagBranch); err != nil {
 		return damaged("root page", "%w", err)
@@ -236,14 +236,10 @@ func newestMeta(f io.ReaderAt) (newest *boltMeta, pageSize int) {
 			if sum.Sum64() != binary.LittleEndian.Uint64(b[56:]) {
 				continue
 			}
-			if int(binary.LittleEndian.Uint32(b[8:])) != size {
-				if page != 0 {
-					continue
-				}
-				pageSize = int(binary.LittleEndian.Uint32(b[8:]))
-			} else {
-				pageSize = size
+			if binary.LittleEndian.Uint32(b[8:]) != uint32(size) {
+				continue
 			}
+			pageSize = size
 			m := &boltMeta{
 				root:     binary.LittleEndian.Uint64(b[16:]),
 				freelist: binary.LittleEndian.Uint64(b[32:]),

@@ -64,6 +64,9 @@ func decodeHeader(key string, b []byte) (*header, error) {
 	if err := checkHeader(key, b); err != nil {
 		return nil, err
 	}
+	if _, err := msgpackSkip(b[4:]); err != nil { // or a length that is not true would be allocated
+		return nil, err
+	}
 	h := &header{}
 	if err := msgpack.Unmarshal(b[4:], h); err != nil {
 		return nil, err

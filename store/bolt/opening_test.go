@@ -247,7 +247,6 @@ func formatted(t *testing.T, format string) []byte {
 // TestFormatIsANumber: what is behind the format's name in a damaged file is no
 // newer format, and is not printed.
 func TestFormatIsANumber(t *testing.T) {
-	t.Skip("SKIPPED: whatever begins with the format's name counts as a newer format; a flipped bit in the length of meta/format makes Open fail and print what is behind it")
 	path := filepath.Join(t.TempDir(), "informers.db")
 	must(t, os.WriteFile(path, formatted(t, "informctl cache format 1scopes\x00\x01"), 0o600))
 	_, err := bolt.OpenReadOnly(path, bolt.Options{})

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -105,10 +106,15 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 }
 
 func (p *picker) all() (err error) {
+	n := 0
 	order := p.sn.merge(p.sn.headers, p.after, func(key string, pending *entry, header []byte) (more bool) {
+		n++
 		more, err = p.take(key, pending, header)
 		return more
 	})
+	if order == nil && n != p.sn.length && p.after == "" && p.prefix == "" && p.limit <= 0 && p.sn.headers != nil {
+		order = fmt.Errorf("%d headers instead of %d", n, p.sn.length)
+	}
 	if err == nil && order != nil {
 		err = p.s.db.corrupt("scope "+p.s.scope.String(), order)
 	}

@@ -22,6 +22,7 @@ type snapshot struct {
 	pending          *btree.Map[string, *entry]
 	scope            *bbolt.Bucket // nil where nothing may be seen
 	headers, objects *bbolt.Bucket
+	length           int // how many objects there are
 }
 
 // read runs fn on a snapshot. locked, where there is one, runs at the same
@@ -43,6 +44,9 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 			if sn.scope = s.bucket(tx); sn.scope != nil {
 				sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
 			}
+			if sn.headers == nil || sn.objects == nil {
+				return s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
+			}
 		}
 		return fn(sn)
 	})
@@ -58,7 +62,7 @@ func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, 
 	if tx, err = s.db.begin(where, false); err != nil {
 		return nil, nil, false, err
 	}
-	sn = &snapshot{pending: s.pending.Copy()}
+	sn = &snapshot{pending: s.pending.Copy(), length: s.length}
 	if locked != nil {
 		locked()
 	}
@@ -287,11 +291,27 @@ func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error)
 }
 
 func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
-	order := sn.merge(sn.objects, after, func(key string, p *entry, v []byte) bool {
+	// Headers lead, so that an object which a damaged page has lost is missed.
+	var records *bbolt.Cursor
+	var k, v []byte
+	order := sn.merge(sn.headers, after, func(key string, p *entry, _ []byte) bool {
+		if p == nil && records != nil {
+			k, v = records.Next()
+		}
+		if p == nil && string(k) != key {
+			records = sn.objects.Cursor()
+			k, v = records.Seek([]byte(key))
+		}
 		var e store.Entry
-		if p != nil {
+		switch {
+		case p != nil:
 			e = s.pendingEntry(p)
-		} else if e, err = s.fileEntry(key, v); err != nil {
+		case string(k) != key:
+			err = s.db.corrupt("object "+key, errors.New("missing"))
+		default:
+			e, err = s.fileEntry(key, v)
+		}
+		if err != nil {
 			return false
 		}
 		entries = append(entries, e)
@@ -405,6 +425,9 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 		keys = append(keys, key)
 		return limit < 0 || len(keys) < limit
 	})
+	if err == nil && after == "" && limit < 0 && sn.headers != nil && len(keys) != sn.length {
+		err = fmt.Errorf("%d headers instead of %d", len(keys), sn.length)
+	}
 	return keys, err
 }
 
