@@ -8,12 +8,14 @@ help: ## Say what there is.
 .PHONY: test
 test: controlplane ## Run every test, on a real API server too, under the race detector.
 	go test -race ./...
+	cd cmd/informctl && go test -race ./...
 	cd e2e && go test -race -count=1 -timeout 20m $$(go list ./... | grep -v /manager)
 	cd e2e && go test -count=1 -timeout 20m ./manager # 800 caches: the race detector would take 10 minutes
 
 .PHONY: unit
 unit: ## Run the tests that need no API server.
 	go test ./...
+	cd cmd/informctl && go test ./...
 
 .PHONY: controlplane
 controlplane: ## Build kube-apiserver and etcd, once.
@@ -23,6 +25,7 @@ controlplane: ## Build kube-apiserver and etcd, once.
 lint: ## Run the linters.
 	cd tools && go build -o ../bin/golangci-lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 	bin/golangci-lint run ./...
+	cd cmd/informctl && ../../bin/golangci-lint run --config ../../.golangci.yml ./...
 	cd e2e && ../bin/golangci-lint run --config ../.golangci.yml ./...
 
 .PHONY: compat
@@ -35,8 +38,18 @@ demo: controlplane ## Show a cold and a warm start on a real API server.
 
 .PHONY: build
 build: ## Build bin/informctl.
-	CGO_ENABLED=0 go build -o bin/informctl ./cmd/informctl
+	cd cmd/informctl && CGO_ENABLED=0 go build -o ../../bin/informctl .
 
 .PHONY: bench
 bench: ## Measure client-go's informer and this one, write docs/benchmarks.md (an hour).
 	cd e2e && go run ./bench -out ../docs
+
+.PHONY: torture
+torture: ## Cut power, kill, fill disks, fail calls, damage files: ten minutes, on Linux as root.
+	go test -tags torture -count=1 -timeout 30m -v -run TestTorture ./store/bolt
+	go test -count=1 -timeout 30m -v -run 'TestCrash|TestDamage|TestKill|Faults|TestBroken|TestLockstep' ./store/bolt \
+		-images 10000 -damages 5000 -kills 1000 -faults all -rapid.checks 500
+	go test -run '^$$' -fuzz FuzzRecord -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
+	go test -run '^$$' -fuzz FuzzHeader -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
+	go test -run '^$$' -fuzz FuzzIndexKey -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
+	go test -run '^$$' -fuzz FuzzPreflight -fuzztime 40s -fuzzminimizetime 1x ./store/bolt

@@ -31,8 +31,8 @@ func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, er
 		return nil, fmt.Errorf("find module %s: %w", module, outputError(err))
 	}
 	c := &informctl{path: filepath.Join(dir, "informctl"), dir: dir, kubeconfig: kubeconfig}
-	build := exec.CommandContext(ctx, "go", "build", "-o", c.path, "./cmd/informctl")
-	build.Dir = strings.TrimSpace(string(root))
+	build := exec.CommandContext(ctx, "go", "build", "-o", c.path, ".")
+	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl") // a module of its own
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if _, err := build.Output(); err != nil {
 		return nil, fmt.Errorf("build informctl: %w", outputError(err))

@@ -67,8 +67,15 @@ func execute(ctx context.Context, e env, args []string) int {
 	root.SetErr(e.streams.ErrOut)
 	err := root.ExecuteContext(ctx)
 	code := exitCode(err)
+	if status := (*statusError)(nil); errors.As(err, &status) && status.err == nil {
+		return code
+	}
 	if code != exitOK {
 		e.note("%s", oneLine(err))
+		var pointed *pointedError
+		if errors.As(err, &pointed) {
+			_, _ = fmt.Fprintln(e.streams.ErrOut, pointed.point())
+		}
 		var usage *usageError
 		if errors.As(err, &usage) {
 			_, _ = fmt.Fprintf(e.streams.ErrOut, "See '%s --help'.\n", usage.command)
@@ -100,6 +107,14 @@ func newRootCommand(e env) *cobra.Command {
 		newDumpCommand(e),
 		newQueryCommand(e),
 		newInfoCommand(e),
+		newIndexesCommand(e),
+		newVerifyCommand(e),
+		newExportCommand(e),
+		newImportCommand(e),
+		newDiffCommand(e),
+		newSnapshotCommand(e),
+		newCompactCommand(e),
+		newCompletionCommand(e),
 		newVersionCommand(e),
 	)
 	root.SetHelpCommand(newHelpCommand())

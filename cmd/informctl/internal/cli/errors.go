@@ -17,7 +17,19 @@ const (
 	exitError  = 1
 	exitDamage = 3
 	exitUsage  = 64
+
+	exitDiffers = 1 // of diff
+	exitTrouble = 4 // of diff, for what is exitError elsewhere
 )
+
+// statusError ends a command with a code of its own.
+type statusError struct {
+	code int
+	err  error // nil: there is nothing to say
+}
+
+func (e *statusError) Error() string { return e.err.Error() }
+func (e *statusError) Unwrap() error { return e.err }
 
 // usageError is a command line that cannot be understood.
 type usageError struct {
@@ -35,9 +47,12 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 // exitCode says what an error of a command means to the caller of the process.
 func exitCode(err error) int {
 	var usage *usageError
+	var status *statusError
 	switch {
 	case err == nil, errors.Is(err, syscall.EPIPE):
 		return exitOK
+	case errors.As(err, &status):
+		return status.code
 	case errors.As(err, &usage):
 		return exitUsage
 	case errors.Is(err, store.ErrCorrupt):

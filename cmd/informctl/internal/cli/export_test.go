@@ -4,8 +4,15 @@ import (
 	"context"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
+
+// Commands are all commands, for what their help says.
+func Commands() []*cobra.Command {
+	root := newRootCommand(env{})
+	return append(root.Commands(), root)
+}
 
 // MainAt is Main at a time that does not pass.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -9,9 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/store"
 )
@@ -35,19 +32,15 @@ the RV's age, bytes and codec. The file is not changed.`),
 		Example: `  informctl info --db informers.db
   informctl info -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef(cmd, "info takes no arguments")
+			if err := noArguments(cmd, args); err != nil {
+				return err
 			}
-			if o.format != "table" && o.format != "json" {
-				return usagef(cmd, "unknown output format %q; there are table, json", o.format)
-			}
-			return nil
+			return tableOrJSON(cmd, o.format)
 		},
 		RunE: func(*cobra.Command, []string) error { return runInfo(o) },
 	}
 	o.database.add(cmd.Flags())
-	cmd.Flags().StringVarP(&o.format, "output", "o", "table", "How to print, one of: table, json.")
-	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	addTableFlags(cmd, &o.format, &o.noHeaders)
 	return cmd
 }
 
@@ -80,12 +73,13 @@ type scopeInfo struct {
 }
 
 type indexInfo struct {
-	Name   string `json:"name"`
-	Values int    `json:"values"`
+	Name     string `json:"name"`
+	Identity string `json:"identity"`
+	Values   int    `json:"values"`
 }
 
 func runInfo(o *infoOptions) error {
-	db, err := o.database.open()
+	db, err := o.database.open(false)
 	if err != nil {
 		return err
 	}
@@ -100,15 +94,12 @@ func runInfo(o *infoOptions) error {
 	}
 	return o.output(func(w io.Writer) error {
 		if o.format == "json" {
-			enc := json.NewEncoder(w)
-			enc.SetIndent("", "    ")
-			return enc.Encode(out)
+			return printJSON(w, out)
 		}
 		if len(out.Scopes) == 0 {
 			o.note("%s holds nothing", db.Path())
 		}
-		p := printers.NewTablePrinter(printers.PrintOptions{NoHeaders: o.noHeaders})
-		return p.PrintObj(infoTable(out), w)
+		return out.printTable(w, o.noHeaders)
 	})
 }
 
@@ -127,29 +118,25 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 		out.Time, out.AgeSeconds = &set, &age
 	}
 	for _, idx := range info.Indexes {
-		out.Indexes = append(out.Indexes, indexInfo{idx.Name, idx.Values})
+		out.Indexes = append(out.Indexes, indexInfo{idx.Name, idx.Identity, idx.Values})
 	}
 	return out
 }
 
-func infoTable(file fileInfo) *metav1.Table {
-	t := &metav1.Table{}
-	for _, name := range []string{
-		"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State",
-	} {
-		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
-	}
-	for _, s := range file.Scopes {
+func (f fileInfo) printTable(w io.Writer, noHeaders bool) error {
+	headers := []string{"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State"}
+	rows := make([][]any, 0, len(f.Scopes))
+	for _, s := range f.Scopes {
 		age := ""
 		if s.AgeSeconds != nil {
 			age = duration.HumanDuration(time.Duration(*s.AgeSeconds) * time.Second)
 		}
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: []any{
+		rows = append(rows, []any{
 			s.Resource, orDash(s.Namespace), orDash(s.selectors()), s.Form, int64(s.Objects),
 			orDash(s.ResourceVersion), orDash(age), s.Bytes, s.Codec, orDash(s.indexes()), s.state(),
-		}})
+		})
 	}
-	return t
+	return printTable(w, noHeaders, headers, rows)
 }
 
 func (s scopeInfo) selectors() string {

@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/jsonpath"
 )
 
@@ -95,10 +94,7 @@ func (p *pathPrinter) decodes() bool         { return true }
 func (p *pathPrinter) begin(io.Writer) error { return nil }
 
 func (p *pathPrinter) render(o object) (piece, error) {
-	if u, ok := o.Object.(runtime.Unstructured); ok {
-		return piece{value: u.UnstructuredContent()}, nil
-	}
-	value, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Object)
+	value, err := contentOf(o.Object)
 	return piece{value: value}, err
 }
 
@@ -120,10 +116,7 @@ func (p *pathPrinter) end(w io.Writer) error {
 		_, err := io.WriteString(w, p.tail)
 		return err
 	}
-	return p.apply(w, map[string]any{
-		"apiVersion": "v1", "kind": "List", "items": p.items,
-		"metadata": map[string]any{"resourceVersion": ""},
-	})
+	return p.apply(w, listOf(p.items))
 }
 
 // apply runs the template on one value. cli-runtime's printer does too, but puts

@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -168,12 +171,29 @@ func TestTableIsAligned(t *testing.T) {
 
 func TestClosedPipeIsNoError(t *testing.T) {
 	path := podFile(t, smallPod)
+	other := podFile(t, func(i int) *corev1.Pod { return smallPod(i + 1) })
 	for _, args := range [][]string{
-		{"dump", "-o", "json"}, {"dump", "-o", "yaml"}, {"dump"}, {"dump", "-o", "name"}, {"info"}, {"dump", "--count"}, {"version"},
+		{"dump", "-o", "json"},
+		{"dump", "-o", "yaml"},
+		{"dump"},
+		{"dump", "-o", "name"},
+		{"info"},
+		{"dump", "--count"},
+		{"version"},
+		{"dump", "-o", "custom-columns=N:.metadata.name"},
+		{"dump", "-o", "go-template={{range .items}}{{.metadata.name}}{{end}}"},
+		{"dump", "-o", "jsonpath={.items[*].metadata.name}"},
+		{"query", "--where", "true"},
+		{"query", "--group-by", "spec.nodeName"},
+		{"indexes"},
+		{"verify"},
+		{"export"},
+		{"diff", path, other},
+		{"completion", "bash"},
 	} {
 		r, w := io.Pipe()
 		_ = r.CloseWithError(&syscallError{syscall.EPIPE})
-		if args[0] != "version" {
+		if !slices.Contains([]string{"version", "diff", "completion"}, args[0]) {
 			args = append(args, "--db", path)
 		}
 		var errOut bytes.Buffer
@@ -211,4 +231,58 @@ func TestKindless(t *testing.T) {
 			t.Errorf("%s without %s:\n%s", resource, kind, out)
 		}
 	}
+}
+
+// TestImportIsExact: an informer finds the same objects in a file that was exported and
+// imported, so that a new list tells it of no change.
+func TestImportIsExact(t *testing.T) {
+	dir := t.TempDir()
+	path, exported, imported := filepath.Join(dir, "a.db"), filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.db")
+	writeFile(t, path)
+	if err := os.WriteFile(exported, run(t, "export", "--db", path), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "import", exported, "--db", imported)
+	want, got := stored(t, path), stored(t, imported)
+	if len(want) != 7 {
+		t.Errorf("%d objects, want 7", len(want))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("imported (-want +got):\n%s", diff)
+	}
+}
+
+// stored returns the objects of a file as an informer gets them.
+func stored(t *testing.T, path string) map[string]runtime.Object {
+	t.Helper()
+	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.Scopes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]runtime.Object{}
+	for _, info := range infos {
+		if !info.Complete {
+			continue
+		}
+		s, err := db.Open(info.Scope, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for obj, err := range s.All() {
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := meta.Accessor(obj)
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[info.Scope.String()+" "+m.GetNamespace()+"/"+m.GetName()] = obj
+		}
+	}
+	return out
 }

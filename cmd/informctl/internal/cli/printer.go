@@ -47,11 +47,14 @@ type outputFlags struct {
 	count     bool
 	noHeaders bool
 	objects   *genericclioptions.JSONYamlPrintFlags
-	path      *jsonPath // of -o jsonpath=
-	kinds     bool      // the table names kinds
+	kinds     bool // the table names kinds
+
+	path     *jsonPath   // of -o jsonpath=
+	template *goTemplate // of -o go-template=
+	columns  *columns    // of -o custom-columns=
 }
 
-const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE"
+const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
 
 func (f *outputFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
@@ -62,25 +65,35 @@ func (f *outputFlags) add(cmd *cobra.Command) {
 	f.objects.AddFlags(cmd)
 }
 
-// complete checks the format. As with kubectl, JSONPath is applied to the List.
+// complete checks the format. As with kubectl, a template is applied to the List.
 func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
-	template, isPath := strings.CutPrefix(f.format, "jsonpath=")
+	form, argument, hasArgument := strings.Cut(f.format, "=")
 	switch {
-	case isPath:
-		if f.path, err = parseJSONPath(template); err != nil {
-			return usagef(cmd, "--output %s: %w", f.format, err)
-		}
+	case hasArgument && form == "jsonpath":
+		f.path, err = parseJSONPath(argument)
+	case hasArgument && form == "go-template":
+		f.template, err = parseGoTemplate(argument)
+	case hasArgument && form == "custom-columns":
+		f.columns, err = parseColumns(argument)
 	case !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.format):
 		return usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
+	}
+	if err != nil {
+		return usagef(cmd, "--output %s: %w", f.format, err)
 	}
 	return nil
 }
 
-// decoder returns the codec that reads as much of an object as is printed; nil is
+// whole reports whether more of an object is printed than its metadata.
+func (f *outputFlags) whole() bool {
+	return f.path != nil || f.template != nil || f.columns != nil || f.format == "json" || f.format == "yaml"
+}
+
+// decoderFor returns the codec that reads as much of an object as is needed; nil is
 // all of it. Metadata is the first field of the protobuf of every kind, so a
 // table needs nothing else; msgpack has no such part and is decoded whole.
-func (f *outputFlags) decoder() (codec.Codec, error) {
-	if f.path != nil || f.format == "json" || f.format == "yaml" {
+func decoderFor(whole bool) (codec.Codec, error) {
+	if whole {
 		return nil, nil
 	}
 	return codec.For(&metav1.PartialObjectMetadata{})
@@ -91,6 +104,11 @@ func (f *outputFlags) printer(items []item, now time.Time) printer {
 	switch {
 	case f.path != nil:
 		return f.path.printer()
+	case f.template != nil:
+		return f.template.printer()
+	case f.columns != nil:
+		f.columns.noHeaders = f.noHeaders
+		return f.columns
 	case f.format == "json":
 		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
 	case f.format == "yaml":
@@ -99,6 +117,14 @@ func (f *outputFlags) printer(items []item, now time.Time) printer {
 		return nameList{}
 	}
 	return newTable(items, f.kinds, f.format == "wide", f.noHeaders, now)
+}
+
+// listOf is the List that a template is applied to.
+func listOf(items []any) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "List", "items": items,
+		"metadata": map[string]any{"resourceVersion": ""},
+	}
 }
 
 // objectRenderer prints single objects as kubectl does.

@@ -17,7 +17,9 @@ import (
 // terminal is standard error: lines and, where it is a terminal, a progress bar
 // below them.
 type terminal struct {
-	is bool
+	is            bool
+	doing, things string // what the bar counts
+	every         time.Duration
 
 	// mu protects the fields below.
 	mu  sync.Mutex
@@ -27,7 +29,7 @@ type terminal struct {
 
 func newTerminal(out io.Writer) *terminal {
 	f, ok := out.(*os.File)
-	return &terminal{out: out, is: ok && term.IsTerminal(int(f.Fd()))}
+	return &terminal{out: out, is: ok && term.IsTerminal(int(f.Fd())), doing: "listing", things: "objects", every: 50 * time.Millisecond}
 }
 
 // Write writes whole lines, in place of the bar, which comes again when it is set.
@@ -48,10 +50,7 @@ func (t *terminal) set(objects, total int) {
 		if total == 0 {
 			total = -1
 		}
-		t.bar = progressbar.NewOptions(total,
-			progressbar.OptionSetWriter(t.out), progressbar.OptionSetDescription("listing"),
-			progressbar.OptionShowCount(), progressbar.OptionShowIts(), progressbar.OptionSetItsString("objects"),
-			progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(0))
+		t.bar = progressbar.NewOptions(total, t.options()...)
 	}
 	// Objects may be created while they are listed.
 	if limit := t.bar.GetMax(); limit > 0 && objects >= limit {

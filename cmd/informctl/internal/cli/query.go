@@ -4,19 +4,45 @@ import "github.com/spf13/cobra"
 
 func newQueryCommand(e env) *cobra.Command {
 	o := &readOptions{env: e}
+	var text sieveFlags
 	cmd := &cobra.Command{
 		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
-		Short: "Print the objects that indexes, labels or names select",
-		Long: describe(`Print the objects that indexes, labels or names select.
+		Short: "Print the objects that indexes, labels, fields, expressions or names select",
+		Long: describe(`Print the objects that indexes, labels, fields, expressions or names select.
 
-Only objects that match are read. Every --index and --selector must match; info
-lists the indexes of each resource. The output is that of dump: a List even if
-a NAME is given, an empty one where nothing matches.`),
+All conditions must hold. Where an index fits -n, -l or --field-selector it is used;
+--index asks for one by name, and indexes lists them. --field-selector takes any
+field, found by its JSONPath; a list matches if one of its values does, and a missing
+field is equal to nothing, as in "spec.nodeName=".
+
+--where is an expression in CEL, with the functions that Kubernetes has, of the
+variable object:
+
+  object.status.phase == "Running" && object.spec.containers.size() > 1
+  object.spec.containers.exists(c, c.image.endsWith(":latest"))
+  has(object.spec.priority) && object.spec.priority > 0
+
+An object that lacks a field does not match, and neither does one that the expression
+has no answer for otherwise. It is an error if that is so for all objects, unless
+what they lack is a field.
+
+The output is that of dump: a List even if a NAME is given, an empty one where
+nothing matches.`),
 		Example: `  informctl query pods --index namespace=default --index label:app=web
-  informctl query pods/web-1 -n default -o yaml`,
+  informctl query pods/web-1 -n default -o yaml
+  informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
+  informctl query pods --group-by spec.nodeName --since 7d`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(cmd, args); err != nil {
 				return err
+			}
+			if err := o.sieve.complete(cmd, &text, &o.filter); err != nil {
+				return err
+			}
+			if o.sieve.groupBy != nil {
+				if err := o.format.completeGroups(cmd); err != nil {
+					return err
+				}
 			}
 			o.format.kinds = len(o.wanted) > 1 || o.wanted[0].resource == ""
 			return runRead(o)
@@ -24,5 +50,6 @@ a NAME is given, an empty one where nothing matches.`),
 	}
 	o.addFlags(cmd)
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
+	o.sieve.add(cmd, &text)
 	return cmd
 }

@@ -3,24 +3,22 @@ package cli
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/store"
 )
 
-// readOptions are what dump and query have in common.
+// readOptions are what the commands that print objects have in common.
 type readOptions struct {
 	env
-	database databaseFlag
-	format   outputFlags
+	database    databaseFlag
+	format      outputFlags
+	showSecrets bool
 
 	namespace     string
 	allNamespaces bool
@@ -29,26 +27,41 @@ type readOptions struct {
 	wanted        []wanted
 
 	filter filter
+	sieve  sieve
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
-	flags := cmd.Flags()
-	o.database.add(flags)
+	o.database.add(cmd.Flags())
 	o.format.add(cmd)
+	o.addSelectionFlags(cmd)
+}
+
+// addSelectionFlags adds those that say which objects are meant.
+func (o *readOptions) addSelectionFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.selector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
+	addSecretsFlag(cmd, &o.showSecrets)
+}
+
+func addSecretsFlag(cmd *cobra.Command, show *bool) {
+	cmd.Flags().BoolVar(show, "show-secrets", false, "The values of Secrets too; else each is "+redacted+".")
 }
 
 // complete checks all that can be wrong with a command line before a file is read.
-func (o *readOptions) complete(cmd *cobra.Command, args []string) (err error) {
+func (o *readOptions) complete(cmd *cobra.Command, args []string) error {
+	if err := o.completeSelection(cmd, args); err != nil {
+		return err
+	}
+	return o.format.complete(cmd)
+}
+
+func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err error) {
 	if o.wanted, err = parseWanted(cmd, args); err != nil {
 		return err
 	}
-	if err := o.format.complete(cmd); err != nil {
-		return err
-	}
-	o.filter = filter{namespace: o.namespace, indexes: o.indexes}
+	o.filter.namespace, o.filter.indexes = o.namespace, o.indexes
 	if o.allNamespaces {
 		o.filter.namespace = ""
 	}
@@ -65,65 +78,84 @@ func (o *readOptions) complete(cmd *cobra.Command, args []string) (err error) {
 
 // runRead prints the objects that the options select.
 func runRead(o *readOptions) error {
-	db, err := o.database.open()
+	db, err := o.database.open(o.showSecrets)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	items, err := o.choose(db)
+	views, items, err := o.choose(db)
 	if err != nil {
 		return err
 	}
-	if o.format.count {
-		return o.output(func(w io.Writer) error {
-			_, err := fmt.Fprintln(w, len(items))
-			return err
-		})
+	m := o.newMeter("searching", "objects", len(items))
+	result, err := o.sieve.sift(items, o.now(), m.set)
+	m.stop()
+	if err != nil {
+		return err
 	}
-	if len(items) == 0 {
+	if o.sieve.explain {
+		for _, v := range views {
+			o.note("%s", v.explanation())
+		}
+	}
+	if o.sieve.where != nil {
+		note, err := o.sieve.where.verdict()
+		if err != nil {
+			return err
+		}
+		if note != "" {
+			o.note("%s", note)
+		}
+	}
+	if len(result.items) == 0 && !o.format.count {
 		o.note("nothing found in %s", db.Path())
 	}
 	return o.output(func(w io.Writer) error {
-		return print(w, items, o.format.printer(items, o.now()))
+		switch {
+		case o.format.count:
+			_, err := fmt.Fprintln(w, len(result.items))
+			return err
+		case o.sieve.groupBy != nil:
+			return o.format.printGroups(w, groups(result.counts))
+		}
+		return print(w, result.items, o.format.printer(result.items, o.now()))
 	})
 }
 
-// choose returns the items that the options select, in the order of output.
-func (o *readOptions) choose(db *database) ([]item, error) {
-	var items []item
+// choose returns the items that keys, labels and indexes select, in the order of
+// output, and the scopes that were asked.
+func (o *readOptions) choose(db *database) (asked []*view, items []item, err error) {
 	views := map[string]*view{}
 	for _, want := range o.wanted {
 		infos, err := db.find(want.resource)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		opened, err := o.open(db, infos)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		f := o.filter
 		f.names = want.names
 		for _, v := range opened {
 			if known := views[v.info.ID]; known != nil {
 				v = known
+			} else {
+				asked = append(asked, v)
 			}
 			views[v.info.ID] = v
-			keys, err := f.keys(db.Path(), v)
+			keys, err := f.keys(v)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			items = slices.Grow(items, len(keys))
 			for _, key := range keys {
-				namespace, name, ok := strings.Cut(key, "/")
-				if !ok {
-					namespace, name = "", key
-				}
-				items = append(items, item{v, namespace, name})
+				items = append(items, newItem(v, key))
 			}
 		}
 	}
 	slices.SortFunc(items, compareItems)
-	return o.withoutRepeats(slices.Compact(items)), nil
+	return asked, o.withoutRepeats(slices.Compact(items)), nil
 }
 
 // withoutRepeats keeps one of an object that several scopes of one resource hold:
@@ -158,7 +190,7 @@ func isLater(a, b *view) bool {
 // open opens the scopes that can answer and says which cannot. It is an error
 // if none can: an empty answer would look like one.
 func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
-	decoder, err := o.format.decoder()
+	decoder, err := decoderFor(o.format.whole() || o.sieve.whole())
 	if err != nil {
 		return nil, err
 	}
@@ -188,75 +220,3 @@ func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 	}
 	return able, nil
 }
-
-// chunk is how many objects are decoded and rendered at a time, in parallel.
-const chunk = 128
-
-// print renders the items by chunks, so that memory does not grow with them.
-func print(w io.Writer, items []item, p printer) error {
-	if err := p.begin(w); err != nil {
-		return err
-	}
-	pieces := make([]piece, min(chunk, len(items)))
-	for part := range slices.Chunk(items, chunk) {
-		pieces = pieces[:len(part)]
-		if err := renderAll(part, pieces, p); err != nil {
-			return err
-		}
-		if err := p.emit(w, pieces); err != nil {
-			return err
-		}
-		clear(pieces)
-	}
-	return p.end(w)
-}
-
-func renderAll(items []item, pieces []piece, p printer) error {
-	var g errgroup.Group
-	workers := min(runtime.GOMAXPROCS(0), 1+len(items)/16)
-	for worker := range workers {
-		g.Go(func() error {
-			for i := worker; i < len(items); i += workers {
-				obj, err := items[i].load(p.decodes())
-				if err != nil {
-					return err
-				}
-				if pieces[i], err = p.render(obj); err != nil {
-					return fmt.Errorf("print %s %q: %w", items[i].view.info.Scope.Resource, items[i].key(), err)
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
-
-// load reads an item's object.
-func (i item) load(decode bool) (object, error) {
-	o := object{item: i}
-	if !decode {
-		return o, nil
-	}
-	e, ok, err := i.view.Entry(i.key())
-	if err != nil {
-		return o, err
-	}
-	if !ok {
-		return o, fmt.Errorf("%s %q: %w", i.view.info.Scope.Resource, i.key(), errLost)
-	}
-	o.bytes = len(e.Raw)
-	if o.Object, err = i.view.Decode(e); err != nil {
-		return o, err
-	}
-	kind := o.GetObjectKind()
-	if gvk := kind.GroupVersionKind(); gvk.Kind == "" || gvk.Version == "" {
-		if gvk = i.view.info.Scope.Kind; gvk.Kind == "" {
-			gvk = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata") // others say their kind
-		}
-		kind.SetGroupVersionKind(gvk)
-	}
-	return o, nil
-}
-
-// errLost is damage: nothing changes a file that is open for reading.
-var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)

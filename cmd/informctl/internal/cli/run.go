@@ -144,6 +144,9 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if len(sources) == 0 {
 		return refused
 	}
+	if err := refuseSpecial(o.database.path); err != nil {
+		return err
+	}
 	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger})
 	if err != nil {
 		return openError(o.database.path, err)

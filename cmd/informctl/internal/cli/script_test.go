@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -11,8 +12,10 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	bbolt "go.etcd.io/bbolt"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,15 +31,19 @@ func TestScripts(t *testing.T) {
 	dir := t.TempDir()
 	whole := filepath.Join(dir, "informers.db")
 	writeFile(t, whole)
+	more := filepath.Join(dir, "more.db")
+	writeMore(t, more)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
 		UpdateScripts: *update,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("INFORMCTL_DB", "")
-			return copyFile(whole, filepath.Join(e.WorkDir, "informers.db"))
+			return errors.Join(
+				copyFile(whole, filepath.Join(e.WorkDir, "informers.db")),
+				copyFile(more, filepath.Join(e.WorkDir, "more.db")))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"truncate": truncate, "lock": lock, "exits": exits,
+			"truncate": truncate, "lock": lock, "exits": exits, "format": format, "damage": damage,
 		},
 	})
 }
@@ -60,6 +67,33 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 // truncate is "truncate FILE": it leaves the first pages of a file.
 func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), 5*4096))
+}
+
+// format is "format FILE N": it says that a file is of another format.
+func format(ts *testscript.TestScript, _ bool, args []string) {
+	inMeta(ts, args[0], func(meta *bbolt.Bucket) error {
+		return meta.Put([]byte("format"), []byte("informctl cache format "+args[1]))
+	})
+}
+
+func inMeta(ts *testscript.TestScript, file string, change func(meta *bbolt.Bucket) error) {
+	db, err := bbolt.Open(ts.MkAbs(file), 0o600, nil)
+	ts.Check(err)
+	ts.Check(db.Update(func(tx *bbolt.Tx) error { return change(tx.Bucket([]byte("meta"))) }))
+	ts.Check(db.Close())
+}
+
+// damage is "damage FILE TEXT": it changes the last byte of the last place where the
+// text is in a file.
+func damage(ts *testscript.TestScript, _ bool, args []string) {
+	data, err := os.ReadFile(ts.MkAbs(args[0]))
+	ts.Check(err)
+	at := bytes.LastIndex(data, []byte(args[1]))
+	if at < 0 {
+		ts.Fatalf("%s is not in %s", args[1], args[0])
+	}
+	data[at+len(args[1])-1] ^= 0x20
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 }
 
 // lock is "lock FILE": it holds a file until the script ends.
@@ -106,14 +140,66 @@ func writeFile(t *testing.T, path string) {
 	}
 }
 
+// writeMore makes a file of jobs that differ in everything that query asks for, with
+// other indexes, and of Secrets in both forms.
+func writeMore(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	phase, err := index.Field("status.phase")
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs := []runtime.Object{
+		job("a", "batch-1", "node-1", corev1.PodRunning, 9, 10),
+		job("a", "batch-2", "node-2", corev1.PodFailed, 10, 2),
+		job("b", "batch-3", "node-1", corev1.PodRunning, 2, 1),
+		job("b", "batch-4", "", corev1.PodPending, 0, 5),
+	}
+	fillWith(t, db, []index.Index{index.Namespace(), index.NodeName(), phase}, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, jobs...)
+	secretKind := corev1.SchemeGroupVersion.WithKind("Secret")
+	secret := &corev1.Secret{ObjectMeta: objectMeta("a", "login", ""), Data: map[string][]byte{"password": []byte("hunter2")}}
+	secret.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"data":{"password":"aHVudGVyMg=="}}`}
+	fill(t, db, secretKind, "secrets", store.Typed, secret)
+	fill(t, db, secretKind, "secrets", store.Unstructured, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "b", "name": "token"},
+		"stringData": map[string]any{"token": "hunter2"},
+	}})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// job is a pod that was last changed some days ago.
+func job(namespace, name, node string, phase corev1.PodPhase, restarts int32, days int) *corev1.Pod {
+	p := pod(namespace, name, "job")
+	p.Spec.NodeName, p.Status.Phase = node, phase
+	p.Spec.Containers[0].Resources.Requests = corev1.ResourceList{corev1.ResourceMemory: *resource.NewQuantity(int64(restarts)<<20, resource.BinarySI)}
+	if restarts > 0 {
+		p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "main", RestartCount: restarts}}
+	}
+	changed := metav1.NewTime(now.AddDate(0, 0, -days))
+	p.ManagedFields[0].Time = &changed
+	return p
+}
+
 func fill(t *testing.T, db *bolt.DB, kind schema.GroupVersionKind, resource string, form store.Form, objects ...runtime.Object) {
+	t.Helper()
+	fillWith(t, db, []index.Index{index.Namespace(), index.Label("app"), index.Label("app=b")}, kind, resource, form, objects...)
+}
+
+func fillWith(t *testing.T, db *bolt.DB, indexes []index.Index, kind schema.GroupVersionKind, resource string, form store.Form, objects ...runtime.Object) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	indexes := []index.Index{index.Namespace(), index.Label("app"), index.Label("app=b")}
 	c, err := codec.ForKind(kind), error(nil)
-	if form == store.Metadata {
+	switch form {
+	case store.Metadata:
 		c, err = codec.For(&metav1.PartialObjectMetadata{})
+	case store.Unstructured:
+		c, err = codec.For(&unstructured.Unstructured{})
 	}
 	if err != nil {
 		t.Fatal(err)

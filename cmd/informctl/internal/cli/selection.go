@@ -6,14 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
 )
 
 // filter says which objects of a scope are meant.
 type filter struct {
 	namespace string // "" is all
 	labels    labels.Selector
+	fields    []requirement
 	indexes   []string // NAME=VALUE, all must match
 	names     []string // none is all
 }
@@ -22,6 +28,13 @@ type filter struct {
 type item struct {
 	view            *view
 	namespace, name string
+}
+
+func newItem(v *view, key string) item {
+	if namespace, name, ok := strings.Cut(key, "/"); ok {
+		return item{v, namespace, name}
+	}
+	return item{v, "", key}
 }
 
 // kind is that of the scope. Informers of the dynamic and the metadata client do not
@@ -42,24 +55,25 @@ func (i item) key() string {
 }
 
 // keys returns the keys of the scope's objects that pass, without decoding any.
-func (f filter) keys(path string, v *view) ([]string, error) {
-	keys, err := f.candidates(path, v)
+func (f filter) keys(v *view) ([]string, error) {
+	keys, err := f.candidates(v)
 	if err != nil {
 		return nil, err
 	}
-	if f.namespace != "" {
-		keys = slices.DeleteFunc(keys, func(key string) bool {
-			return !strings.HasPrefix(key, f.namespace+"/")
-		})
-	}
-	if len(f.names) > 0 {
-		keys = slices.DeleteFunc(keys, func(key string) bool {
-			return !slices.Contains(f.names, key[strings.LastIndexByte(key, '/')+1:])
-		})
-	}
+	v.keys += len(keys)
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		i := newItem(v, key)
+		return f.namespace != "" && i.namespace != f.namespace ||
+			len(f.names) > 0 && !slices.Contains(f.names, i.name) ||
+			slices.ContainsFunc(f.fields, func(r requirement) bool { return r.excludes(i.namespace, i.name) })
+	})
 	if len(keys) == 0 || f.labels == nil || f.labels.Empty() {
 		return keys, nil
 	}
+	if len(keys) < v.info.Objects/8 {
+		return f.labelledOf(v, keys)
+	}
+	v.labels = true
 	labelled := make([]string, 0, len(keys))
 	for h, err := range v.Headers() {
 		if err != nil {
@@ -72,32 +86,65 @@ func (f filter) keys(path string, v *view) ([]string, error) {
 	return intersect(keys, labelled), nil
 }
 
-// candidates returns the sorted keys that the indexes leave.
-func (f filter) candidates(path string, v *view) ([]string, error) {
+// labelledOf returns those of a few keys whose labels match, from their objects.
+func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
+	v.decoded += len(keys)
+	matches := make(map[string]bool, len(keys))
+	for part := range slices.Chunk(keys, chunk) {
+		found := make([]bool, len(part))
+		err := inParallel(len(part), func(i int) error {
+			o, err := newItem(v, part[i]).load(true)
+			if err != nil {
+				return err
+			}
+			m, err := meta.Accessor(o.Object)
+			if err == nil {
+				found[i] = f.labels.Matches(labels.Set(m.GetLabels()))
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		for i, key := range part {
+			matches[key] = found[i]
+		}
+	}
+	return slices.DeleteFunc(keys, func(key string) bool { return !matches[key] }), nil
+}
+
+// candidates returns the sorted keys that the indexes leave: those that were asked
+// for, and those that fit what else was.
+func (f filter) candidates(v *view) ([]string, error) {
 	if len(f.indexes) == 0 && f.namespace != "" && len(f.names) > 0 {
 		return f.named(v)
 	}
-	if len(f.indexes) == 0 {
+	lookups := f.fitting(v)
+	for _, spec := range f.indexes {
+		name, value, ok := v.index(spec)
+		if !ok {
+			return nil, fmt.Errorf("%s has no index %q; there are %s", v.info.Scope, indexName(spec), v.indexNames())
+		}
+		lookups = append(lookups, lookup{name, value})
+	}
+	if len(lookups) == 0 {
 		keys := v.ListKeys()
 		if err := v.Err(); err != nil {
 			return nil, err
 		}
 		// A read-only file is not checked as a whole when it is opened.
 		if len(keys) != v.info.Objects {
-			return nil, v.damaged(path, "%d keys, not %d", len(keys), v.info.Objects)
+			return nil, v.damaged("%d keys, not %d", len(keys), v.info.Objects)
 		}
 		return keys, nil
 	}
 	var keys []string
-	for i, spec := range f.indexes {
-		name, value, ok := v.index(spec)
-		if !ok {
-			return nil, fmt.Errorf("%s has no index %q; there are %s", v.info.Scope, indexName(spec), v.indexNames())
-		}
-		found, err := v.IndexKeys(name, value)
+	for i, l := range lookups {
+		found, err := v.IndexKeys(l.index, l.value)
 		if err != nil {
 			return nil, err
 		}
+		v.by = append(v.by, l.index+"="+l.value)
 		if i == 0 {
 			keys = found
 			continue
@@ -105,6 +152,46 @@ func (f filter) candidates(path string, v *view) ([]string, error) {
 		keys = intersect(keys, found)
 	}
 	return keys, nil
+}
+
+// lookup is one value of an index.
+type lookup struct{ index, value string }
+
+// fitting returns the lookups that have all objects that can pass. An index is known
+// by its identity.
+func (f filter) fitting(v *view) (out []lookup) {
+	try := func(idx index.Index, value string) {
+		l := lookup{idx.Name, value}
+		if !slices.Contains(out, l) && slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool {
+			return i.Name == idx.Name && i.Identity == idx.Identity()
+		}) {
+			out = append(out, l)
+		}
+	}
+	for _, r := range f.fields {
+		if r.equal && r.value != "" {
+			try(r.Index, r.value)
+			if r.name() == "spec.nodeName" && v.info.Scope.Resource == "pods" {
+				try(index.NodeName(), r.value)
+			}
+		}
+		if r.equal && r.name() == "metadata.namespace" {
+			try(index.Namespace(), r.value)
+		}
+	}
+	if f.labels != nil {
+		requirements, _ := f.labels.Requirements()
+		for _, r := range requirements {
+			if values := r.ValuesUnsorted(); len(values) == 1 && slices.Contains(
+				[]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
+				try(index.Label(r.Key()), values[0])
+			}
+		}
+	}
+	if f.namespace != "" {
+		try(index.Namespace(), f.namespace)
+	}
+	return out
 }
 
 // named returns those of the named keys that there are.

@@ -16,12 +16,7 @@ func newVersionCommand(e env) *cobra.Command {
 		Long:  describe("Print the version of informctl, of Go and the platform."),
 		Example: `  informctl version
   informctl version | cut -d' ' -f2`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return usagef(cmd, "version takes no arguments")
-			}
-			return nil
-		},
+		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			return e.output(func(w io.Writer) error {
 				_, err := fmt.Fprintf(w, "informctl %s %s %s/%s\n", version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"github.com/liggitt/tabwriter"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// columns prints -o custom-columns= as kubectl does, whose printer would double the
+// size of the program and what it needs to start. The texts of all rows are held
+// until the end, since the widths are theirs.
+type columns struct {
+	headers, paths []string
+	noHeaders      bool
+	managed        bool // a path may reach managedFields, which cost most to convert
+	tabs           *tabwriter.Writer
+}
+
+// besidesManagedFields matches paths that cannot reach metadata.managedFields.
+var besidesManagedFields = regexp.MustCompile(`^\{\.(spec|status|data|kind|apiVersion|metadata\.(name|namespace|uid|labels|annotations|resourceVersion|generation|creationTimestamp|deletionTimestamp|ownerReferences|finalizers))\b[^.]*(\.[^.]+)*\}$`)
+
+// parseColumns takes HEADER:PATH,HEADER:PATH.
+func parseColumns(spec string) (*columns, error) {
+	c := &columns{}
+	for part := range strings.SplitSeq(spec, ",") {
+		header, path, ok := strings.Cut(part, ":")
+		if !ok || header == "" || path == "" {
+			return nil, fmt.Errorf("%q is not HEADER:PATH", part)
+		}
+		path = strings.TrimSuffix(strings.TrimPrefix(path, "{"), "}")
+		if strings.ContainsAny(path, "{}") {
+			return nil, fmt.Errorf("%q: a path is one expression", part)
+		}
+		path = "{." + strings.TrimPrefix(path, ".") + "}"
+		if _, err := newTemplate(path); err != nil {
+			return nil, fmt.Errorf("%q: %w", part, err)
+		}
+		c.managed = c.managed || !besidesManagedFields.MatchString(path)
+		c.headers, c.paths = append(c.headers, header), append(c.paths, path)
+	}
+	return c, nil
+}
+
+func (c *columns) decodes() bool { return true }
+
+func (c *columns) begin(w io.Writer) error {
+	c.tabs = printers.GetNewTabWriter(w)
+	if c.noHeaders {
+		return nil
+	}
+	_, err := fmt.Fprintln(c.tabs, strings.Join(c.headers, "\t"))
+	return err
+}
+
+// render converts, since columns are of what the API server sent, not of Go's values.
+func (c *columns) render(o object) (piece, error) {
+	if m, err := meta.Accessor(o.Object); err == nil && !c.managed {
+		m.SetManagedFields(nil)
+	}
+	content, err := contentOf(o.Object)
+	if err != nil {
+		return piece{}, err
+	}
+	cells := make([]string, len(c.paths))
+	for i, path := range c.paths {
+		if cells[i], err = cell(path, content); err != nil {
+			return piece{}, fmt.Errorf("column %s: %w", c.headers[i], err)
+		}
+	}
+	return piece{text: []byte(strings.Join(cells, "\t") + "\n")}, nil
+}
+
+// cell returns what a path finds, separated by commas.
+func cell(path string, content map[string]any) (string, error) {
+	template, err := newTemplate(path)
+	if err != nil {
+		return "", err
+	}
+	results, err := template.FindResults(content)
+	if err != nil {
+		return "", errors.New("the path does not fit") // jsonpath's errors show what is in the object
+	}
+	var found []string
+	for _, result := range results {
+		for _, value := range result {
+			found = append(found, printers.EscapeTerminal(fmt.Sprint(value.Interface())))
+		}
+	}
+	if len(found) == 0 {
+		return noValue, nil
+	}
+	return strings.Join(found, ","), nil
+}
+
+func (c *columns) emit(_ io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if _, err := c.tabs.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *columns) end(io.Writer) error { return c.tabs.Flush() }

@@ -1,0 +1,206 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+)
+
+func newCompactCommand(e env) *cobra.Command {
+	var file databaseFlag
+	cmd := &cobra.Command{
+		Use:   "compact",
+		Short: "Give the space that a file does not use back to the disk",
+		Long: describe(`Give the space that a file does not use back to the disk.
+
+The file is written anew beside the old one, as FILE.compact-XXXX, checked, and put in
+its place. Until then the old one stays as it is, whatever happens. What an earlier
+compact left behind when it was killed is removed. No other process may hold the file.`),
+		Example: `  informctl compact --db informers.db
+  informctl compact --db informers.db && informctl info --db informers.db`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runCompact(ctx, e, file)
+		},
+	}
+	file.add(cmd.Flags())
+	return cmd
+}
+
+// compactTx is how many bytes are written in one transaction: they are held in memory.
+const compactTx = 8 << 20
+
+// compactSuffix is between a file's name and what makes the name of its copy unique.
+const compactSuffix = ".compact-"
+
+func runCompact(ctx context.Context, e env, file databaseFlag) error {
+	path := file.path
+	scopes, err := checked(ctx, e, path)
+	if err != nil {
+		return err
+	}
+	src, f, err := lockDatabase(path)
+	if err != nil {
+		return openError(path, err)
+	}
+	// Closing it ends the lock: whoever waits for that finds the new file. After an
+	// interrupt the copy may still go on, and the process ends.
+	defer func() {
+		if ctx.Err() == nil {
+			_ = src.Close()
+		}
+	}()
+	if err := removeLeftovers(path); err != nil {
+		return err
+	}
+	before, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
+	if err != nil {
+		return err
+	}
+	name := temporary.Name()
+	defer func() { _ = os.Remove(name) }() // gone already where all went well
+	if err := temporary.Close(); err != nil {
+		return err
+	}
+	if err := compactUntil(ctx, e, src, name, int(before.Size())); err != nil {
+		return err
+	}
+	copied, err := checked(ctx, e, name)
+	if errors.Is(err, errInterrupted) {
+		return errInterrupted
+	}
+	if err != nil {
+		return fmt.Errorf("the copy is not used: %w", err)
+	}
+	if !reflect.DeepEqual(copied, scopes) {
+		return errors.New("the file has changed while it was copied; the copy is not used")
+	}
+	after, err := os.Stat(name)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(name, path); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("%s is compact, and may be as before after a power cut: %w", path, err)
+	}
+	return e.output(func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: %d bytes before, %d after\n", path, before.Size(), after.Size())
+		return err
+	})
+}
+
+// checked reads all of a file and returns what it holds.
+func checked(ctx context.Context, e env, path string) ([]store.Info, error) {
+	db, err := openDatabase(path, true)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	return db.scopes, db.whole(ctx, e)
+}
+
+// lockDatabase opens a file with its lock, as who writes it does.
+func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
+	err = guard(path, func() (err error) {
+		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
+			Timeout: time.Second,
+			OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
+				f, err = os.OpenFile(name, flag&^os.O_CREATE|unix.O_NOFOLLOW, mode)
+				return f, err
+			},
+		})
+		return err
+	})
+	if errors.Is(err, bbolterrors.ErrTimeout) {
+		err = store.ErrLocked
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	// Another compact may have replaced the file before the lock was taken.
+	mine, mineErr := f.Stat()
+	named, namedErr := os.Lstat(path)
+	if err := errors.Join(mineErr, namedErr); err != nil || !os.SameFile(mine, named) {
+		return nil, nil, errors.Join(store.ErrLocked, err, db.Close())
+	}
+	return db, f, nil
+}
+
+// removeLeftovers removes copies that were never finished. The caller holds the lock,
+// without which nobody makes one.
+func removeLeftovers(path string) error {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), filepath.Base(path)+compactSuffix) && entry.Type().IsRegular() {
+			if err := os.Remove(filepath.Join(filepath.Dir(path), entry.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compactUntil returns when the copy is done or the context ends. bbolt cannot be
+// stopped: then the copy goes on, into a file that has no name, until the process
+// ends.
+func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total int) error {
+	// Not synced at each commit: the copy counts for nothing before the end. Opened
+	// here, where no interrupt can come first: bbolt would make the file again.
+	dst, err := bbolt.Open(to, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true, PageSize: src.Info().PageSize})
+	if err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	go func() { done <- guard(src.Path(), func() error { return compactInto(src, dst) }) }()
+	m := e.newMeter("compacting", bytesUnit, total)
+	defer m.stop()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-ctx.Done():
+			return errInterrupted
+		case <-tick.C:
+			if info, err := os.Stat(to); err == nil {
+				m.set(int(info.Size()))
+			}
+		}
+	}
+}
+
+func compactInto(src, dst *bbolt.DB) error {
+	err := bbolt.Compact(dst, src, compactTx)
+	if err == nil {
+		err = dst.Sync()
+	}
+	if err = errors.Join(err, dst.Close()); err != nil {
+		return fmt.Errorf("write the copy of %s: %w", src.Path(), err)
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package cli
+
+import (
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+func newCompletionCommand(e env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "completion bash|zsh|fish|powershell",
+		Short: "Print a script that completes command lines in a shell",
+		Long:  describe("Print a script that completes command lines in a shell, for the shell to source."),
+		Example: `  source <(informctl completion bash)
+  informctl completion fish > informctl.fish`,
+		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args) != nil {
+				return usagef(cmd, "completion takes one of bash, zsh, fish, powershell")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return e.output(func(w io.Writer) error {
+				switch root := cmd.Root(); args[0] {
+				case "bash":
+					return root.GenBashCompletionV2(w, true)
+				case "zsh":
+					return root.GenZshCompletion(w)
+				case "fish":
+					return root.GenFishCompletion(w, true)
+				default:
+					return root.GenPowerShellCompletionWithDesc(w)
+				}
+			})
+		},
+	}
+}

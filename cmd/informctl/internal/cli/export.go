@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+)
+
+// exportOptions are those of export.
+type exportOptions struct {
+	env
+	database    databaseFlag
+	showSecrets bool
+}
+
+func newExportCommand(e env) *cobra.Command {
+	o := &exportOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "export [RESOURCE]",
+		Short: "Print a file as lines of JSON, which import takes back",
+		Long: describe(`Print a file as lines of JSON, which import takes back.
+
+Each scope is a line that describes it, with its resource version, and then one line
+for each object, in the order of keys.`),
+		Example: `  informctl export --db informers.db > informers.jsonl
+  informctl export pods | grep node-1`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "export takes one RESOURCE")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runExport(ctx, o, args)
+		},
+	}
+	o.database.add(cmd.Flags())
+	addSecretsFlag(cmd, &o.showSecrets)
+	return cmd
+}
+
+// exportFormat is the version of what export writes. Its fields are stable.
+const exportFormat = 1
+
+// exportHeader is the line before the objects of a scope.
+type exportHeader struct {
+	Export   int  `json:"informctlExport"`
+	Redacted bool `json:"redacted,omitempty"` // the values of Secrets were left out
+	// Following is how many scopes come after this one.
+	Following int       `json:"following"`
+	Scope     scopeInfo `json:"scope"`
+}
+
+func runExport(ctx context.Context, o *exportOptions, args []string) error {
+	db, err := o.database.open(o.showSecrets)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.find(append(args, "")[0])
+	if err != nil {
+		return err
+	}
+	views, left, err := db.open(infos, nil)
+	if err != nil {
+		return err
+	}
+	total := 0
+	for _, scope := range left {
+		o.note("%s: left out, its first list is not complete", scope)
+	}
+	for _, v := range views {
+		total += v.info.Objects
+	}
+	m := o.newMeter("exporting", "objects", total)
+	defer m.stop()
+	done := 0
+	return o.output(func(w io.Writer) error {
+		for i, v := range views {
+			header := exportHeader{
+				Export: exportFormat, Redacted: isSecrets(v.info.Scope) && !o.showSecrets,
+				Following: len(views) - i - 1, Scope: describeScope(v.info, o.now()),
+			}
+			if err := json.NewEncoder(w).Encode(header); err != nil {
+				return err
+			}
+			err := v.each(ctx, func(lines [][]byte) error {
+				for _, line := range lines {
+					if _, err := w.Write(append(line, '\n')); err != nil {
+						return err
+					}
+				}
+				done += len(lines)
+				m.set(done)
+				return nil
+			})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// each calls fn with the objects as JSON, by chunks in the order of keys.
+func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
+	n := 0
+	for after := ""; ; {
+		entries, err := v.Scan(after, chunk)
+		if err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		lines := make([][]byte, len(entries))
+		err = inParallel(len(entries), func(i int) (err error) {
+			lines[i], err = v.line(entries[i])
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		if err := fn(lines); err != nil {
+			return err
+		}
+		n += len(entries)
+		if len(entries) == chunk {
+			after = entries[len(entries)-1].Key
+			continue
+		}
+		// What a damaged file has lost leaves no checksum that could fail.
+		if n != v.info.Objects {
+			return v.damaged("%d objects, not %d", n, v.info.Objects)
+		}
+		return nil
+	}
+}
+
+func (v *view) line(e store.Entry) ([]byte, error) {
+	obj, err := v.decode(e)
+	if err != nil {
+		return nil, err
+	}
+	line, err := json.Marshal(obj)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", v.info.Scope.Resource, e.Key, err)
+	}
+	return bytes.TrimSuffix(line, []byte("\n")), nil
+}

@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/informctl/informctl/index"
+)
+
+// path finds the values of a field: those that an index of it would have.
+type path struct{ index.Index }
+
+func parsePath(text string) (*path, error) {
+	idx, err := index.Field(text)
+	if err != nil {
+		return nil, err
+	}
+	return &path{idx}, nil
+}
+
+// name is the path without what is optional around it.
+func (p *path) name() string { return p.Params }
+
+// inMetadata reports whether the metadata alone tells the values.
+func (p *path) inMetadata() bool { return strings.HasPrefix(p.name(), "metadata.") }
+
+func (p *path) values(obj runtime.Object) ([]string, error) { return p.Func(obj) }
+
+// requirement is one part of --field-selector.
+type requirement struct {
+	*path
+	equal bool
+	value string // "" is also no value, as for the API server
+}
+
+func parseFieldSelector(text string) ([]requirement, error) {
+	selector, err := fields.ParseSelector(text)
+	if err != nil {
+		return nil, err
+	}
+	var out []requirement
+	for _, r := range selector.Requirements() {
+		p, err := parsePath(r.Field)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value})
+	}
+	return out, nil
+}
+
+// onKey reports whether the key alone decides.
+func (r requirement) onKey() bool {
+	return r.name() == "metadata.name" || r.name() == "metadata.namespace"
+}
+
+// excludes reports whether an object of that key cannot match.
+func (r requirement) excludes(namespace, name string) bool {
+	switch r.name() {
+	case "metadata.name":
+		return (name == r.value) != r.equal
+	case "metadata.namespace":
+		return (namespace == r.value) != r.equal
+	}
+	return false
+}
+
+func (r requirement) matches(obj runtime.Object) (bool, error) {
+	values, err := r.values(obj)
+	if err != nil {
+		return false, err
+	}
+	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
+	return has == r.equal, nil
+}
+
+// changedAt is the newest time that an object tells of itself.
+func changedAt(obj runtime.Object) (time.Time, error) {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at := m.GetCreationTimestamp().Time
+	for _, f := range m.GetManagedFields() {
+		if f.Time != nil && f.Time.After(at) {
+			at = f.Time.Time
+		}
+	}
+	return at, nil
+}
+
+// sortValue is what an object is sorted by: nothing, a number or quantity, a text.
+type sortValue struct {
+	known    bool
+	quantity *resource.Quantity
+	text     string
+}
+
+// sortValueOf takes the first value, as kubectl does.
+func sortValueOf(p *path, obj runtime.Object) (sortValue, error) {
+	values, err := p.values(obj)
+	if err != nil || len(values) == 0 {
+		return sortValue{}, err
+	}
+	v := sortValue{known: true, text: values[0]}
+	if q, err := resource.ParseQuantity(v.text); err == nil {
+		v.quantity = &q
+	}
+	return v, nil
+}
+
+func (v sortValue) compare(w sortValue) int {
+	order := func(v sortValue) int {
+		switch {
+		case !v.known:
+			return 0
+		case v.quantity != nil:
+			return 1
+		}
+		return 2
+	}
+	if c := cmp.Compare(order(v), order(w)); c != 0 || !v.known {
+		return c
+	}
+	if v.quantity != nil {
+		return v.quantity.Cmp(*w.quantity)
+	}
+	return cmp.Compare(v.text, w.text)
+}
+
+// group is the number of objects that have one value.
+type group struct {
+	Value string `json:"value"`
+	Count int    `json:"count"`
+}
+
+// noValue stands for the value of objects that have none.
+const noValue = "<none>"
+
+// groups sorts counted values, the most frequent first.
+func groups(counts map[string]int) []group {
+	out := make([]group, 0, len(counts))
+	for value, count := range counts {
+		out = append(out, group{value, count})
+	}
+	slices.SortFunc(out, func(a, b group) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
+	})
+	return out
+}
+
+// parseSince takes Go's durations and days, as in 90m, 36h and 7d.
+func parseSince(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 {
+			return 24 * hours, nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is no duration; write 30m, 12h or 7d", text)
+	}
+	return d, nil
+}

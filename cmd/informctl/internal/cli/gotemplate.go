@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/template/parse"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/cli-runtime/pkg/printers"
+)
+
+// goTemplate is a template that is applied to the List of all objects, as kubectl
+// does. The usual shape, HEAD{{range .items}}BODY{{end}}TAIL, where HEAD and TAIL are
+// text, sees one item at a time, so that memory does not grow with the list. Every
+// other template gets the whole List.
+type goTemplate struct {
+	text       string // BODY, or the whole template
+	each       bool
+	head, tail string
+}
+
+func parseGoTemplate(text string) (*goTemplate, error) {
+	if text == "" {
+		return nil, errors.New("no template given")
+	}
+	if _, err := printers.NewGoTemplatePrinter([]byte(text)); err != nil {
+		return nil, err
+	}
+	if t := perItem(text); t != nil {
+		if _, err := printers.NewGoTemplatePrinter([]byte(t.text)); err == nil { // a break is not, outside of its range
+			return t, nil
+		}
+	}
+	return &goTemplate{text: text}, nil
+}
+
+// perItem takes a template of the usual shape apart; nil is another shape.
+func perItem(text string) *goTemplate {
+	tree := parse.New("output")
+	tree.Mode = parse.SkipFuncCheck
+	if _, err := tree.Parse(text, "", "", map[string]*parse.Tree{}); err != nil || tree.Root == nil {
+		return nil
+	}
+	t := &goTemplate{each: true}
+	var body *parse.RangeNode
+	for _, node := range tree.Root.Nodes {
+		switch node := node.(type) {
+		case *parse.TextNode:
+			if body == nil {
+				t.head += string(node.Text)
+			} else {
+				t.tail += string(node.Text)
+			}
+		case *parse.RangeNode:
+			if body != nil || node.ElseList != nil || node.Pipe.String() != ".items" {
+				return nil
+			}
+			body = node
+		default:
+			return nil
+		}
+	}
+	if body == nil {
+		return nil
+	}
+	t.text = body.List.String()
+	if strings.Contains(t.text, "$") || strings.Contains(t.text, "{{template") {
+		return nil // may reach the List
+	}
+	return t
+}
+
+func (t *goTemplate) printer() printer { return &templatePrinter{goTemplate: t, items: []any{}} }
+
+type templatePrinter struct {
+	*goTemplate
+	items []any // of the whole list
+}
+
+func (p *templatePrinter) decodes() bool { return true }
+
+func (p *templatePrinter) begin(w io.Writer) error {
+	_, err := io.WriteString(w, p.head)
+	return err
+}
+
+func (p *templatePrinter) render(o object) (piece, error) {
+	content, err := contentOf(o.Object)
+	if err != nil || !p.each {
+		return piece{value: content}, err
+	}
+	text, err := p.apply(content)
+	return piece{text: text}, err
+}
+
+// apply returns nothing after an error: the printer then prints the object too.
+func (p *templatePrinter) apply(content map[string]any) ([]byte, error) {
+	printer, err := printers.NewGoTemplatePrinter([]byte(p.text))
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	if err := printer.PrintObj(&unstructured.Unstructured{Object: content}, &buf); err != nil {
+		return nil, fmt.Errorf("apply go-template: %w", err)
+	}
+	return buf.Bytes(), nil
+}
+
+func (p *templatePrinter) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if !p.each {
+			p.items = append(p.items, piece.value)
+			continue
+		}
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *templatePrinter) end(w io.Writer) error {
+	if p.each {
+		_, err := io.WriteString(w, p.tail)
+		return err
+	}
+	text, err := p.apply(listOf(p.items))
+	if err != nil {
+		return err
+	}
+	_, err = w.Write(text)
+	return err
+}

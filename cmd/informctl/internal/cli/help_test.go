@@ -1,0 +1,70 @@
+package cli_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+)
+
+// TestHelp: the help of every command has a purpose, two examples that work, and the
+// exit codes.
+func TestHelp(t *testing.T) {
+	whole := filepath.Join(t.TempDir(), "informers.db")
+	writeFile(t, whole)
+	more := filepath.Join(t.TempDir(), "more.db")
+	writeMore(t, more)
+	dir := t.TempDir()
+	for _, cmd := range cli.Commands() {
+		if cmd.Short == "" || strings.HasSuffix(cmd.Short, ".") || strings.Contains(cmd.Short, "\n") {
+			t.Errorf("%s: the purpose is %q, want a line without a full stop", cmd.Name(), cmd.Short)
+		}
+		if !strings.HasPrefix(cmd.Long, strings.Split(cmd.Short, " ")[0]) || !strings.Contains(cmd.Long, "\nExit codes: 0 ") {
+			t.Errorf("%s: help without a purpose or exit codes:\n%s", cmd.Name(), cmd.Long)
+		}
+		examples := strings.Split(cmd.Example, "\n")
+		if len(examples) < 2 {
+			t.Errorf("%s: %d examples, want two", cmd.Name(), len(examples))
+		}
+		script := "cp $DATA/informers.db informers.db\ncp $DATA/more.db more.db\n"
+		for _, example := range examples {
+			code := 0
+			switch {
+			case strings.HasPrefix(example, "  informctl diff"):
+				code = 1 // they do differ
+			case strings.HasPrefix(example, "  informctl run"):
+				code = 1 // there is no cluster
+			}
+			if strings.Contains(example, "informers.jsonl") && !strings.Contains(example, ">") {
+				script += "exec sh -c 'informctl export > informers.jsonl'\n"
+			}
+			script += fmt.Sprintf("exits %d bash -c %s\n", code, quoted(strings.TrimSpace(example)))
+			if code == 1 && strings.Contains(example, "run") {
+				script += "stderr '^informctl: kubeconfig: '\n"
+			}
+		}
+		if err := os.WriteFile(filepath.Join(dir, cmd.Name()+".txtar"), []byte(script), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testscript.Run(t, testscript.Params{
+		Dir: dir,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "more.db")) // none: what runs without a server waits for it
+			e.Setenv("DATA", t.TempDir())
+			if err := copyFile(whole, filepath.Join(e.Getenv("DATA"), "informers.db")); err != nil {
+				return err
+			}
+			return copyFile(more, filepath.Join(e.Getenv("DATA"), "more.db"))
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// quoted is one word of a script.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

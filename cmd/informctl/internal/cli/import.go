@@ -1,0 +1,258 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func newImportCommand(e env) *cobra.Command {
+	var file databaseFlag
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Make a file of what export printed",
+		Long: describe(`Make a file of what export printed; FILE "-" is standard input.
+
+The file that --db names must not be there. It appears when it is whole. Its indexes
+are made anew, those of an informer's own functions when that opens it. A run resumes
+from its resource version, except that Secrets whose values were left out are listed
+again.`),
+		Example: `  informctl export | informctl import - --db copy.db
+  informctl import informers.jsonl --db new.db`,
+		Args: oneArgument("FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runImport(ctx, e, file, args[0])
+		},
+	}
+	file.add(cmd.Flags())
+	return cmd
+}
+
+func runImport(ctx context.Context, e env, file databaseFlag, from string) (err error) {
+	in := e.streams.In
+	if from != "-" {
+		f, err := os.Open(from)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	} else {
+		from = "standard input"
+	}
+	objects := 0
+	err = newFile(file.path, func(temporary string) error {
+		db, err := bolt.Open(temporary, bolt.Options{})
+		if err != nil {
+			return err
+		}
+		i := &importer{env: e, ctx: ctx, db: db, meter: e.newMeter("importing", "objects", 0)}
+		defer i.meter.stop()
+		err = i.read(in, from)
+		objects = i.objects
+		return errors.Join(err, db.Close())
+	})
+	if err != nil {
+		return err
+	}
+	e.note("%s: %d objects", file.path, objects)
+	return nil
+}
+
+// importer reads the lines of an export into a new file.
+type importer struct {
+	env
+	ctx     context.Context
+	db      *bolt.DB
+	meter   *meter
+	objects int
+
+	// Of the scope that is being read; store is nil before the first.
+	header exportHeader
+	store  store.Store
+	list   store.Relist
+	decode func(line []byte) (runtime.Object, error)
+	added  int
+}
+
+func (i *importer) read(in io.Reader, name string) error {
+	lines := bufio.NewReaderSize(in, 1<<20)
+	for number := 1; ; number++ {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read %s: %w", name, err)
+		}
+		ended := err != nil
+		if i.ctx.Err() != nil {
+			return errInterrupted
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			if err := i.line(line); err != nil {
+				return fmt.Errorf("%s, line %d: %w", name, number, err)
+			}
+		}
+		if !ended {
+			continue
+		}
+		if i.store == nil {
+			return fmt.Errorf("%s is empty; want what informctl export prints", name)
+		}
+		if err = i.finish(); err == nil && i.header.Following > 0 {
+			err = fmt.Errorf("%d scopes are missing: the export is not whole", i.header.Following)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		return nil
+	}
+}
+
+func (i *importer) line(line []byte) error {
+	if bytes.HasPrefix(line, []byte(`{"informctlExport":`)) {
+		return i.begin(line)
+	}
+	if i.store == nil {
+		return errors.New("not the header of an export; want what informctl export prints")
+	}
+	obj, err := i.decode(line)
+	if err != nil {
+		return fmt.Errorf("not an object of %s in JSON", i.header.Scope.Resource) // err may hold some of it
+	}
+	if err := i.list.Add(obj); err != nil {
+		return err
+	}
+	i.added++
+	i.objects++
+	i.meter.set(i.objects)
+	return nil
+}
+
+// begin ends the scope before, and opens the next.
+func (i *importer) begin(line []byte) error {
+	if err := i.finish(); err != nil {
+		return err
+	}
+	i.header, i.added = exportHeader{}, 0
+	if err := json.Unmarshal(line, &i.header); err != nil {
+		return errors.New("not the header of an export")
+	}
+	if i.header.Export != exportFormat {
+		return fmt.Errorf("an export of format %d; this program reads format %d", i.header.Export, exportFormat)
+	}
+	scope, err := i.header.Scope.scope()
+	if err != nil {
+		return err
+	}
+	options, err := i.options(scope)
+	if err != nil {
+		return err
+	}
+	if i.store, err = i.db.Open(scope, options); err != nil {
+		return err
+	}
+	i.list, err = i.store.Relist()
+	return err
+}
+
+// options has the codec and the indexes of a scope, and sets how its objects are read.
+func (i *importer) options(scope store.Scope) (options store.Options, err error) {
+	example := func() runtime.Object { return &unstructured.Unstructured{} }
+	switch {
+	case scope.Form == store.Metadata:
+		example = func() runtime.Object { return &metav1.PartialObjectMetadata{} }
+	case scope.Form == store.Typed && scheme.Scheme.Recognizes(scope.Kind):
+		example = func() runtime.Object {
+			obj, _ := scheme.Scheme.New(scope.Kind) // it recognizes the kind
+			return obj
+		}
+	}
+	i.decode = func(line []byte) (runtime.Object, error) {
+		obj := example()
+		err := json.Unmarshal(line, obj)
+		if _, ok := obj.(runtime.Unstructured); !ok {
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // export has put it there
+		}
+		return obj, err
+	}
+	if options.Codec, err = codec.For(example()); err != nil {
+		return options, err
+	}
+	for _, idx := range i.header.Scope.Indexes {
+		known, err := index.Parse(idx.Name)
+		if err != nil || known.Identity() != idx.Identity {
+			i.note("%s: index %q is left out: its function is an informer's own", scope, idx.Name)
+			continue
+		}
+		options.Indexes = append(options.Indexes, known)
+	}
+	return options, nil
+}
+
+// finish writes the scope that was read, if all of it was.
+func (i *importer) finish() error {
+	if i.store == nil {
+		return nil
+	}
+	want := i.header.Scope
+	if i.added != want.Objects {
+		return fmt.Errorf("%d objects of %s, not %d: the export is not whole", i.added, want.Resource, want.Objects)
+	}
+	rv, reason := want.ResourceVersion, want.Reason
+	if i.header.Redacted {
+		rv, reason = "", "imported without the values of Secrets"
+	}
+	for batch, err := range i.list.Parts(rv) {
+		if err == nil {
+			err = i.store.Apply(batch)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	err := errors.Join(i.list.Close(), i.store.Flush(i.ctx))
+	if err == nil && rv == "" {
+		err = i.store.Invalidate(i.ctx, reason)
+	}
+	if err = errors.Join(err, i.store.Close()); err != nil && i.ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// scope is the Scope that was described.
+func (s scopeInfo) scope() (store.Scope, error) {
+	gv, err := schema.ParseGroupVersion(s.APIVersion)
+	if err != nil || s.Resource == "" {
+		return store.Scope{}, errors.New("the header names no resource and version")
+	}
+	scope := store.Scope{
+		Cluster: s.Cluster, Resource: s.Resource, Kind: gv.WithKind(s.Kind), Namespace: s.Namespace,
+		LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+	}
+	for _, form := range []store.Form{store.Typed, store.Unstructured, store.Metadata} {
+		if form.String() == s.Form {
+			scope.Form = form
+			return scope, nil
+		}
+	}
+	return scope, fmt.Errorf("the header's form is %q; there are typed, unstructured, metadata", s.Form)
+}

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+)
+
+// indexesOptions are those of indexes.
+type indexesOptions struct {
+	env
+	database    databaseFlag
+	format      string
+	noHeaders   bool
+	showSecrets bool
+}
+
+func newIndexesCommand(e env) *cobra.Command {
+	o := &indexesOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "indexes [RESOURCE]",
+		Short: "Print the indexes of a file and what they hold",
+		Long: describe(`Print the indexes of a file and what they hold: for each its name, its identity,
+the number of its values and entries, and the value that most objects have.
+
+Entries are used again by an informer whose index has the same identity.`),
+		Example: `  informctl indexes --db informers.db
+  informctl indexes pods -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "indexes takes one RESOURCE")
+			}
+			return tableOrJSON(cmd, o.format)
+		},
+		RunE: func(_ *cobra.Command, args []string) error { return runIndexes(o, args) },
+	}
+	o.database.add(cmd.Flags())
+	addSecretsFlag(cmd, &o.showSecrets)
+	addTableFlags(cmd, &o.format, &o.noHeaders)
+	return cmd
+}
+
+// addTableFlags adds the flags of commands that print a table of their own.
+func addTableFlags(cmd *cobra.Command, format *string, noHeaders *bool) {
+	cmd.Flags().StringVarP(format, "output", "o", "table", "How to print, one of: table, json.")
+	cmd.Flags().BoolVar(noHeaders, "no-headers", false, "With a table: no line of headers.")
+}
+
+func tableOrJSON(cmd *cobra.Command, format string) error {
+	if format != "table" && format != "json" {
+		return usagef(cmd, "unknown output format %q; there are table, json", format)
+	}
+	return nil
+}
+
+// indexUse is the JSON of an index. Its field names are stable.
+type indexUse struct {
+	Scope        string `json:"scope"`
+	Resource     string `json:"resource"`
+	Name         string `json:"name"`
+	Identity     string `json:"identity"`
+	Values       int    `json:"values"`
+	Entries      int    `json:"entries"`
+	LargestValue string `json:"largestValue"`
+	Largest      int    `json:"largest"` // objects that have the largest value
+}
+
+func runIndexes(o *indexesOptions, args []string) error {
+	db, err := o.database.open(o.showSecrets)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.find(append(args, "")[0])
+	if err != nil {
+		return err
+	}
+	found := []indexUse{}
+	for _, info := range infos {
+		if !info.Complete {
+			o.note("%s: left out, its first list is not complete", info.Scope)
+			continue
+		}
+		used, err := db.indexesOf(info)
+		if err != nil {
+			return err
+		}
+		found = append(found, used...)
+	}
+	return o.output(func(w io.Writer) error {
+		if o.format == "json" {
+			return printJSON(w, found)
+		}
+		rows := make([][]any, 0, len(found))
+		for _, i := range found {
+			largest := "-"
+			if i.Entries > 0 {
+				largest = fmt.Sprintf("%s (%d)", cmp.Or(i.LargestValue, `""`), i.Largest)
+			}
+			rows = append(rows, []any{i.Scope, i.Name, i.Identity, int64(i.Values), int64(i.Entries), largest})
+		}
+		return printTable(w, o.noHeaders, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
+	})
+}
+
+// indexesOf counts what the indexes of a scope hold.
+func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
+	s, err := d.Open(info.Scope, store.Options{})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = s.Close() }()
+	for _, idx := range info.Indexes {
+		use := indexUse{Scope: info.Scope.String(), Resource: info.Scope.Resource, Name: idx.Name, Identity: idx.Identity}
+		for _, value := range s.ListIndexFuncValues(idx.Name) {
+			keys, err := s.IndexKeys(idx.Name, value)
+			if err != nil {
+				return nil, err
+			}
+			use.Values++
+			use.Entries += len(keys)
+			if len(keys) > use.Largest {
+				use.LargestValue, use.Largest = value, len(keys)
+			}
+		}
+		if err := s.Err(); err != nil {
+			return nil, err
+		}
+		if isSecrets(info.Scope) && !d.showSecrets && use.Entries > 0 {
+			use.LargestValue = redacted // a field's value may be an index's
+		}
+		out = append(out, use)
+	}
+	return out, nil
+}

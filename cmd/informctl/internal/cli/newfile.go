@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+// errInterrupted ends a command that a signal ended.
+var errInterrupted = errors.New("interrupted, nothing was changed")
+
+// interruptible returns a context that ends with SIGINT and SIGTERM. A second signal
+// ends the process at once.
+func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
+}
+
+// newFile makes the file at path whole or not at all: fill makes it under another
+// name, in a directory beside it that is gone afterwards. A file that is there is an
+// error.
+func newFile(path string, fill func(temporary string) error) (err error) {
+	taken := fmt.Errorf("%s exists already; name another file, or remove it", path)
+	if _, err := os.Lstat(path); err == nil {
+		return taken
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	temporary := filepath.Join(dir, filepath.Base(path))
+	if err := fill(temporary); err != nil {
+		return err
+	}
+	// A link, unlike a rename, does not replace what came meanwhile.
+	if err := os.Link(temporary, path); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return taken
+		}
+		return err
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// checkedWriter writes until its context ends, and shows how far it is.
+type checkedWriter struct {
+	io.Writer
+	ctx   context.Context
+	done  int
+	meter *meter
+}
+
+func (w *checkedWriter) Write(p []byte) (int, error) {
+	if w.ctx.Err() != nil {
+		return 0, errInterrupted
+	}
+	n, err := w.Writer.Write(p)
+	w.done += n
+	w.meter.set(w.done)
+	return n, err
+}

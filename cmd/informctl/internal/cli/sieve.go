@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// sieve is what query asks of objects that have to be decoded for it, and what
+// becomes of those that pass. The zero value passes all of them as they are.
+type sieve struct {
+	where   *condition
+	fields  []requirement // all must hold
+	since   time.Duration // 0 is any age
+	sortBy  *path
+	groupBy *path
+	limit   int // 0 is all
+	explain bool
+}
+
+// sieveFlags are the texts of a sieve.
+type sieveFlags struct {
+	where, fields, since, sortBy, groupBy string
+}
+
+func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
+	flags := cmd.Flags()
+	flags.StringVar(&text.where, "where", "", "Only objects for which this CEL expression of `object` is true.")
+	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
+	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
+	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
+	flags.StringVar(&text.groupBy, "group-by", "", "Print how many objects have each value of this field.")
+	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting.")
+	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
+}
+
+// complete parses the texts into the sieve and the filter.
+func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter) (err error) {
+	if text.where != "" {
+		if s.where, err = parseCondition(text.where); err != nil {
+			return usagef(cmd, "--where: %w", err)
+		}
+	}
+	requirements, err := parseFieldSelector(text.fields)
+	if err != nil {
+		return usagef(cmd, "--field-selector %q: %w", text.fields, err)
+	}
+	f.fields = requirements
+	for _, r := range requirements {
+		if !r.onKey() {
+			s.fields = append(s.fields, r)
+		}
+	}
+	if text.since != "" {
+		if s.since, err = parseSince(text.since); err != nil {
+			return usagef(cmd, "--since: %w", err)
+		}
+	}
+	if text.sortBy != "" {
+		if s.sortBy, err = parsePath(text.sortBy); err != nil {
+			return usagef(cmd, "--sort-by: %w", err)
+		}
+	}
+	if text.groupBy != "" {
+		if s.groupBy, err = parsePath(text.groupBy); err != nil {
+			return usagef(cmd, "--group-by: %w", err)
+		}
+	}
+	if s.limit < 0 {
+		return usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
+	}
+	return nil
+}
+
+// decodes reports whether the sieve looks into objects.
+func (s *sieve) decodes() bool {
+	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.groupBy != nil
+}
+
+// whole reports whether it looks at more than metadata.
+func (s *sieve) whole() bool {
+	outside := func(p *path) bool { return p != nil && !p.inMetadata() }
+	return s.where != nil || outside(s.sortBy) || outside(s.groupBy) ||
+		slices.ContainsFunc(s.fields, func(r requirement) bool { return outside(r.path) })
+}
+
+// sifted is what passed.
+type sifted struct {
+	items  []item
+	counts map[string]int // objects by their values, with --group-by
+}
+
+// sift returns the items that pass, in the order of output. It decodes by chunks
+// and keeps no object. looked is told how many it has looked at.
+func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, error) {
+	out := sifted{counts: map[string]int{}}
+	if !s.decodes() {
+		out.items = items
+		if s.limit > 0 {
+			out.items = items[:min(s.limit, len(items))]
+		}
+		for _, i := range out.items {
+			i.view.matched++
+		}
+		return out, nil
+	}
+	var order []sortValue
+	var tests [chunk]tested
+	oldest := s.oldest(now)
+	done := 0
+	for part := range slices.Chunk(items, chunk) {
+		if s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
+			break
+		}
+		err := inParallel(len(part), func(i int) (err error) {
+			tests[i], err = s.test(part[i], oldest)
+			return err
+		})
+		if err != nil {
+			return out, err
+		}
+		done += len(part)
+		looked(done)
+		for i, t := range tests[:len(part)] {
+			part[i].view.decoded++
+			if !t.passes || s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
+				continue
+			}
+			part[i].view.matched++
+			out.items, order = append(out.items, part[i]), append(order, t.order)
+			for _, value := range t.groups {
+				out.counts[value]++
+			}
+		}
+	}
+	if s.sortBy != nil {
+		out.items = sorted(out.items, order)
+		if s.limit > 0 {
+			out.items = out.items[:min(s.limit, len(out.items))]
+		}
+	}
+	return out, nil
+}
+
+// tested is what the sieve found out of one object.
+type tested struct {
+	passes bool
+	order  sortValue
+	groups []string
+}
+
+func (s *sieve) test(i item, oldest time.Time) (t tested, err error) {
+	o, err := i.load(true)
+	if err != nil {
+		return t, err
+	}
+	if t.passes, err = s.passes(o.Object, oldest); err != nil {
+		return t, i.wrap(err)
+	}
+	if t.passes && s.sortBy != nil {
+		if t.order, err = sortValueOf(s.sortBy, o.Object); err != nil {
+			return t, i.wrap(fmt.Errorf("--sort-by: %w", err))
+		}
+	}
+	if t.passes && s.groupBy != nil {
+		if t.groups, err = s.groupBy.values(o.Object); err != nil {
+			return t, i.wrap(fmt.Errorf("--group-by: %w", err))
+		}
+		t.groups = slices.Compact(slices.Sorted(slices.Values(t.groups)))
+		if len(t.groups) == 0 {
+			t.groups = []string{noValue}
+		}
+	}
+	return t, nil
+}
+
+// passes asks the cheapest first.
+func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
+	if s.since > 0 {
+		at, err := changedAt(obj)
+		if err != nil || at.Before(oldest) {
+			return false, err
+		}
+	}
+	for _, r := range s.fields {
+		if ok, err := r.matches(obj); err != nil || !ok {
+			return false, err
+		}
+	}
+	return s.where == nil || s.where.matches(obj), nil
+}
+
+// sorted sorts items by their values, and by the order of output where these are equal.
+func sorted(items []item, order []sortValue) []item {
+	at := make([]int, len(items))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortFunc(at, func(a, b int) int {
+		return cmp.Or(order[a].compare(order[b]), cmp.Compare(a, b))
+	})
+	out := make([]item, len(items))
+	for i, from := range at {
+		out[i] = items[from]
+	}
+	return out
+}
+
+// oldest is the time before which nothing may have changed last; zero is never.
+func (s *sieve) oldest(now time.Time) time.Time {
+	if s.since == 0 {
+		return time.Time{}
+	}
+	return now.Add(-s.since)
+}

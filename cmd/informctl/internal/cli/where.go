@@ -1,0 +1,158 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apimachinery/pkg/runtime"
+	kversion "k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/apiserver/pkg/cel/common"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+// condition is an expression of --where. An object for which it has no answer does
+// not match: most often it lacks a field. What was wrong is counted, since an
+// expression that fails for every object is most likely a slip of the pen.
+type condition struct {
+	text    string
+	program cel.Program
+
+	asked, lacking, failing atomic.Int64
+	missing                 atomic.Pointer[string] // the field that one of the lacking has not
+	wrong                   atomic.Pointer[string] // what was wrong with one of the failing
+}
+
+// whereVariable is the name of the object in an expression.
+const whereVariable = "object"
+
+// parseCondition compiles an expression with the functions that Kubernetes has.
+func parseCondition(text string) (*condition, error) {
+	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	set, err := base.Extend(environment.VersionedOptions{
+		IntroducedVersion: kversion.MajorMinor(1, 0),
+		EnvOptions:        []cel.EnvOption{cel.Variable(whereVariable, cel.DynType)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	env := set.StoredExpressionsEnv()
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		return nil, compileError(text, issues)
+	}
+	if out := ast.OutputType(); out != cel.BoolType && out != cel.DynType {
+		return nil, fmt.Errorf("the expression is of type %s, and has to be a bool", out)
+	}
+	program, err := env.Program(ast)
+	if err != nil {
+		return nil, err
+	}
+	return &condition{text: text, program: program}, nil
+}
+
+// compileError says what is wrong first, and where.
+func compileError(text string, issues *cel.Issues) error {
+	first := issues.Errors()[0]
+	at, line := first.Location.Column(), first.Location.Line()
+	lines := strings.Split(text, "\n")
+	if line < 1 || line > len(lines) || at < 0 {
+		return errors.New(first.Message)
+	}
+	where := fmt.Sprintf("column %d", at+1)
+	if len(lines) > 1 {
+		where = fmt.Sprintf("line %d, %s", line, where)
+	}
+	return &pointedError{
+		error:  fmt.Errorf("%s: %s", where, first.Message),
+		source: lines[line-1],
+		column: at,
+	}
+}
+
+// pointedError is an error at a place of what a user wrote.
+type pointedError struct {
+	error
+	source string
+	column int // from 0, in characters
+}
+
+// point returns the source and, under it, a mark at the column.
+func (e *pointedError) point() string {
+	return "  " + strings.ReplaceAll(e.source, "\t", " ") + "\n  " + strings.Repeat(" ", e.column) + "^"
+}
+
+// matches evaluates the expression. It is safe for concurrent use.
+func (c *condition) matches(obj runtime.Object) bool {
+	c.asked.Add(1)
+	var value any
+	if u, ok := obj.(runtime.Unstructured); ok {
+		value = u.UnstructuredContent()
+	} else {
+		value = common.SchemalessTypedToVal(obj) // as if converted, field by field as they are asked for
+	}
+	out, _, err := c.program.Eval(map[string]any{whereVariable: value})
+	if err == nil {
+		if answer, ok := out.(types.Bool); ok {
+			return bool(answer)
+		}
+		err = fmt.Errorf("the expression is of type %s, and has to be a bool", typeName(out))
+	}
+	c.fail(err)
+	return false
+}
+
+func typeName(v ref.Val) string {
+	if v == nil {
+		return "null"
+	}
+	return v.Type().TypeName()
+}
+
+// fail notes a failure. The text of most errors may hold what is in the object.
+func (c *condition) fail(err error) {
+	text := err.Error()
+	for _, lack := range []string{"no such key", "index out of bounds"} {
+		if !strings.HasPrefix(text, lack) {
+			continue
+		}
+		c.lacking.Add(1)
+		if key, ok := strings.CutPrefix(text, "no such key: "); ok && strings.Contains(c.text, key) {
+			c.missing.Store(&key)
+		}
+		return
+	}
+	c.failing.Add(1)
+	what := "it failed"
+	for _, known := range []string{
+		"the expression is of type ", "no such overload", "division by zero", "modulus by zero", "integer overflow",
+		"type conversion error", "operation cancelled: actual cost limit exceeded",
+	} {
+		if strings.HasPrefix(text, known) {
+			if what = known; known == "the expression is of type " {
+				what = text
+			}
+		}
+	}
+	c.wrong.Store(&what)
+}
+
+// verdict says after the last object what a user should know. It is an error if
+// the expression had no answer for any object, and not for want of a field.
+func (c *condition) verdict() (note string, err error) {
+	asked, lacking, failing := c.asked.Load(), c.lacking.Load(), c.failing.Load()
+	missing, wrong := c.missing.Load(), c.wrong.Load()
+	switch {
+	case failing > 0 && lacking+failing == asked:
+		return "", fmt.Errorf("--where has no answer for any of %d objects: %s", asked, *wrong)
+	case failing > 0:
+		return fmt.Sprintf("--where has no answer for %d of %d objects, which count as not matching: %s", failing, asked, *wrong), nil
+	case missing != nil && lacking == asked:
+		return fmt.Sprintf("none of %d objects has the field %q that --where asks for", asked, *missing), nil
+	}
+	return "", nil
+}
