@@ -37,6 +37,19 @@ type Options struct {
 	// LockTimeout is how long Open waits for another process to release the
 	// file. 0 is 1 s.
 	LockTimeout time.Duration
+	// MaxBytes bounds the file, in bytes; 0 is no bound. At the bound it is as on a
+	// full disk: what is not written waits in memory, and is served from there.
+	MaxBytes int
+	// MaxAge is how old a scope's checkpoint may be when the scope is opened; an
+	// older one is dropped. 0 is no bound: the server says what is too old.
+	MaxAge time.Duration
+	// Epoch names a history. When it is another one than the file was last opened
+	// with, all that is stored is dropped: to be changed after a cluster's etcd was
+	// restored, for example.
+	Epoch string
+	// AllowNetworkFS lets the file be on NFS or SMB, whose locks and mapped memory do
+	// not keep what bbolt needs.
+	AllowNetworkFS bool
 	// Logger is told of damage and of writes that failed. The zero Logger
 	// discards.
 	Logger logr.Logger
@@ -56,10 +69,11 @@ func (o *Options) applyDefaults() {
 
 // DB is a database in one bbolt file. It is a store.Backend.
 type DB struct {
-	path     string
-	opts     Options
-	readOnly bool
-	setAside string // where a damaged file went at Open; "" where there was none
+	path      string
+	opts      Options
+	readOnly  bool
+	setAside  string // where a damaged file went at Open; "" where there was none
+	suspended error  // why there is no file: see maxRebuilds
 
 	// handleMu protects handle: readers hold it for reading while they have a
 	// transaction, the committer for writing while it opens the file again.
@@ -99,8 +113,10 @@ type DB struct {
 var _ store.Backend = (*DB)(nil)
 
 // Open opens or creates the database at path, and its directory. Damage is no
-// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun.
-// Errors: store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
+// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun. Where
+// that has happened three times within ten minutes no file is used: opening a scope
+// is an error then, and informers run in memory. Errors: a file that is not the
+// process's own alone, or on a network, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
 // of another kind, and those of the file system; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
@@ -109,9 +125,16 @@ func Open(path string, opts Options) (*DB, error) {
 	// Others may be opening the same file: what one has just created is empty to
 	// the next, until its lock is taken.
 	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
+		if n := len(recentRebuilds(path, time.Now())); n >= maxRebuilds {
+			d.suspend(fmt.Errorf("%w; begun again %d times within %s, not used for now", err, n, rebuildWindow))
+			return d, nil
+		}
 		if err = d.replaceDamaged(err); err == nil {
 			err = d.openFile(creating)
 		}
+	}
+	if err == nil {
+		err = d.beginEpoch()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
@@ -120,6 +143,38 @@ func Open(path string, opts Options) (*DB, error) {
 	d.stop = cancel
 	go d.commitLoop(ctx)
 	return d, nil
+}
+
+// suspend makes a database without a file.
+func (d *DB) suspend(cause error) {
+	d.suspended = cause
+	d.opts.Logger.Error(cause, "Cache file is damaged too often, going on without", "path", d.path)
+	d.stop = func() {}
+	close(d.committer)
+}
+
+// beginEpoch drops all scopes where the epoch has changed.
+func (d *DB) beginEpoch() error {
+	same := false
+	err := d.view("epoch", func(tx *bbolt.Tx) error {
+		same = string(tx.Bucket(bucketMeta).Get(keyEpoch)) == d.opts.Epoch
+		return nil
+	})
+	if err != nil || same {
+		return err
+	}
+	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.opts.Epoch)
+	return d.update("epoch", func(tx *bbolt.Tx) error {
+		if tx.Bucket(bucketScope) != nil {
+			if err := tx.DeleteBucket(bucketScope); err != nil {
+				return err
+			}
+		}
+		if err := tx.Bucket(bucketMeta).Put(keyEpoch, []byte(d.opts.Epoch)); err != nil {
+			return err
+		}
+		return writeScopeTally(tx)
+	})
 }
 
 // OpenReadOnly opens an existing database for reading and changes nothing.
@@ -179,7 +234,10 @@ func (d *DB) openFile(what opening) error {
 	if err != nil {
 		return err
 	}
-	if d.file, err = f.Stat(); err == nil && !created {
+	if d.file, err = f.Stat(); err == nil {
+		err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly)
+	}
+	if err == nil && !created {
 		err = preflight(d.path, f, d.file.Size(), what == creating)
 	}
 	if err != nil {
@@ -188,7 +246,7 @@ func (d *DB) openFile(what opening) error {
 	}
 	var handle *bbolt.DB
 	err = guard(d.path, "opening", func() (err error) {
-		handle, err = bbolt.Open(d.path, 0o600, bboltOptions(f, d.readOnly))
+		handle, err = bbolt.Open(d.path, 0o600, bboltOptions(f, d.readOnly, d.opts.MaxBytes))
 		return err
 	})
 	if err != nil {
@@ -493,6 +551,9 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 func (d *DB) noHandle() error {
 	if d.isClosed() {
 		return store.ErrClosed
+	}
+	if d.suspended != nil {
+		return d.suspended
 	}
 	return d.corrupt("file", errNoHandle)
 }

@@ -33,3 +33,6 @@ func Quiet(d *DB, fn func()) {
 // SetNoSync makes bbolt sync nothing, until the file is opened again: what a
 // control of the tests does, which they must catch.
 func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync = true, true }) }
+
+// SetMaxRebuilds sets how often a damaged file is begun again within ten minutes.
+func SetMaxRebuilds(n int) { maxRebuilds = n }

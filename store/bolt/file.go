@@ -42,8 +42,11 @@ const initialMmap = 1 << 30
 // bboltOptions are those of every handle. Never NoSync: a power cut corrupted
 // 12 of 12 files. Never NoFreelistSync: bbolt then walks a damaged file in a
 // goroutine whose panic nobody can recover.
-func bboltOptions(f *os.File, readOnly bool) *bbolt.Options {
+func bboltOptions(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	mmap := initialMmap
+	if maxBytes > 0 {
+		mmap = min(mmap, maxBytes) // bbolt looks at the bound when the mapping is full
+	}
 	if readOnly {
 		mmap = 0 // it does not grow
 	}
@@ -51,6 +54,7 @@ func bboltOptions(f *os.File, readOnly bool) *bbolt.Options {
 		Timeout:         time.Second, // the lock is held already
 		ReadOnly:        readOnly,
 		InitialMmapSize: mmap,
+		MaxSize:         maxBytes,
 		FreelistType:    bbolt.FreelistMapType,
 		NoStatistics:    true,
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
@@ -293,11 +297,13 @@ const corruptSuffix = ".corrupt-"
 // setAside renames a damaged file, keeps only the newest such file and writes
 // beside it why. The caller holds the lock.
 func setAside(path string, cause error) (string, error) {
+	now := time.Now()
+	rebuilds := append(recentRebuilds(path, now), now)
 	earlier, err := filepath.Glob(globEscape(path) + corruptSuffix + "*")
 	if err != nil {
 		return "", fmt.Errorf("find earlier damaged files: %w", err)
 	}
-	aside := path + corruptSuffix + time.Now().UTC().Format("20060102T150405.000000000Z")
+	aside := path + corruptSuffix + now.UTC().Format("20060102T150405.000000000Z")
 	if err := os.Rename(path, aside); err != nil {
 		return "", fmt.Errorf("set damaged file aside: %w", err)
 	}
@@ -307,7 +313,7 @@ func setAside(path string, cause error) (string, error) {
 		}
 	}
 	// The reason is a courtesy: a full disk must not keep the cache from starting.
-	_ = os.WriteFile(aside+".reason", []byte(cause.Error()+"\n"), 0o600)
+	_ = os.WriteFile(aside+reasonSuffix, []byte(reason(cause, rebuilds)), 0o600)
 	return aside, syncDir(filepath.Dir(path))
 }
 

@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // childVar names the function of children that a process of this binary runs
@@ -30,6 +32,7 @@ var children = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
+	bolt.SetMaxRebuilds(1 << 20) // tests damage the same file again and again
 	if name := os.Getenv(childVar); name != "" {
 		if err := children[name](os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

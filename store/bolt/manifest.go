@@ -16,6 +16,7 @@ import (
 var (
 	bucketMeta    = []byte("meta")
 	keyFormat     = []byte("format")
+	keyEpoch      = []byte("epoch")
 	keyCreated    = []byte("created")
 	keyScopes     = []byte("scopes")
 	bucketScope   = []byte("scope")

@@ -111,9 +111,9 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	}
 	id := scope.ID()
 	d.mu.Lock()
-	if d.isClosed() {
+	if d.isClosed() || d.suspended != nil {
 		d.mu.Unlock()
-		return nil, store.ErrClosed
+		return nil, d.noHandle()
 	}
 	if s := d.scopes[id]; s != nil && s.isLeased() && !d.readOnly {
 		d.mu.Unlock()
@@ -276,6 +276,8 @@ func (s *Store) useless(m *manifest) string {
 		return "object type changed"
 	case m.Transform != s.opts.TransformVersion:
 		return "transform changed"
+	case s.db.opts.MaxAge > 0 && time.Since(m.Time) > s.db.opts.MaxAge:
+		return "older than the maximum age"
 	}
 	return ""
 }

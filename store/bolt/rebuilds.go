@@ -1,0 +1,50 @@
+package bolt
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A file that is damaged again and again says that its disk cannot be trusted, and
+// each time costs a list of everything. So after maxRebuilds within rebuildWindow a
+// database is not begun again: its scopes cannot be opened, and informers run in
+// memory, until the window has passed. The times are in the text that says why the
+// damaged file was set aside.
+var maxRebuilds = 3
+
+const (
+	rebuildWindow = 10 * time.Minute
+	reasonSuffix  = ".reason"
+)
+
+// recentRebuilds returns when the file was begun again within the window.
+func recentRebuilds(path string, now time.Time) (times []time.Time) {
+	reasons, err := filepath.Glob(globEscape(path) + corruptSuffix + "*" + reasonSuffix)
+	if err != nil || len(reasons) == 0 {
+		return nil
+	}
+	b, err := os.ReadFile(slices.Max(reasons))
+	if err != nil {
+		return nil // nobody can say
+	}
+	for line := range strings.Lines(string(b)) {
+		at, err := time.Parse(time.RFC3339, strings.TrimSpace(line))
+		if err == nil && now.Sub(at) < rebuildWindow && !at.After(now) {
+			times = append(times, at)
+		}
+	}
+	return times
+}
+
+// reason is the text beside a file that is set aside.
+func reason(cause error, rebuilds []time.Time) string {
+	var b strings.Builder
+	b.WriteString(cause.Error() + "\nbegun again at\n")
+	for _, at := range rebuilds {
+		b.WriteString(at.UTC().Format(time.RFC3339) + "\n")
+	}
+	return b.String()
+}

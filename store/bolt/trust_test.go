@@ -1,0 +1,145 @@
+package bolt_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestTrust: a file that others could change is not written to, and says why.
+func TestTrust(t *testing.T) {
+	tests := map[string]struct {
+		prepare func(path string) error
+		want    string // "" is that it is opened
+	}{
+		"group may write": {func(path string) error { return os.Chmod(path, 0o660) }, ""},
+		"all may write":   {func(path string) error { return os.Chmod(path, 0o666) }, "may be written by everybody"},
+		"another name":    {func(path string) error { return os.Link(path, path+".link") }, "hard links"},
+		"another owner":   {func(path string) error { return os.Chown(path, 65534, 65534) }, "belongs to user 65534"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			scriptFile(t, path, small, 3)
+			if err := tt.prepare(path); err != nil {
+				t.Skipf("SKIPPED: needs root: %v", err)
+			}
+			before := read(t, path)
+			db, err := bolt.Open(path, bolt.Options{})
+			if err == nil {
+				must(t, db.Close())
+			}
+			switch {
+			case tt.want == "" && err != nil:
+				t.Error(err)
+			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path)):
+				t.Errorf("error is %v, want %s", err, tt.want)
+			case tt.want != "" && string(before) != string(read(t, path)):
+				t.Error("the file has changed")
+			}
+		})
+	}
+}
+
+// TestRebuiltTooOften: a disk that damages a file again and again is not asked for
+// another one, until some time has passed; nobody is kept from starting.
+func TestRebuiltTooOften(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 1)
+	synctest.Test(t, func(t *testing.T) {
+		bolt.SetMaxRebuilds(3)
+		defer bolt.SetMaxRebuilds(1 << 20)
+		for range 3 {
+			<-time.After(time.Minute)
+			must(t, os.Truncate(path, 100))
+			db, s := mustOpenScript(t, path, bolt.Options{})
+			applyScript(t, s, small, 1, 2)
+			must(t, db.Close())
+		}
+		must(t, os.Truncate(path, 100))
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		if _, err := db.Open(scriptScope(), store.Options{}); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "3 times") {
+			t.Errorf("error is %v", err)
+		}
+		if _, err := db.Scopes(); !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("Scopes: error is %v", err)
+		}
+		must(t, db.Close())
+		<-time.After(10 * time.Minute)
+		db, s := mustOpenScript(t, path, bolt.Options{})
+		applyScript(t, s, small, 1, 2)
+		wantState(t, s, small, 2)
+		must(t, db.Close())
+	})
+}
+
+// TestEpoch: another epoch begins with nothing, and the same one with what there is.
+func TestEpoch(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 3)
+	for _, tt := range []struct {
+		epoch string
+		want  int
+	}{{"", 3}, {"restored", 0}, {"restored", 3}, {"again", 0}} {
+		db, s := mustOpenScript(t, path, bolt.Options{Epoch: tt.epoch})
+		wantState(t, s, small, tt.want)
+		if tt.want == 0 {
+			applyScript(t, s, small, 1, 3)
+		}
+		must(t, db.Close())
+	}
+}
+
+// TestMaxAge: a scope whose checkpoint is too old begins with nothing.
+func TestMaxAge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		db, s := mustOpenScript(t, path, bolt.Options{})
+		applyScript(t, s, small, 1, 3)
+		must(t, db.Close())
+		<-time.After(time.Hour)
+		db, s = mustOpenScript(t, path, bolt.Options{MaxAge: 2 * time.Hour})
+		wantState(t, s, small, 3)
+		must(t, db.Close())
+		<-time.After(2 * time.Hour)
+		db, s = mustOpenScript(t, path, bolt.Options{MaxAge: 2 * time.Hour})
+		wantState(t, s, small, 0)
+		if why := s.Checkpoint().Reason; !strings.Contains(why, "age") {
+			t.Errorf("reason is %q", why)
+		}
+		must(t, db.Close())
+	})
+}
+
+// TestMaxBytes: at its bound the file stays as it is, and what is not written is
+// served from memory.
+func TestMaxBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	const bound = 256 << 10
+	db, s := mustOpenScript(t, path, bolt.Options{MaxBytes: bound, CommitInterval: time.Millisecond, Compression: bolt.Uncompressed})
+	big := script{keys: 200, pad: 4 << 10}
+	for n := 1; n <= 5; n++ {
+		must(t, s.Apply(big.batch(n)))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err == nil {
+		t.Error("all was written")
+	}
+	wantState(t, s, big, 5)
+	if err := db.Close(); err == nil {
+		t.Error("Close does not say that changes are not written")
+	}
+	if info, err := os.Stat(path); err != nil || info.Size() > bound {
+		t.Errorf("the file has %v bytes (%v)", info.Size(), err)
+	}
+}
