@@ -92,19 +92,17 @@ func (f *feed) wait(kind string, v any) {
 		return
 	}
 	end := time.Now().Add(changesPatience)
+	check := time.NewTicker(changesCheck)
+	defer check.Stop()
 	for !f.isBehind() && time.Now().Before(end) {
-		t := time.NewTimer(changesCheck)
 		select {
 		case f.out <- happening{kind, obj}:
-			t.Stop()
 			return
 		case <-f.slow:
-			t.Stop()
 			return
 		case <-f.gone:
-			t.Stop()
 			return
-		case <-t.C:
+		case <-check.C:
 		}
 	}
 	f.tooSlow()

@@ -94,6 +94,12 @@
 // Every method is safe for concurrent use. RunWithContext returns when all
 // goroutines of the informer have ended; a handler that does not return keeps it.
 //
+// # Looking into a running process
+//
+// bbolt locks its file. Status says how an informer is; Handler answers questions
+// over HTTP, read-only; Serve puts that on a unix socket that only this user can
+// connect to, and SocketPath says where.
+//
 // # Durability
 //
 // See package bolt. Secrets are not persisted: they are held in memory, which is

@@ -142,6 +142,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 	}
+	a.patience(changesPatience)
 	_ = a.line(map[string]string{"error": err.Error()}) // the client is gone, or it is not
 }
 
@@ -240,10 +241,7 @@ func (e *endpoint) find(q question) (*Informer, error) {
 	case len(found) > 1:
 		return nil, refuse(http.StatusBadRequest, "scope %q may be several; name one by its ID: %s", asked, list(maps.Values(known)))
 	}
-	for _, inf := range found {
-		return inf, nil
-	}
-	return nil, nil
+	return slices.Collect(maps.Values(found))[0], nil
 }
 
 func (inf *Informer) isPersisted() bool {

@@ -406,6 +406,7 @@ func TestEndpointChanges(t *testing.T) {
 		if n := len(r.inf.Status().Handlers); n != 1 {
 			t.Errorf("%d handlers when one client has left", n)
 		}
+		waitFor(time.Hour)
 		r.end()
 		if got := summary(all.next()); !strings.Contains(got, "stopped") || all.next() != "end" {
 			t.Errorf("when the informer has ended: %q", got)
@@ -478,7 +479,7 @@ func TestEndpointTrickle(t *testing.T) {
 		read := 0
 		for line := ""; line != "end"; read++ {
 			line = s.next()
-			waitFor(time.Second)
+			waitFor(100 * time.Millisecond)
 			for i := range 100 {
 				w.put(fmt.Sprintf("o-%04d", i), fmt.Sprint(read))
 			}

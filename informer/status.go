@@ -103,11 +103,11 @@ type HandlerStatus struct {
 // the file is read, or while the file is opened again after a write that failed.
 // A Factory's is for all its informers.
 const (
-	statusPatience        = 100 * time.Millisecond
-	factoryStatusPatience = time.Second
+	statusPatience        = time.Second
+	factoryStatusPatience = 2 * time.Second
 )
 
-// Status returns a copy of what the informer is doing. It waits 100 ms at most;
+// Status returns a copy of what the informer is doing. It waits a second at most;
 // what could not be seen in that time is as of the last call that could: see
 // Status.Time. It decodes nothing.
 func (inf *Informer) Status() Status { return inf.statusWithin(statusPatience) }
@@ -271,7 +271,7 @@ func (b *backlog) size() (n int, inFiles int64) {
 }
 
 // Status returns that of each informer which the factory has made and that has not
-// ended, sorted by scope. It waits a second at most for all, as Informer.Status does.
+// ended, sorted by scope. It waits two seconds at most for all, as Informer.Status does.
 func (f *Factory) Status() []Status {
 	infs := f.made()
 	all := make([]Status, len(infs))

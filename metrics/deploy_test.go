@@ -1,0 +1,120 @@
+package metrics_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+var sample = regexp.MustCompile(`^(informctl_\w+)[{ ]`)
+
+// TestDeployedNamesExist: what the dashboard and the alerts ask for is there.
+func TestDeployedNamesExist(t *testing.T) {
+	names := map[string]bool{}
+	for line := range strings.Lines(samples(t, statuses{everything()})) {
+		names[sample.FindStringSubmatch(line)[1]] = true
+	}
+	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml"} {
+		used := regexp.MustCompile(`informctl_\w+`).FindAllString(read(t, file), -1)
+		for _, name := range used {
+			if !names[name] {
+				t.Errorf("%s: there is no metric %s", file, name)
+			}
+		}
+		if len(used) < 5 {
+			t.Errorf("%s uses %q only", file, used)
+		}
+	}
+}
+
+func read(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join("..", "deploy", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestAlerts: rules are whole, each with a name of its own, and braces match.
+func TestAlerts(t *testing.T) {
+	var rules struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	if err := yaml.UnmarshalStrict([]byte(read(t, "alerts.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	var seen []string
+	for _, g := range rules.Groups {
+		for _, r := range g.Rules {
+			if r.Alert == "" || slices.Contains(seen, r.Alert) || !isBalanced(r.Expr) ||
+				r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+				t.Errorf("alert %q: %+v", r.Alert, r)
+			}
+			seen = append(seen, r.Alert)
+		}
+	}
+	if len(seen) == 0 {
+		t.Error("no alerts")
+	}
+}
+
+// TestDashboard: panels have queries, and IDs of their own.
+func TestDashboard(t *testing.T) {
+	var dashboard struct {
+		Title  string
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "grafana-dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[int]bool{}
+	for _, p := range dashboard.Panels {
+		if p.Title == "" || seen[p.ID] || len(p.Targets) == 0 {
+			t.Errorf("panel %d %q has %d queries", p.ID, p.Title, len(p.Targets))
+		}
+		for _, q := range p.Targets {
+			if !isBalanced(q.Expr) {
+				t.Errorf("panel %q: %s", p.Title, q.Expr)
+			}
+		}
+		seen[p.ID] = true
+	}
+	if len(seen) == 0 {
+		t.Error("no panels")
+	}
+}
+
+// isBalanced reports whether an expression has some text and its brackets match.
+func isBalanced(expr string) bool {
+	var open []rune
+	pairs := map[rune]rune{')': '(', ']': '[', '}': '{'}
+	for _, c := range expr {
+		switch c {
+		case '(', '[', '{':
+			open = append(open, c)
+		case ')', ']', '}':
+			if len(open) == 0 || open[len(open)-1] != pairs[c] {
+				return false
+			}
+			open = open[:len(open)-1]
+		}
+	}
+	return expr != "" && len(open) == 0
+}

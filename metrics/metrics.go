@@ -1,0 +1,186 @@
+// Package metrics tells Prometheus what informers are doing. It is a module of its
+// own, so that importers of the informer do not get Prometheus' client.
+//
+// # Labels
+//
+// What is one informer's has scope, the ID of its scope, which stays the same over
+// restarts, resource and namespace. Where two informers hold the same scope, one of
+// them in memory, the other one is told of. What is of a file has its path. An
+// informer whose scope is not known yet, since it has not run, is counted in
+// informctl_informers and nowhere else.
+//
+// deploy/grafana-dashboard.json and deploy/alerts.yaml are made for these metrics.
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// New returns a collector of what f says: an *informer.Factory, or several informers
+// together. Each collection asks f once and takes as long as that. It is safe for
+// concurrent use, as f is.
+func New(f interface{ Status() []informer.Status }) prometheus.Collector {
+	return collector{f}
+}
+
+type collector struct {
+	f interface{ Status() []informer.Status }
+}
+
+var (
+	ofScope   = []string{"scope", "resource", "namespace"}
+	ofReason  = append(slices.Clone(ofScope), "reason")
+	ofHandler = append(slices.Clone(ofScope), "handler")
+	ofFile    = []string{"file"}
+)
+
+func describe(name, help string, labels []string) *prometheus.Desc {
+	return prometheus.NewDesc("informctl_"+name, help, labels, nil)
+}
+
+var (
+	informers = describe("informers", "Informers that were made and have not ended.", nil)
+
+	objects    = describe("objects", "Objects that readers of the informer see.", ofScope)
+	rejected   = describe("rejected_objects", "Objects whose newest state cannot be stored.", ofScope)
+	synced     = describe("synced", "1 when the informer has synced, else 0.", ofScope)
+	caughtUp   = describe("caught_up", "1 when what the server had at the start has been received, else 0.", ofScope)
+	persisted  = describe("persisted", "1 when objects go to the file, 0 when they are held in memory only.", ofScope)
+	resumed    = describe("start_resumed", "1 when the start resumed the last process' watch, 0 when it listed; missing until it is known.", ofScope)
+	versioned  = describe("resource_version_timestamp_seconds", "When the resource version that the objects are complete up to was set, or taken away.", ofScope)
+	lastEvent  = describe("last_event_timestamp_seconds", "When the watch last brought a change.", ofScope)
+	bookmarked = describe("last_bookmark_timestamp_seconds", "When the watch last brought a bookmark.", ofScope)
+	looked     = describe("status_timestamp_seconds", "When the informer was looked at; not now while its disk hangs.", ofScope)
+
+	lists    = describe("lists_total", "Lists of the whole collection that were finished, by reason.", ofReason)
+	resumes  = describe("watches_resumed_total", "Watches that went on from a held resource version.", ofScope)
+	failures = describe("errors_total", "Lists, watches and probes that failed.", ofScope)
+
+	degraded = describe("degraded", "1 when the last attempt to write to the file failed, else 0.", ofScope)
+	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
+
+	handlers = describe("handlers", "Event handlers, by type.", ofHandler)
+	waiting  = describe("handler_waiting_notifications", "Notifications that wait for handlers of a type.", ofHandler)
+	spilled  = describe("handler_file_bytes", "The part of them that waits in files.", ofHandler)
+
+	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
+	commits    = describe("commit_duration_seconds", "Transactions that were committed, since the file was opened.", ofFile)
+	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
+	lastTook   = describe("last_commit_duration_seconds", "How long the last transaction took.", ofFile)
+)
+
+// Describe implements prometheus.Collector.
+func (collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{
+		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
+		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, commits, lastCommit, lastTook,
+	} {
+		ch <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c collector) Collect(ch chan<- prometheus.Metric) {
+	all := c.f.Status()
+	ch <- gauge(informers, float64(len(all)))
+	byScope, byFile := map[string]informer.Status{}, map[string]informer.Status{}
+	for _, s := range all {
+		if s.Scope.Resource == "" {
+			continue
+		}
+		if other, twice := byScope[s.Scope.ID]; !twice || s.Persisted && !other.Persisted {
+			byScope[s.Scope.ID] = s
+		}
+		if s.File != "" {
+			byFile[s.File] = s
+		}
+	}
+	for _, s := range byScope {
+		collectScope(ch, s)
+		collectHandlers(ch, s)
+	}
+	for file, s := range byFile {
+		collectFile(ch, file, s)
+	}
+}
+
+func labels(s informer.Status, more ...string) []string {
+	return append([]string{s.Scope.ID, s.Scope.Resource, s.Scope.Namespace}, more...)
+}
+
+func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
+	l := labels(s)
+	ch <- gauge(objects, float64(s.Objects), l...)
+	ch <- gauge(rejected, float64(s.RejectedCount), l...)
+	ch <- gauge(synced, number(s.Synced), l...)
+	ch <- gauge(caughtUp, number(s.CaughtUp), l...)
+	ch <- gauge(persisted, number(s.Persisted), l...)
+	if s.Start != "" {
+		ch <- gauge(resumed, number(s.Start == "resumed"), l...)
+	}
+	stamp(ch, versioned, s.Checkpoint.Time, l...)
+	stamp(ch, lastEvent, s.LastEvent, l...)
+	stamp(ch, bookmarked, s.LastBookmark, l...)
+	stamp(ch, looked, s.Time, l...)
+	for reason, n := range s.ListsByReason {
+		ch <- counter(lists, n, labels(s, reason)...)
+	}
+	ch <- counter(resumes, s.Resumes, l...)
+	ch <- counter(failures, s.Errors, l...)
+	if s.Commits != nil {
+		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
+		ch <- gauge(pending, float64(s.Commits.PendingBytes), l...)
+	}
+}
+
+// collectHandlers adds up handlers of one type: they have no name of their own.
+func collectHandlers(ch chan<- prometheus.Metric, s informer.Status) {
+	type sum struct{ handlers, waiting, bytes float64 }
+	byType := map[string]sum{}
+	for _, h := range s.Handlers {
+		t := byType[h.Type]
+		byType[h.Type] = sum{t.handlers + 1, t.waiting + float64(h.Waiting), t.bytes + float64(h.BytesInFile)}
+	}
+	for name, t := range byType {
+		l := labels(s, name)
+		ch <- gauge(handlers, t.handlers, l...)
+		ch <- gauge(waiting, t.waiting, l...)
+		ch <- gauge(spilled, t.bytes, l...)
+	}
+}
+
+func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
+	ch <- gauge(fileBytes, float64(s.FileBytes), file)
+	if c := s.Commits; c != nil {
+		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
+		stamp(ch, lastCommit, c.Last, file)
+		ch <- gauge(lastTook, c.LastSeconds, file)
+	}
+}
+
+func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+}
+
+func counter(d *prometheus.Desc, n int, labels ...string) prometheus.Metric {
+	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+// stamp sends a time, where there was one.
+func stamp(ch chan<- prometheus.Metric, d *prometheus.Desc, t time.Time, labels ...string) {
+	if !t.IsZero() {
+		ch <- gauge(d, float64(t.UnixMilli())/1000, labels...)
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,190 @@
+package metrics_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/prometheus/common/expfmt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/metrics"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func ExampleNew() {
+	register := func(registry prometheus.Registerer, factory *informer.Factory) error {
+		return registry.Register(metrics.New(factory))
+	}
+	_ = register
+	// Output:
+}
+
+// statuses says what a test wants said.
+type statuses []informer.Status
+
+func (s statuses) Status() []informer.Status { return s }
+
+// everything is an informer of which there is all that metrics tell.
+func everything() informer.Status {
+	at := time.Unix(1700000000, 500e6)
+	return informer.Status{
+		Time: at, Scope: informer.ScopeStatus{ID: "1234", Resource: "pods", Namespace: "web"},
+		Persisted: true, File: "/i.db", FileBytes: 65536, Synced: true, CaughtUp: true, Start: "resumed",
+		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
+		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
+		Errors: 5, RejectedCount: 6,
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5},
+		Handlers: []informer.HandlerStatus{
+			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
+		},
+	}
+}
+
+// TestMetrics: each figure under its name.
+func TestMetrics(t *testing.T) {
+	want := `
+informctl_caught_up{namespace="web",resource="pods",scope="1234"} 1
+informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
+informctl_commit_duration_seconds_count{file="/i.db"} 8
+informctl_degraded{namespace="web",resource="pods",scope="1234"} 1
+informctl_errors_total{namespace="web",resource="pods",scope="1234"} 5
+informctl_file_bytes{file="/i.db"} 65536
+informctl_handler_file_bytes{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 300
+informctl_handler_file_bytes{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
+informctl_handler_waiting_notifications{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 3
+informctl_handler_waiting_notifications{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
+informctl_handlers{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 2
+informctl_handlers{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 1
+informctl_informers 1
+informctl_last_bookmark_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_last_commit_duration_seconds{file="/i.db"} 0.25
+informctl_last_commit_timestamp_seconds{file="/i.db"} 1.7000000005e+09
+informctl_last_event_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_lists_total{namespace="web",reason="history was rewound",resource="pods",scope="1234"} 1
+informctl_lists_total{namespace="web",reason="the server is behind",resource="pods",scope="1234"} 2
+informctl_objects{namespace="web",resource="pods",scope="1234"} 7
+informctl_pending_bytes{namespace="web",resource="pods",scope="1234"} 10
+informctl_persisted{namespace="web",resource="pods",scope="1234"} 1
+informctl_rejected_objects{namespace="web",resource="pods",scope="1234"} 6
+informctl_resource_version_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_start_resumed{namespace="web",resource="pods",scope="1234"} 1
+informctl_status_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_synced{namespace="web",resource="pods",scope="1234"} 1
+informctl_watches_resumed_total{namespace="web",resource="pods",scope="1234"} 4
+`
+	if got := samples(t, statuses{everything()}); got != strings.TrimSpace(want) {
+		t.Errorf("got:\n%s\nwant:%s", got, want)
+	}
+}
+
+// samples are the lines of a scrape, without comments.
+func samples(t *testing.T, s interface{ Status() []informer.Status }) string {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics.New(s))
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	for _, f := range families {
+		if _, err := expfmt.MetricFamilyToText(&text, f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(text.String()), "\n"), func(l string) bool { return strings.HasPrefix(l, "#") })
+	return strings.Join(lines, "\n")
+}
+
+// TestNamesAreAsPrometheusWants runs its linter.
+func TestNamesAreAsPrometheusWants(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics.New(statuses{everything()}))
+	problems, err := testutil.GatherAndLint(registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
+
+// TestMetricsOfSeveral: informers of the same scope, and those whose scope is not
+// known, spoil nothing.
+func TestMetricsOfSeveral(t *testing.T) {
+	twin, other := everything(), everything()
+	twin.Persisted, twin.File, twin.Objects, twin.Commits = false, "", 100, nil
+	other.Scope.ID, other.Scope.Resource = "5678", "nodes"
+	got := samples(t, statuses{twin, everything(), twin, other, {}, {}})
+	for line, n := range map[string]int{
+		"informctl_informers 6": 1,
+		`informctl_objects{namespace="web",resource="pods",scope="1234"} 7`:  1,
+		`informctl_objects{namespace="web",resource="nodes",scope="5678"} 7`: 1,
+		"informctl_objects{":    2,
+		"informctl_file_bytes{": 1,
+	} {
+		if strings.Count(got, line) != n {
+			t.Errorf("%s: %d times, want %d, in\n%s", line, strings.Count(got, line), n, got)
+		}
+	}
+}
+
+// TestMetricsOfLittle: what has not happened has no time.
+func TestMetricsOfLittle(t *testing.T) {
+	got := samples(t, statuses{{Scope: informer.ScopeStatus{ID: "1", Resource: "pods"}}})
+	if strings.Contains(got, "timestamp") || strings.Contains(got, "start_resumed") || !strings.Contains(got, "informctl_synced") {
+		t.Error(got)
+	}
+}
+
+// one is an informer as New takes it.
+type one struct{ *informer.Informer }
+
+func (o one) Status() []informer.Status { return []informer.Status{o.Informer.Status()} }
+
+// TestMetricsOfAnInformer: of one that runs.
+func TestMetricsOfAnInformer(t *testing.T) {
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	if _, err := server.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	inf, err := informer.New(server, &corev1.ConfigMap{}, informer.Options{Backend: db})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		inf.RunWithContext(ctx)
+	}()
+	<-inf.HasSyncedChecker().Done()
+	got := samples(t, one{inf})
+	cancel()
+	<-done
+	l := `namespace="",resource="configmaps",scope="` + inf.Scope().ID() + `"} `
+	for _, want := range []string{
+		"informctl_objects{" + l + "1\n", "informctl_synced{" + l + "1\n", "informctl_persisted{" + l + "1\n",
+		"informctl_start_resumed{" + l + "0\n", "informctl_degraded{" + l + "0\n",
+		`informctl_lists_total{namespace="",reason="nothing stored yet",resource="configmaps"`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
