@@ -83,11 +83,21 @@ func (f *Factory) Handler() http.Handler {
 // {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
 // for another method, 503 where others are answered first. Where lines have been
 // sent before it is the last line.
-func (inf *Informer) Handler() http.Handler {
+func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
+
+// NewHandler returns an HTTP handler that answers questions about several informers
+// of a backend; see Informer.Handler.
+func NewHandler(backend store.Backend, informers ...*Informer) http.Handler {
 	return newEndpoint(
-		func() []*Informer { return []*Informer{inf} },
-		func() []Status { return []Status{inf.Status()} },
-		inf.opts.Backend,
+		func() []*Informer { return informers },
+		func() []Status {
+			statuses := make([]Status, len(informers))
+			for i, inf := range informers {
+				statuses[i] = inf.Status()
+			}
+			return statuses
+		},
+		backend,
 	)
 }
 

@@ -107,6 +107,7 @@ func newRootCommand(e env) *cobra.Command {
 		newDumpCommand(e),
 		newQueryCommand(e),
 		newInfoCommand(e),
+		newStatusCommand(e),
 		newIndexesCommand(e),
 		newVerifyCommand(e),
 		newExportCommand(e),

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -49,7 +50,8 @@ func newRunCommand(e env) *cobra.Command {
 
 Resources are named as kubectl takes them. What an earlier run stored is resumed
 where the server's history allows, and listed again by comparison where not.
-An interrupt writes what waits and ends with 0. Secrets are not stored.`),
+An interrupt writes what waits and ends with 0. Secrets are not stored.
+Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run pods deployments.apps --db informers.db --index label:app
   informctl run pods -n default --once`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -198,10 +200,25 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	for i, f := range followers {
 		running.Go(func() { errs[i] = f.run(ctx) })
 	}
+	if !o.once {
+		shown.Go(func() { serve(ctx, db, logger, followers) })
+	}
 	running.Wait()
 	cancel()
 	shown.Wait()
 	return errors.Join(errs...)
+}
+
+// serve answers "informctl status" and others that the file is locked for. Without
+// it all else goes on.
+func serve(ctx context.Context, db *bolt.DB, logger logr.Logger, followers []*follower) {
+	informers := make([]*informer.Informer, len(followers))
+	for i, f := range followers {
+		informers[i] = f.informer
+	}
+	if err := informer.Serve(ctx, informer.SocketPath(db.Path()), informer.NewHandler(db, informers...)); err != nil {
+		logger.Info("Not served to other processes", "because", err.Error())
+	}
 }
 
 var errSecrets = errors.New("secrets are not stored: there is no encryption key yet")

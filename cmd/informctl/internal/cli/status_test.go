@@ -1,0 +1,94 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/informer"
+)
+
+// serveStatus makes a process that keeps a file of what it says it does.
+func serveStatus(t *testing.T, path string, statuses ...informer.Status) {
+	t.Helper()
+	mux := http.NewServeMux()
+	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(statuses) })
+	ctx, stop := context.WithCancel(t.Context())
+	served := make(chan error)
+	go func() { served <- informer.Serve(ctx, informer.SocketPath(path), mux) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	for { // until it listens
+		if _, stderr, _ := runCommand(t, "status", "--db", path, "-o", "json"); !strings.Contains(stderr, "nobody listens") {
+			return
+		}
+	}
+}
+
+func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	var out, errOut bytes.Buffer
+	code = cli.Main(t.Context(), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}, args)
+	return out.String(), errOut.String(), code
+}
+
+// TestStatus: what a live process says is a line each, and the exit code says
+// whether all is well.
+func TestStatus(t *testing.T) {
+	well := informer.Status{
+		Scope: informer.ScopeStatus{Resource: "pods", Namespace: "default"}, Synced: true, CaughtUp: true,
+		Start: "resumed", Objects: 42, Checkpoint: informer.CheckpointStatus{RV: "1234"},
+		LastEvent: time.Now().Add(-5 * time.Minute), Commits: &informer.CommitStatus{PendingBytes: 77},
+	}
+	late := well
+	late.CaughtUp, late.Behind = false, "the watch replays"
+	full := well
+	full.Commits = &informer.CommitStatus{Degraded: true, Error: "no space left on device"}
+	for name, tt := range map[string]struct {
+		status informer.Status
+		code   int
+		want   []string
+	}{
+		"well": {well, 0, []string{"pods", "default", "caught up", "42", "1234", "resumed", "5m", "77"}},
+		"late": {late, 1, []string{"synced, not caught up", "the watch replays"}},
+		"full": {full, 1, []string{"no space left on device"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			serveStatus(t, path, tt.status)
+			stdout, stderr, code := runCommand(t, "status", "--db", path)
+			if code != tt.code || stderr != "" {
+				t.Errorf("exit code %d, want %d; %s", code, tt.code, stderr)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(stdout, want) {
+					t.Errorf("%q is not in\n%s", want, stdout)
+				}
+			}
+			if stdout, _, _ = runCommand(t, "status", "--db", path, "-o", "json"); !json.Valid([]byte(stdout)) {
+				t.Errorf("no JSON: %s", stdout)
+			}
+		})
+	}
+}
+
+// TestStatusOfNobody: where no process answers it says so in one line.
+func TestStatusOfNobody(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	stdout, stderr, code := runCommand(t, "status", "--db", path)
+	if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "no process answers for "+path) {
+		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
+	}
+}
