@@ -141,6 +141,7 @@ type Informer struct {
 	lostAt       time.Time         // when loseLocked last asked for a list
 	mending      *time.Timer       // asks for the next one, where one is needed
 	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
+	untold       bool              // handlers were not told of all of a loaded list
 	rejected     map[string]error  // objects whose newest state cannot be stored
 	foreign      string            // why no resource version may be stored; "" where it may
 	memory       string            // why a Backend is not used; "" where it is, or none was given

@@ -27,17 +27,18 @@ func (inf *Informer) isKnown(key string) bool {
 // updated, with the same object as old since what was is lost; one that is not in
 // the list is deleted, and one that was not known is added. A cold start knows none:
 // cursors bring its objects.
-func (inf *Informer) tellLoadedLocked() {
-	if inf.known.Len() == 0 {
+func (inf *Informer) tellLoadedLocked() error {
+	if !inf.ready {
 		inf.noteKnownLocked()
-		return
+		return nil
 	}
+	inf.untold = true
 	gone := inf.known.Copy()
 	for after, more := "", true; more; {
 		entries, err := inf.store.Scan(after, scanChunk)
 		if err != nil {
 			inf.loseLocked(inf.ctx, err)
-			return
+			return err
 		}
 		for _, e := range entries {
 			after = e.Key
@@ -50,8 +51,10 @@ func (inf *Informer) tellLoadedLocked() {
 		}
 		more = len(entries) == scanChunk
 	}
+	inf.untold = false
 	gone.Scan(func(key string) bool {
 		inf.distributeLocked(change{key: key}, store.Entry{Key: key}, nil)
 		return true
 	})
+	return nil
 }

@@ -1,6 +1,8 @@
 package informer_test
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -137,4 +139,83 @@ func overwrite(path string) error {
 		return err
 	}
 	return f.Close()
+}
+
+// TestFileLostWhileEmpty: handlers hear of what comes after an empty collection's
+// file was lost.
+func TestFileLostWhileEmpty(t *testing.T) {
+	inBubble(t, func(w *world) {
+		f := &follower{}
+		r := w.run(informer.Options{}, handle(w, f.handler())).sync()
+		w.put("x", "1")
+		waitFor(2 * time.Second)
+		if err := os.Remove(w.path); err != nil {
+			t.Fatal(err)
+		}
+		w.drop("x")
+		waitFor(5 * time.Second) // the commit has found the file gone
+		w.put("a", "1")
+		w.put("b", "1")
+		waitFor(10 * time.Minute)
+		if diff := cmp.Diff(map[string]string{"a": "1", "b": "1"}, f.state); diff != "" || len(f.wrong) > 0 {
+			t.Errorf("the handler knows otherwise, out of order %q (-want +got):\n%s", f.wrong, diff)
+		}
+		r.end()
+	})
+}
+
+// TestPageLost: a page that is gone under a running informer, and that no write
+// meets, costs a list and not the informer.
+func TestPageLost(t *testing.T) {
+	for n := range 8 {
+		inBubble(t, func(w *world) {
+			for i := range 2000 {
+				w.put(fmt.Sprintf("o-%04d", i), fmt.Sprint(i))
+			}
+			f := &follower{}
+			r := w.run(informer.Options{DecodedBytes: 1}, handle(w, f.handler())).sync()
+			waitFor(5 * time.Second)
+			pages, err := leafPages(w.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			page := pages[len(pages)*n/8]
+			file, err := os.OpenFile(w.path, os.O_RDWR, 0)
+			if err == nil {
+				_, err = file.WriteAt(make([]byte, os.Getpagesize()), int64(page)*int64(os.Getpagesize()))
+			}
+			if err = errors.Join(err, file.Close()); err != nil {
+				t.Fatal(err)
+			}
+			listed := make(chan int, 1)
+			go func() { listed <- len(r.inf.GetStore().List()) }()
+			waitFor(30 * time.Minute)
+			select {
+			case got := <-listed:
+				if got != 2000 {
+					t.Errorf("page %d: List has %d objects", page, got)
+				}
+			default:
+				t.Errorf("page %d: List waits", page)
+			}
+			if len(f.state) != 2000 || len(f.wrong) > 0 {
+				t.Errorf("page %d: the handler knows %d objects, out of order %q", page, len(f.state), f.wrong[:min(5, len(f.wrong))])
+			}
+			r.end()
+		})
+	}
+}
+
+// leafPages returns the pages of a bbolt file that have entries of ours.
+func leafPages(path string) (pages []int, err error) {
+	b, err := os.ReadFile(path)
+	size := os.Getpagesize()
+	for p := 2; p < len(b)/size; p++ {
+		head := b[p*size:]
+		isLeaf := binary.LittleEndian.Uint16(head[8:]) == 2 && binary.LittleEndian.Uint64(head) == uint64(p)
+		if isLeaf && binary.LittleEndian.Uint16(head[10:]) > 6 {
+			pages = append(pages, p)
+		}
+	}
+	return pages, err
 }

@@ -340,6 +340,12 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	if len(inf.rejected) > 0 || inf.foreign != "" {
 		batch.RV = "" // frozen
 	}
+	if inf.untold && !batch.Loaded {
+		// Or a change would be told of an object that was not.
+		if err := inf.tellLoadedLocked(); err != nil {
+			return err
+		}
+	}
 	if err := inf.store.Apply(batch); err != nil {
 		inf.loseLocked(ctx, err)
 		return err
@@ -352,7 +358,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		}
 	}
 	if batch.Loaded {
-		inf.tellLoadedLocked()
+		if err := inf.tellLoadedLocked(); err != nil {
+			return err
+		}
 	}
 	inf.noteBacklogLocked()
 	inf.cond.Broadcast()

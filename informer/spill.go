@@ -68,9 +68,15 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 		inf.mu.Lock()
 		cut.c.writing = false
 		switch {
-		case err != nil:
 		case cut.h.removed:
-			_ = file.Close()
+			if err == nil {
+				_ = file.Close()
+			}
+		case err != nil:
+			for _, n := range cut.c.waiting {
+				cut.c.size += int64(n.encodedBytes())
+			}
+			inf.inFiles += cut.c.size // it counts all the same
 		default:
 			cut.c.waiting, cut.c.file, cut.c.size, cut.c.sum = nil, file, size, sum
 			inf.inFiles += size
@@ -142,10 +148,10 @@ func (h *handler) loadChunkLocked() bool {
 		return false
 	}
 	waiting := c.waiting
-	if c.file != nil {
+	if file, size, sum := c.file, c.size, c.sum; file != nil {
 		var err error
 		h.inf.mu.Unlock()
-		waiting, err = readChunk(c.file, c.size, c.sum)
+		waiting, err = readChunk(file, size, sum)
 		h.inf.mu.Lock()
 		if h.removed {
 			return true
@@ -154,8 +160,8 @@ func (h *handler) loadChunkLocked() bool {
 			h.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
 			return h.catchUpLocked()
 		}
-		h.inf.closeChunkLocked(c)
 	}
+	h.inf.closeChunkLocked(c)
 	b.chunks = b.chunks[1:]
 	b.first, b.firstBytes = waiting, 0
 	for _, n := range waiting {
@@ -167,8 +173,10 @@ func (h *handler) loadChunkLocked() bool {
 func (inf *Informer) closeChunkLocked(c *chunk) {
 	if c.file != nil {
 		_ = c.file.Close() // it was for reading only
+	}
+	if c.size > 0 {
 		inf.inFiles -= c.size
-		c.file = nil
+		c.file, c.size = nil, 0
 		inf.cond.Broadcast()
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // slowRun is an informer with one handler that waits for a gate and one that does
@@ -182,6 +183,42 @@ func TestSpillDamaged(t *testing.T) {
 			t.Errorf("%d bytes are left in files", n)
 		}
 		r.end()
+	})
+}
+
+// noDisk is a database in a directory in which no file can be made.
+type noDisk struct{ *bolt.DB }
+
+func (noDisk) Path() string { return "/nonexistent/informers.db" }
+
+// TestSpillLimitWithoutDisk: what cannot be written to a file counts all the same.
+func TestSpillLimitWithoutDisk(t *testing.T) {
+	inBubble(t, func(w *world) {
+		gate := make(chan struct{})
+		db := w.open()
+		r := w.run(informer.Options{Backend: noDisk{db}}, func(inf *informer.Informer) {
+			informer.SetBacklogLimits(inf, 16<<10, 16<<10, 64<<10)
+		}, handle(w, newPointers(gate))).sync()
+		last := ""
+		for i := range 5000 {
+			last = w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i))
+			if i%100 == 0 {
+				synctest.Wait()
+			}
+		}
+		synctest.Wait()
+		if rv := r.inf.GetStore().LastStoreSyncResourceVersion(); rv == last {
+			t.Error("nothing waits")
+		}
+		close(gate)
+		synctest.Wait()
+		if n := informer.InFiles(r.inf); n != 0 {
+			t.Errorf("%d bytes are counted still", n)
+		}
+		r.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -79,6 +79,7 @@ type capture struct {
 	checkpoint store.Checkpoint
 	loading    bool
 	applied    uint64
+	losses     uint64
 	entries    []*entry // of pending, in key order
 	packed     []packed // the same
 	stored     int      // objects in the file after it
@@ -104,8 +105,8 @@ func (d *DB) commit() error {
 	err := d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
-			if !d.isCurrent(c.s) {
-				continue // closed with a broken disk, and opened anew since
+			if !d.isCurrent(c.s) || c.isLost() {
+				continue // closed with a broken disk, and opened anew since; or of a file that is lost
 			}
 			if err := c.write(tx); err != nil {
 				return err
@@ -135,7 +136,16 @@ func (s *Store) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
+		losses: s.losses,
 	}, s.dirty && s.lost == nil
+}
+
+// isLost reports whether what was captured is of a file that was lost since. Inside a
+// transaction the answer stays the same.
+func (c *capture) isLost() bool {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.s.losses != c.losses
 }
 
 // pack compresses before the transaction what it will write.
@@ -166,7 +176,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commitErr = err
-	if err == nil {
+	if err == nil && s.losses == c.losses {
 		c.pending.Scan(func(key string, e *entry) bool {
 			if now, ok := s.pending.Get(key); ok && now == e {
 				s.pending.Delete(key)

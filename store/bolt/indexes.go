@@ -271,6 +271,9 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	current, writable := s.indexes, s.writable
+	if s.relist != nil && s.relist.whole {
+		s.loading = false // the list is in the file and is applied next: its objects are indexed, too
+	}
 	s.mu.Unlock()
 	if !writable {
 		return store.ErrClosed

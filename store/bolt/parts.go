@@ -21,7 +21,10 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 			return
 		}
 		if r.direct {
-			r.endLoad()
+			if err := r.endLoad(); err != nil {
+				yield(store.Batch{}, err)
+				return
+			}
 			yield(store.Batch{RV: rv, Loaded: true}, nil)
 			return
 		}
@@ -37,11 +40,13 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	for after, more := "", true; more; {
 		var keys []string
 		err := r.s.read("keys", nil, func(sn *snapshot) (err error) {
-			keys, err = sn.keys(after, 8*partChanges)
+			if keys, err = sn.keys(after, 8*partChanges); err != nil {
+				err = r.s.db.corrupt("scope "+r.s.scope.String(), err)
+			}
 			return err
 		})
 		if err != nil {
-			return yield(store.Batch{}, err) && false
+			return yield(store.Batch{}, r.giveUp(err)) && false
 		}
 		more = len(keys) == 8*partChanges
 		var b store.Batch
@@ -88,7 +93,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	for after := ""; r.spilled && going; {
 		entries, err := r.stagedInFile(after)
 		if err != nil {
-			yield(store.Batch{}, err)
+			yield(store.Batch{}, r.giveUp(err))
 			return false
 		}
 		if len(entries) == 0 {

@@ -51,6 +51,7 @@ type relist struct {
 	loaded  int                        // objects written directly
 	wrote   bool                       // something was, or may have been
 	closed  bool
+	whole   bool  // set under Store.mu: what was loaded is the whole list
 	lost    error // set under Store.mu: the file is another one since
 }
 
@@ -113,7 +114,7 @@ func (r *relist) Add(obj runtime.Object) error {
 	if !r.direct {
 		same, err := r.isStored(e)
 		if err != nil {
-			return err
+			return r.giveUp(err)
 		}
 		if same && (!again || r.unstage(e.key)) {
 			return nil
@@ -175,6 +176,27 @@ func (r *relist) check() error {
 	return r.lost
 }
 
+func (r *relist) isLost() bool {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.lost != nil
+}
+
+// giveUp begins a fresh file where what is stored cannot be compared with: the next
+// list would meet the same damage.
+func (r *relist) giveUp(err error) error {
+	d := r.s.db
+	if !errors.Is(err, store.ErrCorrupt) || errors.Is(err, errNoHandle) {
+		return err
+	}
+	d.writeMu.Lock()
+	defer d.writeMu.Unlock()
+	if r.isLost() || d.isClosed() {
+		return err
+	}
+	return errors.Join(err, d.reopenLocked(true, err))
+}
+
 // Keep implements store.Relist.
 func (r *relist) Keep(key string) { r.seen[key] = struct{}{} }
 
@@ -228,6 +250,9 @@ func (r *relist) load(entries []*entry) error {
 	r.wrote = true
 	packed := s.pack(entries)
 	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+		if r.isLost() {
+			return nil // the file is a fresh one, for the next list
+		}
 		w, err := s.writer(tx)
 		if err != nil {
 			return err
@@ -248,6 +273,9 @@ func (r *relist) load(entries []*entry) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r.lost != nil {
+		return r.lost
+	}
 	for name, m := range s.inMemory {
 		for _, e := range entries {
 			m.set(e.key, e.values(name))
@@ -259,12 +287,17 @@ func (r *relist) load(entries []*entry) error {
 
 // endLoad writes the rest of a first list, or leaves it to the committer where
 // the disk does not take it.
-func (r *relist) endLoad() {
+func (r *relist) endLoad() error {
 	r.awaitWritten()
 	err := r.load(r.staged.Values())
 	s := r.s
 	s.mu.Lock()
+	if r.lost != nil {
+		defer s.mu.Unlock()
+		return r.lost
+	}
 	s.length = r.loaded
+	r.whole = true
 	if err != nil {
 		r.staged.Scan(func(_ string, e *entry) bool {
 			s.insertLocked(e, false)
@@ -278,6 +311,7 @@ func (r *relist) endLoad() {
 	if added {
 		r.indexAgain()
 	}
+	return nil
 }
 
 // indexAgain makes the entries of indexers that were added while the list was

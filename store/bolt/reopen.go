@@ -110,6 +110,7 @@ func (s *Store) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost, s.noBucket = cause, true
+	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error()}
 	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
 	s.length, s.loading, s.listed = 0, false, false

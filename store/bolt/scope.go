@@ -68,6 +68,7 @@ type Store struct {
 	decoded      *decodedObjects  // written under mu
 	readErr      error            // why List could not answer
 	lost         error            // why there is nothing to read until the scope is listed again
+	losses       uint64           // how often what was stored was lost
 	noBucket     bool             // in a fresh file
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
@@ -245,7 +246,11 @@ func (s *Store) dropStaging() error {
 		return err
 	}
 	return s.db.update(where, func(tx *bbolt.Tx) error {
-		return s.bucket(tx).DeleteBucket(bucketStaging)
+		b := s.bucket(tx)
+		if b == nil || b.Bucket(bucketStaging) == nil {
+			return nil // lost with the file meanwhile
+		}
+		return b.DeleteBucket(bucketStaging)
 	})
 }
 

@@ -1,0 +1,163 @@
+package bolt
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// valued is a ConfigMap with a value, by which an index function finds it.
+func valued(name, value string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: "u"}, Data: map[string]string{"v": value}}
+}
+
+func byValue(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap).Data["v"]}, nil }
+
+func openValued(t *testing.T, path string, decoded int64) (*DB, *Store) {
+	t.Helper()
+	db, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scope := store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+	s, err := db.Open(scope, store.Options{Codec: c, DecodedBytes: decoded, Indexers: cache.Indexers{"value": byValue}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db, s.(*Store)
+}
+
+// listValued lists objects; between runs before the list is whole.
+func listValued(s *Store, rv string, between func(), objects ...*corev1.ConfigMap) error {
+	r, err := s.Relist()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = r.Close() }()
+	for _, obj := range objects {
+		if err := r.Add(obj); err != nil {
+			return err
+		}
+	}
+	between()
+	for b, err := range r.Parts(rv) {
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func wantValued(t *testing.T, s *Store, want ...string) {
+	t.Helper()
+	var got []string
+	for _, obj := range s.List() {
+		cm := obj.(*corev1.ConfigMap)
+		got = append(got, cm.Name+"="+cm.Data["v"])
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("List (-want +got), error %v:\n%s", s.Err(), diff)
+	}
+}
+
+// TestLostBeforeListIsWhole: what a list had that was lost with the file is not in
+// the next one, then and after a restart.
+func TestLostBeforeListIsWhole(t *testing.T) {
+	for _, decoded := range []int64{0, -1} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, s := openValued(t, path, decoded)
+		err := listValued(s, "5", func() { _ = os.Remove(path) }, valued("a", "1"), valued("gone", "1"))
+		if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("the list that is lost: error is %v", err)
+		}
+		if err := listValued(s, "9", func() {}, valued("a", "2")); err != nil {
+			t.Fatal(err)
+		}
+		wantValued(t, s, "a=2")
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		db, s = openValued(t, path, decoded)
+		wantValued(t, s, "a=2")
+		_ = db.Close()
+	}
+}
+
+// TestLostWhileListIsWritten: what a list writes behind it does not reach the fresh
+// file.
+func TestLostWhileListIsWritten(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValued(t, path, 0)
+	defer func() { _ = db.Close() }()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	SetRelistLimit(r, 1)
+	db.writeMu.Lock()
+	if err := r.Add(valued("gone", "1")); err != nil { // its goroutine waits for writeMu
+		t.Fatal(err)
+	}
+	err = errors.Join(os.Remove(path), db.reopenLocked(false, errors.New("gone")))
+	db.writeMu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(valued("x", "1")); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("the list that is lost: error is %v", err)
+	}
+	_ = r.Close()
+	if err := listValued(s, "9", func() {}, valued("a", "2")); err != nil {
+		t.Fatal(err)
+	}
+	wantValued(t, s, "a=2")
+}
+
+// TestAddIndexersBeforeLoaded: an index that is added when the list is in the file
+// and not applied has its objects.
+func TestAddIndexersBeforeLoaded(t *testing.T) {
+	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	defer func() { _ = db.Close() }()
+	r, err := s.Relist()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add(valued("a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	for b, err := range r.Parts("5") {
+		if err == nil {
+			err = s.AddIndexers(cache.Indexers{"late": byValue})
+		}
+		if err == nil {
+			err = s.Apply(b)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = r.Close()
+	for _, name := range []string{"value", "late"} {
+		if got, err := s.ByIndex(name, "1"); len(got) != 1 || err != nil {
+			t.Errorf("%s has %d objects (%v)", name, len(got), err)
+		}
+	}
+}
