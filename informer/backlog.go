@@ -63,34 +63,32 @@ func (b *backlog) take(limit int) []notification {
 	return taken
 }
 
-// cut makes a chunk of what came last, if it is enough. The caller writes it. What is
-// not encoded, since it came before anybody knew that it would wait for long, stays
-// in memory.
-func (b *backlog) cut() *chunk {
+// cut makes chunks of what came last, if it is enough, and returns those that the
+// caller writes. What is not encoded, since it came before anybody knew that it would
+// wait for long, stays in memory.
+func (b *backlog) cut() (written []*chunk) {
 	if b.lastBytes < b.limits.chunk {
 		return nil
 	}
-	encoded := len(b.last)
-	for encoded > 0 && b.last[encoded-1].old.Object == nil && b.last[encoded-1].new.Object == nil {
-		encoded--
-	}
-	var c *chunk
-	for _, part := range [][]notification{b.last[:encoded], b.last[encoded:]} {
-		if len(part) == 0 {
+	begin, bytes, encoded := 0, 0, true
+	for i, n := range b.last {
+		bytes += n.encodedBytes()
+		encoded = encoded && n.old.Object == nil && n.new.Object == nil
+		if bytes < b.limits.chunk && i+1 < len(b.last) {
 			continue
 		}
-		c = &chunk{waiting: part}
-		for _, n := range part {
+		c := &chunk{waiting: b.last[begin : i+1 : i+1], writing: encoded}
+		for _, n := range c.waiting {
 			c.keys = append(c.keys, waitingKey{n.key, n.kind != added})
 		}
 		b.chunks = append(b.chunks, c)
+		if encoded {
+			written = append(written, c)
+		}
+		begin, bytes, encoded = i+1, 0, true
 	}
-	c.writing = encoded < len(b.last)
 	b.last, b.lastBytes = nil, 0
-	if !c.writing {
-		return nil
-	}
-	return c
+	return written
 }
 
 // encodedBytes is the memory that a notification takes, without its objects.

@@ -55,7 +55,7 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 	var cuts []cut
 	inf.mu.Lock()
 	for h := range inf.handlers {
-		if c := h.waiting.cut(); c != nil {
+		for _, c := range h.waiting.cut() {
 			cuts = append(cuts, cut{h, c})
 		}
 	}
