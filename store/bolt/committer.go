@@ -82,7 +82,7 @@ type capture struct {
 	losses     uint64
 	entries    []*entry // of pending, in key order
 	packed     []packed // the same
-	stored     int      // objects in the file after it
+	stored     int      // objects in the file after it; -1 where nothing was written
 }
 
 // commit writes what waits in every scope, in one transaction.
@@ -136,7 +136,7 @@ func (s *Store) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
-		losses: s.losses,
+		losses: s.losses, stored: -1,
 	}, s.dirty && s.lost == nil
 }
 
@@ -184,7 +184,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 			}
 			return true
 		})
-		if s.pending.Len() == 0 && !s.loading {
+		if s.pending.Len() == 0 && !s.loading && c.stored >= 0 {
 			s.length = c.stored // exact, though a file that could not be read may have left it wrong
 		}
 		s.written = c.applied

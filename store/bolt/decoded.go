@@ -133,18 +133,18 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 func (s *Store) listDecoded() ([]interface{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.allDecodedLocked() {
+	if !s.isWellLocked() || !s.decoded.hasAll(s.length) {
 		return nil, false
 	}
 	return s.decoded.list(), true
 }
 
-// indexDecoded is the same for ByIndex.
+// indexDecoded is the same for ByIndex; the objects of the values are enough.
 func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.inMemory[name]
-	if m == nil || !s.allDecodedLocked() {
+	if m == nil || !s.isWellLocked() {
 		return nil, false
 	}
 	keys := m.find(values)
@@ -159,6 +159,7 @@ func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool)
 	return out, true
 }
 
-func (s *Store) allDecodedLocked() bool {
-	return !s.loading && s.lost == nil && s.readErr == nil && !s.db.readOnly && !s.db.isClosed() && s.decoded.hasAll(s.length)
+// isWellLocked reports whether what is in memory may answer without the file.
+func (s *Store) isWellLocked() bool {
+	return !s.loading && s.lost == nil && s.readErr == nil && !s.db.readOnly && !s.db.isClosed()
 }
