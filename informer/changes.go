@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -131,13 +130,8 @@ func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error)
 	if inf.ended {
 		return nil, errStopped
 	}
-	logger := klog.Background()
-	h := &handler{
-		inf: inf, handler: eh, logger: &logger,
-		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
-		waiting:    backlog{limits: &inf.limits},
-		cursorDone: inf.ready, // before that there is nothing, and all that comes is a change
-	}
+	h := inf.newHandler(eh, nil)
+	h.cursorDone = inf.ready // before that there is nothing, and all that comes is a change
 	h.markSyncedLocked()
 	inf.handlers[h] = struct{}{}
 	if inf.opened {
@@ -240,10 +234,7 @@ func (f *feed) sendOne(a *answer, p printer, c happening) error {
 		Object json.RawMessage `json:"object"`
 	}{c.kind, b})
 	if err == nil && len(f.out) == 0 {
-		err = a.control.Flush()
-		if errors.Is(err, http.ErrNotSupported) {
-			err = nil
-		}
+		err = a.flush()
 	}
 	return err
 }

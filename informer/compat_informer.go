@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 )
 
 // The rest of cache.SharedIndexInformer, after client-go's rules
@@ -42,15 +41,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	if isNil(eh) {
 		return nil, errors.New("informer: event handler is nil")
 	}
-	h := &handler{
-		inf: inf, handler: eh, logger: options.Logger,
-		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
-		waiting: backlog{limits: &inf.limits},
-	}
-	if h.logger == nil {
-		logger := klog.Background()
-		h.logger = &logger
-	}
+	h := inf.newHandler(eh, options.Logger)
 	period := inf.opts.ResyncPeriod
 	if options.ResyncPeriod != nil {
 		period = *options.ResyncPeriod

@@ -73,6 +73,19 @@ type handler struct {
 	removed      bool
 }
 
+// newHandler takes nil for the logger that client-go uses, too.
+func (inf *Informer) newHandler(eh cache.ResourceEventHandler, logger *klog.Logger) *handler {
+	if logger == nil {
+		background := klog.Background()
+		logger = &background
+	}
+	return &handler{
+		inf: inf, handler: eh, logger: logger,
+		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
+		waiting: backlog{limits: &inf.limits},
+	}
+}
+
 // changedLocked appends a change; was is what was stored before.
 func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 	if h.waiting.isLong() {

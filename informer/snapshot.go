@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strconv"
 )
@@ -25,14 +24,11 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	f, err := os.CreateTemp(filepath.Dir(db.Path()), "informctl-snapshot-*")
+	f, err := unnamedFile(filepath.Dir(db.Path()), "informctl-snapshot-*")
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
 	defer func() { _ = f.Close() }() // it was for reading only
-	if err := os.Remove(f.Name()); err != nil {
-		return fmt.Errorf("copy the database: %w", err)
-	}
 	size, err := db.CopyTo(&whileWanted{f, q.ctx})
 	if err != nil {
 		return err

@@ -88,8 +88,16 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 
 // spillDir is the database's, or else that of the system.
 func (inf *Informer) spillDir() string {
+	if path := inf.databasePath(); path != "" {
+		return filepath.Dir(path)
+	}
+	return ""
+}
+
+// databasePath is "" where the backend has no file.
+func (inf *Informer) databasePath() string {
 	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
-		return filepath.Dir(located.Path())
+		return located.Path()
 	}
 	return ""
 }
@@ -103,18 +111,26 @@ func writeChunk(dir string, waiting []notification) (file *os.File, size int64, 
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	file, err = os.CreateTemp(dir, "informctl-waiting-*")
+	file, err = unnamedFile(dir, "informctl-waiting-*")
 	if err != nil {
 		return nil, 0, 0, err
 	}
-	err = os.Remove(file.Name())
-	if err == nil {
-		_, err = file.Write(b)
-	}
-	if err != nil {
+	if _, err := file.Write(b); err != nil {
 		return nil, 0, 0, errors.Join(err, file.Close())
 	}
 	return file, int64(len(b)), crc32.Checksum(b, castagnoli), nil
+}
+
+// unnamedFile makes a temporary file that is gone when it is closed.
+func unnamedFile(dir, pattern string) (*os.File, error) {
+	file, err := os.CreateTemp(dir, pattern)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return file, nil
 }
 
 func readChunk(file *os.File, size int64, sum uint32) ([]notification, error) {

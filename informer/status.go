@@ -171,8 +171,8 @@ func (inf *Informer) look() Status {
 		s.setReflector(r.Status())
 	}
 	s.setStore(held)
-	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok && s.Persisted {
-		s.File = located.Path()
+	if path := inf.databasePath(); path != "" && s.Persisted {
+		s.File = path
 		if info, err := os.Stat(s.File); err == nil {
 			s.FileBytes = info.Size()
 		}
