@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"sync"
 
 	bbolt "go.etcd.io/bbolt"
@@ -94,11 +93,17 @@ func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 }
 
 // trained returns the scope's compressors, after making a dictionary of entries
-// where there is none and enough of them. The writer writes it with the first
-// records that need it.
+// where there is none and enough of them, or a better one. The writer writes it with
+// the first records that need it.
 func (s *Store) trained(entries []*entry) *dictionaries {
 	d := s.dictionaries.Load()
-	if s.db.opts.Compression != Dictionary || d.current != notCompressed {
+	if s.db.opts.Compression != Dictionary {
+		return d
+	}
+	if d.current != notCompressed {
+		if samples := s.trials.next(entries); samples != nil {
+			return s.useDictionaries(d, d.retrain(samples))
+		}
 		return d
 	}
 	var payloads [][]byte
@@ -110,21 +115,18 @@ func (s *Store) trained(entries []*entry) *dictionaries {
 	if len(payloads) < codec.MinSamples {
 		payloads = append(payloads, s.samples()...)
 	}
-	dictionary, err := codec.TrainDictionary(payloads)
-	if err != nil {
-		return d // nothing to say: the objects are small, few, or random
-	}
-	z, err := codec.NewZstd(dictionary)
-	if err != nil {
+	z := compressorOf(payloads)
+	if z == nil {
 		return d
 	}
-	next := &dictionaries{current: plainZstd + 1, byID: maps.Clone(d.byID)}
-	for next.byID[next.current] != nil {
-		next.current++
-	}
-	next.byID[next.current] = z
+	return s.useDictionaries(d, d.with(z))
+}
+
+// useDictionaries replaces d, unless another writer was first, and returns what is
+// used.
+func (s *Store) useDictionaries(d, next *dictionaries) *dictionaries {
 	if !s.dictionaries.CompareAndSwap(d, next) {
-		return s.dictionaries.Load() // another writer was first
+		return s.dictionaries.Load()
 	}
 	return next
 }

@@ -45,7 +45,7 @@ type Options struct {
 	MaxAge time.Duration
 	// Epoch names a history. When it is another one than the file was last opened
 	// with, all that is stored is dropped: to be changed after a cluster's etcd was
-	// restored, for example.
+	// restored, for example. "" leaves the file's as it is.
 	Epoch string
 	// AllowNetworkFS lets the file be on NFS or SMB, whose locks and mapped memory do
 	// not keep what bbolt needs.
@@ -155,6 +155,9 @@ func (d *DB) suspend(cause error) {
 
 // beginEpoch drops all scopes where the epoch has changed.
 func (d *DB) beginEpoch() error {
+	if d.opts.Epoch == "" {
+		return nil
+	}
 	same := false
 	err := d.view("epoch", func(tx *bbolt.Tx) error {
 		same = string(tx.Bucket(bucketMeta).Get(keyEpoch)) == d.opts.Epoch

@@ -36,3 +36,11 @@ func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync =
 
 // SetMaxRebuilds sets how often a damaged file is begun again within ten minutes.
 func SetMaxRebuilds(n int) { maxRebuilds = n }
+
+// SetTrials sets after how many bytes a scope tries another dictionary.
+func SetTrials(s store.Store, bytes int) {
+	t := &s.(*Store).trials
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.every = bytes
+}

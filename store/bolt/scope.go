@@ -44,6 +44,7 @@ type Store struct {
 	opts  store.Options
 
 	dictionaries atomic.Pointer[dictionaries]
+	trials       trials
 
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
@@ -147,6 +148,7 @@ func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, 
 		inMemory:  map[string]*memoryIndex{},
 		committed: make(chan struct{}),
 		indexErrs: map[string]error{},
+		trials:    trials{every: retrainBytes},
 		leased:    true,
 		writable:  !d.readOnly,
 	}

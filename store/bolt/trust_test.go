@@ -82,14 +82,14 @@ func TestRebuiltTooOften(t *testing.T) {
 	})
 }
 
-// TestEpoch: another epoch begins with nothing, and the same one with what there is.
+// TestEpoch: another epoch begins with nothing, the same one and none with what there is.
 func TestEpoch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 3)
 	for _, tt := range []struct {
 		epoch string
 		want  int
-	}{{"", 3}, {"restored", 0}, {"restored", 3}, {"again", 0}} {
+	}{{"", 3}, {"restored", 0}, {"restored", 3}, {"", 3}, {"again", 0}} {
 		db, s := mustOpenScript(t, path, bolt.Options{Epoch: tt.epoch})
 		wantState(t, s, small, tt.want)
 		if tt.want == 0 {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 func newCompactCommand(e env) *cobra.Command {
@@ -26,7 +27,7 @@ func newCompactCommand(e env) *cobra.Command {
 		Short: "Give the space that a file does not use back to the disk",
 		Long: describe(`Give the space that a file does not use back to the disk.
 
-The file is written anew beside the old one, as FILE.compact-XXXX, checked, and put in
+Dictionaries that do not suit the objects of today are made anew. The file is written anew beside the old one, as FILE.compact-XXXX, checked, and put in
 its place. Until then the old one stays as it is, whatever happens. What an earlier
 compact left behind when it was killed is removed. No other process may hold the file.`),
 		Example: `  informctl compact --db informers.db
@@ -72,16 +73,12 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	if err != nil {
 		return err
 	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
-	if err != nil {
-		return err
-	}
-	name := temporary.Name()
+	name, err := compactCopy(ctx, e, src, path, int(before.Size()))
 	defer func() { _ = os.Remove(name) }() // gone already where all went well
-	if err := temporary.Close(); err != nil {
-		return err
+	if err == nil {
+		name, err = retrained(ctx, e, path, name, scopes)
 	}
-	if err := compactUntil(ctx, e, src, name, int(before.Size())); err != nil {
+	if err != nil {
 		return err
 	}
 	copied, err := checked(ctx, e, name)
@@ -90,6 +87,9 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the copy is not used: %w", err)
+	}
+	for i := range min(len(copied), len(scopes)) {
+		copied[i].Bytes = scopes[i].Bytes // which another dictionary changes
 	}
 	if !reflect.DeepEqual(copied, scopes) {
 		return errors.New("the file has changed while it was copied; the copy is not used")
@@ -108,6 +108,53 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		_, err := fmt.Fprintf(w, "%s: %d bytes before, %d after\n", path, before.Size(), after.Size())
 		return err
 	})
+}
+
+// compactCopy copies src into a new file beside path and returns its name.
+func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total int) (name string, err error) {
+	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
+	if err != nil {
+		return "", err
+	}
+	name = temporary.Name()
+	if err := temporary.Close(); err != nil {
+		return name, err
+	}
+	return name, compactUntil(ctx, e, src, name, total)
+}
+
+// retrained makes the dictionaries of a copy anew. Where that helped, the records
+// that were written again have left room, so it copies the copy and returns the name
+// of that; the first one is removed.
+func retrained(ctx context.Context, e env, path, name string, scopes []store.Info) (string, error) {
+	total := 0
+	for _, info := range scopes {
+		total += info.Objects
+	}
+	m := e.newMeter("compressing", "objects", total)
+	done, err := bolt.Retrain(ctx, name, m.set)
+	m.stop()
+	if ctx.Err() != nil {
+		return name, errInterrupted
+	}
+	if err != nil || !done {
+		return name, err
+	}
+	defer func() { _ = os.Remove(name) }()
+	src, f, err := lockDatabase(name)
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if ctx.Err() == nil {
+			_ = src.Close()
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return "", err
+	}
+	return compactCopy(ctx, e, src, path, int(info.Size()))
 }
 
 // checked reads all of a file and returns what it holds.

@@ -1,0 +1,65 @@
+package cli_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/testdata/objects"
+)
+
+// TestCompactRetrains: where the objects have come to have other things in common than
+// the dictionary, compact makes another, and the file holds the same in less.
+func TestCompactRetrains(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	const n = 400
+	first, later := make([]runtime.Object, n), make([]runtime.Object, n)
+	policy := fmt.Sprintf("%x", objects.Secret(0, 1, 4<<10).Data["value"])
+	for i := range n {
+		pod := objects.Pod(i, 2)
+		pod.Annotations = map[string]string{"example.com/policy": policy}
+		first[i], later[i] = objects.Pod(i, 1), pod
+	}
+	for _, list := range [][]runtime.Object{first, later} {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, list...)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	content, before := run(t, "dump", "--db", path, "-o", "json"), size(t, path)
+	run(t, "compact", "--db", path)
+	once := size(t, path)
+	if !bytes.Equal(content, run(t, "dump", "--db", path, "-o", "json")) {
+		t.Error("the objects are others")
+	}
+	if 2*once > before {
+		t.Errorf("%d bytes, %d before", once, before)
+	}
+	run(t, "compact", "--db", path)
+	if again := size(t, path); again != once {
+		t.Errorf("compact of a compact file: %d bytes, %d before", again, once)
+	}
+	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
+		t.Errorf("left %v", left)
+	}
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
