@@ -89,6 +89,9 @@ type CommitStatus struct {
 	LastSeconds  float64   `json:"lastSeconds"`
 	Count        int       `json:"count"`
 	Seconds      float64   `json:"seconds"` // all of them
+	// LongestReadSeconds is the longest read transaction: while one is open the file
+	// grows.
+	LongestReadSeconds float64 `json:"longestReadSeconds"`
 }
 
 // HandlerStatus is one event handler.
@@ -225,6 +228,7 @@ func (s *Status) setStore(held store.Store) {
 	s.Commits = &CommitStatus{
 		Degraded: c.Err != nil, PendingBytes: c.Waiting,
 		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
+		LongestReadSeconds: c.LongestRead.Seconds(),
 	}
 	if c.Err != nil {
 		s.Commits.Error = c.Err.Error()

@@ -71,6 +71,7 @@ var (
 	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
 	commits    = describe("commit_duration_seconds", "Transactions that were committed, since the file was opened.", ofFile)
 	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
+	longest    = describe("longest_read_transaction_seconds", "The longest read transaction since the file was opened; while one is open the file grows.", ofFile)
 	lastTook   = describe("last_commit_duration_seconds", "How long the last transaction took.", ofFile)
 )
 
@@ -78,7 +79,7 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, commits, lastCommit, lastTook,
+		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, commits, lastCommit, lastTook, longest,
 	} {
 		ch <- d
 	}
@@ -159,6 +160,7 @@ func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
 	if c := s.Commits; c != nil {
 		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
 		stamp(ch, lastCommit, c.Last, file)
+		ch <- gauge(longest, c.LongestReadSeconds, file)
 		ch <- gauge(lastTook, c.LastSeconds, file)
 	}
 }

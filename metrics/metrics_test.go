@@ -43,7 +43,7 @@ func everything() informer.Status {
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
-		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5},
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, Last: at, LastSeconds: 0.25, LongestReadSeconds: 0.125, Count: 8, Seconds: 1.5},
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
 		},
@@ -72,6 +72,7 @@ informctl_last_commit_timestamp_seconds{file="/i.db"} 1.7000000005e+09
 informctl_last_event_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
 informctl_lists_total{namespace="web",reason="history was rewound",resource="pods",scope="1234"} 1
 informctl_lists_total{namespace="web",reason="the server is behind",resource="pods",scope="1234"} 2
+informctl_longest_read_transaction_seconds{file="/i.db"} 0.125
 informctl_objects{namespace="web",resource="pods",scope="1234"} 7
 informctl_pending_bytes{namespace="web",resource="pods",scope="1234"} 10
 informctl_persisted{namespace="web",resource="pods",scope="1234"} 1

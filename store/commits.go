@@ -8,8 +8,11 @@ type Commits struct {
 	Took     time.Duration // all of them together
 	Last     time.Time     // when the last one ended; zero where there was none
 	LastTook time.Duration
-	Err      error // of the last attempt to write the scope; nil after a success
-	Waiting  int64 // bytes of the scope's changes that are not written yet
+	// LongestRead is the longest read transaction. While one is open, pages that are
+	// free are not used again and the file grows.
+	LongestRead time.Duration
+	Err         error // of the last attempt to write the scope; nil after a success
+	Waiting     int64 // bytes of the scope's changes that are not written yet
 }
 
 // Committer is implemented by Stores that write later than Apply returns.

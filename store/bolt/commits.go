@@ -15,6 +15,7 @@ func (s *Store) Commits() store.Commits {
 	s.db.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	c.LongestRead = time.Duration(s.db.longestRead.Load())
 	c.Err, c.Waiting = s.commitErr, int64(s.pendingBytes)
 	return c
 }

@@ -100,7 +100,8 @@ type DB struct {
 	scopes  map[string]*Store // by id: every scope that was opened
 	commits store.Commits     // less what is a scope's own
 
-	closed atomic.Bool // set under mu
+	closed      atomic.Bool  // set under mu
+	longestRead atomic.Int64 // nanoseconds of a transaction
 
 	changed    chan struct{}      // tells the committer that something waits; holds one
 	urgent     chan struct{}      // tells it not to wait for the interval; holds one
@@ -456,10 +457,20 @@ func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	return guard(d.path, where, func() error {
-		defer func() { _ = tx.Rollback() }()
+		defer d.endRead(tx, began)
 		return fn(tx)
 	})
+}
+
+// endRead ends a read transaction that began then.
+func (d *DB) endRead(tx *bbolt.Tx, began time.Time) {
+	_ = tx.Rollback()
+	took := int64(time.Since(began))
+	for longest := d.longestRead.Load(); took > longest && !d.longestRead.CompareAndSwap(longest, took); {
+		longest = d.longestRead.Load()
+	}
 }
 
 // begin needs handleMu.

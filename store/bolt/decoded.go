@@ -2,10 +2,14 @@ package bolt
 
 import (
 	"hash/maphash"
+	"strings"
 	"sync"
 
 	"github.com/maypok86/otter/v2"
+	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
 )
 
 // defaultDecoded is the budget for decoded objects, in bytes of heap.
@@ -29,15 +33,16 @@ func decodedWeight(key string, v sized) uint32 {
 type decodedObjects struct {
 	bounded *otter.Cache[string, sized] // nil without a budget
 
-	// mu is held to write all, and to read it without Store.mu.
-	mu  sync.RWMutex
-	all map[string]sized
+	// mu is held to write all and ordered, and to read all without Store.mu.
+	mu      sync.RWMutex
+	all     map[string]sized
+	ordered *btree.Map[string, runtime.Object] // the same by key
 }
 
 // newDecodedObjects takes a budget in bytes: 0 is the default, -1 none.
 func newDecodedObjects(budget int64) (*decodedObjects, error) {
 	if budget < 0 {
-		return &decodedObjects{all: map[string]sized{}}, nil
+		return &decodedObjects{all: map[string]sized{}, ordered: &btree.Map[string, runtime.Object]{}}, nil
 	}
 	if budget == 0 {
 		budget = defaultDecoded
@@ -78,6 +83,7 @@ func (d *decodedObjects) set(key string, v sized) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all[key] = v
+	d.ordered.Set(key, v.object)
 }
 
 // drop needs Store.mu.
@@ -89,6 +95,7 @@ func (d *decodedObjects) drop(key string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.all, key)
+	d.ordered.Delete(key)
 }
 
 // clear needs Store.mu.
@@ -100,19 +107,11 @@ func (d *decodedObjects) clear() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.all)
+	d.ordered.Clear()
 }
 
 // hasAll reports whether all of n objects are there. It needs Store.mu.
 func (d *decodedObjects) hasAll(n int) bool { return d.bounded == nil && len(d.all) == n }
-
-// list returns all objects. It needs Store.mu: then they are those of one moment.
-func (d *decodedObjects) list() []interface{} {
-	out := make([]interface{}, 0, len(d.all))
-	for _, v := range d.all {
-		out = append(out, v.object)
-	}
-	return out
-}
 
 var groupSeed = maphash.MakeSeed()
 
@@ -128,15 +127,56 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 	}
 }
 
-// listDecoded answers List where everything is decoded, as client-go's does,
-// without the file.
-func (s *Store) listDecoded() ([]interface{}, bool) {
+// allDecoded returns all objects as of one moment, where everything is decoded: lists
+// need no file then. Nobody writes to what it returns.
+func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.isWellLocked() || !s.decoded.hasAll(s.length) {
 		return nil, false
 	}
-	return s.decoded.list(), true
+	return s.decoded.ordered.Copy(), true
+}
+
+// listDecoded answers List from them.
+func (s *Store) listDecoded() ([]interface{}, bool) {
+	all, ok := s.allDecoded()
+	if !ok {
+		return nil, false
+	}
+	out := make([]interface{}, 0, all.Len())
+	all.Scan(func(_ string, obj runtime.Object) bool {
+		out = append(out, obj)
+		return true
+	})
+	return out, true
+}
+
+// selectDecoded answers a query that no index and no label narrows.
+func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
+	if s.decoded.bounded != nil || q.Index != "" || !q.Selector.Empty() {
+		return nil, false
+	}
+	all, ok := s.allDecoded()
+	if !ok {
+		return nil, false
+	}
+	after, prefix := q.Range()
+	var entries []store.Entry
+	if q.Limit <= 0 && after == "" {
+		entries = make([]store.Entry, 0, all.Len())
+	}
+	all.Ascend(after, func(key string, obj runtime.Object) bool {
+		if key == after {
+			return true
+		}
+		if !strings.HasPrefix(key, prefix) {
+			return false
+		}
+		entries = append(entries, store.Entry{Key: key, Object: obj})
+		return q.Limit <= 0 || len(entries) < q.Limit
+	})
+	return entries, true
 }
 
 // indexDecoded is the same for ByIndex; the objects of the values are enough.

@@ -35,6 +35,9 @@ type picker struct {
 // Select implements store.Store.
 func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 	q.Selector = q.Matcher() // once
+	if entries, ok := s.selectDecoded(q); ok {
+		return entries, nil
+	}
 	name, values := q.Index, []string{q.Value}
 	if name == "" && q.Namespace == "" && q.Limit <= 0 {
 		name, values = s.labelIndex(q.Selector)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
@@ -38,8 +39,9 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 	if err != nil {
 		return err
 	}
+	began := time.Now()
 	return guard(d.path, where, func() error {
-		defer func() { _ = tx.Rollback() }()
+		defer d.endRead(tx, began)
 		if visible {
 			if sn.scope = s.bucket(tx); sn.scope != nil {
 				sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
@@ -216,11 +218,11 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 		s.mu.Unlock()
 		return nil, false, err
 	}
-	generation := s.generations[group(key)]
 	if v, ok := s.decoded.get(key); ok {
 		s.mu.Unlock()
 		return v.object, true, nil
 	}
+	generation := s.generations[group(key)]
 	s.mu.Unlock()
 	e, hash, ok, err := s.rawEntry(key)
 	if err != nil || !ok {
