@@ -44,8 +44,8 @@ build: ## Build bin/informctl.
 	cd cmd/informctl && CGO_ENABLED=0 go build -o ../../bin/informctl .
 
 .PHONY: bench
-bench: ## Measure client-go's informer and this one, write docs/benchmarks.md (an hour).
-	cd e2e && go run ./bench -out ../docs
+bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 75 minutes; BENCH_FULL=1, with 150,000 objects: 3 hours.
+	cd e2e && go run ./bench -out ../docs -kube
 
 .PHONY: torture
 torture: ## Cut power, kill, fill disks, fail calls, damage files: ten minutes, on Linux as root.

@@ -1,9 +1,11 @@
 package main
 
 import (
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,9 +60,32 @@ func runPart(t *testing.T, only *regexp.Regexp) {
 			}
 		}
 	}
-	for _, plot := range []string{"starts.svg", "memory.svg"} {
-		if _, err := os.Stat(filepath.Join(r.out, plot)); err != nil || !strings.Contains(string(text), "("+plot+")") {
-			t.Errorf("plot %s is not there, or not linked: %v", plot, err)
+}
+
+// TestKube measures pods of a real API server.
+func TestKube(t *testing.T) {
+	t.Parallel()
+	r := newRun(options{
+		rounds: 1, kube: true, kubeSize: 100, only: regexp.MustCompile(""),
+		out: t.TempDir(), dir: t.TempDir(), quiet: 50 * time.Millisecond,
+	}, t.Output())
+	if err := r.all(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g := r.results.Groups[0]
+	cold, warm := g.ClientGo[source{"cold", "bytes"}], g.Ours[source{"warm", "bytes"}]
+	if len(cold) != 1 || len(warm) != 1 || warm[0] > cold[0] {
+		t.Errorf("bytes of client-go's start: %v; of a warm start: %v", cold, warm)
+	}
+	for _, scenario := range []string{"cold", "warm", "loaded"} {
+		if got := g.Ours[source{scenario, "added"}]; len(got) != 1 {
+			t.Errorf("%s: %v", scenario, got)
 		}
+	}
+	if used := g.ClientGo[source{"cold", "serverCPU"}]; len(used) != 1 || used[0] <= 0 {
+		t.Errorf("CPU time of the API server: %v", used)
+	}
+	if left, err := os.ReadDir(r.dir); err != nil || slices.ContainsFunc(left, fs.DirEntry.IsDir) {
+		t.Errorf("directories that are left: %v, %v", left, err)
 	}
 }

@@ -10,14 +10,13 @@ import (
 	"time"
 )
 
-// counters is what clients have asked of the server since its reset.
-type counters struct {
-	Requests, Bytes int64
-	RV              string // the present resource version
+// state is what the server answers when it has changed something.
+type state struct {
+	RV string // the present resource version
 }
 
 // control changes the collection on request; see changeNow, changeAtRate, lose and
-// reset. The answer is the counters after it.
+// reset. The answer is the state after it.
 func (s *server) control(w http.ResponseWriter, r *http.Request) {
 	count, _ := strconv.Atoi(r.URL.Query().Get("count")) // none is 0
 	rate, _ := strconv.Atoi(r.URL.Query().Get("rate"))
@@ -32,13 +31,12 @@ func (s *server) control(w http.ResponseWriter, r *http.Request) {
 		}
 	case "/control/lose":
 		s.lose(count)
-	case "/control/counters":
 	default:
 		http.NotFound(w, r)
 		return
 	}
 	s.mu.Lock()
-	answer := counters{Requests: s.requests.Load(), Bytes: s.bytes.Load(), RV: strconv.FormatUint(s.now, 10)}
+	answer := state{RV: strconv.FormatUint(s.now, 10)}
 	s.mu.Unlock()
 	_ = json.NewEncoder(w).Encode(answer) // the client has gone
 }
@@ -51,8 +49,6 @@ func (s *server) reset(ahead int) {
 	s.items, s.log, s.pages, s.next = slices.Clone(s.origin), nil, map[uint64][]item{}, 0
 	s.now = firstRV + 1 + uint64(len(s.items)+ahead)
 	s.oldest = firstRV + 1 + uint64(len(s.items))
-	s.requests.Store(0)
-	s.bytes.Store(0)
 }
 
 // changeLocked changes one object, another one each time until all have been.
@@ -110,20 +106,20 @@ func (s *server) lose(count int) {
 // controller asks a server to change.
 type controller struct{ url string }
 
-func (c controller) ask(ctx context.Context, what string, count, rate int) (counters, error) {
+func (c controller) ask(ctx context.Context, what string, count, rate int) (state, error) {
 	url := fmt.Sprintf("%s/control/%s?count=%d&rate=%d", c.url, what, count, rate)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, http.NoBody)
 	if err != nil {
-		return counters{}, err
+		return state{}, err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return counters{}, fmt.Errorf("ask the server to %s: %w", what, err)
+		return state{}, fmt.Errorf("ask the server to %s: %w", what, err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	var answer counters
+	var answer state
 	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
-		return counters{}, fmt.Errorf("answer of the server to %s: %w", what, err)
+		return state{}, fmt.Errorf("answer of the server to %s: %w", what, err)
 	}
 	return answer, nil
 }

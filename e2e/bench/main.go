@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -46,6 +47,10 @@ type options struct {
 	profile string
 	seconds float64
 	quiet   time.Duration
+	// add keeps the results of an earlier run, report measures nothing, and kube
+	// measures kubeSize pods of a kube-apiserver, too.
+	add, report, kube bool
+	kubeSize          int
 }
 
 func bench(ctx context.Context, args []string, progress io.Writer) error {
@@ -57,24 +62,39 @@ func bench(ctx context.Context, args []string, progress io.Writer) error {
 	}
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each measurement is made")
 	flags.StringVar(&sizes, "sizes", sizes, "numbers of objects")
-	kinds := flags.String("kinds", "pods,widgets,configmaps", "kinds of objects")
+	kinds := flags.String("kinds", "pods,widgets,configmaps", "kinds of objects; empty is none")
 	flags.IntVar(&o.large, "large", 1000, "number of large objects, the config maps")
 	only := flags.String("only", "", "measure the rows whose name matches this regular expression")
-	flags.StringVar(&o.out, "out", "docs", "directory to write benchmarks.md and the plots to")
+	flags.StringVar(&o.out, "out", "docs", "directory to write benchmarks.md, benchmarks.json and the plots to")
 	flags.StringVar(&o.dir, "dir", "", "directory of the database files; empty is a temporary one")
 	flags.StringVar(&o.profile, "profile", "", "directory to write profiles to, which costs time itself")
 	flags.Float64Var(&o.seconds, "seconds", 10, "how long changes at a rate go on")
 	flags.DurationVar(&o.quiet, "quiet", 2500*time.Millisecond, "how long nothing happens until a process has settled")
+	flags.BoolVar(&o.add, "add", false, "keep the groups in benchmarks.json that this run does not measure")
+	flags.BoolVar(&o.report, "report", false, "write the report from benchmarks.json and measure nothing")
+	flags.BoolVar(&o.kube, "kube", false, "measure pods of a real kube-apiserver, too")
+	flags.IntVar(&o.kubeSize, "kube-size", 10_000, "number of pods for -kube")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	o.kinds = strings.Split(*kinds, ",")
+	if *kinds != "" {
+		o.kinds = strings.Split(*kinds, ",")
+	}
 	for field := range strings.SplitSeq(sizes, ",") {
 		n, err := strconv.Atoi(field)
 		if err != nil || n < 100 {
 			return fmt.Errorf("-sizes: %q is no number of 100 or more", field)
 		}
 		o.sizes = append(o.sizes, n)
+	}
+	if o.rounds < 1 {
+		return fmt.Errorf("-rounds: %d is less than 1; -report writes the report without measuring", o.rounds)
+	}
+	if o.kubeSize < 100 {
+		return fmt.Errorf("-kube-size: %d is less than 100", o.kubeSize)
+	}
+	if len(o.kinds) == 0 && !o.kube && !o.report {
+		return errors.New("-kinds: empty without -kube, so there is nothing to measure")
 	}
 	var err error
 	if o.only, err = regexp.Compile(*only); err != nil {

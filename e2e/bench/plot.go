@@ -1,41 +1,71 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"image/color"
+	"math"
+	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
-// picture is one plot over the number of pods.
+const (
+	panelWidth  = 9 * vg.Centimeter
+	panelHeight = 8 * vg.Centimeter
+	legendWidth = 5 * vg.Centimeter
+	panelGap    = 0.4 * vg.Centimeter
+	textSize    = font.Length(10)
+)
+
+// picture is one plot over the number of objects, with a panel for each kind that has
+// been measured with several numbers. The panels have the same axis of figures.
 type picture struct {
 	file, title, axis string
 	scale             float64 // what one on the axis is
+	log               bool    // for figures that are orders of magnitude apart
 	lines             []line
 }
 
 // line is one row's side in it.
 type line struct {
-	name string
-	ours bool
-	from source
+	name   string
+	ours   bool
+	from   source
+	color  color.Color
+	shape  draw.GlyphDrawer
+	dashed bool
 }
 
 func (r *run) plots() ([]picture, error) {
+	clientGo := func(from source) line {
+		return line{"client-go", false, from, plotutil.Color(0), plotutil.Shape(0), false}
+	}
+	cold := func(from source) line {
+		return line{"ours, cold", true, from, plotutil.Color(2), plotutil.Shape(1), false}
+	}
+	warm := func(from source) line {
+		return line{"ours, warm", true, from, plotutil.Color(1), plotutil.Shape(2), false}
+	}
+	synced := warm(source{"warm", "synced"})
+	synced.name, synced.dashed = "ours, warm: HasSynced", true
 	all := []picture{
-		{"starts.svg", "Time until the last initial add, over the number of pods", "seconds", 1, []line{
-			{"client-go", false, source{"cold", "added"}},
-			{"ours, cold", true, source{"cold", "added"}},
-			{"ours, warm", true, source{"warm", "added"}},
-		}},
-		{"memory.svg", "Steady anonymous RSS, over the number of pods", "MB", mb, []line{
-			{"client-go", false, source{"cold", "steadyAnon"}},
-			{"ours, cold", true, source{"cold", "steadyAnon"}},
-			{"ours, warm", true, source{"warm", "steadyAnon"}},
-		}},
+		{
+			"starts.svg", "Seconds from the start to the last initial add, over the number of objects", "seconds to the last initial add", 1, false,
+			[]line{clientGo(source{"cold", "added"}), cold(source{"cold", "added"}), warm(source{"warm", "added"}), synced},
+		},
+		{
+			"memory.svg", "Steady anonymous RSS in MB, over the number of objects, on a logarithmic axis", "steady anonymous RSS in MB, logarithmic", mb, true,
+			[]line{clientGo(source{"cold", "steadyAnon"}), cold(source{"cold", "steadyAnon"}), warm(source{"warm", "steadyAnon"})},
+		},
 	}
 	var drawn []picture
 	for _, p := range all {
@@ -52,32 +82,135 @@ func (r *run) plots() ([]picture, error) {
 
 // draw reports whether there was something to draw.
 func (r *run) draw(pic picture) (bool, error) {
-	p := plot.New()
-	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = pic.title, boundKind, pic.axis
-	p.X.Min, p.Y.Min = 0, 0
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Add(plotter.NewGrid())
-	var lines []any
-	for _, l := range pic.lines {
-		var points plotter.XYs
-		for _, g := range r.groups {
-			values := g.clientGo[l.from]
-			if l.ours {
-				values = g.ours[l.from]
-			}
-			if s, ok := spreadOf(values); ok && g.kind.name == boundKind {
-				points = append(points, plotter.XY{X: float64(g.objects), Y: s.median / pic.scale})
-			}
+	var panels []*plot.Plot
+	for _, k := range kinds() {
+		p, err := r.results.panel(pic, k)
+		if err != nil {
+			return false, err
 		}
-		if len(points) > 0 {
-			lines = append(lines, l.name, points)
+		if p != nil {
+			panels = append(panels, p)
 		}
 	}
-	if len(lines) == 0 {
+	if len(panels) == 0 {
 		return false, nil
 	}
-	if err := plotutil.AddLinePoints(p, lines...); err != nil {
+	least, most := math.Inf(1), math.Inf(-1)
+	for _, p := range panels {
+		least, most = min(least, p.Y.Min), max(most, p.Y.Max)
+	}
+	for _, p := range panels {
+		p.Y.Min, p.Y.Max = least, most
+	}
+	width := panelWidth*vg.Length(len(panels)) + legendWidth
+	canvas, err := draw.NewFormattedCanvas(width, panelHeight, strings.TrimPrefix(filepath.Ext(pic.file), "."))
+	if err != nil {
 		return false, err
 	}
-	return true, p.Save(16*vg.Centimeter, 9*vg.Centimeter, filepath.Join(r.out, pic.file))
+	whole := draw.New(canvas)
+	whole.SetColor(color.White)
+	whole.Fill(whole.Path())
+	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: panelGap, PadTop: panelGap, PadBottom: panelGap, PadLeft: panelGap}
+	for i, at := range plot.Align([][]*plot.Plot{panels}, tiles, draw.Crop(whole, 0, -legendWidth, 0, 0))[0] {
+		panels[i].Draw(at)
+	}
+	legend, err := pic.legend()
+	if err != nil {
+		return false, err
+	}
+	legend.Draw(draw.Crop(whole, width-legendWidth+panelGap, 0, 0, -2*panelGap))
+	f, err := os.Create(filepath.Join(r.out, pic.file))
+	if err != nil {
+		return false, err
+	}
+	_, err = canvas.WriteTo(f)
+	return true, errors.Join(err, f.Close())
+}
+
+// panel returns nil if there are not several numbers of objects.
+func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
+	p := plot.New()
+	// A label beside a logarithmic axis takes the height of the plot away.
+	p.Title.Text, p.X.Label.Text = k.title+"\n"+pic.axis, "objects"
+	p.Title.TextStyle.Font.Size, p.X.Label.TextStyle.Font.Size = textSize, textSize
+	var sizes plot.ConstantTicks
+	most := 0.0
+	least := math.Inf(1)
+	p.Add(plotter.NewGrid())
+	for _, l := range pic.lines {
+		var points plotter.XYs
+		for _, g := range r.Groups {
+			values := g.ClientGo[l.from]
+			if l.ours {
+				values = g.Ours[l.from]
+			}
+			s, ok := spreadOf(values)
+			if !ok || g.Kind.name != k.name || g.Kube != "" {
+				continue
+			}
+			at := plotter.XY{X: float64(g.Objects), Y: s.median / pic.scale}
+			points = append(points, at)
+			least, most = min(least, at.Y), max(most, at.Y)
+			if !slices.ContainsFunc(sizes, func(t plot.Tick) bool { return t.Value == at.X }) {
+				sizes = append(sizes, plot.Tick{Value: at.X, Label: thousands(at.X)})
+			}
+		}
+		if len(points) == 0 {
+			continue
+		}
+		drawn, dots, err := l.draw(points)
+		if err != nil {
+			return nil, err
+		}
+		p.Add(drawn, dots)
+	}
+	if len(sizes) < 2 {
+		return nil, nil
+	}
+	p.X.Tick.Marker = sizes
+	p.X.Min, p.X.Max = 0, 1.05*p.X.Max
+	p.Y.Min, p.Y.Max = 0, 1.05*most
+	if pic.log {
+		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
+		p.Y.Min, p.Y.Max = math.Pow10(int(math.Floor(math.Log10(least)))), math.Pow10(int(math.Ceil(math.Log10(most))))
+	}
+	return p, nil
+}
+
+// logTicks has a label at each power of ten.
+func logTicks(least, most float64) []plot.Tick {
+	ticks := plot.LogTicks{Prec: -1}.Ticks(least, most)
+	for i, t := range ticks {
+		if t.Label != "" {
+			ticks[i].Label = thousands(t.Value)
+		}
+	}
+	return ticks
+}
+
+func (l line) draw(points plotter.XYs) (*plotter.Line, *plotter.Scatter, error) {
+	drawn, dots, err := plotter.NewLinePoints(points)
+	if err != nil {
+		return nil, nil, err
+	}
+	drawn.Color, drawn.Width, dots.Color, dots.Shape = l.color, vg.Points(1.2), l.color, l.shape
+	if l.dashed {
+		drawn.Dashes = plotutil.Dashes(1)
+	}
+	return drawn, dots, nil
+}
+
+// legend stands beside the panels, where it hides no line.
+func (pic picture) legend() (plot.Legend, error) {
+	legend := plot.NewLegend()
+	legend.Top, legend.Left = true, true
+	legend.TextStyle.Font.Size, legend.Padding = textSize, vg.Points(2)
+	for _, l := range pic.lines {
+		drawn, dots, err := l.draw(plotter.XYs{{}})
+		if err != nil {
+			return legend, err
+		}
+		legend.Add(l.name, drawn, dots)
+	}
+	return legend, nil
 }

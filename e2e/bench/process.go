@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // memory is how much of a process is in memory, in bytes, sampled all the time.
@@ -104,6 +106,19 @@ func cpuSeconds() float64 {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
+}
+
+// cpuSecondsOf is what another process has used, in steps of 10 ms.
+func cpuSecondsOf(pid int) (float64, error) {
+	process, err := procfs.NewProc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("CPU time of the server: %w", err)
+	}
+	stat, err := process.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("CPU time of the server: %w", err)
+	}
+	return stat.CPUTime(), nil
 }
 
 // lastTransaction returns the number of the last transaction of a bbolt file, the

@@ -78,6 +78,8 @@ func startRows() []row {
 		against("warm-requests", "warm start: requests", count, "warm", "requests", nil),
 		same("cold-cpu", "cold start: CPU time", duration, "cold", "cpu", nil),
 		against("warm-cpu", "warm start: CPU time", duration, "warm", "cpu", nil),
+		same("cold-server-cpu", "cold start: CPU time of the server", duration, "cold", "serverCPU", nil),
+		against("warm-server-cpu", "warm start: CPU time of the server", duration, "warm", "serverCPU", nil),
 		same("cold-heap", "heap after GC, cold start", size, "cold", "heap", atMost("96 MB", 96*mb)),
 		against("warm-heap", "heap after GC, warm start", size, "warm", "heap", atMost("96 MB", 96*mb)),
 		same("read-heap", "heap after GC, after reads of everything", size, "reads", "heap", atMost("96 MB", 96*mb)),

@@ -1,12 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -21,28 +22,30 @@ const childTimeout = 10 * time.Minute
 // run is one run of the command.
 type run struct {
 	options
-	progress io.Writer
-	begun    time.Time
-	load     string // before it began
-	groups   []*group
-}
-
-// group is the results of one kind and number of objects.
-type group struct {
-	kind    kind
-	objects int
-	served  served
-	// clientGo and ours have the figures of each round.
-	clientGo, ours map[source][]float64
+	progress   io.Writer
+	conditions conditions
+	results    results
 }
 
 func newRun(o options, progress io.Writer) *run {
-	return &run{options: o, progress: progress, begun: time.Now()}
+	return &run{options: o, progress: progress}
 }
 
-// all measures everything and writes the report after each group.
+// all measures everything and writes the results and the report after each group.
 func (r *run) all(ctx context.Context) (err error) {
-	if r.load, err = loadAverage(); err != nil {
+	plan, err := r.plan()
+	if err != nil {
+		return err
+	}
+	if r.add || r.report {
+		if r.results, err = readResults(r.out); err != nil && (r.report || !errors.Is(err, fs.ErrNotExist)) {
+			return err
+		}
+	}
+	if r.report {
+		return r.writeReport()
+	}
+	if r.conditions, err = r.begin(); err != nil {
 		return err
 	}
 	if r.dir == "" {
@@ -59,38 +62,69 @@ func (r *run) all(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	for _, p := range plan {
+		if err := r.group(ctx, p); err != nil {
+			return err
+		}
+		r.results.put(p.group)
+		if err := r.results.write(r.out); err != nil {
+			return err
+		}
+		if err := r.writeReport(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// planned is a group to measure and how its server is started.
+type planned struct {
+	*group
+	start func(context.Context, *group) (*apiServer, error)
+}
+
+func (r *run) plan() (plan []planned, err error) {
 	for _, name := range r.kinds {
 		k, err := kindOf(name)
 		if err != nil {
-			return fmt.Errorf("-kinds: %w", err)
+			return nil, fmt.Errorf("-kinds: %w", err)
 		}
 		sizes := r.sizes
 		if k.name == "configmaps" {
 			sizes = []int{r.large}
 		}
 		for _, n := range sizes {
-			if err := r.group(ctx, k, n); err != nil {
-				return err
-			}
-			if err := r.write(); err != nil {
-				return err
-			}
+			plan = append(plan, planned{&group{Kind: k, Objects: n}, r.startServer})
 		}
 	}
-	return nil
+	if r.kube {
+		pods, err := kindOf("pods")
+		return append(plan, planned{&group{Kind: pods, Objects: r.kubeSize}, r.startKube}), err
+	}
+	return plan, nil
 }
 
-func (r *run) group(ctx context.Context, k kind, n int) error {
-	g := &group{kind: k, objects: n, clientGo: map[source][]float64{}, ours: map[source][]float64{}}
-	stop, err := g.startServer(ctx)
+func (r *run) begin() (conditions, error) {
+	machine, err := machineText()
 	if err != nil {
-		return fmt.Errorf("server of %d %s: %w", n, k.name, err)
+		return conditions{}, err
 	}
-	defer stop()
+	load, err := loadAverage()
+	return conditions{machine, time.Now().Format("2 January 2006"), r.rounds, load, r.seconds}, err
+}
+
+func (r *run) group(ctx context.Context, p planned) (err error) {
+	g := p.group
+	g.conditions, g.ClientGo, g.Ours = r.conditions, map[source][]float64{}, map[source][]float64{}
+	server, err := p.start(ctx, g)
+	if err != nil {
+		return fmt.Errorf("server of %d %s: %w", g.Objects, g.Kind.name, err)
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
 	wanted := r.wanted()
 	for round := range r.rounds {
 		for _, s := range scenarios() {
-			if !wanted[s.Name] {
+			if !wanted[s.Name] || g.Kube != "" && s.After != "" {
 				continue
 			}
 			sides := []bool{false, true}
@@ -101,13 +135,12 @@ func (r *run) group(ctx context.Context, k kind, n int) error {
 				if s.OursOnly && !ours {
 					continue
 				}
-				if err := r.measure(ctx, g, s, ours, round); err != nil {
+				if err := r.measure(ctx, g, server, s, ours, round); err != nil {
 					return err
 				}
 			}
 		}
 	}
-	r.groups = append(r.groups, g)
 	return nil
 }
 
@@ -124,18 +157,18 @@ func (r *run) wanted() map[string]bool {
 }
 
 // measure runs one child.
-func (r *run) measure(ctx context.Context, g *group, s scenario, ours bool, round int) error {
-	side, results := "client-go", g.clientGo
+func (r *run) measure(ctx context.Context, g *group, server *apiServer, s scenario, ours bool, round int) error {
+	side, results := "client-go", g.ClientGo
 	if ours {
-		side, results = "ours", g.ours
+		side, results = "ours", g.Ours
 	}
-	what := fmt.Sprintf("%s, %d, round %d, %s, %s", g.kind.name, g.objects, round+1, s.Name, side)
+	what := fmt.Sprintf("%s, %d, round %d, %s, %s", g.Kind.name, g.Objects, round+1, s.Name, side)
 	t := task{
-		Kind: g.kind.name, Objects: g.objects, URL: g.served.URL, Ours: ours, Scenario: s,
+		Kind: g.Kind.name, Objects: g.Objects, URL: server.url, Kubeconfig: server.kubeconfig, Ours: ours, Scenario: s,
 		Seconds: r.seconds, Quiet: r.quiet, File: filepath.Join(r.dir, "informers.db"),
 	}
 	if r.profile != "" {
-		t.Profile = filepath.Join(r.profile, fmt.Sprintf("%s-%d-%s-%s.pprof", g.kind.name, g.objects, s.Name, side))
+		t.Profile = filepath.Join(r.profile, fmt.Sprintf("%s-%d-%s-%s.pprof", g.Kind.name, g.Objects, s.Name, side))
 	}
 	first := filepath.Join(r.dir, "first.db")
 	var err error
@@ -146,18 +179,26 @@ func (r *run) measure(ctx context.Context, g *group, s scenario, ours bool, roun
 		err = copyFile(first, t.File)
 	}
 	if err == nil {
-		_, err = controller{g.served.URL}.ask(ctx, "reset", s.Ahead, 0)
+		err = server.reset(ctx, s.Ahead)
+	}
+	var before, after float64
+	if err == nil {
+		before, err = cpuSecondsOf(server.pid)
 	}
 	var f figures
 	begun := time.Now()
 	if err == nil {
 		f, err = runChild(ctx, t)
 	}
+	if err == nil {
+		after, err = cpuSecondsOf(server.pid)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+	f["serverCPU"] = after - before
 	if file, ok := f["file"]; ok {
-		f["fileOfJSON"] = file / float64(g.served.JSONBytes)
+		f["fileOfJSON"] = file / float64(g.JSONBytes)
 	}
 	for name, figure := range f {
 		at := source{s.Name, name}
@@ -176,35 +217,6 @@ func remove(path string) error {
 		return err
 	}
 	return nil
-}
-
-// startServer blocks until the server has encoded its objects and listens.
-func (g *group) startServer(ctx context.Context) (stop func(), err error) {
-	cmd, err := again(ctx, serverRole, serving{Kind: g.kind.name, Objects: g.objects})
-	if err != nil {
-		return nil, err
-	}
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	stop = func() {
-		_ = in.Close()
-		_ = cmd.Wait()
-	}
-	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&g.served); err != nil {
-		stop()
-		return nil, err
-	}
-	return stop, nil
 }
 
 func runChild(ctx context.Context, t task) (figures, error) {

@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,19 +25,22 @@ type serving struct {
 	Objects int
 }
 
-// served is what it answers once it listens.
+// served is how much there is of all objects.
 type served struct {
-	URL       string
-	JSONBytes int64 // of all objects, compact
-	WireBytes int64 // of all objects, as they are sent
+	WireBytes int64 `json:"wireBytes"` // as they are sent
+	JSONBytes int64 `json:"jsonBytes"` // compact
+}
+
+// listening is what a server answers once it listens.
+type listening struct {
+	URL string
+	served
 }
 
 // server holds one collection.
 type server struct {
 	kind   kind
 	origin []item
-
-	requests, bytes atomic.Int64
 
 	mu      sync.Mutex // protects what follows
 	items   []item
@@ -73,7 +75,7 @@ func serve(ask serving) error {
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	answer := served{URL: "http://" + listener.Addr().String(), JSONBytes: c.jsonBytes}
+	answer := listening{"http://" + listener.Addr().String(), served{JSONBytes: c.jsonBytes}}
 	for _, it := range c.items {
 		answer.WireBytes += int64(len(it.data))
 	}
@@ -99,8 +101,6 @@ func (s *server) handler() http.Handler {
 		prefix = "/apis/" + s.kind.gvr.Group + "/" + s.kind.gvr.Version + "/"
 	}
 	mux.HandleFunc(prefix+s.kind.gvr.Resource, func(w http.ResponseWriter, r *http.Request) {
-		s.requests.Add(1)
-		w = &counter{ResponseWriter: w, bytes: &s.bytes}
 		var err error
 		if watch := r.URL.Query().Get("watch"); watch == "true" || watch == "1" {
 			err = s.watch(w, r)
@@ -113,21 +113,6 @@ func (s *server) handler() http.Handler {
 	})
 	return mux
 }
-
-// counter counts the bytes of bodies.
-type counter struct {
-	http.ResponseWriter
-	bytes *atomic.Int64
-}
-
-func (c *counter) Write(b []byte) (int, error) {
-	n, err := c.ResponseWriter.Write(b)
-	c.bytes.Add(int64(n))
-	return n, err
-}
-
-// Unwrap is for http.ResponseController.
-func (c *counter) Unwrap() http.ResponseWriter { return c.ResponseWriter }
 
 // list answers a list as of now, in pages if it is asked to; all pages are of the
 // first one's resource version.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -31,7 +32,7 @@ func serveFew(t *testing.T, k kind) (*server, cache.ListerWatcherWithContext) {
 		listener.CloseClientConnections()
 		listener.Close()
 	})
-	lw, err := k.listWatch(listener.URL)
+	lw, err := k.listWatch(&rest.Config{Host: listener.URL})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -84,6 +84,9 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 // Version returns the Kubernetes version of the API server.
 func (c *ControlPlane) Version() string { return c.binaries.Version }
 
+// APIServerPID returns the process ID of the API server, another one after each start of it. It must run.
+func (c *ControlPlane) APIServerPID() int { return c.apiserver.process.Pid }
+
 func (c *ControlPlane) startBoth(ctx context.Context) error {
 	if err := c.startEtcd(ctx); err != nil {
 		return err

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+)
+
+// apiServer is a running process that children are measured against.
+type apiServer struct {
+	url        string
+	kubeconfig string // "" for this command's server
+	pid        int
+	// reset goes on by some resource versions; this command's server goes back to its
+	// first state before.
+	reset func(ctx context.Context, ahead int) error
+	stop  func() error // called once
+}
+
+// startServer blocks until this command's server has encoded the group's objects
+// and listens.
+func (r *run) startServer(ctx context.Context, g *group) (*apiServer, error) {
+	cmd, err := again(ctx, serverRole, serving{Kind: g.Kind.name, Objects: g.Objects})
+	if err != nil {
+		return nil, err
+	}
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop := func() error {
+		_ = in.Close()
+		_ = cmd.Wait()
+		return nil
+	}
+	var answer listening
+	if err := json.NewDecoder(bufio.NewReader(out)).Decode(&answer); err != nil {
+		return nil, errors.Join(err, stop())
+	}
+	g.served = answer.served
+	return &apiServer{
+		url: answer.URL, pid: cmd.Process.Pid, stop: stop,
+		reset: func(ctx context.Context, ahead int) error {
+			_, err := controller{answer.URL}.ask(ctx, "reset", ahead, 0)
+			return err
+		},
+	}, nil
+}
+
+// startKube blocks until a kube-apiserver serves the group's pods. Its files are in a
+// new directory below dir, which goes with it.
+func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error) {
+	dir, err := os.MkdirTemp(r.dir, "kube-")
+	if err != nil {
+		return nil, err
+	}
+	stop := func() error { return os.RemoveAll(dir) }
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stop())
+		}
+	}()
+	cp, err := controlplane.Start(ctx, controlplane.Options{Dir: dir, Log: r.progress})
+	if err != nil {
+		return nil, err
+	}
+	stop = func() error { return errors.Join(cp.Stop(), os.RemoveAll(dir)) }
+	fmt.Fprintf(r.progress, "creating %d pods\n", g.Objects)
+	if err := controlplane.Load(ctx, cp.Config(), controlplane.LoadOptions{Pods: g.Objects, Seed: seed}); err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(cp.Config())
+	if err != nil {
+		return nil, err
+	}
+	g.Kube = cp.Version()
+	if g.served, err = g.Kind.weigh(ctx, client); err != nil {
+		return nil, err
+	}
+	return &apiServer{
+		url: cp.Config().Host, kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), stop: stop,
+		reset: func(ctx context.Context, ahead int) error {
+			for range ahead { // what is measured stays as it is
+				other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+				if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, other, metav1.CreateOptions{}); err != nil {
+					return fmt.Errorf("advance the resource version: %w", err)
+				}
+			}
+			return nil
+		},
+	}, nil
+}
+
+// weigh reads all pods, since the API server has added to what was written.
+func (k kind) weigh(ctx context.Context, client kubernetes.Interface) (s served, err error) {
+	pods := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (kruntime.Object, error) {
+		return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)
+	}))
+	err = pods.EachListItem(ctx, metav1.ListOptions{}, func(obj kruntime.Object) error {
+		text, err := compactJSON(obj)
+		if err != nil {
+			return err
+		}
+		data, err := k.envelope(obj)
+		s.JSONBytes += int64(len(text))
+		s.WireBytes += int64(len(data))
+		return err
+	})
+	if err != nil {
+		return s, fmt.Errorf("read the pods of the kube-apiserver: %w", err)
+	}
+	return s, nil
+}
