@@ -31,6 +31,11 @@ var (
 	// ErrIncomplete indicates that a scope's first list has not been whole yet.
 	ErrIncomplete = errors.New("store: first list is not complete")
 
+	// ErrNoKey indicates that a scope may be stored encrypted only, or is, and that
+	// the key is not at hand. Returned by Backend.Open, and for a read-only database
+	// by what reads content; keys and counts need none. Give the key, or run on memory.
+	ErrNoKey = errors.New("store: no key")
+
 	// ErrCorrupt is what errors.Is finds in every *CorruptionError.
 	ErrCorrupt = errors.New("store: damaged")
 

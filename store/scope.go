@@ -75,6 +75,12 @@ func (s Scope) ID() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
+// IsSecret reports whether the scope is of Secrets, in any form: their annotations
+// may hold their data.
+func (s Scope) IsSecret() bool {
+	return s.Resource == "secrets" || s.Kind.Group == "" && s.Kind.Kind == "Secret"
+}
+
 // String describes the scope for a person: resource, namespace, selectors and,
 // where it is not typed, the form.
 func (s Scope) String() string {

@@ -17,7 +17,8 @@ type Backend interface {
 	// Open leases a scope until the Store's Close. State that was stored under
 	// an equal Scope with the same type, transform and format is there again;
 	// anything else starts empty. Errors: ErrInUse while another Store holds the
-	// scope, ErrClosed, ErrNotFound on a read-only database.
+	// scope, ErrClosed, ErrNotFound on a read-only database, ErrNoKey from a Backend
+	// that outlives the process where the scope is of Secrets and it has no key.
 	Open(Scope, Options) (Store, error)
 	// Scopes describes every scope that the database holds, ordered by resource,
 	// namespace and selectors.
@@ -208,6 +209,7 @@ type Info struct {
 	Indexes    []IndexInfo // those whose entries are stored, ordered by name
 	Checkpoint Checkpoint
 	Complete   bool // false: a first list never ended, so nothing of it is served
+	Encrypted  bool
 }
 
 // IndexInfo describes one stored index.
