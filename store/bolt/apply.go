@@ -69,10 +69,10 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 	if err != nil {
 		return fail(err)
 	}
-	e.payload = packed{notCompressed, payload}
+	e.payload = packed{bytes: payload}
 	e.head = &header{
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
-		Hash: payloadHash(payload), Size: int64(len(payload)),
+		Hash: s.seal.payloadHash(key, payload), Size: int64(len(payload)),
 	}
 	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
 		return fail(err)

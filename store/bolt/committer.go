@@ -99,10 +99,27 @@ func (d *DB) commit() error {
 		return nil
 	}
 	begin := time.Now()
+	d.refreshKeys()
+	var err error
 	for i := range captures {
-		captures[i].pack()
+		err = errors.Join(err, captures[i].pack())
 	}
-	err := d.update("commit", func(tx *bbolt.Tx) error {
+	if err == nil {
+		err = d.writeCaptures(captures)
+	}
+	if err != nil {
+		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
+	} else {
+		d.noteCommit(time.Since(begin))
+	}
+	for _, c := range captures {
+		c.s.committedUpTo(c, err)
+	}
+	return err
+}
+
+func (d *DB) writeCaptures(captures []capture) error {
+	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
 			if !d.isCurrent(c.s) || c.isLost() {
@@ -114,15 +131,6 @@ func (d *DB) commit() error {
 		}
 		return nil
 	})
-	if err != nil {
-		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
-	} else {
-		d.noteCommit(time.Since(begin))
-	}
-	for _, c := range captures {
-		c.s.committedUpTo(c, err)
-	}
-	return err
 }
 
 func (d *DB) isCurrent(s *Store) bool {
@@ -148,10 +156,11 @@ func (c *capture) isLost() bool {
 	return c.s.losses != c.losses
 }
 
-// pack compresses before the transaction what it will write.
-func (c *capture) pack() {
+// pack compresses and encrypts before the transaction what it will write.
+func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	c.packed = c.s.pack(c.entries)
+	c.packed, err = c.s.pack(c.entries, inScope)
+	return err
 }
 
 func (c *capture) write(tx *bbolt.Tx) error {
@@ -218,7 +227,7 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 	if w.headers == nil || w.objects == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 	}
-	return w, nil
+	return w, s.seal.persistKeys(tx)
 }
 
 // apply writes one entry: object, header and index entries, and the tallies.
@@ -240,20 +249,24 @@ func (w *writer) apply(e *entry, p packed) error {
 		w.m.Objects.remove(recordSum(oldRecord))
 		w.m.Bytes -= int64(len(oldRecord))
 	}
-	if err := w.index(e, old); err != nil {
+	stored := e.head
+	if p.head != nil {
+		stored = p.head
+	}
+	if err := w.index(e.key, old, stored); err != nil {
 		return err
 	}
-	if e.head == nil {
+	if stored == nil {
 		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
 	}
-	head, err := e.head.encode(e.key)
+	head, err := stored.encode(e.key)
 	if err != nil {
 		return err
 	}
 	if err := w.dictionary(p.dictionary); err != nil {
 		return err
 	}
-	rec := record{codec: w.s.opts.Codec.ID(), dictionary: p.dictionary, payload: p.bytes}.encode(e.key)
+	rec := p.record(w.s.opts.Codec.ID()).encode(e.key)
 	w.m.Headers.add(recordSum(head))
 	w.m.Objects.add(recordSum(rec))
 	w.m.Bytes += int64(len(rec))
@@ -265,14 +278,14 @@ func (w *writer) apply(e *entry, p packed) error {
 
 // index changes the entries of one object, old to new. What the old header says
 // of an index that was made anew since is not there and is passed over.
-func (w *writer) index(e *entry, old *header) error {
+func (w *writer) index(key string, old, now *header) error {
 	for name, state := range w.m.Indexes {
 		var was, is []string
 		if old != nil {
 			was = old.Index[name]
 		}
-		if e.head != nil {
-			is = e.head.Index[name]
+		if now != nil {
+			is = now.Index[name]
 		}
 		if len(was)+len(is) == 0 {
 			continue
@@ -282,7 +295,7 @@ func (w *writer) index(e *entry, old *header) error {
 			return err
 		}
 		for _, value := range was {
-			k, _ := indexEntry(value, e.key)
+			k, _ := indexEntry(value, key)
 			if b.Get(k) == nil {
 				continue
 			}
@@ -292,7 +305,7 @@ func (w *writer) index(e *entry, old *header) error {
 			}
 		}
 		for _, value := range is {
-			k, v := indexEntry(value, e.key)
+			k, v := indexEntry(value, key)
 			if b.Get(k) == nil {
 				state.Tally.add(checksum(k))
 			}

@@ -275,16 +275,23 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 			return keys, nil
 		}}, nil
 	case isStored:
+		stored := make([]string, len(values))
+		for i, value := range values {
+			var err error
+			if stored[i], err = s.seal.indexValue(name, value); err != nil {
+				return finder{}, err
+			}
+		}
 		return finder{nil, func(sn *snapshot) ([]string, error) {
 			if err := s.verifyIndex(sn, name); err != nil {
 				return nil, err
 			}
 			if len(values) == 1 {
-				return sn.indexKeys(name, values[0]), nil
+				return sn.indexKeys(name, values[0], stored[0]), nil
 			}
 			found := map[string]struct{}{}
-			for _, value := range values {
-				for _, key := range sn.indexKeys(name, value) {
+			for i, value := range values {
+				for _, key := range sn.indexKeys(name, value, stored[i]) {
 					found[key] = struct{}{}
 				}
 			}
@@ -313,12 +320,12 @@ func (s *Store) ListIndexFuncValues(indexName string) []string {
 	if m != nil || !isStored {
 		return values
 	}
-	err := s.read("index "+indexName, nil, func(sn *snapshot) error {
+	err := s.read("index "+indexName, nil, func(sn *snapshot) (err error) {
 		if err := s.verifyIndex(sn, indexName); err != nil {
 			return err
 		}
-		values = sn.indexValues(indexName)
-		return nil
+		values, err = s.indexValues(sn, indexName)
+		return err
 	})
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		s.mu.Lock()

@@ -17,7 +17,8 @@ import (
 type Compression int
 
 const (
-	// Dictionary compresses by zstd with a dictionary of the scope's own objects. It
+	// Dictionary compresses by zstd with a dictionary of the scope's own objects,
+	// encrypted scopes as Zstd does. It
 	// is made when codec.MinSamples of them are first written in one transaction, as
 	// the first list does, or when the scope has grown to four times as many; objects
 	// that are written before, and those of fewer than 128 bytes, are stored as they
@@ -55,26 +56,38 @@ type dictionaries struct {
 type packed struct {
 	dictionary uint64
 	bytes      []byte // nil: there is no object
+
+	// Of what is written of an encrypted scope: its bytes are sealed, as its header is.
+	dataKey uint64
+	head    *header
 }
 
 // pack compresses the payloads of entries and makes the scope's dictionary of them
-// if it has none. Its result has their order. It works in parallel, and leaves half
-// of the cores to others: a commit must not hold up events.
-func (s *Store) pack(entries []*entry) []packed {
+// if it has none; then it seals them for a place, if the scope is encrypted. Its
+// result has their order. It works in parallel, and leaves half of the cores to
+// others: a commit must not hold up events.
+func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
 		out[i] = d.pack(entries[i].payload)
 		return nil
 	})
-	return out
+	return out, s.seal.lock(place, s.codecID(), entries, out)
+}
+
+func (s *Store) codecID() byte {
+	if s.opts.Codec == nil {
+		return 0 // nothing but deletions can be written
+	}
+	return s.opts.Codec.ID()
 }
 
 // pack compresses what is not.
 func (d *dictionaries) pack(p packed) packed {
 	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed {
 		if z := d.byID[d.current].Compress(nil, p.bytes); len(z) < len(p.bytes) {
-			return packed{d.current, z}
+			return packed{dictionary: d.current, bytes: z}
 		}
 	}
 	return p
@@ -159,8 +172,8 @@ func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 		return err
 	}
 	d := &dictionaries{byID: map[uint64]*codec.Zstd{plainZstd: plain}}
-	if s.db.opts.Compression == Zstd {
-		d.current = plainZstd
+	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
+		d.current = plainZstd // a dictionary is content
 	}
 	if scope != nil && scope.Bucket(bucketDictionaries) != nil {
 		err := scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
@@ -243,10 +256,13 @@ func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, erro
 // Entry.Raw is the codec's id, the dictionary's and the payload, so that an entry
 // can be decoded without the store's file.
 func rawForm(codecID byte, p packed) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
-	b = append(b, codecID)
-	b = binary.AppendUvarint(b, p.dictionary)
-	return append(b, p.bytes...)
+	return append(rawHead(codecID, p.dictionary, len(p.bytes)), p.bytes...)
+}
+
+// rawHead is what is before a payload, with room for that.
+func rawHead(codecID byte, dictionary uint64, size int) []byte {
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+size)
+	return binary.AppendUvarint(append(b, codecID), dictionary)
 }
 
 func parseRaw(raw []byte) (codecID byte, p packed, err error) {
@@ -257,7 +273,7 @@ func parseRaw(raw []byte) (codecID byte, p packed, err error) {
 	if n <= 0 {
 		return 0, packed{}, errShort
 	}
-	return raw[0], packed{id, raw[1+n:]}, nil
+	return raw[0], packed{dictionary: id, bytes: raw[1+n:]}, nil
 }
 
 // rawSize is how many bytes an entry's object was encoded in.

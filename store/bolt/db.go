@@ -19,6 +19,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -34,6 +35,14 @@ type Options struct {
 	CommitBytes int
 	// Compression says how records are written from now on.
 	Compression Compression
+	// Keys has the user's keys, with which Secrets are encrypted. nil: nothing is, and
+	// opening a scope of Secrets is store.ErrNoKey. While a provider has an error, so
+	// is opening any scope that is encrypted, and what is stored stays as it is; where
+	// its keys are others than the file's were, such scopes start cold.
+	Keys codec.KeyProvider
+	// EncryptAll encrypts every scope. One that was stored otherwise starts cold;
+	// bbolt overwrites what that was in time only. Without Keys it is an error.
+	EncryptAll bool
 	// LockTimeout is how long Open waits for another process to release the
 	// file. 0 is 1 s.
 	LockTimeout time.Duration
@@ -95,6 +104,12 @@ type DB struct {
 	writeMu sync.Mutex
 	damaged int // writes in turn that failed by damage; protected by writeMu
 
+	// keyMu protects the fields below. It is held while the user's keys are asked for.
+	keyMu      sync.Mutex
+	keys       *keyring // nil until a scope needs it
+	keysAsked  time.Time
+	sealBudget uint64 // set before any scope is opened
+
 	// mu protects the fields below.
 	mu      sync.Mutex
 	scopes  map[string]*Store // by id: every scope that was opened
@@ -121,6 +136,9 @@ var _ store.Backend = (*DB)(nil)
 // of another kind, and those of the file system; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
+	if opts.EncryptAll && opts.Keys == nil {
+		return nil, errors.New("open cache: EncryptAll needs Keys")
+	}
 	d := newDB(path, opts, false)
 	err := d.openFile(creating)
 	// Others may be opening the same file: what one has just created is empty to
@@ -203,6 +221,8 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 		changed:   make(chan struct{}, 1),
 		urgent:    make(chan struct{}, 1),
 		committer: make(chan struct{}),
+
+		sealBudget: defaultSealBudget,
 	}
 }
 
@@ -398,7 +418,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 			}
 			info := store.Info{
 				ID: string(id), Scope: m.scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
-				Codec: m.Codec, Checkpoint: m.checkpoint(), Complete: m.Complete,
+				Codec: m.Codec, Checkpoint: m.checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
 			for _, name := range m.indexNames() {
 				if !m.Indexes[name].Ready {

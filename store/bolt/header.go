@@ -21,6 +21,11 @@ type header struct {
 	Hash   []byte              `msgpack:"h"` // of the payload before compression
 	Size   int64               `msgpack:"s"` // of the payload before compression
 	Index  map[string][]string `msgpack:"i"` // index name -> values, of stored indexes only
+
+	// In the file of an encrypted scope UID, RV and Labels are in Sealed, with Index,
+	// whose values are HMACs outside of it. Hash is keyed.
+	DataKey uint64 `msgpack:"k,omitempty"`
+	Sealed  []byte `msgpack:"x,omitempty"`
 }
 
 // payloadHash is short enough to keep for every object and long enough that two

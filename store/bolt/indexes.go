@@ -174,7 +174,10 @@ func (s *Store) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
-		packed := s.pack(prepared)
+		packed, err := s.pack(prepared, inScope)
+		if err != nil {
+			return err
+		}
 		err = s.db.update("indexes of "+s.scope.String(), func(tx *bbolt.Tx) error {
 			w, err := s.writer(tx)
 			if err != nil {
@@ -216,16 +219,7 @@ func (s *Store) fillIndexes() error {
 			continue
 		}
 		err := s.read("index "+name, nil, func(sn *snapshot) error {
-			b := indexBucket(sn.scope, name)
-			if b == nil {
-				return nil
-			}
-			return b.ForEach(func(k, v []byte) error {
-				if value, key, ok := parseIndexEntry(k, v); ok {
-					m.add(string(key), string(value))
-				}
-				return nil
-			})
+			return s.eachIndexed(sn, name, m.add)
 		})
 		if err != nil {
 			return err

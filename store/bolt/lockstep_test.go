@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -32,6 +33,9 @@ func TestLockstep(t *testing.T) {
 		mustStep(rt, err)
 		defer func() { mustStep(rt, os.RemoveAll(dir)) }()
 		l := &lockstep{dir: dir, crashes: &crashes}
+		if rapid.Bool().Draw(rt, "encrypted") {
+			l.keys = theKey
+		}
 		l.open(rt, scriptOptions())
 		defer func() { mustStep(rt, l.db.Close()) }()
 		l.become(rt, state{})
@@ -59,6 +63,7 @@ type lockstep struct {
 	files    int
 	revision int
 	crashes  *int
+	keys     codec.KeyProvider // nil: nothing is encrypted
 
 	path   string
 	db     *bolt.DB
@@ -82,7 +87,9 @@ func (l *lockstep) open(rt *rapid.T, opts store.Options) {
 	if l.db == nil {
 		l.path = filepath.Join(l.dir, fmt.Sprintf("%d.db", l.files))
 		var err error
-		l.db, err = bolt.Open(l.path, bolt.Options{CommitInterval: time.Millisecond})
+		l.db, err = bolt.Open(l.path, bolt.Options{
+			CommitInterval: time.Millisecond, Keys: l.keys, EncryptAll: l.keys != nil,
+		})
 		mustStep(rt, err)
 		if aside := l.db.SetAside(); aside != "" {
 			rt.Fatalf("set aside as %s", aside)

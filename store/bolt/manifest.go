@@ -76,6 +76,8 @@ type manifest struct {
 	Time     time.Time `msgpack:"time"`   // of RV or Reason
 	Complete bool      `msgpack:"complete"`
 
+	Keys string `msgpack:"keys,omitempty"` // which keyring has encrypted it; "" is none
+
 	Headers      tally                 `msgpack:"headers"`
 	Objects      tally                 `msgpack:"objects"`
 	Bytes        int64                 `msgpack:"bytes"` // of the records

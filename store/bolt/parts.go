@@ -131,7 +131,7 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 			if string(k) == after {
 				continue
 			}
-			e, err := decodeStaged(string(k), v)
+			e, err := r.s.decodeStaged(string(k), v)
 			if err != nil {
 				return r.s.db.corrupt("staged "+string(k), err)
 			}

@@ -155,6 +155,13 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 			return false, p.s.db.corrupt("header "+key, err)
 		}
 		set, hash = &p.view, p.view.hash
+		if p.s.seal != nil && !p.matcher.Empty() {
+			h, err := p.s.seal.header(inScope, key, header)
+			if err != nil {
+				return false, p.s.db.unreadable("header "+key, err)
+			}
+			set = labels.Set(h.Labels)
+		}
 	}
 	if !p.matcher.Matches(set) {
 		return true, nil

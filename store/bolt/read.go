@@ -102,11 +102,24 @@ func (s *Store) pendingEntry(e *entry) store.Entry {
 }
 
 func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
+	var raw []byte
 	r, err := decodeRecord(key, b)
-	if err != nil {
-		return store.Entry{}, s.db.corrupt("object "+key, err)
+	if err == nil {
+		raw, err = s.seal.appendPayload(rawHead(r.codec, r.dictionary, len(r.payload)), inScope, key, r)
 	}
-	return store.Entry{Key: key, Raw: rawForm(r.codec, packed{r.dictionary, r.payload})}, nil
+	if err != nil {
+		return store.Entry{}, s.db.unreadable("object "+key, err)
+	}
+	return store.Entry{Key: key, Raw: raw}, nil
+}
+
+// checkRecord reports whether a stored record can be read.
+func (s *Store) checkRecord(key string, b []byte) error {
+	r, err := decodeRecord(key, b)
+	if err == nil && s.seal != nil {
+		_, err = s.seal.appendPayload(nil, inScope, key, r)
+	}
+	return err
 }
 
 // Encode implements store.Store.
@@ -122,7 +135,7 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}
-	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{notCompressed, payload})}, nil
+	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: payload})}, nil
 }
 
 // Decode implements store.Store.
@@ -397,8 +410,8 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 			var h *header
 			if p != nil {
 				h = p.head
-			} else if h, err = decodeHeader(key, v); err != nil {
-				err = s.db.corrupt("header "+key, err)
+			} else if h, err = s.seal.header(inScope, key, v); err != nil {
+				err = s.db.unreadable("header "+key, err)
 				return false
 			}
 			headers = append(headers, store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size})
@@ -433,13 +446,14 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	return keys, err
 }
 
-// indexKeys returns the keys of one value of a stored index, sorted.
-func (sn *snapshot) indexKeys(name, value string) []string {
+// indexKeys returns the keys of one value of a stored index, sorted. stored is the
+// value as the file has it.
+func (sn *snapshot) indexKeys(name, value, stored string) []string {
 	var found []byte // the keys, one behind the other
 	var ends []int
 	if sn.scope != nil {
 		if b := indexBucket(sn.scope, name); b != nil {
-			prefix := indexPrefix(value)
+			prefix := indexPrefix(stored)
 			c := b.Cursor()
 			for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 				found = append(found, k[len(prefix):]...)
@@ -473,20 +487,41 @@ func (sn *snapshot) isPending(key string) bool {
 	return pending
 }
 
-// indexValues returns the distinct values of a stored index, sorted.
-func (sn *snapshot) indexValues(name string) []string {
-	values := map[string]struct{}{}
-	if sn.scope != nil {
-		if b := indexBucket(sn.scope, name); b != nil {
-			c := b.Cursor()
-			for k, v := c.First(); k != nil; k, v = c.Next() {
-				value, key, ok := parseIndexEntry(k, v)
-				if ok && !sn.isPending(string(key)) {
-					values[string(value)] = struct{}{}
-				}
-			}
-		}
+// eachIndexed calls fn with each entry that the file has of a stored index. Those of
+// an encrypted scope are HMACs: then the values are those of the headers.
+func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
+	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
+		return nil
 	}
+	if s.seal == nil {
+		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
+			if value, key, ok := parseIndexEntry(k, v); ok {
+				fn(string(key), string(value))
+			}
+			return nil
+		})
+	}
+	return sn.headers.ForEach(func(k, v []byte) error {
+		key := string(k)
+		h, err := s.seal.header(inScope, key, v)
+		if err != nil {
+			return s.db.unreadable("header "+key, err)
+		}
+		for _, value := range h.Index[name] {
+			fn(key, value)
+		}
+		return nil
+	})
+}
+
+// indexValues returns the distinct values of a stored index, sorted.
+func (s *Store) indexValues(sn *snapshot, name string) ([]string, error) {
+	values := map[string]struct{}{}
+	err := s.eachIndexed(sn, name, func(key, value string) {
+		if !sn.isPending(key) {
+			values[value] = struct{}{}
+		}
+	})
 	sn.pending.Scan(func(_ string, e *entry) bool {
 		if e.head != nil {
 			for _, value := range e.head.Index[name] {
@@ -495,5 +530,5 @@ func (sn *snapshot) indexValues(name string) []string {
 		}
 		return true
 	})
-	return sortedKeys(values)
+	return sortedKeys(values), err
 }

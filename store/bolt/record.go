@@ -31,6 +31,11 @@ type record struct {
 	payload    []byte
 }
 
+// record is that of a packed payload.
+func (p packed) record(codecID byte) record {
+	return record{codec: codecID, dictionary: p.dictionary, dataKey: p.dataKey, payload: p.bytes}
+}
+
 var errShort = errors.New("cut short")
 
 func (r record) encode(key string) []byte {
@@ -68,9 +73,6 @@ func decodeRecord(key string, b []byte) (record, error) {
 	}
 	if string(rest[:keyLen]) != key {
 		return record{}, errors.New("record of another key")
-	}
-	if r.dataKey != 0 {
-		return record{}, errors.New("encrypted by a newer version")
 	}
 	r.payload = rest[keyLen:]
 	return r, nil

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -233,9 +232,9 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 			return nil
 		}
 		// What is damaged is not the same, so that this list mends it.
-		h, err := decodeHeader(e.key, b)
+		h, err := r.s.seal.header(inScope, e.key, b)
 		if err == nil {
-			_, err = decodeRecord(e.key, sn.objects.Get([]byte(e.key)))
+			err = r.s.checkRecord(e.key, sn.objects.Get([]byte(e.key)))
 		}
 		same = err == nil && h.sameContent(e.head)
 		return nil
@@ -248,8 +247,11 @@ func (r *relist) load(entries []*entry) error {
 	s := r.s
 	loaded := 0
 	r.wrote = true
-	packed := s.pack(entries)
-	err := s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+	packed, err := s.pack(entries, inScope)
+	if err != nil {
+		return err
+	}
+	err = s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		if r.isLost() {
 			return nil // the file is a fresh one, for the next list
 		}
@@ -342,11 +344,17 @@ func (r *relist) reset() {
 func (r *relist) spill(entries []*entry) error {
 	s := r.s
 	r.wrote = true
-	packed := s.pack(entries)
+	packed, err := s.pack(entries, inStaging)
+	if err != nil {
+		return err
+	}
 	return s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		scope := s.bucket(tx)
 		if scope == nil {
 			return s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
+		}
+		if err := s.seal.persistKeys(tx); err != nil {
+			return err
 		}
 		b, err := scope.CreateBucketIfNotExists(bucketStaging)
 		if err != nil {
@@ -366,24 +374,29 @@ func (r *relist) spill(entries []*entry) error {
 }
 
 // A staged entry is its header, with the length in front, and its record. Its
-// dictionary may be one that the file has not: nobody reads it after this process.
+// dictionary and its data key may be such as the file has not: nobody reads it after
+// this process.
 func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
-	head, err := e.head.encode(e.key)
+	stored := e.head
+	if p.head != nil {
+		stored = p.head
+	}
+	head, err := stored.encode(e.key)
 	if err != nil {
 		return nil, err
 	}
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, record{codec: codecID, dictionary: p.dictionary, payload: p.bytes}.encode(e.key)...), nil
+	return append(b, p.record(codecID).encode(e.key)...), nil
 }
 
-func decodeStaged(key string, b []byte) (*entry, error) {
+func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > uint64(len(b)-w) {
 		return nil, errShort
 	}
 	b = b[w:]
-	head, err := decodeHeader(key, b[:n])
+	head, err := s.seal.header(inStaging, key, b[:n])
 	if err != nil {
 		return nil, err
 	}
@@ -391,7 +404,11 @@ func decodeStaged(key string, b []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entry{key: key, head: head, payload: packed{rec.dictionary, bytes.Clone(rec.payload)}}, nil
+	payload, err := s.seal.appendPayload(nil, inStaging, key, rec)
+	if err != nil {
+		return nil, err
+	}
+	return &entry{key: key, head: head, payload: packed{dictionary: rec.dictionary, bytes: payload}}, nil
 }
 
 // Close implements store.Relist.

@@ -42,6 +42,7 @@ type Store struct {
 	id    string
 	scope store.Scope
 	opts  store.Options
+	seal  *seal // nil: not encrypted
 
 	dictionaries atomic.Pointer[dictionaries]
 	trials       trials
@@ -112,6 +113,10 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		return nil, err
 	}
 	id := scope.ID()
+	sealed, err := d.sealOf(scope)
+	if err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	if d.isClosed() || d.suspended != nil {
 		d.mu.Unlock()
@@ -122,7 +127,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		return nil, fmt.Errorf("%s: %w", scope, store.ErrInUse)
 	}
 	old := d.scopes[id]
-	s, err := newStore(d, id, scope, opts)
+	s, err := newStore(d, scope, sealed, opts)
 	if err != nil {
 		d.mu.Unlock()
 		return nil, err
@@ -140,9 +145,9 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	return s, nil
 }
 
-func newStore(d *DB, id string, scope store.Scope, opts store.Options) (*Store, error) {
+func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Store, error) {
 	s := &Store{
-		db: d, id: id, scope: scope, opts: opts,
+		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 		pending:   &btree.Map[string, *entry]{},
 		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
 		inMemory:  map[string]*memoryIndex{},
@@ -279,6 +284,8 @@ func (s *Store) useless(m *manifest) string {
 		return "asked to start fresh"
 	case !m.Complete:
 		return "first list did not end"
+	case m.Keys != s.seal.keysID():
+		return s.otherSeal(m)
 	case codec != nil && (m.Codec != codec.Name() || m.Fingerprint != codec.Fingerprint()):
 		return "object type changed"
 	case m.Transform != s.opts.TransformVersion:
@@ -287,6 +294,19 @@ func (s *Store) useless(m *manifest) string {
 		return "older than the maximum age"
 	}
 	return ""
+}
+
+// otherSeal says why a scope that is sealed otherwise than it is to be cannot be used.
+func (s *Store) otherSeal(m *manifest) string {
+	why := "the key that it was encrypted with is lost"
+	switch {
+	case s.seal == nil:
+		why = "it is encrypted and no key was given"
+	case m.Keys == "":
+		why = "it was stored without encryption"
+	}
+	s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
+	return why
 }
 
 // startEmpty drops the scope's bucket and begins a new one.
@@ -321,13 +341,16 @@ func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
 	if err := m.write(b); err != nil {
 		return err
 	}
+	if err := s.seal.persistKeys(tx); err != nil {
+		return err
+	}
 	return writeScopeTally(tx)
 }
 
 // emptyManifest is that of a scope that has not been listed, and why.
 func (s *Store) emptyManifest(why string) *manifest {
 	m := newManifest(s.scope)
-	m.Transform = s.opts.TransformVersion
+	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.keysID()
 	if s.opts.Codec != nil {
 		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
 	}

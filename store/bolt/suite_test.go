@@ -1,9 +1,11 @@
 package bolt_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/store/storetest"
@@ -18,6 +20,28 @@ func config() storetest.Config {
 		return db
 	}}
 }
+
+// theKey is that of tests.
+var theKey = fixedKeys{{1, 2, 3}}
+
+// fixedKeys is a provider of the keys that it is.
+type fixedKeys []codec.Key
+
+func (k fixedKeys) Keys(context.Context) ([]codec.Key, error) { return k, nil }
+
+func encrypted() storetest.Config {
+	return storetest.Config{Persistent: true, Open: func(t *testing.T, dir string) store.Backend {
+		db, err := bolt.Open(filepath.Join(dir, "informers.db"), bolt.Options{Keys: theKey, EncryptAll: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return db
+	}}
+}
+
+func TestSuiteEncrypted(t *testing.T) { storetest.Run(t, encrypted()) }
+
+func TestModelEncrypted(t *testing.T) { storetest.RunModel(t, encrypted()) }
 
 func TestSuite(t *testing.T) { storetest.Run(t, config()) }
 

@@ -18,6 +18,9 @@ func verify(path string, tx *bbolt.Tx, full bool) error {
 	if err := checkScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
 	}
+	if _, err := readKeys(tx); err != nil {
+		return &store.CorruptionError{Path: path, Where: "meta", Err: err}
+	}
 	scopes := tx.Bucket(bucketScope)
 	if scopes == nil {
 		return nil
@@ -80,6 +83,9 @@ func verifyScope(m *manifest, b *bbolt.Bucket) error {
 		rec, err := decodeRecord(key, ov)
 		if err == nil && !dictionaries[rec.dictionary] {
 			err = fmt.Errorf("dictionary %d is missing", rec.dictionary)
+		}
+		if err == nil && (rec.dataKey != 0) != (m.Keys != "") {
+			err = errors.New("encrypted otherwise than its scope")
 		}
 		if err != nil {
 			return fmt.Errorf("object %q: %w", key, err)

@@ -1,0 +1,306 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"crypto/cipher"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/vmihailenco/msgpack/v5"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// keyKeys, in bucketMeta, has the keys that encrypted scopes are sealed with, wrapped
+// by the user's.
+var keyKeys = []byte("keys")
+
+const (
+	// defaultSealBudget is how often one data key seals before another begins. With
+	// random nonces 2^32 times is the limit (NIST SP 800-38D, 8.3); an object is two.
+	defaultSealBudget = 1 << 28
+	// sealStep is in what steps the file is told how often a data key has sealed: a
+	// start counts what was announced as done.
+	sealStep = 1 << 16
+	// keyInterval is how often a commit asks whether the user's key has changed.
+	keyInterval = 5 * time.Minute
+	// keyPatience is how long a provider may take.
+	keyPatience = 15 * time.Second
+)
+
+// keyring is the keys of one file. They are random. The root key never changes: index
+// values and payload hashes are under HMACs whose keys are derived from it. Of the
+// data keys the last is written with, the others are there to read what they have
+// sealed. All are in one value of the file, wrapped by the user's key.
+type keyring struct {
+	id     string // named by the manifests of what it has encrypted
+	root   codec.Key
+	budget uint64
+
+	// mu protects the fields below.
+	mu        sync.Mutex
+	user      codec.Key // what the others are wrapped with
+	data      []dataKey // by id less one
+	seals     uint64    // by the last of them
+	announced uint64    // seals that the file says there were
+	wrapped   []byte    // root and data, for the file; nil where they have changed
+}
+
+// dataKey seals records and headers. Its id is its place, from 1.
+type dataKey struct {
+	key  codec.Key
+	aead cipher.AEAD
+}
+
+// storedKeys is the value of keyKeys.
+type storedKeys struct {
+	ID      string `msgpack:"id"`
+	Seals   uint64 `msgpack:"seals"`
+	Wrapped []byte `msgpack:"keys"` // secretKeys, sealed with the user's key
+}
+
+type secretKeys struct {
+	Root codec.Key   `msgpack:"root"`
+	Data []codec.Key `msgpack:"data"`
+}
+
+func (s *storedKeys) bound() []byte { return []byte("informctl keys " + s.ID) }
+
+func newKeyring(user codec.Key, budget uint64) *keyring {
+	r := &keyring{id: rand.Text(), root: codec.NewKey(), user: user, budget: budget}
+	r.extendLocked()
+	return r
+}
+
+// openKeyring returns nil where none of the user's keys has wrapped what is stored.
+func openKeyring(stored *storedKeys, user []codec.Key, budget uint64) *keyring {
+	for _, k := range user {
+		plain, err := k.AEAD().Open(nil, nil, stored.Wrapped, stored.bound())
+		if err != nil {
+			continue
+		}
+		var keys secretKeys
+		if err := msgpack.Unmarshal(plain, &keys); err != nil || len(keys.Data) == 0 {
+			continue
+		}
+		r := &keyring{
+			id: stored.ID, root: keys.Root, user: k, budget: budget,
+			seals: stored.Seals, announced: stored.Seals, wrapped: stored.Wrapped,
+		}
+		for _, k := range keys.Data {
+			r.data = append(r.data, dataKey{k, k.AEAD()})
+		}
+		return r
+	}
+	return nil
+}
+
+// extendLocked begins another data key.
+func (r *keyring) extendLocked() {
+	k := codec.NewKey()
+	r.data = append(r.data, dataKey{k, k.AEAD()})
+	r.seals, r.announced, r.wrapped = 0, 0, nil
+}
+
+// take returns the data key for n seals.
+func (r *keyring) take(n int) (id uint64, aead cipher.AEAD) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seals > 0 && r.seals+uint64(n) > r.budget {
+		r.extendLocked()
+	}
+	r.seals += uint64(n)
+	return uint64(len(r.data)), r.data[len(r.data)-1].aead
+}
+
+// opener returns the data key of an id.
+func (r *keyring) opener(id uint64) (cipher.AEAD, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id == 0 || id > uint64(len(r.data)) {
+		return nil, fmt.Errorf("data key %d is missing", id)
+	}
+	return r.data[id-1].aead, nil
+}
+
+// wrap makes user the key that wraps, and reports whether that changes anything. With
+// another it begins a data key, too.
+func (r *keyring) wrap(user codec.Key, another bool) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if another {
+		r.extendLocked()
+	}
+	if r.user != user {
+		r.user, r.wrapped = user, nil
+	}
+	return r.wrapped == nil
+}
+
+// persist writes the keys, if the file has others, in the transaction that writes what
+// they seal. It may be called again after one that failed, or for a fresh file.
+func (r *keyring) persist(tx *bbolt.Tx) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stored := &storedKeys{ID: r.id}
+	if r.wrapped == nil {
+		keys := secretKeys{Root: r.root}
+		for _, k := range r.data {
+			keys.Data = append(keys.Data, k.key)
+		}
+		plain, err := msgpack.Marshal(keys)
+		if err != nil {
+			return fmt.Errorf("encode keys: %w", err)
+		}
+		r.wrapped = r.user.AEAD().Seal(nil, nil, plain, stored.bound())
+	}
+	if r.announced < r.seals {
+		r.announced = r.seals + min(sealStep, r.budget/4)
+	}
+	stored.Seals, stored.Wrapped = r.announced, r.wrapped
+	value, err := sealed(stored)
+	if err != nil {
+		return fmt.Errorf("encode keys: %w", err)
+	}
+	meta := tx.Bucket(bucketMeta)
+	if bytes.Equal(meta.Get(keyKeys), value) {
+		return nil
+	}
+	return meta.Put(keyKeys, value)
+}
+
+// readKeys returns nil where there are none.
+func readKeys(tx *bbolt.Tx) (*storedKeys, error) {
+	value := tx.Bucket(bucketMeta).Get(keyKeys)
+	if value == nil {
+		return nil, nil
+	}
+	stored := &storedKeys{}
+	if err := unseal(value, stored); err != nil {
+		return nil, fmt.Errorf("keys: %w", err)
+	}
+	return stored, nil
+}
+
+// userKeys asks the provider.
+func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
+	if d.opts.Keys == nil {
+		return nil, fmt.Errorf("%w was given", store.ErrNoKey)
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	defer cancel()
+	keys, err := d.opts.Keys.Keys(ctx)
+	if err == nil && len(keys) == 0 {
+		err = errors.New("the provider has none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrNoKey, err)
+	}
+	return keys, nil
+}
+
+// errOtherKey is why keys that were read do not help.
+var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
+
+// loadKeys returns the file's keys. Where there are none, or none that the user's keys
+// open, make makes new ones, which take the place of those with the first scope that
+// they encrypt; else that is an error.
+func (d *DB) loadKeys(make bool) (*keyring, error) {
+	d.keyMu.Lock()
+	defer d.keyMu.Unlock()
+	if d.keys != nil {
+		return d.keys, nil
+	}
+	user, err := d.userKeys(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	var stored *storedKeys
+	err = d.view("keys", func(tx *bbolt.Tx) error {
+		if stored, err = readKeys(tx); err != nil {
+			return d.corrupt("meta", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found *keyring
+	if stored != nil {
+		found = openKeyring(stored, user, d.sealBudget)
+	}
+	switch {
+	case found != nil:
+		if !d.readOnly {
+			found.wrap(user[0], false) // written with what is written next
+		}
+	case !make:
+		return nil, errOtherKey
+	default:
+		found = newKeyring(user[0], d.sealBudget)
+	}
+	d.keys, d.keysAsked = found, time.Now()
+	return found, nil
+}
+
+// Rekey wraps the data keys with the first of Options.Keys and begins another data
+// key. It blocks until that is written, which takes one small transaction: what is
+// stored stays as it is, under the data keys that it was sealed with, and what is
+// written from now on is sealed with the new one. The user's earlier key is not needed
+// from then on. Who had it, and a copy of the file of that time, can read that copy;
+// to be rid of a key that is known to others, drop the file. A running database does
+// the first half by itself some minutes after the provider has another first key.
+// Nothing is changed where nothing is encrypted. Errors: store.ErrNoKey where none of
+// the user's keys opens the data keys, store.ErrReadOnly, and those of writing.
+func (d *DB) Rekey(ctx context.Context) error {
+	if d.readOnly {
+		return store.ErrReadOnly
+	}
+	var stored *storedKeys
+	err := d.view("keys", func(tx *bbolt.Tx) (err error) {
+		stored, err = readKeys(tx)
+		return err
+	})
+	if err != nil || stored == nil {
+		return err
+	}
+	user, err := d.userKeys(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := d.loadKeys(false)
+	if err != nil {
+		return err
+	}
+	keys.wrap(user[0], true)
+	return d.update("keys", keys.persist)
+}
+
+// refreshKeys wraps the data keys with another user's key, where the provider has one
+// now: the next process will be given that. The committer calls it.
+func (d *DB) refreshKeys() {
+	d.keyMu.Lock()
+	keys := d.keys
+	due := keys != nil && time.Since(d.keysAsked) >= keyInterval
+	if due {
+		d.keysAsked = time.Now()
+	}
+	d.keyMu.Unlock()
+	if !due {
+		return
+	}
+	user, err := d.userKeys(context.Background())
+	if err == nil && keys.wrap(user[0], false) {
+		d.opts.Logger.Info("There is another key, wrapping the data keys with it", "path", d.path)
+		err = d.update("keys", keys.persist)
+	}
+	if err != nil {
+		d.opts.Logger.Error(err, "Could not look whether there is another key", "path", d.path)
+	}
+}

@@ -1,0 +1,262 @@
+package bolt
+
+import (
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/vmihailenco/msgpack/v5"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store"
+)
+
+// seal encrypts one scope. Records and headers are sealed by AES-256-GCM, bound to the
+// scope, the bucket, the object's key and what the record says of itself, so that none
+// stands in for another. What the file must answer without the key, to add up, is under
+// HMAC-SHA-256: the hash of a payload, bound to the object's key, and index values,
+// bound to the index's name. A nil seal is that of a scope that is not encrypted.
+type seal struct {
+	err         error // why nothing can be opened: a reader has not the key
+	keys        *keyring
+	scope       string // its id
+	hash, index []byte // keys
+}
+
+// The buckets that sealed bytes are bound to.
+const (
+	inScope   = 0
+	inStaging = 1
+)
+
+func newSeal(keys *keyring, scope string) (*seal, error) {
+	s := &seal{keys: keys, scope: scope}
+	for purpose, key := range map[string]*[]byte{"hash": &s.hash, "index": &s.index} {
+		var err error
+		if *key, err = hkdf.Key(sha256.New, keys.root[:], nil, "informctl "+purpose+" "+scope, sha256.Size); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// keysID is what the manifest of a scope that is sealed so names.
+func (s *seal) keysID() string {
+	if s == nil {
+		return ""
+	}
+	return s.keys.id
+}
+
+// persistKeys is called in each transaction that writes what was sealed.
+func (s *seal) persistKeys(tx *bbolt.Tx) error {
+	if s == nil {
+		return nil
+	}
+	return s.keys.persist(tx)
+}
+
+// sealOf returns the seal of a scope as it is to be opened, by what is stored of it and
+// by the options.
+func (d *DB) sealOf(scope store.Scope) (*seal, error) {
+	var stored string
+	id := scope.ID()
+	err := d.view("manifest", func(tx *bbolt.Tx) error {
+		scopes := tx.Bucket(bucketScope)
+		if scopes == nil || scopes.Bucket([]byte(id)) == nil {
+			return nil
+		}
+		m, err := readManifest(id, scopes.Bucket([]byte(id)))
+		if err != nil {
+			return d.corrupt("scope "+scope.String(), err)
+		}
+		stored = m.Keys
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.readOnly {
+		return d.readersSeal(scope, stored)
+	}
+	if d.opts.Keys == nil {
+		if scope.IsSecret() {
+			return nil, fmt.Errorf("%s: a Secret is not written to disk without a key: %w was given", scope, store.ErrNoKey)
+		}
+		return nil, nil
+	}
+	if stored == "" && !d.opts.EncryptAll && !scope.IsSecret() {
+		return nil, nil
+	}
+	keys, err := d.loadKeys(true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", scope, err)
+	}
+	return newSeal(keys, id)
+}
+
+// readersSeal needs no key for what is not content.
+func (d *DB) readersSeal(scope store.Scope, stored string) (*seal, error) {
+	if stored == "" {
+		return nil, nil
+	}
+	keys, err := d.loadKeys(false)
+	if err == nil && keys.id != stored {
+		err = errOtherKey
+	}
+	if err != nil {
+		return &seal{err: fmt.Errorf("%s is encrypted: %w", scope, err)}, nil
+	}
+	return newSeal(keys, scope.ID())
+}
+
+// payloadHash is that of a header.
+func (s *seal) payloadHash(key string, payload []byte) []byte {
+	if s == nil {
+		return payloadHash(payload)
+	}
+	return mac(s.hash, key, payload)
+}
+
+// indexValue is what an index bucket has for a value.
+func (s *seal) indexValue(name, value string) (string, error) {
+	switch {
+	case s == nil:
+		return value, nil
+	case s.err != nil:
+		return "", s.err
+	}
+	return string(mac(s.index, name, []byte(value))), nil
+}
+
+// mac is short enough for each object and each index entry, and long enough that two
+// never meet by chance.
+func mac(key []byte, name string, b []byte) []byte {
+	h := hmac.New(sha256.New, key)
+	h.Write(binary.AppendUvarint(nil, uint64(len(name))))
+	h.Write([]byte(name))
+	h.Write(b)
+	return h.Sum(nil)[:16]
+}
+
+// boundRecord is what a record's payload is bound to.
+func (s *seal) boundRecord(place byte, key string, r record) []byte {
+	b := append([]byte(s.scope), 'r', place, r.codec)
+	b = binary.AppendUvarint(b, r.dictionary)
+	b = binary.AppendUvarint(b, r.dataKey)
+	return append(b, key...)
+}
+
+// boundHeader is the same of a header.
+func (s *seal) boundHeader(place byte, key string, h *header) []byte {
+	b := append([]byte(s.scope), 'h', place)
+	b = binary.AppendUvarint(b, h.DataKey)
+	b = binary.AppendUvarint(b, uint64(h.Size))
+	b = append(b, h.Hash...)
+	return append(b, key...)
+}
+
+// lock seals what pack has made of entries, in place. It works beside others, as pack
+// does.
+func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) error {
+	if s == nil {
+		return nil
+	}
+	id, aead := s.keys.take(2 * len(entries))
+	return parallel.DoBeside(len(entries), func(i int) error {
+		e, p := entries[i], &out[i]
+		if e.head == nil {
+			return nil
+		}
+		p.dataKey = id
+		r := record{codec: codecID, dictionary: p.dictionary, dataKey: id}
+		p.bytes = aead.Seal(nil, nil, p.bytes, s.boundRecord(place, e.key, r))
+		secret, err := msgpack.Marshal(header{UID: e.head.UID, RV: e.head.RV, Labels: e.head.Labels, Index: e.head.Index})
+		if err != nil {
+			return fmt.Errorf("encode header: %w", err)
+		}
+		h := &header{Hash: e.head.Hash, Size: e.head.Size, DataKey: id, Index: make(map[string][]string, len(e.head.Index))}
+		for name, values := range e.head.Index {
+			hidden := make([]string, len(values))
+			for j, value := range values {
+				if hidden[j], err = s.indexValue(name, value); err != nil {
+					return err
+				}
+			}
+			h.Index[name] = hidden
+		}
+		h.Sealed = aead.Seal(nil, nil, secret, s.boundHeader(place, e.key, h))
+		p.head = h
+		return nil
+	})
+}
+
+var (
+	errNotSealed = errors.New("not encrypted, in a scope that is")
+	errSealed    = errors.New("encrypted, in a scope that is not")
+	errForged    = errors.New("not what was sealed here")
+)
+
+// open appends what was sealed to dst.
+func (s *seal) open(dst []byte, id uint64, b, bound []byte) ([]byte, error) {
+	aead, err := s.keys.opener(id)
+	if err != nil {
+		return nil, err
+	}
+	if dst, err = aead.Open(dst, nil, b, bound); err != nil {
+		return nil, errForged
+	}
+	return dst, nil
+}
+
+// appendPayload appends a record's payload, still compressed, to dst.
+func (s *seal) appendPayload(dst []byte, place byte, key string, r record) ([]byte, error) {
+	switch {
+	case s == nil && r.dataKey == 0:
+		return append(dst, r.payload...), nil
+	case s == nil:
+		return nil, errSealed
+	case s.err != nil:
+		return nil, s.err
+	case r.dataKey == 0:
+		return nil, errNotSealed
+	}
+	return s.open(dst, r.dataKey, r.payload, s.boundRecord(place, key, r))
+}
+
+// header returns a stored header as it was before it was sealed.
+func (s *seal) header(place byte, key string, b []byte) (*header, error) {
+	h, err := decodeHeader(key, b)
+	switch {
+	case err != nil || s == nil && h.DataKey == 0:
+		return h, err
+	case s == nil:
+		return nil, errSealed
+	case s.err != nil:
+		return nil, s.err
+	case h.DataKey == 0:
+		return nil, errNotSealed
+	}
+	plain, err := s.open(nil, h.DataKey, h.Sealed, s.boundHeader(place, key, h))
+	if err != nil {
+		return nil, err
+	}
+	open := &header{}
+	if err := msgpack.Unmarshal(plain, open); err != nil {
+		return nil, err
+	}
+	open.Hash, open.Size = h.Hash, h.Size
+	return open, nil
+}
+
+// unreadable is the error of a read: what has no key is not damaged.
+func (d *DB) unreadable(where string, err error) error {
+	if errors.Is(err, store.ErrNoKey) {
+		return err
+	}
+	return d.corrupt(where, err)
+}
