@@ -2,7 +2,10 @@ package bolt
 
 import (
 	"reflect"
+	"slices"
 	"unsafe"
+
+	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
 )
@@ -43,4 +46,31 @@ func SetTrials(s store.Store, bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.every = bytes
+}
+
+// SetSealBudget sets how often a data key seals.
+func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
+
+// Seals returns how often each data key has sealed since the file was opened or, the
+// first of those, since it was begun, as far as is known.
+func Seals(d *DB) map[int]uint64 {
+	d.keys.mu.Lock()
+	defer d.keys.mu.Unlock()
+	return map[int]uint64{len(d.keys.data): d.keys.seals}
+}
+
+// DataKeys returns the ids of the data keys that the records of a scope are under.
+func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
+	err := d.view("data keys", func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketObjects).ForEach(func(k, v []byte) error {
+			r, err := decodeRecord(string(k), v)
+			ids = append(ids, r.dataKey)
+			return err
+		})
+	})
+	if err != nil {
+		panic(err)
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids)
 }

@@ -1,0 +1,254 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	bbolt "go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// The tests here put sealed bytes where they do not belong, with all checksums and
+// tallies right, as no caller can: so they are inside the package.
+
+type oneKey codec.Key
+
+func (k oneKey) Keys(context.Context) ([]codec.Key, error) { return []codec.Key{codec.Key(k)}, nil }
+
+func sealScope(resource string) store.Scope {
+	return store.Scope{Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+}
+
+// sealWorld is a file with two scopes of two objects each.
+type sealWorld struct {
+	*testing.T
+	path string
+	db   *DB
+	s    *Store // the scope that is tampered with
+}
+
+func sealObjects() (objects []*corev1.ConfigMap) {
+	for _, name := range []string{"a", "b"} {
+		objects = append(objects, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: "uid", ResourceVersion: "1", Labels: map[string]string{"name": name}},
+			Data:       map[string]string{"content": "of " + name},
+		})
+	}
+	return objects
+}
+
+func (w *sealWorld) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *sealWorld) open(resource string) *Store {
+	w.Helper()
+	c, err := codec.For(&corev1.ConfigMap{})
+	w.must(err)
+	s, err := w.db.Open(sealScope(resource), store.Options{Codec: c})
+	w.must(err)
+	return s.(*Store)
+}
+
+func (w *sealWorld) reopen() {
+	w.Helper()
+	var err error
+	if w.db != nil {
+		w.must(w.db.Close())
+	}
+	w.db, err = Open(w.path, Options{Keys: oneKey{1}, EncryptAll: true})
+	w.must(err)
+}
+
+func newSealWorld(t *testing.T) *sealWorld {
+	w := &sealWorld{T: t, path: filepath.Join(t.TempDir(), "informers.db")}
+	w.reopen()
+	t.Cleanup(func() { w.must(w.db.Close()) })
+	for _, resource := range []string{"others", "configmaps"} {
+		w.s = w.open(resource)
+		b := store.Batch{RV: "1"}
+		for _, obj := range sealObjects() {
+			b.Changes = append(b.Changes, store.Change{Object: obj})
+		}
+		w.must(w.s.Apply(b))
+		w.must(w.s.Flush(t.Context()))
+	}
+	return w
+}
+
+// tamper replaces the record and the header of object a, in a transaction that keeps
+// all sums right. Its function returns nil for what stays.
+func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record, h *header)) {
+	w.Helper()
+	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
+		scope := w.s.bucket(tx)
+		m, err := readManifest(w.s.id, scope)
+		if err != nil {
+			return err
+		}
+		headers, objects := scope.Bucket(bucketHeaders), scope.Bucket(bucketObjects)
+		key := []byte("a")
+		r, err := decodeRecord("a", objects.Get(key))
+		if err != nil {
+			return err
+		}
+		h, err := decodeHeader("a", headers.Get(key))
+		if err != nil {
+			return err
+		}
+		r.payload = append([]byte{}, r.payload...)
+		m.Objects.remove(recordSum(objects.Get(key)))
+		m.Headers.remove(recordSum(headers.Get(key)))
+		fn(tx.Bucket(bucketScope), &r, h)
+		rec := r.encode("a")
+		head, err := h.encode("a")
+		if err != nil {
+			return err
+		}
+		m.Objects.add(recordSum(rec))
+		m.Headers.add(recordSum(head))
+		return errors.Join(objects.Put(key, rec), headers.Put(key, head), m.write(scope))
+	}))
+}
+
+func recordOf(t *testing.T, scope *bbolt.Bucket, key string) record {
+	t.Helper()
+	r, err := decodeRecord(key, scope.Bucket(bucketObjects).Get([]byte(key)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func headerOf(t *testing.T, scope *bbolt.Bucket, key string) header {
+	t.Helper()
+	h, err := decodeHeader(key, scope.Bucket(bucketHeaders).Get([]byte(key)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *h
+}
+
+// TestSealedIsBound: bytes that were sealed for another place, or that their record says
+// other things of, are damage of that object where it is read, though every checksum is
+// right; other objects are not affected, and a new list mends it (promise 5).
+func TestSealedIsBound(t *testing.T) {
+	own, other := sealScope("configmaps").ID(), sealScope("others").ID()
+	bucket := func(scopes *bbolt.Bucket, id string) *bbolt.Bucket { return scopes.Bucket([]byte(id)) }
+	for name, test := range map[string]struct {
+		header bool // is it, and not the object, that is damaged
+		tamper func(w *sealWorld, scopes *bbolt.Bucket, r *record, h *header)
+	}{
+		"record of another key": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record, _ *header) {
+			*r = recordOf(w.T, bucket(scopes, own), "b")
+		}},
+		"record of another scope": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record, _ *header) {
+			*r = recordOf(w.T, bucket(scopes, other), "a")
+		}},
+		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record, _ *header) {
+			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
+			w.must(err)
+			p, err := w.s.pack([]*entry{e}, inStaging)
+			w.must(err)
+			*r = p[0].record(r.codec)
+		}},
+		"another codec":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.codec ^= 3 }},
+		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dictionary ^= plainZstd }},
+		"another data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 2 }},
+		"no such data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 77 }},
+		"a changed bit":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.payload[20] ^= 1 }},
+		"cut short":          {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.payload = r.payload[:5] }},
+		"header of another key": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record, h *header) {
+			*h = headerOf(w.T, bucket(scopes, own), "b")
+		}},
+		"header of another scope": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record, h *header) {
+			*h = headerOf(w.T, bucket(scopes, other), "a")
+		}},
+		"another hash": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) { h.Hash[0] ^= 1 }},
+		"another size": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) { h.Size++ }},
+		"header in the clear": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) {
+			*h = header{UID: "uid", RV: "1", Hash: h.Hash, Size: h.Size}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSealWorld(t)
+			w.must(w.db.Rekey(t.Context())) // so that there are two data keys
+			w.tamper(func(scopes *bbolt.Bucket, r *record, h *header) { test.tamper(w, scopes, r, h) })
+			w.reopen()
+			if w.s = w.open("configmaps"); w.db.SetAside() != "" {
+				t.Fatal("the sums of this test are not right: the file was set aside")
+			}
+			_, _, objectErr := w.s.GetByKey("a")
+			var headerErr error
+			for _, err := range w.s.Headers() {
+				headerErr = err
+			}
+			damaged, intact := objectErr, headerErr
+			if test.header {
+				damaged, intact = headerErr, objectErr
+			}
+			if !errors.Is(damaged, store.ErrCorrupt) || intact != nil {
+				t.Errorf("object: %v; header: %v", objectErr, headerErr)
+			}
+			if _, ok, err := w.s.GetByKey("b"); !ok || err != nil {
+				t.Errorf("the other object: %t, %v", ok, err)
+			}
+			r, err := w.s.Relist()
+			w.must(err)
+			for _, obj := range sealObjects() {
+				w.must(r.Add(obj))
+			}
+			changed := 0
+			for b, err := range r.Parts("2") {
+				w.must(err)
+				changed += len(b.Changes)
+				w.must(w.s.Apply(b))
+			}
+			w.must(r.Close())
+			w.must(w.s.Flush(t.Context()))
+			if _, ok, err := w.s.GetByKey("a"); !ok || err != nil || changed != 1 {
+				t.Errorf("after a new list with %d changes: %t, %v", changed, ok, err)
+			}
+			for _, err := range w.s.Headers() {
+				if err != nil {
+					t.Errorf("after a new list: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// TestUnsealedIsRefused: a record in the clear, in a scope that is encrypted, sets the
+// file aside.
+func TestUnsealedIsRefused(t *testing.T) {
+	w := newSealWorld(t)
+	w.tamper(func(_ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 0 })
+	w.reopen()
+	if w.db.SetAside() == "" {
+		t.Error("the file was taken")
+	}
+}
+
+// TestKeysAreDamaged: keys that cannot be read are damage of the file, not keys of
+// somebody else.
+func TestKeysAreDamaged(t *testing.T) {
+	w := newSealWorld(t)
+	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
+		value := append([]byte{}, tx.Bucket(bucketMeta).Get(keyKeys)...)
+		value[len(value)-1] ^= 1
+		return tx.Bucket(bucketMeta).Put(keyKeys, value)
+	}))
+	w.reopen()
+	if w.db.SetAside() == "" {
+		t.Error("the file was taken")
+	}
+}
