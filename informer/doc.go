@@ -102,6 +102,7 @@
 //
 // # Durability
 //
-// See package bolt. Secrets are not persisted: they are held in memory, which is
-// logged.
+// See package bolt. Secrets are persisted where the backend has a key to encrypt them
+// with (bolt.Options.Keys); else they are held in memory, which is logged. What waits
+// for slow handlers in files is encrypted in any case, with keys that are never stored.
 package informer

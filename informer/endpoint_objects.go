@@ -42,7 +42,7 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("print a %T: %w", obj, err)
 	}
-	isSecret := kind.Group == "" && kind.Kind == "Secret" || p.scope.Resource == "secrets"
+	isSecret := kind.Group == "" && kind.Kind == "Secret" || p.scope.IsSecret()
 	if isSecret && !p.secrets {
 		if b, err = redacted(b); err != nil {
 			return nil, err

@@ -45,8 +45,8 @@ const (
 type Options struct {
 	// Backend is where objects are stored; nil is memory. The caller closes it,
 	// after RunWithContext has returned. Where a scope cannot be stored, because
-	// another informer holds it or the Backend was closed, or may not, as a Secret,
-	// it is held in memory; that is logged, and Status.Memory says why.
+	// another informer holds it or the Backend was closed, or may not, as Secrets
+	// without a key, it is held in memory; that is logged, and Status.Memory says why.
 	Backend store.Backend
 	// Scope is what the ListerWatcher lists, and of which cluster (ClusterIdentity).
 	// The caller vouches for it: state is resumed under an equal Scope, so that
@@ -400,10 +400,7 @@ func (inf *Informer) Scope() store.Scope {
 }
 
 func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
-	switch {
-	case scope.Resource == "secrets" || scope.Kind.Group == "" && scope.Kind.Kind == "Secret":
-		return nil, errors.New("a Secret is not written to disk without a key")
-	case scope.Kind.Empty():
+	if scope.Kind.Empty() {
 		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
 	}
 	opts := store.Options{

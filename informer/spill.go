@@ -2,15 +2,15 @@ package informer
 
 import (
 	"context"
+	"crypto/cipher"
 	"errors"
-	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -23,7 +23,7 @@ type chunk struct {
 	writing bool
 	file    *os.File // has no name any more
 	size    int64
-	sum     uint32 // CRC-32C
+	seal    cipher.AEAD // of the file
 }
 
 // waitingKey is what is known of a notification in a file: for the case that the
@@ -43,8 +43,6 @@ type spilled struct {
 	Old, New []byte
 }
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // spillBacklogs writes what is too much for memory to files. The goroutine that
 // applies batches calls it without mu.
 func (inf *Informer) spillBacklogs(ctx context.Context) {
@@ -61,7 +59,7 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 	}
 	inf.mu.Unlock()
 	for _, cut := range cuts {
-		file, size, sum, err := writeChunk(inf.spillDir(), cut.c.waiting)
+		file, size, seal, err := writeChunk(inf.spillDir(), cut.c.waiting)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "What waits for a slow handler could not be written to a file, it stays in memory")
 		}
@@ -78,7 +76,7 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 			}
 			inf.inFiles += cut.c.size // it counts all the same
 		default:
-			cut.c.waiting, cut.c.file, cut.c.size, cut.c.sum = nil, file, size, sum
+			cut.c.waiting, cut.c.file, cut.c.size, cut.c.seal = nil, file, size, seal
 			inf.inFiles += size
 		}
 		inf.cond.Broadcast()
@@ -102,23 +100,27 @@ func (inf *Informer) databasePath() string {
 	return ""
 }
 
-func writeChunk(dir string, waiting []notification) (file *os.File, size int64, sum uint32, err error) {
+// writeChunk seals each file, of whatever scope, with a key of its own that lives as
+// long as the chunk: what waits may be a Secret, and so no damage goes unnoticed.
+func writeChunk(dir string, waiting []notification) (file *os.File, size int64, seal cipher.AEAD, err error) {
 	list := make([]spilled, len(waiting))
 	for i, n := range waiting {
 		list[i] = spilled{n.kind, n.initial, n.key, n.old.Key, n.new.Key, n.old.Raw, n.new.Raw}
 	}
 	b, err := msgpack.Marshal(list)
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, 0, nil, err
 	}
+	seal = codec.NewKey().AEAD()
+	b = seal.Seal(b[:0], nil, b, nil)
 	file, err = unnamedFile(dir, "informctl-waiting-*")
 	if err != nil {
-		return nil, 0, 0, err
+		return nil, 0, nil, err
 	}
 	if _, err := file.Write(b); err != nil {
-		return nil, 0, 0, errors.Join(err, file.Close())
+		return nil, 0, nil, errors.Join(err, file.Close())
 	}
-	return file, int64(len(b)), crc32.Checksum(b, castagnoli), nil
+	return file, int64(len(b)), seal, nil
 }
 
 // unnamedFile makes a temporary file that is gone when it is closed.
@@ -133,13 +135,14 @@ func unnamedFile(dir, pattern string) (*os.File, error) {
 	return file, nil
 }
 
-func readChunk(file *os.File, size int64, sum uint32) ([]notification, error) {
+func readChunk(file *os.File, size int64, seal cipher.AEAD) ([]notification, error) {
 	b := make([]byte, size)
 	if _, err := file.ReadAt(b, 0); err != nil {
 		return nil, err
 	}
-	if got := crc32.Checksum(b, castagnoli); got != sum {
-		return nil, fmt.Errorf("checksum is %08x, not %08x", got, sum)
+	b, err := seal.Open(b[:0], nil, b, nil)
+	if err != nil {
+		return nil, err
 	}
 	var list []spilled
 	if err := msgpack.Unmarshal(b, &list); err != nil {
@@ -164,10 +167,10 @@ func (h *handler) loadChunkLocked() bool {
 		return false
 	}
 	waiting := c.waiting
-	if file, size, sum := c.file, c.size, c.sum; file != nil {
+	if file, size, seal := c.file, c.size, c.seal; file != nil {
 		var err error
 		h.inf.mu.Unlock()
-		waiting, err = readChunk(file, size, sum)
+		waiting, err = readChunk(file, size, seal)
 		h.inf.mu.Lock()
 		if h.removed {
 			return true
@@ -192,7 +195,7 @@ func (inf *Informer) closeChunkLocked(c *chunk) {
 	}
 	if c.size > 0 {
 		inf.inFiles -= c.size
-		c.file, c.size = nil, 0
+		c.file, c.size, c.seal = nil, 0, nil
 		inf.cond.Broadcast()
 	}
 }

@@ -25,5 +25,5 @@
 // What handlers and listers see is what package informer says. A resource is
 // stored under its version, and apart from typed and metadata informers of it. The
 // file does not say its kind, since nobody asks the server for that; each object
-// does. Secrets are held in memory.
+// does. Secrets are held in memory unless the backend has a key.
 package dynamicinformer

@@ -25,7 +25,7 @@
 // What handlers and listers see is what package informer says. A resource is
 // stored under its version, and apart from typed and dynamic informers of it. The
 // file does not say its kind, since nobody asks the server for that. Secrets are
-// held in memory.
+// held in memory unless the backend has a key.
 //
 // There is no option for a transform: set it on the informer that ForResource
 // returns, before it is started.

@@ -261,11 +261,14 @@ func TestReadWithoutKey(t *testing.T) {
 				t.Errorf("the file does not add up: %v", err)
 			}
 			for what, read := range map[string]func() error{
-				"GetByKey":   func() error { _, _, err := s.GetByKey(small.key(0)); return err },
-				"Entry":      func() error { _, _, err := s.Entry(small.key(0)); return err },
-				"Scan":       func() error { _, err := s.Scan("", 10); return err },
-				"Select":     func() error { _, err := s.Select(store.Query{}); return err },
-				"by label":   func() error { _, err := s.Select(store.Query{Selector: labels.Set{"app": "app1"}.AsSelector()}); return err },
+				"GetByKey": func() error { _, _, err := s.GetByKey(small.key(0)); return err },
+				"Entry":    func() error { _, _, err := s.Entry(small.key(0)); return err },
+				"Scan":     func() error { _, err := s.Scan("", 10); return err },
+				"Select":   func() error { _, err := s.Select(store.Query{}); return err },
+				"by label": func() error {
+					_, err := s.Select(store.Query{Selector: labels.Set{"app": "app1"}.AsSelector()})
+					return err
+				},
 				"by exists":  func() error { _, err := s.Select(store.Query{Selector: mustParse(t, "app")}); return err },
 				"ByIndex":    func() error { _, err := s.ByIndex("label:app", "app1"); return err },
 				"IndexKeys":  func() error { _, err := s.IndexKeys("label:app", "app1"); return err },
