@@ -1,0 +1,236 @@
+package deploy_test
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+)
+
+// directory holds what is tested.
+const directory = "../../deploy"
+
+// notForTheServer are the YAML files that are for somebody else: package metrics
+// tests them.
+var notForTheServer = []string{"alerts.yaml"}
+
+// world is a control plane and its administrator.
+type world struct {
+	t        *testing.T
+	cp       *controlplane.ControlPlane
+	admin    client.Client
+	warnings *[]string // what the server had to say beside its answers
+}
+
+// warnings collects the server's warnings. Requests are made one at a time.
+type warnings struct{ all *[]string }
+
+func (w warnings) HandleWarningHeader(_ int, _, text string) { *w.all = append(*w.all, text) }
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, warnings: new([]string)}
+	var err error
+	if w.cp, err = controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	cfg := w.cp.Config()
+	cfg.WarningHandler = warnings{w.warnings}
+	http, err := rest.HTTPClientFor(cfg)
+	w.must(err)
+	t.Cleanup(http.CloseIdleConnections)
+	w.admin, err = client.New(cfg, client.Options{HTTPClient: http})
+	w.must(err)
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// apply is kubectl apply --server-side --validate=strict. What the server does not
+// like is a test's error.
+func (w *world) apply(name string, u *unstructured.Unstructured, opts ...client.ApplyOption) bool {
+	w.t.Helper()
+	*w.warnings = nil
+	opts = append(opts, client.FieldOwner("deploy")) // an apply is always strict about fields
+	if err := w.admin.Apply(w.t.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), opts...); err != nil {
+		w.t.Errorf("%s: %s %s: %v", name, u.GetKind(), u.GetName(), err)
+		return false
+	}
+	for _, text := range *w.warnings {
+		w.t.Errorf("%s: %s %s: the server warns: %s", name, u.GetKind(), u.GetName(), text)
+	}
+	return true
+}
+
+// manifests returns the documents of every YAML file of the directory.
+func manifests(t *testing.T) map[string][]*unstructured.Unstructured {
+	t.Helper()
+	found := map[string][]*unstructured.Unstructured{}
+	err := filepath.WalkDir(directory, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || !slices.Contains([]string{".yaml", ".yml"}, filepath.Ext(path)) || slices.Contains(notForTheServer, d.Name()) {
+			return err
+		}
+		found[d.Name()] = documents(t, path)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func documents(t *testing.T, path string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for documents := utilyaml.NewYAMLReader(bufio.NewReader(f)); ; {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			return all
+		}
+		u := &unstructured.Unstructured{}
+		if err == nil {
+			err = yaml.UnmarshalStrict(document, &u.Object) // a field that is given twice is an error
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		if u.GetKind() == "" || u.GetName() == "" {
+			t.Fatalf("%s: document %d has no kind or no name", path, len(all)+1)
+		}
+		all = append(all, u)
+	}
+}
+
+// TestManifests: a real API server takes every document without a warning, and the
+// pods that the workloads would have.
+func TestManifests(t *testing.T) {
+	w := newWorld(t)
+	files := manifests(t)
+	for name, all := range files {
+		if len(all) == 0 {
+			t.Errorf("%s has nothing to apply", name)
+		}
+		for _, u := range all {
+			w.apply(name, u, client.DryRunAll)
+		}
+		for _, u := range all {
+			// Pod security is told by the namespace's labels, and then by warnings.
+			if u.GetKind() == "Namespace" {
+				w.apply(name, u)
+			}
+		}
+	}
+	workloads := 0
+	for name, all := range files {
+		for _, u := range all {
+			pod, ok := podOf(t, u)
+			if !ok {
+				continue
+			}
+			workloads++
+			w.apply(name, u, client.DryRunAll) // now the namespace is there
+			*w.warnings = nil
+			if err := w.admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
+				t.Errorf("%s: the pod of %s %s: %v", name, u.GetKind(), u.GetName(), err)
+			}
+			for _, text := range *w.warnings {
+				t.Errorf("%s: the pod of %s %s: the server warns: %s", name, u.GetKind(), u.GetName(), text)
+			}
+			checkPod(t, name, &pod.Spec)
+		}
+	}
+	if workloads != 3 {
+		t.Errorf("%d workloads, want a StatefulSet, a Deployment and a DaemonSet", workloads)
+	}
+}
+
+// podOf returns the pod that a workload makes.
+func podOf(t *testing.T, u *unstructured.Unstructured) (*corev1.Pod, bool) {
+	t.Helper()
+	template, found, err := unstructured.NestedMap(u.Object, "spec", "template")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !found {
+		return nil, false
+	}
+	var typed corev1.PodTemplateSpec
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, &typed); err != nil {
+		t.Fatal(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: typed.ObjectMeta, Spec: typed.Spec}
+	pod.Name, pod.Namespace = u.GetName()+"-0", u.GetNamespace()
+	claims, _, err := unstructured.NestedSlice(u.Object, "spec", "volumeClaimTemplates")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, claim := range claims {
+		name, _, _ := unstructured.NestedString(claim.(map[string]any), "metadata", "name")
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name + "-" + pod.Name},
+		}})
+	}
+	return pod, true
+}
+
+// checkPod: what the server takes as well and would be wrong here.
+func checkPod(t *testing.T, name string, spec *corev1.PodSpec) {
+	t.Helper()
+	if s := spec.SecurityContext; s == nil || s.FSGroup == nil || s.FSGroupChangePolicy == nil || s.SeccompProfile == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot {
+		t.Errorf("%s: the pod's security context is not whole: %+v", name, s)
+	}
+	for _, c := range spec.Containers {
+		if s := c.SecurityContext; s == nil || s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation {
+			t.Errorf("%s: the security context of %s is not whole: %+v", name, c.Name, s)
+		}
+		if c.LivenessProbe != nil {
+			t.Errorf("%s: %s would be killed while it lists", name, c.Name)
+		}
+		db := flagOf(c.Args, "--db")
+		if c.ReadinessProbe == nil || c.ReadinessProbe.Exec == nil || flagOf(c.ReadinessProbe.Exec.Command, "--db") != db {
+			t.Errorf("%s: the readiness of %s does not ask for %s", name, c.Name, db)
+			continue
+		}
+		mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(db, m.MountPath+"/") })
+		if !mounted {
+			t.Errorf("%s: %s of %s is on no volume", name, db, c.Name)
+		}
+	}
+}
+
+// flagOf returns the word after a flag.
+func flagOf(args []string, flag string) string {
+	if at := slices.Index(args, flag); at >= 0 && at+1 < len(args) {
+		return args[at+1]
+	}
+	return ""
+}

@@ -1,0 +1,121 @@
+package deploy_test
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// node stands for the one that a pod runs on.
+const node = "node-1"
+
+// TestRights: each workload's program catches up with the rights that the manifests
+// give it, is then ready as its probe has it, and ends well when it is told to.
+func TestRights(t *testing.T) {
+	w := newWorld(t)
+	bin := build(t)
+	files := manifests(t)
+	for name, all := range files {
+		for _, u := range all {
+			if strings.HasPrefix(u.GetAPIVersion(), "rbac.") {
+				w.apply(name, u)
+			}
+		}
+	}
+	for name, all := range files {
+		for _, u := range all {
+			if pod, ok := podOf(t, u); ok {
+				t.Run(u.GetKind(), func(t *testing.T) { runPod(t, w.cp.Kubeconfig(), bin, name, pod) })
+			}
+		}
+	}
+}
+
+// build returns a directory with informctl.
+func build(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "informctl"), ".")
+	cmd.Dir = "../../cmd/informctl"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return dir
+}
+
+// runPod runs the pod's program on this machine as the pod's ServiceAccount.
+func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
+	dir := t.TempDir()
+	cfg, err := clientcmd.LoadFromFile(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, user := range cfg.AuthInfos {
+		user.Impersonate = fmt.Sprintf("system:serviceaccount:%s:%s", pod.Namespace, pod.Spec.ServiceAccountName)
+	}
+	kubeconfig := filepath.Join(dir, "kubeconfig")
+	if err := clientcmd.WriteToFile(*cfg, kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+
+	container := pod.Spec.Containers[0]
+	command := func(words []string) *exec.Cmd {
+		here := make([]string, len(words))
+		for i, word := range words {
+			word = strings.ReplaceAll(word, "$(NODE_NAME)", node)
+			for _, m := range container.VolumeMounts {
+				word = strings.ReplaceAll(word, m.MountPath+"/", dir+"/")
+			}
+			here[i] = word
+		}
+		cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "informctl"), here...)
+		cmd.Env = []string{"KUBECONFIG=" + kubeconfig}
+		return cmd
+	}
+	program := command(container.Args)
+	var log bytes.Buffer // read when the program has ended
+	program.Stderr = &log
+	if err := program.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- program.Wait() }()
+
+	probe := container.ReadinessProbe.Exec.Command
+	if probe[0] != "informctl" {
+		t.Fatalf("%s: the probe runs %q", file, probe[0])
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(30 * time.Second)
+	for ready := false; !ready; {
+		out, err := command(probe[1:]).CombinedOutput()
+		ready = err == nil
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			t.Fatalf("%s: the program ended: %v\n%s", file, err, &log)
+		case <-timeout:
+			_ = program.Process.Kill()
+			<-ended
+			t.Fatalf("%s: not ready in 30 s: %v\n%s\n%s", file, err, out, &log)
+		}
+	}
+	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%s: ended with %v after SIGTERM\n%s", file, err, &log)
+	}
+	if strings.Contains(log.String(), "No permission") {
+		t.Errorf("%s: a right is missing:\n%s", file, &log)
+	}
+}
