@@ -105,8 +105,8 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 			t.Fatalf("%s: the program ended: %v\n%s", file, err, &log)
 		case <-timeout:
 			_ = program.Process.Kill()
-			<-ended
-			t.Fatalf("%s: not ready in 30 s: %v\n%s\n%s", file, err, out, &log)
+			// Nobody writes to the log when it has ended.
+			t.Fatalf("%s: not ready in 30 s: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
 		}
 	}
 	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
