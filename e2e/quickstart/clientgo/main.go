@@ -1,0 +1,66 @@
+// Command clientgo is README's quick start for users of client-go's informers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os/signal"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	cfg, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).ClientConfig()
+	check(err)
+	db, err := bolt.Open("informers.db", bolt.Options{})
+	check(err)
+	persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // wraps cfg's transport
+	check(err)
+	client, err := kubernetes.NewForConfig(cfg)
+	check(err)
+
+	factory := informers.NewSharedInformerFactory(client, 0)
+	pods := factory.InformerFor(&corev1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		lw := cache.NewListWatchFromClient(c.CoreV1().RESTClient(), "pods", "", fields.Everything())
+		return persistent.NewInformer(lw, &corev1.Pod{}, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+	})
+	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell("added"), DeleteFunc: tell("deleted")})
+	check(err)
+	factory.StartWithContext(ctx)
+	check(factory.WaitForCacheSyncWithContext(ctx).AsError())
+	all, err := factory.Core().V1().Pods().Lister().List(labels.Everything())
+	check(err)
+	fmt.Println("synced,", len(all), "pods")
+	<-ctx.Done()
+	factory.Shutdown() // waits until the informers have ended
+	check(db.Close())
+}
+
+func tell(what string) func(any) {
+	return func(pod any) {
+		name, err := cache.DeletionHandlingObjectToName(pod)
+		check(err)
+		fmt.Println(what, name)
+	}
+}
+
+func check(err error) {
+	if err != nil {
+		log.Fatal(err)
+	}
+}

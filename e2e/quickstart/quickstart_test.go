@@ -1,0 +1,254 @@
+package quickstart_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/informctl/informctl/e2e/controlplane"
+)
+
+const namespace = "default"
+
+// world is a control plane with pods, and where programs run.
+type world struct {
+	t      *testing.T
+	cp     *controlplane.ControlPlane
+	client kubernetes.Interface
+	bin    string // programs
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, bin: t.TempDir()}
+	var err error
+	if w.cp, err = controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.cp.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if w.client, err = kubernetes.NewForConfig(w.cp.Config()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"web-1", "web-2"} {
+		w.create(t, name)
+	}
+	return w
+}
+
+func (w *world) create(t *testing.T, name string) {
+	t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": "web"}},
+		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "image"}}},
+	}
+	if _, err := w.client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) remove(t *testing.T, name string) {
+	t.Helper()
+	if err := w.client.CoreV1().Pods(namespace).Delete(t.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// build makes a program of a package in dir.
+func (w *world) build(t *testing.T, dir, name string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(w.bin, name), ".")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build in %s: %v\n%s", dir, err, out)
+	}
+}
+
+// output is what a process has printed so far.
+type output struct {
+	mu    sync.Mutex // protects bytes
+	bytes bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes.String()
+}
+
+// run starts a program in a directory, waits until it has printed all these lines,
+// and ends it as a rollout does. It returns when it was started.
+func (w *world) run(t *testing.T, name, dir string, lines ...string) time.Time {
+	t.Helper()
+	started := time.Now()
+	var out, log output
+	cmd := exec.CommandContext(t.Context(), filepath.Join(w.bin, name))
+	cmd.Dir, cmd.Env = dir, append(os.Environ(), "KUBECONFIG="+w.cp.Kubeconfig())
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	timeout := time.After(30 * time.Second)
+	for left := lines; len(left) > 0; {
+		if strings.Contains("\n"+out.String(), "\n"+left[0]+"\n") {
+			left = left[1:]
+			continue
+		}
+		select {
+		case <-tick.C:
+		case err := <-ended:
+			t.Fatalf("%s ended: %v\n%s", name, err, &log)
+		case <-timeout:
+			_ = cmd.Process.Kill()
+			t.Fatalf("%s did not print %q in 30 s, and ended with %v:\n%s\n%s", name, left[0], <-ended, &out, &log)
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("%s ended with %v after SIGTERM\n%s", name, err, &log)
+	}
+	return started
+}
+
+// lists returns how many whole lists of pods a program has asked for since then.
+func (w *world) lists(t *testing.T, name string, since time.Time) (n int) {
+	t.Helper()
+	all, err := w.cp.Requests(since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all {
+		q := r.Query()
+		if r.Resource == "pods" && strings.HasPrefix(r.UserAgent, name+"/") &&
+			(r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true") {
+			n++
+		}
+	}
+	return n
+}
+
+// TestQuickStart: what README's quick start has for each kind of users does what it
+// says there.
+func TestQuickStart(t *testing.T) {
+	w := newWorld(t)
+	t.Run("controller-runtime", func(t *testing.T) {
+		w.program(t, "controllerruntime",
+			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: true"},
+			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: false", "reconcile default/web-3 there: true"})
+	})
+	w.create(t, "web-2")
+	w.remove(t, "web-3")
+	t.Run("client-go", func(t *testing.T) {
+		w.program(t, "clientgo",
+			[]string{"added default/web-1", "added default/web-2", "synced, 2 pods"},
+			[]string{"added default/web-1", "added default/web-2", "deleted default/web-2", "added default/web-3", "synced, 2 pods"})
+	})
+	t.Run("command", func(t *testing.T) { w.commands(t) })
+}
+
+// program runs a program twice, with changes between, the second time without a list.
+func (w *world) program(t *testing.T, name string, first, second []string) {
+	w.build(t, name, name)
+	dir := t.TempDir()
+	started := w.run(t, name, dir, first...)
+	if w.lists(t, name, started) == 0 {
+		t.Error("the cold start made no list: the test proves nothing")
+	}
+	w.remove(t, "web-2")
+	w.create(t, "web-3")
+	started = w.run(t, name, dir, second...)
+	if n := w.lists(t, name, started); n > 0 {
+		t.Errorf("the warm start made %d lists", n)
+	}
+}
+
+// commands runs the shell blocks as they are typed.
+func (w *world) commands(t *testing.T) {
+	w.build(t, "../../cmd/informctl", "informctl")
+	blocks := readme(t, "sh")
+	if len(blocks) != 1 {
+		t.Fatalf("README's quick start has %d blocks of commands, want 1", len(blocks))
+	}
+	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", blocks[0])
+	cmd.Dir = t.TempDir()
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cp.Kubeconfig(), "PATH="+w.bin+":"+os.Getenv("PATH"))
+	started := time.Now()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if n := w.lists(t, "informctl", started); n != 1 {
+		t.Errorf("pods were listed %d times, want once in two runs\n%s", n, out)
+	}
+	for _, want := range []string{"default +web-1", "pods .* caught up .* resumed", "pods .* complete"} {
+		if !regexp.MustCompile(want).Match(out) {
+			t.Errorf("%s is not in\n%s", want, out)
+		}
+	}
+}
+
+// TestBlocks: README has the programs that are run here.
+func TestBlocks(t *testing.T) {
+	blocks := readme(t, "go")
+	programs := []string{"controllerruntime/main.go", "clientgo/main.go"}
+	if len(blocks) != len(programs) {
+		t.Fatalf("README's quick start has %d programs, want %d", len(blocks), len(programs))
+	}
+	for i, path := range programs {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, program, _ := strings.Cut(string(b), "\n") // the package's comment is for this project
+		if blocks[i] != program {
+			t.Errorf("README's program %d is not %s", i+1, path)
+		}
+	}
+}
+
+// readme returns the blocks of a language in README's quick start.
+func readme(t *testing.T, language string) (blocks []string) {
+	t.Helper()
+	b, err := os.ReadFile("../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, start, _ := strings.Cut(string(b), "\n## Quick start\n")
+	start, _, _ = strings.Cut(start, "\n## ")
+	for {
+		var block string
+		var found bool
+		if _, start, found = strings.Cut(start, "\n```"+language+"\n"); !found {
+			return blocks
+		}
+		block, start, _ = strings.Cut(start, "\n```\n")
+		blocks = append(blocks, block+"\n")
+	}
+}
