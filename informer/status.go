@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	runtimemetrics "runtime/metrics"
 	"slices"
 	"time"
 
@@ -24,6 +25,9 @@ type Status struct {
 	Memory    string `json:"notPersistedBecause,omitempty"` // "" where no Backend was given, too
 	File      string `json:"file,omitempty"`                // the database
 	FileBytes int64  `json:"fileBytes"`                     // of all its scopes
+	// ProcessBytes is the memory that the process has of the system, as its Go runtime
+	// counts it: without what is mapped of files.
+	ProcessBytes int64 `json:"processBytes"`
 
 	Synced   bool   `json:"synced"`                       // HasSynced
 	CaughtUp bool   `json:"caughtUp"`                     // what the server had at the start is here
@@ -41,6 +45,7 @@ type Status struct {
 	Resumes       int            `json:"resumes"` // watches that went on from a held resource version
 
 	Checkpoint   CheckpointStatus `json:"checkpoint"`
+	Events       int              `json:"events"` // changes that watches have brought since the start
 	LastEvent    time.Time        `json:"lastEvent,omitzero"`
 	LastBookmark time.Time        `json:"lastBookmark,omitzero"`
 
@@ -152,7 +157,7 @@ func (inf *Informer) look() Status {
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
 		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
-		RejectedCount: len(inf.rejected),
+		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
 		s.Missing = cause.Error()
@@ -184,6 +189,12 @@ func (inf *Informer) look() Status {
 	return s
 }
 
+func processBytes() int64 {
+	counts := []runtimemetrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	runtimemetrics.Read(counts)
+	return int64(counts[0].Value.Uint64() - counts[1].Value.Uint64())
+}
+
 func (inf *Informer) isPersistedLocked() bool {
 	return inf.opened && inf.opts.Backend != nil && inf.memory == ""
 }
@@ -209,7 +220,7 @@ func scopeStatus(s store.Scope) ScopeStatus {
 func (s *Status) setReflector(r reflector.Status) {
 	s.Start, s.StartReason, s.Resumes = r.Start, r.StartReason, r.Resumes
 	s.Listing, s.Listed, s.Lists, s.ListsByReason = r.Listing, r.Listed, r.Lists, r.Reasons
-	s.LastEvent, s.LastBookmark = r.LastEvent, r.LastBookmark
+	s.Events, s.LastEvent, s.LastBookmark = r.Events, r.LastEvent, r.LastBookmark
 	s.LastError, s.LastErrorTime, s.Errors = r.LastError, r.LastErrorTime, r.Errors
 }
 

@@ -40,7 +40,7 @@ func TestStatusOfStarts(t *testing.T) {
 		w.put("b", "2") // 4
 		r = w.run(informer.Options{}).sync()
 		w.check(r, "warm", informer.Status{
-			Start: "resumed", Objects: 2, Resumes: 1, Checkpoint: informer.CheckpointStatus{RV: "4"},
+			Start: "resumed", Objects: 2, Resumes: 1, Events: 1, Checkpoint: informer.CheckpointStatus{RV: "4"},
 		})
 		w.put("c", "1") // 5
 		if err := w.server.Compact("5"); err != nil {
@@ -49,7 +49,7 @@ func TestStatusOfStarts(t *testing.T) {
 		w.server.CloseWatches()
 		waitFor(time.Minute)
 		w.check(r, "history lost", informer.Status{
-			Start: "resumed", Objects: 3, Resumes: 2, Listed: 3, Lists: 1, Checkpoint: informer.CheckpointStatus{RV: "5"},
+			Start: "resumed", Objects: 3, Resumes: 2, Events: 1, Listed: 3, Lists: 1, Checkpoint: informer.CheckpointStatus{RV: "5"},
 			ListsByReason: map[string]int{"the server no longer has the history": 1},
 		})
 		if err := w.server.Rewind("4"); err != nil {
@@ -57,7 +57,7 @@ func TestStatusOfStarts(t *testing.T) {
 		}
 		waitFor(time.Minute)
 		w.check(r, "history rewound", informer.Status{
-			Start: "resumed", Objects: 2, Resumes: 2, Listed: 2, Lists: 2, Checkpoint: informer.CheckpointStatus{RV: "4"},
+			Start: "resumed", Objects: 2, Resumes: 2, Events: 1, Listed: 2, Lists: 2, Checkpoint: informer.CheckpointStatus{RV: "4"},
 			ListsByReason: map[string]int{"the server no longer has the history": 1, "history was rewound": 1},
 		})
 		r.end()
@@ -77,7 +77,7 @@ func (w *world) check(r *run, when string, want informer.Status) {
 	want.Persisted, want.File, want.Synced, want.CaughtUp = true, w.path, true, true
 	if diff := cmp.Diff(want, got,
 		cmpopts.IgnoreTypes(time.Time{}), cmpopts.EquateEmpty(),
-		cmpopts.IgnoreFields(informer.Status{}, "Commits", "FileBytes", "Errors"),
+		cmpopts.IgnoreFields(informer.Status{}, "Commits", "FileBytes", "Errors", "ProcessBytes"),
 		cmpopts.IgnoreFields(informer.CheckpointStatus{}, "AgeSeconds"),
 	); diff != "" {
 		w.Errorf("%s (-want +got):\n%s", when, diff)
@@ -100,8 +100,8 @@ func TestStatusOfTimes(t *testing.T) {
 		if !s.LastEvent.Equal(event) || s.Checkpoint.AgeSeconds != 2 || !s.Checkpoint.Time.Equal(event) {
 			t.Errorf("event at %v: seen at %v, checkpoint %+v", event, s.LastEvent, s.Checkpoint)
 		}
-		if c := s.Commits; c == nil || c.Count == 0 || c.PendingBytes != 0 || c.Degraded || !c.Last.After(event) || s.FileBytes == 0 {
-			t.Errorf("commits: %+v, file: %d bytes", c, s.FileBytes)
+		if c := s.Commits; c == nil || c.Count == 0 || c.PendingBytes != 0 || c.Degraded || !c.Last.After(event) || s.FileBytes == 0 || s.ProcessBytes < 1<<20 {
+			t.Errorf("commits: %+v, file: %d bytes, process: %d bytes", c, s.FileBytes, s.ProcessBytes)
 		}
 		w.put("a", "2")
 		waitFor(0)

@@ -16,6 +16,7 @@ type Status struct {
 	// "listed", with the reason of the last list before, or "" where it is not yet.
 	Start, StartReason string
 	Resumes            int       // watches that went on from a held resource version
+	Events             int       // changes that watches have brought
 	LastEvent          time.Time // zero where there was none
 	LastBookmark       time.Time
 	LastError          string // "" since the last success

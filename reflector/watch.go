@@ -154,7 +154,7 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		err = r.opts.Sink.Bookmark(ctx, rv)
 	} else {
 		s.events++
-		r.note(func(s *Status) { s.LastEvent = time.Now() })
+		r.note(func(s *Status) { s.LastEvent, s.Events = time.Now(), s.Events+1 })
 		err = r.push(ctx, e, rv)
 	}
 	if err != nil {
