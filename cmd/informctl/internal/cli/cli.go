@@ -108,6 +108,7 @@ func newRootCommand(e env) *cobra.Command {
 		newQueryCommand(e),
 		newInfoCommand(e),
 		newStatusCommand(e),
+		newTopCommand(e),
 		newIndexesCommand(e),
 		newVerifyCommand(e),
 		newExportCommand(e),

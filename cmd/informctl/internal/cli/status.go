@@ -9,13 +9,12 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/informer"
 )
 
@@ -33,9 +32,10 @@ func newStatusCommand(e env) *cobra.Command {
 		Use:   "status",
 		Short: "Say how the process is that keeps a file",
 		Long: describe(`Say how the process is that keeps a file: for each scope whether it is synced
-and caught up, its objects and resource version (RV), how long ago the last event
-and the last commit were, what waits to be written and for handlers, and what is
-wrong. The process is asked through its socket, FILE.sock.
+and caught up, its objects and resource version (RV), whether it resumed the watch
+of the last process or listed, how long ago the RV was set (LAG) and the last
+event, bookmark and commit were, what waits to be written (PENDING, bytes) and for
+handlers, and what is wrong. The process is asked through its socket, FILE.sock.
 
 It ends with 0 only where a process answers and every scope is caught up.`),
 		Example: `  informctl status --db informers.db
@@ -54,11 +54,7 @@ It ends with 0 only where a process answers and every scope is caught up.`),
 }
 
 func runStatus(ctx context.Context, o *statusOptions) error {
-	var statuses []informer.Status
-	body, err := ask(ctx, o.database.path, "/v1/status")
-	if err == nil {
-		err = json.Unmarshal(body, &statuses)
-	}
+	statuses, err := askStatus(ctx, o.database.path)
 	if err != nil {
 		return err
 	}
@@ -72,11 +68,24 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	for _, s := range statuses {
-		if wrong := notWell(s); wrong != "" {
+		if health.Wrong(s) != "" {
 			return &statusError{code: exitError} // the table says it
 		}
 	}
 	return nil
+}
+
+// askStatus asks the process that keeps a file how it is.
+func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
+	body, err := ask(ctx, path, "/v1/status")
+	if err != nil {
+		return nil, err
+	}
+	var statuses []informer.Status
+	if err := json.Unmarshal(body, &statuses); err != nil {
+		return nil, fmt.Errorf("read the answer of the process of %s: %w", path, err)
+	}
+	return statuses, nil
 }
 
 // askPatience is how long a process may take to answer.
@@ -116,63 +125,23 @@ func ask(ctx context.Context, path, question string) ([]byte, error) {
 }
 
 func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now time.Time) error {
-	headers := []string{"Resource", "Namespace", "Selectors", "State", "Objects", "RV", "Start", "Event", "Commit", "Pending", "Waiting", "Wrong"}
+	headers := []string{
+		"Resource", "Namespace", "Selectors", "State", "Objects", "RV", "Start",
+		"Lag", "Event", "Bookmark", "Commit", "Pending", "Waiting", "Wrong",
+	}
 	rows := make([][]any, 0, len(statuses))
 	for _, s := range statuses {
 		scope := scopeInfo{LabelSelector: s.Scope.LabelSelector, FieldSelector: s.Scope.FieldSelector}
-		commit, pending, waiting := "-", "-", 0
+		commit, pending := "-", "-"
 		if s.Commits != nil {
-			commit, pending = ago(s.Commits.Last, now), fmt.Sprint(s.Commits.PendingBytes)
-		}
-		for _, h := range s.Handlers {
-			waiting += h.Waiting
+			commit, pending = health.Ago(s.Commits.Last, now), fmt.Sprint(s.Commits.PendingBytes)
 		}
 		rows = append(rows, []any{
-			orDash(s.Scope.Resource), orDash(s.Scope.Namespace), orDash(scope.selectors()), stateOf(s), int64(s.Objects),
-			orDash(s.Checkpoint.RV), orDash(s.Start), ago(s.LastEvent, now), commit, pending, int64(waiting), orDash(notWell(s)),
+			orDash(s.Scope.Resource), orDash(s.Scope.Namespace), orDash(scope.selectors()), health.State(s), int64(s.Objects),
+			orDash(s.Checkpoint.RV), orDash(s.Start),
+			health.Ago(s.Checkpoint.Time, now), health.Ago(s.LastEvent, now), health.Ago(s.LastBookmark, now), commit, pending,
+			int64(health.Waiting(s)), orDash(health.Wrong(s)),
 		})
 	}
 	return printTable(w, noHeaders, headers, rows)
-}
-
-func ago(t, now time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return duration.HumanDuration(now.Sub(t))
-}
-
-func stateOf(s informer.Status) string {
-	switch {
-	case s.CaughtUp && s.Synced:
-		return "caught up"
-	case s.Listing != "":
-		return fmt.Sprintf("listing, %d", s.Listed)
-	case s.Synced:
-		return "synced, not caught up"
-	}
-	return "not synced"
-}
-
-// notWell says what is wrong; "" is nothing.
-func notWell(s informer.Status) string {
-	var wrong []string
-	for _, problem := range []string{s.Behind, s.Missing, s.LastError} {
-		if problem != "" {
-			wrong = append(wrong, problem)
-		}
-	}
-	if s.Memory != "" {
-		wrong = append(wrong, "not persisted: "+s.Memory)
-	}
-	if s.RejectedCount > 0 {
-		wrong = append(wrong, fmt.Sprintf("%d objects cannot be stored, such as %s", s.RejectedCount, s.RejectedFirst))
-	}
-	if s.Commits != nil && s.Commits.Degraded {
-		wrong = append(wrong, "not written: "+s.Commits.Error)
-	}
-	if len(wrong) == 0 && (!s.CaughtUp || !s.Synced) {
-		wrong = append(wrong, "not caught up")
-	}
-	return strings.Join(wrong, "; ")
 }

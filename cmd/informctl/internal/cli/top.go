@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/top"
+	"github.com/informctl/informctl/informer"
+)
+
+// topOptions are those of top.
+type topOptions struct {
+	env
+	database databaseFlag
+	interval time.Duration
+}
+
+// shortestInterval is how often a process may be asked.
+const shortestInterval = 100 * time.Millisecond
+
+func newTopCommand(e env) *cobra.Command {
+	o := &topOptions{env: e, interval: time.Second}
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show how the process is that keeps a file, again and again",
+		Long: describe(`Show how the process is that keeps a file, again and again, in a terminal: what
+status says, a row for each scope, with its events a second. The process is asked
+through its socket, FILE.sock. Where it goes away the last picture stays until one
+answers again.
+
+Keys: q quits, ? names the others and says what the columns are.`),
+		Example: `  informctl top --db informers.db
+  informctl top -d 5`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd.Context(), o) },
+	}
+	o.database.add(cmd.Flags())
+	cmd.Flags().FuncP("interval", "d", "How long to wait between two looks, in seconds or such as 500ms; 1 by default.", func(s string) error {
+		var err error
+		o.interval, err = parseInterval(s)
+		return err
+	})
+	return cmd
+}
+
+func parseInterval(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if seconds, notSeconds := strconv.ParseFloat(s, 64); notSeconds == nil {
+		d, err = time.Duration(seconds*float64(time.Second)), nil
+	}
+	if err != nil || d < shortestInterval || d > time.Hour {
+		return 0, fmt.Errorf("want seconds such as 2, or a time such as 500ms, from %s to 1h", shortestInterval)
+	}
+	return d, nil
+}
+
+func runTop(ctx context.Context, o *topOptions) error {
+	in, out := terminalFile(o.streams.In), terminalFile(o.streams.Out)
+	if in == nil || out == nil {
+		return errors.New("top needs a terminal that can move its cursor; status says the same once")
+	}
+	return top.Run(ctx, top.Options{
+		File: o.database.path, Interval: o.interval, Now: o.now, In: in, Out: out,
+		Ask: func(ctx context.Context) ([]informer.Status, error) { return askStatus(ctx, o.database.path) },
+	})
+}
+
+// terminalFile is a stream that is a terminal on which one can draw, else nil.
+func terminalFile(stream any) *os.File {
+	f, ok := stream.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {
+		return nil
+	}
+	return f
+}

@@ -1,0 +1,172 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
+)
+
+// column is one of the table. Its width has room for its title with an arrow.
+type column struct {
+	title    string
+	width    int // the least
+	right    bool
+	priority int // columns of a higher one go first where there is no room
+	text     func(r row, at time.Time, width int) string
+	compare  func(a, b row) int // nil: it is not sorted by
+	falls    bool               // it is sorted with the largest value first
+	meaning  string
+}
+
+// columns are in the order in which they are shown. The first is widened until no name
+// is cut, then the last takes what room is left.
+var columns = []column{
+	{
+		title: "SCOPE", width: 12, text: func(r row, _ time.Time, w int) string { return middle(r.name, w) },
+		compare: func(a, b row) int { return cmp.Compare(a.name, b.name) },
+		meaning: "what is held, as run has it; ! where something is wrong",
+	},
+	{
+		title: "STATE", width: 14, text: func(r row, _ time.Time, _ int) string { return r.state },
+		compare: func(a, b row) int {
+			return cmp.Or(cmp.Compare(min(len(b.wrong), 1), min(len(a.wrong), 1)), cmp.Compare(a.state, b.state))
+		},
+		meaning: "caught up is well; what is wrong sorts first",
+	},
+	{
+		title: "OBJECTS", width: 8, right: true, priority: 1, text: func(r row, _ time.Time, _ int) string { return strconv.Itoa(r.Objects) },
+		compare: func(a, b row) int { return cmp.Compare(a.Objects, b.Objects) }, falls: true,
+		meaning: "held, as readers see them",
+	},
+	{
+		title: "EVENTS/S", width: 9, right: true, priority: 2, text: func(r row, _ time.Time, _ int) string { return perSecond(r) },
+		compare: func(a, b row) int { return cmp.Compare(a.rate(), b.rate()) }, falls: true,
+		meaning: "changes that the watch brings in a second",
+	},
+	{
+		title: "TREND", width: 14, priority: 4, text: func(r row, _ time.Time, w int) string { return spark(r.rates, w) },
+		meaning: "the same over the last answers, the newest on the right",
+	},
+	{
+		title: "LAG", width: 6, right: true, priority: 3, text: func(r row, at time.Time, _ int) string { return health.Ago(r.Checkpoint.Time, at) },
+		compare: func(a, b row) int { return b.Checkpoint.Time.Compare(a.Checkpoint.Time) }, falls: true,
+		meaning: "how old the objects may be: since the resource version was last set",
+	},
+	{
+		title: "PENDING", width: 9, right: true, priority: 5, text: func(r row, _ time.Time, _ int) string { return pending(r) },
+		compare: func(a, b row) int { return cmp.Compare(pendingBytes(a), pendingBytes(b)) }, falls: true,
+		meaning: "bytes that are not written to the file yet",
+	},
+	{
+		title: "WAITING", width: 8, right: true, priority: 6, text: func(r row, _ time.Time, _ int) string { return strconv.Itoa(health.Waiting(r.Status)) },
+		compare: func(a, b row) int { return cmp.Compare(health.Waiting(a.Status), health.Waiting(b.Status)) }, falls: true,
+		meaning: "notifications that wait for handlers",
+	},
+	{
+		title: "EVENT", width: 6, right: true, priority: 8, text: func(r row, at time.Time, _ int) string { return health.Ago(r.LastEvent, at) },
+		compare: func(a, b row) int { return b.LastEvent.Compare(a.LastEvent) }, falls: true,
+		meaning: "since the last change came",
+	},
+	{
+		title: "BOOKMARK", width: 9, right: true, priority: 9, text: func(r row, at time.Time, _ int) string { return health.Ago(r.LastBookmark, at) },
+		compare: func(a, b row) int { return b.LastBookmark.Compare(a.LastBookmark) }, falls: true,
+		meaning: "since the last bookmark came",
+	},
+	{
+		title: "COMMIT", width: 7, right: true, priority: 10, text: func(r row, at time.Time, _ int) string { return committed(r, at) },
+		meaning: "since the file was last written",
+	},
+	{
+		title: "START", width: 8, priority: 11, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.Start, "-") },
+		compare: func(a, b row) int { return cmp.Compare(a.Start, b.Start) },
+		meaning: "resumed the watch of the last process, or listed",
+	},
+	{
+		title: "WRONG", width: 16, priority: 7, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.wrong, "-") },
+		meaning: "why the scope is not well",
+	},
+}
+
+func perSecond(r row) string {
+	switch rate := r.rate(); {
+	case len(r.rates) == 0:
+		return "-"
+	case rate > 0 && rate < 10:
+		return fmt.Sprintf("%.1f", rate)
+	default:
+		return fmt.Sprintf("%.0f", rate)
+	}
+}
+
+func pending(r row) string {
+	if r.Commits == nil {
+		return "-"
+	}
+	return size(r.Commits.PendingBytes)
+}
+
+func pendingBytes(r row) int64 {
+	if r.Commits == nil {
+		return -1
+	}
+	return r.Commits.PendingBytes
+}
+
+func committed(r row, at time.Time) string {
+	if r.Commits == nil {
+		return "-"
+	}
+	return health.Ago(r.Commits.Last, at)
+}
+
+// size is a number of bytes in three digits or so.
+func size(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/1024, 0
+	for ; value >= 999.5 && unit < 3; unit++ {
+		value /= 1024
+	}
+	decimals := 0
+	if value < 9.95 {
+		decimals = 1
+	}
+	return fmt.Sprintf("%.*f %s", decimals, value, []string{"KiB", "MiB", "GiB", "TiB"}[unit])
+}
+
+// spark draws the newest values as bars, of which the highest fills its line.
+func spark(values []float64, width int) string {
+	const bars = "▁▂▃▄▅▆▇█"
+	values = values[max(0, len(values)-width):]
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	b := strings.Builder{}
+	b.WriteString(strings.Repeat(" ", width-len(values)))
+	for _, v := range values {
+		level := 0
+		if v > 0 { // the lowest bar is nothing at all
+			level = 1 + int(v/top*6+0.5)
+		}
+		b.WriteRune([]rune(bars)[level])
+	}
+	return b.String()
+}
+
+// middle cuts a text that is too long in its middle.
+func middle(s string, width int) string {
+	long := ansi.StringWidth(s)
+	if long <= width {
+		return s
+	}
+	left := width / 2
+	return ansi.Truncate(s, left, "") + "…" + ansi.TruncateLeft(s, long-(width-left-1), "")
+}
