@@ -50,13 +50,13 @@ var columns = []column{
 		meaning: "changes that the watch brings in a second",
 	},
 	{
-		title: "TREND", width: 14, priority: 4, text: func(r row, _ time.Time, w int) string { return spark(r.rates, w) },
+		title: "TREND", width: 11, priority: 4, text: func(r row, _ time.Time, w int) string { return spark(r.rates, w) },
 		meaning: "the same over the last answers, the newest on the right",
 	},
 	{
 		title: "LAG", width: 6, right: true, priority: 3, text: func(r row, at time.Time, _ int) string { return health.Ago(r.Checkpoint.Time, at) },
 		compare: func(a, b row) int { return b.Checkpoint.Time.Compare(a.Checkpoint.Time) }, falls: true,
-		meaning: "how old the objects may be: since the resource version was last set",
+		meaning: "age of the resource version: the objects are no older",
 	},
 	{
 		title: "PENDING", width: 9, right: true, priority: 5, text: func(r row, _ time.Time, _ int) string { return pending(r) },

@@ -49,7 +49,7 @@ func (m *model) pageLines() []string {
 func details(r row, at time.Time) []field {
 	fields := []field{
 		{"Scope", r.name},
-		{"Kind", strings.Join(without("", r.Scope.APIVersion, r.Scope.Kind, r.Scope.Form), " ")},
+		{"Kind", strings.TrimSpace(r.Scope.APIVersion+" "+r.Scope.Kind) + ", " + r.Scope.Form},
 		{"State", r.state},
 		{"Wrong", cmp.Or(r.wrong, "nothing")},
 		{"Start", start(r.Status)},
@@ -80,10 +80,6 @@ func details(r row, at time.Time) []field {
 		fields[i].text = clean(fields[i].text)
 	}
 	return fields
-}
-
-func without(unwanted string, words ...string) []string {
-	return slices.DeleteFunc(words, func(w string) bool { return w == unwanted })
 }
 
 func start(s informer.Status) string {

@@ -51,8 +51,9 @@ func (m *model) lines() []string {
 	} else {
 		lines = append(lines, m.title(), m.notice())
 		all := m.pageLines()
-		lines = append(lines, all[m.scroll:min(len(all), m.scroll+max(0, m.pageHeight()))]...)
-		footer = m.fitted("q quit", "esc back", "j k scroll")
+		end := min(len(all), m.scroll+max(0, m.pageHeight()))
+		lines = append(lines, all[m.scroll:end]...)
+		footer = m.fitted("q quit", "esc back", "j k scroll", fmt.Sprintf("lines %d to %d of %d", m.scroll+1, end, len(all)))
 	}
 	for len(lines) < m.height-1 {
 		lines = append(lines, "")
@@ -167,11 +168,17 @@ type placed struct{ index, width int }
 // gap is between columns; before the first are two marks.
 const gap = 2
 
-// Names get so much before there are columns of that priority.
-const (
-	nameWidth = 28
-	dropped   = 5
-)
+// nameRoom is how much names get, if they need it, before there is a column of a
+// priority.
+func nameRoom(priority int) int {
+	switch {
+	case priority >= 5:
+		return 28
+	case priority >= 3:
+		return 20
+	}
+	return columns[0].width
+}
 
 // layout is the columns that there is room for, with their widths.
 func (m *model) layout() []placed {
@@ -187,11 +194,8 @@ func (m *model) layout() []placed {
 	room := m.width
 	var shown []placed
 	for _, i := range order {
-		need := gap + columns[i].width
-		if columns[i].priority >= dropped {
-			need += max(0, min(longest, nameWidth)-columns[0].width)
-		}
-		if room < need {
+		reserved := max(0, min(longest, nameRoom(columns[i].priority))-columns[0].width)
+		if room < gap+columns[i].width+reserved {
 			break
 		}
 		room -= gap + columns[i].width
