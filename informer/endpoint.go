@@ -42,6 +42,7 @@ type endpoint struct {
 type route struct {
 	serve      func(*endpoint, *answer, question) error
 	parameters []string
+	repeated   string // the parameter that may be given more than once
 }
 
 const (
@@ -76,8 +77,10 @@ func (f *Factory) Handler() http.Handler {
 //	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
 //	    since=now initial=true  what is there first, as INITIAL
 //	/v1/snapshot                a copy of the database after its last commit
+//	/v1/file, /v1/keys, /v1/records
+//	                            what informctl reads; they change with it
 //
-// All but status, scopes and snapshot take scope=ID, or scope=RESOURCE where that
+// All but status, file, scopes and snapshot take scope=ID, or scope=RESOURCE where that
 // says which; with one informer it may be left out. Objects are those that readers
 // of the informer see; a walk over many is no snapshot. What fails is
 // {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
@@ -108,15 +111,18 @@ func newEndpoint(informers func() []*Informer, status func() []Status, backend s
 		following: make(chan struct{}, maxFollowing),
 		copying:   make(chan struct{}, maxCopying),
 		routes: map[string]route{
-			"/v1/status":   {(*endpoint).serveStatus, nil},
-			"/v1/scopes":   {(*endpoint).serveScopes, nil},
-			"/v1/objects":  {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}},
-			"/v1/object":   {(*endpoint).serveObject, []string{"scope", "key", "secrets"}},
-			"/v1/indexes":  {(*endpoint).serveIndexes, []string{"scope"}},
-			"/v1/index":    {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after"}},
-			"/v1/query":    {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}},
-			"/v1/changes":  {(*endpoint).serveChanges, []string{"scope", "since", "initial", "secrets"}},
-			"/v1/snapshot": {(*endpoint).serveSnapshot, nil},
+			"/v1/status":   {(*endpoint).serveStatus, nil, ""},
+			"/v1/file":     {(*endpoint).serveFile, nil, ""},
+			"/v1/scopes":   {(*endpoint).serveScopes, nil, ""},
+			"/v1/objects":  {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}, ""},
+			"/v1/object":   {(*endpoint).serveObject, []string{"scope", "key", "secrets"}, ""},
+			"/v1/indexes":  {(*endpoint).serveIndexes, []string{"scope"}, ""},
+			"/v1/index":    {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets"}, ""},
+			"/v1/query":    {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}, ""},
+			"/v1/changes":  {(*endpoint).serveChanges, []string{"scope", "since", "initial", "secrets"}, ""},
+			"/v1/keys":     {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key"}, "key"},
+			"/v1/records":  {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
+			"/v1/snapshot": {(*endpoint).serveSnapshot, nil, ""},
 		},
 	}
 }
@@ -175,7 +181,7 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes none", name, r.URL.Path)
 		case !slices.Contains(route.parameters, name):
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, strings.Join(route.parameters, ", "))
-		case len(values[name]) > 1:
+		case len(values[name]) > 1 && name != route.repeated:
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}

@@ -68,6 +68,11 @@ func redacted(b []byte) ([]byte, error) {
 	if json.Unmarshal(b, &content) != nil { // its error could quote the value
 		return nil, errors.New("a Secret cannot be read, so it is not shown")
 	}
+	redact(content)
+	return json.Marshal(content)
+}
+
+func redact(content map[string]any) {
 	for _, field := range []string{"data", "stringData"} {
 		switch values := content[field].(type) {
 		case nil:
@@ -84,7 +89,6 @@ func redacted(b []byte) ([]byte, error) {
 	if annotations[corev1.LastAppliedConfigAnnotation] != nil {
 		annotations[corev1.LastAppliedConfigAnnotation] = redaction
 	}
-	return json.Marshal(content)
 }
 
 func (e *endpoint) serveObject(a *answer, q question) error {
@@ -137,7 +141,7 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	name, err := q.index(inf, "index")
+	name, err := q.index(inf.reader(), "index")
 	if err != nil {
 		return err
 	}
@@ -148,8 +152,8 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 }
 
 // index is the index that a parameter names.
-func (q question) index(inf *Informer, parameter string) (string, error) {
-	indexers := inf.reader().GetIndexers()
+func (q question) index(s store.Store, parameter string) (string, error) {
+	indexers := s.GetIndexers()
 	name := q.Get(parameter)
 	if _, ok := indexers[name]; ok {
 		return name, nil
@@ -241,6 +245,11 @@ func (e *endpoint) serveIndexes(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
+	return a.document(inf.indexes())
+}
+
+// indexes returns the informer's, ordered by name.
+func (inf *Informer) indexes() []heldIndex {
 	identities := map[string]string{}
 	for name, fn := range inf.reader().GetIndexers() {
 		if identities[name] = ""; index.IsNamespace(fn) {
@@ -256,7 +265,7 @@ func (e *endpoint) serveIndexes(a *answer, q question) error {
 	for _, name := range slices.Sorted(maps.Keys(identities)) {
 		indexes = append(indexes, heldIndex{name, identities[name]})
 	}
-	return a.document(indexes)
+	return indexes
 }
 
 // indexValue is one value of an index.
@@ -269,11 +278,16 @@ type indexValue struct {
 const manyValues = 1000
 
 func (e *endpoint) serveIndex(a *answer, q question) error {
-	inf, err := e.find(q)
+	h, err := e.held(q)
 	if err != nil {
 		return err
 	}
-	name, err := q.index(inf, "name")
+	show, err := q.showsSecrets()
+	if err != nil {
+		return err
+	}
+	s := h.store
+	name, err := q.index(s, "name")
 	if err != nil {
 		return err
 	}
@@ -287,7 +301,6 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 	}
 	defer release()
 	begin := time.Now()
-	s := inf.reader()
 	values := s.ListIndexFuncValues(name)
 	if err := s.Err(); err != nil {
 		return err
@@ -306,6 +319,9 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 		keys, err := s.IndexKeys(name, value)
 		if err != nil {
 			return err
+		}
+		if !show && h.isSecrets() {
+			value = redaction // an index may be of what is secret
 		}
 		if err := a.line(indexValue{value, len(keys)}); err != nil {
 			return err

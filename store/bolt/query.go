@@ -26,6 +26,7 @@ type picker struct {
 	limit       int
 	matcher     labels.Selector
 	keeps       bool // in the cache, what is decoded for it
+	keysOnly    bool // entries have nothing else
 	view        headerView
 	generations [256]uint64
 	entries     []store.Entry
@@ -165,6 +166,10 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 	}
 	if !p.matcher.Matches(set) {
 		return true, nil
+	}
+	if p.keysOnly {
+		p.entries = append(p.entries, store.Entry{Key: key})
+		return p.limit <= 0 || len(p.entries) < p.limit, nil
 	}
 	e, err := p.entry(key, hash)
 	if err != nil {

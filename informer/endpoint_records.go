@@ -1,0 +1,328 @@
+package informer
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
+)
+
+// held is a scope that can be read: an informer's, or one that only the file has.
+type held struct {
+	scope store.Scope
+	store store.Store
+}
+
+func (h held) isSecrets() bool {
+	return h.scope.Resource == "secrets" || h.scope.Kind.Group == "" && h.scope.Kind.Kind == "Secret"
+}
+
+// held returns what is asked about. An informer that has not opened its scope yet
+// does not know what the file has of it.
+func (e *endpoint) held(q question) (held, error) {
+	inf, err := e.find(q)
+	if err == nil && inf.isOpened() {
+		return held{inf.Scope(), inf.reader()}, nil
+	}
+	if viewer, ok := e.backend.(store.Viewer); ok && q.Get("scope") != "" {
+		s, scope, viewErr := viewer.View(q.Get("scope"))
+		if viewErr == nil {
+			return held{scope, s}, nil
+		}
+		if !errors.Is(viewErr, store.ErrNotFound) {
+			return held{}, viewErr
+		}
+	}
+	if err != nil {
+		return held{}, err
+	}
+	return held{inf.Scope(), inf.reader()}, nil
+}
+
+func (inf *Informer) isOpened() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.opened
+}
+
+// serveFile sends what the file has, with its scopes that no informer holds.
+func (e *endpoint) serveFile(a *answer, _ question) error {
+	db, ok := e.backend.(interface {
+		store.Backend
+		Path() string
+	})
+	if !ok {
+		return refuse(http.StatusNotFound, "there is no file: objects are held in memory")
+	}
+	file := wire.File{Path: db.Path()}
+	if info, err := os.Stat(db.Path()); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			file.Device, file.Inode = uint64(stat.Dev), stat.Ino //nolint:unconvert // Dev is an int32 on macOS
+		}
+	}
+	var err error
+	if file.Scopes, err = db.Scopes(); err != nil {
+		return err
+	}
+	for _, inf := range e.informers() {
+		if inf.isOpened() && !inf.isPersisted() {
+			file.Memory = append(file.Memory, inf.inMemory())
+		}
+	}
+	return a.document(file)
+}
+
+// inMemory describes the scope as a file's would be.
+func (inf *Informer) inMemory() store.Info {
+	scope, s := inf.Scope(), inf.reader()
+	info := store.Info{ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: inf.HasSynced()}
+	for _, idx := range inf.indexes() {
+		if idx.Identity != "" {
+			info.Indexes = append(info.Indexes, store.IndexInfo{Name: idx.Name, Identity: idx.Identity})
+		}
+	}
+	return info
+}
+
+const (
+	// keysChunk is how many keys are read at a time.
+	keysChunk = 4096
+	// recordsChunk is how many records are.
+	recordsChunk = 64
+)
+
+// serveKeys sends the keys that an index, a selector or a list of keys leaves.
+func (e *endpoint) serveKeys(a *answer, q question) error {
+	h, err := e.held(q)
+	if err != nil {
+		return err
+	}
+	part := store.Query{Limit: keysChunk}
+	if part.Selector, err = q.selector(); err != nil {
+		return err
+	}
+	if q.Has("index") {
+		if part.Index, err = q.index(h.store, "index"); err != nil {
+			return err
+		}
+		// All at once: each part would look the value up again.
+		part.Value, part.Limit = q.Get("value"), 0
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if q.Has("key") {
+		return e.sendKeys(a, func() ([]string, error) { return h.among(q.Values["key"]) }, nil)
+	}
+	return e.sendKeys(a, func() ([]string, error) { return h.keys(part) }, func(keys []string) bool {
+		if part.Limit == 0 || len(keys) < part.Limit {
+			return false
+		}
+		part.After = keys[len(keys)-1]
+		return true
+	})
+}
+
+// sendKeys sends what next returns until more, which may be nil, says that there is
+// nothing else.
+func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func([]string) bool) error {
+	for {
+		keys, err := next()
+		if err != nil {
+			return a.cut(err)
+		}
+		a.begin(wire.ContentType)
+		w := wire.NewWriter(a)
+		for _, key := range keys {
+			if err := w.Key(key); err != nil {
+				return err
+			}
+		}
+		if err := a.flush(); err != nil || more == nil || !more(keys) {
+			return err
+		}
+	}
+}
+
+// cut ends an answer of parts with an error.
+func (a *answer) cut(err error) error {
+	if !a.begun {
+		return err
+	}
+	return wire.NewWriter(a).Error(err)
+}
+
+func (h held) keys(q store.Query) ([]string, error) {
+	if r, ok := h.store.(store.Recorder); ok {
+		return r.Keys(q)
+	}
+	entries, err := h.store.Select(q)
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return keys, nil
+}
+
+// among returns those of the keys that there are.
+func (h held) among(keys []string) (found []string, err error) {
+	for _, key := range keys {
+		_, ok, err := h.store.Entry(key)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found = append(found, key)
+		}
+	}
+	return found, nil
+}
+
+// serveRecords sends the objects of keys, those that there are, as they are stored,
+// with the dictionaries that the client says it does not have.
+func (e *endpoint) serveRecords(a *answer, q question) error {
+	h, err := e.held(q)
+	if err != nil {
+		return err
+	}
+	show, err := q.showsSecrets()
+	if err != nil {
+		return err
+	}
+	had, err := q.have()
+	if err != nil {
+		return err
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for keys := range slices.Chunk(q.Values["key"], recordsChunk) {
+		out, err := h.records(keys, show || !h.isSecrets())
+		if err != nil {
+			return a.cut(err)
+		}
+		a.begin(wire.ContentType)
+		w := wire.NewWriter(a)
+		for id, dictionary := range out.Dictionaries {
+			if had[id] {
+				continue
+			}
+			had[id] = true
+			if err := w.Dictionary(id, dictionary); err != nil {
+				return err
+			}
+		}
+		for _, r := range out.Records {
+			if err := w.Record(r); err != nil {
+				return err
+			}
+		}
+		if err := a.flush(); err != nil {
+			return err
+		}
+	}
+	a.begin(wire.ContentType)
+	return nil
+}
+
+// have are the numbers of the dictionaries that the client has.
+func (q question) have() (map[uint64]bool, error) {
+	had := map[uint64]bool{}
+	for part := range strings.SplitSeq(q.Get("have"), ",") {
+		id, err := strconv.ParseUint(part, 10, 64)
+		if err != nil && q.Get("have") != "" {
+			return nil, refuse(http.StatusBadRequest, "have is %q, want numbers of dictionaries, separated by commas", q.Get("have"))
+		}
+		had[id] = true
+	}
+	return had, nil
+}
+
+// records returns those of the keys that there are. What is not to be shown, and what
+// is in memory, is encoded for it.
+func (h held) records(keys []string, show bool) (out store.Records, err error) {
+	if r, ok := h.store.(store.Recorder); ok {
+		if out, err = r.Records(keys); err != nil || show {
+			return out, err
+		}
+		stored := map[string]int{}
+		for _, r := range out.Records {
+			stored[r.Key] = r.Bytes
+		}
+		out, err = h.encoded(keys, false)
+		for i, r := range out.Records {
+			out.Records[i].Bytes = stored[r.Key]
+		}
+		return out, err
+	}
+	return h.encoded(keys, show)
+}
+
+func (h held) encoded(keys []string, show bool) (out store.Records, err error) {
+	for _, key := range keys {
+		e, ok, err := h.store.Entry(key)
+		if err != nil {
+			return out, err
+		}
+		if !ok {
+			continue
+		}
+		obj, err := h.store.Decode(e)
+		if err != nil {
+			return out, err
+		}
+		if !show {
+			if obj, err = redactedObject(obj); err != nil {
+				return out, fmt.Errorf("object %q: %w", key, err)
+			}
+		}
+		c, err := codec.For(obj)
+		if err != nil {
+			return out, fmt.Errorf("object %q: %w", key, err)
+		}
+		payload, err := c.Encode(obj)
+		if err != nil {
+			return out, fmt.Errorf("object %q: %w", key, err)
+		}
+		out.Records = append(out.Records, store.Record{Key: key, Codec: c.ID(), Payload: payload, Bytes: len(payload)})
+	}
+	return out, nil
+}
+
+// redactedObject returns a copy of a Secret without its values, as an unstructured
+// object unless it is metadata.
+func redactedObject(obj runtime.Object) (runtime.Object, error) {
+	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		m = m.DeepCopy()
+		if _, applied := m.Annotations[corev1.LastAppliedConfigAnnotation]; applied {
+			m.Annotations[corev1.LastAppliedConfigAnnotation] = redaction
+		}
+		return m, nil
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj.DeepCopyObject())
+	if err != nil {
+		return nil, errors.New("a Secret cannot be read, so it is not shown")
+	}
+	redact(content)
+	return &unstructured.Unstructured{Object: content}, nil
+}

@@ -1,0 +1,97 @@
+// Package wire is what informer's endpoint and informctl say to each other beside
+// JSON: objects as they are stored, so that the one who asks decodes them.
+//
+// Writers and readers are for one goroutine.
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/informctl/informctl/store"
+)
+
+// ContentType is that of an answer of parts.
+const ContentType = "application/vnd.msgpack"
+
+// File is what a process says of the file that it keeps, as JSON.
+type File struct {
+	Path string `json:"path"`
+	// Device and Inode tell whether the path is the same file for both.
+	Device uint64       `json:"device"`
+	Inode  uint64       `json:"inode"`
+	Scopes []store.Info `json:"scopes"` // after the last commit
+	// Memory are the scopes that an informer holds in memory, whatever the file has of
+	// them.
+	Memory []store.Info `json:"memory"`
+}
+
+// part is one element of an answer: a dictionary, a record, a key, or the error
+// that ends it.
+type part struct {
+	_msgpack   struct{} `msgpack:",as_array"` //nolint:unused // read by msgpack
+	Error      string
+	Key        string
+	Codec      byte
+	Dictionary uint64
+	Bytes      int
+	Payload    []byte
+}
+
+// Writer writes the parts of an answer.
+type Writer struct{ enc *msgpack.Encoder }
+
+// NewWriter returns a Writer to w, which it does not buffer.
+func NewWriter(w io.Writer) *Writer { return &Writer{msgpack.NewEncoder(w)} }
+
+// Key writes a key without its object.
+func (w *Writer) Key(key string) error { return w.enc.Encode(&part{Key: key}) }
+
+// Dictionary writes what later records need.
+func (w *Writer) Dictionary(id uint64, dictionary []byte) error {
+	return w.enc.Encode(&part{Dictionary: id, Payload: dictionary})
+}
+
+// Record writes an object.
+func (w *Writer) Record(r store.Record) error {
+	return w.enc.Encode(&part{Key: r.Key, Codec: r.Codec, Dictionary: r.Dictionary, Bytes: r.Bytes, Payload: r.Payload})
+}
+
+// Error writes why there is no more.
+func (w *Writer) Error(err error) error { return w.enc.Encode(&part{Error: err.Error()}) }
+
+// Answer is what Read has read.
+type Answer struct {
+	Keys         []string // of records, too
+	Records      []store.Record
+	Dictionaries map[uint64][]byte
+}
+
+// Read reads all parts. Errors: one that the writer has written, as it is, or one of
+// r, or of bytes that are no parts.
+func Read(r io.Reader) (Answer, error) {
+	a := Answer{Dictionaries: map[uint64][]byte{}}
+	for dec := msgpack.NewDecoder(r); ; {
+		var p part
+		switch err := dec.Decode(&p); {
+		case errors.Is(err, io.EOF):
+			return a, nil
+		case err != nil:
+			return Answer{}, fmt.Errorf("read the answer: %w", err)
+		case p.Error != "":
+			return Answer{}, errors.New(p.Error)
+		case p.Key == "":
+			a.Dictionaries[p.Dictionary] = p.Payload
+			continue
+		}
+		a.Keys = append(a.Keys, p.Key)
+		if p.Codec != 0 {
+			a.Records = append(a.Records, store.Record{
+				Key: p.Key, Codec: p.Codec, Dictionary: p.Dictionary, Payload: p.Payload, Bytes: p.Bytes,
+			})
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package bolt
+
+import (
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+var (
+	_ store.Recorder = (*Store)(nil)
+	_ store.Viewer   = (*DB)(nil)
+)
+
+// Keys implements store.Recorder.
+func (s *Store) Keys(q store.Query) ([]string, error) {
+	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keysOnly: true}
+	p.after, p.prefix = q.Range()
+	var find finder
+	if q.Index != "" {
+		var err error
+		if find, err = s.finder(q.Index, []string{q.Value}); err != nil {
+			return nil, err
+		}
+	}
+	err := s.read("keys", find.locked, func(sn *snapshot) error {
+		p.sn = sn
+		switch {
+		case labels.MatchesNothing(p.matcher):
+			return nil
+		case q.Index != "":
+			return p.byIndex(find)
+		}
+		return p.all()
+	})
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(p.entries))
+	for i, e := range p.entries {
+		keys[i] = e.Key
+	}
+	return keys, nil
+}
+
+// Records implements store.Recorder.
+func (s *Store) Records(keys []string) (out store.Records, err error) {
+	out.Records = make([]store.Record, 0, len(keys))
+	err = s.read("objects", nil, func(sn *snapshot) error {
+		for _, key := range keys {
+			e, ok, err := s.raw(sn, key)
+			if err != nil {
+				return err
+			}
+			if !ok {
+				continue
+			}
+			id, p, err := parseRaw(e.Raw)
+			if err != nil {
+				return s.db.corrupt("object "+key, err)
+			}
+			out.Records = append(out.Records, store.Record{
+				Key: key, Codec: id, Dictionary: p.dictionary, Payload: p.bytes, Bytes: len(e.Raw),
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Records{}, err
+	}
+	known := s.dictionaries.Load().byID
+	out.Dictionaries = map[uint64][]byte{}
+	for _, r := range out.Records {
+		if r.Dictionary == notCompressed {
+			continue
+		}
+		z := known[r.Dictionary]
+		if z == nil {
+			return store.Records{}, s.db.corrupt("object "+r.Key, fmt.Errorf("dictionary %d is missing", r.Dictionary))
+		}
+		out.Dictionaries[r.Dictionary] = z.Dictionary()
+	}
+	return out, nil
+}
+
+// View implements store.Viewer.
+func (d *DB) View(id string) (store.Store, store.Scope, error) {
+	d.mu.Lock()
+	if d.isClosed() || d.suspended != nil {
+		d.mu.Unlock()
+		return nil, store.Scope{}, d.noHandle()
+	}
+	known := d.scopes[id]
+	d.mu.Unlock()
+	if known != nil {
+		return known, known.scope, nil
+	}
+	var m *manifest
+	err := d.view("manifest", func(tx *bbolt.Tx) (err error) {
+		if scopes := tx.Bucket(bucketScope); scopes != nil {
+			if b := scopes.Bucket([]byte(id)); b != nil {
+				m, err = readManifest(id, b)
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, store.Scope{}, d.corrupt("scope "+id, err)
+	case m == nil:
+		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
+	}
+	s, err := newStore(d, id, m.scope(), store.Options{})
+	if err != nil {
+		return nil, store.Scope{}, err
+	}
+	s.writable, s.leased, s.loading = false, false, !m.Complete
+	for name, state := range m.Indexes {
+		if state.Ready {
+			s.indexes.stored[name] = index.Index{Name: name}
+		}
+	}
+	// The manifest is read again: what is in the file may have changed meanwhile.
+	if m, err = s.readOwnManifest(); err != nil {
+		return nil, store.Scope{}, err
+	}
+	if m == nil {
+		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
+	}
+	s.startFrom(m)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if opened := d.scopes[id]; opened != nil {
+		return opened, opened.scope, nil
+	}
+	d.scopes[id] = s
+	return s, s.scope, nil
+}
