@@ -113,7 +113,11 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	case m == nil:
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
-	s, err := newStore(d, id, m.scope(), store.Options{})
+	sealed, err := d.readersSeal(m.scope(), m.Keys)
+	if err != nil {
+		return nil, store.Scope{}, err
+	}
+	s, err := newStore(d, m.scope(), sealed, store.Options{})
 	if err != nil {
 		return nil, store.Scope{}, err
 	}

@@ -119,7 +119,7 @@ func (d *dictionaries) retrain(samples [][]byte) *dictionaries {
 
 // Retrain makes each scope's dictionary anew, of objects from all of it, and writes
 // its records with that, where it makes them smaller by a twentieth at least. A scope
-// without one is left so: that may have been asked for. It
+// without one is left so: that may have been asked for, and is by encryption. It
 // reports whether any was written. The file grows by what is written; a copy by
 // bbolt's Compact gives that back. progress is told after every transaction how many
 // records have been written.
@@ -186,6 +186,9 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 		if err != nil {
 			return s.db.corrupt("scope "+s.scope.String(), err)
 		}
+		if m.Keys != "" {
+			return nil // a dictionary would be content: see Options.EncryptAll
+		}
 		if err := s.loadDictionaries(b); err != nil || m.Dictionaries.Count == 0 {
 			return err
 		}
@@ -200,7 +203,7 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 			if err != nil {
 				return s.db.corrupt("object "+string(k), err)
 			}
-			payload, err := s.dictionaries.Load().unpack(packed{rec.dictionary, rec.payload}, nil)
+			payload, err := s.dictionaries.Load().unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
 			if err != nil {
 				return s.db.corrupt("object "+string(k), err)
 			}
@@ -248,11 +251,11 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 		if err != nil {
 			return 0, nil, false, s.db.corrupt("object "+string(k), err)
 		}
-		payload, err := d.unpack(packed{rec.dictionary, rec.payload}, nil)
+		payload, err := d.unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
 		if err != nil {
 			return 0, nil, false, s.db.corrupt("object "+string(k), err)
 		}
-		p := d.pack(packed{notCompressed, payload})
+		p := d.pack(packed{bytes: payload})
 		w.m.Objects.remove(recordSum(v))
 		w.m.Bytes -= int64(len(v))
 		rec.dictionary, rec.payload = p.dictionary, p.bytes

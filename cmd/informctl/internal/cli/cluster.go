@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -35,13 +36,10 @@ type cluster struct {
 // connect finds out what the resources are and which cluster it is. While the
 // server cannot be reached it waits, unless the command is to end by itself.
 func connect(ctx context.Context, o *runOptions) (*cluster, error) {
-	config, err := o.kube.ToRESTConfig()
+	config, err := restConfig(o.kube)
 	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
+		return nil, err
 	}
-	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", version(), runtime.GOOS, runtime.GOARCH)
-	config.QPS = -1 // a client that mostly watches; the server limits by itself
-	config.WarningHandlerWithContext = rest.NoWarnings{}
 	c := &cluster{config: config}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	for told := false; ; {
@@ -62,6 +60,17 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 		case <-time.After(backoff.Step()):
 		}
 	}
+}
+
+func restConfig(flags *genericclioptions.ConfigFlags) (*rest.Config, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", version(), runtime.GOOS, runtime.GOARCH)
+	config.QPS = -1 // a client that mostly watches; the server limits by itself
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return config, nil
 }
 
 // unreachable reports whether there was no answer, or one that says to come again.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -8,10 +9,12 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -27,35 +30,61 @@ func (f *databaseFlag) add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.path, "db", path, "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
 }
 
-// database is a file that is open for reading, with its scopes.
+// database is a file that is open for reading, or the process that holds it, with
+// the scopes.
 type database struct {
-	*bolt.DB
-	scopes      []store.Info
+	origin
+	path        string
+	file        *bolt.DB     // nil where a process is asked
+	stored      []store.Info // the scopes of the file
+	scopes      []store.Info // those that can be read: a process may hold some in memory
 	showSecrets bool
 }
 
-// open opens the file for reading. The caller closes it.
-func (f *databaseFlag) open(showSecrets bool) (*database, error) {
-	return openDatabase(f.path, showSecrets)
+// open opens the file for reading, or asks the process that holds it, until ctx ends.
+// The caller closes it.
+func (f *databaseFlag) open(ctx context.Context, showSecrets bool) (*database, error) {
+	file, err := openFile(f.path, time.Nanosecond) // one try: who holds it may answer at once
+	if errors.Is(err, store.ErrLocked) {
+		db, askErr := openLive(ctx, f.path, showSecrets)
+		if !errors.Is(askErr, errNobody) {
+			return db, askErr
+		}
+		// Commands hold a file for a moment, and serve nobody.
+		if file, err = openFile(f.path, 0); errors.Is(err, store.ErrLocked) {
+			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
+				f.path, informer.SocketPath(f.path))
+		}
+	}
+	return databaseOf(f.path, showSecrets, file, err)
 }
 
+// openDatabase opens the file itself.
 func openDatabase(path string, showSecrets bool) (*database, error) {
+	file, err := openFile(path, 0)
+	return databaseOf(path, showSecrets, file, err)
+}
+
+func openFile(path string, patience time.Duration) (*bolt.DB, error) {
 	// What is decoded is garbage at once and little is kept: less collecting takes a
 	// fifth off the time, for some ten megabytes.
 	debug.SetGCPercent(400)
 	if err := refuseSpecial(path); err != nil {
 		return nil, err
 	}
-	db, err := bolt.OpenReadOnly(path, bolt.Options{})
+	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience})
+}
+
+func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*database, error) {
 	if err != nil {
 		return nil, openError(path, err)
 	}
-	scopes, err := db.Scopes()
+	scopes, err := file.Scopes()
 	if err != nil {
-		_ = db.Close()
+		_ = file.Close()
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	return &database{DB: db, scopes: scopes, showSecrets: showSecrets}, nil
+	return &database{origin: fileSource{file}, path: path, file: file, stored: scopes, scopes: scopes, showSecrets: showSecrets}, nil
 }
 
 // refuseSpecial refuses what is neither a file nor a directory, before it is opened:
@@ -108,9 +137,8 @@ func (d *database) holds() string {
 
 // view is one scope that is open for reading.
 type view struct {
-	path string // of the file
 	info store.Info
-	store.Store
+	reader
 	showSecrets bool
 
 	// What was done to find objects, for --explain.
@@ -140,16 +168,11 @@ func (d *database) open(infos []store.Info, c codec.Codec) (views []*view, left 
 			left = append(left, info.Scope.String())
 			continue
 		}
-		s, err := d.Open(info.Scope, store.Options{Codec: c})
+		r, err := d.openScope(info, c)
 		if err != nil {
 			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
 		}
-		views = append(views, &view{path: d.Path(), info: info, Store: s, showSecrets: d.showSecrets})
+		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets})
 	}
 	return views, left, nil
-}
-
-// damaged reports a finding of the command's own.
-func (v *view) damaged(format string, args ...any) error {
-	return &store.CorruptionError{Path: v.path, Where: "scope " + v.info.Scope.String(), Err: fmt.Errorf(format, args...)}
 }

@@ -16,42 +16,57 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
 // diffOptions are those of diff.
 type diffOptions struct {
 	readOptions
 	managed bool
+	live    bool
+	kube    *genericclioptions.ConfigFlags
 }
 
 func newDiffCommand(e env) *cobra.Command {
 	o := &diffOptions{readOptions: readOptions{env: e}}
 	cmd := &cobra.Command{
-		Use:   "diff A B [RESOURCE[,RESOURCE...]]",
-		Short: "Print what differs between two files, field by field",
-		Long: `Print what differs between two files, field by field.
+		Use:   "diff A {B | --live} [RESOURCE[,RESOURCE...]]",
+		Short: "Print what differs between two files, or a file and its cluster, field by field",
+		Long: `Print what differs between two files, or a file and its cluster, field by field.
 
 An object is marked with + where only B has it, - where only A has it, and ~ where it
 differs; under it are the fields, with their value in A and in B. Which cluster an
-object is of does not matter.
+object of two files is of does not matter.
+
+With --live B is the API server that the kubeconfig names, which must be the cluster
+that A is of. It is asked for what the scopes of A hold, a page at a time; what differs
+is printed in its order, and what it lacks after that. A file that a live process holds
+is read while it changes, and so is a server: what changes meanwhile may differ.
 
 Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another error,
 64 wrong usage.`,
 		Example: `  informctl diff informers.db more.db
   informctl diff informers.db more.db pods -n a`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 3 {
+			switch {
+			case o.live && (len(args) < 1 || len(args) > 2):
+				return usagef(cmd, "diff --live takes one file and at most one RESOURCE")
+			case !o.live && (len(args) < 2 || len(args) > 3):
 				return usagef(cmd, "diff takes two files and at most one RESOURCE")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.completeSelection(cmd, args[2:]); err != nil {
+			files := 2
+			if o.live {
+				files = 1
+			}
+			if err := o.completeSelection(cmd, args[files:]); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			differs, err := runDiff(ctx, o, args[0], args[1])
+			differs, err := runDiff(ctx, o, args[:files])
 			if err != nil {
 				return trouble(err)
 			}
@@ -62,6 +77,10 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		},
 	}
 	o.addSelectionFlags(cmd)
+	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
+	o.kube = newKubeFlags()
+	o.kube.Namespace = nil // -n selects
+	o.kube.AddFlags(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
@@ -77,69 +96,137 @@ func trouble(err error) error {
 // pair is one object in the two files; the view of an item is nil where it is not there.
 type pair [2]item
 
-func runDiff(ctx context.Context, o *diffOptions, a, b string) (differs bool, err error) {
+func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // all of an object
 	var items [2][]item
-	for i, path := range []string{a, b} {
-		db, err := openDatabase(path, true) // values are compared, shown or not
+	var views []*view
+	for i, path := range paths {
+		db, err := (&databaseFlag{path: path}).open(ctx, true) // values are compared, shown or not
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = db.Close() }()
-		if _, items[i], err = o.choose(db); err != nil {
+		if views, items[i], err = o.choose(db); err != nil {
 			return false, err
 		}
 	}
-	pairs := merge(items[0], items[1])
-	m := o.newMeter("comparing", "objects", len(pairs))
-	defer m.stop()
-	var added, removed, changed int
+	d := &differ{diffOptions: o}
 	err = o.output(func(w io.Writer) error {
-		done := 0
-		for part := range slices.Chunk(pairs, chunk) {
-			if ctx.Err() != nil {
-				return errInterrupted
-			}
-			found := make([][]fieldDiff, len(part))
-			err := inParallel(len(part), func(i int) (err error) {
-				found[i], err = o.compare(part[i])
-				return err
-			})
-			if err != nil {
-				return err
-			}
-			for i, p := range part {
-				mark, of := "~", p[1]
-				switch {
-				case p[0].view == nil:
-					mark = "+"
-					added++
-				case p[1].view == nil:
-					mark, of = "-", p[0]
-					removed++
-				case len(found[i]) == 0:
-					continue
-				default:
-					changed++
-				}
-				if _, err := fmt.Fprintf(w, "%s %s %s\n", mark, of.view.info.Scope.Resource, of.key()); err != nil {
-					return err
-				}
-				for _, d := range found[i] {
-					if _, err := fmt.Fprintf(w, "    %s: %s -> %s\n", d.path, d.a, d.b); err != nil {
-						return err
-					}
-				}
-			}
-			done += len(part)
-			m.set(done)
+		d.out = w
+		if o.live {
+			return d.withServer(ctx, paths[0], views, items[0])
 		}
-		return nil
+		return d.pairs(ctx, merge(items[0], items[1]))
 	})
 	if err == nil {
-		o.note("%d added, %d removed, %d changed, of %d", added, removed, changed, len(pairs))
+		o.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}
-	return added+removed+changed > 0, err
+	return d.added+d.removed+d.changed > 0, err
+}
+
+// differ prints what differs and counts it.
+type differ struct {
+	*diffOptions
+	out                          io.Writer
+	all, added, removed, changed int
+}
+
+// print takes the objects of one key, of which one may be nil, and their fields that
+// differ.
+func (d *differ) print(resource, key string, a, b runtime.Object, fields []fieldDiff) error {
+	mark := "~"
+	switch {
+	case a == nil && b == nil:
+		return nil // gone from a live process
+	case a == nil:
+		mark = "+"
+		d.added++
+	case b == nil:
+		mark = "-"
+		d.removed++
+	case len(fields) > 0:
+		d.changed++
+	}
+	d.all++
+	if mark == "~" && len(fields) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintf(d.out, "%s %s %s\n", mark, resource, key); err != nil {
+		return err
+	}
+	for _, f := range fields {
+		if _, err := fmt.Fprintf(d.out, "    %s: %s -> %s\n", f.path, f.a, f.b); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pairs compares the objects of two files.
+func (d *differ) pairs(ctx context.Context, all []pair) error {
+	m := d.newMeter("comparing", "objects", len(all))
+	defer m.stop()
+	done := 0
+	for part := range slices.Chunk(all, chunk) {
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		var sides [2][]runtime.Object
+		for side := range sides {
+			var err error
+			if sides[side], err = objectsOf(part, side); err != nil {
+				return err
+			}
+		}
+		found := make([][]fieldDiff, len(part))
+		err := inParallel(len(part), func(i int) (err error) {
+			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
+				secret := isSecrets(part[i][0].view.info.Scope)
+				if found[i], err = d.compare(secret, a, b); err != nil {
+					return part[i][0].wrap(err)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		for i, p := range part {
+			of := p[0]
+			if of.view == nil {
+				of = p[1]
+			}
+			if err := d.print(of.view.info.Scope.Resource, of.key(), sides[0][i], sides[1][i], found[i]); err != nil {
+				return err
+			}
+		}
+		done += len(part)
+		m.set(done)
+	}
+	return nil
+}
+
+// objectsOf returns those of one file; nil where it has none.
+func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
+	var items []item
+	var at []int
+	for i, p := range pairs {
+		if p[side].view != nil {
+			items, at = append(items, p[side]), append(at, i)
+		}
+	}
+	found, err := fetch(items)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]runtime.Object, len(pairs))
+	return out, inParallel(len(items), func(i int) error {
+		o, err := items[i].load(found[i])
+		if err == nil && o.Object != nil {
+			out[at[i]] = o.Object
+		}
+		return err
+	})
 }
 
 // merge pairs two sorted lists.
@@ -173,19 +260,10 @@ type fieldDiff struct{ path, a, b string }
 // absent stands for the value of a field that is not there.
 const absent = "(none)"
 
-// compare returns the fields that differ between two objects.
-func (o *diffOptions) compare(p pair) ([]fieldDiff, error) {
-	if p[0].view == nil || p[1].view == nil {
-		return nil, nil
-	}
-	var objects [2]runtime.Object
-	for i := range p {
-		obj, err := p[i].load(true)
-		if err != nil {
-			return nil, err
-		}
-		objects[i] = obj.Object
-		if m, err := meta.Accessor(obj.Object); err == nil && !o.managed {
+// compare returns the fields that differ between two objects, which it may change.
+func (o *diffOptions) compare(secret bool, objects ...runtime.Object) ([]fieldDiff, error) {
+	for _, obj := range objects {
+		if m, err := meta.Accessor(obj); err == nil && !o.managed {
 			m.SetManagedFields(nil)
 		}
 	}
@@ -194,14 +272,14 @@ func (o *diffOptions) compare(p pair) ([]fieldDiff, error) {
 	}
 	a, err := contentOf(objects[0])
 	if err != nil {
-		return nil, p[0].wrap(err)
+		return nil, err
 	}
 	b, err := contentOf(objects[1])
 	if err != nil {
-		return nil, p[1].wrap(err)
+		return nil, err
 	}
 	found := differences(nil, "", value{a, true}, value{b, true})
-	if !o.showSecrets && (isSecrets(p[0].view.info.Scope) || a["kind"] == "Secret" || b["kind"] == "Secret") {
+	if !o.showSecrets && (secret || a["kind"] == "Secret" || b["kind"] == "Secret") {
 		for i, d := range found {
 			found[i] = d.redacted()
 		}

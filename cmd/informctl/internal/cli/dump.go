@@ -25,7 +25,7 @@ The file must not be in use by a process that writes it, and is not changed.`),
 				return err
 			}
 			o.format.kinds = len(args) == 0
-			return runRead(o)
+			return runRead(cmd.Context(), o)
 		},
 	}
 	o.addFlags(cmd)

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/informctl/informctl/store"
 )
 
 // exportOptions are those of export.
@@ -27,7 +24,8 @@ func newExportCommand(e env) *cobra.Command {
 		Long: describe(`Print a file as lines of JSON, which import takes back.
 
 Each scope is a line that describes it, with its resource version, and then one line
-for each object, in the order of keys.`),
+for each object, in the order of keys. A file that a live process holds is copied first,
+as snapshot does it, and the copy is removed afterwards: so all is of one moment.`),
 		Example: `  informctl export --db informers.db > informers.jsonl
   informctl export pods | grep node-1`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -60,7 +58,7 @@ type exportHeader struct {
 }
 
 func runExport(ctx context.Context, o *exportOptions, args []string) error {
-	db, err := o.database.open(o.showSecrets)
+	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
 	if err != nil {
 		return err
 	}
@@ -112,18 +110,24 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 
 // each calls fn with the objects as JSON, by chunks in the order of keys.
 func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
-	n := 0
-	for after := ""; ; {
-		entries, err := v.Scan(after, chunk)
+	keys, err := v.all()
+	if err != nil {
+		return err
+	}
+	items := make([]item, len(keys))
+	for i, key := range keys {
+		items[i] = newItem(v, key)
+	}
+	for part, err := range inParts(items) {
 		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
-		lines := make([][]byte, len(entries))
-		err = inParallel(len(entries), func(i int) (err error) {
-			lines[i], err = v.line(entries[i])
+		lines := make([][]byte, len(part.items))
+		err := inParallel(len(part.items), func(i int) (err error) {
+			lines[i], err = part.items[i].line(part.objects[i])
 			return err
 		})
 		if err != nil {
@@ -132,27 +136,18 @@ func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 		if err := fn(lines); err != nil {
 			return err
 		}
-		n += len(entries)
-		if len(entries) == chunk {
-			after = entries[len(entries)-1].Key
-			continue
-		}
-		// What a damaged file has lost leaves no checksum that could fail.
-		if n != v.info.Objects {
-			return v.damaged("%d objects, not %d", n, v.info.Objects)
-		}
-		return nil
 	}
+	return nil
 }
 
-func (v *view) line(e store.Entry) ([]byte, error) {
-	obj, err := v.decode(e)
+func (i item) line(e encoded) ([]byte, error) {
+	obj, err := i.view.decode(e)
 	if err != nil {
 		return nil, err
 	}
 	line, err := json.Marshal(obj)
 	if err != nil {
-		return nil, fmt.Errorf("%s %q: %w", v.info.Scope.Resource, e.Key, err)
+		return nil, i.wrap(err)
 	}
 	return bytes.TrimSuffix(line, []byte("\n")), nil
 }

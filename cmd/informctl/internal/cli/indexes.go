@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 
@@ -36,7 +37,7 @@ Entries are used again by an informer whose index has the same identity.`),
 			}
 			return tableOrJSON(cmd, o.format)
 		},
-		RunE: func(_ *cobra.Command, args []string) error { return runIndexes(o, args) },
+		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
 	o.database.add(cmd.Flags())
 	addSecretsFlag(cmd, &o.showSecrets)
@@ -69,8 +70,8 @@ type indexUse struct {
 	Largest      int    `json:"largest"` // objects that have the largest value
 }
 
-func runIndexes(o *indexesOptions, args []string) error {
-	db, err := o.database.open(o.showSecrets)
+func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
+	db, err := o.database.open(ctx, o.showSecrets)
 	if err != nil {
 		return err
 	}
@@ -109,26 +110,22 @@ func runIndexes(o *indexesOptions, args []string) error {
 
 // indexesOf counts what the indexes of a scope hold.
 func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
-	s, err := d.Open(info.Scope, store.Options{})
+	r, err := d.openScope(info, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = s.Close() }()
 	for _, idx := range info.Indexes {
 		use := indexUse{Scope: info.Scope.String(), Resource: info.Scope.Resource, Name: idx.Name, Identity: idx.Identity}
-		for _, value := range s.ListIndexFuncValues(idx.Name) {
-			keys, err := s.IndexKeys(idx.Name, value)
-			if err != nil {
-				return nil, err
-			}
-			use.Values++
-			use.Entries += len(keys)
-			if len(keys) > use.Largest {
-				use.LargestValue, use.Largest = value, len(keys)
-			}
-		}
-		if err := s.Err(); err != nil {
+		values, err := r.values(idx.Name)
+		if err != nil {
 			return nil, err
+		}
+		for _, v := range values {
+			use.Values++
+			use.Entries += v.Count
+			if v.Count > use.Largest {
+				use.LargestValue, use.Largest = v.Value, v.Count
+			}
 		}
 		if isSecrets(info.Scope) && !d.showSecrets && use.Entries > 0 {
 			use.LargestValue = redacted // a field's value may be an index's

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -37,7 +38,7 @@ the RV's age, bytes and codec. The file is not changed.`),
 			}
 			return tableOrJSON(cmd, o.format)
 		},
-		RunE: func(*cobra.Command, []string) error { return runInfo(o) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runInfo(cmd.Context(), o) },
 	}
 	o.database.add(cmd.Flags())
 	addTableFlags(cmd, &o.format, &o.noHeaders)
@@ -78,18 +79,18 @@ type indexInfo struct {
 	Values   int    `json:"values"`
 }
 
-func runInfo(o *infoOptions) error {
-	db, err := o.database.open(false)
+func runInfo(ctx context.Context, o *infoOptions) error {
+	db, err := o.database.open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	file, err := os.Stat(db.Path())
+	file, err := os.Stat(db.path)
 	if err != nil {
-		return openError(db.Path(), err)
+		return openError(db.path, err)
 	}
-	out := fileInfo{Path: db.Path(), Bytes: file.Size(), Scopes: []scopeInfo{}}
-	for _, info := range db.scopes {
+	out := fileInfo{Path: db.path, Bytes: file.Size(), Scopes: []scopeInfo{}}
+	for _, info := range db.stored {
 		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
 	}
 	return o.output(func(w io.Writer) error {
@@ -97,7 +98,7 @@ func runInfo(o *infoOptions) error {
 			return printJSON(w, out)
 		}
 		if len(out.Scopes) == 0 {
-			o.note("%s holds nothing", db.Path())
+			o.note("%s holds nothing", db.path)
 		}
 		return out.printTable(w, o.noHeaders)
 	})

@@ -45,7 +45,7 @@ nothing matches.`),
 				}
 			}
 			o.format.kinds = len(o.wanted) > 1 || o.wanted[0].resource == ""
-			return runRead(o)
+			return runRead(cmd.Context(), o)
 		},
 	}
 	o.addFlags(cmd)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"slices"
@@ -77,8 +78,8 @@ func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err 
 }
 
 // runRead prints the objects that the options select.
-func runRead(o *readOptions) error {
-	db, err := o.database.open(o.showSecrets)
+func runRead(ctx context.Context, o *readOptions) error {
+	db, err := o.database.open(ctx, o.showSecrets)
 	if err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func runRead(o *readOptions) error {
 		}
 	}
 	if len(result.items) == 0 && !o.format.count {
-		o.note("nothing found in %s", db.Path())
+		o.note("nothing found in %s", db.path)
 	}
 	return o.output(func(w io.Writer) error {
 		switch {

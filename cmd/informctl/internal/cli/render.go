@@ -9,8 +9,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/informctl/informctl/store"
 )
 
 // chunk is how many objects are decoded and rendered at a time, in parallel.
@@ -39,28 +37,54 @@ func print(w io.Writer, items []item, p printer) error {
 	if err := p.begin(w); err != nil {
 		return err
 	}
-	pieces := make([]piece, min(chunk, len(items)))
-	for part := range slices.Chunk(items, chunk) {
-		pieces = pieces[:len(part)]
-		err := inParallel(len(part), func(i int) error {
-			obj, err := part[i].load(p.decodes())
-			if err != nil {
+	if !p.decodes() {
+		for some := range slices.Chunk(items, chunk) {
+			if err := emit(w, p, part{items: some}); err != nil {
 				return err
 			}
-			if pieces[i], err = p.render(obj); err != nil {
-				return part[i].wrap(err)
-			}
-			return nil
-		})
+		}
+		return p.end(w)
+	}
+	for part, err := range inParts(items) {
+		if err == nil {
+			err = emit(w, p, part)
+		}
 		if err != nil {
 			return err
 		}
-		if err := p.emit(w, pieces); err != nil {
-			return err
-		}
-		clear(pieces)
 	}
 	return p.end(w)
+}
+
+// emit renders a part. What is gone by now is left out.
+func emit(w io.Writer, p printer, some part) error {
+	pieces := make([]piece, len(some.items))
+	gone := make([]bool, len(some.items))
+	err := inParallel(len(some.items), func(i int) (err error) {
+		obj := object{item: some.items[i]}
+		if some.objects != nil {
+			if obj, err = obj.load(some.objects[i]); err != nil {
+				return err
+			}
+			if gone[i] = obj.Object == nil; gone[i] {
+				return nil
+			}
+		}
+		if pieces[i], err = p.render(obj); err != nil {
+			return obj.wrap(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	kept := pieces[:0]
+	for i, piece := range pieces {
+		if !gone[i] {
+			kept = append(kept, piece)
+		}
+	}
+	return p.emit(w, kept)
 }
 
 // wrap names the item in an error.
@@ -68,29 +92,29 @@ func (i item) wrap(err error) error {
 	return fmt.Errorf("%s %q: %w", i.view.info.Scope.Resource, i.key(), err)
 }
 
-// load reads an item's object.
-func (i item) load(decode bool) (object, error) {
-	o := object{item: i}
-	if !decode {
-		return o, nil
+// load decodes an item's object. Object is nil where it is gone.
+func (i item) load(e encoded) (o object, err error) {
+	o = object{item: i, bytes: e.bytes}
+	if e.decode != nil {
+		o.Object, err = i.view.decode(e)
 	}
-	e, ok, err := i.view.Entry(i.key())
-	if err != nil {
-		return o, err
-	}
-	if !ok {
-		return o, i.wrap(errLost)
-	}
-	o.bytes = len(e.Raw)
-	o.Object, err = i.view.decode(e)
 	return o, err
 }
 
-// decode returns the object of an entry with its kind, and a Secret as it may be shown.
-func (v *view) decode(e store.Entry) (object runtime.Object, err error) {
-	if object, err = v.Decode(e); err != nil {
+// decode returns an object with its kind, and a Secret as it may be shown.
+func (v *view) decode(e encoded) (object runtime.Object, err error) {
+	if object, err = e.decode(); err != nil {
 		return nil, err
 	}
+	v.setKind(object)
+	if v.showSecrets {
+		return object, nil
+	}
+	return redact(v.info.Scope, object)
+}
+
+// setKind names the kind of an object that does not say it.
+func (v *view) setKind(object runtime.Object) {
 	kind := object.GetObjectKind()
 	if gvk := kind.GroupVersionKind(); gvk.Kind == "" || gvk.Version == "" {
 		if gvk = v.info.Scope.Kind; gvk.Kind == "" {
@@ -98,11 +122,4 @@ func (v *view) decode(e store.Entry) (object runtime.Object, err error) {
 		}
 		kind.SetGroupVersionKind(gvk)
 	}
-	if v.showSecrets {
-		return object, nil
-	}
-	return redact(v.info.Scope, object)
 }
-
-// errLost is damage: nothing changes a file that is open for reading.
-var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)

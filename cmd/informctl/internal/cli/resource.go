@@ -73,7 +73,7 @@ func (d *database) find(resource string) ([]store.Info, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("unknown resource %q; %s holds %s", resource, d.Path(), d.holds())
+		return nil, fmt.Errorf("unknown resource %q; %s holds %s", resource, d.path, d.holds())
 	}
 	return found, nil
 }

@@ -39,10 +39,7 @@ type runOptions struct {
 }
 
 func newRunCommand(e env) *cobra.Command {
-	o := &runOptions{env: e, kube: genericclioptions.NewConfigFlags(true)}
-	// A watch has no end that a request's timeout could name, and discovery is not
-	// cached on disk.
-	o.kube.Timeout, o.kube.CacheDir = nil, nil
+	o := &runOptions{env: e, kube: newKubeFlags()}
 	cmd := &cobra.Command{
 		Use:   "run RESOURCE[,RESOURCE...]...",
 		Short: "Keep a file up to date with a cluster until interrupted",
@@ -72,6 +69,14 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
 	return cmd
+}
+
+// newKubeFlags returns kubectl's flags without those that have no use here: a watch has
+// no end that a request's timeout could name, and discovery is not cached on disk.
+func newKubeFlags() *genericclioptions.ConfigFlags {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.Timeout, flags.CacheDir = nil, nil
+	return flags
 }
 
 // complete checks all that can be wrong with a command line before anything is asked.

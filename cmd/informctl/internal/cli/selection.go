@@ -74,14 +74,9 @@ func (f filter) keys(v *view) ([]string, error) {
 		return f.labelledOf(v, keys)
 	}
 	v.labels = true
-	labelled := make([]string, 0, len(keys))
-	for h, err := range v.Headers() {
-		if err != nil {
-			return nil, err
-		}
-		if f.labels.Matches(labels.Set(h.Labels)) {
-			labelled = append(labelled, h.Key)
-		}
+	labelled, err := v.labelled(f.labels)
+	if err != nil {
+		return nil, err
 	}
 	return intersect(keys, labelled), nil
 }
@@ -90,11 +85,18 @@ func (f filter) keys(v *view) ([]string, error) {
 func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
 	v.decoded += len(keys)
 	matches := make(map[string]bool, len(keys))
-	for part := range slices.Chunk(keys, chunk) {
-		found := make([]bool, len(part))
-		err := inParallel(len(part), func(i int) error {
-			o, err := newItem(v, part[i]).load(true)
-			if err != nil {
+	items := make([]item, len(keys))
+	for i, key := range keys {
+		items[i] = newItem(v, key)
+	}
+	for part, err := range inParts(items) {
+		if err != nil {
+			return nil, err
+		}
+		found := make([]bool, len(part.items))
+		err := inParallel(len(part.items), func(i int) error {
+			o, err := part.items[i].load(part.objects[i])
+			if err != nil || o.Object == nil {
 				return err
 			}
 			m, err := meta.Accessor(o.Object)
@@ -106,8 +108,8 @@ func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for i, key := range part {
-			matches[key] = found[i]
+		for i, item := range part.items {
+			matches[item.key()] = found[i]
 		}
 	}
 	return slices.DeleteFunc(keys, func(key string) bool { return !matches[key] }), nil
@@ -128,19 +130,11 @@ func (f filter) candidates(v *view) ([]string, error) {
 		lookups = append(lookups, lookup{name, value})
 	}
 	if len(lookups) == 0 {
-		keys := v.ListKeys()
-		if err := v.Err(); err != nil {
-			return nil, err
-		}
-		// A read-only file is not checked as a whole when it is opened.
-		if len(keys) != v.info.Objects {
-			return nil, v.damaged("%d keys, not %d", len(keys), v.info.Objects)
-		}
-		return keys, nil
+		return v.all()
 	}
 	var keys []string
 	for i, l := range lookups {
-		found, err := v.IndexKeys(l.index, l.value)
+		found, err := v.byIndex(l.index, l.value)
 		if err != nil {
 			return nil, err
 		}
@@ -197,16 +191,9 @@ func (f filter) fitting(v *view) (out []lookup) {
 // named returns those of the named keys that there are.
 func (f filter) named(v *view) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
-		key := f.namespace + "/" + name
-		_, ok, err := v.Entry(key)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			keys = append(keys, key)
-		}
+		keys = append(keys, f.namespace+"/"+name)
 	}
-	return keys, nil
+	return v.among(keys)
 }
 
 // index splits NAME=VALUE at the longest name that the scope has, since names

@@ -112,29 +112,32 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	var tests [chunk]tested
 	oldest := s.oldest(now)
 	done := 0
-	for part := range slices.Chunk(items, chunk) {
-		if s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
-			break
+	for part, err := range inParts(items) {
+		if err != nil {
+			return out, err
 		}
-		err := inParallel(len(part), func(i int) (err error) {
-			tests[i], err = s.test(part[i], oldest)
+		err := inParallel(len(part.items), func(i int) (err error) {
+			tests[i], err = s.test(part.items[i], part.objects[i], oldest)
 			return err
 		})
 		if err != nil {
 			return out, err
 		}
-		done += len(part)
+		done += len(part.items)
 		looked(done)
-		for i, t := range tests[:len(part)] {
-			part[i].view.decoded++
+		for i, t := range tests[:len(part.items)] {
+			part.items[i].view.decoded++
 			if !t.passes || s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
 				continue
 			}
-			part[i].view.matched++
-			out.items, order = append(out.items, part[i]), append(order, t.order)
+			part.items[i].view.matched++
+			out.items, order = append(out.items, part.items[i]), append(order, t.order)
 			for _, value := range t.groups {
 				out.counts[value]++
 			}
+		}
+		if s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
+			break
 		}
 	}
 	if s.sortBy != nil {
@@ -153,9 +156,9 @@ type tested struct {
 	groups []string
 }
 
-func (s *sieve) test(i item, oldest time.Time) (t tested, err error) {
-	o, err := i.load(true)
-	if err != nil {
+func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) {
+	o, err := i.load(e)
+	if err != nil || o.Object == nil {
 		return t, err
 	}
 	if t.passes, err = s.passes(o.Object, oldest); err != nil {

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"time"
 
@@ -19,11 +21,12 @@ func newSnapshotCommand(e env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "snapshot OUT",
-		Short: "Copy a file that no process holds",
-		Long: describe(`Copy a file that no process holds, after checking all of it.
+		Short: "Copy a file, checked",
+		Long: describe(`Copy a file, checked.
 
 OUT appears when the copy is whole and on the disk; a file of that name is not
-replaced.`),
+replaced. A file that no process holds is checked before. One that a live process holds
+is copied by it as of its last commit, while it goes on, and the copy is checked.`),
 		Example: `  informctl snapshot backup.db --db informers.db
   informctl snapshot /tmp/informers-$(date +%s%N).db --db informers.db`,
 		Args: oneArgument("OUT"),
@@ -48,11 +51,20 @@ func oneArgument(name string) cobra.PositionalArgs {
 }
 
 func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) error {
-	db, err := file.open(true) // its lock keeps writers out until the end
+	db, err := file.open(ctx, true) // its lock keeps writers out until the end
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if l, ok := db.origin.(*live); ok {
+		return newFile(out, func(temporary string) error {
+			if err := l.copyTo(e, temporary); err != nil {
+				return err
+			}
+			_, err := checked(ctx, e, temporary)
+			return err
+		})
+	}
 	if err := db.whole(ctx, e); err != nil {
 		return err
 	}
@@ -61,7 +73,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 		if err != nil {
 			return err
 		}
-		err = guard(db.Path(), func() error { return copyPages(ctx, e, db.Path(), f) })
+		err = guard(db.path, func() error { return copyPages(ctx, e, db.path, f) })
 		if err == nil {
 			err = f.Sync()
 		}
@@ -75,6 +87,69 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 		return nil
 	})
 }
+
+// copyTo writes what the process sends of its file to a new one, and has it on the
+// disk when it returns.
+func (l *live) copyTo(e env, path string) error {
+	body, err := l.ask("/v1/snapshot", nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	m := e.newMeter("copying", bytesUnit, 0)
+	defer m.stop()
+	_, err = io.Copy(&checkedWriter{Writer: f, ctx: l.ctx, meter: m}, body)
+	var onDisk *fs.PathError
+	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &onDisk) {
+		err = l.failed(err)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// openWhole opens the file itself for reading, or a copy that the process which holds
+// it has made. The caller closes it.
+func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (*database, error) {
+	db, err := f.open(ctx, showSecrets)
+	if err != nil {
+		return nil, err
+	}
+	l, ok := db.origin.(*live)
+	if !ok {
+		return db, nil
+	}
+	defer func() { _ = l.Close() }()
+	dir, err := os.MkdirTemp("", "informctl-*")
+	if err != nil {
+		return nil, err
+	}
+	copied := filepath.Join(dir, "copy.db")
+	err = l.copyTo(e, copied)
+	var whole *database
+	if err == nil {
+		whole, err = openDatabase(copied, showSecrets)
+	}
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	whole.path, whole.origin = f.path, copyOrigin{whole.origin, dir}
+	return whole, nil
+}
+
+// copyOrigin removes its file.
+type copyOrigin struct {
+	origin
+	dir string
+}
+
+// Close removes the copy.
+func (s copyOrigin) Close() error { return errors.Join(s.origin.Close(), os.RemoveAll(s.dir)) }
 
 // copyPages writes the file as a read transaction sees it.
 func copyPages(ctx context.Context, e env, path string, to io.Writer) error {

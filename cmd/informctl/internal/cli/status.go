@@ -3,13 +3,8 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net"
-	"net/http"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -88,40 +83,20 @@ func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
 	return statuses, nil
 }
 
-// askPatience is how long a process may take to answer.
-const askPatience = 10 * time.Second
-
 // ask sends a question to the process that keeps a file.
 func ask(ctx context.Context, path, question string) ([]byte, error) {
-	socket := informer.SocketPath(path)
-	client := http.Client{Timeout: askPatience, Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://informctl"+question, http.NoBody)
+	l := newLive(ctx, path, false)
+	defer func() { _ = l.Close() }()
+	body, err := l.ask(question, nil)
 	if err != nil {
 		return nil, err
 	}
-	response, err := client.Do(request)
-	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no process answers for %s: nobody listens at %s", path, socket)
-	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", path, socket)
-	case err != nil:
-		return nil, fmt.Errorf("ask the process of %s: %w", path, err)
-	}
-	defer func() { _ = response.Body.Close() }()
-	body, err := io.ReadAll(response.Body)
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = errors.New(response.Status)
-	}
+	defer func() { _ = body.Close() }()
+	answer, err := io.ReadAll(body)
 	if err != nil {
-		return nil, fmt.Errorf("ask the process of %s: %w", path, err)
+		return nil, l.failed(err)
 	}
-	return body, nil
+	return answer, nil
 }
 
 func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now time.Time) error {

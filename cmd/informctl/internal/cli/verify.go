@@ -19,7 +19,8 @@ func newVerifyCommand(e env) *cobra.Command {
 		Long: describe(`Check every page, record and index of a file, and that every object decodes.
 
 One line for each scope says what it has or what is wrong with it. The file is not
-changed; informctl run sets a damaged one aside and lists again.`),
+changed; informctl run sets a damaged one aside and lists again. Of a file that a live
+process holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 		Example: `  informctl verify --db informers.db
   informctl verify --db informers.db && echo whole`,
 		Args: noArguments,
@@ -34,7 +35,7 @@ changed; informctl run sets a damaged one aside and lists again.`),
 }
 
 func runVerify(ctx context.Context, e env, file databaseFlag) error {
-	db, err := file.open(true)
+	db, err := file.openWhole(ctx, e, true)
 	if err != nil {
 		return err
 	}
@@ -58,7 +59,7 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 		})
 	})
 	if err == nil && damaged > 0 {
-		err = &store.CorruptionError{Path: db.Path(), Where: "contents", Err: fmt.Errorf("%d of %d scopes", damaged, len(db.scopes))}
+		err = &store.CorruptionError{Path: db.path, Where: "contents", Err: fmt.Errorf("%d of %d scopes", damaged, len(db.scopes))}
 	}
 	return err
 }
@@ -92,7 +93,7 @@ func (d *database) whole(ctx context.Context, e env) error {
 }
 
 func (d *database) verifyScope(ctx context.Context, info store.Info, checked func(int)) error {
-	s, err := d.Open(info.Scope, store.Options{})
+	s, err := d.file.Open(info.Scope, store.Options{})
 	if err != nil {
 		return err
 	}

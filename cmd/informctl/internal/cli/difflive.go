@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+)
+
+// serverPage is how many objects a server is asked for at a time.
+const serverPage = 500
+
+// withServer compares what a file holds with what the server of its cluster does. Of
+// the server no more than a page or two is held, of the file no more than its keys.
+func (d *differ) withServer(ctx context.Context, path string, views []*view, items []item) error {
+	config, err := restConfig(d.kube)
+	if err != nil {
+		return err
+	}
+	identity, err := informer.ClusterIdentity(ctx, config)
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	if err != nil {
+		return fmt.Errorf("server %s: ask for the cluster's identity: %w", config.Host, err)
+	}
+	for _, v := range views {
+		if of := v.info.Scope.Cluster; of != "" && of != identity {
+			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",
+				path, config.Host, v.info.Scope.Resource, of, identity)
+		}
+	}
+	known := map[string]item{}
+	for _, i := range items {
+		known[i.view.info.Scope.Resource+" "+i.key()] = i
+	}
+	m := d.newMeter("comparing", "objects", len(items))
+	defer m.stop()
+	seen := make(map[string]bool, len(items))
+	for _, v := range views {
+		part := make([]listed, 0, chunk)
+		err := d.list(ctx, config, v, func(obj runtime.Object) error {
+			key, err := cache.MetaNamespaceKeyFunc(obj)
+			if err != nil {
+				return err
+			}
+			id := v.info.Scope.Resource + " " + key
+			if seen[id] {
+				return nil // by another scope, or in a list that was begun again
+			}
+			seen[id] = true
+			m.set(len(seen))
+			of, ok := known[id]
+			if !ok {
+				of = newItem(v, key)
+			}
+			if part = append(part, listed{of, ok, obj}); len(part) < chunk {
+				return nil
+			}
+			err = d.compareListed(part)
+			part = part[:0]
+			return err
+		})
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		if err == nil {
+			err = d.compareListed(part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, i := range items {
+		if seen[i.view.info.Scope.Resource+" "+i.key()] {
+			continue
+		}
+		if err := d.print(i.view.info.Scope.Resource, i.key(), &unstructured.Unstructured{}, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listed is an object of the server, with the file's item where it has one.
+type listed struct {
+	item
+	stored bool
+	object runtime.Object
+}
+
+func (d *differ) compareListed(part []listed) error {
+	var items []item
+	for _, l := range part {
+		if l.stored {
+			items = append(items, l.item)
+		}
+	}
+	found, err := fetch(items)
+	if err != nil {
+		return err
+	}
+	stored := make([]encoded, len(part))
+	for i, l := range part {
+		if l.stored {
+			stored[i], found = found[0], found[1:]
+		}
+	}
+	before := make([]runtime.Object, len(part))
+	fields := make([][]fieldDiff, len(part))
+	err = inParallel(len(part), func(i int) error {
+		l := part[i]
+		o, err := l.load(stored[i])
+		if err != nil || o.Object == nil {
+			return err
+		}
+		before[i] = o.Object
+		a, b := o.Object, l.object
+		if l.view.info.Scope.Form == store.Metadata {
+			if a, err = metadataOf(a); err == nil {
+				b, err = metadataOf(b)
+			}
+		}
+		if err == nil {
+			fields[i], err = d.compare(isSecrets(l.view.info.Scope), a, b)
+		}
+		if err != nil {
+			return l.wrap(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, l := range part {
+		if err := d.print(l.view.info.Scope.Resource, l.key(), before[i], l.object, fields[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metadataOf returns an object's metadata and nothing else of it.
+func metadataOf(obj runtime.Object) (runtime.Object, error) {
+	content, err := contentOf(obj)
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": content["metadata"]}}, nil
+}
+
+// list calls fn with every object of the server that a scope would hold and the
+// options select. After a page that came too late it may begin again.
+func (d *differ) list(ctx context.Context, config *rest.Config, v *view, fn func(runtime.Object) error) error {
+	scope := v.info.Scope
+	if !scheme.Scheme.Recognizes(scope.Kind) {
+		scope.Form = store.Unstructured // as it is read from the file
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	resource := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
+	src, err := newSource(config, client, dyn, scope, resource)
+	if err != nil {
+		return err
+	}
+	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return src.list(ctx, src.selected(options))
+	})
+	p.PageSize, p.PageBufferSize = serverPage, 1
+	err = p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		if d.filter.namespace != "" && m.GetNamespace() != d.filter.namespace || !d.filter.labels.Matches(labels.Set(m.GetLabels())) {
+			return nil
+		}
+		v.setKind(obj)
+		return fn(obj)
+	})
+	if err != nil {
+		return fmt.Errorf("%s of server %s: %w", scope.Resource, config.Host, err)
+	}
+	return nil
+}

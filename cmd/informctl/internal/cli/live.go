@@ -1,0 +1,313 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
+)
+
+// errNobody indicates a file whose socket nobody listens at.
+var errNobody = errors.New("nobody listens")
+
+// askPatience is how long a process may take to begin an answer.
+const askPatience = 10 * time.Second
+
+// live asks the process that holds a file, until its context ends.
+type live struct {
+	ctx     context.Context
+	path    string // of the file
+	socket  string
+	secrets string // what is asked of Secrets: redact, show
+	http.Client
+}
+
+func newLive(ctx context.Context, path string, showSecrets bool) *live {
+	l := &live{ctx: ctx, path: path, socket: informer.SocketPath(path), secrets: "redact"}
+	if showSecrets {
+		l.secrets = "show"
+	}
+	l.Transport = &http.Transport{
+		ResponseHeaderTimeout: askPatience,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
+		},
+	}
+	return l
+}
+
+// openLive returns a database that a process is asked for. The error is errNobody
+// where none answers.
+func openLive(ctx context.Context, path string, showSecrets bool) (*database, error) {
+	l := newLive(ctx, path, showSecrets)
+	file, err := l.file()
+	if err != nil {
+		_ = l.Close()
+		return nil, err
+	}
+	db := &database{origin: l, path: path, stored: file.Scopes, scopes: slices.Clone(file.Scopes), showSecrets: showSecrets}
+	for _, info := range file.Memory {
+		db.scopes = slices.DeleteFunc(db.scopes, func(stored store.Info) bool { return stored.ID == info.ID })
+		db.scopes = append(db.scopes, info)
+	}
+	slices.SortStableFunc(db.scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
+	return db, nil
+}
+
+// file asks what the process keeps, and whether it is what is at path.
+func (l *live) file() (file wire.File, err error) {
+	body, err := l.ask("/v1/file", nil)
+	if err != nil {
+		return file, err
+	}
+	defer func() { _ = body.Close() }()
+	if err := json.NewDecoder(body).Decode(&file); err != nil {
+		return file, l.failed(err)
+	}
+	info, err := os.Stat(l.path)
+	if err != nil {
+		return file, openError(l.path, err)
+	}
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (uint64(stat.Dev) != file.Device || stat.Ino != file.Inode) { //nolint:unconvert // Dev is an int32 on macOS
+		return file, fmt.Errorf("the process that answers at %s keeps another file than %s: %s", l.socket, l.path, file.Path)
+	}
+	return file, nil
+}
+
+// Close ends the connections.
+func (l *live) Close() error {
+	l.CloseIdleConnections()
+	return nil
+}
+
+// ask returns the body of an answer, which the caller closes.
+func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
+	u := "http://informctl" + path
+	if len(parameters) > 0 {
+		u += "?" + parameters.Encode()
+	}
+	request, err := http.NewRequestWithContext(l.ctx, http.MethodGet, u, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := l.Do(request)
+	switch {
+	case l.ctx.Err() != nil:
+		return nil, errInterrupted
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.path, errNobody, l.socket)
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.path, l.socket)
+	case err != nil:
+		var ofURL *url.Error // names every key that was asked for
+		if errors.As(err, &ofURL) {
+			err = ofURL.Err
+		}
+		return nil, l.failed(err)
+	case response.StatusCode == http.StatusOK:
+		return response.Body, nil
+	}
+	defer func() { _ = response.Body.Close() }()
+	var answer struct{ Error string }
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Error == "" {
+		answer.Error = response.Status
+	}
+	return nil, l.failed(errors.New(answer.Error))
+}
+
+func (l *live) failed(err error) error {
+	if l.ctx.Err() != nil {
+		return errInterrupted
+	}
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
+		// Not wrapped: a write to a closed pipe would be no error.
+		return fmt.Errorf("the process of %s has ended before it had answered", l.path)
+	}
+	return fmt.Errorf("ask the process of %s: %w", l.path, err)
+}
+
+func (l *live) openScope(info store.Info, c codec.Codec) (reader, error) {
+	return &liveScope{live: l, info: info, codec: c, dictionaries: map[uint64]*codec.Zstd{}}, nil
+}
+
+// liveScope is one scope of a process.
+type liveScope struct {
+	*live
+	info         store.Info
+	codec        codec.Codec // may be nil
+	dictionaries map[uint64]*codec.Zstd
+}
+
+func (s *liveScope) parts(path string, parameters url.Values) (wire.Answer, error) {
+	parameters.Set("scope", s.info.ID)
+	body, err := s.ask(path, parameters)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	defer func() { _ = body.Close() }()
+	answer, err := wire.Read(body)
+	if err != nil {
+		return wire.Answer{}, s.failed(err)
+	}
+	return answer, nil
+}
+
+func (s *liveScope) keys(parameters url.Values) ([]string, error) {
+	answer, err := s.parts("/v1/keys", parameters)
+	return answer.Keys, err
+}
+
+func (s *liveScope) all() ([]string, error) { return s.keys(url.Values{}) }
+
+func (s *liveScope) byIndex(name, value string) ([]string, error) {
+	return s.keys(url.Values{"index": {name}, "value": {value}})
+}
+
+func (s *liveScope) labelled(selector labels.Selector) ([]string, error) {
+	return s.keys(url.Values{"selector": {selector.String()}})
+}
+
+func (s *liveScope) among(keys []string) (found []string, err error) {
+	for some := range byBytes(keys) {
+		there, err := s.keys(url.Values{"key": some})
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, there...)
+	}
+	return found, nil
+}
+
+// maxKeys is how many bytes of keys one question has: the process takes headers of 64
+// KiB, and a byte of a key may be three in a URL.
+const maxKeys = 16 << 10
+
+// byBytes yields keys, as many at a time as one question may have.
+func byBytes(keys []string) func(func([]string) bool) {
+	return func(yield func([]string) bool) {
+		for len(keys) > 0 {
+			n, size := 1, len(keys[0])
+			for ; n < len(keys) && size+len(keys[n]) < maxKeys-10*n; n++ {
+				size += len(keys[n])
+			}
+			if !yield(keys[:n]) {
+				return
+			}
+			keys = keys[n:]
+		}
+	}
+}
+
+func (s *liveScope) fetch(keys []string) ([]encoded, error) {
+	records := make(map[string]store.Record, len(keys))
+	for some := range byBytes(keys) {
+		have := make([]string, 0, len(s.dictionaries))
+		for id := range s.dictionaries {
+			have = append(have, strconv.FormatUint(id, 10))
+		}
+		parameters := url.Values{"key": some, "secrets": {s.secrets}}
+		if len(have) > 0 {
+			parameters.Set("have", strings.Join(have, ","))
+		}
+		answer, err := s.parts("/v1/records", parameters)
+		if err != nil {
+			return nil, err
+		}
+		for id, dictionary := range answer.Dictionaries {
+			if len(dictionary) == 0 {
+				dictionary = nil
+			}
+			if s.dictionaries[id], err = codec.NewZstd(dictionary); err != nil {
+				return nil, s.failed(err)
+			}
+		}
+		for _, r := range answer.Records {
+			records[r.Key] = r
+		}
+	}
+	out := make([]encoded, len(keys))
+	for i, key := range keys {
+		r, ok := records[key]
+		if !ok {
+			continue // gone since its key was asked for
+		}
+		z := s.dictionaries[r.Dictionary]
+		out[i] = encoded{r.Bytes, func() (runtime.Object, error) { return s.decode(r, z) }}
+	}
+	return out, nil
+}
+
+// decode does what a file's store does with a record.
+func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, err error) {
+	payload := r.Payload
+	if r.Dictionary != 0 {
+		if z == nil {
+			return nil, fmt.Errorf("object %q: dictionary %d was not sent", r.Key, r.Dictionary)
+		}
+		if payload, err = z.Decompress(make([]byte, 0, codec.DecompressedSize(payload)), payload); err != nil {
+			return nil, fmt.Errorf("object %q: %w", r.Key, err)
+		}
+	}
+	switch {
+	case s.codec != nil && s.codec.ID() == r.Codec:
+		obj, err = s.codec.Decode(payload)
+	case s.info.Scope.Form == store.Metadata && r.Codec == codec.IDProtobuf:
+		var c codec.Codec
+		if c, err = codec.For(&metav1.PartialObjectMetadata{}); err == nil {
+			obj, err = c.Decode(payload)
+		}
+	default:
+		obj, err = codec.DecodeAny(r.Codec, s.info.Scope.Kind, payload)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("object %q: %w", r.Key, err)
+	}
+	return obj, nil
+}
+
+func (s *liveScope) values(name string) (out []indexValue, err error) {
+	body, err := s.ask("/v1/index", url.Values{
+		"scope": {s.info.ID}, "name": {name}, "secrets": {s.secrets}, "limit": {strconv.Itoa(1 << 30)},
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	for dec := json.NewDecoder(body); ; {
+		var line struct {
+			indexValue
+			Error string
+		}
+		switch err := dec.Decode(&line); {
+		case errors.Is(err, io.EOF):
+			return out, nil
+		case err != nil:
+			return nil, s.failed(err)
+		case line.Error != "":
+			return nil, s.failed(errors.New(line.Error))
+		}
+		out = append(out, line.indexValue)
+	}
+}

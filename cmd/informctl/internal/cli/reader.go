@@ -1,0 +1,209 @@
+package cli
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// origin is where scopes are read: a file, or the process that holds it.
+type origin interface {
+	// openScope returns a scope. c, where there is one, decodes the records that are
+	// in its format.
+	openScope(info store.Info, c codec.Codec) (reader, error)
+	Close() error
+}
+
+// reader is what commands need of one scope. All keys that it returns are sorted.
+// What it reads of a process may change between two calls. It is for one goroutine,
+// except for encoded.decode.
+type reader interface {
+	all() ([]string, error)
+	byIndex(name, value string) ([]string, error)
+	labelled(labels.Selector) ([]string, error)
+	// among returns those of the keys that there are.
+	among(keys []string) ([]string, error)
+	// fetch returns the objects of keys, in their order.
+	fetch(keys []string) ([]encoded, error)
+	// values returns those of an index, sorted; of Secrets they may be redacted.
+	values(index string) ([]indexValue, error)
+}
+
+// encoded is an object as it is stored.
+type encoded struct {
+	bytes  int
+	decode func() (runtime.Object, error) // nil: there is no such object any more
+}
+
+// indexValue is one value of an index.
+type indexValue struct {
+	Value string `json:"value"`
+	Count int    `json:"count"` // of objects that have it
+}
+
+// fileSource reads a file that no process writes.
+type fileSource struct{ *bolt.DB }
+
+func (f fileSource) openScope(info store.Info, c codec.Codec) (reader, error) {
+	s, err := f.Open(info.Scope, store.Options{Codec: c})
+	return &fileScope{s, f.Path(), info}, err
+}
+
+type fileScope struct {
+	store.Store
+	path string
+	info store.Info
+}
+
+// damaged reports a finding of the command's own.
+func (s *fileScope) damaged(format string, args ...any) error {
+	return &store.CorruptionError{Path: s.path, Where: "scope " + s.info.Scope.String(), Err: fmt.Errorf(format, args...)}
+}
+
+func (s *fileScope) all() ([]string, error) {
+	keys := s.ListKeys()
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	// A read-only file is not checked as a whole when it is opened.
+	if len(keys) != s.info.Objects {
+		return nil, s.damaged("%d keys, not %d", len(keys), s.info.Objects)
+	}
+	return keys, nil
+}
+
+func (s *fileScope) byIndex(name, value string) ([]string, error) { return s.IndexKeys(name, value) }
+
+func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
+	var keys []string
+	for h, err := range s.Headers() {
+		if err != nil {
+			return nil, err
+		}
+		if selector.Matches(labels.Set(h.Labels)) {
+			keys = append(keys, h.Key)
+		}
+	}
+	return keys, nil
+}
+
+func (s *fileScope) among(keys []string) (found []string, err error) {
+	for _, key := range keys {
+		_, ok, err := s.Entry(key)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			found = append(found, key)
+		}
+	}
+	return found, nil
+}
+
+// errLost is damage: nothing changes a file that is open for reading.
+var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
+
+func (s *fileScope) fetch(keys []string) ([]encoded, error) {
+	out := make([]encoded, len(keys))
+	err := inParallel(len(keys), func(i int) error {
+		e, ok, err := s.Entry(keys[i])
+		if err == nil && !ok {
+			err = fmt.Errorf("%s %q: %w", s.info.Scope.Resource, keys[i], errLost)
+		}
+		out[i] = encoded{len(e.Raw), func() (runtime.Object, error) { return s.Decode(e) }}
+		return err
+	})
+	return out, err
+}
+
+func (s *fileScope) values(name string) (out []indexValue, err error) {
+	for _, value := range s.ListIndexFuncValues(name) {
+		keys, err := s.IndexKeys(name, value)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, indexValue{value, len(keys)})
+	}
+	return out, s.Err()
+}
+
+// fetch returns the objects of items, in their order.
+func fetch(items []item) ([]encoded, error) {
+	out := make([]encoded, len(items))
+	at := map[*view][]int{}
+	var views []*view
+	for i, item := range items {
+		if at[item.view] == nil {
+			views = append(views, item.view)
+		}
+		at[item.view] = append(at[item.view], i)
+	}
+	for _, v := range views {
+		keys := make([]string, 0, len(at[v]))
+		for _, i := range at[v] {
+			keys = append(keys, items[i].key())
+		}
+		found, err := v.fetch(keys)
+		if err != nil {
+			return nil, err
+		}
+		for n, i := range at[v] {
+			out[i] = found[n]
+		}
+	}
+	return out, nil
+}
+
+// part is some items with their objects.
+type part struct {
+	items   []item
+	objects []encoded
+}
+
+// inParts fetches items by chunks, so that memory does not grow with them: while
+// one is worked on the next is fetched. An error is the last element.
+func inParts(items []item) iter.Seq2[part, error] {
+	type answer struct {
+		part
+		err error
+	}
+	ask := func(items []item) chan answer {
+		c := make(chan answer, 1)
+		go func() {
+			objects, err := fetch(items)
+			c <- answer{part{items, objects}, err}
+		}()
+		return c
+	}
+	return func(yield func(part, error) bool) {
+		var asked chan answer
+		defer func() {
+			if asked != nil {
+				<-asked // its goroutine ends before the source is closed
+			}
+		}()
+		for next := range slices.Chunk(items, chunk) {
+			previous := asked
+			var a answer
+			if previous != nil {
+				a = <-previous
+			}
+			asked = ask(next)
+			if previous != nil && (!yield(a.part, a.err) || a.err != nil) {
+				return
+			}
+		}
+		if asked != nil {
+			a := <-asked
+			asked = nil
+			yield(a.part, a.err)
+		}
+	}
+}
