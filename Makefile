@@ -47,6 +47,10 @@ build: ## Build bin/informctl.
 bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 75 minutes; BENCH_FULL=1, with 150,000 objects: 3 hours.
 	cd e2e && go run ./bench -out ../docs -kube
 
+.PHONY: soak
+soak: controlplane ## Kill, cut, restart, compact and fill for an hour, on a real API server; as root the disk is one.
+	cd e2e && go test -count=1 -timeout 80m -v -run TestSoak ./soak -soak.duration 1h
+
 .PHONY: torture
 torture: ## Cut power, kill, fill disks, fail calls, damage files: ten minutes, on Linux as root.
 	go test -tags torture -count=1 -timeout 30m -v -run TestTorture ./store/bolt

@@ -2,10 +2,12 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/etcdutl/v3/snapshot"
 	"go.uber.org/zap"
@@ -74,7 +76,8 @@ func (c *ControlPlane) Compact(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read etcd's revision: %w", err)
 	}
-	if _, err := client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical()); err != nil {
+	_, err = client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical())
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // nothing was written since the last time
 		return fmt.Errorf("compact etcd: %w", err)
 	}
 	return nil

@@ -1,0 +1,214 @@
+package soak
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+)
+
+// Proxy forwards TCP connections to one address and breaks them when it is told to. Make one with [NewProxy].
+//
+// All methods are safe for concurrent use. None but Close blocks.
+type Proxy struct {
+	target   string
+	listener net.Listener
+	// running has the goroutine that accepts, which Close ends, and two for each connection, which end when both of
+	// its sides are closed.
+	running sync.WaitGroup
+
+	// mu protects the fields below and those of every link.
+	mu     sync.Mutex
+	links  map[*link]struct{}
+	cut    Cut
+	closed bool
+}
+
+// Cut is a way to break connections.
+type Cut string
+
+// The cuts. Drop and Reset meet the connections that there are; the others also those that are made until Heal.
+const (
+	Drop   Cut = "drop"   // closed, in order
+	Reset  Cut = "reset"  // closed by RST
+	Refuse Cut = "refuse" // closed by RST, and nobody gets a new one
+	Halve  Cut = "halve"  // closed after some more bytes of the server's
+	Stall  Cut = "stall"  // nothing passes any more, also after Heal, and only the client can close it
+)
+
+// Cuts are all ways to break connections.
+var Cuts = []Cut{Drop, Reset, Refuse, Halve, Stall}
+
+// halfAtMost is how many bytes of the server's a halved connection passes at most: it may end in a handshake, in the
+// headers or in the body of a response.
+const halfAtMost = 16 << 10
+
+// link is one connection through the proxy.
+type link struct {
+	client, server *net.TCPConn
+	stalled        bool
+	halved         bool
+	left           int // of a halved link: bytes of the server's that still pass
+}
+
+// NewProxy listens on a free port of the loopback interface and forwards to target, a host and port.
+func NewProxy(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen for connections to %s: %w", target, err)
+	}
+	p := &Proxy{target: target, listener: l, links: map[*link]struct{}{}}
+	p.running.Go(p.accept)
+	return p, nil
+}
+
+// Addr returns the host and port that the proxy listens on.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Close breaks all connections and returns when nothing of the proxy runs any more.
+func (p *Proxy) Close() {
+	_ = p.listener.Close()
+	p.mu.Lock()
+	p.closed = true
+	for l := range p.links {
+		l.reset()
+	}
+	p.mu.Unlock()
+	p.running.Wait()
+}
+
+// Break breaks connections. It replaces the cut before.
+func (p *Proxy) Break(c Cut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = c
+	for l := range p.links {
+		p.breakLocked(l)
+	}
+}
+
+// Heal ends the cut for new connections.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cut = ""
+}
+
+// breakLocked does to a link that lives what the cut says. A link that stalls stays so, whatever comes later.
+func (p *Proxy) breakLocked(l *link) {
+	switch {
+	case l.stalled:
+	case p.cut == Drop:
+		l.close()
+	case p.cut == Reset, p.cut == Refuse:
+		l.reset()
+	case p.cut == Halve:
+		l.halved, l.left = true, rand.IntN(halfAtMost)
+	case p.cut == Stall:
+		l.stalled = true
+	}
+}
+
+func (p *Proxy) accept() {
+	for {
+		client, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		p.running.Go(func() { p.connect(client.(*net.TCPConn)) })
+	}
+}
+
+// connect is the life of one connection.
+func (p *Proxy) connect(client *net.TCPConn) {
+	server, err := net.Dial("tcp", p.target)
+	if err != nil {
+		_ = client.SetLinger(0)
+		_ = client.Close()
+		return
+	}
+	l := &link{client: client, server: server.(*net.TCPConn)}
+	p.mu.Lock()
+	p.links[l] = struct{}{}
+	switch {
+	case p.closed:
+		l.reset()
+	case p.cut != Drop && p.cut != Reset:
+		p.breakLocked(l)
+	}
+	p.mu.Unlock()
+	p.running.Go(func() { p.toClient(l) })
+	p.toServer(l)
+	p.mu.Lock()
+	delete(p.links, l)
+	p.mu.Unlock()
+}
+
+// toServer passes what the client sends until either side is closed. Of a link that stalls it goes on reading, to learn
+// that the client has given up.
+func (p *Proxy) toServer(l *link) {
+	defer l.close()
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := l.client.Read(buf)
+		if err == nil && !p.isStalled(l) {
+			_, err = l.server.Write(buf[:n])
+		}
+		if err != nil && (n == 0 || !p.isStalled(l)) {
+			return
+		}
+	}
+}
+
+// toClient passes what the server sends.
+func (p *Proxy) toClient(l *link) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := l.server.Read(buf)
+		pass, more := p.admit(l, n)
+		if pass > 0 {
+			if _, err := l.client.Write(buf[:pass]); err != nil {
+				more = false
+			}
+		}
+		if err == nil && more {
+			continue
+		}
+		if !p.isStalled(l) {
+			l.close()
+		}
+		return
+	}
+}
+
+// admit says how many of n bytes of the server's pass, and whether others may follow.
+func (p *Proxy) admit(l *link, n int) (pass int, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case l.stalled:
+		return 0, true
+	case !l.halved:
+		return n, true
+	}
+	pass = min(n, l.left)
+	l.left -= pass
+	return pass, l.left > 0
+}
+
+func (p *Proxy) isStalled(l *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return l.stalled
+}
+
+func (l *link) close() {
+	_ = l.client.Close()
+	_ = l.server.Close()
+}
+
+// reset closes the client's side by RST.
+func (l *link) reset() {
+	_ = l.client.SetLinger(0)
+	l.close()
+}
