@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
+
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -93,7 +95,13 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 
 // TestDamage opens damaged files in other processes: none may die, and what they
 // read is what was written or an error (promise 5).
-func TestDamage(t *testing.T) {
+func TestDamage(t *testing.T) { testDamage(t, "damage") }
+
+// TestDamageInBackground: the same of a file so large that its records are checked
+// while it is used.
+func TestDamageInBackground(t *testing.T) { testDamage(t, "damage-background") }
+
+func testDamage(t *testing.T, role string) {
 	t.Parallel()
 	_, seed := seeded(t)
 	dir, damages := t.TempDir(), *damagesFlag
@@ -104,7 +112,7 @@ func TestDamage(t *testing.T) {
 	counts := map[string]int{}
 	for next := 0; next < damages; {
 		last := min(next+damagePerChild, damages)
-		cmd := child(t, "damage", path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last))
+		cmd := child(t, role, path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last))
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -129,7 +137,14 @@ func TestDamage(t *testing.T) {
 }
 
 // childDamage opens some mutations of a file and prints one line for each.
-func childDamage(args []string) error {
+func childDamage(args []string) error { return openDamaged(args, damageChild.open) }
+
+func childDamageInBackground(args []string) error {
+	bolt.SetBackgroundBytes(0)
+	return openDamaged(args, damageChild.openInBackground)
+}
+
+func openDamaged(args []string, open func(d damageChild, path string, mutated []byte) (string, error)) error {
 	good, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
@@ -152,7 +167,7 @@ func childDamage(args []string) error {
 		if err := os.WriteFile(path, mutated, 0o600); err != nil {
 			return err
 		}
-		outcome, err := d.open(path, mutated)
+		outcome, err := open(d, path, mutated)
 		if err != nil {
 			outcome = "WRONG " + strings.ReplaceAll(fmt.Sprintf("%.300s", err.Error()), "\n", "; ")
 		}
@@ -205,6 +220,47 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	return "intact", d.goOn(path, db, s, n)
 }
 
+// openInBackground reads before the records are checked, and after.
+func (d damageChild) openInBackground(path string, mutated []byte) (string, error) {
+	n, readErr := d.readOnly(path)
+	checking := make(chan struct{})
+	logger := funcr.New(func(_, args string) {
+		if strings.Contains(args, "in the background") {
+			<-checking
+		}
+	}, funcr.Options{})
+	db, s, err := openScript(path, bolt.Options{Logger: logger})
+	if err != nil {
+		if readErr == nil || err.Error() != readErr.Error() {
+			return "", err
+		}
+		return "refused", nil
+	}
+	defer func() { _ = db.Close() }()
+	early, earlyErr := describe(s, damageScript)
+	close(checking)
+	bolt.AwaitVerified(db)
+	switch aside := db.SetAside(); {
+	case earlyErr != nil && (!errors.Is(earlyErr, store.ErrCorrupt) || errors.Is(earlyErr, errInconsistent)):
+		return "", fmt.Errorf("before the records were checked: %w", earlyErr)
+	case earlyErr == nil && d.accepted[early] == 0 && (aside == "" || early != damageScript.want(0)):
+		return "", fmt.Errorf("before the records were checked: %s", early)
+	case aside != "":
+		if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, mutated) {
+			return "", fmt.Errorf("what was set aside is not what was there: %w", err)
+		}
+		if late, err := describe(s, damageScript); late != damageScript.want(0) && !errors.Is(err, store.ErrCorrupt) {
+			return "", fmt.Errorf("of the file that was set aside there is %s (%w)", late, err)
+		}
+		return "damaged", nil
+	}
+	late, err := describe(s, damageScript)
+	if err != nil || earlyErr != nil || readErr != nil || late != early || d.accepted[late] != n {
+		return "", fmt.Errorf("not set aside; read-only: %w; before: %w; after: %w; state %s", readErr, earlyErr, err, late)
+	}
+	return "intact", d.goOn(path, db, s, n)
+}
+
 // goOn writes one more batch: what no check has found must do no harm later.
 func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error {
 	if err := s.Apply(damageScript.batch(n + 1)); err != nil {
@@ -239,4 +295,40 @@ func (d damageChild) readOnly(path string) (n int, err error) {
 		err = errors.New("another state")
 	}
 	return d.accepted[got], err
+}
+
+// TestCheckedInBackground: a large file is read and changed while its records are
+// checked, and closed meanwhile.
+func TestCheckedInBackground(t *testing.T) {
+	bolt.SetBackgroundBytes(0)
+	defer bolt.SetBackgroundBytes(1 << 30)
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 2)
+	for _, closes := range []bool{true, false} {
+		checking, begun := make(chan struct{}), make(chan struct{})
+		db, s := mustOpenScript(t, path, bolt.Options{Logger: funcr.New(func(_, args string) {
+			if strings.Contains(args, "in the background") {
+				close(begun)
+				<-checking
+			}
+		}, funcr.Options{})})
+		<-begun
+		wantState(t, s, small, 2)
+		if closes {
+			closed := make(chan error)
+			go func() { closed <- db.Close() }()
+			close(checking)
+			must(t, <-closed)
+			continue
+		}
+		must(t, s.Apply(small.batch(3)))
+		wantState(t, s, small, 3)
+		close(checking)
+		must(t, s.Flush(t.Context()))
+		wantState(t, s, small, 3)
+		must(t, db.Close())
+	}
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	wantState(t, s, small, 3)
+	must(t, db.Close())
 }

@@ -122,6 +122,8 @@ type DB struct {
 	urgent     chan struct{}      // tells it not to wait for the interval; holds one
 	stop       context.CancelFunc // ends the committer, which then writes once more
 	committer  chan struct{}      // closed when the committer has ended
+	checked    thoroughness       // of openFile
+	verified   chan struct{}      // closed when verifyRest has ended
 	closeOnce  sync.Once
 	closeError error
 }
@@ -129,7 +131,9 @@ type DB struct {
 var _ store.Backend = (*DB)(nil)
 
 // Open opens or creates the database at path, and its directory. Damage is no
-// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun. Where
+// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun. Every
+// entry is checked; the records of a file of more than 1 GiB in the background, while
+// nothing is written to it. Where
 // that has happened three times within ten minutes no file is used: opening a scope
 // is an error then, and informers run in memory. Errors: a file that is not the
 // process's own alone, or on a network, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
@@ -160,6 +164,7 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
+	d.verifyRest(ctx)
 	go d.commitLoop(ctx)
 	return d, nil
 }
@@ -170,6 +175,7 @@ func (d *DB) suspend(cause error) {
 	d.opts.Logger.Error(cause, "Cache file is damaged too often, going on without", "path", d.path)
 	d.stop = func() {}
 	close(d.committer)
+	close(d.verified)
 }
 
 // beginEpoch drops all scopes where the epoch has changed.
@@ -221,6 +227,7 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 		changed:   make(chan struct{}, 1),
 		urgent:    make(chan struct{}, 1),
 		committer: make(chan struct{}),
+		verified:  make(chan struct{}),
 
 		sealBudget: defaultSealBudget,
 	}
@@ -261,8 +268,18 @@ func (d *DB) openFile(what opening) error {
 	if d.file, err = f.Stat(); err == nil {
 		err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly)
 	}
+	if err == nil {
+		switch {
+		case what != creating:
+			d.checked = leading
+		case d.file.Size() > backgroundBytes:
+			d.checked = butRecords
+		default:
+			d.checked = everything
+		}
+	}
 	if err == nil && !created {
-		err = preflight(d.path, f, d.file.Size(), what == creating)
+		err = preflight(d.path, f, d.file.Size(), d.checked)
 	}
 	if err != nil {
 		unlock(f)
@@ -277,7 +294,7 @@ func (d *DB) openFile(what opening) error {
 		unlock(f)
 		return d.classify("opening", err)
 	}
-	if err := d.check(handle, f, what == creating); err != nil {
+	if err := d.check(handle, f, d.checked); err != nil {
 		if errors.Is(err, errPanicked) {
 			unlock(f)
 		} else {
@@ -311,8 +328,8 @@ func (d *DB) classify(where string, err error) error {
 	return err
 }
 
-// check reads the format and, where every is set, every entry.
-func (d *DB) check(handle *bbolt.DB, f *os.File, every bool) error {
+// check reads the format and what there is to verify.
+func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	var known, empty bool
 	err := guard(d.path, "format", func() error {
 		return handle.View(func(tx *bbolt.Tx) error {
@@ -336,7 +353,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, every bool) error {
 			default:
 				return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("unknown")}
 			}
-			return verify(d.path, tx, every)
+			return verify(context.Background(), d.path, tx, how)
 		})
 	})
 	if err != nil {
@@ -616,6 +633,9 @@ func (d *DB) Close() error {
 		}
 		d.stop()
 		<-d.committer
+		if !d.readOnly {
+			<-d.verified
+		}
 		d.handleMu.Lock()
 		handle := d.handle
 		d.handle = nil

@@ -37,6 +37,12 @@ func Quiet(d *DB, fn func()) {
 // control of the tests does, which they must catch.
 func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync = true, true }) }
 
+// SetBackgroundBytes sets from which size on records are verified in the background.
+func SetBackgroundBytes(n int64) { backgroundBytes = n }
+
+// AwaitVerified waits until every entry has been checked.
+func AwaitVerified(d *DB) { <-d.verified }
+
 // SetMaxRebuilds sets how often a damaged file is begun again within ten minutes.
 func SetMaxRebuilds(n int) { maxRebuilds = n }
 

@@ -154,11 +154,11 @@ func lock(f *os.File, path string, readOnly bool, deadline time.Time) error {
 	}
 }
 
-// preflight reads what decides whether bbolt can map the file without harm; with
-// every, also whether it may write to it, which takes every page. Errors:
+// preflight reads what decides whether bbolt can map the file without harm, and pages
+// as thoroughly as is said: it may write to a file all of whose pages are right. Errors:
 // store.ErrNotOurs for a file of somebody else's, a *store.CorruptionError for
 // ours.
-func preflight(path string, f io.ReaderAt, size int64, every bool) error {
+func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
 	damaged := func(where, format string, args ...any) error {
 		return &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf(format, args...)}
 	}
@@ -201,7 +201,7 @@ func preflight(path string, f io.ReaderAt, size int64, every bool) error {
 	if err := checkPage(f, pageSize, m.freelist, flagFreelist); err != nil {
 		return damaged("freelist page", "%w", err)
 	}
-	if err := checkPages(f, pageSize, m, every); err != nil {
+	if err := checkPages(f, pageSize, m, how); err != nil {
 		return damaged("pages", "%w", err)
 	}
 	return nil

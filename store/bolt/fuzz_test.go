@@ -205,8 +205,8 @@ func FuzzPreflight(f *testing.F) {
 		if m, pageSize := newestMeta(bytes.NewReader(b)); m != nil && (pageSize < 1<<10 || m.pages > 1<<40) {
 			t.Skip("SKIPPED: see TestPreflightCountsPages")
 		}
-		for _, every := range []bool{true, false} {
-			err := preflight("file", bytes.NewReader(b), int64(len(b)), every)
+		for _, how := range []thoroughness{everything, butRecords, leading} {
+			err := preflight("file", bytes.NewReader(b), int64(len(b)), how)
 			if err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNotOurs) {
 				t.Fatalf("error is %v", err)
 			}

@@ -17,18 +17,20 @@ const childVar = "INFORMCTL_BOLT_CHILD"
 // children are what tests do in another process, because it is to be killed,
 // may die, or gets limits of its own.
 var children = map[string]func(args []string) error{
-	"hold":       childHold,
-	"damage":     childDamage,
-	"write":      childWrite,
-	"full":       childFull,
-	"stage":      childStage,
-	"load":       childLoad,
-	"unreadable": childUnreadable,
-	"shrink":     childShrink,
-	"story":      childStory,
-	"broken":     childBroken,
-	"unread":     childUnread,
-	"open":       childOpen,
+	"hold":   childHold,
+	"damage": childDamage,
+
+	"damage-background": childDamageInBackground,
+	"write":             childWrite,
+	"full":              childFull,
+	"stage":             childStage,
+	"load":              childLoad,
+	"unreadable":        childUnreadable,
+	"shrink":            childShrink,
+	"story":             childStory,
+	"broken":            childBroken,
+	"unread":            childUnread,
+	"open":              childOpen,
 }
 
 func TestMain(m *testing.M) {

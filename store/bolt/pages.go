@@ -25,8 +25,8 @@ type pageWalk struct {
 	f        io.ReaderAt
 	pageSize int
 	used     []bool // by page id
-	shallow  bool   // see checkPages
-	depth    int    // of the bucket that is walked; the root's is 0
+	how      thoroughness
+	depth    int // of the bucket that is walked; the root's is 0
 	unused   []walkedPage
 }
 
@@ -39,12 +39,21 @@ type walkedPage struct {
 // indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
 const indexDepth = 4
 
-// checkPages checks every page or, for a reader, those that lead to what there
-// is in numbers: objects, headers and index entries are checked when they are
-// read.
-func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, every bool) error {
-	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), shallow: !every}
-	if err := w.walk(m.root, nil, nil); err != nil || w.shallow {
+// thoroughness says what of a file is checked.
+type thoroughness int
+
+const (
+	// leading is what leads to the entries: those are checked when they are read.
+	leading thoroughness = iota
+	// butRecords is everything but the records, which headers lead to.
+	butRecords
+	everything
+)
+
+// checkPages checks pages, and that none is both in use and free if it has seen all.
+func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, how thoroughness) error {
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), how: how}
+	if err := w.walk(m.root, nil, nil); err != nil || how != everything {
 		return err
 	}
 	return w.freelist(m.freelist)
@@ -53,8 +62,15 @@ func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, every bool) error {
 // passes reports whether the pages of a bucket below the present one are passed
 // over.
 func (w *pageWalk) passes(name []byte) bool {
-	return w.shallow && (w.depth+1 >= indexDepth ||
-		bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketStaging))
+	switch w.how {
+	case leading:
+		return w.depth+1 >= indexDepth ||
+			bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketStaging)
+	case butRecords:
+		return w.depth+1 < indexDepth && (bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging))
+	case everything:
+	}
+	return false
 }
 
 // checkBucketPages checks the pages of one bucket of an open file, for a reader
@@ -67,7 +83,7 @@ func checkBucketPages(f io.ReaderAt, root uint64) error {
 	if root == 0 {
 		return nil // inside its parent's page
 	}
-	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages)}
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), how: everything}
 	return w.walk(root, nil, nil)
 }
 

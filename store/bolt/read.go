@@ -88,6 +88,9 @@ func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	}
 	b := sn.objects.Get([]byte(key))
 	if b == nil {
+		if sn.headers.Get([]byte(key)) != nil {
+			return store.Entry{}, false, s.db.corrupt("object "+key, errors.New("missing"))
+		}
 		return store.Entry{}, false, nil
 	}
 	e, err := s.fileEntry(key, b)
