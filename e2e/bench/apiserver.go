@@ -19,8 +19,8 @@ import (
 
 // apiServer is a running process that children are measured against.
 type apiServer struct {
-	url        string
-	kubeconfig string // "" for this command's server
+	url        string // of this command's server
+	kubeconfig string // of a kube-apiserver
 	pid        int
 	// reset goes on by some resource versions; this command's server goes back to its
 	// first state before.
@@ -97,7 +97,7 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 		return nil, err
 	}
 	return &apiServer{
-		url: cp.Config().Host, kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), stop: stop,
+		kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), stop: stop,
 		reset: func(ctx context.Context, ahead int) error {
 			for range ahead { // what is measured stays as it is
 				other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}

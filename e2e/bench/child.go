@@ -30,11 +30,10 @@ import (
 
 // task is what a child process is asked to measure.
 type task struct {
-	Kind    string
-	Objects int
-	URL     string
-	// Kubeconfig is how to log in to a kube-apiserver; "" is this command's server.
-	Kubeconfig string
+	Kind       string
+	Objects    int
+	URL        string // of this command's server
+	Kubeconfig string // of a kube-apiserver, without URL
 	Ours       bool
 	File       string // of ours: used if it is there, made if not
 	Scenario   scenario

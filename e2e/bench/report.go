@@ -159,7 +159,7 @@ func (r *run) writeBounds(b *bytes.Buffer) {
 	for _, row := range rows() {
 		clientGo, has := spreadOf(g.ClientGo[row.clientGo])
 		ours, oursHas := spreadOf(g.Ours[row.ours])
-		if !oursHas {
+		if !oursHas || !has && row.clientGo != (source{}) {
 			continue
 		}
 		for _, bound := range row.bounds {

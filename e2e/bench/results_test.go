@@ -120,7 +120,7 @@ func TestReportOfResults(t *testing.T) {
 	later := fabricated(t, "widgets", 10_000, "")
 	later.Rounds, later.Load = 3, "1.50"
 	writeResults(t, dir, fabricated(t, "pods", 10_000, ""), fabricated(t, "pods", 50_000, ""), fabricated(t, "pods", 150_000, ""),
-		later, fabricated(t, "widgets", 50_000, ""), fabricated(t, "configmaps", 1000, ""), fabricated(t, "pods", 10_000, "v1.37.1"))
+		later, fabricated(t, "widgets", 50_000, ""), fabricated(t, "configmaps", 1000, ""), fabricated(t, "pods", 20_000, "v1.37.1"))
 	text := report(t, dir)
 	want := []string{
 		"10,000 pods, typed, protobuf, 10 KB each",
@@ -129,7 +129,7 @@ func TestReportOfResults(t *testing.T) {
 		"10,000 custom resources, unstructured, JSON, 5 KB each",
 		"50,000 custom resources, unstructured, JSON, 5 KB each",
 		"1,000 config maps, typed, protobuf, 100 KB each",
-		"10,000 pods on a real kube-apiserver v1.37.1",
+		"20,000 pods on a real kube-apiserver v1.37.1",
 	}
 	if diff := cmp.Diff(want, headings(text)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -150,8 +150,13 @@ func TestReportOfResults(t *testing.T) {
 				t.Errorf("%s lacks %s", plot, label)
 			}
 		}
-		if strings.Contains(svg, ">config maps") || !strings.Contains(text, "("+plot+")") {
-			t.Errorf("%s has a kind of one size, or is not linked", plot)
+		for _, label := range []string{">config maps", ">20,000<"} {
+			if strings.Contains(svg, label) {
+				t.Errorf("%s has %s, a kind of one size or a kube-apiserver's", plot, label)
+			}
+		}
+		if !strings.Contains(text, "("+plot+")") {
+			t.Errorf("%s is not linked", plot)
 		}
 	}
 }
@@ -179,11 +184,12 @@ func TestKubeTable(t *testing.T) {
 // yet are left out.
 func TestOldResults(t *testing.T) {
 	dir := t.TempDir()
-	g := fabricated(t, "pods", 10_000, "")
+	g := fabricated(t, "pods", boundObjects, "")
 	gone := source{"napping", "duration"}
 	g.Ours[gone] = []float64{1, 2}
 	delete(g.ClientGo, source{"cold", "serverCPU"})
 	delete(g.Ours, source{"cold", "serverCPU"})
+	delete(g.ClientGo, source{"saturated", "eventsPerSecond"}) // no bound without what it is relative to
 	writeResults(t, dir, g)
 	text := report(t, dir)
 	for title, want := range map[string]bool{
@@ -191,6 +197,11 @@ func TestOldResults(t *testing.T) {
 	} {
 		if got := strings.Contains(text, "| "+title+" |"); got != want {
 			t.Errorf("row %q is there: %t", title, got)
+		}
+	}
+	for what, times := range map[string]int{"| changes, as fast as it goes": 1, "| cold start: HasSynced |": 2} {
+		if got := strings.Count(text, what); got != times {
+			t.Errorf("%q is there %d times, not %d", what, got, times)
 		}
 	}
 	read, err := readResults(dir)
