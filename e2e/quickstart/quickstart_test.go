@@ -163,8 +163,6 @@ func TestQuickStart(t *testing.T) {
 			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: true"},
 			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: false", "reconcile default/web-3 there: true"})
 	})
-	w.create(t, "web-2")
-	w.remove(t, "web-3")
 	t.Run("client-go", func(t *testing.T) {
 		w.program(t, "clientgo",
 			[]string{"added default/web-1", "added default/web-2", "synced, 2 pods"},
@@ -187,6 +185,8 @@ func (w *world) program(t *testing.T, name string, first, second []string) {
 	if n := w.lists(t, name, started); n > 0 {
 		t.Errorf("the warm start made %d lists", n)
 	}
+	w.create(t, "web-2") // as it was
+	w.remove(t, "web-3")
 }
 
 // commands runs the shell blocks as they are typed.
