@@ -313,7 +313,13 @@ func (w *world) fullDisks(ctx context.Context, rng *rand.Rand) error {
 // atRest compares, once all is left alone. A new object in each collection is told after everything before it.
 func (w *world) atRest() error {
 	begin := time.Now()
-	if w.life.bounded {
+	a, err := w.life.ask("look")
+	if err != nil {
+		return err
+	}
+	inMemory := func(s scope) bool { return s.Status.Memory != "" }
+	if w.life.bounded || slices.ContainsFunc(slices.Collect(maps.Values(a.Scopes)), inMemory) {
+		// This process has no file that can take what comes.
 		if err := w.kill(); err != nil {
 			return err
 		}
@@ -330,7 +336,7 @@ func (w *world) atRest() error {
 	if _, err := w.life.ask("await " + namespace + "/" + name); err != nil {
 		return err
 	}
-	a, err := w.life.ask("report")
+	a, err = w.life.ask("report")
 	if err == nil {
 		err = w.count(a)
 	}
