@@ -151,7 +151,8 @@ type process struct {
 	watchers map[string]watcher
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
-	close    func() error
+	db       *bolt.DB
+	client   clients
 }
 
 func runChild(ctx context.Context, dir string) error {
@@ -175,7 +176,7 @@ func runChild(ctx context.Context, dir string) error {
 			a.Scopes, err = p.report()
 		case "stop":
 			err = p.stop()
-			a.Left = left(ctx, goroutines, descriptors)
+			a.Left = p.left(ctx, goroutines, descriptors)
 		}
 		if err != nil {
 			a.Err = err.Error()
@@ -216,11 +217,7 @@ func start(ctx context.Context, dir string) (*process, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	p := &process{watchers: map[string]watcher{}, cancel: cancel}
-	p.close = func() error {
-		utilnet.CloseIdleConnectionsFor(client.http.Transport)
-		return db.Close()
-	}
+	p := &process{watchers: map[string]watcher{}, cancel: cancel, db: db, client: client}
 	for _, c := range collections {
 		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 		w := watcher{factory.NewInformer(c.listWatch(client), c.example, 0, indexers).(*informer.Informer), newView()}
@@ -294,16 +291,18 @@ func (p *process) report() (map[string]scope, error) {
 func (p *process) stop() error {
 	p.cancel()
 	p.running.Wait()
-	return p.close()
+	return p.db.Close()
 }
 
-// left returns what of goroutines and descriptors is more than before. Connections take a moment to end.
-func left(ctx context.Context, before goleak.Option, filesBefore map[string]int) (out []string) {
+// left returns what of goroutines and descriptors is more than before. A connection can be closed once the streams on it
+// have ended, which takes a moment.
+func (p *process) left(ctx context.Context, before goleak.Option, filesBefore map[string]int) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
+		utilnet.CloseIdleConnectionsFor(p.client.http.Transport)
 		out = nil
 		if err := goleak.Find(before); err != nil {
 			out = append(out, err.Error())
