@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +64,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	for _, s := range statuses {
-		if health.Wrong(s) != "" {
+		if health.Wrong(s, o.now()) != "" {
 			return &statusError{code: exitError} // the table says it
 		}
 	}
@@ -99,6 +100,15 @@ func ask(ctx context.Context, path, question string) ([]byte, error) {
 	return answer, nil
 }
 
+// startOf is whether the informer resumed, or why it listed, in short.
+func startOf(s informer.Status) string {
+	reason, _, _ := strings.Cut(s.StartReason, ":")
+	if reason == "" {
+		return s.Start
+	}
+	return s.Start + ": " + reason
+}
+
 func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now time.Time) error {
 	headers := []string{
 		"Resource", "Namespace", "Selectors", "State", "Objects", "RV", "Start",
@@ -113,9 +123,9 @@ func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now 
 		}
 		rows = append(rows, []any{
 			orDash(s.Scope.Resource), orDash(s.Scope.Namespace), orDash(scope.selectors()), health.State(s), int64(s.Objects),
-			orDash(s.Checkpoint.RV), orDash(s.Start),
+			orDash(s.Checkpoint.RV), orDash(startOf(s)),
 			health.Ago(s.Checkpoint.Time, now), health.Ago(s.LastEvent, now), health.Ago(s.LastBookmark, now), commit, pending,
-			int64(health.Waiting(s)), orDash(health.Wrong(s)),
+			int64(health.Waiting(s)), orDash(health.Wrong(s, now)),
 		})
 	}
 	return printTable(w, noHeaders, headers, rows)

@@ -49,11 +49,14 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) 
 func TestStatus(t *testing.T) {
 	well := informer.Status{
 		Scope: informer.ScopeStatus{Resource: "pods", Namespace: "default"}, Synced: true, CaughtUp: true,
-		Start: "resumed", Objects: 42, Checkpoint: informer.CheckpointStatus{RV: "1234"},
-		LastEvent: time.Now().Add(-5 * time.Minute), Commits: &informer.CommitStatus{PendingBytes: 77},
+		Start: "resumed", Objects: 42, Checkpoint: informer.CheckpointStatus{RV: "1234", Time: time.Now().Add(-17 * time.Minute)},
+		LastBookmark: time.Now().Add(-19 * time.Minute), LastEvent: time.Now().Add(-5 * time.Minute), Commits: &informer.CommitStatus{PendingBytes: 77},
 	}
 	late := well
 	late.CaughtUp, late.Behind = false, "the watch replays"
+	late.Start, late.StartReason = "listed", "history was rewound: from 9 to 7"
+	hung := well
+	hung.Time = time.Now().Add(-time.Minute)
 	full := well
 	full.Commits = &informer.CommitStatus{Degraded: true, Error: "no space left on device"}
 	for name, tt := range map[string]struct {
@@ -61,8 +64,9 @@ func TestStatus(t *testing.T) {
 		code   int
 		want   []string
 	}{
-		"well": {well, 0, []string{"pods", "default", "caught up", "42", "1234", "resumed", "5m", "77"}},
-		"late": {late, 1, []string{"synced, not caught up", "the watch replays"}},
+		"well": {well, 0, []string{"pods", "default", "caught up", "42", "1234", "resumed", "17m", "5m", "19m", "77"}},
+		"late": {late, 1, []string{"synced, not caught up", "the watch replays", "listed: history was rewound  "}},
+		"hung": {hung, 1, []string{"caught up", "not seen for 60s"}},
 		"full": {full, 1, []string{"no space left on device"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -25,9 +25,16 @@ func State(s informer.Status) string {
 	return "not synced"
 }
 
+// stale is how old a status may be. An informer takes two seconds at most to look at
+// itself, unless something hangs.
+const stale = 5 * time.Second
+
 // Wrong says what is wrong; "" is nothing.
-func Wrong(s informer.Status) string {
+func Wrong(s informer.Status, now time.Time) string {
 	var wrong []string
+	if !s.Time.IsZero() && now.Sub(s.Time) > stale {
+		wrong = append(wrong, "not seen for "+Ago(s.Time, now)+": the informer is held up, perhaps by its disk")
+	}
 	for _, problem := range []string{s.Behind, s.Missing, s.LastError} {
 		if problem != "" && !slices.Contains(wrong, problem) {
 			wrong = append(wrong, problem)

@@ -157,6 +157,7 @@ func TestScreens(t *testing.T) {
 		"details-gone":   append(after(80, 12, keys("enter")...), answer(8, gone...)),
 		"help":           after(80, 24, keys("?")...),
 		"restarted":      after(80, 12, answer(8, restarted...), answer(9, restarted...)),
+		"held-up":        append(after(80, 12), answer(30, scopes(7)...)),
 		"nothing":        {size(80, 12), answer(1)},
 		"twice":          {size(120, 12), answer(1, twice...)},
 		"rude":           {size(80, 12), answer(1, rude)},

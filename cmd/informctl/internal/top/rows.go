@@ -76,7 +76,7 @@ func (m *model) rowsOf(a answer) []row {
 	for i, s := range a.statuses {
 		rows[i] = row{
 			key: keys[i], name: nameOf(s.Scope), Status: s,
-			state: short.Replace(health.State(s)), wrong: clean(health.Wrong(s)),
+			state: short.Replace(health.State(s)), wrong: clean(health.Wrong(s, a.at)),
 		}
 		if h := m.histories[keys[i]]; h != nil {
 			rows[i].rates = slices.Clone(h.rates)

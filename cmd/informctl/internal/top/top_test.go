@@ -19,7 +19,7 @@ func run(ctx context.Context, s *termtest.Screen, ask func() ([]informer.Status,
 	ended := make(chan error, 1)
 	go func() {
 		ended <- top.Run(ctx, top.Options{
-			File: "informers.db", Interval: 10 * time.Millisecond, Now: time.Now, In: s.TTY, Out: s.TTY,
+			File: "informers.db", Interval: 10 * time.Millisecond, Now: func() time.Time { return noon }, In: s.TTY, Out: s.TTY,
 			Ask: func(context.Context) ([]informer.Status, error) { return ask() },
 		})
 	}()
