@@ -6,4 +6,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets Bubble Tea's reader be, which does not always end after a panic.
+func TestMain(m *testing.M) {
+	const reader = "github.com/charmbracelet/ultraviolet.(*TerminalReader).StreamEvents"
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(reader), goleak.IgnoreAnyFunction(reader+".func1"))
+}

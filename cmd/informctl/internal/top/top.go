@@ -5,7 +5,8 @@
 // # Concurrency
 //
 // Bubble Tea calls the model from one goroutine, and asks the process in another;
-// there is one question at a time. All end with Run.
+// there is one question at a time. All end with Run, but for one of Bubble Tea's after
+// a signal or a panic, which reads keys until the process ends.
 package top
 
 import (
@@ -41,11 +42,13 @@ func Run(ctx context.Context, o Options) error {
 	}
 	m := newModel(ctx, o)
 	m.answered(answer{at: o.Now(), statuses: statuses})
-	_, err = tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out)).Run()
+	program := tea.NewProgram(m, tea.WithInput(o.In), tea.WithOutput(o.Out))
+	defer context.AfterFunc(ctx, program.Quit)() // by its own context it would not wait for its reader
+	_, err = program.Run()
 	switch {
 	case errors.Is(err, tea.ErrProgramPanic):
 		return errors.New("top has failed; what it printed says where")
-	case errors.Is(err, tea.ErrInterrupted), ctx.Err() != nil:
+	case errors.Is(err, tea.ErrInterrupted):
 		return nil
 	}
 	return err
