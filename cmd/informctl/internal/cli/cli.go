@@ -106,6 +106,7 @@ func newRootCommand(e env) *cobra.Command {
 		newRunCommand(e),
 		newDumpCommand(e),
 		newQueryCommand(e),
+		newWatchCommand(e),
 		newInfoCommand(e),
 		newStatusCommand(e),
 		newTopCommand(e),

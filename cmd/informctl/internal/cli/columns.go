@@ -18,6 +18,7 @@ import (
 type columns struct {
 	headers, paths []string
 	noHeaders      bool
+	events         bool // of a watch: what happened is the first column
 	managed        bool // a path may reach managedFields, which cost most to convert
 	tabs           *tabwriter.Writer
 }
@@ -54,7 +55,11 @@ func (c *columns) begin(w io.Writer) error {
 	if c.noHeaders {
 		return nil
 	}
-	_, err := fmt.Fprintln(c.tabs, strings.Join(c.headers, "\t"))
+	headers := c.headers
+	if c.events {
+		headers = append([]string{"EVENT"}, headers...)
+	}
+	_, err := fmt.Fprintln(c.tabs, strings.Join(headers, "\t"))
 	return err
 }
 
@@ -72,6 +77,9 @@ func (c *columns) render(o object) (piece, error) {
 		if cells[i], err = cell(path, content); err != nil {
 			return piece{}, fmt.Errorf("column %s: %w", c.headers[i], err)
 		}
+	}
+	if c.events {
+		cells = append([]string{o.event}, cells...)
 	}
 	return piece{text: []byte(strings.Join(cells, "\t") + "\n")}, nil
 }

@@ -46,7 +46,8 @@ is read while it changes, and so is a server: what changes meanwhile may differ.
 Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another error,
 64 wrong usage.`,
 		Example: `  informctl diff informers.db more.db
-  informctl diff informers.db more.db pods -n a`,
+  informctl diff informers.db more.db pods -n a
+  informctl diff informers.db --live pods`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.live && (len(args) < 1 || len(args) > 2):

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -259,6 +260,9 @@ func (s *liveScope) fetch(keys []string) ([]encoded, error) {
 	return out, nil
 }
 
+// buffers are for what is decompressed: decoding copies out of it.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
 // decode does what a file's store does with a record.
 func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, err error) {
 	payload := r.Payload
@@ -266,9 +270,12 @@ func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, e
 		if z == nil {
 			return nil, fmt.Errorf("object %q: dictionary %d was not sent", r.Key, r.Dictionary)
 		}
-		if payload, err = z.Decompress(make([]byte, 0, codec.DecompressedSize(payload)), payload); err != nil {
+		buf := buffers.Get().(*[]byte)
+		defer buffers.Put(buf)
+		if payload, err = z.Decompress((*buf)[:0], payload); err != nil {
 			return nil, fmt.Errorf("object %q: %w", r.Key, err)
 		}
+		*buf = payload
 	}
 	switch {
 	case s.codec != nil && s.codec.ID() == r.Codec:

@@ -21,7 +21,8 @@ import (
 type object struct {
 	item
 	runtime.Object
-	bytes int // as stored
+	bytes int    // as stored
+	event string // of a watch: ADDED, MODIFIED, DELETED
 }
 
 // piece is what a printer made of one object.
@@ -57,9 +58,13 @@ type outputFlags struct {
 const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
 
 func (f *outputFlags) add(cmd *cobra.Command) {
+	f.addForms(cmd)
+	cmd.Flags().BoolVar(&f.count, "count", false, "Print the number of objects only.")
+}
+
+func (f *outputFlags) addForms(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.format, "output", "o", "table", "How to print, one of: "+formats+".")
-	flags.BoolVar(&f.count, "count", false, "Print the number of objects only.")
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
 	f.objects = genericclioptions.NewJSONYamlPrintFlags()
 	f.objects.AddFlags(cmd)

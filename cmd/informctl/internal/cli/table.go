@@ -2,6 +2,7 @@ package cli
 
 import (
 	"io"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,7 @@ const (
 type table struct {
 	columns []metav1.TableColumnDefinition
 	kinds   bool
+	events  bool // of a watch: what happened is the first column
 	now     time.Time
 	widths  []int
 	printer printers.ResourcePrinter
@@ -61,6 +63,14 @@ func (t *table) add(name string, shown bool, priority int32, value func(item) st
 	t.widths = append(t.widths, max(width+tabPadding, tabMinimum))
 }
 
+// withEvents makes it a table of changes, whose objects have no size.
+func (t *table) withEvents() *table {
+	t.events = true
+	t.columns = slices.Insert(t.columns, 0, metav1.TableColumnDefinition{Name: "Event", Type: "string"})
+	t.widths = slices.Insert(t.widths, 0, len("MODIFIED")+tabPadding)
+	return t
+}
+
 func (t *table) decodes() bool { return true }
 
 func (t *table) begin(w io.Writer) error {
@@ -79,10 +89,14 @@ func (t *table) render(o object) (piece, error) {
 		age = duration.HumanDuration(t.now.Sub(created.Time))
 	}
 	var cells []any
+	var size any = int64(o.bytes)
+	if t.events {
+		cells, size = append(cells, o.event), noValue
+	}
 	if t.kinds {
 		cells = append(cells, o.kind().Kind)
 	}
-	cells = append(cells, o.namespace, o.name, age, m.GetResourceVersion(), int64(o.bytes), string(m.GetUID()))
+	cells = append(cells, o.namespace, o.name, age, m.GetResourceVersion(), size, string(m.GetUID()))
 	return piece{row: metav1.TableRow{Cells: cells}}, nil
 }
 

@@ -1,0 +1,323 @@
+package cli
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+)
+
+// watchOptions are those of watch.
+type watchOptions struct {
+	env
+	database    databaseFlag
+	format      outputFlags
+	namespace   string
+	showSecrets bool
+	initial     bool
+	resource    string // "" is everything
+}
+
+func newWatchCommand(e env) *cobra.Command {
+	o := &watchOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "watch [RESOURCE]",
+		Short: "Print the changes that the process which keeps a file receives",
+		Long: describe(`Print the changes that the process which keeps a file receives, from now on, each at
+once, until interrupted, which ends it with 0.
+
+ADDED, MODIFIED or DELETED is the first column, or in JSON and YAML the type of the
+object; a template is applied to each object. An object that several scopes hold is
+told of by each. It is an error if the process ends, or if the output is taken so
+slowly that more than 1024 changes wait.`),
+		Example: `  informctl watch pods -n default --initial
+  informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "watch takes one RESOURCE")
+			}
+			o.resource = append(args, "")[0]
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.format.complete(cmd); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			err := runWatch(ctx, o)
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	o.database.add(cmd.Flags())
+	o.format.addForms(cmd)
+	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
+	cmd.Flags().BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
+	addSecretsFlag(cmd, &o.showSecrets)
+	return cmd
+}
+
+// runWatch blocks until the context or the process ends. Its goroutines, one for each
+// scope, end with it.
+func runWatch(ctx context.Context, o *watchOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	l := newLive(ctx, o.database.path, o.showSecrets)
+	defer func() { _ = l.Close() }()
+	views, err := l.followed(o.resource)
+	if errors.Is(err, errNobody) {
+		if _, statErr := os.Stat(l.path); statErr != nil {
+			return openError(l.path, statErr)
+		}
+		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", l.path, errNobody, l.socket)
+	}
+	if err != nil {
+		return err
+	}
+	changes := make(chan object, chunk)
+	failed := make(chan error, len(views))
+	var following sync.WaitGroup
+	for _, v := range views {
+		following.Go(func() {
+			err := l.follow(v, o.initial, changes)
+			cancel() // one that ends ends all
+			failed <- err
+		})
+	}
+	go func() {
+		following.Wait()
+		close(changes)
+	}()
+	err = o.print(changes, !slices.ContainsFunc(views, func(v *view) bool {
+		return v.info.Scope.Resource != views[0].info.Scope.Resource
+	}))
+	cancel()
+	for range changes { // until all have ended
+		continue
+	}
+	return cmp.Or(err, firstCause(failed))
+}
+
+// firstCause returns the error for which the others were ended.
+func firstCause(failed chan error) error {
+	for len(failed) > 0 {
+		if err := <-failed; !errors.Is(err, errInterrupted) {
+			return err
+		}
+	}
+	return nil
+}
+
+// followed returns the scopes of a resource that informers of the process hold.
+func (l *live) followed(resource string) ([]*view, error) {
+	body, err := l.ask("/v1/scopes", nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	var scopes []informer.ScopeStatus
+	if err := json.NewDecoder(body).Decode(&scopes); err != nil {
+		return nil, l.failed(err)
+	}
+	var views []*view
+	var names []string
+	for _, s := range scopes {
+		scope := store.Scope{
+			Cluster: s.Cluster, Resource: s.Resource, Kind: schema.FromAPIVersionAndKind(s.APIVersion, s.Kind),
+			Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
+		}
+		if s.Resource == "" {
+			continue // it does not know yet what it follows
+		}
+		names = append(names, s.Resource)
+		if resource == "" || isResource(scope, resource) {
+			views = append(views, &view{info: store.Info{ID: s.ID, Scope: scope}})
+		}
+	}
+	switch {
+	case len(names) == 0:
+		return nil, fmt.Errorf("the process of %s follows nothing", l.path)
+	case len(views) == 0:
+		return nil, fmt.Errorf("unknown resource %q; the process of %s follows %s", resource, l.path,
+			strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", "))
+	}
+	return views, nil
+}
+
+// follow sends changes of a scope until the context or the process ends.
+func (l *live) follow(v *view, initial bool, changes chan<- object) error {
+	body, err := l.ask("/v1/changes", url.Values{
+		"scope": {v.info.ID}, "initial": {strconv.FormatBool(initial)}, "secrets": {l.secrets},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }()
+	for dec := json.NewDecoder(body); ; {
+		var line struct {
+			Type   string
+			Object json.RawMessage
+			Error  string
+		}
+		switch err := dec.Decode(&line); {
+		case l.ctx.Err() != nil:
+			return errInterrupted
+		case err != nil:
+			return l.cutOff()
+		case line.Error != "":
+			return fmt.Errorf("the process of %s ended the watch: %s", l.path, line.Error)
+		}
+		content := map[string]any{}
+		if err := utiljson.Unmarshal(line.Object, &content); err != nil {
+			return fmt.Errorf("%s: a change cannot be read", v.info.Scope) // the error may quote it
+		}
+		u := &unstructured.Unstructured{Object: content}
+		if line.Type == "INITIAL" {
+			line.Type = "ADDED"
+		}
+		select {
+		case changes <- object{item: item{v, u.GetNamespace(), u.GetName()}, Object: u, event: line.Type}:
+		case <-l.ctx.Done():
+			return errInterrupted
+		}
+	}
+}
+
+// cutOff says why an answer without an end has ended without a word.
+func (l *live) cutOff() error {
+	body, err := l.ask("/v1/scopes", nil)
+	if err != nil {
+		return fmt.Errorf("the process of %s has ended", l.path)
+	}
+	_ = body.Close()
+	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", l.path)
+}
+
+// print prints changes until there are no more. It writes as soon as none waits.
+func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
+	w := bufio.NewWriter(o.streams.Out)
+	p := o.printer(oneResource)
+	if err := p.begin(w); err != nil {
+		return err
+	}
+	for {
+		if len(changes) == 0 {
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("write output: %w", err)
+			}
+		}
+		change, more := <-changes
+		if !more {
+			if err := w.Flush(); err != nil {
+				return fmt.Errorf("write output: %w", err)
+			}
+			return nil
+		}
+		if o.namespace != "" && change.namespace != o.namespace {
+			continue
+		}
+		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.format.objects.ShowManagedFields {
+			u.SetManagedFields(nil)
+		}
+		rendered, err := p.render(change)
+		if err == nil {
+			err = p.emit(w, []piece{rendered})
+		}
+		if err == nil {
+			err = p.end(w)
+		}
+		if err != nil {
+			return change.wrap(err)
+		}
+	}
+}
+
+func (o *watchOptions) printer(oneResource bool) printer {
+	f := &o.format
+	form, argument, _ := strings.Cut(f.format, "=")
+	switch form {
+	case "jsonpath":
+		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
+			var text strings.Builder
+			err := (&jsonPath{template: argument}).printer().(*pathPrinter).apply(&text, content)
+			return fmt.Appendf(nil, "%-8s   %s\n", o.event, text.String()), err
+		})
+	case "go-template":
+		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
+			text, err := (&templatePrinter{goTemplate: &goTemplate{text: argument}}).apply(content)
+			return fmt.Appendf(nil, "%-8s   %s\n", o.event, text), err
+		})
+	case "name":
+		return changePrinter(func(o object, _ map[string]any) ([]byte, error) {
+			name, err := nameList{}.render(o)
+			return fmt.Appendf(nil, "%-8s   %s", o.event, name.text), err
+		})
+	case "json":
+		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
+			line, err := json.Marshal(changeDocument{o.event, content})
+			return append(line, '\n'), err
+		})
+	case "yaml":
+		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
+			text, err := yaml.Marshal(changeDocument{o.event, content})
+			return append([]byte("---\n"), text...), err
+		})
+	case "custom-columns":
+		f.columns.noHeaders, f.columns.events = f.noHeaders, true
+		return f.columns
+	}
+	return newTable(nil, !oneResource || o.resource == "", form == "wide", f.noHeaders, o.now()).withEvents()
+}
+
+// changeDocument is the JSON and YAML of a change. Its field names are stable, and
+// those of the API.
+type changeDocument struct {
+	Type   string         `json:"type"`
+	Object map[string]any `json:"object"`
+}
+
+// changePrinter prints each change by itself.
+type changePrinter func(o object, content map[string]any) ([]byte, error)
+
+func (changePrinter) decodes() bool         { return true }
+func (changePrinter) begin(io.Writer) error { return nil }
+func (changePrinter) end(io.Writer) error   { return nil }
+
+func (p changePrinter) render(o object) (piece, error) {
+	content, err := contentOf(o.Object)
+	if err != nil {
+		return piece{}, err
+	}
+	text, err := p(o, content)
+	return piece{text: text}, err
+}
+
+func (changePrinter) emit(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}

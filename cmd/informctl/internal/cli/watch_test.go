@@ -1,0 +1,297 @@
+package cli_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// process follows a collection of pods, and answers as run does.
+type process struct {
+	path   string
+	server *fakeapi.Server
+	stop   func()
+}
+
+func runProcess(t *testing.T, pods ...*corev1.Pod) *process {
+	t.Helper()
+	p := &process{path: filepath.Join(t.TempDir(), "informers.db"), server: fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})}
+	for _, pod := range pods {
+		p.create(t, pod)
+	}
+	db, err := bolt.Open(p.path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	inf, err := informer.New(p.server, &corev1.Pod{}, informer.Options{
+		Backend: db, Indexes: []index.Index{index.Namespace()},
+		Scope: store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	ran, served := make(chan struct{}), make(chan error, 1)
+	go func() {
+		defer close(ran)
+		inf.RunWithContext(ctx)
+	}()
+	go func() { served <- informer.Serve(ctx, informer.SocketPath(p.path), informer.NewHandler(db, inf)) }()
+	stopped := false
+	p.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		<-ran
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(p.stop)
+	<-inf.HasSyncedChecker().Done()
+	listens(t, p.path)
+	return p
+}
+
+func (p *process) create(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if _, err := p.server.Create(pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// watching is a watch that runs.
+type watching struct {
+	*bufio.Scanner
+	out  *io.PipeReader
+	stop context.CancelFunc
+	errs bytes.Buffer
+	code chan int
+}
+
+func watchFor(t *testing.T, args ...string) *watching {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	out := &watching{Scanner: bufio.NewScanner(r), out: r, stop: cancel, code: make(chan int, 1)}
+	out.Buffer(nil, 1<<20)
+	go func() {
+		code := cli.MainAt(ctx, genericiooptions.IOStreams{Out: w, ErrOut: &out.errs}, append([]string{"watch"}, args...), now)
+		_ = w.Close()
+		out.code <- code
+	}()
+	t.Cleanup(func() { _ = r.Close() })
+	return out
+}
+
+// next returns so many lines.
+func (w *watching) next(t *testing.T, n int) string {
+	t.Helper()
+	var b strings.Builder
+	for range n {
+		if !w.Scan() {
+			t.Fatalf("the output ended after %q: %s", b.String(), w.errs.String())
+		}
+		b.WriteString(w.Text() + "\n")
+	}
+	return b.String()
+}
+
+// ends checks how the watch has ended.
+func (w *watching) ends(t *testing.T, code int, says string) {
+	t.Helper()
+	for w.Scan() { // what was still on its way
+		continue
+	}
+	got := <-w.code
+	if got != code || !strings.Contains(w.errs.String(), says) || strings.Count(w.errs.String(), "\n") != min(1, len(says)) {
+		t.Errorf("exit code %d, %q; want %d and a line with %q", got, w.errs.String(), code, says)
+	}
+}
+
+// TestWatch: each form prints what is there and then each change at once, and an
+// interrupt ends it.
+func TestWatch(t *testing.T) {
+	for form, want := range map[string][]string{ // what is there, one changes, one goes, one comes
+		"": {
+			"EVENT      NAMESPACE   NAME   AGE\nADDED      a           one    10d\nADDED      b           two    10d\n",
+			"MODIFIED   a           one    10d\n", "DELETED    b           two    10d\n", "ADDED      a           three   10d\n",
+		},
+		"name": {"ADDED      pod/one\nADDED      pod/two\n", "MODIFIED   pod/one\n", "DELETED    pod/two\n", "ADDED      pod/three\n"},
+		"jsonpath={.metadata.name} {.spec.nodeName}": {
+			"ADDED      one node-1\nADDED      two node-1\n", "MODIFIED   one node-2\n", "DELETED    two node-1\n", "ADDED      three node-1\n",
+		},
+		"go-template={{.metadata.namespace}}": {"ADDED      a\nADDED      b\n", "MODIFIED   a\n", "DELETED    b\n", "ADDED      a\n"},
+		"custom-columns=NAME:.metadata.name,NODE:.spec.nodeName": {
+			"EVENT   NAME   NODE\nADDED   one   node-1\nADDED   two   node-1\n", "MODIFIED   one   node-2\n", "DELETED   two   node-1\n", "ADDED   three   node-1\n",
+		},
+	} {
+		t.Run(form, func(t *testing.T) {
+			p := runProcess(t, pod("a", "one", ""), pod("b", "two", ""))
+			args := []string{"pods", "--initial", "--db", p.path}
+			if form != "" {
+				args = append(args, "-o", form)
+			}
+			w := watchFor(t, args...)
+			got := []string{w.next(t, strings.Count(want[0], "\n"))}
+			changed := pod("a", "one", "")
+			changed.Spec.NodeName = "node-2"
+			if _, err := p.server.Update(changed); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, w.next(t, 1))
+			if _, err := p.server.Delete("b/two"); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, w.next(t, 1))
+			p.create(t, pod("a", "three", ""))
+			got = append(got, w.next(t, 1))
+			if diff := cmp.Diff(squeezed(want), squeezed(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%s", diff, got)
+			}
+			w.stop()
+			w.ends(t, 0, "")
+		})
+	}
+}
+
+// squeezed leaves one space between columns, whose widths grow.
+func squeezed(texts []string) (out []string) {
+	for _, text := range texts {
+		for line := range strings.Lines(text) {
+			out = append(out, strings.Join(strings.Fields(line), " "))
+		}
+	}
+	return out
+}
+
+// TestWatchDocuments: JSON is a line each, YAML a document each, with the type that
+// the API gives a change.
+func TestWatchDocuments(t *testing.T) {
+	p := runProcess(t, pod("a", "one", ""))
+	w := watchFor(t, "--initial", "-o", "json", "--db", p.path)
+	if got := w.next(t, 1); !strings.HasPrefix(got, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Pod","metadata":{`) || strings.Contains(got, "managedFields") {
+		t.Errorf("JSON: %s", got)
+	}
+	w.stop()
+	w.ends(t, 0, "")
+	w = watchFor(t, "--initial", "-o", "yaml", "--db", p.path)
+	if got := w.next(t, 4); got != "---\nobject:\n  apiVersion: v1\n  kind: Pod\n" {
+		t.Errorf("YAML: %s", got)
+	}
+	w.stop()
+	w.ends(t, 0, "")
+}
+
+// TestWatchFromNowOn: without --initial nothing is told of what is there, and -n
+// leaves other namespaces out.
+func TestWatchFromNowOn(t *testing.T) {
+	p := runProcess(t, pod("a", "one", ""))
+	w := watchFor(t, "po", "-n", "a", "--no-headers", "--db", p.path)
+	made := make(chan struct{})
+	stop := make(chan struct{})
+	go func() { // until it is seen: nothing says from when on it follows
+		defer close(made)
+		for i := 0; ; i++ {
+			for _, namespace := range []string{"b", "a"} {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if _, err := p.server.Create(pod(namespace, fmt.Sprintf("new-%d", i), "")); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		}
+	}()
+	got := w.next(t, 1)
+	close(stop)
+	<-made
+	if fields := strings.Fields(got); len(fields) != 4 || fields[0] != "ADDED" || fields[1] != "a" || !strings.HasPrefix(fields[2], "new-") {
+		t.Errorf("%q", got)
+	}
+	w.stop()
+	w.ends(t, 0, "")
+}
+
+// TestWatchEnds: what ends a watch is said in a line.
+func TestWatchEnds(t *testing.T) {
+	t.Run("the process ends", func(t *testing.T) {
+		p := runProcess(t, pod("a", "one", ""))
+		w := watchFor(t, "--initial", "--db", p.path)
+		_ = w.next(t, 2)
+		p.stop()
+		w.ends(t, 1, "the process of "+p.path)
+	})
+	t.Run("no process", func(t *testing.T) {
+		path := podFile(t, smallPod)
+		watchFor(t, "--db", path).ends(t, 1, "no process keeps "+path+", so nothing changes in it: nobody listens at ")
+		watchFor(t, "--db", path+".none").ends(t, 1, "no such file; informctl run RESOURCE --db ")
+	})
+	t.Run("unknown resource", func(t *testing.T) {
+		p := runProcess(t)
+		watchFor(t, "wheels", "--db", p.path).ends(t, 1, `unknown resource "wheels"; the process of `+p.path+" follows pods\n")
+	})
+	t.Run("closed pipe", func(t *testing.T) {
+		p := runProcess(t, pod("a", "one", ""))
+		w := watchFor(t, "--initial", "--db", p.path)
+		_ = w.next(t, 1)
+		_ = w.out.CloseWithError(syscall.EPIPE)
+		if _, err := p.server.Update(pod("a", "one", "x")); err != nil {
+			t.Fatal(err)
+		}
+		w.ends(t, 0, "")
+	})
+	t.Run("nobody reads", func(t *testing.T) {
+		p := runProcess(t, pod("a", "one", ""))
+		w := watchFor(t, "--initial", "-o", "json", "--db", p.path)
+		_ = w.next(t, 1)
+		large := pod("a", "one", "")
+		large.Annotations = map[string]string{"text": strings.Repeat("x", 10_000)}
+		for range 3000 {
+			if _, err := p.server.Update(large); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Its buffers are full; it is read again when the process has given up.
+		for len(w.code) == 0 && followed(t, p.path) {
+			continue
+		}
+		w.ends(t, 1, "slowly")
+	})
+}
+
+// followed reports whether the process has a client that follows changes.
+func followed(t *testing.T, path string) bool {
+	t.Helper()
+	return bytes.Contains(askSocket(t, path, "/v1/status"), []byte("*informer.feed"))
+}
