@@ -32,7 +32,7 @@ func hold(t testing.TB, path string) (db *bolt.DB, stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- informer.Serve(ctx, informer.SocketPath(path), informer.NewHandler(db)) }()
 	stop = sync.OnceFunc(func() {
@@ -73,7 +73,8 @@ func say(ctx context.Context, args ...string) said {
 // inEachForm returns a command with each form of output.
 func inEachForm(args ...string) (out [][]string) {
 	for _, form := range [][]string{
-		nil, {"-o", "wide"}, {"-o", "json"}, {"-o", "yaml"}, {"-o", "name"}, {"--count"}, {"--no-headers"},
+		nil,
+		{"-o", "wide"}, {"-o", "json"}, {"-o", "yaml"}, {"-o", "name"}, {"--count"}, {"--no-headers"},
 		{"-o", "json", "--show-managed-fields"},
 		{"-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {.data} {.stringData}{\"\\n\"}{end}"},
 		{"-o", "go-template={{range .items}}{{.metadata.name}} {{end}}"},
@@ -99,15 +100,16 @@ func readingCommands() (out [][]string) {
 	} {
 		out = append(out, inEachForm(args...)...)
 	}
-	for _, args := range [][]string{
-		{"query", "pods", "--group-by", "spec.nodeName"}, {"query", "pods", "--group-by", "spec.nodeName", "-o", "json"},
-		{"info"}, {"info", "-o", "json"}, {"indexes"}, {"indexes", "pods", "-o", "json"}, {"indexes", "secrets"},
-		{"indexes", "secrets", "--show-secrets"}, {"indexes", "wheels"},
-		{"verify"}, {"export"}, {"export", "secrets"}, {"export", "secrets", "--show-secrets"}, {"export", "wheels"},
-	} {
-		out = append(out, args)
-	}
-	return out
+	return append(
+		out,
+		[]string{"query", "pods", "--group-by", "spec.nodeName"},
+		[]string{"query", "pods", "--group-by", "spec.nodeName", "-o", "json"},
+		[]string{"info"}, []string{"info", "-o", "json"},
+		[]string{"indexes"}, []string{"indexes", "pods", "-o", "json"}, []string{"indexes", "wheels"},
+		[]string{"indexes", "secrets"}, []string{"indexes", "secrets", "--show-secrets"},
+		[]string{"verify"}, []string{"export"}, []string{"export", "wheels"},
+		[]string{"export", "secrets"}, []string{"export", "secrets", "--show-secrets"},
+	)
 }
 
 // TestLiveIsAsClosed: every reading command says the same, byte for byte, of a file

@@ -192,10 +192,15 @@ func fill(t *testing.T, db *bolt.DB, kind schema.GroupVersionKind, resource stri
 
 func fillWith(t *testing.T, db *bolt.DB, indexes []index.Index, kind schema.GroupVersionKind, resource string, form store.Form, objects ...runtime.Object) {
 	t.Helper()
+	fillScope(t, db, indexes, store.Scope{Resource: resource, Kind: kind, Form: form}, objects...)
+}
+
+func fillScope(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Scope, objects ...runtime.Object) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c, err := codec.ForKind(kind), error(nil)
-	switch form {
+	c, err := codec.ForKind(scope.Kind), error(nil)
+	switch scope.Form {
 	case store.Metadata:
 		c, err = codec.For(&metav1.PartialObjectMetadata{})
 	case store.Unstructured:
@@ -204,11 +209,11 @@ func fillWith(t *testing.T, db *bolt.DB, indexes []index.Index, kind schema.Grou
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := db.Open(store.Scope{Resource: resource, Kind: kind, Form: form}, store.Options{Codec: c, Indexes: indexes})
+	s, err := db.Open(scope, store.Options{Codec: c, Indexes: indexes})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if resource == "services" {
+	if scope.Resource == "services" {
 		return // as if the process had died in its first list
 	}
 	list, err := s.Relist()

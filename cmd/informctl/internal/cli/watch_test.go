@@ -52,7 +52,7 @@ func runProcess(t *testing.T, pods ...*corev1.Pod) *process {
 	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	ran, served := make(chan struct{}), make(chan error, 1)
 	go func() {
 		defer close(ran)

@@ -1,0 +1,197 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// podServer is an API server of pods, in pages, and of the Namespace whose UID is the
+// cluster's identity. It returns the path of a kubeconfig and the largest page.
+func podServer(t *testing.T, uid types.UID, pods ...runtime.Object) (kubeconfig string, largest *int) {
+	t.Helper()
+	largest = new(int)
+	answer := func(w http.ResponseWriter, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(v)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/api/v1/namespaces/kube-system", func(w http.ResponseWriter, _ *http.Request) {
+		ns := corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: uid}}
+		ns.APIVersion, ns.Kind = "v1", "Namespace"
+		answer(w, ns)
+	})
+	mux.HandleFunc("/api/v1/pods", func(w http.ResponseWriter, r *http.Request) {
+		from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+		limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		list := map[string]any{"apiVersion": "v1", "kind": "PodList", "metadata": map[string]any{"resourceVersion": "2000"}}
+		to := len(pods)
+		if limit > 0 && from+limit < to {
+			to = from + limit
+			list["metadata"] = map[string]any{"resourceVersion": "2000", "continue": strconv.Itoa(to)}
+		}
+		*largest = max(*largest, to-from)
+		list["items"] = pods[from:to]
+		answer(w, list)
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
+	text := fmt.Sprintf(`{"apiVersion": "v1", "kind": "Config", "current-context": "c",
+		"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "users": [{"name": "u"}],
+		"clusters": [{"name": "c", "cluster": {"server": %q}}]}`, server.URL)
+	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfig, largest
+}
+
+// clusterFile makes a file of pods of a cluster.
+func clusterFile(t *testing.T, cluster string, form store.Form, pods ...runtime.Object) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillScope(t, db, nil, store.Scope{Cluster: cluster, Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Form: form}, pods...)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestDiffLive: a file and its cluster, which hold more than a page, differ in what
+// one lacks and in fields.
+func TestDiffLive(t *testing.T) {
+	var before, after []runtime.Object
+	for i := range 1200 {
+		p := pod("many", fmt.Sprintf("pod-%04d", i), "web")
+		if i != 700 {
+			before = append(before, p)
+		}
+		if i != 1100 {
+			q := p.DeepCopy()
+			if i == 3 {
+				q.Spec.NodeName = "node-2"
+			}
+			after = append(after, q)
+		}
+	}
+	after = append(after, pod("a", "new", "db"))
+	kubeconfig, largest := podServer(t, "here", after...)
+	const changed = "~ pods many/pod-0003\n    spec.nodeName: \"node-1\" -> \"node-2\"\n"
+	path := clusterFile(t, "kube-system/here", store.Typed, before...)
+	check := func(want said, args ...string) {
+		t.Helper()
+		got := say(t.Context(), append([]string{"diff", path, "--live", "--kubeconfig", kubeconfig}, args...)...)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", args, diff)
+		}
+	}
+	all := said{
+		changed + "+ pods many/pod-0700\n+ pods a/new\n- pods many/pod-1100\n",
+		"informctl: 2 added, 1 removed, 1 changed, of 1201\n", 1,
+	}
+	for _, held := range []bool{false, true} {
+		if held {
+			_, _ = hold(t, path)
+		}
+		check(all)
+		check(all, "pods")
+		check(said{changed + "+ pods many/pod-0700\n- pods many/pod-1100\n", "informctl: 1 added, 1 removed, 1 changed, of 1200\n", 1}, "-n", "many")
+		check(said{"+ pods a/new\n", "informctl: 1 added, 0 removed, 0 changed, of 1\n", 1}, "-l", "app=db")
+		check(said{"", "informctl: 0 added, 0 removed, 0 changed, of 0\n", 0}, "-n", "nothing")
+	}
+	if *largest != 500 {
+		t.Errorf("the largest page had %d objects, want 500", *largest)
+	}
+}
+
+// TestDiffLiveForms: a file of unstructured objects or of metadata differs in what it
+// holds only.
+func TestDiffLiveForms(t *testing.T) {
+	p := pod("a", "one", "web")
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content["apiVersion"], content["kind"] = "v1", "Pod"
+	changed := p.DeepCopy()
+	changed.Spec.NodeName = "node-2"
+	kubeconfig, _ := podServer(t, "here", changed)
+	for form, tt := range map[store.Form]struct {
+		stored runtime.Object
+		want   said
+	}{
+		store.Unstructured: {
+			&unstructured.Unstructured{Object: content},
+			said{"~ pods a/one\n    spec.nodeName: \"node-1\" -> \"node-2\"\n", "informctl: 0 added, 0 removed, 1 changed, of 1\n", 1},
+		},
+		store.Metadata: {
+			&metav1.PartialObjectMetadata{ObjectMeta: p.ObjectMeta},
+			said{"", "informctl: 0 added, 0 removed, 0 changed, of 1\n", 0},
+		},
+	} {
+		path := clusterFile(t, "kube-system/here", form, tt.stored)
+		if diff := cmp.Diff(tt.want, say(t.Context(), "diff", path, "--live", "--kubeconfig", kubeconfig)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", form, diff)
+		}
+	}
+}
+
+// TestDiffLiveTrouble: another cluster, none, and wrong usage are one line each, and
+// no difference.
+func TestDiffLiveTrouble(t *testing.T) {
+	kubeconfig, _ := podServer(t, "here")
+	down := filepath.Join(t.TempDir(), "kubeconfig")
+	text, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAll(text, []byte("127.0.0.1:1"))
+	if err := os.WriteFile(down, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	here := clusterFile(t, "kube-system/here", store.Typed, pod("a", "one", ""))
+	there := clusterFile(t, "kube-system/there", store.Typed, pod("a", "one", ""))
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+		code int
+	}{
+		"another cluster":       {[]string{there, "--live", "--kubeconfig", kubeconfig}, "is of another cluster than ", 4},
+		"no server":             {[]string{here, "--live", "--kubeconfig", down}, "ask for the cluster's identity: ", 4},
+		"unreadable kubeconfig": {[]string{here, "--live", "--kubeconfig", here}, "kubeconfig: ", 4},
+		"no kubeconfig":         {[]string{here, "--live", "--kubeconfig", here + ".none"}, "kubeconfig: ", 4},
+		"no file":               {[]string{here + ".none", "--live", "--kubeconfig", kubeconfig}, "no such file", 4},
+		"unknown resource":      {[]string{here, "wheels", "--live", "--kubeconfig", kubeconfig}, `unknown resource "wheels"`, 4},
+	} {
+		got := say(t.Context(), append([]string{"diff"}, tt.args...)...)
+		if got.Code != tt.code || got.Out != "" || strings.Count(got.Err, "\n") != 1 || !strings.Contains(got.Err, tt.want) {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for _, args := range [][]string{{"--live"}, {here, "pods", "more", "--live"}, {here}} {
+		if got := say(t.Context(), append([]string{"diff"}, args...)...); got.Code != 64 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
