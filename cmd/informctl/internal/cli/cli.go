@@ -71,7 +71,7 @@ func execute(ctx context.Context, e env, args []string) int {
 		return code
 	}
 	if code != exitOK {
-		e.note("%s", oneLine(err))
+		e.note("%s", oneLine(withHint(err)))
 		var pointed *pointedError
 		if errors.As(err, &pointed) {
 			_, _ = fmt.Fprintln(e.streams.ErrOut, pointed.point())
@@ -117,6 +117,7 @@ func newRootCommand(e env) *cobra.Command {
 		newDiffCommand(e),
 		newSnapshotCommand(e),
 		newCompactCommand(e),
+		newRekeyCommand(e),
 		newCompletionCommand(e),
 		newVersionCommand(e),
 	)

@@ -16,6 +16,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -51,7 +52,7 @@ const compactSuffix = ".compact-"
 
 func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	path := file.path
-	scopes, err := checked(ctx, e, path)
+	scopes, err := checked(ctx, e, path, file.keys)
 	if err != nil {
 		return err
 	}
@@ -81,7 +82,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	if err != nil {
 		return err
 	}
-	copied, err := checked(ctx, e, name)
+	copied, err := checked(ctx, e, name, file.keys)
 	if errors.Is(err, errInterrupted) {
 		return errInterrupted
 	}
@@ -158,8 +159,8 @@ func retrained(ctx context.Context, e env, path, name string, scopes []store.Inf
 }
 
 // checked reads all of a file and returns what it holds.
-func checked(ctx context.Context, e env, path string) ([]store.Info, error) {
-	db, err := openDatabase(path, true)
+func checked(ctx context.Context, e env, path string, keys codec.KeyProvider) ([]store.Info, error) {
+	db, err := openDatabase(path, keys, true)
 	if err != nil {
 		return nil, err
 	}

@@ -19,10 +19,18 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// databaseFlag is --db.
-type databaseFlag struct{ path string }
+// databaseFlag is --db and, for what opens the file, the flags for its keys.
+type databaseFlag struct {
+	path string
+	keyFlags
+}
 
 func (f *databaseFlag) add(flags *pflag.FlagSet) {
+	f.addPath(flags)
+	f.keyFlags.add(flags)
+}
+
+func (f *databaseFlag) addPath(flags *pflag.FlagSet) {
 	path := os.Getenv("INFORMCTL_DB")
 	if path == "" {
 		path = "informers.db"
@@ -44,14 +52,14 @@ type database struct {
 // open opens the file for reading, or asks the process that holds it, until ctx ends.
 // The caller closes it.
 func (f *databaseFlag) open(ctx context.Context, showSecrets bool) (*database, error) {
-	file, err := openFile(f.path, time.Nanosecond) // one try: who holds it may answer at once
+	file, err := openFile(f.path, f.keys, time.Nanosecond) // one try: who holds it may answer at once
 	if errors.Is(err, store.ErrLocked) {
 		db, askErr := openLive(ctx, f.path, showSecrets)
 		if !errors.Is(askErr, errNobody) {
 			return db, askErr
 		}
 		// Commands hold a file for a moment, and serve nobody.
-		if file, err = openFile(f.path, 0); errors.Is(err, store.ErrLocked) {
+		if file, err = openFile(f.path, f.keys, 0); errors.Is(err, store.ErrLocked) {
 			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
 				f.path, informer.SocketPath(f.path))
 		}
@@ -60,19 +68,19 @@ func (f *databaseFlag) open(ctx context.Context, showSecrets bool) (*database, e
 }
 
 // openDatabase opens the file itself.
-func openDatabase(path string, showSecrets bool) (*database, error) {
-	file, err := openFile(path, 0)
+func openDatabase(path string, keys codec.KeyProvider, showSecrets bool) (*database, error) {
+	file, err := openFile(path, keys, 0)
 	return databaseOf(path, showSecrets, file, err)
 }
 
-func openFile(path string, patience time.Duration) (*bolt.DB, error) {
+func openFile(path string, keys codec.KeyProvider, patience time.Duration) (*bolt.DB, error) {
 	// What is decoded is garbage at once and little is kept: less collecting takes a
 	// fifth off the time, for some ten megabytes.
 	debug.SetGCPercent(400)
 	if err := refuseSpecial(path); err != nil {
 		return nil, err
 	}
-	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience})
+	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience, Keys: keys})
 }
 
 func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*database, error) {

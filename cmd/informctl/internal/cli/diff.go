@@ -82,6 +82,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.kube = newKubeFlags()
 	o.kube.Namespace = nil // -n selects
 	o.kube.AddFlags(cmd.Flags())
+	o.database.keyFlags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
@@ -102,7 +103,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 	var items [2][]item
 	var views []*view
 	for i, path := range paths {
-		db, err := (&databaseFlag{path: path}).open(ctx, true) // values are compared, shown or not
+		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true) // values are compared, shown or not
 		if err != nil {
 			return false, err
 		}

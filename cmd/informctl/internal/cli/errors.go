@@ -61,6 +61,14 @@ func exitCode(err error) int {
 	return exitError
 }
 
+// withHint says what to do about an error, where a flag does.
+func withHint(err error) error {
+	if errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given") {
+		return fmt.Errorf("%w; name it with --key-file or --key-command", err)
+	}
+	return err
+}
+
 // oneLine is an error's text without line breaks, which joined errors and those
 // of other libraries have.
 func oneLine(err error) string {

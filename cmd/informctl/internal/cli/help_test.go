@@ -65,6 +65,9 @@ func TestHelp(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "more.db")) // none: what runs without a server waits for it
 			e.Setenv("DATA", t.TempDir())
+			if err := setKeys(e); err != nil {
+				return err
+			}
 			if err := copyFile(whole, filepath.Join(e.Getenv("DATA"), "informers.db")); err != nil {
 				return err
 			}

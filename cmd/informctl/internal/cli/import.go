@@ -33,7 +33,7 @@ func newImportCommand(e env) *cobra.Command {
 The file that --db names must not be there. It appears when it is whole. Its indexes
 are made anew, those of an informer's own functions when that opens it. A run resumes
 from its resource version, except that Secrets whose values were left out are listed
-again.`),
+again. Secrets need a key to encrypt them with.`),
 		Example: `  informctl export | informctl import - --db copy.db
   informctl import informers.jsonl --db new.db`,
 		Args: oneArgument("FILE"),
@@ -61,7 +61,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 	}
 	objects := 0
 	err = newFile(file.path, func(temporary string) error {
-		db, err := bolt.Open(temporary, bolt.Options{})
+		db, err := bolt.Open(temporary, bolt.Options{Keys: file.keys})
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,7 @@ the RV's age, bytes and codec. The file is not changed.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInfo(cmd.Context(), o) },
 	}
-	o.database.add(cmd.Flags())
+	o.database.addPath(cmd.Flags())
 	addTableFlags(cmd, &o.format, &o.noHeaders)
 	return cmd
 }

@@ -47,7 +47,7 @@ func newRunCommand(e env) *cobra.Command {
 
 Resources are named as kubectl takes them. What an earlier run stored is resumed
 where the server's history allows, and listed again by comparison where not.
-An interrupt writes what waits and ends with 0. Secrets are not stored.
+An interrupt writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run pods deployments.apps --db informers.db --index label:app
   informctl run pods -n default --once`,
@@ -154,7 +154,7 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if err := refuseSpecial(o.database.path); err != nil {
 		return err
 	}
-	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger})
+	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger, Keys: o.database.keys})
 	if err != nil {
 		return openError(o.database.path, err)
 	}
@@ -226,12 +226,12 @@ func serve(ctx context.Context, db *bolt.DB, logger logr.Logger, followers []*fo
 	}
 }
 
-var errSecrets = errors.New("secrets are not stored: there is no encryption key yet")
+var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
 
 // persistent returns the sources that may be stored, and an error for the rest.
 func (c *cluster) persistent(o *runOptions) (sources []*source, refused error) {
 	for _, src := range c.sources {
-		if kind := src.scope.Kind; kind.Group == "" && kind.Kind == "Secret" {
+		if src.scope.IsSecret() && o.database.keys == nil {
 			refused = errSecrets
 			continue
 		}

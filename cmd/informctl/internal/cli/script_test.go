@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,6 +40,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("INFORMCTL_DB", "")
 			return errors.Join(
+				setKeys(e),
 				copyFile(whole, filepath.Join(e.WorkDir, "informers.db")),
 				copyFile(more, filepath.Join(e.WorkDir, "more.db")))
 		},
@@ -47,6 +49,16 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// setKeys makes the key file of writeMore's Secrets what commands take.
+func setKeys(e *testscript.Env) error {
+	path := filepath.Join(e.WorkDir, "keys")
+	e.Setenv("INFORMCTL_KEY_FILE", path)
+	return os.WriteFile(path, []byte(testKey), 0o600)
+}
+
+// testKey encrypts the Secrets of writeMore.
+var testKey = strings.Repeat("1d", 32) + "\n"
 
 // exits is "exits CODE informctl ARGS...": it runs a command that ends with CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
@@ -144,7 +156,11 @@ func writeFile(t *testing.T, path string) {
 // other indexes, and of Secrets in both forms.
 func writeMore(t *testing.T, path string) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, []byte(testKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := bolt.Open(path, bolt.Options{Keys: codec.KeyFile(keys)})
 	if err != nil {
 		t.Fatal(err)
 	}

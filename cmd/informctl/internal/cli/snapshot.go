@@ -61,7 +61,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 			if err := l.copyTo(e, temporary); err != nil {
 				return err
 			}
-			_, err := checked(ctx, e, temporary)
+			_, err := checked(ctx, e, temporary, file.keys)
 			return err
 		})
 	}
@@ -133,7 +133,7 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 	err = l.copyTo(e, copied)
 	var whole *database
 	if err == nil {
-		whole, err = openDatabase(copied, showSecrets)
+		whole, err = openDatabase(copied, f.keys, showSecrets)
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))

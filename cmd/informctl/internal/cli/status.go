@@ -44,7 +44,7 @@ It ends with 0 only where a process answers and every scope is caught up.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), o) },
 	}
-	o.database.add(cmd.Flags())
+	o.database.addPath(cmd.Flags())
 	addTableFlags(cmd, &o.format, &o.noHeaders)
 	return cmd
 }

@@ -18,9 +18,10 @@ func newVerifyCommand(e env) *cobra.Command {
 		Short: "Check every page, record and index of a file",
 		Long: describe(`Check every page, record and index of a file, and that every object decodes.
 
-One line for each scope says what it has or what is wrong with it. The file is not
-changed; informctl run sets a damaged one aside and lists again. Of a file that a live
-process holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
+One line for each scope says what it has or what is wrong with it. What is encrypted
+is read with its key only; that it adds up is seen without. The file is not changed;
+informctl run sets a damaged one aside and lists again. Of a file that a live process
+holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 		Example: `  informctl verify --db informers.db
   informctl verify --db informers.db && echo whole`,
 		Args: noArguments,
@@ -46,6 +47,8 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 		return db.verify(ctx, e, func(info store.Info, err error) error {
 			line := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
 			switch {
+			case errors.Is(err, store.ErrNoKey):
+				line = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
 			case errors.As(err, &damage):
 				damaged++
 				line = fmt.Sprintf("%s: damaged: %v", info.Scope, damage.Err)
@@ -87,9 +90,14 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 	return nil
 }
 
-// whole returns the first damage.
+// whole returns the first damage. What there is no key for is not read, and adds up.
 func (d *database) whole(ctx context.Context, e env) error {
-	return d.verify(ctx, e, func(_ store.Info, err error) error { return err })
+	return d.verify(ctx, e, func(_ store.Info, err error) error {
+		if errors.Is(err, store.ErrNoKey) {
+			return nil
+		}
+		return err
+	})
 }
 
 func (d *database) verifyScope(ctx context.Context, info store.Info, checked func(int)) error {

@@ -1,0 +1,77 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func newRekeyCommand(e env) *cobra.Command {
+	var file databaseFlag
+	cmd := &cobra.Command{
+		Use:   "rekey",
+		Short: "Encrypt a file's data keys with another key",
+		Long: describe(`Encrypt a file's data keys with another key, and begin a new data key.
+
+To replace a key, put the new one in front of the old one, run rekey, then remove
+the old one: from then on it opens nothing. What is stored stays under the data
+keys that it was encrypted with, what is written later is under the new one. Who
+has the old key and a copy of the file of before can read that copy. No other
+process may hold the file.`),
+		Example: `  informctl rekey --key-file keys --db informers.db
+  informctl rekey --key-command "cat keys"`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := noArguments(cmd, args); err != nil {
+				return err
+			}
+			if file.keys == nil {
+				return usagef(cmd, "rekey needs --key-file or --key-command")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return runRekey(cmd.Context(), e, file) },
+	}
+	file.add(cmd.Flags())
+	return cmd
+}
+
+func runRekey(ctx context.Context, e env, file databaseFlag) error {
+	reader, err := openDatabase(file.path, file.keys, true) // or a file that is not there would be made
+	if err != nil {
+		return err
+	}
+	encrypted := 0
+	for _, info := range reader.scopes {
+		if info.Encrypted {
+			encrypted++
+		}
+	}
+	if err := reader.Close(); err != nil {
+		return err
+	}
+	db, err := bolt.Open(file.path, bolt.Options{Keys: file.keys})
+	if err != nil {
+		return openError(file.path, err)
+	}
+	if aside := db.SetAside(); aside != "" {
+		err = &store.CorruptionError{Path: file.path, Where: "file", Err: fmt.Errorf("set aside as %s", aside)}
+	} else {
+		err = db.Rekey(ctx)
+	}
+	if closeErr := db.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return fmt.Errorf("rekey %s: %w", file.path, err)
+	}
+	return e.output(func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: %d of %d scopes encrypted, the first key is the one that opens them\n",
+			file.path, encrypted, len(reader.scopes))
+		return err
+	})
+}
