@@ -95,24 +95,33 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 
 // TestDamage opens damaged files in other processes: none may die, and what they
 // read is what was written or an error (promise 5).
-func TestDamage(t *testing.T) { testDamage(t, "damage") }
+func TestDamage(t *testing.T) { testDamage(t, "damage", *damagesFlag, "plain") }
 
 // TestDamageInBackground: the same of a file so large that its records are checked
 // while it is used.
-func TestDamageInBackground(t *testing.T) { testDamage(t, "damage-background") }
+func TestDamageInBackground(t *testing.T) {
+	testDamage(t, "damage-background", *damagesFlag/2, "plain")
+}
 
-func testDamage(t *testing.T, role string) {
+// TestDamageEncrypted is the same of an encrypted file.
+func TestDamageEncrypted(t *testing.T) { testDamage(t, "damage", *damagesFlag/4, "encrypted") }
+
+// damageOptions are how the files of damage tests are opened, by their names.
+var damageOptions = map[string]bolt.Options{"plain": {}, "encrypted": allWith(theKey)}
+
+func testDamage(t *testing.T, role string, damages int, options string) {
 	t.Parallel()
 	_, seed := seeded(t)
-	dir, damages := t.TempDir(), *damagesFlag
-	path := filepath.Join(dir, "good.db")
-	scriptFile(t, path, damageScript, damageBatches)
+	path := filepath.Join(t.TempDir(), "good.db")
+	db, s := mustOpenScript(t, path, damageOptions[options])
+	applyScript(t, s, damageScript, 1, damageBatches)
+	must(t, db.Close())
 	good := trimmed(read(t, path))
 	must(t, os.WriteFile(path, good, 0o600))
 	counts := map[string]int{}
 	for next := 0; next < damages; {
 		last := min(next+damagePerChild, damages)
-		cmd := child(t, role, path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last))
+		cmd := child(t, role, path, fmt.Sprint(seed), strconv.Itoa(next), strconv.Itoa(last), options)
 		var stderr bytes.Buffer
 		cmd.Stderr = &stderr
 		out, err := cmd.Output()
@@ -152,7 +161,7 @@ func openDamaged(args []string, open func(d damageChild, path string, mutated []
 	seed, _ := strconv.ParseUint(args[1], 10, 64)
 	first, _ := strconv.Atoi(args[2])
 	last, _ := strconv.Atoi(args[3])
-	d := damageChild{accepted: map[string]int{}}
+	d := damageChild{accepted: map[string]int{}, opts: damageOptions[args[4]]}
 	for _, n := range []int{damageBatches, damageBatches - 1} { // the one before where a meta page is lost
 		d.accepted[damageScript.want(n)] = n
 		d.next[n-damageBatches+1] = damageScript.want(n + 1)
@@ -182,13 +191,14 @@ func openDamaged(args []string, open func(d damageChild, path string, mutated []
 type damageChild struct {
 	accepted map[string]int // states that a damaged file may still have, and their batches
 	next     [2]string      // what one more batch makes of them
+	opts     bolt.Options
 }
 
 // open returns "damaged", "intact" or "refused" where the file is told right.
 func (d damageChild) open(path string, mutated []byte) (string, error) {
 	n, readErr := d.readOnly(path)
 	if readErr != nil && strings.Contains(readErr.Error(), "this program reads") { // the format's name has no checksum
-		if _, _, err := openScript(path, bolt.Options{}); err == nil || err.Error() != readErr.Error() {
+		if _, _, err := openScript(path, d.opts); err == nil || err.Error() != readErr.Error() {
 			return "", fmt.Errorf("read-only: %w; to write: %w", readErr, err)
 		}
 		return "refused", nil
@@ -199,7 +209,7 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, mutated) {
 		return "", fmt.Errorf("OpenReadOnly changed the file (%w)", err)
 	}
-	db, s, err := openScript(path, bolt.Options{})
+	db, s, err := openScript(path, d.opts)
 	if err != nil {
 		return "", err
 	}
@@ -229,7 +239,9 @@ func (d damageChild) openInBackground(path string, mutated []byte) (string, erro
 			<-checking
 		}
 	}, funcr.Options{})
-	db, s, err := openScript(path, bolt.Options{Logger: logger})
+	opts := d.opts
+	opts.Logger = logger
+	db, s, err := openScript(path, opts)
 	if err != nil {
 		if readErr == nil || err.Error() != readErr.Error() {
 			return "", err
@@ -269,7 +281,7 @@ func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error 
 	if err := db.Close(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
-	db, s, err := openScript(path, bolt.Options{})
+	db, s, err := openScript(path, d.opts)
 	if err != nil {
 		return err
 	}
@@ -281,7 +293,7 @@ func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error 
 }
 
 func (d damageChild) readOnly(path string) (n int, err error) {
-	db, err := bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond})
+	db, err := bolt.OpenReadOnly(path, bolt.Options{LockTimeout: time.Millisecond, Keys: d.opts.Keys})
 	if err != nil {
 		return 0, err
 	}
