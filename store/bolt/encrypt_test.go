@@ -333,6 +333,45 @@ func TestRekey(t *testing.T) {
 	}
 }
 
+// TestOpenWraps: to open the file with a new key in front is enough to need the old one
+// no longer.
+func TestOpenWraps(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	encryptedFile(t, path, theKey, 3)
+	both := append(slices.Clone(otherKey), theKey...)
+	for _, keys := range []fixedKeys{both, otherKey} {
+		db, s := mustOpenScript(t, path, allWith(keys))
+		wantState(t, s, small, 3)
+		must(t, db.Close())
+	}
+}
+
+// TestLostFileIsEncryptedAgain: a fresh file that takes the place of one that was lost
+// under a running process has the keys of what is written to it.
+func TestLostFileIsEncryptedAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, allWith(theKey))
+	applyScript(t, s, small, 1, 3)
+	must(t, os.Remove(path))
+	must(t, s.Apply(small.batch(4)))
+	_ = s.Flush(t.Context()) // finds that it is gone
+	r, err := s.Relist()
+	must(t, err)
+	for _, obj := range small.state(5) {
+		must(t, r.Add(obj))
+	}
+	for b, err := range r.Parts("5") {
+		must(t, err)
+		must(t, s.Apply(b))
+	}
+	must(t, r.Close())
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, allWith(theKey))
+	if wantState(t, s, small, 5); db.SetAside() != "" {
+		t.Errorf("set aside as %s", db.SetAside())
+	}
+}
+
 // TestRekeyRunning: a running database is rekeyed from one key to another that its
 // provider has now, without the one before.
 func TestRekeyRunning(t *testing.T) {

@@ -236,10 +236,11 @@ func (d *DB) loadKeys(make bool) (*keyring, error) {
 		found = openKeyring(stored, user, d.sealBudget)
 	}
 	switch {
-	case found != nil:
-		if !d.readOnly {
-			found.wrap(user[0], false) // written with what is written next
+	case found != nil && !d.readOnly && found.wrap(user[0], false):
+		if err := d.update("keys", found.persist); err != nil { // or with what is written next
+			d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
 		}
+	case found != nil:
 	case !make:
 		return nil, errOtherKey
 	default:

@@ -252,3 +252,62 @@ func TestKeysAreDamaged(t *testing.T) {
 		t.Error("the file was taken")
 	}
 }
+
+// BenchmarkSeal is what sealing and opening an object of 3,500 compressed bytes takes,
+// with its header, and two values of indexes.
+func BenchmarkSeal(b *testing.B) {
+	s, err := newSeal(newKeyring(codec.Key{1}, defaultSealBudget), sealScope("configmaps").ID())
+	if err != nil {
+		b.Fatal(err)
+	}
+	e := &entry{key: "default/an-object-of-some-name", head: &header{
+		UID: "4b1c2f7e-6f0a-4a57-9f0e-6d1b8f3f7a10", RV: "123456789", Size: 10000, Hash: make([]byte, 16),
+		Labels: map[string]string{"app": "web", "pod-template-hash": "6d4cf56db6"},
+		Index:  map[string][]string{"namespace": {"default"}, "label:app": {"web"}},
+	}}
+	payload := make([]byte, 3500)
+	out := make([]packed, 1)
+	lock := func() packed {
+		out[0] = packed{dictionary: plainZstd, bytes: payload}
+		if err := s.lock(inScope, 1, []*entry{e}, out); err != nil {
+			b.Fatal(err)
+		}
+		return out[0]
+	}
+	b.Run("lock", func(b *testing.B) {
+		for b.Loop() {
+			lock()
+		}
+	})
+	p := lock()
+	head, err := p.head.encode(e.key)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.appendPayload(nil, inScope, e.key, p.record(1)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("openHeader", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := s.header(inScope, e.key, head); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("hash", func(b *testing.B) {
+		large := make([]byte, 10000)
+		for b.Loop() {
+			s.payloadHash(e.key, large)
+		}
+	})
+	b.Run("hashPlain", func(b *testing.B) {
+		large := make([]byte, 10000)
+		for b.Loop() {
+			payloadHash(large)
+		}
+	})
+}
