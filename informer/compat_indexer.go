@@ -34,17 +34,22 @@ func (x *indexer) Update(obj interface{}) error { return x.store().Update(obj) }
 func (x *indexer) Delete(obj interface{}) error { return x.store().Delete(obj) }
 
 // List implements cache.Store. It has no error to return: where a stored object
-// is damaged it waits, under a running informer, until a new list has mended it,
-// rather than return fewer objects.
+// is damaged, or all were wiped, it waits, under a running informer, until a new list
+// has mended it, rather than return fewer objects.
 func (x *indexer) List() []interface{} {
 	for {
 		s := x.store()
 		out := s.List()
 		err := s.Err()
-		if err == nil || !errors.Is(err, store.ErrCorrupt) || !x.inf.waitForList(err) {
+		if err == nil || !isMended(err) || !x.inf.waitForList(err) {
 			return x.watched(out)
 		}
 	}
+}
+
+// isMended reports whether a new list mends what a read returned.
+func isMended(err error) bool {
+	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrWiped)
 }
 
 // ListKeys implements cache.Store.

@@ -264,6 +264,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.resyncLoop(ctx) })
+	parts.Go(func() { inf.noticeLosses(ctx) })
 	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
 	close(inf.ending)

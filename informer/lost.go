@@ -1,13 +1,35 @@
 package informer
 
 import (
+	"context"
+
 	"github.com/informctl/informctl/store"
 )
 
-// A file can be lost under a running informer: cut, overwritten or removed. The
-// store then begins a fresh one and loads the next list into it, with nothing to
+// A file can be lost under a running informer: cut, overwritten or removed; and a
+// scope can be wiped. The store then begins a fresh one and loads the next list into it, with nothing to
 // compare it with. So the informer keeps the keys of all objects that handlers are
 // told of, and compares those (ARCHITECTURE.md, "Damage while running").
+
+// noticeLosses asks for a list when the store says that it has lost what it held,
+// which otherwise the next change or read would find. It blocks until the context
+// ends.
+func (inf *Informer) noticeLosses(ctx context.Context) {
+	held, ok := inf.store.(store.Loser)
+	if !ok {
+		return
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-held.Lost():
+		}
+		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil { // or it was listed meanwhile
+			inf.lose(ctx, err)
+		}
+	}
+}
 
 // noteKnownLocked takes the keys from the store.
 func (inf *Informer) noteKnownLocked() {

@@ -400,7 +400,11 @@ func (inf *Informer) loseLocked(ctx context.Context, cause error) {
 
 func (inf *Informer) mendLocked() {
 	inf.lostAt = time.Now()
-	inf.reflector.Relist("the store is damaged or could not take a change")
+	reason := "the store is damaged or could not take a change"
+	if errors.Is(inf.rejected[everything], store.ErrWiped) {
+		reason = "what was stored was wiped"
+	}
+	inf.reflector.Relist(reason)
 }
 
 // mendEvery is the least time between lists that are to mend the store: damage

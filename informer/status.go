@@ -6,6 +6,7 @@ import (
 	"os"
 	runtimemetrics "runtime/metrics"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/informctl/informctl/reflector"
@@ -87,13 +88,18 @@ type CheckpointStatus struct {
 // CommitStatus says how the writing of changes goes. Counts and durations are of
 // the database, since it was opened.
 type CommitStatus struct {
-	Degraded     bool      `json:"degraded"` // the last attempt to write failed
-	Error        string    `json:"error,omitempty"`
-	PendingBytes int64     `json:"pendingBytes"` // of the scope's changes that are not written yet
-	Last         time.Time `json:"last,omitzero"`
-	LastSeconds  float64   `json:"lastSeconds"`
-	Count        int       `json:"count"`
-	Seconds      float64   `json:"seconds"` // all of them
+	Degraded     bool   `json:"degraded"` // the last attempt to write failed, or too much waits
+	Error        string `json:"error,omitempty"`
+	PendingBytes int64  `json:"pendingBytes"` // of the scope's changes that are not written yet
+	// FilePendingBytes is the same of all scopes of the file; more than MaxPendingBytes
+	// is too much.
+	FilePendingBytes int64 `json:"filePendingBytes"`
+	MaxPendingBytes  int64 `json:"maxPendingBytes"`
+
+	Last        time.Time `json:"last,omitzero"`
+	LastSeconds float64   `json:"lastSeconds"`
+	Count       int       `json:"count"`
+	Seconds     float64   `json:"seconds"` // all of them
 	// LongestReadSeconds is the longest read transaction: while one is open the file
 	// grows.
 	LongestReadSeconds float64 `json:"longestReadSeconds"`
@@ -237,13 +243,18 @@ func (s *Status) setStore(held store.Store) {
 	}
 	c := committer.Commits()
 	s.Commits = &CommitStatus{
-		Degraded: c.Err != nil, PendingBytes: c.Waiting,
+		PendingBytes: c.Waiting, FilePendingBytes: c.AllWaiting, MaxPendingBytes: c.MaxWaiting,
 		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
 		LongestReadSeconds: c.LongestRead.Seconds(),
 	}
+	var wrong []string
 	if c.Err != nil {
-		s.Commits.Error = c.Err.Error()
+		wrong = append(wrong, c.Err.Error())
 	}
+	if why := c.TooMuchWaits(); why != "" {
+		wrong = append(wrong, why)
+	}
+	s.Commits.Degraded, s.Commits.Error = len(wrong) > 0, strings.Join(wrong, "; ")
 }
 
 // behind says why the informer has not caught up; "" where it has.

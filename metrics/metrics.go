@@ -61,7 +61,7 @@ var (
 	resumes  = describe("watches_resumed_total", "Watches that went on from a held resource version.", ofScope)
 	failures = describe("errors_total", "Lists, watches and probes that failed.", ofScope)
 
-	degraded = describe("degraded", "1 when the last attempt to write to the file failed, else 0.", ofScope)
+	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
 	handlers = describe("handlers", "Event handlers, by type.", ofHandler)
@@ -69,6 +69,8 @@ var (
 	spilled  = describe("handler_file_bytes", "The part of them that waits in files.", ofHandler)
 
 	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
+	allPending = describe("file_pending_bytes", "Changes of all scopes that are not in the file yet.", ofFile)
+	maxPending = describe("file_max_pending_bytes", "More of them is degraded; nothing is dropped.", ofFile)
 	commits    = describe("commit_duration_seconds", "Transactions that were committed, since the file was opened.", ofFile)
 	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
 	longest    = describe("longest_read_transaction_seconds", "The longest read transaction since the file was opened; while one is open the file grows.", ofFile)
@@ -79,7 +81,7 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, commits, lastCommit, lastTook, longest,
+		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
 	} {
 		ch <- d
 	}
@@ -161,6 +163,8 @@ func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
 		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
 		stamp(ch, lastCommit, c.Last, file)
 		ch <- gauge(longest, c.LongestReadSeconds, file)
+		ch <- gauge(allPending, float64(c.FilePendingBytes), file)
+		ch <- gauge(maxPending, float64(c.MaxPendingBytes), file)
 		ch <- gauge(lastTook, c.LastSeconds, file)
 	}
 }

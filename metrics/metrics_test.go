@@ -43,7 +43,7 @@ func everything() informer.Status {
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
-		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, Last: at, LastSeconds: 0.25, LongestReadSeconds: 0.125, Count: 8, Seconds: 1.5},
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, LongestReadSeconds: 0.125, Count: 8, Seconds: 1.5},
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
 		},
@@ -59,6 +59,8 @@ informctl_commit_duration_seconds_count{file="/i.db"} 8
 informctl_degraded{namespace="web",resource="pods",scope="1234"} 1
 informctl_errors_total{namespace="web",resource="pods",scope="1234"} 5
 informctl_file_bytes{file="/i.db"} 65536
+informctl_file_max_pending_bytes{file="/i.db"} 20
+informctl_file_pending_bytes{file="/i.db"} 30
 informctl_handler_file_bytes{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 300
 informctl_handler_file_bytes{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
 informctl_handler_waiting_notifications{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 3

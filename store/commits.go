@@ -1,6 +1,9 @@
 package store
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Commits says how the writing of a database goes, since it was opened.
 type Commits struct {
@@ -13,6 +16,18 @@ type Commits struct {
 	LongestRead time.Duration
 	Err         error // of the last attempt to write the scope; nil after a success
 	Waiting     int64 // bytes of the scope's changes that are not written yet
+
+	// AllWaiting is the same of all scopes of the database. More than MaxWaiting is too
+	// much: nothing is dropped, but the disk does not keep up.
+	AllWaiting, MaxWaiting int64
+}
+
+// TooMuchWaits says that more waits for the disk than is to; "" where it does not.
+func (c Commits) TooMuchWaits() string {
+	if c.AllWaiting <= c.MaxWaiting {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes of changes wait for the disk, more than %d", c.AllWaiting, c.MaxWaiting)
 }
 
 // Committer is implemented by Stores that write later than Apply returns.

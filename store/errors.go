@@ -39,6 +39,10 @@ var (
 	// ErrCorrupt is what errors.Is finds in every *CorruptionError.
 	ErrCorrupt = errors.New("store: damaged")
 
+	// ErrWiped indicates that what was stored of the scope was dropped on demand while
+	// it was open. Reads return it until the scope has been listed again.
+	ErrWiped = errors.New("store: wiped, to be listed again")
+
 	// ErrNoIndex indicates that a scope has no index of that name.
 	ErrNoIndex = errors.New("store: no such index")
 )

@@ -100,7 +100,15 @@ func (s *Store) applyBatch(b store.Batch) error {
 	for i, c := range b.Changes {
 		entries[i] = c.Prepared.(*entry)
 	}
-	existed := s.whichExist(entries)
+	if err := s.insert(b, entries, s.whichExist(entries)); err != nil {
+		return err
+	}
+	s.db.noteWaiting()
+	return nil
+}
+
+// insert makes prepared entries visible. It needs writerMu.
+func (s *Store) insert(b store.Batch, entries []*entry, existed []bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.writable {
@@ -170,7 +178,7 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 		return // neither there nor coming
 	}
 	if old, replaced := s.pending.Set(e.key, e); replaced {
-		s.pendingBytes -= old.size()
+		s.addPendingLocked(-old.size())
 	}
-	s.pendingBytes += e.size()
+	s.addPendingLocked(e.size())
 }

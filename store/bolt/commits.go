@@ -3,6 +3,8 @@ package bolt
 import (
 	"time"
 
+	"github.com/tidwall/btree"
+
 	"github.com/informctl/informctl/store"
 )
 
@@ -17,7 +19,34 @@ func (s *Store) Commits() store.Commits {
 	defer s.mu.Unlock()
 	c.LongestRead = time.Duration(s.db.longestRead.Load())
 	c.Err, c.Waiting = s.commitErr, int64(s.pendingBytes)
+	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c
+}
+
+// addPendingLocked counts bytes that wait, or no longer do.
+func (s *Store) addPendingLocked(n int) {
+	s.pendingBytes += n
+	s.db.pending.Add(int64(n))
+}
+
+// dropPendingLocked forgets all that waits.
+func (s *Store) dropPendingLocked() {
+	s.addPendingLocked(-s.pendingBytes)
+	s.pending = &btree.Map[string, *entry]{}
+}
+
+// noteWaiting logs when MaxPending is passed, and when no longer.
+func (d *DB) noteWaiting() {
+	c := store.Commits{AllWaiting: d.pending.Load(), MaxWaiting: d.opts.MaxPending}
+	why := c.TooMuchWaits()
+	if is := why != ""; d.overwhelm.Swap(is) == is {
+		return
+	}
+	if why != "" {
+		d.opts.Logger.Info("The disk does not keep up: "+why, "path", d.path)
+		return
+	}
+	d.opts.Logger.Info("The disk keeps up again", "path", d.path, "waiting", c.AllWaiting)
 }
 
 // noteCommit counts a transaction that was committed.

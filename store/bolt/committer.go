@@ -115,6 +115,7 @@ func (d *DB) commit() error {
 	for _, c := range captures {
 		c.s.committedUpTo(c, err)
 	}
+	d.noteWaiting()
 	return err
 }
 
@@ -189,7 +190,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 		c.pending.Scan(func(key string, e *entry) bool {
 			if now, ok := s.pending.Get(key); ok && now == e {
 				s.pending.Delete(key)
-				s.pendingBytes -= e.size()
+				s.addPendingLocked(-e.size())
 			}
 			return true
 		})

@@ -46,6 +46,11 @@ type Options struct {
 	// LockTimeout is how long Open waits for another process to release the
 	// file. 0 is 1 s.
 	LockTimeout time.Duration
+	// MaxPending is how many bytes of changes may wait for the disk before that is
+	// reported as degraded (store.Commits). 0 is 256 MiB. What waits is the newest
+	// state of each changed object; beyond the bound nothing is dropped and nobody
+	// waits.
+	MaxPending int64
 	// MaxBytes bounds the file, in bytes; 0 is no bound. At the bound it is as on a
 	// full disk: what is not written waits in memory, and is served from there.
 	MaxBytes int
@@ -73,6 +78,9 @@ func (o *Options) applyDefaults() {
 	}
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = time.Second
+	}
+	if o.MaxPending <= 0 {
+		o.MaxPending = 256 << 20
 	}
 }
 
@@ -110,6 +118,10 @@ type DB struct {
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
+	// openMu is held for reading while a scope is opened, for writing while some are
+	// wiped. Taken before all others.
+	openMu sync.RWMutex
+
 	// mu protects the fields below.
 	mu      sync.Mutex
 	scopes  map[string]*Store // by id: every scope that was opened
@@ -117,6 +129,9 @@ type DB struct {
 
 	closed      atomic.Bool  // set under mu
 	longestRead atomic.Int64 // nanoseconds of a transaction
+
+	pending   atomic.Int64 // bytes that wait in all scopes; changed under Store.mu
+	overwhelm atomic.Bool  // more than MaxPending wait, and it was logged
 
 	changed    chan struct{}      // tells the committer that something waits; holds one
 	urgent     chan struct{}      // tells it not to wait for the interval; holds one
@@ -373,19 +388,24 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	}
 	return guard(d.path, "creation", func() error {
 		return handle.Update(func(tx *bbolt.Tx) error {
-			meta, err := tx.CreateBucketIfNotExists(bucketMeta)
-			if err != nil {
-				return err
-			}
-			if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
-				return err
-			}
-			if err := meta.Put(keyFormat, []byte(format)); err != nil {
+			if err := createMeta(tx); err != nil {
 				return err
 			}
 			return writeScopeTally(tx)
 		})
 	})
+}
+
+// createMeta makes the meta bucket of a fresh file.
+func createMeta(tx *bbolt.Tx) error {
+	meta, err := tx.CreateBucket(bucketMeta)
+	if err != nil {
+		return err
+	}
+	if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
+		return err
+	}
+	return meta.Put(keyFormat, []byte(format))
 }
 
 // onlyOurs reports what else than our buckets is in the root.

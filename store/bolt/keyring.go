@@ -108,6 +108,15 @@ func (r *keyring) extendLocked() {
 	r.seals, r.announced, r.wrapped = 0, 0, nil
 }
 
+// forget begins with another data key and drops those before: nothing that they have
+// sealed is left but bytes on free pages.
+func (r *keyring) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.data = nil
+	r.extendLocked()
+}
+
 // take returns the data key for n seals.
 func (r *keyring) take(n int) (id uint64, aead cipher.AEAD) {
 	r.mu.Lock()

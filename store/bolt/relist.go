@@ -457,7 +457,7 @@ func (s *Store) discardLoad(wrote bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.loading = 0, false
-	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
+	s.dropPendingLocked()
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()
 	}

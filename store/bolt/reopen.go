@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 
-	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
@@ -43,9 +42,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 		return nil
 	})
 	for _, s := range scopes {
-		s.mu.Lock()
-		s.noBucket = err != nil
-		s.mu.Unlock()
+		s.setNoBucket(err != nil)
 	}
 	return err
 }
@@ -112,7 +109,7 @@ func (s *Store) lose(cause error) {
 	s.lost, s.noBucket = cause, true
 	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error()}
-	s.pending, s.pendingBytes = &btree.Map[string, *entry]{}, 0
+	s.dropPendingLocked()
 	s.length, s.loading, s.listed = 0, false, false
 	s.written, s.dirty = s.applied, false
 	for name := range s.inMemory {
@@ -127,7 +124,16 @@ func (s *Store) lose(cause error) {
 	}
 	close(s.committed)
 	s.committed = make(chan struct{})
+	select {
+	case s.lostSignal <- struct{}{}:
+	default: // one that was not received stands for this one
+	}
 }
+
+var _ store.Loser = (*Store)(nil)
+
+// Lost implements store.Loser.
+func (s *Store) Lost() <-chan struct{} { return s.lostSignal }
 
 func (s *Store) needsBucket() bool {
 	s.mu.Lock()

@@ -46,6 +46,7 @@ type Store struct {
 
 	dictionaries atomic.Pointer[dictionaries]
 	trials       trials
+	lostSignal   chan struct{} // holds one
 
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
@@ -71,7 +72,7 @@ type Store struct {
 	readErr      error            // why List could not answer
 	lost         error            // why there is nothing to read until the scope is listed again
 	losses       uint64           // how often what was stored was lost
-	noBucket     bool             // in a fresh file
+	noBucket     bool             // in a fresh file, or what there is of it is not to be seen
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
 	applied      uint64           // number of the last change of state
@@ -112,6 +113,8 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	d.openMu.RLock()
+	defer d.openMu.RUnlock()
 	id := scope.ID()
 	sealed, err := d.sealOf(scope)
 	if err != nil {
@@ -151,7 +154,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Stor
 		pending:   &btree.Map[string, *entry]{},
 		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
 		inMemory:  map[string]*memoryIndex{},
-		committed: make(chan struct{}),
+		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
 		indexErrs: map[string]error{},
 		trials:    trials{every: retrainBytes},
 		leased:    true,
@@ -315,7 +318,11 @@ func (s *Store) startEmpty(drop bool, why string) error {
 	s.mu.Lock()
 	s.checkpoint = m.checkpoint()
 	s.mu.Unlock()
-	return s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
+	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
+	if err == nil {
+		s.setNoBucket(false)
+	}
+	return err
 }
 
 // create makes the scope's bucket.
@@ -364,6 +371,9 @@ func (s *Store) emptyManifest(why string) *manifest {
 }
 
 func (s *Store) bucket(tx *bbolt.Tx) *bbolt.Bucket {
+	if s.needsBucket() {
+		return nil
+	}
 	if scopes := tx.Bucket(bucketScope); scopes != nil {
 		return scopes.Bucket([]byte(s.id))
 	}

@@ -1,0 +1,118 @@
+package informer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestWipe: a scope is wiped under a running informer. It lists at once, without a
+// change or a read that would find it, handlers are told what differs from what they
+// were given, and the next start is warm.
+func TestWipe(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := range 300 {
+			w.put(fmt.Sprintf("o-%03d", i), "first")
+		}
+		l, f := &log{}, &follower{}
+		r := w.run(informer.Options{}, handle(w, l), handle(w, f.handler())).sync()
+		waitFor(2 * time.Second)
+		l.take()
+		w.server.Hold()
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if got := r.inf.Status(); got.Listing != "what was stored was wiped" || got.Checkpoint.RV != "" {
+			t.Errorf("status: listing %q, at %q", got.Listing, got.Checkpoint.RV)
+		}
+		listed := make(chan int, 1)
+		go func() { listed <- len(r.inf.GetStore().List()) }()
+		w.put("o-000", "second")
+		w.put("o-300", "new")
+		w.drop("o-001")
+		synctest.Wait()
+		select {
+		case n := <-listed:
+			t.Errorf("List does not wait, it has %d objects", n)
+		default:
+		}
+		if _, _, err := r.inf.GetStore().GetByKey("default/o-002"); err == nil {
+			t.Error("Get has an answer")
+		}
+		w.server.Release()
+		waitFor(time.Minute)
+		if n := <-listed; n != 300 {
+			t.Errorf("List has %d objects, want 300", n)
+		}
+		want := map[string]string{"o-000": "second", "o-300": "new"}
+		for i := 2; i < 300; i++ {
+			want[fmt.Sprintf("o-%03d", i)] = "first"
+		}
+		if diff := cmp.Diff(want, f.state); diff != "" || len(f.wrong) > 0 {
+			t.Errorf("the handler knows otherwise, out of order %q (-want +got):\n%s", f.wrong, diff)
+		}
+		kinds := map[string]int{}
+		for _, line := range l.take() {
+			kinds[line[:6]]++
+		}
+		// Of the list, which is of before the changes, 300; then one more of o-000.
+		if diff := cmp.Diff(map[string]int{"add o-": 1, "update": 301, "delete": 1}, kinds); diff != "" {
+			t.Errorf("told of (-want +got):\n%s", diff)
+		}
+		r.end()
+		since := len(w.server.Requests())
+		r = w.run(informer.Options{}).sync()
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("the next start lists: %q", lists)
+		}
+		for _, obj := range r.inf.GetStore().List() {
+			cm := obj.(*corev1.ConfigMap)
+			if want[cm.Name] != cm.Data["v"] {
+				t.Errorf("the next start has %s = %q, want %q", cm.Name, cm.Data["v"], want[cm.Name])
+			}
+		}
+		r.end()
+	})
+}
+
+// full is a database whose file has no room for objects.
+func (w *world) full() *bolt.DB {
+	w.Helper()
+	db, err := bolt.Open(w.path, bolt.Options{MaxBytes: 64 << 10, MaxPending: 4 << 10})
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = db.Close() })
+	return db
+}
+
+// TestTooMuchWaits: status says that too much waits for the disk, and how much.
+func TestTooMuchWaits(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r := w.run(informer.Options{Backend: w.full()}).sync()
+		before := r.inf.Status().Commits
+		if before.Degraded || before.MaxPendingBytes != 4<<10 {
+			t.Errorf("before: %+v", before)
+		}
+		for i := range 100 {
+			w.put(fmt.Sprintf("o-%03d", i), "first")
+		}
+		waitFor(time.Minute)
+		got := r.inf.Status().Commits
+		if !got.Degraded || got.FilePendingBytes <= got.MaxPendingBytes || !contains([]string{got.Error}, fmt.Sprintf("; %d bytes of changes wait for the disk, more than 4096", got.FilePendingBytes)) {
+			t.Errorf("status: %+v", got)
+		}
+		if n := len(r.inf.GetStore().List()); n != 100 {
+			t.Errorf("List has %d objects, want 100", n)
+		}
+		r.end()
+	})
+}

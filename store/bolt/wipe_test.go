@@ -1,0 +1,372 @@
+package bolt_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// twoScopes is a file of the scripts' scope and of one in a namespace.
+func twoScopes(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
+	must(t, err)
+	for _, namespace := range []string{"", "ns1"} {
+		s, err := db.Open(inNamespace(namespace), scriptOptions())
+		must(t, err)
+		applyScript(t, s, small, 1, 3)
+	}
+	must(t, db.SetIdentity("asked", "cluster"))
+	must(t, db.Close())
+}
+
+func inNamespace(namespace string) store.Scope {
+	scope := scriptScope()
+	scope.Namespace = namespace
+	return scope
+}
+
+// held describes what a file has.
+func held(db *bolt.DB) (string, error) {
+	infos, err := db.Scopes()
+	var names []string
+	for _, info := range infos {
+		names = append(names, fmt.Sprintf("%s: %d at %q", info.Scope, info.Objects, info.Checkpoint.RV))
+	}
+	return strings.Join(names, ", "), err
+}
+
+func wantHeld(t *testing.T, db *bolt.DB, want string) {
+	t.Helper()
+	got, err := held(db)
+	if must(t, err); got != want {
+		t.Errorf("the file has %q, want %q", got, want)
+	}
+}
+
+const both = `configmaps: 38 at "3", configmaps in ns1: 38 at "3"`
+
+// TestWipe: what is picked is gone, now and after a restart, and nothing else.
+func TestWipe(t *testing.T) {
+	for name, tt := range map[string]struct {
+		which    func(store.Scope) bool
+		dropped  int
+		left     string
+		identity string
+	}{
+		"one":     {func(s store.Scope) bool { return s.Namespace == "ns1" }, 1, `configmaps: 38 at "3"`, "cluster"},
+		"nothing": {func(store.Scope) bool { return false }, 0, both, "cluster"},
+		"each":    {func(store.Scope) bool { return true }, 2, "", ""},
+		"all":     {nil, 2, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			twoScopes(t, path)
+			db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
+			must(t, err)
+			dropped, err := db.Wipe(tt.which)
+			if must(t, err); len(dropped) != tt.dropped {
+				t.Errorf("dropped %d scopes, want %d", len(dropped), tt.dropped)
+			}
+			for range 2 {
+				wantHeld(t, db, tt.left)
+				identity, err := db.Identity("asked")
+				if must(t, err); identity != tt.identity {
+					t.Errorf("the file knows cluster %q, want %q", identity, tt.identity)
+				}
+				must(t, db.Close())
+				db, err = bolt.Open(path, bolt.Options{Epoch: "e"})
+				if must(t, err); db.SetAside() != "" {
+					t.Error("the file is damaged")
+				}
+			}
+			must(t, db.Close())
+			db, err = bolt.OpenReadOnly(path, bolt.Options{})
+			must(t, err)
+			epoch, err := db.Epoch()
+			if must(t, err); epoch != "e" {
+				t.Errorf("the epoch is %q", epoch)
+			}
+			if _, err := db.Wipe(nil); !errors.Is(err, store.ErrReadOnly) {
+				t.Errorf("read-only: error is %v", err)
+			}
+			must(t, db.Close())
+		})
+	}
+}
+
+// TestWipeAllIsFresh: when all is wiped, the file has the keys that a fresh one has.
+func TestWipeAllIsFresh(t *testing.T) {
+	dir := t.TempDir()
+	wiped, fresh := filepath.Join(dir, "wiped.db"), filepath.Join(dir, "fresh.db")
+	twoScopes(t, wiped)
+	db, err := bolt.Open(wiped, bolt.Options{Epoch: "e"})
+	must(t, err)
+	_, err = db.Wipe(nil)
+	must(t, errors.Join(err, db.Close()))
+	db, err = bolt.Open(fresh, bolt.Options{Epoch: "e"})
+	must(t, errors.Join(err, db.Close()))
+	if diff := cmp.Diff(metaKeys(t, fresh), metaKeys(t, wiped)); diff != "" {
+		t.Errorf("meta (-fresh +wiped):\n%s", diff)
+	}
+}
+
+func metaKeys(t *testing.T, path string) (keys []string) {
+	t.Helper()
+	db, err := bbolt.Open(path, 0o600, nil)
+	must(t, err)
+	must(t, db.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("meta")).ForEach(func(k, _ []byte) error {
+			keys = append(keys, string(k))
+			return nil
+		})
+	}))
+	must(t, db.Close())
+	return keys
+}
+
+// TestWipeOpen: an open scope answers with ErrWiped until it was listed, its writes
+// of before do not come back, and a scope beside it does not notice.
+func TestWipeOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	twoScopes(t, path)
+	db, err := bolt.Open(path, bolt.Options{Epoch: "e", CommitInterval: time.Hour})
+	must(t, err)
+	s, err := db.Open(inNamespace(""), scriptOptions())
+	must(t, err)
+	other, err := db.Open(inNamespace("ns1"), scriptOptions())
+	must(t, err)
+	must(t, s.Apply(small.batch(4))) // waits to be written
+	_, err = db.Wipe(func(s store.Scope) bool { return s.Namespace == "" })
+	must(t, err)
+	select {
+	case <-s.(store.Loser).Lost():
+	default:
+		t.Error("the store does not say that it has lost what it held")
+	}
+	if _, err := describe(s, small); !errors.Is(err, store.ErrWiped) {
+		t.Errorf("read: error is %v", err)
+	}
+	if err := s.Apply(small.batch(5)); !errors.Is(err, store.ErrWiped) {
+		t.Errorf("Apply: error is %v", err)
+	}
+	if s.Checkpoint().RV != "" || s.Len() != 0 {
+		t.Errorf("checkpoint %+v, %d objects", s.Checkpoint(), s.Len())
+	}
+	wantState(t, other, small, 3)
+	wantHeld(t, db, `configmaps: 0 at "", configmaps in ns1: 38 at "3"`)
+	list, err := s.Relist()
+	must(t, err)
+	must(t, list.Add(small.object(7, 9)))
+	for b, err := range list.Parts("9") {
+		must(t, errors.Join(err, s.Apply(b)))
+	}
+	must(t, errors.Join(list.Close(), s.Flush(t.Context())))
+	if got := s.ListKeys(); !slices.Equal(got, []string{small.key(7)}) {
+		t.Errorf("after the list there are %q", got)
+	}
+	must(t, db.Close())
+	db, err = bolt.Open(path, bolt.Options{Epoch: "e"})
+	must(t, err)
+	wantHeld(t, db, `configmaps: 1 at "9", configmaps in ns1: 38 at "3"`)
+	must(t, db.Close())
+}
+
+// TestWipeCrash: whatever a crash leaves of a wipe's transaction, the file has all of
+// the scopes or none.
+func TestWipeCrash(t *testing.T) {
+	rng, _ := seeded(t)
+	dir := t.TempDir()
+	path, copied := filepath.Join(dir, "informers.db"), filepath.Join(dir, "image.db")
+	twoScopes(t, path)
+	db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
+	must(t, err)
+	rec := record(t, path, db)
+	_, err = db.Wipe(nil)
+	must(t, errors.Join(err, db.Close()))
+	outcomes := map[string]int{}
+	for n := range rec.commits {
+		rec.images(rng, n, 40, func(im image) {
+			must(t, os.WriteFile(copied, im.content, 0o600))
+			db, err := bolt.Open(copied, bolt.Options{Epoch: "e"})
+			must(t, err)
+			got, err := held(db)
+			must(t, errors.Join(err, db.Close()))
+			if aside := db.SetAside(); aside != "" || got != both && got != "" {
+				t.Fatalf("%s: the file has %q, set aside %q", im.what, got, aside)
+			}
+			outcomes[got]++
+		})
+	}
+	if len(outcomes) != 2 || len(rec.commits) != 1 {
+		t.Errorf("outcomes of %d commits: %v", len(rec.commits), outcomes)
+	}
+}
+
+// TestWipeFails: a wipe that cannot be written changes nothing, for readers and in
+// the file; one that was written though an error was returned is one.
+func TestWipeFails(t *testing.T) {
+	for name, fault := range writeFaults {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			twoScopes(t, path)
+			db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
+			must(t, err)
+			s, err := db.Open(inNamespace(""), scriptOptions())
+			must(t, err)
+			bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+				return func(b []byte, off int64) (int, error) {
+					if off < 2*int64(pageSize) {
+						return fault(next, b, off) // the meta page makes it so
+					}
+					return next(b, off)
+				}
+			})
+			if _, err := db.Wipe(nil); !errors.Is(err, errFault) {
+				t.Fatalf("error is %v", err)
+			}
+			if name != "nothing is written" { // what there is of a meta page is in its first part
+				if _, err := describe(s, small); !errors.Is(err, store.ErrWiped) {
+					t.Errorf("read: error is %v", err)
+				}
+				wantHeld(t, db, `configmaps: 0 at ""`)
+			} else {
+				wantState(t, s, small, 3)
+				wantHeld(t, db, both)
+				must(t, s.Apply(small.batch(4)))
+				must(t, s.Flush(t.Context()))
+				wantState(t, s, small, 4)
+			}
+			must(t, db.Close())
+			db, err = bolt.Open(path, bolt.Options{Epoch: "e"})
+			if must(t, err); db.SetAside() != "" {
+				t.Error("the file is damaged")
+			}
+			must(t, db.Close())
+		})
+	}
+}
+
+// TestWipeWhileUsed: scopes are opened, written, listed and closed while others wipe
+// them; what is read is whole or says that it is wiped.
+func TestWipeWhileUsed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
+	must(t, err)
+	var users sync.WaitGroup
+	done := make(chan struct{})
+	users.Go(func() {
+		defer close(done)
+		for range 30 {
+			if err := useScope(db); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for wipes := 0; ; wipes++ {
+		select {
+		case <-done:
+			users.Wait()
+			must(t, db.Close())
+			if t.Logf("%d wipes", wipes); wipes == 0 {
+				t.Error("nothing was wiped")
+			}
+			return
+		default:
+			_, err := db.Wipe(nil)
+			must(t, err)
+		}
+	}
+}
+
+func useScope(db *bolt.DB) error {
+	s, err := db.Open(scriptScope(), scriptOptions())
+	if err != nil {
+		return err
+	}
+	defer func() { _ = s.Close() }()
+	for n := 1; n <= 3; n++ {
+		list, err := s.Relist()
+		if err != nil {
+			return err
+		}
+		for i := range small.keys {
+			if err = errors.Join(err, list.Add(small.object(i, 1))); err != nil {
+				break
+			}
+		}
+		if err == nil {
+			for b, partErr := range list.Parts(fmt.Sprint(n)) {
+				if err = partErr; err == nil {
+					err = s.Apply(b)
+				}
+				if err != nil {
+					break
+				}
+			}
+		}
+		_ = list.Close()
+		if err != nil && !errors.Is(err, store.ErrWiped) {
+			return err
+		}
+		if entries, err := s.Scan("", 100); err == nil && len(entries) != small.keys && len(entries) != 0 || err != nil && !errors.Is(err, store.ErrWiped) {
+			return fmt.Errorf("%d objects: %w", len(entries), err)
+		}
+	}
+	return nil
+}
+
+// TestMaxPending: beyond the bound nothing is dropped and nobody waits; it is said in
+// Commits, and in the log once, until the disk has caught up.
+func TestMaxPending(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		var logged []string
+		logger := funcr.New(func(_, line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(line, "keep") {
+				logged = append(logged, line)
+			}
+		}, funcr.Options{})
+		db, s := mustOpenScript(t, path, bolt.Options{MaxBytes: 256 << 10, MaxPending: 1 << 20, Compression: bolt.Uncompressed, Logger: logger})
+		big := script{keys: 400, pad: 4 << 10}
+		for n := 1; n <= 5; n++ {
+			must(t, s.Apply(big.batch(n)))
+			<-time.After(time.Minute)
+		}
+		wantState(t, s, big, 5)
+		c := s.(store.Committer).Commits()
+		if c.AllWaiting < 1<<20 || c.AllWaiting != c.Waiting || !strings.Contains(c.TooMuchWaits(), fmt.Sprint(c.AllWaiting)) {
+			t.Errorf("commits: %+v", c)
+		}
+		mu.Lock()
+		if len(logged) != 1 || !strings.Contains(logged[0], "1048576") {
+			t.Errorf("logged: %q", logged)
+		}
+		mu.Unlock()
+		if _, err := db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		must(t, db.Close())
+		c = s.(store.Committer).Commits()
+		if c.AllWaiting != 0 || c.TooMuchWaits() != "" {
+			t.Errorf("after what waited was dropped: %+v", c)
+		}
+	})
+}
