@@ -28,6 +28,8 @@ type FactoryOptions struct {
 	SyncWhen         SyncPolicy // as Options.SyncWhen
 	TransformVersion string     // as Options.TransformVersion, of all informers' transforms
 	DecodedBytes     int64      // as Options.DecodedBytes, for each informer
+
+	AuditInterval time.Duration // as Options.AuditInterval
 }
 
 // Factory makes informers whose scope need not be said: it asks their
@@ -60,6 +62,8 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 		return nil, errors.New("informer: backend is nil")
 	case cfg == nil:
 		return nil, errors.New("informer: rest.Config is nil")
+	case opts.AuditInterval < 0:
+		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
 	}
 	f := &Factory{
 		backend: backend, cfg: rest.CopyConfig(cfg), opts: opts,
@@ -76,6 +80,7 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	inf, err := New(lw, example, Options{
 		Backend: f.backend, ResyncPeriod: resync, Indexers: indexers,
 		SyncWhen: f.opts.SyncWhen, TransformVersion: f.opts.TransformVersion, DecodedBytes: f.opts.DecodedBytes,
+		AuditInterval: f.opts.AuditInterval,
 	})
 	if err != nil {
 		klog.Background().Error(err, "Not persisted, client-go's informer is used", "type", fmt.Sprintf("%T", example))

@@ -66,6 +66,14 @@ type Options struct {
 	// of all handlers, for those that rely on client-go's OnUpdate for each object
 	// of a list, changed or not.
 	NotifyUnchanged bool
+	// AuditInterval is how often what is held is compared with the server's objects, up
+	// to a fifth more at random; 0 is never. An audit finds what no probe does: that a
+	// restored etcd has grown past the resource version that is held, so that objects
+	// are missing, or are no longer, or are other ones. It reports what differs, in
+	// Status and the log, and the informer lists again and tells its handlers. It costs
+	// a list of the collection, 500 objects a second or more. There is none while no
+	// resource version is held, as where an object cannot be stored.
+	AuditInterval time.Duration
 	// TransformVersion identifies what SetTransform's function does. A transform
 	// without a version starts cold every time.
 	TransformVersion string
@@ -97,6 +105,10 @@ type Informer struct {
 	// logger. current is the store, for readers, who never wait for mu.
 	ctx     context.Context
 	current atomic.Pointer[store.Store]
+
+	// transforming is held while the transform runs: it is called by one goroutine at a
+	// time.
+	transforming sync.Mutex
 
 	// indexersMu is held while the store is opened and while indexers are added,
 	// so that none is lost between memory and the opened store. Taken before mu.
@@ -144,7 +156,8 @@ type Informer struct {
 	untold       bool              // handlers were not told of all of a loaded list
 	rejected     map[string]error  // objects whose newest state cannot be stored
 	foreign      string            // why no resource version may be stored; "" where it may
-	memory       string            // why a Backend is not used; "" where it is, or none was given
+	audited      AuditStatus
+	memory       string // why a Backend is not used; "" where it is, or none was given
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)
@@ -159,6 +172,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		return nil, errors.New("informer: example object is nil")
 	case opts.Backend != nil && isNil(opts.Backend):
 		return nil, errors.New("informer: Backend is a nil pointer")
+	case opts.AuditInterval < 0:
+		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
 	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
 		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
@@ -265,6 +280,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.resyncLoop(ctx) })
 	parts.Go(func() { inf.noticeLosses(ctx) })
+	parts.Go(func() { inf.auditLoop(ctx) })
 	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
 	close(inf.ending)

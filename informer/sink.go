@@ -92,6 +92,8 @@ func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err erro
 			err = &store.ObjectError{Key: key, Err: fmt.Errorf("transform panicked with a %T", r)}
 		}
 	}()
+	inf.transforming.Lock()
+	defer inf.transforming.Unlock()
 	out, err := inf.transform(obj)
 	if err != nil {
 		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}

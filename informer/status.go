@@ -59,6 +59,7 @@ type Status struct {
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
 	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
 
+	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil where there are none
 	Commits  *CommitStatus   `json:"commits,omitempty"` // nil where nothing is persisted
 	Handlers []HandlerStatus `json:"handlers,omitempty"`
 }
@@ -177,6 +178,10 @@ func (inf *Informer) look() Status {
 	}
 	for h := range inf.handlers {
 		s.Handlers = append(s.Handlers, h.statusLocked())
+	}
+	if inf.opts.AuditInterval > 0 {
+		audited := inf.audited
+		s.Audit = &audited
 	}
 	held, r, started, ended := inf.store, inf.reflector, inf.started, inf.ended
 	inf.mu.Unlock()

@@ -61,6 +61,10 @@ var (
 	resumes  = describe("watches_resumed_total", "Watches that went on from a held resource version.", ofScope)
 	failures = describe("errors_total", "Lists, watches and probes that failed.", ofScope)
 
+	audits   = describe("audits_total", "Comparisons of all objects with the server's that have ended.", ofScope)
+	findings = describe("audit_findings_total", "Objects of another history that they found.", ofScope)
+	audited  = describe("last_audit_timestamp_seconds", "When the last one ended.", ofScope)
+
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
@@ -81,7 +85,7 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
+		lists, resumes, failures, audits, findings, audited, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
 	} {
 		ch <- d
 	}
@@ -135,6 +139,11 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 	ch <- counter(resumes, s.Resumes, l...)
 	ch <- counter(failures, s.Errors, l...)
+	if s.Audit != nil {
+		ch <- counter(audits, s.Audit.Count, l...)
+		ch <- counter(findings, s.Audit.Total, l...)
+		stamp(ch, audited, s.Audit.Last, l...)
+	}
 	if s.Commits != nil {
 		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
 		ch <- gauge(pending, float64(s.Commits.PendingBytes), l...)

@@ -43,6 +43,7 @@ func everything() informer.Status {
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
+		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, LongestReadSeconds: 0.125, Count: 8, Seconds: 1.5},
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
@@ -53,6 +54,8 @@ func everything() informer.Status {
 // TestMetrics: each figure under its name.
 func TestMetrics(t *testing.T) {
 	want := `
+informctl_audit_findings_total{namespace="web",resource="pods",scope="1234"} 12
+informctl_audits_total{namespace="web",resource="pods",scope="1234"} 11
 informctl_caught_up{namespace="web",resource="pods",scope="1234"} 1
 informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
 informctl_commit_duration_seconds_count{file="/i.db"} 8
@@ -68,6 +71,7 @@ informctl_handler_waiting_notifications{handler="*b.handler",namespace="web",res
 informctl_handlers{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 2
 informctl_handlers{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 1
 informctl_informers 1
+informctl_last_audit_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
 informctl_last_bookmark_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
 informctl_last_commit_duration_seconds{file="/i.db"} 0.25
 informctl_last_commit_timestamp_seconds{file="/i.db"} 1.7000000005e+09

@@ -162,6 +162,10 @@ type Store interface {
 	// Decode returns the object of an entry: Entry.Object where there is one,
 	// else a fresh one. Works after Close.
 	Decode(Entry) (runtime.Object, error)
+	// Compare returns the header of the stored object that has obj's key, a zero Header
+	// where there is none, and whether its content is the same, which a store without a
+	// codec does not know. An object that cannot be stored is an *ObjectError.
+	Compare(obj runtime.Object) (held Header, same bool, err error)
 	// All yields every object in key order. It reads in chunks: no transaction is
 	// held while the loop's body runs and it is no snapshot, so objects changed
 	// meanwhile are seen in their old or new state, or not at all. An error ends it.
@@ -201,11 +205,14 @@ type Relist interface {
 
 // Info describes one scope of a database.
 type Info struct {
-	ID         string
-	Scope      Scope
-	Objects    int
-	Bytes      int64 // of the encoded objects
-	Codec      string
+	ID      string
+	Scope   Scope
+	Objects int
+	Bytes   int64 // of the encoded objects
+	Codec   string
+	// TypeFingerprint and TransformVersion say what the objects are encoded from.
+	TypeFingerprint, TransformVersion string
+
 	Indexes    []IndexInfo // those whose entries are stored, ordered by name
 	Checkpoint Checkpoint
 	Complete   bool // false: a first list never ended, so nothing of it is served

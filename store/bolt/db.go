@@ -455,7 +455,8 @@ func (d *DB) Scopes() ([]store.Info, error) {
 			}
 			info := store.Info{
 				ID: string(id), Scope: m.scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
-				Codec: m.Codec, Checkpoint: m.checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
+				Codec: m.Codec, TypeFingerprint: m.Fingerprint, TransformVersion: m.Transform,
+				Checkpoint: m.checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
 			for _, name := range m.indexNames() {
 				if !m.Indexes[name].Ready {

@@ -417,7 +417,7 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 				err = s.db.unreadable("header "+key, err)
 				return false
 			}
-			headers = append(headers, store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size})
+			headers = append(headers, h.public(key))
 			return len(headers) < 4*chunk
 		})
 		if err == nil && order != nil {

@@ -136,6 +136,7 @@ func (db *DB) Scopes() ([]store.Info, error) {
 		st := k.current()
 		infos = append(infos, store.Info{
 			ID: id, Scope: k.scope, Objects: st.objects.Len(), Codec: k.codec,
+			TypeFingerprint: k.fingerprint, TransformVersion: k.transform,
 			Indexes: st.indexInfos(), Checkpoint: st.checkpoint, Complete: st.listed,
 		})
 	}

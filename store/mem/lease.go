@@ -295,6 +295,24 @@ func (s *lease) Decode(e store.Entry) (runtime.Object, error) {
 	return e.Object, nil
 }
 
+// Compare compares whole objects.
+func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err error) {
+	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if err != nil {
+		return held, false, err
+	}
+	st, err := s.view()
+	it, ok := st.objects.Get(key)
+	if !ok {
+		return held, false, err
+	}
+	if err := s.checkType(obj); err != nil && s.codec != nil {
+		return held, false, &store.ObjectError{Key: key, Err: err}
+	}
+	held, err = headerOf(it.object)
+	return held, s.codec != nil && equal(it.object, obj), err
+}
+
 // chunk is the number of objects that All and Headers read at once. Between
 // chunks they hold no old state back from the garbage collector.
 const chunk = 256

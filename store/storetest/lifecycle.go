@@ -18,6 +18,7 @@ var lifecycleCases = []testCase{
 	{"BackendClosed", testBackendClosed},
 	{"BackendClosedFirst", testBackendClosedFirst},
 	{"Scopes", testScopes},
+	{"Compare", testCompare},
 }
 
 func testInUse(h *harness) {
@@ -278,4 +279,26 @@ func (h *harness) wantInfo(infos []store.Info, scope store.Scope, objects int, c
 		return
 	}
 	h.Errorf("no Info of %s", scope)
+}
+
+// testCompare: an object's header, and whether its content is the same, whatever its
+// resource version says.
+func testCompare(h *harness) {
+	stored := configMap("ns/a", "1", "x")
+	must(h, h.Apply(store.Batch{RV: "1", Changes: []store.Change{{Object: stored}}}))
+	for range 2 {
+		held, same, err := h.Store.Compare(stored.DeepCopyObject())
+		if must(h, err); !same || held.Key != "ns/a" || held.RV != stored.ResourceVersion || held.UID != string(stored.UID) {
+			h.Errorf("the same object: %v, %+v", same, held)
+		}
+		other := stored.DeepCopy()
+		other.Data = map[string]string{"other": "content"}
+		if held, same, err = h.Store.Compare(other); err != nil || same || held.Key != "ns/a" {
+			h.Errorf("other content: %v, %+v, %v", same, held, err)
+		}
+		if held, same, err = h.Store.Compare(configMap("ns/b", "1", "x")); err != nil || same || held.Key != "" {
+			h.Errorf("an object that is not stored: %v, %+v, %v", same, held, err)
+		}
+		h.reopen()
+	}
 }

@@ -118,6 +118,8 @@ func newRootCommand(e env) *cobra.Command {
 		newSnapshotCommand(e),
 		newCompactCommand(e),
 		newRekeyCommand(e),
+		newAuditCommand(e),
+		newWipeCommand(e),
 		newCompletionCommand(e),
 		newVersionCommand(e),
 	)

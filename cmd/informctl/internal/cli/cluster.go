@@ -62,8 +62,9 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	}
 }
 
-func restConfig(flags *genericclioptions.ConfigFlags) (*rest.Config, error) {
-	config, err := flags.ToRESTConfig()
+// restConfig is how the server is asked.
+func restConfig(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
+	config, err := kube.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}

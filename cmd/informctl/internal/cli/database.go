@@ -122,7 +122,7 @@ func openError(path string, err error) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
 	case errors.Is(err, store.ErrLocked):
-		return fmt.Errorf("%s is in use by another process; try again when that has ended", path)
+		return lockedError(path)
 	case errors.Is(err, store.ErrNotOurs):
 		return fmt.Errorf("%s is not an informctl cache; it was not changed", path)
 	case errors.As(err, &file):
@@ -130,6 +130,15 @@ func openError(path string, err error) error {
 	}
 	return err
 }
+
+// lockedError is a file, by its path, that another process holds.
+type lockedError string
+
+func (e lockedError) Error() string {
+	return string(e) + " is in use by another process; try again when that has ended"
+}
+
+func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
 // holds lists the resources of the file, for messages.
 func (d *database) holds() string {

@@ -34,6 +34,11 @@ func TestScripts(t *testing.T) {
 	writeFile(t, whole)
 	more := filepath.Join(dir, "more.db")
 	writeMore(t, more)
+	audited := filepath.Join(dir, "audited.db")
+	writeAudited(t, audited, auditCluster)
+	foreign := filepath.Join(dir, "another-cluster.db")
+	writeAudited(t, foreign, "kube-system/another")
+	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
 		UpdateScripts: *update,
@@ -42,10 +47,13 @@ func TestScripts(t *testing.T) {
 			return errors.Join(
 				setKeys(e),
 				copyFile(whole, filepath.Join(e.WorkDir, "informers.db")),
-				copyFile(more, filepath.Join(e.WorkDir, "more.db")))
+				copyFile(more, filepath.Join(e.WorkDir, "more.db")),
+				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
+				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
+				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"truncate": truncate, "lock": lock, "exits": exits, "format": format, "damage": damage,
+			"truncate": truncate, "lock": lock, "exits": exits, "format": format, "damage": damage, "epoch": epoch,
 		},
 	})
 }
@@ -86,6 +94,11 @@ func format(ts *testscript.TestScript, _ bool, args []string) {
 	inMeta(ts, args[0], func(meta *bbolt.Bucket) error {
 		return meta.Put([]byte("format"), []byte("informctl cache format "+args[1]))
 	})
+}
+
+// epoch is "epoch FILE NAME": it says that a file was last opened with an epoch.
+func epoch(ts *testscript.TestScript, _ bool, args []string) {
+	inMeta(ts, args[0], func(meta *bbolt.Bucket) error { return meta.Put([]byte("epoch"), []byte(args[1])) })
 }
 
 func inMeta(ts *testscript.TestScript, file string, change func(meta *bbolt.Bucket) error) {

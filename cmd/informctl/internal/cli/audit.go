@@ -1,0 +1,233 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/audit"
+	"github.com/informctl/informctl/store"
+)
+
+// auditOptions are those of audit.
+type auditOptions struct {
+	env
+	database databaseFlag
+	kube     *genericclioptions.ConfigFlags
+	resource string
+}
+
+func newAuditCommand(e env) *cobra.Command {
+	o := &auditOptions{env: e, kube: genericclioptions.NewConfigFlags(true)}
+	o.kube.Timeout, o.kube.CacheDir, o.kube.Namespace = nil, nil, nil // a scope has its namespace
+	cmd := &cobra.Command{
+		Use:   "audit [RESOURCE]",
+		Short: "Compare what a file holds with the server it is of",
+		Long: `Compare what a file holds with the server it is of.
+
+A file can be whole and of a history that the cluster no longer has: etcd was restored,
+and has grown past the file's resource version (RV). All objects are listed, and each
+that differs is a line: what differs, its resource, its key.
+
+  missing  the server has it, unchanged since the file's RV, and the file has not
+  ghost    the file has it and the server has not
+  uid      it has another UID
+  version  it has an RV that the server did not have, or no longer had
+  content  it has the same UID and RV, and other content
+  rewound  the server is behind the file; of the whole resource
+
+What has changed since the file's RV cannot be judged and is counted. An object that
+the server does not have may have been deleted since: only where the file is as recent
+as the server it is a ghost. The content of objects that went through a transform, were
+stored from another version of their Go type, or of one that is not known here, is not
+compared. A CustomResourceDefinition that was given a new default changes content at
+an equal RV, too.
+
+informctl wipe drops what is wrong. A running informer audits itself, with more to go
+by: Options.AuditInterval.
+
+Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 another error,
+64 wrong usage.`,
+		Example: `  informctl audit --db informers.db
+  informctl audit pods --context production`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "audit takes at most one RESOURCE")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				o.resource = args[0]
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			differs, err := runAudit(ctx, o)
+			if ctx.Err() != nil {
+				err = errInterrupted
+			}
+			if err != nil {
+				return trouble(err)
+			}
+			if differs {
+				return &statusError{code: exitDiffers}
+			}
+			return nil
+		},
+	}
+	o.database.add(cmd.Flags())
+	o.kube.AddFlags(cmd.Flags())
+	return cmd
+}
+
+func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
+	db, err := o.database.openWhole(ctx, o.env, true)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = db.Close() }()
+	infos, err := db.find(o.resource)
+	if err != nil {
+		return false, err
+	}
+	config, err := restConfig(o.kube)
+	if err != nil {
+		return false, err
+	}
+	server, err := identify(ctx, config)
+	if err != nil {
+		return false, err
+	}
+	for _, info := range infos {
+		if is := info.Scope.Cluster; is != "" && is != server.identity {
+			return false, fmt.Errorf("%s is of cluster %s; the server %s is cluster %s", info.Scope, is, config.Host, server.identity)
+		}
+	}
+	findings := 0
+	err = o.output(func(w io.Writer) error {
+		for _, info := range infos {
+			n, err := o.auditScope(ctx, w, db, server, info)
+			if findings += n; err != nil {
+				return fmt.Errorf("%s: %w", info.Scope, err)
+			}
+		}
+		return nil
+	})
+	return findings > 0, err
+}
+
+// server is the one that a file is compared with.
+type server struct {
+	config   *rest.Config
+	client   *http.Client
+	dynamic  dynamic.Interface
+	identity string // of its cluster
+}
+
+func identify(ctx context.Context, config *rest.Config) (*server, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	identity, err := informer.ClusterIdentity(ctx, config)
+	if err != nil && unreachable(err) {
+		return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask for the cluster's identity: %w", err)
+	}
+	return &server{config, client, dyn, identity}, nil
+}
+
+// auditScope compares one scope and returns the number of findings.
+func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *server, info store.Info) (int, error) {
+	switch {
+	case !info.Complete:
+		o.note("%s: left out, its first list is not complete", info.Scope)
+		return 0, nil
+	case info.Checkpoint.RV == "":
+		o.note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
+		return 0, nil
+	case info.Scope.Cluster == "":
+		o.note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
+	}
+	src, c, why, err := srv.source(info)
+	if err != nil {
+		return 0, err
+	}
+	if why != "" {
+		o.note("%s: content is not compared: %s", info.Scope, why)
+	}
+	s, err := db.file.Open(info.Scope, store.Options{Codec: c})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = s.Close() }()
+	m := o.newMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
+	defer m.stop()
+	done := 0
+	result, err := audit.Run(ctx, audit.Options{
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return src.list(ctx, src.selected(options))
+		},
+		Store: s, From: info.Checkpoint.RV, Content: why == "",
+		Pause: func(ctx context.Context) error {
+			done += audit.PageSize
+			m.set(done)
+			return ctx.Err()
+		},
+		Found: func(f audit.Finding) error {
+			_, err := fmt.Fprintln(w, strings.TrimSpace(fmt.Sprintf("%s %s %s", f.Kind, info.Scope.Resource, f.Key)))
+			return err
+		},
+	})
+	if err != nil {
+		return result.Findings, err
+	}
+	o.note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
+		info.Scope, result.Listed, result.RV, info.Objects, info.Checkpoint.RV,
+		result.Findings, result.Same, result.Changed, result.Gone, result.Unjudged)
+	return result.Findings, nil
+}
+
+// source lists what a scope holds, in the form in which it is stored where that is
+// known here. c encodes it then; why says why the content cannot be compared.
+func (srv *server) source(info store.Info) (src *source, c codec.Codec, why string, err error) {
+	scope := info.Scope
+	resource := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
+	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {
+		scope.Form, why = store.Unstructured, "its type is not known here"
+	}
+	if src, err = newSource(srv.config, srv.client, srv.dynamic, scope, resource); err != nil {
+		return nil, nil, "", err
+	}
+	if why == "" {
+		if c, err = codec.For(src.example); err != nil {
+			return nil, nil, "", err
+		}
+		switch {
+		case info.TransformVersion != "":
+			why = "it went through transform " + info.TransformVersion
+		case c.Fingerprint() != info.TypeFingerprint:
+			why = "it was stored from another version of its type"
+		}
+	}
+	return src, c, why, nil
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+func newWipeCommand(e env) *cobra.Command {
+	var file databaseFlag
+	cmd := &cobra.Command{
+		Use:   "wipe [RESOURCE]",
+		Short: "Drop what a file holds, so that it is listed again",
+		Long: describe(`Drop what a file holds of a resource, or all of it, so that it is listed again.
+
+For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
+It asks nothing, and prints what it has dropped. All of it goes at once or nothing.
+
+No other process may hold the file. Where one does, end it first; or give it another
+Epoch (bolt.Options), with which it drops all when it starts next.
+
+The file does not shrink, and what was in it is not overwritten: informctl compact
+leaves that behind.`),
+		Example: `  informctl wipe pods --db informers.db
+  informctl wipe && informctl compact`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return usagef(cmd, "wipe takes at most one RESOURCE")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			resource := ""
+			if len(args) > 0 {
+				resource = args[0]
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runWipe(ctx, e, file, resource)
+		},
+	}
+	file.add(cmd.Flags())
+	return cmd
+}
+
+func runWipe(ctx context.Context, e env, file databaseFlag, resource string) error {
+	epoch, err := wipeable(ctx, e, file, resource)
+	if err != nil {
+		return inUse(file.path, err)
+	}
+	db, err := bolt.Open(file.path, bolt.Options{Epoch: epoch})
+	if err != nil {
+		return inUse(file.path, openError(file.path, err))
+	}
+	defer func() { _ = db.Close() }() // an error would be one of writing, and all is written
+	var which func(store.Scope) bool
+	if resource != "" {
+		which = func(s store.Scope) bool { return isResource(s, resource) }
+	}
+	dropped, err := db.Wipe(which)
+	if err != nil {
+		return fmt.Errorf("wipe %s: %w", file.path, err)
+	}
+	if len(dropped) == 0 {
+		e.note("%s holds nothing", file.path)
+	}
+	return e.output(func(w io.Writer) error {
+		for _, info := range dropped {
+			if _, err := fmt.Fprintf(w, "%s: dropped %d objects, %d bytes\n", info.Scope, info.Objects, info.Bytes); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// wipeable checks, without changing anything, all that can be wrong, and returns the
+// file's epoch: opened with another one, all of it would be dropped.
+func wipeable(ctx context.Context, e env, file databaseFlag, resource string) (epoch string, err error) {
+	db, err := openDatabase(file.path, file.keys, false)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.find(resource); err != nil {
+		return "", err
+	}
+	if err := db.whole(ctx, e); err != nil { // or it would be set aside when it is opened to be written
+		return "", err
+	}
+	return db.file.Epoch()
+}
+
+// inUse says what to do where another process holds the file.
+func inUse(path string, err error) error {
+	if !errors.Is(err, store.ErrLocked) {
+		return err
+	}
+	return fmt.Errorf("%s is in use by another process; end that first, or give it another Epoch", path)
+}

@@ -1,0 +1,133 @@
+package informer
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/internal/audit"
+)
+
+// AuditStatus says what the audits of an informer have found.
+type AuditStatus struct {
+	Count    int       `json:"count"`           // that have ended, since the start
+	Last     time.Time `json:"last,omitzero"`   // when the last one did
+	Objects  int       `json:"objects"`         // that it compared
+	Findings int       `json:"findings"`        // of it
+	First    string    `json:"first,omitempty"` // the first of them: what differs, and the key
+	Total    int       `json:"total"`           // findings of all of them
+	Error    string    `json:"error,omitempty"` // why one did not end since
+}
+
+const (
+	// auditSpread is by how much an interval is lengthened at random, so that
+	// informers do not audit together.
+	auditSpread = 0.2
+	// auditPause is between two pages of an audit, and auditTime what all pauses of one
+	// may take: continuations expire, five minutes after the list at the earliest.
+	auditPause = time.Second
+	auditTime  = 2 * time.Minute
+	// auditPatience is how long an audit waits for the watch to bring the store to where
+	// the list was. A bookmark comes every minute.
+	auditPatience = 5 * time.Minute
+	// auditTold is how many findings of one audit are logged.
+	auditTold = 10
+)
+
+// auditLoop audits every AuditInterval until the context ends.
+func (inf *Informer) auditLoop(ctx context.Context) {
+	if inf.opts.AuditInterval == 0 {
+		return
+	}
+	for sleep(ctx, wait.Jitter(inf.opts.AuditInterval, auditSpread)) == nil {
+		inf.audit(ctx)
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-t.C:
+		return nil
+	}
+}
+
+// audit compares once, and has what differs listed again.
+func (inf *Informer) audit(ctx context.Context) {
+	logger := klog.FromContext(ctx)
+	inf.mu.Lock()
+	from, held, caughtUp := inf.store.Checkpoint().RV, inf.known.Copy(), inf.caughtUp
+	inf.mu.Unlock()
+	if !caughtUp || from == "" {
+		return // a list is due, which compares, too
+	}
+	told := 0
+	result, err := audit.Run(ctx, audit.Options{
+		List: cache.ToListerWatcherWithContext(inf.lw).ListWithContext, Store: inf.store, From: from, Held: held.Contains,
+		Await: inf.awaitRV, Transform: inf.transformed, Content: true,
+		Pause: func(ctx context.Context) error {
+			pages := time.Duration(1 + held.Len()/audit.PageSize)
+			return sleep(ctx, min(auditPause, auditTime/pages))
+		},
+		Found: func(f audit.Finding) error {
+			if told++; told <= auditTold {
+				logger.Error(nil, "Stored is what the server does not have: it has another history", "difference", string(f.Kind), "key", f.Key)
+			}
+			return nil
+		},
+	})
+	if ctx.Err() != nil {
+		return
+	}
+	inf.noteAudit(result, err)
+	if err != nil {
+		logger.Info("An audit did not end", "because", err.Error())
+	} else {
+		logger.V(2).Info("Audited", "objects", result.Listed, "same", result.Same, "findings", result.Findings)
+	}
+	if result.Findings > 0 {
+		if told > auditTold {
+			logger.Error(nil, "And more", "findings", result.Findings)
+		}
+		inf.reflector.Relist("an audit found another history: " + result.First.String())
+	}
+}
+
+func (inf *Informer) noteAudit(result audit.Result, err error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	s := &inf.audited
+	s.Total += result.Findings
+	if err != nil {
+		s.Error = err.Error()
+		return
+	}
+	s.Error = ""
+	s.Count++
+	s.Last, s.Objects, s.Findings, s.First = time.Now(), result.Listed, result.Findings, ""
+	if result.Findings > 0 {
+		s.First = result.First.String()
+	}
+}
+
+// awaitRV blocks until the store is complete up to a resource version, or for
+// auditPatience.
+func (inf *Informer) awaitRV(ctx context.Context, rv string) error {
+	for end := time.Now().Add(auditPatience); time.Now().Before(end); {
+		order, err := resourceversion.CompareResourceVersion(inf.store.Checkpoint().RV, rv)
+		if err != nil || order >= 0 {
+			return nil
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return nil
+}
