@@ -1,0 +1,145 @@
+package informer_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
+)
+
+// parts asks a handler for keys or records.
+func parts(t *testing.T, h http.Handler, path string) wire.Answer {
+	t.Helper()
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	if w.Code != http.StatusOK {
+		t.Errorf("%s: %d %s", path, w.Code, w.Body.String())
+		return wire.Answer{}
+	}
+	answer, err := wire.Read(w.Body)
+	if err != nil {
+		t.Errorf("%s: %v", path, err)
+	}
+	return answer
+}
+
+func fileOf(t *testing.T, h http.Handler) (file wire.File) {
+	t.Helper()
+	status, lines := get(h, "/v1/file")
+	if err := json.Unmarshal([]byte(lines[0]), &file); err != nil || status != http.StatusOK {
+		t.Errorf("/v1/file: %d %s", status, lines)
+	}
+	return file
+}
+
+// TestEndpointRecords: keys and records are those that readers of the informer see,
+// of one that has not opened its scope those of the file, and of one that runs in
+// memory its own.
+func TestEndpointRecords(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		w.put("b", "y")
+		w.put("c", "y")
+		opts := informer.Options{Indexes: []index.Index{index.Label("app"), index.Namespace()}}
+		r := w.run(opts).sync()
+		scope := r.inf.Scope()
+		id := scope.ID()
+		check := func(h http.Handler, want string) {
+			t.Helper()
+			for question, want := range map[string]string{
+				"keys?scope=" + id: want,
+				"keys?scope=" + id + "&index=" + url.QueryEscape("label:app") + "&value=y":  "default/b default/c",
+				"keys?scope=" + id + "&selector=" + url.QueryEscape("app in (x)"):           "default/a",
+				"keys?scope=" + id + "&key=default/c&key=default/nosuch&key=default/a":      "default/c default/a",
+				"records?scope=" + id + "&have=2,3&key=default/b&key=x/y&key=default/a":     "default/b default/a",
+				"keys?scope=" + id + "&index=namespace&value=nosuch":                        "",
+				"records?scope=" + id + "&secrets=show":                                     "",
+				"keys?scope=" + id + "&selector=" + url.QueryEscape("app,app notin (x, y)"): "",
+			} {
+				answer := parts(t, h, "/v1/"+question)
+				if got := strings.Join(answer.Keys, " "); got != want {
+					t.Errorf("%s: %q, want %q", question, got, want)
+				}
+				for _, record := range answer.Records {
+					obj, err := codec.DecodeAny(record.Codec, scope.Kind, record.Payload)
+					if err != nil || obj.GetObjectKind() == nil {
+						t.Errorf("%s: %s cannot be read: %v", question, record.Key, err)
+					}
+				}
+			}
+		}
+		h := r.inf.Handler()
+		check(h, "default/a default/b default/c")
+		if file := fileOf(t, h); file.Path != w.path || file.Inode == 0 || len(file.Scopes) != 1 || file.Scopes[0].ID != id || len(file.Memory) != 0 {
+			t.Errorf("file %+v", file)
+		}
+		// A second informer of the scope runs on memory, and the first one is asked.
+		opts.Backend = r.db
+		second := w.run(opts).sync()
+		both := informer.NewHandler(r.db, second.inf, r.inf)
+		if file := fileOf(t, both); len(file.Memory) != 1 || file.Memory[0].ID != id || !file.Memory[0].Complete || file.Memory[0].Objects != 3 {
+			t.Errorf("file %+v", file)
+		}
+		check(both, "default/a default/b default/c")
+		check(second.inf.Handler(), "default/a default/b default/c")
+		second.end()
+		r.end()
+
+		db := w.open()
+		defer func() { _ = db.Close() }()
+		idle, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{Backend: db, Scope: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check(informer.NewHandler(db, idle), "default/a default/b default/c")
+		check(informer.NewHandler(db), "default/a default/b default/c")
+	})
+}
+
+// TestEndpointRecordsRefuses: wrong questions get one line that says what is right.
+func TestEndpointRecordsRefuses(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		r := w.run(informer.Options{Indexes: []index.Index{index.Namespace()}}).sync()
+		defer r.end()
+		h := r.inf.Handler()
+		type answer struct {
+			Status int
+			Error  string
+		}
+		for question, want := range map[string]answer{
+			"keys?scope=nosuch":                   {404, `scope "nosuch" is not known; there are ` + r.inf.Scope().ID() + " (configmaps)"},
+			"keys?index=nosuch&value=x":           {404, `index "nosuch" is not known; there are namespace`},
+			"keys?selector=%3D":                   {400, `selector "=": `},
+			"records?have=x":                      {400, `have is "x", want numbers of dictionaries, separated by commas`},
+			"records?secrets=x":                   {400, `secrets is "x", want redact or show`},
+			"records?have=1&have=2":               {400, `parameter "have" is given 2 times, want it once`},
+			"object?key=default/a&key=default/b":  {400, `parameter "key" is given 2 times, want it once`},
+			"file?scope=" + r.inf.Scope().ID():    {400, `parameter "scope" is not known; /v1/file takes none`},
+			"index?name=namespace&secrets=nosuch": {400, `secrets is "nosuch", want redact or show`},
+		} {
+			status, lines := get(h, "/v1/"+question)
+			var got struct{ Error string }
+			if err := json.Unmarshal([]byte(lines[0]), &got); err != nil || status != want.Status || !strings.HasPrefix(got.Error, want.Error) {
+				t.Errorf("%s: (-want +got)\n%s", question, cmp.Diff(want, answer{status, lines[0]}))
+			}
+		}
+		memory, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status, lines := get(memory.Handler(), "/v1/file"); status != http.StatusNotFound || !strings.Contains(lines[0], "in memory") {
+			t.Errorf("without a file: %d %s", status, lines)
+		}
+	})
+}
