@@ -147,9 +147,8 @@ func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func(
 			return a.cut(err)
 		}
 		a.begin(wire.ContentType)
-		w := wire.NewWriter(a)
-		for _, key := range keys {
-			if err := w.Key(key); err != nil {
+		if len(keys) > 0 {
+			if err := wire.NewWriter(a).Keys(keys); err != nil {
 				return err
 			}
 		}

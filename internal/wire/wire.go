@@ -29,12 +29,13 @@ type File struct {
 	Memory []store.Info `json:"memory"`
 }
 
-// part is one element of an answer: a dictionary, a record, a key, or the error
-// that ends it.
+// part is one element of an answer: keys, a dictionary, a record, or the error that
+// ends it.
 type part struct {
 	_msgpack   struct{} `msgpack:",as_array"` //nolint:unused // read by msgpack
 	Error      string
-	Key        string
+	Keys       []string
+	Key        string // of a record
 	Codec      byte
 	Dictionary uint64
 	Bytes      int
@@ -47,8 +48,8 @@ type Writer struct{ enc *msgpack.Encoder }
 // NewWriter returns a Writer to w, which it does not buffer.
 func NewWriter(w io.Writer) *Writer { return &Writer{msgpack.NewEncoder(w)} }
 
-// Key writes a key without its object.
-func (w *Writer) Key(key string) error { return w.enc.Encode(&part{Key: key}) }
+// Keys writes keys without their objects.
+func (w *Writer) Keys(keys []string) error { return w.enc.Encode(&part{Keys: keys}) }
 
 // Dictionary writes what later records need.
 func (w *Writer) Dictionary(id uint64, dictionary []byte) error {
@@ -65,7 +66,7 @@ func (w *Writer) Error(err error) error { return w.enc.Encode(&part{Error: err.E
 
 // Answer is what Read has read.
 type Answer struct {
-	Keys         []string // of records, too
+	Keys         []string
 	Records      []store.Record
 	Dictionaries map[uint64][]byte
 }
@@ -83,12 +84,11 @@ func Read(r io.Reader) (Answer, error) {
 			return Answer{}, fmt.Errorf("read the answer: %w", err)
 		case p.Error != "":
 			return Answer{}, errors.New(p.Error)
+		case p.Keys != nil:
+			a.Keys = append(a.Keys, p.Keys...)
 		case p.Key == "":
 			a.Dictionaries[p.Dictionary] = p.Payload
-			continue
-		}
-		a.Keys = append(a.Keys, p.Key)
-		if p.Codec != 0 {
+		default:
 			a.Records = append(a.Records, store.Record{
 				Key: p.Key, Codec: p.Codec, Dictionary: p.Dictionary, Payload: p.Payload, Bytes: p.Bytes,
 			})

@@ -28,7 +28,8 @@ func newIndexesCommand(e env) *cobra.Command {
 		Long: describe(`Print the indexes of a file and what they hold: for each its name, its identity,
 the number of its values and entries, and the value that most objects have.
 
-Entries are used again by an informer whose index has the same identity.`),
+Entries are used again by an informer whose index has the same identity. The indexes of
+a file that a live process holds are counted one value after the other while it goes on.`),
 		Example: `  informctl indexes --db informers.db
   informctl indexes pods -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -29,7 +29,8 @@ func newInfoCommand(e env) *cobra.Command {
 		Short: "Print what a file holds and how recent it is",
 		Long: describe(`Print what a file holds and how recent it is: for each scope its resource,
 selectors, objects, indexes with their number of values, resource version (RV),
-the RV's age, bytes and codec. The file is not changed.`),
+the RV's age, bytes and codec. The file is not changed. Of one that a live process
+holds it is what is there after the last commit.`),
 		Example: `  informctl info --db informers.db
   informctl info -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -120,12 +120,12 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.path, errNobody, l.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.path, l.socket)
+	case os.IsTimeout(err):
+		return nil, fmt.Errorf("the process of %s does not answer", l.path)
 	case err != nil:
-		var ofURL *url.Error // names every key that was asked for
-		if errors.As(err, &ofURL) {
-			err = ofURL.Err
-		}
-		return nil, l.failed(err)
+		// Not wrapped: a pipe that the process has closed is not the output's. It would
+		// name every key that was asked for, too.
+		return nil, fmt.Errorf("the process of %s has ended before it had answered", l.path)
 	case response.StatusCode == http.StatusOK:
 		return response.Body, nil
 	}
@@ -142,8 +142,7 @@ func (l *live) failed(err error) error {
 	if l.ctx.Err() != nil {
 		return errInterrupted
 	}
-	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) {
-		// Not wrapped: a write to a closed pipe would be no error.
+	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("the process of %s has ended before it had answered", l.path)
 	}
 	return fmt.Errorf("ask the process of %s: %w", l.path, err)
