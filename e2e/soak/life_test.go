@@ -119,7 +119,6 @@ var reasons = map[string]bool{
 
 // count adds to the tally how a process has started, and returns what broke a guarantee in its life.
 func (w *world) count(a answer) error {
-	degraded := false
 	for name, s := range a.Scopes {
 		for _, fault := range s.Faults {
 			return fmt.Errorf("%s: %s", name, fault)
@@ -141,16 +140,12 @@ func (w *world) count(a answer) error {
 				return fmt.Errorf("%s: listed for a reason that there is not: %s", name, reason)
 			}
 		}
-		degraded = degraded || s.Status.Commits != nil && s.Status.Commits.Degraded
 		if s.Status.Memory != "" {
 			if !w.mayBeInMemory(s) {
 				return fmt.Errorf("%s: not persisted: %s", name, s.Status.Memory)
 			}
 			w.tally.add("starts: in memory")
 		}
-	}
-	if degraded {
-		w.tally.add("ends while writing failed")
 	}
 	return nil
 }

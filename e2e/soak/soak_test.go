@@ -82,9 +82,11 @@ func TestSoak(t *testing.T) {
 			err = w.atRest()
 		}
 		if err != nil {
-			t.Fatalf("log of round %d:\n%s\nround %d: %v", w.rounds, tail(w.log()), w.rounds, err)
+			log := readLog(w.log())
+			t.Fatalf("log of round %d:\n%s\nround %d: %v", w.rounds, log[max(0, len(log)-8000):], w.rounds, err)
 		}
 		w.tally.add("rounds")
+		w.tally.addN("commits that failed", strings.Count(readLog(w.log()), "Could not write the cache"))
 		_ = os.Remove(w.log())
 	}
 }
@@ -481,11 +483,10 @@ func (t *tally) table() string {
 	return b.String()
 }
 
-// tail returns the end of a log.
-func tail(path string) string {
+func readLog(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	return string(b[max(0, len(b)-8000):])
+	return string(b)
 }

@@ -100,7 +100,8 @@ func (s *Store) applyBatch(b store.Batch) error {
 	for i, c := range b.Changes {
 		entries[i] = c.Prepared.(*entry)
 	}
-	if err := s.insert(b, entries, s.whichExist(entries)); err != nil {
+	existed, known := s.whichExist(entries)
+	if err := s.insert(b, entries, existed, known); err != nil {
 		return err
 	}
 	s.db.noteWaiting()
@@ -108,7 +109,7 @@ func (s *Store) applyBatch(b store.Batch) error {
 }
 
 // insert makes prepared entries visible. It needs writerMu.
-func (s *Store) insert(b store.Batch, entries []*entry, existed []bool) error {
+func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.writable {
@@ -117,6 +118,7 @@ func (s *Store) insert(b store.Batch, entries []*entry, existed []bool) error {
 	if s.lost != nil && (!b.Loaded || s.relist == nil || s.relist.lost != nil) {
 		return s.lost
 	}
+	s.miscounted = s.miscounted || !known
 	for i, e := range entries {
 		s.insertLocked(e, existed[i])
 	}
@@ -135,12 +137,12 @@ func (s *Store) insert(b store.Batch, entries []*entry, existed []bool) error {
 }
 
 // whichExist needs writerMu, without which the answer might change. Of a file
-// that cannot be read it says that all do: then Len is not exact, but no change
-// is lost.
-func (s *Store) whichExist(entries []*entry) []bool {
-	existed := make([]bool, len(entries))
+// that cannot be read it says that all do, and that this is not known: then Len is
+// not exact, but no change is lost.
+func (s *Store) whichExist(entries []*entry) (existed []bool, known bool) {
+	existed = make([]bool, len(entries))
 	if len(entries) == 0 {
-		return existed
+		return existed, true
 	}
 	err := s.read("headers", nil, func(sn *snapshot) error {
 		for i, e := range entries {
@@ -153,7 +155,7 @@ func (s *Store) whichExist(entries []*entry) []bool {
 			existed[i] = true
 		}
 	}
-	return existed
+	return existed, err == nil
 }
 
 func (s *Store) insertLocked(e *entry, existed bool) {

@@ -195,7 +195,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 			return true
 		})
 		if s.pending.Len() == 0 && !s.loading && c.stored >= 0 {
-			s.length = c.stored // exact, though a file that could not be read may have left it wrong
+			s.length, s.miscounted = c.stored, false
 		}
 		s.written = c.applied
 		s.dirty = s.written != s.applied

@@ -132,7 +132,7 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isWellLocked() || !s.decoded.hasAll(s.length) {
+	if !s.isWellLocked() || s.miscounted || !s.decoded.hasAll(s.length) {
 		return nil, false
 	}
 	return s.decoded.ordered.Copy(), true

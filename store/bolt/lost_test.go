@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -158,6 +159,51 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	for _, name := range []string{"value", "late"} {
 		if got, err := s.ByIndex(name, "1"); len(got) != 1 || err != nil {
 			t.Errorf("%s has %d objects (%v)", name, len(got), err)
+		}
+	}
+}
+
+// TestUnreadableWhileWritten: what is applied while the file cannot be opened again,
+// so that nobody knows which objects are new, is no damage once the file is back.
+func TestUnreadableWhileWritten(t *testing.T) {
+	for _, decoded := range []int64{0, -1} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, s := openValued(t, path, decoded)
+		defer func() { _ = db.Close() }()
+		if err := listValued(s, "5", func() {}, valued("a", "1"), valued("b", "1")); err != nil {
+			t.Fatal(err)
+		}
+		failed := errors.New("the disk fails")
+		fail := func(*bbolt.Tx) error { return failed }
+		// A file with two names is refused, so that it cannot be opened again.
+		if err := os.Link(path, path+".link"); err != nil {
+			t.Fatal(err)
+		}
+		if err := db.update("test", fail); !errors.Is(err, failed) {
+			t.Fatal(err)
+		}
+		apply := store.Batch{RV: "7", Changes: []store.Change{{Object: valued("c", "1")}, {Object: valued("a", "2")}, {Key: "d/never"}}}
+		if err := s.Apply(apply); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Select(store.Query{}); !errors.Is(err, errNoHandle) {
+			t.Errorf("a read without a file: error is %v", err)
+		}
+		if err := os.Remove(path + ".link"); err != nil {
+			t.Fatal(err)
+		}
+		Quiet(db, func() {
+			if err := db.reopenLocked(false, failed); err != nil {
+				t.Fatal(err)
+			}
+			wantValued(t, s, "a=2", "b=1", "c=1")
+		})
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wantValued(t, s, "a=2", "b=1", "c=1")
+		if n := s.Len(); n != 3 {
+			t.Errorf("%d objects after what waited is written, want 3", n)
 		}
 	}
 }

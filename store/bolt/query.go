@@ -116,7 +116,7 @@ func (p *picker) all() (err error) {
 		more, err = p.take(key, pending, header)
 		return more
 	})
-	if order == nil && n != p.sn.length && p.after == "" && p.prefix == "" && p.limit <= 0 && p.sn.headers != nil {
+	if order == nil && p.sn.isShort(n) && p.after == "" && p.prefix == "" && p.limit <= 0 && p.sn.headers != nil {
 		order = fmt.Errorf("%d headers instead of %d", n, p.sn.length)
 	}
 	if err == nil && order != nil {

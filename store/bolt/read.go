@@ -23,7 +23,7 @@ type snapshot struct {
 	pending          *btree.Map[string, *entry]
 	scope            *bbolt.Bucket // nil where nothing may be seen
 	headers, objects *bbolt.Bucket
-	length           int // how many objects there are
+	length           int // how many objects there are; -1 where that is not known
 }
 
 // read runs fn on a snapshot. locked, where there is one, runs at the same
@@ -65,6 +65,9 @@ func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, 
 		return nil, nil, false, err
 	}
 	sn = &snapshot{pending: s.pending.Copy(), length: s.length}
+	if s.miscounted {
+		sn.length = -1
+	}
 	if locked != nil {
 		locked()
 	}
@@ -77,6 +80,10 @@ func (sn *snapshot) exists(key string) bool {
 	}
 	return sn.headers != nil && sn.headers.Get([]byte(key)) != nil
 }
+
+// isShort reports whether n is not the number of objects, as where a page has lost
+// some. Where the number is not known it finds nothing.
+func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
 // raw returns a copy of the stored form of one object.
 func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
@@ -443,7 +450,7 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 		keys = append(keys, key)
 		return limit < 0 || len(keys) < limit
 	})
-	if err == nil && after == "" && limit < 0 && sn.headers != nil && len(keys) != sn.length {
+	if err == nil && after == "" && limit < 0 && sn.headers != nil && sn.isShort(len(keys)) {
 		err = fmt.Errorf("%d headers instead of %d", len(keys), sn.length)
 	}
 	return keys, err

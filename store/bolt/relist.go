@@ -298,7 +298,7 @@ func (r *relist) endLoad() error {
 		defer s.mu.Unlock()
 		return r.lost
 	}
-	s.length = r.loaded
+	s.length, s.miscounted = r.loaded, false
 	r.whole = true
 	if err != nil {
 		r.staged.Scan(func(_ string, e *entry) bool {
@@ -456,7 +456,7 @@ func (s *Store) discardLoad(wrote bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.loading = 0, false
+	s.length, s.miscounted, s.loading = 0, false, false
 	s.dropPendingLocked()
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()

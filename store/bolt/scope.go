@@ -59,7 +59,8 @@ type Store struct {
 	mu           sync.Mutex
 	pending      *btree.Map[string, *entry]
 	pendingBytes int
-	length       int // objects that readers see
+	length       int  // objects that readers see
+	miscounted   bool // length may be wrong, since the file could not be read when something was applied
 	checkpoint   store.Checkpoint
 	storeRV      string                  // what LastStoreSyncResourceVersion answers
 	dirty        bool                    // checkpoint or pending differ from the file
