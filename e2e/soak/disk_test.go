@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -15,8 +14,8 @@ import (
 // diskMegabytes is the size of the disk, which is many times what the informers need.
 const diskMegabytes = 64
 
-// disk holds the child's file. As root on Linux it is a tmpfs, which can be full at any moment; elsewhere only processes
-// that start while it is full notice, because their file may not grow.
+// disk holds the child's file. As root on Linux it is a tmpfs, which can be full at any moment; elsewhere only a process
+// that starts while it is full notices, because its file may not grow.
 type disk struct {
 	dir     string
 	mounted bool
@@ -29,13 +28,10 @@ func newDisk(t *testing.T, dir string) *disk {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		t.Log("SKIPPED: not root on Linux, so the disk is full for a process that starts only")
-		return d
-	}
 	size := fmt.Sprintf("size=%dm,mode=700", diskMegabytes)
 	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", size, "none", dir).CombinedOutput(); err != nil {
-		t.Fatalf("mount a tmpfs: %v: %s", err, out)
+		t.Logf("SKIPPED: no tmpfs, so the disk is full only for a process that starts: %v: %s", err, out)
+		return d
 	}
 	d.mounted = true
 	t.Cleanup(func() {
