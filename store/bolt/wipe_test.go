@@ -370,3 +370,30 @@ func TestMaxPending(t *testing.T) {
 		}
 	})
 }
+
+// TestWipeIsNeverSeenHalf: a reader that begins when the wipe is in the file, and
+// nobody has said so yet, does not find a scope without objects.
+func TestWipeIsNeverSeenHalf(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	twoScopes(t, path)
+	db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
+	must(t, err)
+	s, err := db.Open(inNamespace(""), scriptOptions())
+	must(t, err)
+	looked := 0
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			n, err := next(b, off)
+			if entries, readErr := s.Scan("", 100); !errors.Is(readErr, store.ErrWiped) {
+				t.Errorf("%d objects, error is %v", len(entries), readErr)
+			}
+			looked++
+			return n, err
+		}
+	})
+	_, err = db.Wipe(nil)
+	if must(t, err); looked == 0 {
+		t.Error("nobody looked")
+	}
+	must(t, db.Close())
+}
