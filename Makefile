@@ -47,6 +47,10 @@ build: ## Build bin/informctl, which is bin/kubectl-informer, too.
 	cd cmd/informctl && CGO_ENABLED=0 go build -trimpath -o ../../bin/informctl .
 	ln -sf informctl bin/kubectl-informer
 
+.PHONY: docs
+docs: ## Write docs/commands.md and docs/man from the commands' help.
+	cd cmd/informctl && go test -count=1 -run '^TestDocs$$' ./internal/cli -update
+
 .PHONY: bench
 bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 75 minutes; BENCH_FULL=1, with 150,000 objects: 3 hours.
 	cd e2e && go run ./bench -out ../docs -kube

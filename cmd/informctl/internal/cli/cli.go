@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"syscall"
 	"time"
@@ -61,6 +62,7 @@ func (e env) output(fn func(io.Writer) error) error {
 
 func execute(ctx context.Context, e env, args []string) int {
 	root := newRootCommand(e)
+	sayAsCalled(root, os.Args[0])
 	root.SetArgs(args)
 	root.SetIn(e.streams.In)
 	root.SetOut(e.streams.Out)

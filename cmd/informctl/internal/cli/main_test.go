@@ -21,12 +21,11 @@ var update = flag.Bool("update", false, "write the expected output of scripts an
 var now = time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC)
 
 func TestMain(m *testing.M) {
-	testscript.Main(checked{m}, map[string]func(){
-		"informctl": func() {
-			streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
-			os.Exit(cli.MainAt(context.Background(), streams, os.Args[1:], now)) //nolint:forbidigo // a process of its own
-		},
-	})
+	program := func() {
+		streams := genericiooptions.IOStreams{In: os.Stdin, Out: os.Stdout, ErrOut: os.Stderr}
+		os.Exit(cli.MainAt(context.Background(), streams, os.Args[1:], now)) //nolint:forbidigo // a process of its own
+	}
+	testscript.Main(checked{m}, map[string]func(){"informctl": program, "kubectl-informer": program})
 }
 
 // checked fails a run that leaves goroutines behind.

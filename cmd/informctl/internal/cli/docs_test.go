@@ -1,0 +1,106 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+)
+
+// docs is where what is made of the commands' help is kept.
+const docs = "../../../../docs"
+
+// TestDocs: docs/commands.md and docs/man are what the commands' help says. With
+// -update, as "make docs" has it, they are written.
+func TestDocs(t *testing.T) {
+	t.Setenv("INFORMCTL_DB", "") // it is the default of a flag
+	want := map[string]string{"commands.md": reference(t)}
+	for _, cmd := range documented() {
+		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+		want[filepath.Join("man", name+".1")] = manual(t, cmd)
+	}
+	man := filepath.Join(docs, "man")
+	if *update {
+		if err := os.RemoveAll(man); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(man, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, content := range want {
+			if err := os.WriteFile(filepath.Join(docs, name), []byte(content), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, content := range want {
+		got, err := os.ReadFile(filepath.Join(docs, name))
+		if err != nil {
+			t.Errorf("%v: make docs writes it", err)
+			continue
+		}
+		if diff := cmp.Diff(content, string(got)); diff != "" {
+			t.Errorf("%s (-want +got; make docs writes it):\n%s", name, diff)
+		}
+	}
+	pages, err := os.ReadDir(man)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range pages {
+		if _, ok := want[filepath.Join("man", page.Name())]; !ok {
+			t.Errorf("man/%s is of no command; make docs removes it", page.Name())
+		}
+	}
+}
+
+// documented returns the commands in the order in which they are described.
+func documented() []*cobra.Command {
+	all := slices.Clone(cli.Commands()) // the root has its own in the same memory
+	all = slices.DeleteFunc(all, func(c *cobra.Command) bool { return c.HasParent() && !c.IsAvailableCommand() })
+	slices.SortFunc(all, func(a, b *cobra.Command) int { return strings.Compare(a.CommandPath(), b.CommandPath()) })
+	for _, cmd := range all {
+		cmd.DisableAutoGenTag = true // else there is a date
+	}
+	return all
+}
+
+// reference is all commands on one page.
+func reference(t *testing.T) string {
+	t.Helper()
+	page := "# Commands\n\nMade of the commands' help by `make docs`; [man](man) has the same as manual pages.\n\n"
+	for _, cmd := range documented() {
+		var b bytes.Buffer
+		err := doc.GenMarkdownCustom(cmd, &b, func(file string) string {
+			return "#" + strings.ReplaceAll(strings.TrimSuffix(file, ".md"), "_", "-")
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		section := b.String()
+		if cmd.HasParent() {
+			section, _, _ = strings.Cut(section, "### SEE ALSO")
+		}
+		page += section
+	}
+	return strings.TrimRight(page, "\n") + "\n"
+}
+
+// manual is the manual page of a command.
+func manual(t *testing.T, cmd *cobra.Command) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := doc.GenMan(cmd, &doc.GenManHeader{Date: &time.Time{}, Source: "informctl"}, &b); err != nil {
+		t.Fatal(err)
+	}
+	return strings.Replace(b.String(), `"Jan 0001"`, `""`, 1)
+}
