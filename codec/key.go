@@ -81,7 +81,7 @@ func (path keyFile) Keys(context.Context) ([]Key, error) {
 	case !info.Mode().IsRegular():
 		return nil, fmt.Errorf("key file %s is no regular file", string(path))
 	case info.Mode().Perm()&0o037 != 0:
-		return nil, fmt.Errorf("key file %s has mode %04o: others than its owner may use it; chmod 0600 it",
+		return nil, fmt.Errorf("key file %s has mode %04o: others than its owner may use it; chmod 0600 it, or mount the Secret with defaultMode: 0400",
 			string(path), info.Mode().Perm())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, maxKeyText+1))

@@ -1,6 +1,8 @@
 package manager_test
 
 import (
+	"bytes"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -226,6 +229,47 @@ func TestSecretsAreNotWritten(t *testing.T) {
 			}
 			if diff := cmp.Diff(inForms([]string{"configmaps in s-one"}), scopes(t, path)); diff != "" {
 				t.Errorf("scopes (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestSecretsAreEncrypted: with a key they are stored in every form and resumed, and
+// none of their content is in the file.
+func TestSecretsAreEncrypted(t *testing.T) {
+	w := theWorld(t)
+	t.Parallel()
+	secrets := corev1.SchemeGroupVersion.WithKind("Secret")
+	dir := t.TempDir()
+	path, keys := filepath.Join(dir, "informers.db"), filepath.Join(dir, "keys")
+	if err := os.WriteFile(keys, []byte(strings.Repeat("5e", 32)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, start := range []string{"cold", "warm"} {
+		secret := configMap("s-two", start, "hushLabel")
+		w.create(t, &corev1.Secret{ObjectMeta: secret.ObjectMeta, StringData: map[string]string{"password": "hushContent"}})
+		want = append(want, "s-two/"+start)
+		t.Run(start, func(t *testing.T) {
+			c := w.open(t, path, setup{
+				options: crcache.Options{DefaultNamespaces: in("s-two", crcache.Config{})}, keys: codec.KeyFile(keys),
+			})
+			for _, form := range forms {
+				reader{c, shape{}, form}.wantKeys(t, secrets, want)
+			}
+			c.stop()
+			lists := 0
+			if start == "cold" {
+				lists = len(forms)
+			}
+			if got := w.lists(t, t.Name()); len(got) != lists {
+				t.Errorf("lists: %q, want %d", got, lists)
+			}
+			if diff := cmp.Diff(inForms([]string{"secrets in s-two"}), scopes(t, path)); diff != "" {
+				t.Errorf("scopes (-want +got):\n%s", diff)
+			}
+			if b, err := os.ReadFile(path); err != nil || bytes.Contains(b, []byte("hush")) {
+				t.Errorf("the file has some of a Secret (%v)", err)
 			}
 		})
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -22,6 +23,7 @@ type setup struct {
 	options          crcache.Options
 	transformVersion string
 	decoded          int64
+	keys             codec.KeyProvider // nil: nothing is encrypted
 	ended            bool // the cache's context has ended before it starts
 	// before runs before the cache is started.
 	before func(*testing.T, crcache.Cache)
@@ -42,7 +44,7 @@ func (w *world) open(t *testing.T, path string, s setup) *session {
 	cfg.UserAgent = t.Name()
 	out := &session{world: w, path: path, gate: &gate{}}
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return out.gate.before(next) })
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{Keys: s.keys})
 	if err != nil {
 		t.Fatal(err)
 	}

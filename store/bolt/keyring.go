@@ -218,9 +218,9 @@ func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
 var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
 
 // loadKeys returns the file's keys. Where there are none, or none that the user's keys
-// open, make makes new ones, which take the place of those with the first scope that
+// open, begin makes new ones, which take the place of those with the first scope that
 // they encrypt; else that is an error.
-func (d *DB) loadKeys(make bool) (*keyring, error) {
+func (d *DB) loadKeys(begin bool) (*keyring, error) {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
 	if d.keys != nil {
@@ -250,7 +250,7 @@ func (d *DB) loadKeys(make bool) (*keyring, error) {
 			d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
 		}
 	case found != nil:
-	case !make:
+	case !begin:
 		return nil, errOtherKey
 	default:
 		found = newKeyring(user[0], d.sealBudget)
