@@ -24,7 +24,7 @@ type setup struct {
 	transformVersion string
 	decoded          int64
 	keys             codec.KeyProvider // nil: nothing is encrypted
-	ended            bool // the cache's context has ended before it starts
+	ended            bool              // the cache's context has ended before it starts
 	// before runs before the cache is started.
 	before func(*testing.T, crcache.Cache)
 }

@@ -123,15 +123,6 @@ func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
 	return store.Entry{Key: key, Raw: raw}, nil
 }
 
-// checkRecord reports whether a stored record can be read.
-func (s *Store) checkRecord(key string, b []byte) error {
-	r, err := decodeRecord(key, b)
-	if err == nil && s.seal != nil {
-		_, err = s.seal.appendPayload(nil, inScope, key, r)
-	}
-	return err
-}
-
 // Encode implements store.Store.
 func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
@@ -495,33 +486,6 @@ func (sn *snapshot) indexKeys(name, value, stored string) []string {
 func (sn *snapshot) isPending(key string) bool {
 	_, pending := sn.pending.Get(key)
 	return pending
-}
-
-// eachIndexed calls fn with each entry that the file has of a stored index. Those of
-// an encrypted scope are HMACs: then the values are those of the headers.
-func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
-	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
-		return nil
-	}
-	if s.seal == nil {
-		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
-			if value, key, ok := parseIndexEntry(k, v); ok {
-				fn(string(key), string(value))
-			}
-			return nil
-		})
-	}
-	return sn.headers.ForEach(func(k, v []byte) error {
-		key := string(k)
-		h, err := s.seal.header(inScope, key, v)
-		if err != nil {
-			return s.db.unreadable("header "+key, err)
-		}
-		for _, value := range h.Index[name] {
-			fn(key, value)
-		}
-		return nil
-	})
 }
 
 // indexValues returns the distinct values of a stored index, sorted.

@@ -300,19 +300,6 @@ func (s *Store) useless(m *manifest) string {
 	return ""
 }
 
-// otherSeal says why a scope that is sealed otherwise than it is to be cannot be used.
-func (s *Store) otherSeal(m *manifest) string {
-	why := "the key that it was encrypted with is lost"
-	switch {
-	case s.seal == nil:
-		why = "it is encrypted and no key was given"
-	case m.Keys == "":
-		why = "it was stored without encryption"
-	}
-	s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
-	return why
-}
-
 // startEmpty drops the scope's bucket and begins a new one.
 func (s *Store) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)

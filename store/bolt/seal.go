@@ -253,6 +253,55 @@ func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 	return open, nil
 }
 
+// otherSeal says why a scope that is sealed otherwise than it is to be cannot be used.
+func (s *Store) otherSeal(m *manifest) string {
+	why := "the key that it was encrypted with is lost"
+	switch {
+	case s.seal == nil:
+		why = "it is encrypted and no key was given"
+	case m.Keys == "":
+		why = "it was stored without encryption"
+	}
+	s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
+	return why
+}
+
+// checkRecord reports whether a stored record can be read.
+func (s *Store) checkRecord(key string, b []byte) error {
+	r, err := decodeRecord(key, b)
+	if err == nil && s.seal != nil {
+		_, err = s.seal.appendPayload(nil, inScope, key, r)
+	}
+	return err
+}
+
+// eachIndexed calls fn with each entry that the file has of a stored index. Those of
+// an encrypted scope are HMACs: then the values are those of the headers.
+func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
+	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
+		return nil
+	}
+	if s.seal == nil {
+		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
+			if value, key, ok := parseIndexEntry(k, v); ok {
+				fn(string(key), string(value))
+			}
+			return nil
+		})
+	}
+	return sn.headers.ForEach(func(k, v []byte) error {
+		key := string(k)
+		h, err := s.seal.header(inScope, key, v)
+		if err != nil {
+			return s.db.unreadable("header "+key, err)
+		}
+		for _, value := range h.Index[name] {
+			fn(key, value)
+		}
+		return nil
+	})
+}
+
 // unreadable is the error of a read: what has no key is not damaged.
 func (d *DB) unreadable(where string, err error) error {
 	if errors.Is(err, store.ErrNoKey) {
