@@ -94,7 +94,7 @@ func (inf *Informer) audit(ctx context.Context) {
 	}
 	if result.Findings > 0 {
 		if told > auditTold {
-			logger.Error(nil, "And more", "findings", result.Findings)
+			logger.Error(nil, "An audit has found more", "findings", result.Findings)
 		}
 		inf.reflector.Relist("an audit found another history: " + result.First.String())
 	}

@@ -28,7 +28,7 @@ import (
 // hold is a live process that holds a file: it answers until it is stopped.
 func hold(t testing.TB, path string) (db *bolt.DB, stop func()) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,6 +116,11 @@ func readingCommands() (out [][]string) {
 // that nobody holds and of one that a live process does.
 func TestLiveIsAsClosed(t *testing.T) {
 	dir := t.TempDir()
+	key := filepath.Join(dir, "key")
+	if err := os.WriteFile(key, []byte(testKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("INFORMCTL_KEY_FILE", key)
 	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
@@ -142,7 +147,7 @@ func writeMany(t *testing.T, path string) {
 	if err := copyFile(podFile(t, smallPod), path); err != nil {
 		t.Fatal(err)
 	}
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +321,7 @@ func deadSocket(t *testing.T, path string) {
 // holdSilently is a process that holds a file and serves nobody.
 func holdSilently(t *testing.T, path string) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{})
+	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

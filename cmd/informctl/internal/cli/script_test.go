@@ -65,6 +65,16 @@ func setKeys(e *testscript.Env) error {
 	return os.WriteFile(path, []byte(testKey), 0o600)
 }
 
+// testKeys returns a file of testKey.
+func testKeys(t testing.TB) codec.KeyProvider {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(path, []byte(testKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return codec.KeyFile(path)
+}
+
 // testKey encrypts the Secrets of writeMore.
 var testKey = strings.Repeat("1d", 32) + "\n"
 
@@ -169,11 +179,7 @@ func writeFile(t *testing.T, path string) {
 // other indexes, and of Secrets in both forms.
 func writeMore(t *testing.T, path string) {
 	t.Helper()
-	keys := filepath.Join(t.TempDir(), "keys")
-	if err := os.WriteFile(keys, []byte(testKey), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	db, err := bolt.Open(path, bolt.Options{Keys: codec.KeyFile(keys)})
+	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
