@@ -94,6 +94,14 @@
 // Every method is safe for concurrent use. RunWithContext returns when all
 // goroutines of the informer have ended; a handler that does not return keeps it.
 //
+// # Audits
+//
+// A cluster's history can be replaced by another one, when etcd is restored. One that
+// is behind is noticed at once; one that has grown past what is held is not, unless
+// Options.AuditInterval has all objects compared now and then. Handlers are told what
+// differs from what they were given, by adds, updates and deletions; so they are when
+// a program wipes a scope under its informer (bolt.DB.Wipe).
+//
 // # Looking into a running process
 //
 // bbolt locks its file. Status says how an informer is; Handler answers questions

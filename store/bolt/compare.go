@@ -21,7 +21,7 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 		if err != nil {
 			return held, false, &store.ObjectError{Key: key, Err: err}
 		}
-		hash = payloadHash(payload)
+		hash = s.seal.payloadHash(key, payload)
 	}
 	var h *header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
@@ -33,8 +33,8 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 			return nil
 		}
 		if b := sn.headers.Get([]byte(key)); b != nil {
-			if h, err = decodeHeader(key, b); err != nil {
-				return s.db.corrupt("header "+key, err)
+			if h, err = s.seal.header(inScope, key, b); err != nil {
+				return s.db.unreadable("header "+key, err)
 			}
 		}
 		return nil

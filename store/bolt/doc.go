@@ -46,6 +46,12 @@
 // bbolt leaves old pages as they are until they are used again: what was stored before
 // it was encrypted is gone with the file only.
 //
+// # Another history
+//
+// A file that is whole may be of a history that the cluster no longer has.
+// Options.Epoch drops all of it at the next Open, DB.Wipe at once, also under
+// informers that hold it.
+//
 // # Compatibility
 //
 // The file names its format. A file of a newer format is refused and left alone.

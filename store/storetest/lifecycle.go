@@ -287,16 +287,16 @@ func testCompare(h *harness) {
 	stored := configMap("ns/a", "1", "x")
 	must(h, h.Apply(store.Batch{RV: "1", Changes: []store.Change{{Object: stored}}}))
 	for range 2 {
-		held, same, err := h.Store.Compare(stored.DeepCopyObject())
+		held, same, err := h.Compare(stored.DeepCopyObject())
 		if must(h, err); !same || held.Key != "ns/a" || held.RV != stored.ResourceVersion || held.UID != string(stored.UID) {
 			h.Errorf("the same object: %v, %+v", same, held)
 		}
 		other := stored.DeepCopy()
 		other.Data = map[string]string{"other": "content"}
-		if held, same, err = h.Store.Compare(other); err != nil || same || held.Key != "ns/a" {
+		if held, same, err = h.Compare(other); err != nil || same || held.Key != "ns/a" {
 			h.Errorf("other content: %v, %+v, %v", same, held, err)
 		}
-		if held, same, err = h.Store.Compare(configMap("ns/b", "1", "x")); err != nil || same || held.Key != "" {
+		if held, same, err = h.Compare(configMap("ns/b", "1", "x")); err != nil || same || held.Key != "" {
 			h.Errorf("an object that is not stored: %v, %+v, %v", same, held, err)
 		}
 		h.reopen()
