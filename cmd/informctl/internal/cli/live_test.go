@@ -235,7 +235,9 @@ func TestManyDumpsOfOneProcess(t *testing.T) {
 			t.Errorf("dump %d: exit code %d, %d bytes of %d, %s", i, got.Code, len(got.Out), len(want.Out), got.Err)
 		}
 	}
-	t.Logf("%d of %d were refused", refused, len(all))
+	if t.Logf("%d of %d were refused", refused, len(all)); refused == len(all) {
+		t.Error("none was answered")
+	}
 }
 
 // TestLiveTrouble: whatever is wrong with the process is said in one line.
@@ -332,6 +334,7 @@ func holdSilently(t *testing.T, path string) {
 // itself says that it is held.
 func TestLiveSnapshot(t *testing.T) {
 	path := podFile(t, smallPod)
+	t.Setenv("TMPDIR", t.TempDir())
 	want := say(t.Context(), "export", "--db", path)
 	_, _ = hold(t, path)
 	out := path + ".out"
@@ -347,7 +350,12 @@ func TestLiveSnapshot(t *testing.T) {
 	if got := say(t.Context(), "compact", "--db", path); got.Code != 1 || strings.Count(got.Err, "\n") != 1 || !strings.Contains(got.Err, "is in use by another process") {
 		t.Errorf("compact: %+v", got)
 	}
-	left, err := filepath.Glob(filepath.Join(os.TempDir(), "informctl-*", "copy.db"))
+	for _, command := range []string{"verify", "export"} {
+		if got := say(t.Context(), command, "--db", path); got.Code != 0 {
+			t.Errorf("%s: %s", command, got.Err)
+		}
+	}
+	left, err := filepath.Glob(filepath.Join(os.TempDir(), "*"))
 	if err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
