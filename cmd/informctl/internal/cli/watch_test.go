@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -219,12 +220,14 @@ func TestWatchFromNowOn(t *testing.T) {
 	stop := make(chan struct{})
 	go func() { // until it is seen: nothing says from when on it follows
 		defer close(made)
+		tick := time.NewTicker(5 * time.Millisecond)
+		defer tick.Stop()
 		for i := 0; ; i++ {
 			for _, namespace := range []string{"b", "a"} {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-tick.C:
 				}
 				if _, err := p.server.Create(pod(namespace, fmt.Sprintf("new-%d", i), "")); err != nil {
 					t.Error(err)
