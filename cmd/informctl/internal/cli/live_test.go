@@ -74,7 +74,12 @@ func say(ctx context.Context, args ...string) said {
 func inEachForm(args ...string) (out [][]string) {
 	for _, form := range [][]string{
 		nil,
-		{"-o", "wide"}, {"-o", "json"}, {"-o", "yaml"}, {"-o", "name"}, {"--count"}, {"--no-headers"},
+		{"-o", "wide"},
+		{"-o", "json"},
+		{"-o", "yaml"},
+		{"-o", "name"},
+		{"--count"},
+		{"--no-headers"},
 		{"-o", "json", "--show-managed-fields"},
 		{"-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {.data} {.stringData}{\"\\n\"}{end}"},
 		{"-o", "go-template={{range .items}}{{.metadata.name}} {{end}}"},
@@ -89,14 +94,28 @@ func inEachForm(args ...string) (out [][]string) {
 // file or not.
 func readingCommands() (out [][]string) {
 	for _, args := range [][]string{
-		{"dump"}, {"dump", "pods"}, {"dump", "secrets"}, {"dump", "secrets", "--show-secrets"}, {"dump", "pods", "-n", "a"},
-		{"dump", "-l", "app=web"}, {"dump", "pods", "-l", "app!=web"}, {"dump", "services"}, {"dump", "wheels"}, {"dump", "configmaps"},
-		{"query", "pods", "--index", "namespace=a"}, {"query", "pods", "-n", "a", "web-1", "nosuch"}, {"query", "pods/web-1"},
-		{"query", "pods", "-n", "none"}, {"query", "--index", "namespace=a"}, {"query", "pods", "--index", "nosuch=a"},
-		{"query", "pods", "-n", "a", "-l", "app in (web,job)", "--explain"}, {"query", "secrets", "--where", `"data" in object`},
+		{"dump"},
+		{"dump", "pods"},
+		{"dump", "secrets"},
+		{"dump", "secrets", "--show-secrets"},
+		{"dump", "pods", "-n", "a"},
+		{"dump", "-l", "app=web"},
+		{"dump", "pods", "-l", "app!=web"},
+		{"dump", "services"},
+		{"dump", "wheels"},
+		{"dump", "configmaps"},
+		{"query", "pods", "--index", "namespace=a"},
+		{"query", "pods", "-n", "a", "web-1", "nosuch"},
+		{"query", "pods/web-1"},
+		{"query", "pods", "-n", "none"},
+		{"query", "--index", "namespace=a"},
+		{"query", "pods", "--index", "nosuch=a"},
+		{"query", "pods", "-n", "a", "-l", "app in (web,job)", "--explain"},
+		{"query", "secrets", "--where", `"data" in object`},
 		{"query", "pods", "--field-selector", "spec.nodeName=node-1", "--explain"},
 		{"query", "pods", "--where", `object.spec.nodeName == "node-1"`, "--limit", "2", "--explain"},
-		{"query", "pods", "--sort-by", ".spec.nodeName"}, {"query", "pods", "--since", "3d"},
+		{"query", "pods", "--sort-by", ".spec.nodeName"},
+		{"query", "pods", "--since", "3d"},
 	} {
 		out = append(out, inEachForm(args...)...)
 	}
