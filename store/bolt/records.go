@@ -86,6 +86,13 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 	return out, nil
 }
 
+// isLost reports whether what was stored has been wiped, or lost with the file.
+func (s *Store) isLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.lost != nil
+}
+
 // View implements store.Viewer.
 func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	d.mu.Lock()
@@ -95,7 +102,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	}
 	known := d.scopes[id]
 	d.mu.Unlock()
-	if known != nil {
+	if known != nil && (known.isLeased() || !known.isLost()) {
 		return known, known.scope, nil
 	}
 	var m *manifest
@@ -137,7 +144,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	s.startFrom(m)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if opened := d.scopes[id]; opened != nil {
+	if opened := d.scopes[id]; opened != nil && opened != known {
 		return opened, opened.scope, nil
 	}
 	d.scopes[id] = s

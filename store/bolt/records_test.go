@@ -166,3 +166,20 @@ func TestView(t *testing.T) {
 		t.Errorf("a scope that there is not: %v", err)
 	}
 }
+
+// TestViewOfWiped: a scope that was looked at and then wiped is not there.
+func TestViewOfWiped(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	first, _ := recordFile(t, path, 10)
+	must(t, first.Close())
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { must(t, db.Close()) }()
+	_, _, err = db.View(recordScope.ID())
+	must(t, err)
+	_, err = db.Wipe(nil)
+	must(t, err)
+	if view, _, err := db.View(recordScope.ID()); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("view %v, error %v", view, err)
+	}
+}
