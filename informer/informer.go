@@ -139,12 +139,13 @@ type Informer struct {
 	caughtUp     bool // the server's state at the start, or a later one, is in the store
 	departed     departures
 	limits       limits
-	inFiles      int64       // what waits for handlers in files, in bytes
-	waitingReads int         // reads that wait for a list
-	forgetting   *time.Timer // ends departed
-	started      bool        // Run was called
-	opened       bool        // store is the one that Run opened
-	ended        bool        // the store is released
+	inFiles      int64         // what waits for handlers in files, in bytes
+	blocked      time.Duration // waited for handlers, because so much does
+	waitingReads int           // reads that wait for a list
+	forgetting   *time.Timer   // ends departed
+	started      bool          // Run was called
+	opened       bool          // store is the one that Run opened
+	ended        bool          // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
 	transform    cache.TransformFunc

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"k8s.io/klog/v2"
@@ -259,7 +260,12 @@ func (h *handler) dropWaitingLocked() {
 func (inf *Informer) waitForHandlers(ctx context.Context) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	said := false
+	said, began := false, time.Now()
+	defer func() {
+		if said {
+			inf.blocked += time.Since(began)
+		}
+	}()
 	for inf.inFiles >= inf.limits.files && inf.isSynced && inf.waitingReads == 0 && ctx.Err() == nil {
 		if !said {
 			klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", inf.inFiles)

@@ -59,8 +59,12 @@ type Status struct {
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
 	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
 
+	// BlockedSeconds is how long the watch has waited for slow handlers.
+	BlockedSeconds float64 `json:"blockedSeconds"`
+
 	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil where there are none
 	Commits  *CommitStatus   `json:"commits,omitempty"` // nil where nothing is persisted
+	Reads    *ReadStatus     `json:"reads,omitempty"`   // the same
 	Handlers []HandlerStatus `json:"handlers,omitempty"`
 }
 
@@ -100,10 +104,18 @@ type CommitStatus struct {
 	Last        time.Time `json:"last,omitzero"`
 	LastSeconds float64   `json:"lastSeconds"`
 	Count       int       `json:"count"`
-	Seconds     float64   `json:"seconds"` // all of them
-	// LongestReadSeconds is the longest read transaction: while one is open the file
-	// grows.
-	LongestReadSeconds float64 `json:"longestReadSeconds"`
+	Seconds     float64   `json:"seconds"`  // all of them
+	Bytes       int64     `json:"bytes"`    // of the records that they wrote
+	Rebuilds    int       `json:"rebuilds"` // times that the file was damaged or lost, and begun again
+}
+
+// ReadStatus says how objects are read, since the scope was opened.
+type ReadStatus struct {
+	Hits   uint64 `json:"decodedHits"`   // of those that were asked for by key
+	Misses uint64 `json:"decodedMisses"` // read from the file and decoded
+	// LongestSeconds is the longest read transaction of the database: while one is open
+	// the file grows.
+	LongestSeconds float64 `json:"longestSeconds"`
 }
 
 // HandlerStatus is one event handler.
@@ -164,7 +176,7 @@ func (inf *Informer) look() Status {
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
 		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
-		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(),
+		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(), BlockedSeconds: inf.blocked.Seconds(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
 		s.Missing = cause.Error()
@@ -242,6 +254,10 @@ func (s *Status) setStore(held store.Store) {
 	if !cp.Time.IsZero() {
 		s.Checkpoint.AgeSeconds = max(0, s.Time.Sub(cp.Time).Seconds())
 	}
+	if counter, ok := held.(store.ReadCounter); ok {
+		r := counter.Reads()
+		s.Reads = &ReadStatus{Hits: r.Hits, Misses: r.Misses, LongestSeconds: r.Longest.Seconds()}
+	}
 	committer, ok := held.(store.Committer)
 	if !ok {
 		return
@@ -250,7 +266,7 @@ func (s *Status) setStore(held store.Store) {
 	s.Commits = &CommitStatus{
 		PendingBytes: c.Waiting, FilePendingBytes: c.AllWaiting, MaxPendingBytes: c.MaxWaiting,
 		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
-		LongestReadSeconds: c.LongestRead.Seconds(),
+		Bytes: c.Bytes, Rebuilds: c.Rebuilds,
 	}
 	var wrong []string
 	if c.Err != nil {

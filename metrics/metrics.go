@@ -61,6 +61,11 @@ var (
 	resumes  = describe("watches_resumed_total", "Watches that went on from a held resource version.", ofScope)
 	failures = describe("errors_total", "Lists, watches and probes that failed.", ofScope)
 
+	events  = describe("watch_events_total", "Changes that watches have brought.", ofScope)
+	blocked = describe("handler_blocked_seconds_total", "How long the watch has waited for slow handlers.", ofScope)
+	hits    = describe("decoded_hits_total", "Objects that were asked for by key and found decoded.", ofScope)
+	misses  = describe("decoded_misses_total", "Objects that were asked for by key, read from the file and decoded.", ofScope)
+
 	audits   = describe("audits_total", "Comparisons of all objects with the server's that have ended.", ofScope)
 	findings = describe("audit_findings_total", "Objects of another history that they found.", ofScope)
 	audited  = describe("last_audit_timestamp_seconds", "When the last one ended.", ofScope)
@@ -76,6 +81,8 @@ var (
 	allPending = describe("file_pending_bytes", "Changes of all scopes that are not in the file yet.", ofFile)
 	maxPending = describe("file_max_pending_bytes", "More of them is degraded; nothing is dropped.", ofFile)
 	commits    = describe("commit_duration_seconds", "Transactions that were committed, since the file was opened.", ofFile)
+	written    = describe("commit_bytes_total", "Bytes of the records that were committed.", ofFile)
+	rebuilds   = describe("file_rebuilds_total", "Times that the file was damaged or lost, and begun again.", ofFile)
 	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
 	longest    = describe("longest_read_transaction_seconds", "The longest read transaction since the file was opened; while one is open the file grows.", ofFile)
 	lastTook   = describe("last_commit_duration_seconds", "How long the last transaction took.", ofFile)
@@ -86,6 +93,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
 		lists, resumes, failures, audits, findings, audited, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
+		events, blocked, hits, misses, written, rebuilds,
 	} {
 		ch <- d
 	}
@@ -139,6 +147,12 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 	ch <- counter(resumes, s.Resumes, l...)
 	ch <- counter(failures, s.Errors, l...)
+	ch <- counter(events, s.Events, l...)
+	ch <- prometheus.MustNewConstMetric(blocked, prometheus.CounterValue, s.BlockedSeconds, l...)
+	if s.Reads != nil {
+		ch <- counter(hits, int(s.Reads.Hits), l...)
+		ch <- counter(misses, int(s.Reads.Misses), l...)
+	}
 	if s.Audit != nil {
 		ch <- counter(audits, s.Audit.Count, l...)
 		ch <- counter(findings, s.Audit.Total, l...)
@@ -168,10 +182,14 @@ func collectHandlers(ch chan<- prometheus.Metric, s informer.Status) {
 
 func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
 	ch <- gauge(fileBytes, float64(s.FileBytes), file)
+	if s.Reads != nil {
+		ch <- gauge(longest, s.Reads.LongestSeconds, file)
+	}
 	if c := s.Commits; c != nil {
 		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
 		stamp(ch, lastCommit, c.Last, file)
-		ch <- gauge(longest, c.LongestReadSeconds, file)
+		ch <- counter(written, int(c.Bytes), file)
+		ch <- counter(rebuilds, c.Rebuilds, file)
 		ch <- gauge(allPending, float64(c.FilePendingBytes), file)
 		ch <- gauge(maxPending, float64(c.MaxPendingBytes), file)
 		ch <- gauge(lastTook, c.LastSeconds, file)

@@ -44,7 +44,9 @@ func everything() informer.Status {
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
-		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, LongestReadSeconds: 0.125, Count: 8, Seconds: 1.5},
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
+		Reads:   &informer.ReadStatus{Hits: 21, Misses: 22, LongestSeconds: 0.125},
+		Events:  23, BlockedSeconds: 1.25,
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
 		},
@@ -57,13 +59,18 @@ func TestMetrics(t *testing.T) {
 informctl_audit_findings_total{namespace="web",resource="pods",scope="1234"} 12
 informctl_audits_total{namespace="web",resource="pods",scope="1234"} 11
 informctl_caught_up{namespace="web",resource="pods",scope="1234"} 1
+informctl_commit_bytes_total{file="/i.db"} 40
 informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
 informctl_commit_duration_seconds_count{file="/i.db"} 8
+informctl_decoded_hits_total{namespace="web",resource="pods",scope="1234"} 21
+informctl_decoded_misses_total{namespace="web",resource="pods",scope="1234"} 22
 informctl_degraded{namespace="web",resource="pods",scope="1234"} 1
 informctl_errors_total{namespace="web",resource="pods",scope="1234"} 5
 informctl_file_bytes{file="/i.db"} 65536
 informctl_file_max_pending_bytes{file="/i.db"} 20
 informctl_file_pending_bytes{file="/i.db"} 30
+informctl_file_rebuilds_total{file="/i.db"} 2
+informctl_handler_blocked_seconds_total{namespace="web",resource="pods",scope="1234"} 1.25
 informctl_handler_file_bytes{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 300
 informctl_handler_file_bytes{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
 informctl_handler_waiting_notifications{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 3
@@ -87,6 +94,7 @@ informctl_resource_version_timestamp_seconds{namespace="web",resource="pods",sco
 informctl_start_resumed{namespace="web",resource="pods",scope="1234"} 1
 informctl_status_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
 informctl_synced{namespace="web",resource="pods",scope="1234"} 1
+informctl_watch_events_total{namespace="web",resource="pods",scope="1234"} 23
 informctl_watches_resumed_total{namespace="web",resource="pods",scope="1234"} 4
 `
 	if got := samples(t, statuses{everything()}); got != strings.TrimSpace(want) {

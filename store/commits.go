@@ -11,11 +11,12 @@ type Commits struct {
 	Took     time.Duration // all of them together
 	Last     time.Time     // when the last one ended; zero where there was none
 	LastTook time.Duration
-	// LongestRead is the longest read transaction. While one is open, pages that are
-	// free are not used again and the file grows.
-	LongestRead time.Duration
-	Err         error // of the last attempt to write the scope; nil after a success
-	Waiting     int64 // bytes of the scope's changes that are not written yet
+	Bytes    int64 // of the records that they wrote
+	Err      error // of the last attempt to write the scope; nil after a success
+	Waiting  int64 // bytes of the scope's changes that are not written yet
+
+	// Rebuilds is how often the file was damaged or lost, and begun again.
+	Rebuilds int
 
 	// AllWaiting is the same of all scopes of the database. More than MaxWaiting is too
 	// much: nothing is dropped, but the disk does not keep up.

@@ -81,6 +81,11 @@ func measureReads[T kruntime.Object](c *child) error {
 	}); err != nil {
 		return err
 	}
+	if c.ours != nil {
+		if reads := c.ours.Status().Reads; reads != nil {
+			c.figures["longestRead"] = reads.LongestSeconds
+		}
+	}
 	return c.steady() // with what reads leave in memory
 }
 

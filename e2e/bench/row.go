@@ -144,6 +144,10 @@ func readRows() []row {
 		same("list-label", "List by a label", duration, "reads", "byLabel", nil),
 		same("by-index", "ByIndex of namespace `default`", duration, "reads", "byIndex", nil),
 		same("keys", "IndexKeys of namespace `default`", duration, "reads", "keys", atMost("60 µs", 60e-6)),
+		{
+			name: "longest-read", title: "longest read transaction of all these", unit: duration, ours: source{"reads", "longestRead"},
+			bounds: atMost("100 ms", 0.1),
+		},
 		decoded("get", "Get", "getHot", timesAtMost("1.2 times client-go's", 1.2)),
 		decoded("list", "List of all", "listAll", timesAtMost("1.2 times client-go's", 1.2)),
 		decoded("label", "List by a label", "byLabel", nil),

@@ -2,7 +2,11 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -12,6 +16,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/informctl/informctl/informer"
 )
 
 // node stands for the one that a pod runs on.
@@ -109,6 +115,9 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 			t.Fatalf("%s: not ready in 30 s: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
 		}
 	}
+	if text := metricsOf(t, program.Args); !strings.Contains(text, "\ninformctl_caught_up{") {
+		t.Errorf("%s: metrics are:\n%s", file, text)
+	}
 	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -118,4 +127,37 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 	if strings.Contains(log.String(), "No permission") {
 		t.Errorf("%s: a right is missing:\n%s", file, &log)
 	}
+}
+
+// metricsOf asks a program for its metrics, at the socket beside its --db.
+func metricsOf(t *testing.T, args []string) string {
+	t.Helper()
+	var db string
+	for i, arg := range args {
+		if path, is := strings.CutPrefix(arg, "--db="); is {
+			db = path
+		} else if arg == "--db" {
+			db = args[i+1]
+		}
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", informer.SocketPath(db))
+		},
+	}}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://informctl/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }

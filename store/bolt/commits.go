@@ -8,7 +8,17 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-var _ store.Committer = (*Store)(nil)
+var (
+	_ store.Committer   = (*Store)(nil)
+	_ store.ReadCounter = (*Store)(nil)
+)
+
+// Reads implements store.ReadCounter.
+func (s *Store) Reads() store.Reads {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return store.Reads{Hits: s.hits, Misses: s.misses, Longest: time.Duration(s.db.longestRead.Load())}
+}
 
 // Commits implements store.Committer.
 func (s *Store) Commits() store.Commits {
@@ -17,7 +27,7 @@ func (s *Store) Commits() store.Commits {
 	s.db.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.LongestRead = time.Duration(s.db.longestRead.Load())
+	c.Rebuilds = int(s.db.rebuilds.Load())
 	c.Err, c.Waiting = s.commitErr, int64(s.pendingBytes)
 	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c
@@ -49,11 +59,16 @@ func (d *DB) noteWaiting() {
 	d.opts.Logger.Info("The disk keeps up again", "path", d.path, "waiting", c.AllWaiting)
 }
 
-// noteCommit counts a transaction that was committed.
-func (d *DB) noteCommit(took time.Duration) {
+// noteCommit counts a transaction that was committed, with what it wrote.
+func (d *DB) noteCommit(took time.Duration, captures []capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.commits.Count++
 	d.commits.Took += took
+	for i := range captures {
+		for _, p := range captures[i].packed {
+			d.commits.Bytes += int64(len(p.bytes))
+		}
+	}
 	d.commits.Last, d.commits.LastTook = time.Now(), took
 }

@@ -110,7 +110,7 @@ func (d *DB) commit() error {
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
 	} else {
-		d.noteCommit(time.Since(begin))
+		d.noteCommit(time.Since(begin), captures)
 	}
 	for _, c := range captures {
 		c.s.committedUpTo(c, err)
@@ -216,7 +216,15 @@ type writer struct {
 }
 
 func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
-	b := s.bucket(tx)
+	if s.needsBucket() {
+		if err := s.create(tx, s.emptyManifest("nothing stored yet"), true); err != nil {
+			return nil, err
+		}
+		// Under writeMu, or another writer would begin it again. Until then readers have
+		// all from pending.
+		tx.OnCommit(func() { s.setNoBucket(false) })
+	}
+	b := s.bucketIn(tx)
 	if b == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 	}

@@ -129,6 +129,7 @@ type DB struct {
 
 	closed      atomic.Bool  // set under mu
 	longestRead atomic.Int64 // nanoseconds of a transaction
+	rebuilds    atomic.Int64 // files that were damaged or lost and begun again
 
 	pending   atomic.Int64 // bytes that wait in all scopes; changed under Store.mu
 	overwhelm atomic.Bool  // more than MaxPending wait, and it was logged
@@ -435,6 +436,7 @@ func (d *DB) replaceDamaged(cause error) error {
 	if d.setAside, err = setAside(d.path, cause); err != nil {
 		return err
 	}
+	d.rebuilds.Add(1)
 	d.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", d.path, "setAside", d.setAside)
 	return nil
 }

@@ -118,7 +118,7 @@ func unlock(f *os.File) {
 }
 
 func openRegular(path string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600) // or a named pipe is waited for
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) {
 			return nil, fmt.Errorf("%s is a symbolic link; name the file itself", path)

@@ -34,6 +34,8 @@ func childFull(args []string) error {
 		return f.closes()
 	case "first list":
 		return f.firstList()
+	case "begin", "begin anew":
+		return f.begins(args[1] == "begin anew")
 	}
 	return errors.New("what?")
 }
@@ -220,8 +222,72 @@ func (f *fullDisk) firstList() error {
 	return f.db.Close()
 }
 
+// begins opens a scope on a full disk, of which nothing is stored yet or only what is
+// of no use: it is served from memory, and written when there is room.
+func (f *fullDisk) begins(anew bool) error {
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	if !anew {
+		if _, err := f.db.Wipe(nil); err != nil {
+			return err
+		}
+	}
+	for room := range 2 {
+		err := f.db.Close()
+		if err != nil {
+			return err
+		}
+		if f.db, err = bolt.Open(f.path, bolt.Options{CommitInterval: time.Millisecond}); err != nil {
+			return err
+		}
+		if err := f.limit(room == 0); err != nil {
+			return err
+		}
+		if f.s, err = f.db.Open(scriptScope(), opts); err != nil {
+			return fmt.Errorf("open on a full disk: %w", err)
+		}
+		if room == 1 {
+			return errors.Join(f.wantState(4), f.db.Close())
+		}
+		if err := f.wantState(0); err != nil {
+			return err
+		}
+		if err := f.list(3); err != nil {
+			return err
+		}
+		if err := errors.Join(f.flushFails(), f.wantState(3), f.list(4), f.wantState(4), f.limit(false), f.s.Flush(context.TODO()), f.wantState(4)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// list lists the objects as they are after a batch, writing each as it comes.
+func (f *fullDisk) list(n int) error {
+	r, err := f.s.Relist()
+	if err != nil {
+		return fmt.Errorf("begin a list: %w", err)
+	}
+	bolt.SetRelistLimit(r, 1)
+	for _, obj := range small.state(n) {
+		if err := r.Add(obj); err != nil {
+			return fmt.Errorf("add: %w", err)
+		}
+	}
+	for b, err := range r.Parts(fmt.Sprint(n)) {
+		if err == nil {
+			err = f.s.Apply(b)
+		}
+		if err != nil {
+			return fmt.Errorf("parts: %w", err)
+		}
+	}
+	_ = r.Close() // on a full disk it has nothing to drop
+	return nil
+}
+
 func TestFullDisk(t *testing.T) {
-	for _, what := range []string{"recover", "close", "first list"} {
+	for _, what := range []string{"recover", "close", "first list", "begin", "begin anew"} {
 		t.Run(what, func(t *testing.T) {
 			if out, err := child(t, "full", filepath.Join(t.TempDir(), "informers.db"), what).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

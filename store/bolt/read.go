@@ -71,7 +71,7 @@ func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, 
 	if locked != nil {
 		locked()
 	}
-	return tx, sn, !s.loading, nil
+	return tx, sn, !s.loading && !s.noBucket, nil
 }
 
 func (sn *snapshot) exists(key string) bool {
@@ -233,9 +233,11 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 		return nil, false, err
 	}
 	if v, ok := s.decoded.get(key); ok {
+		s.hits++
 		s.mu.Unlock()
 		return v.object, true, nil
 	}
+	s.misses++
 	generation := s.generations[group(key)]
 	s.mu.Unlock()
 	e, hash, ok, err := s.rawEntry(key)

@@ -343,6 +343,9 @@ func (r *relist) reset() {
 // spill writes staged entries to the staging bucket.
 func (r *relist) spill(entries []*entry) error {
 	s := r.s
+	if s.needsBucket() {
+		return errors.New("nothing of the scope is in the file yet")
+	}
 	r.wrote = true
 	packed, err := s.pack(entries, inStaging)
 	if err != nil {

@@ -70,10 +70,11 @@ type Store struct {
 	inMemory     map[string]*memoryIndex // entries of indexes.volatile, and of all where all is decoded
 	generations  [256]uint64
 	decoded      *decodedObjects  // written under mu
+	hits, misses uint64           // of get
 	readErr      error            // why List could not answer
 	lost         error            // why there is nothing to read until the scope is listed again
 	losses       uint64           // how often what was stored was lost
-	noBucket     bool             // in a fresh file, or what there is of it is not to be seen
+	noBucket     bool             // in the file, or what there is of it is not to be seen; changed to false under writeMu
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
 	applied      uint64           // number of the last change of state
@@ -224,7 +225,14 @@ func (s *Store) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
-		return s.startEmpty(m != nil, why)
+		if err = s.startEmpty(m != nil, why); err == nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrClosed) {
+			return err
+		}
+		// A disk that is full must not keep the scope from being persisted later: whoever
+		// writes to it first makes its bucket.
+		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
+		s.setNoBucket(true)
+		return nil
 	}
 	s.startFrom(m)
 	if err := s.dropStaging(); err != nil {
@@ -358,10 +366,15 @@ func (s *Store) emptyManifest(why string) *manifest {
 	return m
 }
 
+// bucket returns what may be read or changed of the file; nil where there is nothing.
 func (s *Store) bucket(tx *bbolt.Tx) *bbolt.Bucket {
 	if s.needsBucket() {
 		return nil
 	}
+	return s.bucketIn(tx)
+}
+
+func (s *Store) bucketIn(tx *bbolt.Tx) *bbolt.Bucket {
 	if scopes := tx.Bucket(bucketScope); scopes != nil {
 		return scopes.Bucket([]byte(s.id))
 	}

@@ -1,0 +1,19 @@
+package store
+
+import "time"
+
+// Reads says how a store is read, since it was opened.
+type Reads struct {
+	// Hits are the objects that were asked for by key and found decoded; Misses those
+	// that had to be read and decoded.
+	Hits, Misses uint64
+	// Longest is the longest read transaction, of all scopes of the database. While one
+	// is open, pages that are free are not used again and the file grows.
+	Longest time.Duration
+}
+
+// ReadCounter is implemented by Stores that do not hold every object decoded.
+type ReadCounter interface {
+	// Reads does not wait for the disk.
+	Reads() Reads
+}
