@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os/signal"
 	"strings"
 	"sync"
@@ -17,7 +18,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
-	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -34,6 +34,9 @@ type runOptions struct {
 	indexSpecs    []string
 	once          bool
 	logFormat     string
+
+	metricsAddress string
+	pprof          bool
 
 	indexes []index.Index
 }
@@ -67,6 +70,8 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus at this address, as :8080; they are on the socket in any case.")
+	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
 	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
 	return cmd
 }
@@ -91,6 +96,9 @@ func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
 	}
 	if len(o.resources) == 0 {
 		return usagef(cmd, "no resource given")
+	}
+	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
+		return usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
 		return usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
@@ -196,9 +204,16 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 		f.warm = held[f.scope.ID()]
 		followers = append(followers, f)
 	}
+	scraped, err := o.listenForMetrics(ctx)
+	if err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var shown sync.WaitGroup
+	if scraped != nil {
+		shown.Go(func() { serveMetrics(ctx, scraped, logger, followers) })
+	}
 	shown.Go(func() { newProgress(out, logger, followers).run(ctx) })
 	errs := make([]error, len(followers))
 	var running sync.WaitGroup
@@ -206,24 +221,12 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 		running.Go(func() { errs[i] = f.run(ctx) })
 	}
 	if !o.once {
-		shown.Go(func() { serve(ctx, db, logger, followers) })
+		shown.Go(func() { o.serve(ctx, db, logger, followers) })
 	}
 	running.Wait()
 	cancel()
 	shown.Wait()
 	return errors.Join(errs...)
-}
-
-// serve answers "informctl status" and others that the file is locked for. Without
-// it all else goes on.
-func serve(ctx context.Context, db *bolt.DB, logger logr.Logger, followers []*follower) {
-	informers := make([]*informer.Informer, len(followers))
-	for i, f := range followers {
-		informers[i] = f.informer
-	}
-	if err := informer.Serve(ctx, informer.SocketPath(db.Path()), informer.NewHandler(db, informers...)); err != nil {
-		logger.Info("Not served to other processes", "because", err.Error())
-	}
 }
 
 var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
