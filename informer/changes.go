@@ -59,11 +59,8 @@ func (f *feed) OnAdd(obj any, isInInitialList bool) {
 }
 
 // OnUpdate implements cache.ResourceEventHandler.
-func (f *feed) OnUpdate(old, obj any) {
-	if old != obj { // or it is a resync
-		f.offer("MODIFIED", obj)
-	}
-}
+// A feed has no resync; what was may be as unknown as to be given as what is.
+func (f *feed) OnUpdate(_, obj any) { f.offer("MODIFIED", obj) }
 
 // OnDelete implements cache.ResourceEventHandler.
 func (f *feed) OnDelete(obj any) {

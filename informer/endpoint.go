@@ -46,7 +46,7 @@ type route struct {
 }
 
 const (
-	maxReading, maxFollowing, maxCopying = 4, 16, 1
+	maxReading, maxFollowing, maxCopying = 4, 64, 1
 
 	slotPatience  = 5 * time.Second
 	writePatience = 30 * time.Second

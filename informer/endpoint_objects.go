@@ -314,6 +314,9 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 			break
 		}
 		if time.Since(begin) > readingTime {
+			if !show && h.isSecrets() {
+				value = redaction
+			}
 			return fmt.Errorf("the request took longer than %s; ask for the rest with after, from value %q on", readingTime, value)
 		}
 		keys, err := s.IndexKeys(name, value)

@@ -110,7 +110,7 @@ func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 // the first records that need it.
 func (s *Store) trained(entries []*entry) *dictionaries {
 	d := s.dictionaries.Load()
-	if s.db.opts.Compression != Dictionary {
+	if s.db.opts.Compression != Dictionary || s.seal != nil { // a dictionary is content
 		return d
 	}
 	if d.current != notCompressed {
@@ -165,16 +165,29 @@ func (s *Store) samples() (payloads [][]byte) {
 	return payloads
 }
 
+// compression is how objects are written while there is no dictionary.
+func (s *Store) compression() uint64 {
+	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
+		return plainZstd // a dictionary is content
+	}
+	return notCompressed
+}
+
+// retireDictionaries has none written any more: they are made of what was dropped. What
+// waits for handlers is still read with them.
+func (s *Store) retireDictionaries() {
+	if d := s.dictionaries.Load(); d != nil { // else the scope is being opened
+		s.dictionaries.Store(&dictionaries{current: s.compression(), byID: d.byID})
+	}
+}
+
 // loadDictionaries reads those of the file. scope may be nil.
 func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 	plain, err := codec.NewZstd(nil)
 	if err != nil {
 		return err
 	}
-	d := &dictionaries{byID: map[uint64]*codec.Zstd{plainZstd: plain}}
-	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
-		d.current = plainZstd // a dictionary is content
-	}
+	d := &dictionaries{current: s.compression(), byID: map[uint64]*codec.Zstd{plainZstd: plain}}
 	if scope != nil && scope.Bucket(bucketDictionaries) != nil {
 		err := scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
 			id, dictionary, err := parseDictionary(k, v)
@@ -184,7 +197,7 @@ func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 			if d.byID[id], err = codec.NewZstd(dictionary); err != nil {
 				return err
 			}
-			if s.db.opts.Compression == Dictionary {
+			if s.db.opts.Compression == Dictionary && s.seal == nil {
 				d.current = max(d.current, id)
 			}
 			return nil

@@ -89,7 +89,7 @@ type DB struct {
 	path      string
 	opts      Options
 	readOnly  bool
-	setAside  string // where a damaged file went at Open; "" where there was none
+	setAside  string // where a damaged file went last; "" where there was none; protected by mu
 	suspended error  // why there is no file: see maxRebuilds
 
 	// handleMu protects handle: readers hold it for reading while they have a
@@ -173,7 +173,9 @@ func Open(path string, opts Options) (*DB, error) {
 		}
 	}
 	if err == nil {
-		err = d.beginEpoch()
+		if err = d.beginEpoch(); err != nil && d.handle != nil {
+			_ = d.closeHandle(d.handle) // or its lock would stay
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
@@ -250,7 +252,11 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 }
 
 // SetAside returns where Open moved a damaged file; "" where there was none.
-func (d *DB) SetAside() string { return d.setAside }
+func (d *DB) SetAside() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.setAside
+}
 
 // Path returns the path that the database was opened with.
 func (d *DB) Path() string { return d.path }
@@ -433,11 +439,15 @@ func (d *DB) replaceDamaged(cause error) error {
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
 		return err // or has replaced it
 	}
-	if d.setAside, err = setAside(d.path, cause); err != nil {
+	aside, err := setAside(d.path, cause)
+	if err != nil {
 		return err
 	}
+	d.mu.Lock()
+	d.setAside = aside
+	d.mu.Unlock()
 	d.rebuilds.Add(1)
-	d.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", d.path, "setAside", d.setAside)
+	d.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", d.path, "setAside", aside)
 	return nil
 }
 

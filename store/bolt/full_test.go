@@ -34,6 +34,8 @@ func childFull(args []string) error {
 		return f.closes()
 	case "first list":
 		return f.firstList()
+	case "epoch":
+		return f.epoch()
 	case "begin", "begin anew":
 		return f.begins(args[1] == "begin anew")
 	}
@@ -262,6 +264,24 @@ func (f *fullDisk) begins(anew bool) error {
 	return nil
 }
 
+// epoch wants Open to release the file where it cannot begin another epoch.
+func (f *fullDisk) epoch() error {
+	if err := errors.Join(f.db.Close(), f.limit(true)); err != nil {
+		return err
+	}
+	if _, err := bolt.Open(f.path, bolt.Options{Epoch: "next"}); !errors.Is(err, syscall.EFBIG) {
+		return fmt.Errorf("another epoch on a full disk: %w", err)
+	}
+	if err := f.limit(false); err != nil {
+		return err
+	}
+	db, err := bolt.Open(f.path, bolt.Options{})
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
 // list lists the objects as they are after a batch, writing each as it comes.
 func (f *fullDisk) list(n int) error {
 	r, err := f.s.Relist()
@@ -287,7 +307,7 @@ func (f *fullDisk) list(n int) error {
 }
 
 func TestFullDisk(t *testing.T) {
-	for _, what := range []string{"recover", "close", "first list", "begin", "begin anew"} {
+	for _, what := range []string{"recover", "close", "first list", "begin", "begin anew", "epoch"} {
 		t.Run(what, func(t *testing.T) {
 			if out, err := child(t, "full", filepath.Join(t.TempDir(), "informers.db"), what).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

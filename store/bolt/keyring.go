@@ -272,6 +272,8 @@ func (d *DB) Rekey(ctx context.Context) error {
 	if d.readOnly {
 		return store.ErrReadOnly
 	}
+	d.openMu.RLock()
+	defer d.openMu.RUnlock()
 	var stored *storedKeys
 	err := d.view("keys", func(tx *bbolt.Tx) (err error) {
 		stored, err = readKeys(tx)

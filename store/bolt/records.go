@@ -95,6 +95,8 @@ func (s *Store) isLost() bool {
 
 // View implements store.Viewer.
 func (d *DB) View(id string) (store.Store, store.Scope, error) {
+	d.openMu.RLock() // a wipe waits for keyMu and takes scopes away
+	defer d.openMu.RUnlock()
 	d.mu.Lock()
 	if d.isClosed() || d.suspended != nil {
 		d.mu.Unlock()
@@ -147,6 +149,8 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if opened := d.scopes[id]; opened != nil && opened != known {
 		return opened, opened.scope, nil
 	}
-	d.scopes[id] = s
+	if sealed == nil || sealed.err == nil { // else the next one asks for the key again
+		d.scopes[id] = s
+	}
 	return s, s.scope, nil
 }

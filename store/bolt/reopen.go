@@ -25,7 +25,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 	d.mu.Lock()
 	var scopes []*Store
 	for _, s := range d.scopes {
-		if s.needsBucket() {
+		if s.isLeased() && s.needsBucket() { // else nobody lists it
 			scopes = append(scopes, s)
 		}
 	}
@@ -119,6 +119,8 @@ func (s *Store) lose(cause error) {
 		s.generations[i]++
 	}
 	s.decoded.clear()
+	s.retireDictionaries()
+	s.sampled = false
 	if s.relist != nil {
 		s.relist.lost = cause
 	}

@@ -225,13 +225,18 @@ func (s *Store) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
+		s.retireDictionaries()
 		if err = s.startEmpty(m != nil, why); err == nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrClosed) {
 			return err
 		}
 		// A disk that is full must not keep the scope from being persisted later: whoever
 		// writes to it first makes its bucket.
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
-		s.setNoBucket(true)
+		s.mu.Lock()
+		s.noBucket = true
+		s.changedLocked() // what is of no use goes as soon as it can
+		s.mu.Unlock()
+		s.db.tell(false)
 		return nil
 	}
 	s.startFrom(m)
@@ -298,6 +303,8 @@ func (s *Store) useless(m *manifest) string {
 		return "first list did not end"
 	case m.Keys != s.seal.keysID():
 		return s.otherSeal(m)
+	case s.seal != nil && m.Dictionaries.Count > 0:
+		return "its dictionary is not encrypted"
 	case codec != nil && (m.Codec != codec.Name() || m.Fingerprint != codec.Fingerprint()):
 		return "object type changed"
 	case m.Transform != s.opts.TransformVersion:
@@ -427,8 +434,9 @@ func (s *Store) Close() error {
 		_ = r.Close()
 	}
 	var err error
-	if !s.db.readOnly {
-		// One attempt: a disk that is full must not keep a process from ending.
+	if !s.db.readOnly && !s.db.isChecking() {
+		// One attempt: a disk that is full must not keep a process from ending. What is
+		// not written while the file is checked is by DB.Close, which ends that.
 		err = s.flushOnce(context.Background())
 	}
 	s.mu.Lock()

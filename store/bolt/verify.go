@@ -36,6 +36,16 @@ func (d *DB) verifyRest(ctx context.Context) {
 	}()
 }
 
+// isChecking reports whether verifyRest is at work: nothing is written meanwhile.
+func (d *DB) isChecking() bool {
+	select {
+	case <-d.verified:
+		return false
+	default:
+		return true
+	}
+}
+
 // verifyFile checks every page and entry. Needs writeMu.
 func (d *DB) verifyFile(ctx context.Context) error {
 	d.handleMu.RLock()

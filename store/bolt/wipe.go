@@ -24,12 +24,13 @@ const reasonWiped = "wiped"
 //
 // It blocks while a scope is being opened, and for the disk; writes to the scopes
 // wait meanwhile. The space stays in the file and is used again; the bytes in it are
-// not overwritten. What was encrypted cannot be opened any more once all is wiped: its
-// data keys are gone.
+// not overwritten: what was encrypted, and the data keys that the user's key opens,
+// stay there until the pages are used again or bbolt's Compact leaves them behind.
 func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	if d.readOnly {
 		return nil, store.ErrReadOnly
 	}
+	<-d.verified // or writers would be kept waiting for it
 	d.openMu.Lock()
 	defer d.openMu.Unlock()
 	infos, err := d.Scopes()
@@ -103,6 +104,9 @@ func (d *DB) forgetKeys() {
 func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool, epoch string) error {
 	scopes := tx.Bucket(bucketScope)
 	for _, info := range infos {
+		if scopes == nil {
+			break // begun anew since they were listed
+		}
 		if err := scopes.DeleteBucket([]byte(info.ID)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 			return err
 		}
@@ -123,6 +127,11 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool, epoch str
 			continue // nobody will list it
 		}
 		if err := s.create(tx, s.emptyManifest(reasonWiped), false); err != nil {
+			return err
+		}
+	}
+	if all { // what is written next is sealed with others, and brings them
+		if err := tx.Bucket(bucketMeta).Delete(keyKeys); err != nil {
 			return err
 		}
 	}
@@ -155,6 +164,9 @@ func (s *Store) setNoBucket(is bool) {
 
 // isWiped looks in the file whether a wipe of unknown outcome has come to pass.
 func (s *Store) isWiped() (wiped, known bool) {
+	if s.needsBucket() {
+		return false, false // what there is of it in the file is not its
+	}
 	err := s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
 		if b == nil {

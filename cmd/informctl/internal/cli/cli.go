@@ -50,7 +50,7 @@ func (e env) note(format string, args ...any) {
 
 // output calls fn with standard output behind a buffer.
 func (e env) output(fn func(io.Writer) error) error {
-	w := bufio.NewWriterSize(e.streams.Out, 64<<10)
+	w := bufio.NewWriterSize(output{e.streams.Out}, 64<<10)
 	if err := fn(w); err != nil {
 		return err
 	}
@@ -58,6 +58,21 @@ func (e env) output(fn func(io.Writer) error) error {
 		return fmt.Errorf("write output: %w", err)
 	}
 	return nil
+}
+
+// output is standard output, whose reader may have gone away: that is no error of the
+// command, as a connection that is cut would be.
+type output struct{ io.Writer }
+
+var errNoReader = errors.New("nobody reads the output")
+
+// Write implements io.Writer.
+func (o output) Write(b []byte) (int, error) {
+	n, err := o.Writer.Write(b)
+	if errors.Is(err, syscall.EPIPE) {
+		err = errNoReader
+	}
+	return n, err
 }
 
 func execute(ctx context.Context, e env, args []string) int {

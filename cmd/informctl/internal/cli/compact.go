@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -97,6 +98,9 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	}
 	after, err := os.Stat(name)
 	if err != nil {
+		return err
+	}
+	if err := os.Chmod(name, before.Mode().Perm()); err != nil {
 		return err
 	}
 	if err := os.Rename(name, path); err != nil {
@@ -191,6 +195,11 @@ func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
 	named, namedErr := os.Lstat(path)
 	if err := errors.Join(mineErr, namedErr); err != nil || !os.SameFile(mine, named) {
 		return nil, nil, errors.Join(store.ErrLocked, err, db.Close())
+	}
+	if stat, ok := mine.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
+		err := fmt.Errorf("%s belongs to user %d, and this process is user %d: what is compact would be another user's; run as its owner",
+			path, stat.Uid, os.Geteuid())
+		return nil, nil, errors.Join(err, db.Close())
 	}
 	return db, f, nil
 }

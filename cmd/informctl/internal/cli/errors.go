@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -49,7 +48,7 @@ func exitCode(err error) int {
 	var usage *usageError
 	var status *statusError
 	switch {
-	case err == nil, errors.Is(err, syscall.EPIPE):
+	case err == nil, errors.Is(err, errNoReader):
 		return exitOK
 	case errors.As(err, &status):
 		return status.code

@@ -43,7 +43,7 @@ func redact(scope store.Scope, obj runtime.Object) (runtime.Object, error) {
 }
 
 // isSecrets reports whether a scope is of Secrets.
-func isSecrets(s store.Scope) bool { return s.Resource == "secrets" }
+func isSecrets(s store.Scope) bool { return s.IsSecret() || s.Resource == "secrets" }
 
 // blacken keeps the keys of a map, and of anything else nothing.
 func blacken(v any) any {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -78,7 +79,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 			err = f.Sync()
 		}
 		closeErr := f.Close()
-		if errors.Is(err, errInterrupted) {
+		if ctx.Err() != nil { // bbolt does not wrap what a writer says
 			return errInterrupted
 		}
 		if err = errors.Join(err, closeErr); err != nil {
@@ -91,6 +92,8 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 // copyTo writes what the process sends of its file to a new one, and has it on the
 // disk when it returns.
 func (l *live) copyTo(e env, path string) error {
+	// The process copies its file before it begins to answer.
+	l.Transport.(*http.Transport).ResponseHeaderTimeout = 0
 	body, err := l.ask("/v1/snapshot", nil)
 	if err != nil {
 		return err

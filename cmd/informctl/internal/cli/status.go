@@ -33,7 +33,8 @@ of the last process or listed, how long ago the RV was set (LAG) and the last
 event, bookmark and commit were, what waits to be written (PENDING, bytes) and for
 handlers, and what is wrong. The process is asked through its socket, FILE.sock.
 
-It ends with 0 only where a process answers and every scope is caught up.`),
+It ends with 0 only where a process answers, every scope is caught up and nothing is
+wrong: a scope that is held in memory though there is a file is.`),
 		Example: `  informctl status --db informers.db
   informctl status -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -62,6 +63,9 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 	})
 	if err != nil {
 		return err
+	}
+	if len(statuses) == 0 {
+		return fmt.Errorf("the process of %s has no informer", o.database.path)
 	}
 	for _, s := range statuses {
 		if health.Wrong(s, o.now()) != "" {

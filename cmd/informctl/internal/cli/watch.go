@@ -70,7 +70,7 @@ slowly that more than 1024 changes wait.`),
 			return err
 		},
 	}
-	o.database.add(cmd.Flags())
+	o.database.addPath(cmd.Flags())
 	o.format.addForms(cmd)
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
 	cmd.Flags().BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
@@ -151,7 +151,8 @@ func (l *live) followed(resource string) ([]*view, error) {
 			continue // it does not know yet what it follows
 		}
 		names = append(names, s.Resource)
-		if resource == "" || isResource(scope, resource) {
+		seen := slices.ContainsFunc(views, func(v *view) bool { return v.info.ID == s.ID }) // by two informers
+		if !seen && (resource == "" || isResource(scope, resource)) {
 			views = append(views, &view{info: store.Info{ID: s.ID, Scope: scope}})
 		}
 	}
@@ -216,7 +217,7 @@ func (l *live) cutOff() error {
 
 // print prints changes until there are no more. It writes as soon as none waits.
 func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
-	w := bufio.NewWriter(o.streams.Out)
+	w := bufio.NewWriter(output{o.streams.Out})
 	p := o.printer(oneResource)
 	if err := p.begin(w); err != nil {
 		return err

@@ -243,5 +243,5 @@ func (m *model) keepInView() {
 	}
 	m.first = min(max(m.first, at-height+1), at)
 	m.first = max(0, min(m.first, len(rows)-height))
-	m.scroll = max(0, min(m.scroll, len(m.pageLines())-m.pageHeight()))
+	m.scroll = max(0, min(m.scroll, len(m.pageLines())-max(0, m.pageHeight())))
 }
