@@ -62,13 +62,13 @@ func TestAudit(t *testing.T) {
 					defer func() { _ = opts.Backend.Close() }()
 				}
 				waitFor(30 * time.Minute)
-				if got := r.inf.Status(); got.Lists != 1 || got.Missing != "" || f.state["ghost"] == "" || f.state["seen"] != "at 11" {
-					t.Fatalf("the other history is noticed without an audit: %+v, %v", got, f.state)
+				if got := r.inf.Status(); got.Lists != 1 || got.Missing != "" || f.knows("ghost") == "" || f.knows("seen") != "at 11" {
+					t.Fatalf("the other history is noticed without an audit: %+v, ghost %q, seen %q", got, f.knows("ghost"), f.knows("seen"))
 				}
 				waitFor(90 * time.Minute)
 				got := r.inf.Status()
 				if opts.AuditInterval == 0 {
-					if got.Audit != nil || f.state["ghost"] == "" {
+					if got.Audit != nil || f.knows("ghost") == "" {
 						t.Errorf("there was an audit: %+v", got.Audit)
 					}
 					r.end()

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 // follower knows what it is told of, and what was out of order.
 type follower struct {
+	mu    sync.Mutex // held to change what follows, and to read it while more may come
 	state map[string]string
 	wrong []string
 	calls int
@@ -28,6 +30,8 @@ type follower struct {
 func (f *follower) handler() cache.ResourceEventHandlerFuncs {
 	f.state = map[string]string{}
 	note := func(what string, obj any) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
 		f.calls++
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
@@ -45,6 +49,13 @@ func (f *follower) handler() cache.ResourceEventHandlerFuncs {
 		UpdateFunc: func(_, obj any) { note("update", obj) },
 		DeleteFunc: func(obj any) { note("delete", obj) },
 	}
+}
+
+// knows returns what the follower was told last of an object.
+func (f *follower) knows(name string) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.state[name]
 }
 
 // TestFileLost: the file is lost under a running informer. Handlers are told what
