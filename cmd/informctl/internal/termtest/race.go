@@ -1,0 +1,7 @@
+//go:build race
+
+package termtest
+
+// Race says that the race detector is on. Bubble Tea's own goroutines race when a
+// program ends by a signal or a panic.
+const Race = true
