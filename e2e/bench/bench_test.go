@@ -15,7 +15,7 @@ import (
 // same time.
 func TestEveryRow(t *testing.T) {
 	measured := map[string]bool{}
-	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|decoded|file)"} {
+	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file)"} {
 		only := regexp.MustCompile(part)
 		for _, row := range rows() {
 			if only.MatchString(row.name) {
