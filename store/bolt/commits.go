@@ -48,11 +48,11 @@ func (s *Store) dropPendingLocked() {
 // noteWaiting logs when MaxPending is passed, and when no longer.
 func (d *DB) noteWaiting() {
 	c := store.Commits{AllWaiting: d.pending.Load(), MaxWaiting: d.opts.MaxPending}
-	why := c.TooMuchWaits()
-	if is := why != ""; d.overwhelm.Swap(is) == is {
+	is := c.AllWaiting > c.MaxWaiting
+	if d.overwhelm.Swap(is) == is { // every Apply asks
 		return
 	}
-	if why != "" {
+	if why := c.TooMuchWaits(); is {
 		d.opts.Logger.Info("The disk does not keep up: "+why, "path", d.path)
 		return
 	}

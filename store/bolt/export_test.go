@@ -80,3 +80,12 @@ func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	slices.Sort(ids)
 	return slices.Compact(ids)
 }
+
+// Epoch returns the epoch that a file is of.
+func Epoch(d *DB) (epoch string, err error) {
+	err = d.view("epoch", func(tx *bbolt.Tx) error {
+		epoch = string(tx.Bucket(bucketMeta).Get(keyEpoch))
+		return nil
+	})
+	return epoch, err
+}

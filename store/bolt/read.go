@@ -43,7 +43,7 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 	return guard(d.path, where, func() error {
 		defer d.endRead(tx, began)
 		if visible {
-			if sn.scope = s.bucket(tx); sn.scope != nil {
+			if sn.scope = s.bucketIn(tx); sn.scope != nil {
 				sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
 			}
 			if sn.headers == nil || sn.objects == nil {

@@ -199,13 +199,9 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 			if i++; i%every != 0 {
 				continue
 			}
-			rec, err := decodeRecord(string(k), v)
+			rec, payload, err := s.unpackRecord(s.dictionaries.Load(), string(k), v)
 			if err != nil {
-				return s.db.corrupt("object "+string(k), err)
-			}
-			payload, err := s.dictionaries.Load().unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
-			if err != nil {
-				return s.db.corrupt("object "+string(k), err)
+				return err
 			}
 			if len(payload) < minCompressed {
 				continue
@@ -231,6 +227,18 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 	return s.dictionaries.Load().with(z), nil
 }
 
+// unpackRecord returns a stored record and what it was before it was compressed, which
+// is part of b if it was not.
+func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record, payload []byte, err error) {
+	if rec, err = decodeRecord(key, b); err == nil {
+		payload, err = d.unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
+	}
+	if err != nil {
+		return rec, nil, s.db.corrupt("object "+key, err)
+	}
+	return rec, payload, nil
+}
+
 // repack writes the records behind a key with the current dictionary, retrainTx bytes
 // of them, and drops the other dictionaries when it has come to the end.
 func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last []byte, more bool, err error) {
@@ -247,13 +255,9 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 	}
 	for size := 0; k != nil && size < retrainTx; k, v = c.Next() {
 		last = append([]byte(nil), k...)
-		rec, err := decodeRecord(string(k), v)
+		rec, payload, err := s.unpackRecord(d, string(k), v)
 		if err != nil {
-			return 0, nil, false, s.db.corrupt("object "+string(k), err)
-		}
-		payload, err := d.unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
-		if err != nil {
-			return 0, nil, false, s.db.corrupt("object "+string(k), err)
+			return 0, nil, false, err
 		}
 		p := d.pack(packed{bytes: payload})
 		w.m.Objects.remove(recordSum(v))

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
@@ -69,7 +70,7 @@ func (d *DB) wipe(infos []store.Info, open []*Store, all bool) error {
 	}
 	err := d.isThere()
 	if err == nil {
-		err = d.tryUpdate("wiping", func(tx *bbolt.Tx) error { return wipeIn(tx, infos, open, all, d.opts.Epoch) })
+		err = d.tryUpdate("wiping", func(tx *bbolt.Tx) error { return wipeIn(tx, infos, open, all) })
 	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		err = errors.Join(err, d.reopenLocked(false, err))
@@ -101,7 +102,7 @@ func (d *DB) forgetKeys() {
 	}
 }
 
-func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool, epoch string) error {
+func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 	scopes := tx.Bucket(bucketScope)
 	for _, info := range infos {
 		if scopes == nil {
@@ -112,13 +113,14 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool, epoch str
 		}
 	}
 	if all {
+		epoch := bytes.Clone(tx.Bucket(bucketMeta).Get(keyEpoch))
 		if err := tx.DeleteBucket(bucketMeta); err != nil {
 			return err
 		}
 		if err := createMeta(tx); err != nil {
 			return err
 		}
-		if err := tx.Bucket(bucketMeta).Put(keyEpoch, []byte(epoch)); err != nil {
+		if err := tx.Bucket(bucketMeta).Put(keyEpoch, epoch); err != nil {
 			return err
 		}
 	}
@@ -180,13 +182,4 @@ func (s *Store) isWiped() (wiped, known bool) {
 		return err
 	})
 	return wiped, err == nil
-}
-
-// Epoch returns the Options.Epoch that the file was last opened for writing with.
-func (d *DB) Epoch() (epoch string, err error) {
-	err = d.view("epoch", func(tx *bbolt.Tx) error {
-		epoch = string(tx.Bucket(bucketMeta).Get(keyEpoch))
-		return nil
-	})
-	return epoch, err
 }

@@ -97,7 +97,7 @@ func TestWipe(t *testing.T) {
 			must(t, db.Close())
 			db, err = bolt.OpenReadOnly(path, bolt.Options{})
 			must(t, err)
-			epoch, err := db.Epoch()
+			epoch, err := bolt.Epoch(db)
 			if must(t, err); epoch != "e" {
 				t.Errorf("the epoch is %q", epoch)
 			}

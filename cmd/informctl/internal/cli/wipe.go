@@ -50,11 +50,10 @@ leaves that behind.`),
 }
 
 func runWipe(ctx context.Context, e env, file databaseFlag, resource string) error {
-	epoch, err := wipeable(ctx, e, file, resource)
-	if err != nil {
+	if err := wipeable(ctx, e, file, resource); err != nil {
 		return inUse(file.path, err)
 	}
-	db, err := bolt.Open(file.path, bolt.Options{Epoch: epoch})
+	db, err := bolt.Open(file.path, bolt.Options{})
 	if err != nil {
 		return inUse(file.path, openError(file.path, err))
 	}
@@ -80,21 +79,17 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	})
 }
 
-// wipeable checks, without changing anything, all that can be wrong, and returns the
-// file's epoch: opened with another one, all of it would be dropped.
-func wipeable(ctx context.Context, e env, file databaseFlag, resource string) (epoch string, err error) {
+// wipeable checks, without changing anything, all that can be wrong.
+func wipeable(ctx context.Context, e env, file databaseFlag, resource string) error {
 	db, err := openDatabase(file.path, file.keys, false)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer func() { _ = db.Close() }()
 	if _, err := db.find(resource); err != nil {
-		return "", err
+		return err
 	}
-	if err := db.whole(ctx, e); err != nil { // or it would be set aside when it is opened to be written
-		return "", err
-	}
-	return db.file.Epoch()
+	return db.whole(ctx, e) // or it would be set aside when it is opened to be written
 }
 
 // inUse says what to do where another process holds the file.
