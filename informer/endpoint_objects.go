@@ -314,7 +314,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 			break
 		}
 		if time.Since(begin) > readingTime {
-			if !show && h.isSecrets() {
+			if !show && h.scope.IsSecret() {
 				value = redaction
 			}
 			return fmt.Errorf("the request took longer than %s; ask for the rest with after, from value %q on", readingTime, value)
@@ -323,7 +323,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 		if err != nil {
 			return err
 		}
-		if !show && h.isSecrets() {
+		if !show && h.scope.IsSecret() {
 			value = redaction // an index may be of what is secret
 		}
 		if err := a.line(indexValue{value, len(keys)}); err != nil {

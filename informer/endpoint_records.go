@@ -26,10 +26,6 @@ type held struct {
 	store store.Store
 }
 
-func (h held) isSecrets() bool {
-	return h.scope.Resource == "secrets" || h.scope.Kind.Group == "" && h.scope.Kind.Kind == "Secret"
-}
-
 // held returns what is asked about. An informer that has not opened its scope yet
 // does not know what the file has of it.
 func (e *endpoint) held(q question) (held, error) {
@@ -216,7 +212,7 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 	}
 	defer release()
 	for keys := range slices.Chunk(q.Values["key"], recordsChunk) {
-		out, err := h.records(keys, show || !h.isSecrets())
+		out, err := h.records(keys, show || !h.scope.IsSecret())
 		if err != nil {
 			return a.cut(err)
 		}

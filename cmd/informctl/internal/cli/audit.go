@@ -4,17 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
@@ -107,13 +103,20 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	server, err := identify(ctx, config)
+	server, err := newServer(config)
 	if err != nil {
 		return false, err
 	}
+	identity, err := informer.ClusterIdentity(ctx, config)
+	if err != nil && unreachable(err) {
+		return false, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+	}
+	if err != nil {
+		return false, fmt.Errorf("ask for the cluster's identity: %w", err)
+	}
 	for _, info := range infos {
-		if is := info.Scope.Cluster; is != "" && is != server.identity {
-			return false, fmt.Errorf("%s is of cluster %s; the server %s is cluster %s", info.Scope, is, config.Host, server.identity)
+		if is := info.Scope.Cluster; is != "" && is != identity {
+			return false, fmt.Errorf("%s is of cluster %s; the server %s is cluster %s", info.Scope, is, config.Host, identity)
 		}
 	}
 	findings := 0
@@ -129,33 +132,6 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 	return findings > 0, err
 }
 
-// server is the one that a file is compared with.
-type server struct {
-	config   *rest.Config
-	client   *http.Client
-	dynamic  dynamic.Interface
-	identity string // of its cluster
-}
-
-func identify(ctx context.Context, config *rest.Config) (*server, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	dyn, err := dynamic.NewForConfigAndClient(config, client)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig: %w", err)
-	}
-	identity, err := informer.ClusterIdentity(ctx, config)
-	if err != nil && unreachable(err) {
-		return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("ask for the cluster's identity: %w", err)
-	}
-	return &server{config, client, dyn, identity}, nil
-}
-
 // auditScope compares one scope and returns the number of findings.
 func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *server, info store.Info) (int, error) {
 	switch {
@@ -168,7 +144,7 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	case info.Scope.Cluster == "":
 		o.note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
 	}
-	src, c, why, err := srv.source(info)
+	src, c, why, err := srv.auditSource(info)
 	if err != nil {
 		return 0, err
 	}
@@ -207,15 +183,14 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	return result.Findings, nil
 }
 
-// source lists what a scope holds, in the form in which it is stored where that is
+// auditSource lists what a scope holds, in the form in which it is stored where that is
 // known here. c encodes it then; why says why the content cannot be compared.
-func (srv *server) source(info store.Info) (src *source, c codec.Codec, why string, err error) {
+func (srv *server) auditSource(info store.Info) (src *source, c codec.Codec, why string, err error) {
 	scope := info.Scope
-	resource := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
 	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form, why = store.Unstructured, "its type is not known here"
 	}
-	if src, err = newSource(srv.config, srv.client, srv.dynamic, scope, resource); err != nil {
+	if src, err = srv.source(scope); err != nil {
 		return nil, nil, "", err
 	}
 	if why == "" {

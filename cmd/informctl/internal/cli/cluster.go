@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"runtime"
 	"syscall"
 	"time"
@@ -74,6 +75,25 @@ func restConfig(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
 	return config, nil
 }
 
+// server is how an API server is asked: all sources have one client.
+type server struct {
+	config  *rest.Config
+	client  *http.Client
+	dynamic dynamic.Interface
+}
+
+func newServer(config *rest.Config) (*server, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return &server{config, client, dyn}, nil
+}
+
 // unreachable reports whether there was no answer, or one that says to come again.
 func unreachable(err error) bool {
 	var network net.Error
@@ -88,11 +108,11 @@ func unreachable(err error) bool {
 
 // resolve asks the server once.
 func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
-	client, err := rest.HTTPClientFor(c.config)
+	srv, err := newServer(c.config)
 	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return err
 	}
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, client)
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, srv.client)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -105,10 +125,6 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 	mappings, err := mappingsOf(mapper, o.resources)
 	if err != nil {
 		return err
-	}
-	dyn, err := dynamic.NewForConfigAndClient(c.config, client)
-	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
 	}
 	identity, err := informer.ClusterIdentity(ctx, c.config)
 	if err != nil {
@@ -126,7 +142,7 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 		if scheme.Scheme.Recognizes(m.GroupVersionKind) {
 			scope.Form = store.Typed
 		}
-		src, err := newSource(c.config, client, dyn, scope, m.Resource)
+		src, err := srv.source(scope)
 		if err != nil {
 			return err
 		}

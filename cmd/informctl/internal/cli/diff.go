@@ -183,7 +183,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		found := make([][]fieldDiff, len(part))
 		err := inParallel(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
-				secret := isSecrets(part[i][0].view.info.Scope)
+				secret := part[i][0].view.info.Scope.IsSecret()
 				if found[i], err = d.compare(secret, a, b); err != nil {
 					return part[i][0].wrap(err)
 				}

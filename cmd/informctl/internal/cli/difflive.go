@@ -9,10 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
@@ -43,6 +40,10 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 				path, config.Host, v.info.Scope.Resource, of, identity)
 		}
 	}
+	srv, err := newServer(config)
+	if err != nil {
+		return err
+	}
 	known := map[string]item{}
 	for _, i := range items {
 		known[i.view.info.Scope.Resource+" "+i.key()] = i
@@ -52,7 +53,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 	seen := make(map[string]bool, len(items))
 	for _, v := range views {
 		part := make([]listed, 0, chunk)
-		err := d.list(ctx, config, v, func(obj runtime.Object) error {
+		err := d.list(ctx, srv, v, func(obj runtime.Object) error {
 			key, err := cache.MetaNamespaceKeyFunc(obj)
 			if err != nil {
 				return err
@@ -135,7 +136,7 @@ func (d *differ) compareListed(part []listed) error {
 			}
 		}
 		if err == nil {
-			fields[i], err = d.compare(isSecrets(l.view.info.Scope), a, b)
+			fields[i], err = d.compare(l.view.info.Scope.IsSecret(), a, b)
 		}
 		if err != nil {
 			return l.wrap(err)
@@ -164,21 +165,12 @@ func metadataOf(obj runtime.Object) (runtime.Object, error) {
 
 // list calls fn with every object of the server that a scope would hold and the
 // options select. After a page that came too late it may begin again.
-func (d *differ) list(ctx context.Context, config *rest.Config, v *view, fn func(runtime.Object) error) error {
+func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime.Object) error) error {
 	scope := v.info.Scope
 	if !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form = store.Unstructured // as it is read from the file
 	}
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	dyn, err := dynamic.NewForConfigAndClient(config, client)
-	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
-	}
-	resource := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
-	src, err := newSource(config, client, dyn, scope, resource)
+	src, err := srv.source(scope)
 	if err != nil {
 		return err
 	}
@@ -198,7 +190,7 @@ func (d *differ) list(ctx context.Context, config *rest.Config, v *view, fn func
 		return fn(obj)
 	})
 	if err != nil {
-		return fmt.Errorf("%s of server %s: %w", scope.Resource, config.Host, err)
+		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.config.Host, err)
 	}
 	return nil
 }

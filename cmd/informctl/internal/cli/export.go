@@ -84,7 +84,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	return o.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
-				Export: exportFormat, Redacted: isSecrets(v.info.Scope) && !o.showSecrets,
+				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets,
 				Following: len(views) - i - 1, Scope: describeScope(v.info, o.now()),
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {

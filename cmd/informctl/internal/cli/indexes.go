@@ -128,7 +128,7 @@ func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
 				use.LargestValue, use.Largest = v.Value, v.Count
 			}
 		}
-		if isSecrets(info.Scope) && !d.showSecrets && use.Entries > 0 {
+		if info.Scope.IsSecret() && !d.showSecrets && use.Entries > 0 {
 			use.LargestValue = redacted // a field's value may be an index's
 		}
 		out = append(out, use)

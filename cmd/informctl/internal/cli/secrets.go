@@ -17,7 +17,7 @@ const redacted = "REDACTED"
 // they are. obj may be changed.
 func redact(scope store.Scope, obj runtime.Object) (runtime.Object, error) {
 	kind := obj.GetObjectKind().GroupVersionKind()
-	if (kind.Group != "" || kind.Kind != "Secret") && !isSecrets(scope) {
+	if (kind.Group != "" || kind.Kind != "Secret") && !scope.IsSecret() {
 		return obj, nil
 	}
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
@@ -41,9 +41,6 @@ func redact(scope store.Scope, obj runtime.Object) (runtime.Object, error) {
 	}
 	return &unstructured.Unstructured{Object: content}, nil
 }
-
-// isSecrets reports whether a scope is of Secrets.
-func isSecrets(s store.Scope) bool { return s.IsSecret() || s.Resource == "secrets" }
 
 // blacken keeps the keys of a map, and of anything else nothing.
 func blacken(v any) any {

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -28,15 +27,17 @@ type source struct {
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-func newSource(config *rest.Config, client *http.Client, dyn dynamic.Interface, scope store.Scope, r schema.GroupVersionResource) (*source, error) {
+// source lists and watches what a scope is of.
+func (srv *server) source(scope store.Scope) (*source, error) {
+	r := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
 	src := &source{scope: scope}
 	if scope.Form == store.Typed {
-		return src, src.useTyped(config, client, r)
+		return src, src.useTyped(srv.config, srv.client, r)
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(scope.Kind)
 	src.example = u
-	resource := dyn.Resource(r).Namespace(scope.Namespace)
+	resource := srv.dynamic.Resource(r).Namespace(scope.Namespace)
 	src.list = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return resource.List(ctx, options)
 	}
