@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 )
 
 // directory holds what is tested.
@@ -44,16 +45,7 @@ func (w warnings) HandleWarningHeader(_ int, _, text string) { *w.all = append(*
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, warnings: new([]string)}
-	var err error
-	if w.cp, err = controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	w := &world{t: t, warnings: new([]string), cp: controlplanetest.Start(t, controlplane.Options{})}
 	cfg := w.cp.Config()
 	cfg.WarningHandler = warnings{w.warnings}
 	http, err := rest.HTTPClientFor(cfg)

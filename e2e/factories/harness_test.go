@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/informer/dynamicinformer"
 	"github.com/informctl/informctl/informer/metadatainformer"
@@ -52,15 +53,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplanetest.Start(t, controlplane.Options{})
 	if err := controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 10, Widgets: 10}); err != nil {
 		t.Fatal(err)
 	}

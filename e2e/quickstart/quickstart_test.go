@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 )
 
 const namespace = "default"
@@ -31,16 +32,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, bin: t.TempDir()}
+	w := &world{t: t, bin: t.TempDir(), cp: controlplanetest.Start(t, controlplane.Options{})}
 	var err error
-	if w.cp, err = controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	if w.client, err = kubernetes.NewForConfig(w.cp.Config()); err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/testdata/objects"
 )
@@ -42,16 +43,7 @@ type world struct {
 
 func newWorld(t *testing.T, opts controlplane.Options) *world {
 	t.Helper()
-	opts.Dir = t.TempDir()
-	cp, err := controlplane.Start(t.Context(), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	cp := controlplanetest.Start(t, opts)
 	if err := controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 10, Widgets: 10}); err != nil {
 		t.Fatal(err)
 	}

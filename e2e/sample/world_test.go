@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 )
 
@@ -48,16 +49,8 @@ const account = "system:serviceaccount:default:samplecontroller"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, program: build(t), dir: t.TempDir()}
+	w := &world{t: t, program: build(t), dir: t.TempDir(), cp: controlplanetest.Start(t, controlplane.Options{})}
 	var err error
-	if w.cp, err = controlplane.Start(t.Context(), controlplane.Options{Dir: t.TempDir()}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := w.cp.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
 	}

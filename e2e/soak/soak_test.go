@@ -30,6 +30,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/e2e/soak"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -95,19 +96,12 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), there: map[string]bool{}, tally: tally{counts: map[string]int{}}}
 	// Without a watch cache a compaction is at once the end of the history for who lags; with one, a restart is.
-	cp, err := controlplane.Start(t.Context(), controlplane.Options{
-		Dir: t.TempDir(), APIServerArgs: []string{"--watch-cache-sizes=configmaps#0,deployments.apps#0"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := cp.Stop(); err != nil {
-			t.Error(err)
-		}
+	cp := controlplanetest.Start(t, controlplane.Options{
+		APIServerArgs: []string{"--watch-cache-sizes=configmaps#0,deployments.apps#0"},
 	})
 	w.cp = cp
-	if err := controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 20, Widgets: 20}); err != nil {
+	var err error
+	if err = controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 20, Widgets: 20}); err != nil {
 		t.Fatal(err)
 	}
 	if w.proxy, err = soak.NewProxy(strings.TrimPrefix(cp.Config().Host, "https://")); err != nil {
