@@ -77,7 +77,7 @@ func (f *Factory) Handler() http.Handler {
 //	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
 //	    since=now initial=true  what is there first, as INITIAL
 //	/v1/snapshot                a copy of the database after its last commit
-//	/v1/file, /v1/keys, /v1/records
+//	/v1/file, /v1/keys, /v1/records, /v1/headers
 //	                            what informctl reads; they change with it
 //
 // All but status, file, scopes and snapshot take scope=ID, or scope=RESOURCE where that
@@ -122,6 +122,7 @@ func newEndpoint(informers func() []*Informer, status func() []Status, backend s
 			"/v1/changes":  {(*endpoint).serveChanges, []string{"scope", "since", "initial", "secrets"}, ""},
 			"/v1/keys":     {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key"}, "key"},
 			"/v1/records":  {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
+			"/v1/headers":  {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets"}, "key"},
 			"/v1/snapshot": {(*endpoint).serveSnapshot, nil, ""},
 		},
 	}

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -73,8 +72,14 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	if file.Scopes, err = db.Scopes(); err != nil {
 		return err
 	}
+	persisted := map[string]bool{} // of a scope's informers that one is asked, see find
 	for _, inf := range e.informers() {
-		if inf.isOpened() && !inf.isPersisted() {
+		if inf.isPersisted() {
+			persisted[inf.Scope().ID()] = true
+		}
+	}
+	for _, inf := range e.informers() {
+		if inf.isOpened() && !persisted[inf.Scope().ID()] {
 			file.Memory = append(file.Memory, inf.inMemory())
 		}
 	}
@@ -98,6 +103,8 @@ const (
 	keysChunk = 4096
 	// recordsChunk is how many records are.
 	recordsChunk = 64
+	// headersChunk is how many headers are.
+	headersChunk = 1024
 )
 
 // serveKeys sends the keys that an index, a selector or a list of keys leaves.
@@ -194,6 +201,15 @@ func (h held) among(keys []string) (found []string, err error) {
 // serveRecords sends the objects of keys, those that there are, as they are stored,
 // with the dictionaries that the client says it does not have.
 func (e *endpoint) serveRecords(a *answer, q question) error {
+	return e.sendObjects(a, q, false)
+}
+
+// serveHeaders does it with the headers of objects where these say enough for a table.
+func (e *endpoint) serveHeaders(a *answer, q question) error {
+	return e.sendObjects(a, q, true)
+}
+
+func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 	h, err := e.held(q)
 	if err != nil {
 		return err
@@ -202,16 +218,19 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	had, err := q.have()
-	if err != nil {
-		return err
-	}
+	had := q.have()
 	release, err := q.slot(e.reading)
 	if err != nil {
 		return err
 	}
 	defer release()
-	for keys := range slices.Chunk(q.Values["key"], recordsChunk) {
+	keys := q.Values["key"]
+	if recorder, ok := h.store.(store.Recorder); ok && headers {
+		if keys, err = e.sendHeaders(a, recorder, keys); err != nil {
+			return err
+		}
+	}
+	for keys := range slices.Chunk(keys, recordsChunk) {
 		out, err := h.records(keys, show || !h.scope.IsSecret())
 		if err != nil {
 			return a.cut(err)
@@ -219,10 +238,11 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 		a.begin(wire.ContentType)
 		w := wire.NewWriter(a)
 		for id, dictionary := range out.Dictionaries {
-			if had[id] {
+			name := wire.DictionaryName(id, dictionary)
+			if had[name] {
 				continue
 			}
-			had[id] = true
+			had[name] = true
 			if err := w.Dictionary(id, dictionary); err != nil {
 				return err
 			}
@@ -240,17 +260,39 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 	return nil
 }
 
-// have are the numbers of the dictionaries that the client has.
-func (q question) have() (map[uint64]bool, error) {
-	had := map[uint64]bool{}
-	for part := range strings.SplitSeq(q.Get("have"), ",") {
-		id, err := strconv.ParseUint(part, 10, 64)
-		if err != nil && q.Get("have") != "" {
-			return nil, refuse(http.StatusBadRequest, "have is %q, want numbers of dictionaries, separated by commas", q.Get("have"))
+// sendHeaders returns the keys whose headers do not have a creation timestamp: the
+// objects of these are sent.
+func (e *endpoint) sendHeaders(a *answer, recorder store.Recorder, keys []string) (left []string, err error) {
+	for keys := range slices.Chunk(keys, headersChunk) {
+		headers, err := recorder.HeadersOf(keys)
+		if err != nil {
+			return nil, a.cut(err)
 		}
-		had[id] = true
+		a.begin(wire.ContentType)
+		w := wire.NewWriter(a)
+		for _, h := range headers {
+			if h.Created.IsZero() {
+				left = append(left, h.Key)
+				continue
+			}
+			if err := w.Header(h); err != nil {
+				return nil, err
+			}
+		}
+		if err := a.flush(); err != nil {
+			return nil, err
+		}
 	}
-	return had, nil
+	return left, nil
+}
+
+// have are the dictionaries that the client has, as wire.DictionaryName has it.
+func (q question) have() map[string]bool {
+	had := map[string]bool{}
+	for name := range strings.SplitSeq(q.Get("have"), ",") {
+		had[name] = true
+	}
+	return had
 }
 
 // records returns those of the keys that there are. What is not to be shown, and what

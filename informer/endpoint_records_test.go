@@ -7,9 +7,12 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
@@ -58,16 +61,20 @@ func TestEndpointRecords(t *testing.T) {
 			t.Helper()
 			for question, want := range map[string]string{
 				"keys?scope=" + id: want,
-				"keys?scope=" + id + "&index=" + url.QueryEscape("label:app") + "&value=y":  "default/b default/c",
-				"keys?scope=" + id + "&selector=" + url.QueryEscape("app in (x)"):           "default/a",
-				"keys?scope=" + id + "&key=default/c&key=default/nosuch&key=default/a":      "default/c default/a",
-				"records?scope=" + id + "&have=2,3&key=default/b&key=x/y&key=default/a":     "default/b default/a",
-				"keys?scope=" + id + "&index=namespace&value=nosuch":                        "",
-				"records?scope=" + id + "&secrets=show":                                     "",
-				"keys?scope=" + id + "&selector=" + url.QueryEscape("app,app notin (x, y)"): "",
+				"keys?scope=" + id + "&index=" + url.QueryEscape("label:app") + "&value=y":       "default/b default/c",
+				"keys?scope=" + id + "&selector=" + url.QueryEscape("app in (x)"):                "default/a",
+				"keys?scope=" + id + "&key=default/c&key=default/nosuch&key=default/a":           "default/c default/a",
+				"records?scope=" + id + "&have=2-00000000,x&key=default/b&key=x/y&key=default/a": "default/b default/a",
+				"keys?scope=" + id + "&index=namespace&value=nosuch":                             "",
+				"headers?scope=" + id + "&key=default/b&key=x/y&key=default/a":                   "default/b default/a",
+				"records?scope=" + id + "&secrets=show":                                          "",
+				"keys?scope=" + id + "&selector=" + url.QueryEscape("app,app notin (x, y)"):      "",
 			} {
 				answer := parts(t, h, "/v1/"+question)
 				keys := answer.Keys
+				for _, header := range answer.Headers {
+					keys = append(keys, header.Key)
+				}
 				for _, record := range answer.Records {
 					keys = append(keys, record.Key)
 					obj, err := codec.DecodeAny(record.Codec, scope.Kind, record.Payload)
@@ -82,6 +89,18 @@ func TestEndpointRecords(t *testing.T) {
 		}
 		h := r.inf.Handler()
 		check(h, "default/a default/b default/c")
+		// What has a creation timestamp needs no record for a table.
+		if _, err := w.server.Update(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: "c", Labels: map[string]string{"app": "y"}, CreationTimestamp: metav1.NewTime(time.Unix(1_780_000_000, 0)),
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		some := parts(t, h, "/v1/headers?scope="+id+"&key=default/c&key=default/a")
+		if len(some.Headers) != 1 || some.Headers[0].Key != "default/c" || some.Headers[0].Created.Unix() != 1_780_000_000 ||
+			len(some.Records) != 1 || some.Records[0].Key != "default/a" {
+			t.Errorf("headers and records %+v", some)
+		}
 		if file := fileOf(t, h); file.Path != w.path || file.Inode == 0 || len(file.Scopes) != 1 || file.Scopes[0].ID != id || len(file.Memory) != 0 {
 			t.Errorf("file %+v", file)
 		}
@@ -89,7 +108,10 @@ func TestEndpointRecords(t *testing.T) {
 		opts.Backend = r.db
 		second := w.run(opts).sync()
 		both := informer.NewHandler(r.db, second.inf, r.inf)
-		if file := fileOf(t, both); len(file.Memory) != 1 || file.Memory[0].ID != id || !file.Memory[0].Complete || file.Memory[0].Objects != 3 {
+		if file := fileOf(t, both); len(file.Memory) != 0 {
+			t.Errorf("file %+v", file)
+		}
+		if file := fileOf(t, second.inf.Handler()); len(file.Memory) != 1 || file.Memory[0].ID != id || !file.Memory[0].Complete || file.Memory[0].Objects != 3 {
 			t.Errorf("file %+v", file)
 		}
 		check(both, "default/a default/b default/c")
@@ -123,7 +145,6 @@ func TestEndpointRecordsRefuses(t *testing.T) {
 			"keys?scope=nosuch":                   {404, `scope "nosuch" is not known; there are ` + r.inf.Scope().ID() + " (configmaps)"},
 			"keys?index=nosuch&value=x":           {404, `index "nosuch" is not known; there are namespace`},
 			"keys?selector=%3D":                   {400, `selector "=": `},
-			"records?have=x":                      {400, `have is "x", want numbers of dictionaries, separated by commas`},
 			"records?secrets=x":                   {400, `secrets is "x", want redact or show`},
 			"records?have=1&have=2":               {400, `parameter "have" is given 2 times, want it once`},
 			"object?key=default/a&key=default/b":  {400, `parameter "key" is given 2 times, want it once`},

@@ -103,11 +103,12 @@ type Batch struct {
 
 // Header is what is known of an object without decoding it.
 type Header struct {
-	Key    string
-	UID    string
-	RV     string
-	Labels map[string]string // not to be changed
-	Bytes  int64             // of the encoded object
+	Key     string
+	UID     string
+	RV      string
+	Labels  map[string]string // not to be changed
+	Created time.Time         // to the second; zero where it is not known
+	Bytes   int64             // of the encoded object
 }
 
 // Store is one scope. Beside cache.Indexer's methods it has those that a

@@ -7,6 +7,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -29,8 +30,8 @@ type File struct {
 	Memory []store.Info `json:"memory"`
 }
 
-// part is one element of an answer: keys, a dictionary, a record, or the error that
-// ends it.
+// part is one element of an answer: keys, a dictionary, a record, a header, or the
+// error that ends it.
 type part struct {
 	_msgpack   struct{} `msgpack:",as_array"` //nolint:unused // read by msgpack
 	Error      string
@@ -40,6 +41,13 @@ type part struct {
 	Dictionary uint64
 	Bytes      int
 	Payload    []byte
+	Header     *store.Header
+}
+
+// DictionaryName tells a dictionary from every other, also from that of a process that
+// was here before and had the number from another file.
+func DictionaryName(id uint64, dictionary []byte) string {
+	return fmt.Sprintf("%d-%08x", id, crc32.ChecksumIEEE(dictionary))
 }
 
 // Writer writes the parts of an answer.
@@ -61,6 +69,9 @@ func (w *Writer) Record(r store.Record) error {
 	return w.enc.Encode(&part{Key: r.Key, Codec: r.Codec, Dictionary: r.Dictionary, Bytes: r.Bytes, Payload: r.Payload})
 }
 
+// Header writes what is known of an object without decoding it.
+func (w *Writer) Header(h store.Header) error { return w.enc.Encode(&part{Header: &h}) }
+
 // Error writes why there is no more.
 func (w *Writer) Error(err error) error { return w.enc.Encode(&part{Error: err.Error()}) }
 
@@ -68,6 +79,7 @@ func (w *Writer) Error(err error) error { return w.enc.Encode(&part{Error: err.E
 type Answer struct {
 	Keys         []string
 	Records      []store.Record
+	Headers      []store.Header
 	Dictionaries map[uint64][]byte
 }
 
@@ -86,6 +98,8 @@ func Read(r io.Reader) (Answer, error) {
 			return Answer{}, errors.New(p.Error)
 		case p.Keys != nil:
 			a.Keys = append(a.Keys, p.Keys...)
+		case p.Header != nil:
+			a.Headers = append(a.Headers, *p.Header)
 		case p.Key == "":
 			a.Dictionaries[p.Dictionary] = p.Payload
 		default:

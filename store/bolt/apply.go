@@ -74,6 +74,9 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
 		Hash: s.seal.payloadHash(key, payload), Size: int64(len(payload)),
 	}
+	if created := accessor.GetCreationTimestamp(); !created.IsZero() {
+		e.head.Created = created.Unix()
+	}
 	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
 		return fail(err)
 	}

@@ -25,19 +25,8 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	}
 	var h *header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
-		if p, ok := sn.pending.Get(key); ok {
-			h = p.head
-			return nil
-		}
-		if sn.headers == nil {
-			return nil
-		}
-		if b := sn.headers.Get([]byte(key)); b != nil {
-			if h, err = s.seal.header(inScope, key, b); err != nil {
-				return s.db.unreadable("header "+key, err)
-			}
-		}
-		return nil
+		h, err = s.head(sn, key)
+		return err
 	})
 	if err == nil && h == nil && s.db.readOnly {
 		err = s.verifyStored()
@@ -46,9 +35,4 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 		return held, false, err
 	}
 	return h.public(key), hash != nil && bytes.Equal(h.Hash, hash), nil
-}
-
-// public is what the store says of a header.
-func (h *header) public(key string) store.Header {
-	return store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size}
 }

@@ -6,8 +6,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
+
+	"github.com/informctl/informctl/store"
 )
 
 // header is what must be known of an object without decoding it: a relist
@@ -21,9 +24,12 @@ type header struct {
 	Hash   []byte              `msgpack:"h"` // of the payload before compression
 	Size   int64               `msgpack:"s"` // of the payload before compression
 	Index  map[string][]string `msgpack:"i"` // index name -> values, of stored indexes only
+	// Created is the creation timestamp in seconds since 1970. 0 is unknown: the object has
+	// none, or was written before headers had it.
+	Created int64 `msgpack:"c,omitempty"`
 
-	// In the file of an encrypted scope UID, RV and Labels are in Sealed, with Index,
-	// whose values are HMACs outside of it. Hash is keyed.
+	// In the file of an encrypted scope UID, RV, Labels and Created are in Sealed, with
+	// Index, whose values are HMACs outside of it. Hash is keyed.
 	DataKey uint64 `msgpack:"k,omitempty"`
 	Sealed  []byte `msgpack:"x,omitempty"`
 }
@@ -61,6 +67,15 @@ func (h *header) encode(key string) ([]byte, error) {
 	return b, nil
 }
 
+// public is what the store says of a header.
+func (h *header) public(key string) store.Header {
+	out := store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size}
+	if h.Created != 0 {
+		out.Created = time.Unix(h.Created, 0)
+	}
+	return out
+}
+
 func headerSum(key string, b []byte) uint32 {
 	return checksum(b[4:]) ^ checksum([]byte(key))
 }
@@ -95,6 +110,7 @@ func sealed(v any) ([]byte, error) {
 	buf.Write(make([]byte, 4))
 	enc := msgpack.NewEncoder(&buf)
 	enc.SetSortMapKeys(true)
+	enc.UseCompactInts(true)
 	if err := enc.Encode(v); err != nil {
 		return nil, err
 	}

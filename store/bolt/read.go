@@ -85,6 +85,25 @@ func (sn *snapshot) exists(key string) bool {
 // some. Where the number is not known it finds nothing.
 func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
+// head returns the header of one object; nil where there is none.
+func (s *Store) head(sn *snapshot, key string) (*header, error) {
+	if e, ok := sn.pending.Get(key); ok {
+		return e.head, nil
+	}
+	if sn.headers == nil {
+		return nil, nil
+	}
+	b := sn.headers.Get([]byte(key))
+	if b == nil {
+		return nil, nil
+	}
+	h, err := s.seal.header(inScope, key, b)
+	if err != nil {
+		return nil, s.db.unreadable("header "+key, err)
+	}
+	return h, nil
+}
+
 // raw returns a copy of the stored form of one object.
 func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	if e, ok := sn.pending.Get(key); ok {

@@ -175,7 +175,7 @@ func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) er
 		p.dataKey = id
 		r := record{codec: codecID, dictionary: p.dictionary, dataKey: id}
 		p.bytes = aead.Seal(nil, nil, p.bytes, s.boundRecord(place, e.key, r))
-		secret, err := msgpack.Marshal(header{UID: e.head.UID, RV: e.head.RV, Labels: e.head.Labels, Index: e.head.Index})
+		secret, err := msgpack.Marshal(header{UID: e.head.UID, RV: e.head.RV, Labels: e.head.Labels, Index: e.head.Index, Created: e.head.Created})
 		if err != nil {
 			return fmt.Errorf("encode header: %w", err)
 		}

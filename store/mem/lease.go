@@ -361,7 +361,10 @@ func headerOf(object runtime.Object) (store.Header, error) {
 		return store.Header{}, fmt.Errorf("header of a %T: %w", object, err)
 	}
 	key := cache.MetaObjectToName(m).String()
-	return store.Header{Key: key, UID: string(m.GetUID()), RV: m.GetResourceVersion(), Labels: m.GetLabels()}, nil
+	return store.Header{
+		Key: key, UID: string(m.GetUID()), RV: m.GetResourceVersion(), Labels: m.GetLabels(),
+		Created: m.GetCreationTimestamp().Time,
+	}, nil
 }
 
 // Err returns store.ErrClosed after Close of the backend, else nil.

@@ -5,11 +5,13 @@ import (
 	"maps"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/conversion"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -111,11 +113,19 @@ func wantIs(t reporter, what string, got, want error) {
 	}
 }
 
+var semantic = func() conversion.Equalities {
+	e := equality.Semantic.Copy()
+	if err := e.AddFunc(time.Time.Equal); err != nil {
+		panic(err)
+	}
+	return e
+}()
+
 // same reports a difference. Objects are equal as for the API server: nil and
 // empty are the same, and times and quantities compare by their meaning.
 func same[T any](t reporter, what string, got, want T) {
 	t.Helper()
-	if !equality.Semantic.DeepEqual(got, want) { // much faster than cmp
+	if !semantic.DeepEqual(got, want) { // much faster than cmp
 		t.Errorf("%s (-want +got):\n%s", what, cmp.Diff(want, got, cmpopts.EquateEmpty()))
 	}
 }

@@ -3,7 +3,9 @@ package storetest
 import (
 	"fmt"
 	"slices"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
@@ -215,12 +217,23 @@ func (h *harness) wantInOrder(keys []string) {
 }
 
 func testHeaders(h *harness) {
-	h.add(configMap("b/two", "2", ""), configMap("a/one", "1", "red"))
+	created := metav1.NewTime(time.Unix(1_780_000_000, 0))
+	one := configMap("a/one", "1", "red")
+	one.CreationTimestamp = created
+	h.add(configMap("b/two", "2", ""), one)
 	h.add(configMap("c/three", "3", "blue"))
 	want := []store.Header{
-		{Key: "a/one", UID: "uid-a/one", RV: "1", Labels: map[string]string{"app": "red"}},
+		{Key: "a/one", UID: "uid-a/one", RV: "1", Labels: map[string]string{"app": "red"}, Created: created.Time},
 		{Key: "b/two", UID: "uid-b/two", RV: "2"},
 		{Key: "c/three", UID: "uid-c/three", RV: "3", Labels: map[string]string{"app": "blue"}},
+	}
+	// known takes what depends on the backend off a header.
+	known := func(header store.Header) store.Header {
+		if h.cfg.Persistent && header.Bytes <= 0 {
+			h.Errorf("header of %q has Bytes = %d", header.Key, header.Bytes)
+		}
+		header.Bytes = 0
+		return header
 	}
 	for _, written := range []bool{false, true} {
 		if written {
@@ -229,13 +242,18 @@ func testHeaders(h *harness) {
 		var got []store.Header
 		for header, err := range h.Headers() {
 			must(h, err)
-			if h.cfg.Persistent && header.Bytes <= 0 {
-				h.Errorf("header of %q has Bytes = %d", header.Key, header.Bytes)
-			}
-			header.Bytes = 0
-			got = append(got, header)
+			got = append(got, known(header))
 		}
 		same(h, "Headers", got, want)
+		if recorder, ok := h.Store.(store.Recorder); ok {
+			some, err := recorder.HeadersOf([]string{"c/three", "nosuch", "a/one"})
+			must(h, err)
+			got = nil
+			for _, header := range some {
+				got = append(got, known(header))
+			}
+			same(h, "HeadersOf", got, []store.Header{want[2], want[0]})
+		}
 	}
 	for _, err := range h.Headers() {
 		must(h, err)

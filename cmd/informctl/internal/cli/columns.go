@@ -48,7 +48,7 @@ func parseColumns(spec string) (*columns, error) {
 	return c, nil
 }
 
-func (c *columns) decodes() bool { return true }
+func (c *columns) needs() depth { return record }
 
 func (c *columns) begin(w io.Writer) error {
 	c.tabs = printers.GetNewTabWriter(w)

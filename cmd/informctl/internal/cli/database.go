@@ -161,7 +161,7 @@ type view struct {
 	// What was done to find objects, for --explain.
 	by                     []string // the indexes that were used
 	keys, decoded, matched int
-	labels                 bool // the labels of all objects were read
+	labels                 string // whose labels were looked at
 }
 
 // explanation says it to a person.
@@ -170,8 +170,8 @@ func (v *view) explanation() string {
 	if len(v.by) > 0 {
 		by = "index " + strings.Join(v.by, " and ")
 	}
-	if v.labels {
-		by += ", the labels of all"
+	if v.labels != "" {
+		by += ", the labels of " + v.labels
 	}
 	return fmt.Sprintf("%s: %s: %d of %d objects looked at, %d decoded to choose, %d chosen",
 		v.info.Scope, by, v.keys, v.info.Objects, v.decoded, v.matched)

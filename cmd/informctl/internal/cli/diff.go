@@ -217,7 +217,7 @@ func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
 			items, at = append(items, p[side]), append(at, i)
 		}
 	}
-	found, err := fetch(items)
+	found, err := fetch(items, record)
 	if err != nil {
 		return nil, err
 	}

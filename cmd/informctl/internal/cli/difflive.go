@@ -110,7 +110,7 @@ func (d *differ) compareListed(part []listed) error {
 			items = append(items, l.item)
 		}
 	}
-	found, err := fetch(items)
+	found, err := fetch(items, record)
 	if err != nil {
 		return err
 	}

@@ -118,7 +118,7 @@ func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 	for i, key := range keys {
 		items[i] = newItem(v, key)
 	}
-	for part, err := range inParts(items) {
+	for part, err := range inParts(items, record) {
 		if err != nil {
 			return err
 		}

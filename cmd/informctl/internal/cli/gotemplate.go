@@ -80,7 +80,7 @@ type templatePrinter struct {
 	items []any // of the whole list
 }
 
-func (p *templatePrinter) decodes() bool { return true }
+func (p *templatePrinter) needs() depth { return record }
 
 func (p *templatePrinter) begin(w io.Writer) error {
 	_, err := io.WriteString(w, p.head)

@@ -90,7 +90,7 @@ type pathPrinter struct {
 	printed bool
 }
 
-func (p *pathPrinter) decodes() bool         { return true }
+func (p *pathPrinter) needs() depth          { return record }
 func (p *pathPrinter) begin(io.Writer) error { return nil }
 
 func (p *pathPrinter) render(o object) (piece, error) {

@@ -149,7 +149,7 @@ func (l *live) failed(err error) error {
 }
 
 func (l *live) openScope(info store.Info, c codec.Codec) (reader, error) {
-	return &liveScope{live: l, info: info, codec: c, dictionaries: map[uint64]*codec.Zstd{}}, nil
+	return &liveScope{live: l, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
 }
 
 // liveScope is one scope of a process.
@@ -157,7 +157,13 @@ type liveScope struct {
 	*live
 	info         store.Info
 	codec        codec.Codec // may be nil
-	dictionaries map[uint64]*codec.Zstd
+	dictionaries map[uint64]dictionary
+}
+
+// dictionary is one that the process has sent.
+type dictionary struct {
+	name string // as wire.DictionaryName has it
+	*codec.Zstd
 }
 
 func (s *liveScope) parts(path string, parameters url.Values) (wire.Answer, error) {
@@ -220,41 +226,43 @@ func byBytes(keys []string) func(func([]string) bool) {
 	}
 }
 
-func (s *liveScope) fetch(keys []string) ([]encoded, error) {
-	records := make(map[string]store.Record, len(keys))
+func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
+	path := "/v1/records"
+	if d == header {
+		path = "/v1/headers"
+	}
+	found := make(map[string]encoded, len(keys))
 	for some := range byBytes(keys) {
 		have := make([]string, 0, len(s.dictionaries))
-		for id := range s.dictionaries {
-			have = append(have, strconv.FormatUint(id, 10))
+		for _, dictionary := range s.dictionaries {
+			have = append(have, dictionary.name)
 		}
-		parameters := url.Values{"key": some, "secrets": {s.secrets}}
-		if len(have) > 0 {
-			parameters.Set("have", strings.Join(have, ","))
-		}
-		answer, err := s.parts("/v1/records", parameters)
+		answer, err := s.parts(path, url.Values{"key": some, "secrets": {s.secrets}, "have": {strings.Join(have, ",")}})
 		if err != nil {
 			return nil, err
 		}
-		for id, dictionary := range answer.Dictionaries {
-			if len(dictionary) == 0 {
-				dictionary = nil
+		for id, sent := range answer.Dictionaries {
+			name := wire.DictionaryName(id, sent)
+			if len(sent) == 0 {
+				sent = nil
 			}
-			if s.dictionaries[id], err = codec.NewZstd(dictionary); err != nil {
+			z, err := codec.NewZstd(sent)
+			if err != nil {
 				return nil, s.failed(err)
 			}
+			s.dictionaries[id] = dictionary{name, z}
+		}
+		for _, h := range answer.Headers {
+			found[h.Key] = headerOnly(h)
 		}
 		for _, r := range answer.Records {
-			records[r.Key] = r
+			z := s.dictionaries[r.Dictionary].Zstd
+			found[r.Key] = encoded{r.Bytes, func() (runtime.Object, error) { return s.decode(r, z) }}
 		}
 	}
 	out := make([]encoded, len(keys))
 	for i, key := range keys {
-		r, ok := records[key]
-		if !ok {
-			continue // gone since its key was asked for
-		}
-		z := s.dictionaries[r.Dictionary]
-		out[i] = encoded{r.Bytes, func() (runtime.Object, error) { return s.decode(r, z) }}
+		out[i] = found[key] // or none: gone since its key was asked for
 	}
 	return out, nil
 }

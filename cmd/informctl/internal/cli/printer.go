@@ -35,7 +35,7 @@ type piece struct {
 // printer writes a list of objects. render is called by several goroutines, the
 // others by one, in the order of the list.
 type printer interface {
-	decodes() bool
+	needs() depth
 	begin(io.Writer) error
 	render(object) (piece, error)
 	emit(io.Writer, []piece) error
@@ -138,7 +138,7 @@ type objectRenderer struct {
 	format string
 }
 
-func (objectRenderer) decodes() bool { return true }
+func (objectRenderer) needs() depth { return record }
 
 // text prints one object with prefix before every line but the first and those
 // that are empty. The objects of a List are part of another document, and a
@@ -248,7 +248,7 @@ func (p *yamlList) end(w io.Writer) error {
 // nameList prints kind/name, which the keys tell.
 type nameList struct{}
 
-func (nameList) decodes() bool         { return false }
+func (nameList) needs() depth          { return nothing }
 func (nameList) begin(io.Writer) error { return nil }
 func (nameList) end(io.Writer) error   { return nil }
 

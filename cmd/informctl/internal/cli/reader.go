@@ -5,8 +5,11 @@ import (
 	"iter"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
@@ -30,16 +33,36 @@ type reader interface {
 	labelled(labels.Selector) ([]string, error)
 	// among returns those of the keys that there are.
 	among(keys []string) ([]string, error)
-	// fetch returns the objects of keys, in their order.
-	fetch(keys []string) ([]encoded, error)
+	// fetch returns the objects of keys, in their order, with as much of them as d says.
+	fetch(keys []string, d depth) ([]encoded, error)
 	// values returns those of an index, sorted; of Secrets they may be redacted.
 	values(index string) ([]indexValue, error)
 }
+
+// depth is how much of an object is wanted.
+type depth int
+
+const (
+	nothing depth = iota // its key tells all
+	header               // namespace, name, UID, labels, creation: nothing is decoded
+	record               // what the codec of the scope reads
+)
 
 // encoded is an object as it is stored.
 type encoded struct {
 	bytes  int
 	decode func() (runtime.Object, error) // nil: there is no such object any more
+}
+
+// headerOnly is an object of which the header is enough.
+func headerOnly(h store.Header) encoded {
+	return encoded{decode: func() (runtime.Object, error) {
+		m := &metav1.PartialObjectMetadata{}
+		m.Namespace, m.Name, _ = cache.SplitMetaNamespaceKey(h.Key)
+		m.UID, m.ResourceVersion, m.Labels = types.UID(h.UID), h.RV, h.Labels
+		m.CreationTimestamp = metav1.NewTime(h.Created)
+		return m, nil
+	}}
 }
 
 // indexValue is one value of an index.
@@ -110,9 +133,23 @@ func (s *fileScope) among(keys []string) (found []string, err error) {
 // errLost is damage: nothing changes a file that is open for reading.
 var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
 
-func (s *fileScope) fetch(keys []string) ([]encoded, error) {
+func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 	out := make([]encoded, len(keys))
+	headers := map[string]store.Header{}
+	if recorder, ok := s.Store.(store.Recorder); ok && d == header {
+		found, err := recorder.HeadersOf(keys)
+		if err != nil {
+			return nil, err
+		}
+		for _, h := range found {
+			headers[h.Key] = h
+		}
+	}
 	err := inParallel(len(keys), func(i int) error {
+		if h := headers[keys[i]]; !h.Created.IsZero() {
+			out[i] = headerOnly(h)
+			return nil
+		}
 		e, ok, err := s.Entry(keys[i])
 		if err == nil && !ok {
 			err = fmt.Errorf("%s %q: %w", s.info.Scope.Resource, keys[i], errLost)
@@ -134,8 +171,8 @@ func (s *fileScope) values(name string) (out []indexValue, err error) {
 	return out, s.Err()
 }
 
-// fetch returns the objects of items, in their order.
-func fetch(items []item) ([]encoded, error) {
+// fetch returns the objects of items, in their order, with as much of them as d says.
+func fetch(items []item, d depth) ([]encoded, error) {
 	out := make([]encoded, len(items))
 	at := map[*view][]int{}
 	var views []*view
@@ -150,7 +187,7 @@ func fetch(items []item) ([]encoded, error) {
 		for _, i := range at[v] {
 			keys = append(keys, items[i].key())
 		}
-		found, err := v.fetch(keys)
+		found, err := v.fetch(keys, d)
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +206,7 @@ type part struct {
 
 // inParts fetches items by chunks, so that memory does not grow with them: while
 // one is worked on the next is fetched. An error is the last element.
-func inParts(items []item) iter.Seq2[part, error] {
+func inParts(items []item, d depth) iter.Seq2[part, error] {
 	type answer struct {
 		part
 		err error
@@ -177,7 +214,7 @@ func inParts(items []item) iter.Seq2[part, error] {
 	ask := func(items []item) chan answer {
 		c := make(chan answer, 1)
 		go func() {
-			objects, err := fetch(items)
+			objects, err := fetch(items, d)
 			c <- answer{part{items, objects}, err}
 		}()
 		return c

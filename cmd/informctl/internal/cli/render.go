@@ -37,7 +37,7 @@ func print(w io.Writer, items []item, p printer) error {
 	if err := p.begin(w); err != nil {
 		return err
 	}
-	if !p.decodes() {
+	if p.needs() == nothing {
 		for some := range slices.Chunk(items, chunk) {
 			if err := emit(w, p, part{items: some}); err != nil {
 				return err
@@ -45,7 +45,7 @@ func print(w io.Writer, items []item, p printer) error {
 		}
 		return p.end(w)
 	}
-	for part, err := range inParts(items) {
+	for part, err := range inParts(items, p.needs()) {
 		if err == nil {
 			err = emit(w, p, part)
 		}

@@ -73,7 +73,7 @@ func (f filter) keys(v *view) ([]string, error) {
 	if len(keys) < v.info.Objects/8 {
 		return f.labelledOf(v, keys)
 	}
-	v.labels = true
+	v.labels = "all"
 	labelled, err := v.labelled(f.labels)
 	if err != nil {
 		return nil, err
@@ -81,15 +81,15 @@ func (f filter) keys(v *view) ([]string, error) {
 	return intersect(keys, labelled), nil
 }
 
-// labelledOf returns those of a few keys whose labels match, from their objects.
+// labelledOf returns those of a few keys whose labels match.
 func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
-	v.decoded += len(keys)
+	v.labels = "these"
 	matches := make(map[string]bool, len(keys))
 	items := make([]item, len(keys))
 	for i, key := range keys {
 		items[i] = newItem(v, key)
 	}
-	for part, err := range inParts(items) {
+	for part, err := range inParts(items, header) {
 		if err != nil {
 			return nil, err
 		}

@@ -112,7 +112,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	var tests [chunk]tested
 	oldest := s.oldest(now)
 	done := 0
-	for part, err := range inParts(items) {
+	for part, err := range inParts(items, record) {
 		if err != nil {
 			return out, err
 		}

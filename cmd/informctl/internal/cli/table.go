@@ -23,6 +23,7 @@ const (
 type table struct {
 	columns []metav1.TableColumnDefinition
 	kinds   bool
+	wide    bool
 	events  bool // of a watch: what happened is the first column
 	now     time.Time
 	widths  []int
@@ -37,7 +38,7 @@ type tabWriter interface {
 }
 
 func newTable(items []item, kinds, wide, noHeaders bool, now time.Time) *table {
-	t := &table{kinds: kinds, now: now}
+	t := &table{kinds: kinds, wide: wide, now: now}
 	t.printer = printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders})
 	// The widths are known before the first row is printed: so rows can be written
 	// as they come, and are aligned all the same.
@@ -71,7 +72,12 @@ func (t *table) withEvents() *table {
 	return t
 }
 
-func (t *table) decodes() bool { return true }
+func (t *table) needs() depth {
+	if t.wide {
+		return record // for its size
+	}
+	return header
+}
 
 func (t *table) begin(w io.Writer) error {
 	tabs := printers.GetNewTabWriter(w)

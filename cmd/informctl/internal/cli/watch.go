@@ -301,7 +301,7 @@ type changeDocument struct {
 // changePrinter prints each change by itself.
 type changePrinter func(o object, content map[string]any) ([]byte, error)
 
-func (changePrinter) decodes() bool         { return true }
+func (changePrinter) needs() depth          { return record }
 func (changePrinter) begin(io.Writer) error { return nil }
 func (changePrinter) end(io.Writer) error   { return nil }
 
