@@ -13,16 +13,30 @@ import (
 // which entry is no T.
 func DecodeAll[T runtime.Object](s Store, entries []Entry) ([]T, error) {
 	objects := make([]T, len(entries))
-	err := parallel.Do(len(entries), func(i int) error {
+	var encoded []int // the places of those that have to be decoded
+	take := func(i int, obj runtime.Object) (err error) {
+		var ok bool
+		if objects[i], ok = obj.(T); !ok {
+			err = fmt.Errorf("object %q is a %T", entries[i].Key, obj)
+		}
+		return err
+	}
+	for i := range entries {
+		if entries[i].Object == nil {
+			encoded = append(encoded, i)
+			continue
+		}
+		if err := take(i, entries[i].Object); err != nil {
+			return nil, err
+		}
+	}
+	err := parallel.Do(len(encoded), func(n int) error {
+		i := encoded[n]
 		obj, err := s.Decode(entries[i])
 		if err != nil {
 			return err
 		}
-		var ok bool
-		if objects[i], ok = obj.(T); !ok {
-			return fmt.Errorf("object %q is a %T", entries[i].Key, obj)
-		}
-		return nil
+		return take(i, obj)
 	})
 	if err != nil {
 		return nil, err

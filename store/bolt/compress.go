@@ -269,12 +269,12 @@ func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, erro
 // Entry.Raw is the codec's id, the dictionary's and the payload, so that an entry
 // can be decoded without the store's file.
 func rawForm(codecID byte, p packed) []byte {
-	return append(rawHead(codecID, p.dictionary, len(p.bytes)), p.bytes...)
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
+	return append(appendRawHead(b, codecID, p.dictionary), p.bytes...)
 }
 
-// rawHead is what is before a payload, with room for that.
-func rawHead(codecID byte, dictionary uint64, size int) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+size)
+// appendRawHead appends what is before a payload.
+func appendRawHead(b []byte, codecID byte, dictionary uint64) []byte {
 	return binary.AppendUvarint(append(b, codecID), dictionary)
 }
 

@@ -131,15 +131,22 @@ func (s *Store) pendingEntry(e *entry) store.Entry {
 }
 
 func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
-	var raw []byte
+	raw, err := s.appendRaw(make([]byte, 0, len(b)), key, b)
+	return store.Entry{Key: key, Raw: raw}, err
+}
+
+// appendRaw checks a record and returns its raw form, in the room that buf has behind
+// its end: as much as the record is long is enough.
+func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 	r, err := decodeRecord(key, b)
 	if err == nil {
-		raw, err = s.seal.appendPayload(rawHead(r.codec, r.dictionary, len(r.payload)), inScope, key, r)
+		buf = appendRawHead(buf[len(buf):], r.codec, r.dictionary)
+		buf, err = s.seal.appendPayload(buf, inScope, key, r)
 	}
 	if err != nil {
-		return store.Entry{}, s.db.unreadable("object "+key, err)
+		return nil, s.db.unreadable("object "+key, err)
 	}
-	return store.Entry{Key: key, Raw: raw}, nil
+	return slices.Clip(buf), nil
 }
 
 // Encode implements store.Store.
