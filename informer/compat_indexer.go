@@ -33,27 +33,29 @@ func (x *indexer) Update(obj interface{}) error { return x.store().Update(obj) }
 // Delete implements cache.Store.
 func (x *indexer) Delete(obj interface{}) error { return x.store().Delete(obj) }
 
-// List implements cache.Store. It has no error to return: where a stored object
-// is damaged, or all were wiped, it waits, under a running informer, until a new list
-// has mended it, rather than return fewer objects.
-func (x *indexer) List() []interface{} {
+// whole reads what has no error to return. Where what is stored is damaged, or was
+// wiped, it waits, under a running informer, until a new list has mended it, rather
+// than return fewer objects.
+func whole[T any](x *indexer, read func(store.Store) (T, error)) T {
 	for {
-		s := x.store()
-		out := s.List()
-		err := s.Err()
-		if err == nil || !isMended(err) || !x.inf.waitForList(err) {
-			return x.watched(out)
+		lists := x.inf.lists.Load()
+		out, err := read(x.store())
+		if err == nil || !isMended(err) || !x.inf.waitForList(err, lists) {
+			return out
 		}
 	}
 }
+
+// List implements cache.Store. It may wait for a list.
+func (x *indexer) List() []interface{} { return x.watched(whole(x, store.Store.TryList)) }
 
 // isMended reports whether a new list mends what a read returned.
 func isMended(err error) bool {
 	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrWiped)
 }
 
-// ListKeys implements cache.Store.
-func (x *indexer) ListKeys() []string { return x.store().ListKeys() }
+// ListKeys implements cache.Store. It may wait for a list.
+func (x *indexer) ListKeys() []string { return whole(x, store.Store.TryListKeys) }
 
 // LastStoreSyncResourceVersion implements cache.Store.
 func (x *indexer) LastStoreSyncResourceVersion() string {
@@ -94,9 +96,9 @@ func (x *indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
 	return x.store().IndexKeys(indexName, indexedValue)
 }
 
-// ListIndexFuncValues implements cache.Indexer.
+// ListIndexFuncValues implements cache.Indexer. It may wait for a list.
 func (x *indexer) ListIndexFuncValues(indexName string) []string {
-	return x.store().ListIndexFuncValues(indexName)
+	return whole(x, func(s store.Store) ([]string, error) { return s.TryListIndexFuncValues(indexName) })
 }
 
 // ByIndex implements cache.Indexer.

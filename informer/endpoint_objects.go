@@ -301,8 +301,8 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 	}
 	defer release()
 	begin := time.Now()
-	values := s.ListIndexFuncValues(name)
-	if err := s.Err(); err != nil {
+	values, err := s.TryListIndexFuncValues(name)
+	if err != nil {
 		return err
 	}
 	a.begin("application/jsonl")

@@ -117,7 +117,8 @@ type Informer struct {
 	looking chan struct{} // holds one: who looks what Status is
 	seen    atomic.Pointer[Status]
 
-	backlogged atomic.Bool // set under mu: some handler has more than keptDecoded waiting
+	backlogged atomic.Bool   // set under mu: some handler has more than keptDecoded waiting
+	lists      atomic.Uint64 // that were applied whole; changed under mu
 
 	synced   chan struct{} // closed when the informer has synced
 	ending   chan struct{} // closed when Run's context has ended

@@ -208,6 +208,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	inf.mu.Lock()
+	inf.lists.Add(1)
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
 	why := inf.foreign
 	if n := len(inf.rejected); n > 0 && why == "" {
@@ -413,13 +414,16 @@ func (inf *Informer) mendLocked() {
 // that a list cannot mend must not become a loop of lists.
 const mendEvery = time.Minute
 
-// waitForList blocks until something was applied. It reports false where nothing
-// will be: the informer does not run.
-func (inf *Informer) waitForList(cause error) bool {
+// waitForList blocks until something was applied, where there have been that many
+// lists. It reports false where nothing will be: the informer does not run.
+func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if !inf.opened || inf.ended {
 		return false
+	}
+	if inf.lists.Load() != lists {
+		return true // the cause was found before, and may be mended
 	}
 	inf.loseLocked(inf.ctx, cause)
 	inf.waitingReads++

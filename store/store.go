@@ -174,6 +174,12 @@ type Store interface {
 	// Headers yields every object's header in key order, chunked like All.
 	Headers() iter.Seq2[Header, error]
 
+	// TryList, TryListKeys and TryListIndexFuncValues are the methods of cache.Indexer
+	// with the error of that read: where there is one there is no answer. Err, which is
+	// what those without an error leave it in, is of whichever reader was last.
+	TryList() ([]any, error)
+	TryListKeys() ([]string, error)
+	TryListIndexFuncValues(indexName string) ([]string, error)
 	// Err says why List could not answer; nil where it could.
 	Err() error
 	// Close writes what waits and ends the lease. The Store goes on answering

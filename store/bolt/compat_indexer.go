@@ -88,7 +88,11 @@ func (s *Store) Replace(list []interface{}, rv string) error {
 		}
 		byKey[key] = store.Change{Key: key, Object: o}
 	}
-	for _, key := range s.ListKeys() {
+	stored, err := s.TryListKeys()
+	if err != nil {
+		return err // or what is left out would stay
+	}
+	for _, key := range stored {
 		if _, kept := byKey[key]; !kept {
 			byKey[key] = store.Change{Key: key}
 		}
@@ -155,28 +159,50 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 // List implements cache.Store. It answers from one snapshot, or returns nil and
 // leaves the reason in Err: never fewer objects than there are.
 func (s *Store) List() []interface{} {
-	if out, ok := s.listDecoded(); ok {
-		return out
-	}
-	out, err := s.objects(s.pick(store.Query{}, "", nil, true))
-	if errors.Is(err, store.ErrClosed) {
-		return nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err != nil {
-		s.readErr = err
-		return nil
-	}
-	if !s.db.readOnly {
-		s.readErr = nil // a new list has mended what was damaged
-	}
+	out, _ := s.TryList()
 	return out
 }
 
-// ListKeys implements cache.Store.
-func (s *Store) ListKeys() (keys []string) {
-	err := s.read("keys", nil, func(sn *snapshot) (err error) {
+// TryList implements store.Store.
+func (s *Store) TryList() ([]interface{}, error) {
+	if out, ok := s.listDecoded(); ok {
+		return out, nil
+	}
+	out, err := s.objects(s.pick(store.Query{}, "", nil, true))
+	if err != nil {
+		return nil, s.noteUnread(err)
+	}
+	if !s.db.readOnly {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.readErr = nil // a new list has mended what was damaged
+	}
+	return out, nil
+}
+
+// noteUnread keeps for Err why a method without an error could not answer.
+func (s *Store) noteUnread(err error) error {
+	if errors.Is(err, store.ErrClosed) {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.readErr = err
+	return err
+}
+
+// ListKeys implements cache.Store, as List.
+func (s *Store) ListKeys() []string {
+	keys, _ := s.TryListKeys()
+	return keys
+}
+
+// TryListKeys implements store.Store.
+func (s *Store) TryListKeys() (keys []string, err error) {
+	if err := s.Err(); err != nil && s.db.readOnly {
+		return nil, err
+	}
+	err = s.read("keys", nil, func(sn *snapshot) (err error) {
 		if keys, err = sn.keys("", -1); err != nil {
 			err = s.db.corrupt("scope "+s.scope.String(), err)
 		}
@@ -185,13 +211,10 @@ func (s *Store) ListKeys() (keys []string) {
 	if err == nil {
 		err = s.isWhole(len(keys))
 	}
-	if err != nil && !errors.Is(err, store.ErrClosed) {
-		s.mu.Lock()
-		s.readErr = err
-		s.mu.Unlock()
-		return nil
+	if err != nil {
+		return nil, s.noteUnread(err)
 	}
-	return keys
+	return keys, nil
 }
 
 // objects decodes entries in parallel.
@@ -307,32 +330,44 @@ func (s *Store) noIndex(name string) error {
 	return fmt.Errorf("%w: %q; there are %q", store.ErrNoIndex, name, sortedKeys(s.indexes.indexers()))
 }
 
-// ListIndexFuncValues implements cache.Indexer. The values are sorted.
+// ListIndexFuncValues implements cache.Indexer, as List. The values are sorted.
 func (s *Store) ListIndexFuncValues(indexName string) []string {
+	values, _ := s.TryListIndexFuncValues(indexName)
+	return values
+}
+
+// TryListIndexFuncValues implements store.Store.
+func (s *Store) TryListIndexFuncValues(indexName string) (values []string, err error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[indexName]
-	var values []string
 	m := s.inMemory[indexName]
-	if m != nil && !s.loading && !s.db.isClosed() {
+	if err = s.lost; err == nil && m != nil && !s.loading {
 		values = sortedKeys(m.keys)
 	}
 	s.mu.Unlock()
-	if m != nil || !isStored {
-		return values
+	switch {
+	case s.db.isClosed():
+		return nil, store.ErrClosed
+	case s.db.readOnly && s.Err() != nil:
+		return nil, s.Err()
+	case err != nil:
+		return nil, s.noteUnread(err)
+	case m != nil:
+		return values, nil
+	case !isStored:
+		return nil, s.noIndex(indexName)
 	}
-	err := s.read("index "+indexName, nil, func(sn *snapshot) (err error) {
+	err = s.read("index "+indexName, nil, func(sn *snapshot) (err error) {
 		if err := s.verifyIndex(sn, indexName); err != nil {
 			return err
 		}
 		values, err = s.indexValues(sn, indexName)
 		return err
 	})
-	if err != nil && !errors.Is(err, store.ErrClosed) {
-		s.mu.Lock()
-		s.readErr = err
-		s.mu.Unlock()
+	if err != nil {
+		return nil, s.noteUnread(err)
 	}
-	return values
+	return values, nil
 }
 
 // GetIndexers implements cache.Indexer. The map is a copy.

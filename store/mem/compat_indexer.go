@@ -118,19 +118,37 @@ func (s *lease) LastStoreSyncResourceVersion() string {
 
 // List returns the objects in key order.
 func (s *lease) List() []interface{} {
-	st, _ := s.view()
+	list, _ := s.TryList()
+	return list
+}
+
+// TryList is List, or store.ErrClosed.
+func (s *lease) TryList() ([]interface{}, error) {
+	st, err := s.view()
+	if err != nil {
+		return nil, err
+	}
 	list := make([]interface{}, 0, st.objects.Len())
 	st.objects.Scan(func(_ string, it *item) bool {
 		list = append(list, it.object)
 		return true
 	})
-	return list
+	return list, nil
 }
 
 // ListKeys returns the keys in order.
 func (s *lease) ListKeys() []string {
-	st, _ := s.view()
-	return st.objects.Keys()
+	keys, _ := s.TryListKeys()
+	return keys
+}
+
+// TryListKeys is ListKeys, or store.ErrClosed.
+func (s *lease) TryListKeys() ([]string, error) {
+	st, err := s.view()
+	if err != nil {
+		return nil, err
+	}
+	return st.objects.Keys(), nil
 }
 
 // Get returns the object with the key of obj.
@@ -216,11 +234,17 @@ func (s *lease) index(name string) (*state, inverted, error) {
 // ListIndexFuncValues returns the values of an index in order; nil if there is
 // no such index.
 func (s *lease) ListIndexFuncValues(indexName string) []string {
+	values, _ := s.TryListIndexFuncValues(indexName)
+	return values
+}
+
+// TryListIndexFuncValues is ListIndexFuncValues, or says why there are none.
+func (s *lease) TryListIndexFuncValues(indexName string) ([]string, error) {
 	_, ix, err := s.index(indexName)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return ix.distinct()
+	return ix.distinct(), nil
 }
 
 // GetIndexers returns the index functions in a map that is the caller's.

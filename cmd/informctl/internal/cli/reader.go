@@ -91,8 +91,8 @@ func (s *fileScope) damaged(format string, args ...any) error {
 }
 
 func (s *fileScope) all() ([]string, error) {
-	keys := s.ListKeys()
-	if err := s.Err(); err != nil {
+	keys, err := s.TryListKeys()
+	if err != nil {
 		return nil, err
 	}
 	// A read-only file is not checked as a whole when it is opened.
@@ -161,14 +161,18 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 }
 
 func (s *fileScope) values(name string) (out []indexValue, err error) {
-	for _, value := range s.ListIndexFuncValues(name) {
+	values, err := s.TryListIndexFuncValues(name)
+	if err != nil {
+		return nil, err
+	}
+	for _, value := range values {
 		keys, err := s.IndexKeys(name, value)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, indexValue{value, len(keys)})
 	}
-	return out, s.Err()
+	return out, nil
 }
 
 // fetch returns the objects of items, in their order, with as much of them as d says.
