@@ -163,6 +163,33 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	}
 }
 
+// TestViewWithoutFile: where there is no file, that is what View says, and not that the
+// scope is damaged.
+func TestViewWithoutFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValued(t, path, 0)
+	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), db.Close()); err != nil {
+		t.Fatal(err)
+	}
+	db, err := Open(path, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handle := db.handle
+	Quiet(db, func() { db.handle = nil })
+	_, _, err = db.View(s.id)
+	if want := db.noHandle(); err == nil || err.Error() != want.Error() || !errors.Is(err, errNoHandle) {
+		t.Errorf("error is %v, want %v", err, want)
+	}
+	Quiet(db, func() { db.handle = handle })
+	if _, _, err = db.View(s.id); err != nil {
+		t.Errorf("with the file: %v", err)
+	}
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestUnreadableWhileWritten: what is applied while the file cannot be opened again,
 // so that nobody knows which objects are new, is no damage once the file is back.
 func TestUnreadableWhileWritten(t *testing.T) {

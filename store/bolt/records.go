@@ -129,14 +129,16 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	err := d.view("manifest", func(tx *bbolt.Tx) (err error) {
 		if scopes := tx.Bucket(bucketScope); scopes != nil {
 			if b := scopes.Bucket([]byte(id)); b != nil {
-				m, err = readManifest(id, b)
+				if m, err = readManifest(id, b); err != nil {
+					return d.corrupt("scope "+id, err)
+				}
 			}
 		}
-		return err
+		return nil
 	})
 	switch {
 	case err != nil:
-		return nil, store.Scope{}, d.corrupt("scope "+id, err)
+		return nil, store.Scope{}, err
 	case m == nil:
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
