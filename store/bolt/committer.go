@@ -87,6 +87,7 @@ type capture struct {
 
 // commit writes what waits in every scope, in one transaction.
 func (d *DB) commit() error {
+	d.writeRewrapped()
 	d.mu.Lock()
 	var captures []capture
 	for _, s := range d.scopes {

@@ -115,6 +115,7 @@ type DB struct {
 	// keyMu protects the fields below. It is held while the user's keys are asked for.
 	keyMu      sync.Mutex
 	keys       *keyring // nil until a scope needs it
+	rewrapped  *keyring // the same, where another user's key wraps it than in the file
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 

@@ -346,6 +346,29 @@ func TestOpenWraps(t *testing.T) {
 	}
 }
 
+// TestOpenWrapsLater: a large file is opened with a new key in front while its records
+// are checked, and is under that key when it is closed.
+func TestOpenWrapsLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	encryptedFile(t, path, theKey, 3)
+	bolt.SetBackgroundBytes(0)
+	defer bolt.SetBackgroundBytes(1 << 30)
+	checking := make(chan struct{})
+	opts := allWith(append(slices.Clone(otherKey), theKey...))
+	opts.Logger = funcr.New(func(_, args string) {
+		if strings.Contains(args, "in the background") {
+			<-checking
+		}
+	}, funcr.Options{})
+	db, s := mustOpenScript(t, path, opts) // or it waits for the check for ever
+	wantState(t, s, small, 3)
+	close(checking)
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, allWith(otherKey))
+	wantState(t, s, small, 3)
+	must(t, db.Close())
+}
+
 // TestLostFileIsEncryptedAgain: a fresh file that takes the place of one that was lost
 // under a running process has the keys of what is written to it.
 func TestLostFileIsEncryptedAgain(t *testing.T) {

@@ -245,11 +245,11 @@ func (d *DB) loadKeys(begin bool) (*keyring, error) {
 		found = openKeyring(stored, user, d.sealBudget)
 	}
 	switch {
-	case found != nil && !d.readOnly && found.wrap(user[0], false):
-		if err := d.update("keys", found.persist); err != nil { // or with what is written next
-			d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
-		}
 	case found != nil:
+		if !d.readOnly && found.wrap(user[0], false) {
+			d.rewrapped = found
+			d.tell(false)
+		}
 	case !begin:
 		return nil, errOtherKey
 	default:
@@ -292,6 +292,22 @@ func (d *DB) Rekey(ctx context.Context) error {
 	}
 	keys.wrap(user[0], true)
 	return d.update("keys", keys.persist)
+}
+
+// writeRewrapped writes what loadKeys has wrapped with another key. The committer calls
+// it: who opens a scope waits for no write, of which there is none while a large file
+// is checked.
+func (d *DB) writeRewrapped() {
+	d.keyMu.Lock()
+	keys := d.rewrapped
+	d.rewrapped = nil
+	d.keyMu.Unlock()
+	if keys == nil {
+		return
+	}
+	if err := d.update("keys", keys.persist); err != nil { // or with what is written next
+		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
+	}
 }
 
 // refreshKeys wraps the data keys with another user's key, where the provider has one
