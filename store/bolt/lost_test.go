@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	bbolt "go.etcd.io/bbolt"
@@ -26,7 +27,12 @@ func byValue(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap
 
 func openValued(t *testing.T, path string, decoded int64) (*DB, *Store) {
 	t.Helper()
-	db, err := Open(path, Options{})
+	return openValuedWith(t, path, decoded, Options{})
+}
+
+func openValuedWith(t *testing.T, path string, decoded int64, opts Options) (*DB, *Store) {
+	t.Helper()
+	db, err := Open(path, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,6 +194,68 @@ func TestViewWithoutFile(t *testing.T) {
 	if err := db.Close(); err != nil {
 		t.Error(err)
 	}
+}
+
+// failingWipe is a wipe of which nothing is written.
+func failingWipe(t *testing.T, db *DB) {
+	t.Helper()
+	failed := errors.New("the disk fails")
+	HookWrites(db, func(WriteAt) WriteAt {
+		return func([]byte, int64) (int, error) { return 0, failed }
+	})
+	if _, err := db.Wipe(nil); !errors.Is(err, failed) {
+		t.Errorf("Wipe: error is %v", err)
+	}
+}
+
+// TestWipeFailsTwice: what a wipe of unknown outcome has dropped is not shown, as
+// empty, by a second one that fails and changes nothing.
+func TestWipeFailsTwice(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openValued(t, path, 0)
+	defer func() { _ = db.Close() }()
+	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	// A file with two names is refused, so that it cannot be opened again.
+	if err := os.Link(path, path+".link"); err != nil {
+		t.Fatal(err)
+	}
+	failingWipe(t, db)
+	err := os.Remove(path + ".link")
+	Quiet(db, func() { err = errors.Join(err, db.reopenLocked(false, errors.New("the disk fails"))) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if found, err := s.TryList(); !errors.Is(err, store.ErrWiped) {
+			t.Errorf("List has %d objects, error is %v", len(found), err)
+		}
+		failingWipe(t, db)
+	}
+	if err := listValued(s, "9", func() {}, valued("b", "1")); err != nil {
+		t.Fatal(err)
+	}
+	wantValued(t, s, "b=1")
+}
+
+// TestWipeFailsAfterWipe: what was listed since a wipe is not taken for wiped by
+// another one that fails, nor found beside the next list.
+func TestWipeFailsAfterWipe(t *testing.T) {
+	db, s := openValuedWith(t, filepath.Join(t.TempDir(), "informers.db"), 0, Options{CommitInterval: time.Hour})
+	defer func() { _ = db.Close() }()
+	if _, err := db.Wipe(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := listValued(s, "9", func() {}, valued("a", "1")); err != nil {
+		t.Fatal(err)
+	}
+	failingWipe(t, db) // before the list's resource version is committed
+	wantValued(t, s, "a=1")
+	if err := listValued(s, "11", func() {}, valued("b", "1")); err != nil {
+		t.Fatal(err)
+	}
+	wantValued(t, s, "b=1")
 }
 
 // TestUnreadableWhileWritten: what is applied while the file cannot be opened again,

@@ -3,6 +3,7 @@ package bolt
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"slices"
 
 	bbolt "go.etcd.io/bbolt"
@@ -140,20 +141,23 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 	return writeScopeTally(tx)
 }
 
+// errHidden is store.ErrWiped of a wipe whose outcome is not known yet.
+var errHidden = fmt.Errorf("%w", store.ErrWiped)
+
 // hide makes reads return that the scope is wiped.
 func (s *Store) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost == nil {
-		s.lost = store.ErrWiped
+		s.lost = errHidden
 	}
 }
 
-// show ends hide, unless more was lost since.
+// show ends hide, unless something was lost before or since.
 func (s *Store) show() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.Is(s.lost, store.ErrWiped) {
+	if errors.Is(s.lost, errHidden) {
 		s.lost = nil
 	}
 }
@@ -176,8 +180,8 @@ func (s *Store) isWiped() (wiped, known bool) {
 			return nil
 		}
 		m, err := readManifest(s.id, b)
-		if err == nil {
-			wiped = m.Reason == reasonWiped
+		if err == nil { // or a list has begun since an earlier wipe
+			wiped = m.Reason == reasonWiped && m.Objects.Count == 0
 		}
 		return err
 	})
