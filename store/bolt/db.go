@@ -153,7 +153,7 @@ var _ store.Backend = (*DB)(nil)
 // nothing is written to it. Where
 // that has happened three times within ten minutes no file is used: opening a scope
 // is an error then, and informers run in memory. Errors: a file that is not the
-// process's own alone, or on a network, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
+// process's own alone, *NetworkFSError, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
 // of another kind, and those of the file system; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
@@ -227,7 +227,7 @@ func (d *DB) beginEpoch() error {
 // OpenReadOnly opens an existing database for reading and changes nothing.
 // The pages and manifests are checked here, a scope's entries when it is opened,
 // and each record again when it is read. Errors: store.ErrLocked while a process has it open for writing,
-// *store.CorruptionError, store.ErrNotOurs, and those of the file system.
+// *store.CorruptionError, store.ErrNotOurs, *NetworkFSError, and those of the file system.
 func OpenReadOnly(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	d := newDB(path, opts, true)

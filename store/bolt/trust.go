@@ -6,6 +6,18 @@ import (
 	"syscall"
 )
 
+// NetworkFSError reports a file on a network, which Open and OpenReadOnly refuse
+// unless Options.AllowNetworkFS is set. The file is unchanged.
+type NetworkFSError struct {
+	Path       string
+	FileSystem string // NFS, for example
+}
+
+// Error says what would be right, to who can set options.
+func (e *NetworkFSError) Error() string {
+	return fmt.Sprintf("%s is on %s, where locks and mapped memory cannot be trusted; use a local disk, or set AllowNetworkFS", e.Path, e.FileSystem)
+}
+
 // checkTrust refuses a file that is not the process's own alone: another user, name
 // or group of writers could change it between two reads. The group may write, since
 // a Pod's fsGroup makes it so. A reader checks nothing but the file system: it
@@ -13,7 +25,7 @@ import (
 func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOnly bool) error {
 	if !opts.AllowNetworkFS {
 		if name := networkFS(f); name != "" {
-			return fmt.Errorf("%s is on %s, where locks and mapped memory cannot be trusted; use a local disk, or set AllowNetworkFS", path, name)
+			return &NetworkFSError{Path: path, FileSystem: name}
 		}
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -116,7 +116,10 @@ func refuseSpecial(path string) error {
 func openError(path string, err error) error {
 	var damage *store.CorruptionError
 	var file *fs.PathError
+	var network *bolt.NetworkFSError
 	switch {
+	case errors.As(err, &network):
+		return fmt.Errorf("%s is on %s, where locks and mapped memory cannot be trusted; --db must name a file on a local disk", path, network.FileSystem)
 	case errors.As(err, &damage):
 		return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", damage)
 	case errors.Is(err, fs.ErrNotExist):

@@ -14,6 +14,9 @@ func Commands() []*cobra.Command {
 	return append(root.Commands(), root)
 }
 
+// OpenError says in a user's words why a file does not open.
+var OpenError = openError
+
 // MainAt is Main at a time that does not pass.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {
 	return execute(ctx, env{streams: streams, now: func() time.Time { return now }}, args)

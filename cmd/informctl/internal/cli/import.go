@@ -63,7 +63,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 	err = newFile(file.path, func(temporary string) error {
 		db, err := bolt.Open(temporary, bolt.Options{Keys: file.keys})
 		if err != nil {
-			return err
+			return openError(file.path, err)
 		}
 		i := &importer{env: e, ctx: ctx, db: db, meter: e.newMeter("importing", "objects", 0)}
 		defer i.meter.stop()

@@ -1,0 +1,20 @@
+package cli_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestNetworkFS: what is said of a file on a network is what the command's user can
+// do, who can set no option of the library's.
+func TestNetworkFS(t *testing.T) {
+	err := fmt.Errorf("open cache: %w", &bolt.NetworkFSError{Path: "dir/x.db", FileSystem: "NFS"})
+	got := cli.OpenError("x.db", err).Error()
+	if !strings.HasPrefix(got, "x.db is on NFS") || !strings.Contains(got, "--db") || strings.Contains(got, "AllowNetworkFS") {
+		t.Errorf("error is %q", got)
+	}
+}
