@@ -259,10 +259,7 @@ func (w *writer) apply(e *entry, p packed) error {
 		w.m.Objects.remove(recordSum(oldRecord))
 		w.m.Bytes -= int64(len(oldRecord))
 	}
-	stored := e.head
-	if p.head != nil {
-		stored = p.head
-	}
+	stored := e.stored(p)
 	if err := w.index(e.key, old, stored); err != nil {
 		return err
 	}

@@ -25,7 +25,7 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	}
 	var h *header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
-		h, err = s.head(sn, key)
+		h, err = s.header(sn, key)
 		return err
 	})
 	if err == nil && h == nil && s.db.readOnly {

@@ -188,26 +188,33 @@ func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 		return err
 	}
 	d := &dictionaries{current: s.compression(), byID: map[uint64]*codec.Zstd{plainZstd: plain}}
-	if scope != nil && scope.Bucket(bucketDictionaries) != nil {
-		err := scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
-			id, dictionary, err := parseDictionary(k, v)
-			if err != nil {
-				return err
-			}
-			if d.byID[id], err = codec.NewZstd(dictionary); err != nil {
-				return err
-			}
-			if s.db.opts.Compression == Dictionary && s.seal == nil {
-				d.current = max(d.current, id)
-			}
-			return nil
-		})
-		if err != nil {
-			return s.db.corrupt("dictionaries of "+s.scope.String(), err)
+	err = eachDictionary(scope, func(id uint64, dictionary, _ []byte) (err error) {
+		if s.db.opts.Compression == Dictionary && s.seal == nil {
+			d.current = max(d.current, id)
 		}
+		d.byID[id], err = codec.NewZstd(dictionary)
+		return err
+	})
+	if err != nil {
+		return s.db.corrupt("dictionaries of "+s.scope.String(), err)
 	}
 	s.dictionaries.Store(d)
 	return nil
+}
+
+// eachDictionary calls fn with those of the file, and with what the file has of each.
+// scope may be nil.
+func eachDictionary(scope *bbolt.Bucket, fn func(id uint64, dictionary, stored []byte) error) error {
+	if scope == nil || scope.Bucket(bucketDictionaries) == nil {
+		return nil
+	}
+	return scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
+		id, dictionary, err := parseDictionary(k, v)
+		if err != nil {
+			return err
+		}
+		return fn(id, dictionary, v)
+	})
 }
 
 func dictionaryKey(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
@@ -249,16 +256,13 @@ func (w *writer) dictionary(id uint64) error {
 func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
 	ids := map[uint64]bool{notCompressed: true, plainZstd: true}
 	var t tally
-	if b := scope.Bucket(bucketDictionaries); b != nil {
-		err := b.ForEach(func(k, v []byte) error {
-			id, _, err := parseDictionary(k, v)
-			ids[id] = true
-			t.add(recordSum(v))
-			return err
-		})
-		if err != nil {
-			return nil, fmt.Errorf("dictionary: %w", err)
-		}
+	err := eachDictionary(scope, func(id uint64, _, stored []byte) error {
+		ids[id] = true
+		t.add(recordSum(stored))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dictionary: %w", err)
 	}
 	if t != m.Dictionaries {
 		return nil, fmt.Errorf("%d dictionaries do not add up to the manifest's %d", t.Count, m.Dictionaries.Count)

@@ -85,8 +85,8 @@ func (sn *snapshot) exists(key string) bool {
 // some. Where the number is not known it finds nothing.
 func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
-// head returns the header of one object; nil where there is none.
-func (s *Store) head(sn *snapshot, key string) (*header, error) {
+// header returns that of one object; nil where there is none.
+func (s *Store) header(sn *snapshot, key string) (*header, error) {
 	if e, ok := sn.pending.Get(key); ok {
 		return e.head, nil
 	}

@@ -91,7 +91,7 @@ func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
 	headers := make([]store.Header, 0, len(keys))
 	err := s.read("headers", nil, func(sn *snapshot) error {
 		for _, key := range keys {
-			h, err := s.head(sn, key)
+			h, err := s.header(sn, key)
 			if err != nil {
 				return err
 			}

@@ -220,23 +220,12 @@ func (r *relist) unstage(key string) bool {
 
 func (r *relist) isStored(e *entry) (same bool, err error) {
 	err = r.s.read("header "+e.key, nil, func(sn *snapshot) error {
-		if p, ok := sn.pending.Get(e.key); ok {
-			same = p.head != nil && p.head.sameContent(e.head)
-			return nil
-		}
-		if sn.headers == nil {
-			return nil
-		}
-		b := sn.headers.Get([]byte(e.key))
-		if b == nil {
-			return nil
-		}
 		// What is damaged is not the same, so that this list mends it.
-		h, err := r.s.seal.header(inScope, e.key, b)
-		if err == nil {
+		h, err := r.s.header(sn, e.key)
+		if err == nil && h != nil && !sn.isPending(e.key) {
 			err = r.s.checkRecord(e.key, sn.objects.Get([]byte(e.key)))
 		}
-		same = err == nil && h.sameContent(e.head)
+		same = err == nil && h != nil && h.sameContent(e.head)
 		return nil
 	})
 	return same, err
@@ -380,11 +369,7 @@ func (r *relist) spill(entries []*entry) error {
 // dictionary and its data key may be such as the file has not: nobody reads it after
 // this process.
 func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
-	stored := e.head
-	if p.head != nil {
-		stored = p.head
-	}
-	head, err := stored.encode(e.key)
+	head, err := e.stored(p).encode(e.key)
 	if err != nil {
 		return nil, err
 	}

@@ -107,6 +107,14 @@ func (e *entry) values(name string) []string {
 	return e.head.Index[name]
 }
 
+// stored returns the header as it is written beside p.
+func (e *entry) stored(p packed) *header {
+	if p.head != nil {
+		return p.head
+	}
+	return e.head
+}
+
 func (e *entry) size() int { return len(e.key) + len(e.payload.bytes) + 256 }
 
 // Open implements store.Backend.
