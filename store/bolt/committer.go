@@ -237,7 +237,31 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 	if w.headers == nil || w.objects == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 	}
+	if err := w.dropOldIndexes(tx); err != nil {
+		return nil, err
+	}
 	return w, s.seal.persistKeys(tx)
+}
+
+// dropOldIndexes drops what reconcileIndexes could not.
+func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
+	s := w.s
+	s.mu.Lock()
+	old := s.oldIndexes
+	s.mu.Unlock()
+	for _, name := range old {
+		if err := w.dropIndex(name); err != nil {
+			return err
+		}
+	}
+	if old != nil {
+		tx.OnCommit(func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.oldIndexes = nil
+		})
+	}
+	return nil
 }
 
 // apply writes one entry: object, header and index entries, and the tallies.

@@ -36,6 +36,10 @@ func childFull(args []string) error {
 		return f.firstList()
 	case "epoch":
 		return f.epoch()
+	case "indexes":
+		return f.indexes()
+	case "staging":
+		return f.staging()
 	case "begin", "begin anew":
 		return f.begins(args[1] == "begin anew")
 	}
@@ -264,6 +268,69 @@ func (f *fullDisk) begins(anew bool) error {
 	return nil
 }
 
+// reopen opens the scope again, on a full disk or not.
+func (f *fullDisk) reopen(full bool, opts store.Options) (err error) {
+	if f.db, err = bolt.Open(f.path, bolt.Options{CommitInterval: time.Millisecond}); err != nil {
+		return err
+	}
+	if err := f.limit(full); err != nil {
+		return err
+	}
+	if f.s, err = f.db.Open(scriptScope(), opts); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	return nil
+}
+
+// indexes opens a scope on a full disk with an index that is not the file's. It is
+// served, and an index of the file that was not kept since is not used again.
+func (f *fullDisk) indexes() error {
+	other := scriptOptions()
+	other.Indexes[1].Version = "other"
+	if err := errors.Join(f.db.Close(), f.reopen(true, other)); err != nil {
+		return err
+	}
+	if err := errors.Join(f.wantState(2), f.s.Apply(small.batch(3)), f.flushFails(), f.wantState(3)); err != nil {
+		return err
+	}
+	if err := errors.Join(f.limit(false), f.s.Flush(context.TODO()), f.wantState(3), f.db.Close()); err != nil {
+		return err
+	}
+	for _, opts := range []store.Options{scriptOptions(), other} {
+		if err := errors.Join(f.reopen(false, opts), f.wantState(3), f.db.Close()); err != nil {
+			return err
+		}
+		if aside := f.db.SetAside(); aside != "" {
+			return fmt.Errorf("the file was damaged: %s", aside)
+		}
+	}
+	return nil
+}
+
+// staging opens a scope on a full disk in which a process that was killed has staged a
+// list. It is served, and nothing of that list is in the next one.
+func (f *fullDisk) staging() error {
+	r, err := f.s.Relist()
+	if err != nil {
+		return err
+	}
+	bolt.SetRelistLimit(r, 1)
+	for i := range 5 {
+		if err := r.Add(small.object(i, 50)); err != nil {
+			return err
+		}
+	}
+	var killed []byte
+	bolt.Quiet(f.db, func() { killed, err = os.ReadFile(f.path) })
+	if err := errors.Join(err, r.Close(), f.db.Close(), os.WriteFile(f.path, killed, 0o600)); err != nil {
+		return err
+	}
+	if err := errors.Join(f.reopen(true, scriptOptions()), f.wantState(2), f.limit(false)); err != nil {
+		return err
+	}
+	return errors.Join(f.list(3), f.wantState(3), f.db.Close())
+}
+
 // epoch wants Open to release the file where it cannot begin another epoch.
 func (f *fullDisk) epoch() error {
 	if err := errors.Join(f.db.Close(), f.limit(true)); err != nil {
@@ -307,7 +374,7 @@ func (f *fullDisk) list(n int) error {
 }
 
 func TestFullDisk(t *testing.T) {
-	for _, what := range []string{"recover", "close", "first list", "begin", "begin anew", "epoch"} {
+	for _, what := range []string{"recover", "close", "first list", "begin", "begin anew", "epoch", "indexes", "staging"} {
 		t.Run(what, func(t *testing.T) {
 			if out, err := child(t, "full", filepath.Join(t.TempDir(), "informers.db"), what).CombinedOutput(); err != nil {
 				t.Errorf("%v\n%s", err, out)

@@ -102,7 +102,8 @@ func (m *memoryIndex) find(values []string) []string {
 }
 
 // reconcileIndexes makes the file's indexes those of the options: others are
-// dropped, missing and changed ones are made from the stored objects.
+// dropped, missing and changed ones are made from the stored objects. On a disk that is
+// full those are kept in memory, and the next write drops what the file has of them.
 func (s *Store) reconcileIndexes(m *manifest) error {
 	var drop, build []string
 	for name, state := range m.Indexes {
@@ -135,10 +136,25 @@ func (s *Store) reconcileIndexes(m *manifest) error {
 		}
 		return w.m.write(w.scope)
 	})
-	if err != nil || len(build) == 0 {
+	if err == nil && len(build) > 0 {
+		err = s.buildIndexes(build)
+	}
+	if !mayGoOn(err) {
 		return err
 	}
-	return s.buildIndexes(build)
+	s.db.opts.Logger.Error(err, "Could not make indexes in the file, keeping them in memory until the next start", "scope", s.scope.String(), "indexes", build)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := &indexSet{stored: maps.Clone(s.indexes.stored), volatile: maps.Clone(s.indexes.volatile)}
+	for _, name := range build {
+		next.volatile[name] = next.stored[name].Func
+		delete(next.stored, name)
+		s.inMemory[name] = newMemoryIndex()
+	}
+	s.indexes, s.oldIndexes = next, append(drop, build...)
+	s.changedLocked()
+	s.db.tell(false)
+	return nil
 }
 
 // sayDropped tells of indexes that are no longer asked for: a query by one of

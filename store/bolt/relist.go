@@ -329,7 +329,8 @@ func (r *relist) reset() {
 	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
 }
 
-// spill writes staged entries to the staging bucket.
+// spill writes staged entries to the staging bucket, the first of a list in the place
+// of what another one may have left.
 func (r *relist) spill(entries []*entry) error {
 	s := r.s
 	if s.needsBucket() {
@@ -347,6 +348,11 @@ func (r *relist) spill(entries []*entry) error {
 		}
 		if err := s.seal.persistKeys(tx); err != nil {
 			return err
+		}
+		if !r.spilled && scope.Bucket(bucketStaging) != nil {
+			if err := scope.DeleteBucket(bucketStaging); err != nil {
+				return err
+			}
 		}
 		b, err := scope.CreateBucketIfNotExists(bucketStaging)
 		if err != nil {

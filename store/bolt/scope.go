@@ -74,6 +74,7 @@ type Store struct {
 	readErr      error            // why List could not answer
 	lost         error            // why there is nothing to read until the scope is listed again
 	losses       uint64           // how often what was stored was lost
+	oldIndexes   []string         // of the file, dropped by the next write; changed to nil under writeMu
 	noBucket     bool             // in the file, or what there is of it is not to be seen; changed to false under writeMu
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
@@ -234,7 +235,7 @@ func (s *Store) load() error {
 	}
 	if why := s.useless(m); why != "" {
 		s.retireDictionaries()
-		if err = s.startEmpty(m != nil, why); err == nil || errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrClosed) {
+		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
 			return err
 		}
 		// A disk that is full must not keep the scope from being persisted later: whoever
@@ -248,13 +249,21 @@ func (s *Store) load() error {
 		return nil
 	}
 	s.startFrom(m)
-	if err := s.dropStaging(); err != nil {
+	if err := s.dropStaging(); mayGoOn(err) {
+		s.db.opts.Logger.Error(err, "Could not drop what a list has left, the next one does", "scope", s.scope.String())
+	} else if err != nil {
 		return err
 	}
 	if err := s.reconcileIndexes(m); err != nil {
 		return err
 	}
 	return s.fillIndexes()
+}
+
+// mayGoOn reports whether an error is of a write alone, as on a full disk: what there is
+// can be read.
+func mayGoOn(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrClosed)
 }
 
 // startFrom takes over what is stored. The committer may look at s already.
