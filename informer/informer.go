@@ -155,6 +155,7 @@ type Informer struct {
 	lostAt       time.Time         // when loseLocked last asked for a list
 	mending      *time.Timer       // asks for the next one, where one is needed
 	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
+	unknown      bool              // known could not be read
 	untold       bool              // handlers were not told of all of a loaded list
 	rejected     map[string]error  // objects whose newest state cannot be stored
 	foreign      string            // why no resource version may be stored; "" where it may
@@ -344,11 +345,11 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
 		inf.ready, inf.warm = true, true
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
-		if inf.opts.SyncWhen == Loaded {
-			inf.syncLocked()
-		}
 	}
-	inf.noteKnownLocked()
+	_ = inf.noteKnownLocked() // or when there is a list
+	if inf.ready && inf.opts.SyncWhen == Loaded {
+		inf.syncLocked()
+	}
 	inf.opened = true
 	for h := range inf.handlers {
 		inf.startLocked(h)

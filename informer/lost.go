@@ -31,12 +31,20 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 	}
 }
 
-// noteKnownLocked takes the keys from the store.
-func (inf *Informer) noteKnownLocked() {
+// noteKnownLocked takes the keys from the store. Until it could, no handler may be told
+// of anything: what they know would not be known.
+func (inf *Informer) noteKnownLocked() error {
 	inf.known.Clear()
-	for _, key := range inf.store.ListKeys() {
+	keys, err := inf.store.TryListKeys()
+	if inf.unknown = err != nil; err != nil {
+		inf.ready = false
+		inf.loseLocked(inf.ctx, err)
+		return err
+	}
+	for _, key := range keys {
 		inf.known.Insert(key)
 	}
+	return nil
 }
 
 func (inf *Informer) isKnown(key string) bool {
@@ -51,8 +59,7 @@ func (inf *Informer) isKnown(key string) bool {
 // cursors bring its objects.
 func (inf *Informer) tellLoadedLocked() error {
 	if !inf.ready {
-		inf.noteKnownLocked()
-		return nil
+		return inf.noteKnownLocked()
 	}
 	inf.untold = true
 	gone := inf.known.Copy()

@@ -208,6 +208,12 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	inf.mu.Lock()
+	if inf.unknown {
+		if err := inf.noteKnownLocked(); err != nil {
+			inf.mu.Unlock()
+			return err
+		}
+	}
 	inf.lists.Add(1)
 	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
 	why := inf.foreign
