@@ -258,6 +258,22 @@ func TestWipeFailsAfterWipe(t *testing.T) {
 	wantValued(t, s, "b=1")
 }
 
+// TestReplaceOfUnreadable: where the keys cannot be read, nothing is replaced, or what
+// the list does not have would stay.
+func TestReplaceOfUnreadable(t *testing.T) {
+	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	defer func() { _ = db.Close() }()
+	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	s.mu.Lock()
+	s.length++ // as if a page had lost an object
+	s.mu.Unlock()
+	if err := s.Replace([]any{valued("b", "1")}, "9"); !errors.Is(err, store.ErrCorrupt) || s.Checkpoint().RV != "5" {
+		t.Errorf("error is %v, at %q", err, s.Checkpoint().RV)
+	}
+}
+
 // TestUnreadableWhileWritten: what is applied while the file cannot be opened again,
 // so that nobody knows which objects are new, is no damage once the file is back.
 func TestUnreadableWhileWritten(t *testing.T) {

@@ -177,6 +177,12 @@ func (h *harness) wantClosed() {
 	_, err = h.Select(store.Query{})
 	wantIs(h, "Select", err, store.ErrClosed)
 	wantIs(h, "Err", h.Err(), store.ErrClosed)
+	_, err = h.TryList()
+	wantIs(h, "TryList", err, store.ErrClosed)
+	_, err = h.TryListKeys()
+	wantIs(h, "TryListKeys", err, store.ErrClosed)
+	_, err = h.TryListIndexFuncValues("words")
+	wantIs(h, "TryListIndexFuncValues", err, store.ErrClosed)
 	n := 0
 	for _, err := range h.All() {
 		wantIs(h, "All", err, store.ErrClosed)
