@@ -109,13 +109,18 @@ type CommitStatus struct {
 	Rebuilds    int       `json:"rebuilds"` // times that the file was damaged or lost, and begun again
 }
 
-// ReadStatus says how objects are read, since the scope was opened.
+// ReadStatus says how objects are read and what they cost, since the scope was opened.
 type ReadStatus struct {
 	Hits   uint64 `json:"decodedHits"`   // of those that were asked for by key
 	Misses uint64 `json:"decodedMisses"` // read from the file and decoded
 	// LongestSeconds is the longest read transaction of the database: while one is open
 	// the file grows.
 	LongestSeconds float64 `json:"longestSeconds"`
+	// Of objects to bytes and back, compressing included; goroutines add up.
+	Encodes       uint64  `json:"encodes"`
+	EncodeSeconds float64 `json:"encodeSeconds"`
+	Decodes       uint64  `json:"decodes"`
+	DecodeSeconds float64 `json:"decodeSeconds"`
 }
 
 // HandlerStatus is one event handler.
@@ -256,7 +261,11 @@ func (s *Status) setStore(held store.Store) {
 	}
 	if counter, ok := held.(store.ReadCounter); ok {
 		r := counter.Reads()
-		s.Reads = &ReadStatus{Hits: r.Hits, Misses: r.Misses, LongestSeconds: r.Longest.Seconds()}
+		s.Reads = &ReadStatus{
+			Hits: r.Hits, Misses: r.Misses, LongestSeconds: r.Longest.Seconds(),
+			Encodes: r.Encodes.Count, EncodeSeconds: r.Encodes.Took.Seconds(),
+			Decodes: r.Decodes.Count, DecodeSeconds: r.Decodes.Took.Seconds(),
+		}
 	}
 	committer, ok := held.(store.Committer)
 	if !ok {

@@ -66,6 +66,11 @@ var (
 	hits    = describe("decoded_hits_total", "Objects that were asked for by key and found decoded.", ofScope)
 	misses  = describe("decoded_misses_total", "Objects that were asked for by key, read from the file and decoded.", ofScope)
 
+	encodes       = describe("encodes_total", "Objects that were encoded.", ofScope)
+	encodeSeconds = describe("encode_seconds_total", "How long encoding and compressing objects took; goroutines add up.", ofScope)
+	decodes       = describe("decodes_total", "Objects that were decoded.", ofScope)
+	decodeSeconds = describe("decode_seconds_total", "How long decompressing and decoding objects took; goroutines add up.", ofScope)
+
 	audits   = describe("audits_total", "Comparisons of all objects with the server's that have ended.", ofScope)
 	findings = describe("audit_findings_total", "Objects of another history that they found.", ofScope)
 	audited  = describe("last_audit_timestamp_seconds", "When the last one ended.", ofScope)
@@ -93,7 +98,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
 		lists, resumes, failures, audits, findings, audited, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
-		events, blocked, hits, misses, written, rebuilds,
+		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, written, rebuilds,
 	} {
 		ch <- d
 	}
@@ -148,10 +153,14 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	ch <- counter(resumes, s.Resumes, l...)
 	ch <- counter(failures, s.Errors, l...)
 	ch <- counter(events, s.Events, l...)
-	ch <- prometheus.MustNewConstMetric(blocked, prometheus.CounterValue, s.BlockedSeconds, l...)
+	ch <- counter(blocked, s.BlockedSeconds, l...)
 	if s.Reads != nil {
-		ch <- counter(hits, int(s.Reads.Hits), l...)
-		ch <- counter(misses, int(s.Reads.Misses), l...)
+		ch <- counter(hits, s.Reads.Hits, l...)
+		ch <- counter(misses, s.Reads.Misses, l...)
+		ch <- counter(encodes, s.Reads.Encodes, l...)
+		ch <- counter(encodeSeconds, s.Reads.EncodeSeconds, l...)
+		ch <- counter(decodes, s.Reads.Decodes, l...)
+		ch <- counter(decodeSeconds, s.Reads.DecodeSeconds, l...)
 	}
 	if s.Audit != nil {
 		ch <- counter(audits, s.Audit.Count, l...)
@@ -188,7 +197,7 @@ func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
 	if c := s.Commits; c != nil {
 		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
 		stamp(ch, lastCommit, c.Last, file)
-		ch <- counter(written, int(c.Bytes), file)
+		ch <- counter(written, c.Bytes, file)
 		ch <- counter(rebuilds, c.Rebuilds, file)
 		ch <- gauge(allPending, float64(c.FilePendingBytes), file)
 		ch <- gauge(maxPending, float64(c.MaxPendingBytes), file)
@@ -200,7 +209,7 @@ func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 }
 
-func counter(d *prometheus.Desc, n int, labels ...string) prometheus.Metric {
+func counter[N int | int64 | uint64 | float64](d *prometheus.Desc, n N, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 }
 

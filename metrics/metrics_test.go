@@ -45,7 +45,10 @@ func everything() informer.Status {
 		Errors: 5, RejectedCount: 6,
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
-		Reads:   &informer.ReadStatus{Hits: 21, Misses: 22, LongestSeconds: 0.125},
+		Reads: &informer.ReadStatus{
+			Hits: 21, Misses: 22, LongestSeconds: 0.125,
+			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75,
+		},
 		Events:  23, BlockedSeconds: 1.25,
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
@@ -62,9 +65,13 @@ informctl_caught_up{namespace="web",resource="pods",scope="1234"} 1
 informctl_commit_bytes_total{file="/i.db"} 40
 informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
 informctl_commit_duration_seconds_count{file="/i.db"} 8
+informctl_decode_seconds_total{namespace="web",resource="pods",scope="1234"} 0.75
 informctl_decoded_hits_total{namespace="web",resource="pods",scope="1234"} 21
 informctl_decoded_misses_total{namespace="web",resource="pods",scope="1234"} 22
+informctl_decodes_total{namespace="web",resource="pods",scope="1234"} 32
 informctl_degraded{namespace="web",resource="pods",scope="1234"} 1
+informctl_encode_seconds_total{namespace="web",resource="pods",scope="1234"} 0.5
+informctl_encodes_total{namespace="web",resource="pods",scope="1234"} 31
 informctl_errors_total{namespace="web",resource="pods",scope="1234"} 5
 informctl_file_bytes{file="/i.db"} 65536
 informctl_file_max_pending_bytes{file="/i.db"} 20

@@ -65,7 +65,7 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		return fail(errNoCodec)
 	}
 	e := &entry{key: key, indexes: indexes, object: obj}
-	payload, err := s.opts.Codec.Encode(obj)
+	payload, err := s.encode(obj)
 	if err != nil {
 		return fail(err)
 	}

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -17,7 +18,23 @@ var (
 func (s *Store) Reads() store.Reads {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return store.Reads{Hits: s.hits, Misses: s.misses, Longest: time.Duration(s.db.longestRead.Load())}
+	return store.Reads{
+		Hits: s.hits, Misses: s.misses, Longest: time.Duration(s.db.longestRead.Load()),
+		Encodes: s.encodes.read(), Decodes: s.decodes.read(),
+	}
+}
+
+// work is a store.Work that many goroutines add to.
+type work struct{ count, took atomic.Int64 }
+
+// add counts n things that have ended now.
+func (w *work) add(n int64, began time.Time) {
+	w.count.Add(n)
+	w.took.Add(int64(time.Since(began)))
+}
+
+func (w *work) read() store.Work {
+	return store.Work{Count: uint64(w.count.Load()), Took: time.Duration(w.took.Load())}
 }
 
 // Commits implements store.Committer.

@@ -17,7 +17,7 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	}
 	var hash []byte
 	if s.opts.Codec != nil {
-		payload, err := s.opts.Codec.Encode(obj)
+		payload, err := s.encode(obj)
 		if err != nil {
 			return held, false, &store.ObjectError{Key: key, Err: err}
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -70,6 +71,7 @@ func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
+		defer s.encodes.add(0, time.Now()) // counted when it was encoded
 		out[i] = d.pack(entries[i].payload)
 		return nil
 	})

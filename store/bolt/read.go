@@ -158,11 +158,17 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	if s.opts.Codec == nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: errNoCodec}
 	}
-	payload, err := s.opts.Codec.Encode(obj)
+	payload, err := s.encode(obj)
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}
 	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: payload})}, nil
+}
+
+// encode needs a codec.
+func (s *Store) encode(obj kruntime.Object) ([]byte, error) {
+	defer s.encodes.add(1, time.Now())
+	return s.opts.Codec.Encode(obj)
 }
 
 // Decode implements store.Store.
@@ -178,6 +184,7 @@ func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
 }
 
 func (s *Store) decode(raw []byte) (kruntime.Object, error) {
+	defer s.decodes.add(1, time.Now())
 	codecID, p, err := parseRaw(raw)
 	if err != nil {
 		return nil, err

@@ -48,6 +48,8 @@ type Store struct {
 	trials       trials
 	lostSignal   chan struct{} // holds one
 
+	encodes, decodes work // of objects
+
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
 
