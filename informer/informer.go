@@ -141,7 +141,8 @@ type Informer struct {
 	departed     departures
 	limits       limits
 	inFiles      int64         // what waits for handlers in files, in bytes
-	blocked      time.Duration // waited for handlers, because so much does
+	blocked      time.Duration // waited for handlers, because so much does; see blockedLocked
+	blockedSince time.Time     // zero: it does not wait for them now
 	waitingReads int           // reads that wait for a list
 	forgetting   *time.Timer   // ends departed
 	started      bool          // Run was called

@@ -260,17 +260,20 @@ func (h *handler) dropWaitingLocked() {
 func (inf *Informer) waitForHandlers(ctx context.Context) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	said, began := false, time.Now()
-	defer func() {
-		if said {
-			inf.blocked += time.Since(began)
-		}
-	}()
+	defer func() { inf.blocked, inf.blockedSince = inf.blockedLocked(), time.Time{} }()
 	for inf.inFiles >= inf.limits.files && inf.isSynced && inf.waitingReads == 0 && ctx.Err() == nil {
-		if !said {
+		if inf.blockedSince.IsZero() {
 			klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", inf.inFiles)
-			said = true
+			inf.blockedSince = time.Now()
 		}
 		inf.cond.Wait()
 	}
+}
+
+// blockedLocked is how long the informer has waited for handlers, until now.
+func (inf *Informer) blockedLocked() time.Duration {
+	if inf.blockedSince.IsZero() {
+		return inf.blocked
+	}
+	return inf.blocked + time.Since(inf.blockedSince)
 }

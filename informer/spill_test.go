@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -118,6 +119,29 @@ func TestSpillLimit(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestBlockedSeconds: a wait for handlers counts while it lasts, and no longer.
+func TestBlockedSeconds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r, gate, _, _ := slowRun(w, 64<<10, 5000)
+		check := func(when string, want float64) {
+			w.Helper()
+			if got := r.inf.Status().BlockedSeconds; got != want {
+				w.Errorf("%s: %v seconds, want %v", when, got, want)
+			}
+		}
+		check("it has just begun to wait", 0)
+		waitFor(10 * time.Second)
+		check("it waits", 10)
+		waitFor(5 * time.Second)
+		check("it waits still", 15)
+		close(gate)
+		synctest.Wait()
+		waitFor(time.Minute)
+		check("the handler went on", 15)
+		r.end()
+	})
 }
 
 // TestSpillDamaged: a file that cannot be read costs what is in between, not the

@@ -59,7 +59,8 @@ type Status struct {
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
 	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
 
-	// BlockedSeconds is how long the watch has waited for slow handlers.
+	// BlockedSeconds is how long the watch has waited for slow handlers, with the wait
+	// that is under way.
 	BlockedSeconds float64 `json:"blockedSeconds"`
 
 	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil where there are none
@@ -181,7 +182,7 @@ func (inf *Informer) look() Status {
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
 		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
-		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(), BlockedSeconds: inf.blocked.Seconds(),
+		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(), BlockedSeconds: inf.blockedLocked().Seconds(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
 		s.Missing = cause.Error()

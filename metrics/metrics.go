@@ -62,7 +62,7 @@ var (
 	failures = describe("errors_total", "Lists, watches and probes that failed.", ofScope)
 
 	events  = describe("watch_events_total", "Changes that watches have brought.", ofScope)
-	blocked = describe("handler_blocked_seconds_total", "How long the watch has waited for slow handlers.", ofScope)
+	blocked = describe("handler_blocked_seconds_total", "How long the watch has waited for slow handlers, until now.", ofScope)
 	hits    = describe("decoded_hits_total", "Objects that were asked for by key and found decoded.", ofScope)
 	misses  = describe("decoded_misses_total", "Objects that were asked for by key, read from the file and decoded.", ofScope)
 

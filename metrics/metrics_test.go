@@ -49,7 +49,7 @@ func everything() informer.Status {
 			Hits: 21, Misses: 22, LongestSeconds: 0.125,
 			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75,
 		},
-		Events:  23, BlockedSeconds: 1.25,
+		Events: 23, BlockedSeconds: 1.25,
 		Handlers: []informer.HandlerStatus{
 			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
 		},
