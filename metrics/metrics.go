@@ -7,13 +7,15 @@
 // restarts, resource and namespace. Where two informers hold the same scope, one of
 // them in memory, the other one is told of. What is of a file has its path. An
 // informer whose scope is not known yet, since it has not run, is counted in
-// informctl_informers and nowhere else.
+// informctl_informers and nowhere else. What is no UTF-8, which Prometheus does not
+// take, has U+FFFD in its place.
 //
 // deploy/grafana-dashboard.json and deploy/alerts.yaml are made for these metrics.
 package metrics
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -113,11 +115,12 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		if s.Scope.Resource == "" {
 			continue
 		}
-		if other, twice := byScope[s.Scope.ID]; !twice || s.Persisted && !other.Persisted {
-			byScope[s.Scope.ID] = s
+		id := valid(s.Scope.ID)
+		if other, twice := byScope[id]; !twice || s.Persisted && !other.Persisted {
+			byScope[id] = s
 		}
 		if s.File != "" {
-			byFile[s.File] = s
+			byFile[valid(s.File)] = s
 		}
 	}
 	for _, s := range byScope {
@@ -130,8 +133,11 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 }
 
 func labels(s informer.Status, more ...string) []string {
-	return append([]string{s.Scope.ID, s.Scope.Resource, s.Scope.Namespace}, more...)
+	return append([]string{valid(s.Scope.ID), valid(s.Scope.Resource), valid(s.Scope.Namespace)}, more...)
 }
+
+// valid is a label's value: client_golang panics at what is no UTF-8.
+func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	l := labels(s)
@@ -147,7 +153,11 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	stamp(ch, lastEvent, s.LastEvent, l...)
 	stamp(ch, bookmarked, s.LastBookmark, l...)
 	stamp(ch, looked, s.Time, l...)
+	byReason := map[string]int{}
 	for reason, n := range s.ListsByReason {
+		byReason[valid(reason)] += n
+	}
+	for reason, n := range byReason {
 		ch <- counter(lists, n, labels(s, reason)...)
 	}
 	ch <- counter(resumes, s.Resumes, l...)
@@ -178,8 +188,9 @@ func collectHandlers(ch chan<- prometheus.Metric, s informer.Status) {
 	type sum struct{ handlers, waiting, bytes float64 }
 	byType := map[string]sum{}
 	for _, h := range s.Handlers {
-		t := byType[h.Type]
-		byType[h.Type] = sum{t.handlers + 1, t.waiting + float64(h.Waiting), t.bytes + float64(h.BytesInFile)}
+		name := valid(h.Type)
+		t := byType[name]
+		byType[name] = sum{t.handlers + 1, t.waiting + float64(h.Waiting), t.bytes + float64(h.BytesInFile)}
 	}
 	for name, t := range byType {
 		l := labels(s, name)

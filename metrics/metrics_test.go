@@ -161,6 +161,28 @@ func TestMetricsOfSeveral(t *testing.T) {
 	}
 }
 
+// TestMetricsOfAnyText: what is no UTF-8, such as a path may be, is told of with
+// another character in its place.
+func TestMetricsOfAnyText(t *testing.T) {
+	s := everything()
+	s.File, s.Scope.Namespace, s.Scope.Resource, s.Handlers[0].Type = "/\xff.db", "a\xffb", "p\xff", "*h\xff"
+	s.ListsByReason = map[string]int{"r\xff": 1, "r\xfe": 2}
+	other := s
+	other.Scope.ID, other.File = "5\xff", "/\xfe.db" // the same as the first, as far as can be told
+	got := samples(t, statuses{s, other})
+	for _, want := range []string{
+		`informctl_file_bytes{file="/\uFFFD.db"} 65536`,
+		`informctl_objects{namespace="a\uFFFDb",resource="p\uFFFD",scope="1234"} 7`,
+		`informctl_objects{namespace="a\uFFFDb",resource="p\uFFFD",scope="5\uFFFD"} 7`,
+		`informctl_handlers{handler="*h\uFFFD",namespace="a\uFFFDb",resource="p\uFFFD",scope="1234"} 1`,
+		`informctl_lists_total{namespace="a\uFFFDb",reason="r\uFFFD",resource="p\uFFFD",scope="1234"} 3`,
+	} {
+		if want = strings.ReplaceAll(want, `\uFFFD`, "\uFFFD"); strings.Count(got, want) != 1 {
+			t.Errorf("no %s in\n%s", want, got)
+		}
+	}
+}
+
 // TestMetricsOfLittle: what has not happened has no time.
 func TestMetricsOfLittle(t *testing.T) {
 	got := samples(t, statuses{{Scope: informer.ScopeStatus{ID: "1", Resource: "pods"}}})
