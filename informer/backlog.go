@@ -77,7 +77,7 @@ func (b *backlog) cut() (written []*chunk) {
 		if bytes < b.limits.chunk && i+1 < len(b.last) {
 			continue
 		}
-		c := &chunk{waiting: b.last[begin : i+1 : i+1], writing: encoded}
+		c := &chunk{waiting: b.last[begin : i+1 : i+1], bytes: bytes, writing: encoded}
 		for _, n := range c.waiting {
 			c.keys = append(c.keys, waitingKey{n.key, n.kind != added})
 		}

@@ -113,7 +113,7 @@ func (f *feed) isBehind() bool {
 	}
 	h.inf.mu.Lock()
 	defer h.inf.mu.Unlock()
-	n, _ := h.waiting.size()
+	n, _, _ := h.waiting.size()
 	return n > changesBuffer+scanChunk
 }
 

@@ -21,6 +21,7 @@ import (
 type chunk struct {
 	keys    []waitingKey
 	waiting []notification // nil: in the file
+	bytes   int            // of waiting, while that is in memory
 	writing bool
 	file    *os.File // has no name any more
 	size    int64
@@ -72,9 +73,7 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 				_ = file.Close()
 			}
 		case err != nil:
-			for _, n := range cut.c.waiting {
-				cut.c.size += int64(n.encodedBytes())
-			}
+			cut.c.size = int64(cut.c.bytes)
 			inf.inFiles += cut.c.size // it counts all the same
 		default:
 			cut.c.waiting, cut.c.file, cut.c.size, cut.c.seal = nil, file, size, seal

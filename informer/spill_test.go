@@ -144,6 +144,44 @@ func TestBlockedSeconds(t *testing.T) {
 	})
 }
 
+// TestMemoryBytes: of a scope's memory there is a sum, which grows with what waits and
+// shrinks again.
+func TestMemoryBytes(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r, gate, _, _ := slowRun(w, 1<<30, 3000)
+		look := func(when string) informer.Status {
+			w.Helper()
+			s := r.inf.Status()
+			sum := s.Commits.PendingBytes + s.Reads.DecodedBytes + 70*int64(s.Objects)
+			for _, h := range s.Handlers {
+				sum += h.BytesInMemory
+			}
+			if s.MemoryBytes != sum || s.Reads.DecodedBytes < 256*int64(s.Objects) {
+				w.Errorf("%s: %d bytes of memory, want %d: %+v, %+v, %+v", when, s.MemoryBytes, sum, s.Commits, s.Reads, s.Handlers)
+			}
+			return s
+		}
+		slow := look("a handler is slow").Handlers
+		// What comes first and last stays in memory, 64 KiB of either, and the keys of the rest.
+		if slow[0].BytesInMemory < 64<<10+70*2000 || slow[0].BytesInMemory > 128<<10+70*3000 || slow[1].BytesInMemory != 0 {
+			w.Errorf("handlers: %+v", slow)
+		}
+		close(gate)
+		waitFor(time.Minute)
+		if s := look("it went on"); s.Handlers[0].BytesInMemory != 0 || s.Commits.PendingBytes != 0 {
+			w.Errorf("%+v", s)
+		}
+		r.end()
+		unpersisted, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := unpersisted.Status().MemoryBytes; n != 0 {
+			t.Errorf("in memory only: %d bytes, which nobody has measured", n)
+		}
+	})
+}
+
 // TestSpillDamaged: a file that cannot be read costs what is in between, not the
 // last state: one add for each object, then updates and deletions as they are now
 // (promises 4 and 5).

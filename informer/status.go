@@ -29,6 +29,12 @@ type Status struct {
 	// ProcessBytes is the memory that the process has of the system, as its Go runtime
 	// counts it: without what is mapped of files.
 	ProcessBytes int64 `json:"processBytes"`
+	// MemoryBytes estimates what of that is the scope's: objects that are kept decoded,
+	// changes that are not written yet, notifications that wait and the keys of all
+	// objects. Not counted are indexes in memory, a list that is under way and objects
+	// that wait for handlers decoded. 0 where it is not known: objects that are not
+	// persisted were never measured.
+	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Synced   bool   `json:"synced"`                       // HasSynced
 	CaughtUp bool   `json:"caughtUp"`                     // what the server had at the start is here
@@ -122,6 +128,7 @@ type ReadStatus struct {
 	EncodeSeconds float64 `json:"encodeSeconds"`
 	Decodes       uint64  `json:"decodes"`
 	DecodeSeconds float64 `json:"decodeSeconds"`
+	DecodedBytes  int64   `json:"decodedBytes"` // of memory, estimated, for objects that are kept decoded
 }
 
 // HandlerStatus is one event handler.
@@ -129,7 +136,10 @@ type HandlerStatus struct {
 	Type        string `json:"type"`
 	Waiting     int    `json:"waiting"`     // notifications, less those that it was given 64 at a time
 	BytesInFile int64  `json:"bytesInFile"` // of those that wait in files
-	Synced      bool   `json:"synced"`
+	// BytesInMemory is what the others take, but for objects that are decoded, and the
+	// keys of those in files. Handlers that wait for the same share some of it.
+	BytesInMemory int64 `json:"bytesInMemory"`
+	Synced        bool  `json:"synced"`
 }
 
 // statusPatience is how long Status waits for locks. Some are held while a page of
@@ -194,8 +204,11 @@ func (inf *Informer) look() Status {
 			s.Rejected = append(s.Rejected, key)
 		}
 	}
+	memory := int64(inf.known.Len()) * keyBytes
 	for h := range inf.handlers {
-		s.Handlers = append(s.Handlers, h.statusLocked())
+		is := h.statusLocked()
+		s.Handlers = append(s.Handlers, is)
+		memory += is.BytesInMemory
 	}
 	if inf.opts.AuditInterval > 0 {
 		audited := inf.audited
@@ -208,6 +221,9 @@ func (inf *Informer) look() Status {
 		s.setReflector(r.Status())
 	}
 	s.setStore(held)
+	if s.Reads != nil && s.Commits != nil {
+		s.MemoryBytes = memory + s.Reads.DecodedBytes + s.Commits.PendingBytes
+	}
 	if path := inf.databasePath(); path != "" && s.Persisted {
 		s.File = path
 		if info, err := os.Stat(s.File); err == nil {
@@ -265,7 +281,7 @@ func (s *Status) setStore(held store.Store) {
 		s.Reads = &ReadStatus{
 			Hits: r.Hits, Misses: r.Misses, LongestSeconds: r.Longest.Seconds(),
 			Encodes: r.Encodes.Count, EncodeSeconds: r.Encodes.Took.Seconds(),
-			Decodes: r.Decodes.Count, DecodeSeconds: r.Decodes.Took.Seconds(),
+			Decodes: r.Decodes.Count, DecodeSeconds: r.Decodes.Took.Seconds(), DecodedBytes: r.DecodedBytes,
 		}
 	}
 	committer, ok := held.(store.Committer)
@@ -309,22 +325,29 @@ func (s *Status) behind(started, ended, opened bool) string {
 }
 
 func (h *handler) statusLocked() HandlerStatus {
-	waiting, inFiles := h.waiting.size()
-	return HandlerStatus{
-		Type: fmt.Sprintf("%T", h.handler), Waiting: waiting, BytesInFile: inFiles, Synced: h.HasSynced(),
-	}
+	s := HandlerStatus{Type: fmt.Sprintf("%T", h.handler), Synced: h.HasSynced()}
+	s.Waiting, s.BytesInFile, s.BytesInMemory = h.waiting.size()
+	return s
 }
 
-// size is the number of notifications that wait, and the bytes of those in files.
-func (b *backlog) size() (n int, inFiles int64) {
+// keyBytes is the memory that a key takes, about.
+const keyBytes = 70
+
+// size is the number of notifications that wait, and the bytes of those in files and
+// of memory.
+func (b *backlog) size() (n int, inFiles, inMemory int64) {
 	n = len(b.first) + len(b.last)
+	inMemory = int64(b.firstBytes + b.lastBytes)
 	for _, c := range b.chunks {
 		n += len(c.keys)
-		if c.file != nil {
-			inFiles += c.size
+		if c.file == nil {
+			inMemory += int64(c.bytes)
+			continue
 		}
+		inFiles += c.size
+		inMemory += int64(keyBytes * len(c.keys))
 	}
-	return n, inFiles
+	return n, inFiles, inMemory
 }
 
 // Status returns that of each informer which the factory has made and that has not

@@ -80,9 +80,13 @@ var (
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
+	memory  = describe("memory_bytes", "Memory that the scope takes, estimated, where it is persisted.", ofScope)
+	decoded = describe("decoded_bytes", "The part of it that is objects which are kept decoded.", ofScope)
+
 	handlers = describe("handlers", "Event handlers, by type.", ofHandler)
 	waiting  = describe("handler_waiting_notifications", "Notifications that wait for handlers of a type.", ofHandler)
 	spilled  = describe("handler_file_bytes", "The part of them that waits in files.", ofHandler)
+	held     = describe("handler_memory_bytes", "The part of them that waits in memory, but for objects that are decoded.", ofHandler)
 
 	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
 	allPending = describe("file_pending_bytes", "Changes of all scopes that are not in the file yet.", ofFile)
@@ -99,7 +103,7 @@ var (
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, audits, findings, audited, degraded, pending, handlers, waiting, spilled, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
+		lists, resumes, failures, audits, findings, audited, degraded, pending, memory, decoded, handlers, waiting, spilled, held, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
 		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, written, rebuilds,
 	} {
 		ch <- d
@@ -165,12 +169,16 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	ch <- counter(events, s.Events, l...)
 	ch <- counter(blocked, s.BlockedSeconds, l...)
 	if s.Reads != nil {
+		ch <- gauge(decoded, float64(s.Reads.DecodedBytes), l...)
 		ch <- counter(hits, s.Reads.Hits, l...)
 		ch <- counter(misses, s.Reads.Misses, l...)
 		ch <- counter(encodes, s.Reads.Encodes, l...)
 		ch <- counter(encodeSeconds, s.Reads.EncodeSeconds, l...)
 		ch <- counter(decodes, s.Reads.Decodes, l...)
 		ch <- counter(decodeSeconds, s.Reads.DecodeSeconds, l...)
+	}
+	if s.MemoryBytes > 0 {
+		ch <- gauge(memory, float64(s.MemoryBytes), l...)
 	}
 	if s.Audit != nil {
 		ch <- counter(audits, s.Audit.Count, l...)
@@ -185,18 +193,19 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 
 // collectHandlers adds up handlers of one type: they have no name of their own.
 func collectHandlers(ch chan<- prometheus.Metric, s informer.Status) {
-	type sum struct{ handlers, waiting, bytes float64 }
+	type sum struct{ handlers, waiting, inFile, inMemory float64 }
 	byType := map[string]sum{}
 	for _, h := range s.Handlers {
 		name := valid(h.Type)
 		t := byType[name]
-		byType[name] = sum{t.handlers + 1, t.waiting + float64(h.Waiting), t.bytes + float64(h.BytesInFile)}
+		byType[name] = sum{t.handlers + 1, t.waiting + float64(h.Waiting), t.inFile + float64(h.BytesInFile), t.inMemory + float64(h.BytesInMemory)}
 	}
 	for name, t := range byType {
 		l := labels(s, name)
 		ch <- gauge(handlers, t.handlers, l...)
 		ch <- gauge(waiting, t.waiting, l...)
-		ch <- gauge(spilled, t.bytes, l...)
+		ch <- gauge(spilled, t.inFile, l...)
+		ch <- gauge(held, t.inMemory, l...)
 	}
 }
 

@@ -39,7 +39,7 @@ func everything() informer.Status {
 	at := time.Unix(1700000000, 500e6)
 	return informer.Status{
 		Time: at, Scope: informer.ScopeStatus{ID: "1234", Resource: "pods", Namespace: "web"},
-		Persisted: true, File: "/i.db", FileBytes: 65536, Synced: true, CaughtUp: true, Start: "resumed",
+		Persisted: true, File: "/i.db", FileBytes: 65536, MemoryBytes: 60, Synced: true, CaughtUp: true, Start: "resumed",
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
@@ -47,11 +47,11 @@ func everything() informer.Status {
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
 		Reads: &informer.ReadStatus{
 			Hits: 21, Misses: 22, LongestSeconds: 0.125,
-			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75,
+			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75, DecodedBytes: 50,
 		},
 		Events: 23, BlockedSeconds: 1.25,
 		Handlers: []informer.HandlerStatus{
-			{Type: "*a.handler", Waiting: 1, BytesInFile: 100}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200}, {Type: "*b.handler"},
+			{Type: "*a.handler", Waiting: 1, BytesInFile: 100, BytesInMemory: 10}, {Type: "*a.handler", Waiting: 2, BytesInFile: 200, BytesInMemory: 20}, {Type: "*b.handler"},
 		},
 	}
 }
@@ -66,6 +66,7 @@ informctl_commit_bytes_total{file="/i.db"} 40
 informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
 informctl_commit_duration_seconds_count{file="/i.db"} 8
 informctl_decode_seconds_total{namespace="web",resource="pods",scope="1234"} 0.75
+informctl_decoded_bytes{namespace="web",resource="pods",scope="1234"} 50
 informctl_decoded_hits_total{namespace="web",resource="pods",scope="1234"} 21
 informctl_decoded_misses_total{namespace="web",resource="pods",scope="1234"} 22
 informctl_decodes_total{namespace="web",resource="pods",scope="1234"} 32
@@ -80,6 +81,8 @@ informctl_file_rebuilds_total{file="/i.db"} 2
 informctl_handler_blocked_seconds_total{namespace="web",resource="pods",scope="1234"} 1.25
 informctl_handler_file_bytes{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 300
 informctl_handler_file_bytes{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
+informctl_handler_memory_bytes{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 30
+informctl_handler_memory_bytes{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
 informctl_handler_waiting_notifications{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 3
 informctl_handler_waiting_notifications{handler="*b.handler",namespace="web",resource="pods",scope="1234"} 0
 informctl_handlers{handler="*a.handler",namespace="web",resource="pods",scope="1234"} 2
@@ -93,6 +96,7 @@ informctl_last_event_timestamp_seconds{namespace="web",resource="pods",scope="12
 informctl_lists_total{namespace="web",reason="history was rewound",resource="pods",scope="1234"} 1
 informctl_lists_total{namespace="web",reason="the server is behind",resource="pods",scope="1234"} 2
 informctl_longest_read_transaction_seconds{file="/i.db"} 0.125
+informctl_memory_bytes{namespace="web",resource="pods",scope="1234"} 60
 informctl_objects{namespace="web",resource="pods",scope="1234"} 7
 informctl_pending_bytes{namespace="web",resource="pods",scope="1234"} 10
 informctl_persisted{namespace="web",resource="pods",scope="1234"} 1

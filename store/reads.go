@@ -14,6 +14,9 @@ type Reads struct {
 	// bytes: with what compressing takes, without encryption, the disk and the
 	// checksums. Goroutines that work at the same time add up.
 	Encodes, Decodes Work
+	// DecodedBytes is the memory that objects which are kept decoded take, as far as it
+	// can be estimated.
+	DecodedBytes int64
 }
 
 // Work is how often something was done, and how long all of it took.

@@ -16,11 +16,12 @@ var (
 
 // Reads implements store.ReadCounter.
 func (s *Store) Reads() store.Reads {
+	decoded := s.decoded.bytes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return store.Reads{
 		Hits: s.hits, Misses: s.misses, Longest: time.Duration(s.db.longestRead.Load()),
-		Encodes: s.encodes.read(), Decodes: s.decodes.read(),
+		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: decoded,
 	}
 }
 

@@ -33,10 +33,11 @@ func decodedWeight(key string, v sized) uint32 {
 type decodedObjects struct {
 	bounded *otter.Cache[string, sized] // nil without a budget
 
-	// mu is held to write all and ordered, and to read all without Store.mu.
+	// mu is held to write the fields below, and to read all without Store.mu.
 	mu      sync.RWMutex
 	all     map[string]sized
 	ordered *btree.Map[string, runtime.Object] // the same by key
+	weight  int64                              // of all
 }
 
 // newDecodedObjects takes a budget in bytes: 0 is the default, -1 none.
@@ -82,8 +83,10 @@ func (d *decodedObjects) set(key string, v sized) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.forgetLocked(key)
 	d.all[key] = v
 	d.ordered.Set(key, v.object)
+	d.weight += int64(decodedWeight(key, v))
 }
 
 // drop needs Store.mu.
@@ -94,8 +97,15 @@ func (d *decodedObjects) drop(key string) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	delete(d.all, key)
+	d.forgetLocked(key)
 	d.ordered.Delete(key)
+}
+
+func (d *decodedObjects) forgetLocked(key string) {
+	if was, ok := d.all[key]; ok {
+		d.weight -= int64(decodedWeight(key, was))
+		delete(d.all, key)
+	}
 }
 
 // clear needs Store.mu.
@@ -108,6 +118,17 @@ func (d *decodedObjects) clear() {
 	defer d.mu.Unlock()
 	clear(d.all)
 	d.ordered.Clear()
+	d.weight = 0
+}
+
+// bytes is the memory that they take, estimated.
+func (d *decodedObjects) bytes() int64 {
+	if d.bounded != nil {
+		return int64(d.bounded.WeightedSize())
+	}
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.weight
 }
 
 // hasAll reports whether all of n objects are there. It needs Store.mu.

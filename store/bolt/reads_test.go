@@ -78,5 +78,60 @@ func TestWork(t *testing.T) {
 	if n := len(s.List()); n != 2 {
 		t.Fatal(n)
 	}
+	if n := s.(store.ReadCounter).Reads().DecodedBytes; n <= 0 {
+		t.Errorf("%d bytes of memory for two pods", n)
+	}
 	check(s, "listed, one of two found decoded", 0, 2, false, true)
+}
+
+// TestDecodedBytes: the memory of what is decoded is alike, whether it is bounded or
+// not, and is given back with the objects.
+func TestDecodedBytes(t *testing.T) {
+	for name, budget := range map[string]int64{"bounded": 0, "all": -1} {
+		t.Run(name, func(t *testing.T) {
+			db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = db.Close() }()
+			c, err := codec.For(&corev1.Pod{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s, err := db.Open(podScope, store.Options{Codec: c, DecodedBytes: budget})
+			if err != nil {
+				t.Fatal(err)
+			}
+			bytes := func() int64 { return s.(store.ReadCounter).Reads().DecodedBytes }
+			if n := bytes(); n != 0 {
+				t.Errorf("%d bytes of nothing", n)
+			}
+			pod := objects.Pod(1, 1)
+			apply := func(c store.Change) {
+				t.Helper()
+				if err := s.Apply(store.Batch{RV: "1", Changes: []store.Change{c}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			apply(store.Change{Object: pod})
+			one := bytes()
+			if encoded, err := c.Encode(pod); err != nil || one < 3*int64(len(encoded)) || one > 4*int64(len(encoded)) {
+				t.Errorf("%d bytes for one that is encoded in %d (%v)", one, len(encoded), err)
+			}
+			apply(store.Change{Object: pod})
+			if n := bytes(); n != one {
+				t.Errorf("%d bytes after it was replaced, want %d", n, one)
+			}
+			apply(store.Change{Object: objects.Pod(2, 1)})
+			if n := bytes(); n < one*3/2 {
+				t.Errorf("%d bytes for two, %d for one", n, one)
+			}
+			for _, i := range []int{1, 2} {
+				apply(store.Change{Key: objects.Pod(i, 1).Namespace + "/" + objects.Pod(i, 1).Name})
+			}
+			if n := bytes(); n != 0 {
+				t.Errorf("%d bytes after both were deleted", n)
+			}
+		})
+	}
 }

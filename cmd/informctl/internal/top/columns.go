@@ -69,21 +69,26 @@ var columns = []column{
 		meaning: "notifications that wait for handlers",
 	},
 	{
+		title: "MEMORY", width: 8, right: true, priority: 9, text: func(r row, _ time.Time, _ int) string { return memory(r) },
+		compare: func(a, b row) int { return cmp.Compare(a.MemoryBytes, b.MemoryBytes) }, falls: true,
+		meaning: "bytes that it takes, estimated, without indexes",
+	},
+	{
 		title: "EVENT", width: 6, right: true, priority: 8, text: func(r row, at time.Time, _ int) string { return health.Ago(r.LastEvent, at) },
 		compare: func(a, b row) int { return b.LastEvent.Compare(a.LastEvent) }, falls: true,
 		meaning: "since the last change came",
 	},
 	{
-		title: "BOOKMARK", width: 9, right: true, priority: 9, text: func(r row, at time.Time, _ int) string { return health.Ago(r.LastBookmark, at) },
+		title: "BOOKMARK", width: 9, right: true, priority: 10, text: func(r row, at time.Time, _ int) string { return health.Ago(r.LastBookmark, at) },
 		compare: func(a, b row) int { return b.LastBookmark.Compare(a.LastBookmark) }, falls: true,
 		meaning: "since the last bookmark came",
 	},
 	{
-		title: "COMMIT", width: 7, right: true, priority: 10, text: func(r row, at time.Time, _ int) string { return committed(r, at) },
+		title: "COMMIT", width: 7, right: true, priority: 11, text: func(r row, at time.Time, _ int) string { return committed(r, at) },
 		meaning: "since the file was last written",
 	},
 	{
-		title: "START", width: 8, priority: 11, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.Start, "-") },
+		title: "START", width: 8, priority: 12, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.Start, "-") },
 		compare: func(a, b row) int { return cmp.Compare(a.Start, b.Start) },
 		meaning: "resumed the watch of the last process, or listed",
 	},
@@ -116,6 +121,14 @@ func pendingBytes(r row) int64 {
 		return -1
 	}
 	return r.Commits.PendingBytes
+}
+
+// memory is not known of what is held in memory only.
+func memory(r row) string {
+	if r.MemoryBytes == 0 {
+		return "-"
+	}
+	return size(r.MemoryBytes)
 }
 
 func committed(r row, at time.Time) string {

@@ -28,7 +28,7 @@ var noon = time.Date(2026, 1, 11, 12, 0, 0, 0, time.UTC)
 func scope(after int, id, resource, namespace string, objects, events int) informer.Status {
 	at := noon.Add(time.Duration(after) * time.Second)
 	return informer.Status{
-		Time: at, Persisted: true, File: "/var/cache/app/informers.db", FileBytes: 128 << 20, ProcessBytes: 40 << 20,
+		Time: at, Persisted: true, File: "/var/cache/app/informers.db", FileBytes: 128 << 20, ProcessBytes: 40 << 20, MemoryBytes: int64(500 * objects),
 		Scope: informer.ScopeStatus{
 			ID: id, Resource: resource, APIVersion: "v1", Kind: "Thing", Namespace: namespace, Form: "typed",
 		},
@@ -129,7 +129,7 @@ func TestScreens(t *testing.T) {
 	restarted := scopes(8)
 	restarted[2].Events = 5
 	twice := []informer.Status{scope(0, "1", "pods", "", 5, 0), scope(0, "1", "pods", "", 5, 0), scope(0, "2", "pods", "", 7, 0), {}}
-	twice[1].Persisted, twice[1].Memory, twice[1].Commits, twice[2].Scope.Form = false, "the scope is in use", nil, "metadata"
+	twice[1].Persisted, twice[1].Memory, twice[1].Commits, twice[1].MemoryBytes, twice[2].Scope.Form = false, "the scope is in use", nil, 0, "metadata"
 	rude := scope(0, "1", "pods", "a\x1b[31mb", 5, 0)
 	rude.LastError = "two\nlines\x1b]0;title\x07 and 日本"
 	for name, msgs := range map[string][]tea.Msg{

@@ -68,7 +68,11 @@ func details(r row, at time.Time) []field {
 			field{"Pending", size(c.PendingBytes)},
 			field{"File", fmt.Sprintf("%s, %s", r.File, size(r.FileBytes))})
 	}
-	fields = append(fields, field{"Memory", size(r.ProcessBytes) + " of the process"})
+	memory := size(r.ProcessBytes) + " of the process"
+	if r.MemoryBytes > 0 {
+		memory += ", " + size(r.MemoryBytes) + " of them the scope's"
+	}
+	fields = append(fields, field{"Memory", memory})
 	for i, h := range r.Handlers {
 		label := ""
 		if i == 0 {
