@@ -103,6 +103,7 @@ type CommitStatus struct {
 	Degraded     bool   `json:"degraded"` // the last attempt to write failed, or too much waits
 	Error        string `json:"error,omitempty"`
 	PendingBytes int64  `json:"pendingBytes"` // of the scope's changes that are not written yet
+	StoredBytes  int64  `json:"storedBytes"`  // of the scope's objects in the file
 	// FilePendingBytes is the same of all scopes of the file; more than MaxPendingBytes
 	// is too much.
 	FilePendingBytes int64 `json:"filePendingBytes"`
@@ -290,7 +291,7 @@ func (s *Status) setStore(held store.Store) {
 	}
 	c := committer.Commits()
 	s.Commits = &CommitStatus{
-		PendingBytes: c.Waiting, FilePendingBytes: c.AllWaiting, MaxPendingBytes: c.MaxWaiting,
+		PendingBytes: c.Waiting, StoredBytes: c.Stored, FilePendingBytes: c.AllWaiting, MaxPendingBytes: c.MaxWaiting,
 		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
 		Bytes: c.Bytes, Rebuilds: c.Rebuilds,
 	}

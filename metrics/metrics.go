@@ -36,6 +36,7 @@ type collector struct {
 
 var (
 	ofScope   = []string{"scope", "resource", "namespace"}
+	ofStart   = append(slices.Clone(ofScope), "start", "reason")
 	ofReason  = append(slices.Clone(ofScope), "reason")
 	ofHandler = append(slices.Clone(ofScope), "handler")
 	ofFile    = []string{"file"}
@@ -54,6 +55,7 @@ var (
 	caughtUp   = describe("caught_up", "1 when what the server had at the start has been received, else 0.", ofScope)
 	persisted  = describe("persisted", "1 when objects go to the file, 0 when they are held in memory only.", ofScope)
 	resumed    = describe("start_resumed", "1 when the start resumed the last process' watch, 0 when it listed; missing until it is known.", ofScope)
+	started    = describe("start_info", "1, with how the start reached the server's state, and why if by a list; missing until it is known.", ofStart)
 	versioned  = describe("resource_version_timestamp_seconds", "When the resource version that the objects are complete up to was set, or taken away.", ofScope)
 	lastEvent  = describe("last_event_timestamp_seconds", "When the watch last brought a change.", ofScope)
 	bookmarked = describe("last_bookmark_timestamp_seconds", "When the watch last brought a bookmark.", ofScope)
@@ -77,6 +79,7 @@ var (
 	findings = describe("audit_findings_total", "Objects of another history that they found.", ofScope)
 	audited  = describe("last_audit_timestamp_seconds", "When the last one ended.", ofScope)
 
+	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
@@ -102,8 +105,8 @@ var (
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		informers, objects, rejected, synced, caughtUp, persisted, resumed, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, audits, findings, audited, degraded, pending, memory, decoded, handlers, waiting, spilled, held, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
+		informers, objects, rejected, synced, caughtUp, persisted, resumed, started, versioned, lastEvent, bookmarked, looked,
+		lists, resumes, failures, audits, findings, audited, stored, degraded, pending, memory, decoded, handlers, waiting, spilled, held, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
 		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, written, rebuilds,
 	} {
 		ch <- d
@@ -152,6 +155,8 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	ch <- gauge(persisted, number(s.Persisted), l...)
 	if s.Start != "" {
 		ch <- gauge(resumed, number(s.Start == "resumed"), l...)
+		reason, _, _ := strings.Cut(s.StartReason, ": ") // as lists are counted
+		ch <- gauge(started, 1, labels(s, s.Start, valid(reason))...)
 	}
 	stamp(ch, versioned, s.Checkpoint.Time, l...)
 	stamp(ch, lastEvent, s.LastEvent, l...)
@@ -187,6 +192,7 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 	if s.Commits != nil {
 		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
+		ch <- gauge(stored, float64(s.Commits.StoredBytes), l...)
 		ch <- gauge(pending, float64(s.Commits.PendingBytes), l...)
 	}
 }

@@ -44,7 +44,7 @@ func everything() informer.Status {
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
-		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
 		Reads: &informer.ReadStatus{
 			Hits: 21, Misses: 22, LongestSeconds: 0.125,
 			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75, DecodedBytes: 50,
@@ -102,8 +102,10 @@ informctl_pending_bytes{namespace="web",resource="pods",scope="1234"} 10
 informctl_persisted{namespace="web",resource="pods",scope="1234"} 1
 informctl_rejected_objects{namespace="web",resource="pods",scope="1234"} 6
 informctl_resource_version_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_start_info{namespace="web",reason="",resource="pods",scope="1234",start="resumed"} 1
 informctl_start_resumed{namespace="web",resource="pods",scope="1234"} 1
 informctl_status_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
+informctl_stored_bytes{namespace="web",resource="pods",scope="1234"} 70
 informctl_synced{namespace="web",resource="pods",scope="1234"} 1
 informctl_watch_events_total{namespace="web",resource="pods",scope="1234"} 23
 informctl_watches_resumed_total{namespace="web",resource="pods",scope="1234"} 4
@@ -228,7 +230,9 @@ func TestMetricsOfAnInformer(t *testing.T) {
 	l := `namespace="",resource="configmaps",scope="` + inf.Scope().ID() + `"} `
 	for _, want := range []string{
 		"informctl_objects{" + l + "1\n", "informctl_synced{" + l + "1\n", "informctl_persisted{" + l + "1\n",
-		"informctl_start_resumed{" + l + "0\n", "informctl_degraded{" + l + "0\n",
+		"informctl_start_resumed{" + l + "0\n",
+		`informctl_start_info{namespace="",reason="nothing stored yet",resource="configmaps",scope="` + inf.Scope().ID() + `",start="listed"} 1`,
+		"informctl_degraded{" + l + "0\n",
 		`informctl_lists_total{namespace="",reason="nothing stored yet",resource="configmaps"`,
 	} {
 		if !strings.Contains(got, want) {

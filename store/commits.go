@@ -14,6 +14,7 @@ type Commits struct {
 	Bytes    int64 // of the records that they wrote
 	Err      error // of the last attempt to write the scope; nil after a success
 	Waiting  int64 // bytes of the scope's changes that are not written yet
+	Stored   int64 // bytes of the scope's records in the file, as of the last write
 
 	// Rebuilds is how often the file was damaged or lost, and begun again.
 	Rebuilds int

@@ -46,7 +46,7 @@ func (s *Store) Commits() store.Commits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Rebuilds = int(s.db.rebuilds.Load())
-	c.Err, c.Waiting = s.commitErr, int64(s.pendingBytes)
+	c.Err, c.Waiting, c.Stored = s.commitErr, int64(s.pendingBytes), s.storedBytes
 	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c
 }

@@ -83,6 +83,7 @@ type capture struct {
 	entries    []*entry // of pending, in key order
 	packed     []packed // the same
 	stored     int      // objects in the file after it; -1 where nothing was written
+	bytes      int64    // of their records
 }
 
 // commit writes what waits in every scope, in one transaction.
@@ -176,7 +177,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	c.stored = int(w.m.Objects.Count)
+	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	w.m.setCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
 	return w.m.write(w.scope)
@@ -195,6 +196,9 @@ func (s *Store) committedUpTo(c capture, err error) {
 			}
 			return true
 		})
+		if c.stored >= 0 {
+			s.storedBytes = c.bytes
+		}
 		if s.pending.Len() == 0 && !s.loading && c.stored >= 0 {
 			s.length, s.miscounted = c.stored, false
 		}

@@ -135,3 +135,54 @@ func TestDecodedBytes(t *testing.T) {
 		})
 	}
 }
+
+// TestStoredBytes: what a scope's records take in the file is known without reading it.
+func TestStoredBytes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openPods(t, path, bolt.Options{})
+	defer func() { _ = db.Close() }()
+	last := int64(0)
+	check := func(what string, grows, shrinks bool) {
+		t.Helper()
+		want := int64(0)
+		infos, err := db.Scopes()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, info := range infos {
+			want += info.Bytes
+		}
+		got := s.(store.Committer).Commits().Stored
+		if got != want || got > last != grows || got < last != shrinks {
+			t.Errorf("%s: %d bytes, after %d; the file says %d", what, got, last, want)
+		}
+		last = got
+	}
+	check("nothing", false, false)
+	listPods(t, s, 100, 1)
+	check("the first list", true, false)
+	if err := s.Apply(store.Batch{RV: "1001", Changes: []store.Change{{Object: objects.Pod(200, 1)}}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("one more", true, false)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	db, s = openPods(t, path, bolt.Options{})
+	check("opened again", false, false)
+	listPods(t, s, 50, 1)
+	if err := s.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("a list of fewer", false, true)
+	if _, err := db.Wipe(nil); err != nil {
+		t.Fatal(err)
+	}
+	check("wiped", false, true)
+}

@@ -234,7 +234,7 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 // load writes staged objects of a first list.
 func (r *relist) load(entries []*entry) error {
 	s := r.s
-	loaded := 0
+	loaded, bytes := 0, int64(0)
 	r.wrote = true
 	packed, err := s.pack(entries, inScope)
 	if err != nil {
@@ -255,7 +255,7 @@ func (r *relist) load(entries []*entry) error {
 				return err
 			}
 		}
-		loaded = int(w.m.Objects.Count)
+		loaded, bytes = int(w.m.Objects.Count), w.m.Bytes
 		w.m.Complete = false
 		return w.m.write(w.scope)
 	})
@@ -272,7 +272,7 @@ func (r *relist) load(entries []*entry) error {
 			m.set(e.key, e.values(name))
 		}
 	}
-	r.loaded = loaded
+	r.loaded, s.storedBytes = loaded, bytes
 	return nil
 }
 
@@ -450,7 +450,7 @@ func (s *Store) discardLoad(wrote bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.miscounted, s.loading = 0, false, false
+	s.length, s.storedBytes, s.miscounted, s.loading = 0, 0, false, false
 	s.dropPendingLocked()
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()

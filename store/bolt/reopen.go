@@ -110,7 +110,7 @@ func (s *Store) lose(cause error) {
 	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error()}
 	s.dropPendingLocked()
-	s.length, s.miscounted, s.loading, s.listed = 0, false, false, false
+	s.length, s.storedBytes, s.miscounted, s.loading, s.listed = 0, 0, false, false, false
 	s.written, s.dirty = s.applied, false
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()

@@ -61,8 +61,9 @@ type Store struct {
 	mu           sync.Mutex
 	pending      *btree.Map[string, *entry]
 	pendingBytes int
-	length       int  // objects that readers see
-	miscounted   bool // length may be wrong, since the file could not be read when something was applied
+	storedBytes  int64 // of the records in the file
+	length       int   // objects that readers see
+	miscounted   bool  // length may be wrong, since the file could not be read when something was applied
 	checkpoint   store.Checkpoint
 	storeRV      string                  // what LastStoreSyncResourceVersion answers
 	dirty        bool                    // checkpoint or pending differ from the file
@@ -273,6 +274,7 @@ func (s *Store) startFrom(m *manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+	s.storedBytes = m.Bytes
 	s.listed = true
 }
 
