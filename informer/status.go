@@ -109,12 +109,14 @@ type CommitStatus struct {
 	FilePendingBytes int64 `json:"filePendingBytes"`
 	MaxPendingBytes  int64 `json:"maxPendingBytes"`
 
-	Last        time.Time `json:"last,omitzero"`
-	LastSeconds float64   `json:"lastSeconds"`
-	Count       int       `json:"count"`
-	Seconds     float64   `json:"seconds"`  // all of them
-	Bytes       int64     `json:"bytes"`    // of the records that they wrote
-	Rebuilds    int       `json:"rebuilds"` // times that the file was damaged or lost, and begun again
+	Last        time.Time      `json:"last,omitzero"`
+	LastSeconds float64        `json:"lastSeconds"`
+	Count       int            `json:"count"`
+	Seconds     float64        `json:"seconds"` // all of them
+	Bytes       int64          `json:"bytes"`   // of the records that they wrote
+	Durations   []store.Bucket `json:"-"`       // of seconds and bytes: see store.Commits
+	Sizes       []store.Bucket `json:"-"`
+	Rebuilds    int            `json:"rebuilds"` // times that the file was damaged or lost, and begun again
 }
 
 // ReadStatus says how objects are read and what they cost, since the scope was opened.
@@ -293,7 +295,7 @@ func (s *Status) setStore(held store.Store) {
 	s.Commits = &CommitStatus{
 		PendingBytes: c.Waiting, StoredBytes: c.Stored, FilePendingBytes: c.AllWaiting, MaxPendingBytes: c.MaxWaiting,
 		Last: c.Last, LastSeconds: c.LastTook.Seconds(), Count: c.Count, Seconds: c.Took.Seconds(),
-		Bytes: c.Bytes, Rebuilds: c.Rebuilds,
+		Bytes: c.Bytes, Durations: c.Durations, Sizes: c.Sizes, Rebuilds: c.Rebuilds,
 	}
 	var wrong []string
 	if c.Err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
 // New returns a collector of what f says: an *informer.Factory, or several informers
@@ -94,8 +95,8 @@ var (
 	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
 	allPending = describe("file_pending_bytes", "Changes of all scopes that are not in the file yet.", ofFile)
 	maxPending = describe("file_max_pending_bytes", "More of them is degraded; nothing is dropped.", ofFile)
-	commits    = describe("commit_duration_seconds", "Transactions that were committed, since the file was opened.", ofFile)
-	written    = describe("commit_bytes_total", "Bytes of the records that were committed.", ofFile)
+	commits    = describe("commit_duration_seconds", "How long transactions took that wrote changes, since the file was opened; first lists are others.", ofFile)
+	sizes      = describe("commit_size_bytes", "Bytes of the records that each of them wrote.", ofFile)
 	rebuilds   = describe("file_rebuilds_total", "Times that the file was damaged or lost, and begun again.", ofFile)
 	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
 	longest    = describe("longest_read_transaction_seconds", "The longest read transaction since the file was opened; while one is open the file grows.", ofFile)
@@ -107,7 +108,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
 		informers, objects, rejected, synced, caughtUp, persisted, resumed, started, versioned, lastEvent, bookmarked, looked,
 		lists, resumes, failures, audits, findings, audited, stored, degraded, pending, memory, decoded, handlers, waiting, spilled, held, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
-		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, written, rebuilds,
+		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, sizes, rebuilds,
 	} {
 		ch <- d
 	}
@@ -221,9 +222,9 @@ func collectFile(ch chan<- prometheus.Metric, file string, s informer.Status) {
 		ch <- gauge(longest, s.Reads.LongestSeconds, file)
 	}
 	if c := s.Commits; c != nil {
-		ch <- prometheus.MustNewConstSummary(commits, uint64(c.Count), c.Seconds, nil, file)
+		ch <- histogram(commits, c.Count, c.Seconds, c.Durations, file)
+		ch <- histogram(sizes, c.Count, float64(c.Bytes), c.Sizes, file)
 		stamp(ch, lastCommit, c.Last, file)
-		ch <- counter(written, c.Bytes, file)
 		ch <- counter(rebuilds, c.Rebuilds, file)
 		ch <- gauge(allPending, float64(c.FilePendingBytes), file)
 		ch <- gauge(maxPending, float64(c.MaxPendingBytes), file)
@@ -237,6 +238,14 @@ func gauge(d *prometheus.Desc, v float64, labels ...string) prometheus.Metric {
 
 func counter[N int | int64 | uint64 | float64](d *prometheus.Desc, n N, labels ...string) prometheus.Metric {
 	return prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
+}
+
+func histogram(d *prometheus.Desc, n int, sum float64, buckets []store.Bucket, labels ...string) prometheus.Metric {
+	counts := make(map[float64]uint64, len(buckets))
+	for _, b := range buckets {
+		counts[b.UpTo] = b.Count
+	}
+	return prometheus.MustNewConstHistogram(d, uint64(n), sum, counts, labels...)
 }
 
 // stamp sends a time, where there was one.

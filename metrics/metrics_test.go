@@ -18,6 +18,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/metrics"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -44,7 +45,7 @@ func everything() informer.Status {
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6,
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
-		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Rebuilds: 2},
+		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Durations: []store.Bucket{{UpTo: 0.5, Count: 6}, {UpTo: 1, Count: 7}}, Sizes: []store.Bucket{{UpTo: 16, Count: 8}}, Rebuilds: 2},
 		Reads: &informer.ReadStatus{
 			Hits: 21, Misses: 22, LongestSeconds: 0.125,
 			Encodes: 31, EncodeSeconds: 0.5, Decodes: 32, DecodeSeconds: 0.75, DecodedBytes: 50,
@@ -62,9 +63,15 @@ func TestMetrics(t *testing.T) {
 informctl_audit_findings_total{namespace="web",resource="pods",scope="1234"} 12
 informctl_audits_total{namespace="web",resource="pods",scope="1234"} 11
 informctl_caught_up{namespace="web",resource="pods",scope="1234"} 1
-informctl_commit_bytes_total{file="/i.db"} 40
+informctl_commit_duration_seconds_bucket{file="/i.db",le="0.5"} 6
+informctl_commit_duration_seconds_bucket{file="/i.db",le="1"} 7
+informctl_commit_duration_seconds_bucket{file="/i.db",le="+Inf"} 8
 informctl_commit_duration_seconds_sum{file="/i.db"} 1.5
 informctl_commit_duration_seconds_count{file="/i.db"} 8
+informctl_commit_size_bytes_bucket{file="/i.db",le="16"} 8
+informctl_commit_size_bytes_bucket{file="/i.db",le="+Inf"} 8
+informctl_commit_size_bytes_sum{file="/i.db"} 40
+informctl_commit_size_bytes_count{file="/i.db"} 8
 informctl_decode_seconds_total{namespace="web",resource="pods",scope="1234"} 0.75
 informctl_decoded_bytes{namespace="web",resource="pods",scope="1234"} 50
 informctl_decoded_hits_total{namespace="web",resource="pods",scope="1234"} 21

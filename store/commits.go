@@ -12,9 +12,14 @@ type Commits struct {
 	Last     time.Time     // when the last one ended; zero where there was none
 	LastTook time.Duration
 	Bytes    int64 // of the records that they wrote
-	Err      error // of the last attempt to write the scope; nil after a success
-	Waiting  int64 // bytes of the scope's changes that are not written yet
-	Stored   int64 // bytes of the scope's records in the file, as of the last write
+
+	// Durations and Sizes say how many transactions took how many seconds, and wrote how
+	// many bytes.
+	Durations, Sizes []Bucket
+
+	Err     error // of the last attempt to write the scope; nil after a success
+	Waiting int64 // bytes of the scope's changes that are not written yet
+	Stored  int64 // bytes of the scope's records in the file, as of the last write
 
 	// Rebuilds is how often the file was damaged or lost, and begun again.
 	Rebuilds int
@@ -22,6 +27,12 @@ type Commits struct {
 	// AllWaiting is the same of all scopes of the database. More than MaxWaiting is too
 	// much: nothing is dropped, but the disk does not keep up.
 	AllWaiting, MaxWaiting int64
+}
+
+// Bucket counts values: those of the buckets before it, too.
+type Bucket struct {
+	UpTo  float64 // the largest value that it counts
+	Count uint64
 }
 
 // TooMuchWaits says that more waits for the disk than is to; "" where it does not.

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,6 +43,7 @@ func (w *work) read() store.Work {
 func (s *Store) Commits() store.Commits {
 	s.db.mu.Lock()
 	c := s.db.commits
+	c.Durations, c.Sizes = slices.Clone(c.Durations), slices.Clone(c.Sizes)
 	s.db.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,6 +51,24 @@ func (s *Store) Commits() store.Commits {
 	c.Err, c.Waiting, c.Stored = s.commitErr, int64(s.pendingBytes), s.storedBytes
 	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c
+}
+
+// newBuckets returns empty ones from the least bound on, each times wider than the last.
+func newBuckets(least, times float64, n int) []store.Bucket {
+	buckets := make([]store.Bucket, n)
+	for i := range buckets {
+		buckets[i].UpTo = least
+		least *= times
+	}
+	return buckets
+}
+
+func count(buckets []store.Bucket, value float64) {
+	for i := range buckets {
+		if value <= buckets[i].UpTo {
+			buckets[i].Count++
+		}
+	}
 }
 
 // addPendingLocked counts bytes that wait, or no longer do.
@@ -83,10 +103,14 @@ func (d *DB) noteCommit(took time.Duration, captures []capture) {
 	defer d.mu.Unlock()
 	d.commits.Count++
 	d.commits.Took += took
+	wrote := 0
 	for i := range captures {
 		for _, p := range captures[i].packed {
-			d.commits.Bytes += int64(len(p.bytes))
+			wrote += len(p.bytes)
 		}
 	}
+	d.commits.Bytes += int64(wrote)
+	count(d.commits.Durations, took.Seconds())
+	count(d.commits.Sizes, float64(wrote))
 	d.commits.Last, d.commits.LastTook = time.Now(), took
 }

@@ -248,6 +248,9 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 		committer: make(chan struct{}),
 		verified:  make(chan struct{}),
 
+		// 1 ms to 33 s, and 1 KiB to 1 GiB.
+		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
+
 		sealBudget: defaultSealBudget,
 	}
 }

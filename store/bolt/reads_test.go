@@ -1,7 +1,9 @@
 package bolt_test
 
 import (
+	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -185,4 +187,50 @@ func TestStoredBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("wiped", false, true)
+}
+
+// TestCommitBuckets: each transaction is counted by what it took and by what it wrote.
+func TestCommitBuckets(t *testing.T) {
+	db, s := openPods(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{Compression: bolt.Uncompressed})
+	defer func() { _ = db.Close() }()
+	before := s.(store.Committer).Commits()
+	for i := range 3 {
+		b := store.Batch{RV: fmt.Sprint(i + 1)} // the first and the last have no object
+		if i == 1 {
+			b.Changes = []store.Change{{Object: objects.Pod(1, 1)}}
+		}
+		if err := s.Apply(b); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := s.(store.Committer).Commits()
+	if slices.Equal(c.Sizes, before.Sizes) || before.Sizes[len(before.Sizes)-1].Count != 0 {
+		t.Errorf("what was told before has changed: %v", before.Sizes)
+	}
+	if c.Count != 3 {
+		t.Fatalf("%d transactions", c.Count)
+	}
+	for _, b := range c.Sizes {
+		want := uint64(2)
+		if b.UpTo >= float64(c.Bytes) { // all of the second
+			want = 3
+		}
+		if b.Count != want {
+			t.Errorf("%d of 3 transactions wrote up to %v bytes, want %d; the second wrote %d", b.Count, b.UpTo, want, c.Bytes)
+		}
+	}
+	for _, b := range c.Durations {
+		if b.UpTo >= c.Took.Seconds() && b.Count != 3 || b.UpTo < c.LastTook.Seconds() && b.Count == 3 {
+			t.Errorf("%d of 3 transactions took up to %v s, all %s and the last %s", b.Count, b.UpTo, c.Took, c.LastTook)
+		}
+	}
+	if first, last := c.Sizes[0].UpTo, c.Sizes[len(c.Sizes)-1].UpTo; first > 1024 || last < 1<<30 {
+		t.Errorf("sizes are from %v to %v", first, last)
+	}
+	if first, last := c.Durations[0].UpTo, c.Durations[len(c.Durations)-1].UpTo; first > 0.001 || last < 30 {
+		t.Errorf("durations are from %v to %v", first, last)
+	}
 }
