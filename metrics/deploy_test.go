@@ -71,6 +71,24 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// TestRunbook: TROUBLESHOOTING.md says of each alert what to do, and of no other.
+func TestRunbook(t *testing.T) {
+	alerts := sorted(regexp.MustCompile(`(?m)^ +- alert: (\w+)$`), read(t, "alerts.yaml"))
+	rows := sorted(regexp.MustCompile("(?m)^\\| `(Informer\\w+)` \\| [^|]+ \\| [^|]+ \\|$"), read(t, "../TROUBLESHOOTING.md"))
+	if !slices.Equal(alerts, rows) || len(alerts) == 0 {
+		t.Errorf("there are the alerts\n%q, and TROUBLESHOOTING.md has\n%q", alerts, rows)
+	}
+}
+
+// sorted are what the first group of a pattern matches.
+func sorted(pattern *regexp.Regexp, text string) (found []string) {
+	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
+		found = append(found, m[1])
+	}
+	slices.Sort(found)
+	return found
+}
+
 // TestDashboard: panels have queries, and IDs of their own.
 func TestDashboard(t *testing.T) {
 	var dashboard struct {
