@@ -48,8 +48,9 @@ build: ## Build bin/informctl, which is bin/kubectl-informer, too.
 	ln -sf informctl bin/kubectl-informer
 
 .PHONY: docs
-docs: ## Write docs/commands.md and docs/man from the commands' help.
+docs: ## Write docs/commands.md and docs/man from the commands' help, docs/metrics.md from the collector.
 	cd cmd/informctl && go test -count=1 -run '^TestDocs$$' ./internal/cli -update
+	cd metrics && go test -count=1 -run '^TestPage$$' . -update
 
 .PHONY: bench
 bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 75 minutes; BENCH_FULL=1, with 150,000 objects: 3 hours.

@@ -10,7 +10,8 @@
 // informctl_informers and nowhere else. What is no UTF-8, which Prometheus does not
 // take, has U+FFFD in its place.
 //
-// deploy/grafana-dashboard.json and deploy/alerts.yaml are made for these metrics.
+// docs/metrics.md lists all metrics; deploy/grafana-dashboard.json and
+// deploy/alerts.yaml are made for them.
 package metrics
 
 import (
@@ -77,26 +78,26 @@ var (
 	decodeSeconds = describe("decode_seconds_total", "How long decompressing and decoding objects took; goroutines add up.", ofScope)
 
 	audits   = describe("audits_total", "Comparisons of all objects with the server's that have ended.", ofScope)
-	findings = describe("audit_findings_total", "Objects of another history that they found.", ofScope)
-	audited  = describe("last_audit_timestamp_seconds", "When the last one ended.", ofScope)
+	findings = describe("audit_findings_total", "Objects of another history that audits have found.", ofScope)
+	audited  = describe("last_audit_timestamp_seconds", "When the last audit ended.", ofScope)
 
 	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
 	memory  = describe("memory_bytes", "Memory that the scope takes, estimated, where it is persisted.", ofScope)
-	decoded = describe("decoded_bytes", "The part of it that is objects which are kept decoded.", ofScope)
+	decoded = describe("decoded_bytes", "Memory of objects that are kept decoded, estimated.", ofScope)
 
 	handlers = describe("handlers", "Event handlers, by type.", ofHandler)
 	waiting  = describe("handler_waiting_notifications", "Notifications that wait for handlers of a type.", ofHandler)
-	spilled  = describe("handler_file_bytes", "The part of them that waits in files.", ofHandler)
-	held     = describe("handler_memory_bytes", "The part of them that waits in memory, but for objects that are decoded.", ofHandler)
+	spilled  = describe("handler_file_bytes", "Notifications that wait in files for handlers of a type.", ofHandler)
+	held     = describe("handler_memory_bytes", "Notifications that wait in memory for handlers of a type, but for objects that are decoded.", ofHandler)
 
 	fileBytes  = describe("file_bytes", "Size of the file.", ofFile)
 	allPending = describe("file_pending_bytes", "Changes of all scopes that are not in the file yet.", ofFile)
-	maxPending = describe("file_max_pending_bytes", "More of them is degraded; nothing is dropped.", ofFile)
+	maxPending = describe("file_max_pending_bytes", "More changes that are not in the file than this are degraded; nothing is dropped.", ofFile)
 	commits    = describe("commit_duration_seconds", "How long transactions took that wrote changes, since the file was opened; first lists are others.", ofFile)
-	sizes      = describe("commit_size_bytes", "Bytes of the records that each of them wrote.", ofFile)
+	sizes      = describe("commit_size_bytes", "Records that such transactions wrote.", ofFile)
 	rebuilds   = describe("file_rebuilds_total", "Times that the file was damaged or lost, and begun again.", ofFile)
 	lastCommit = describe("last_commit_timestamp_seconds", "When the last transaction was committed.", ofFile)
 	longest    = describe("longest_read_transaction_seconds", "The longest read transaction since the file was opened; while one is open the file grows.", ofFile)
@@ -106,9 +107,16 @@ var (
 // Describe implements prometheus.Collector.
 func (collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		informers, objects, rejected, synced, caughtUp, persisted, resumed, started, versioned, lastEvent, bookmarked, looked,
-		lists, resumes, failures, audits, findings, audited, stored, degraded, pending, memory, decoded, handlers, waiting, spilled, held, fileBytes, allPending, maxPending, commits, lastCommit, lastTook, longest,
-		events, blocked, hits, misses, encodes, encodeSeconds, decodes, decodeSeconds, sizes, rebuilds,
+		informers,
+		objects, rejected, synced, caughtUp, persisted, resumed, started, versioned, lastEvent, bookmarked, looked,
+		lists, resumes, failures,
+		events, blocked, hits, misses,
+		encodes, encodeSeconds, decodes, decodeSeconds,
+		audits, findings, audited,
+		stored, degraded, pending,
+		memory, decoded,
+		handlers, waiting, spilled, held,
+		fileBytes, allPending, maxPending, commits, sizes, rebuilds, lastCommit, longest, lastTook,
 	} {
 		ch <- d
 	}
