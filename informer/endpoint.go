@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
@@ -84,8 +85,8 @@ func (f *Factory) Handler() http.Handler {
 // says which; with one informer it may be left out. Objects are those that readers
 // of the informer see; a walk over many is no snapshot. What fails is
 // {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
-// for another method, 503 where others are answered first. Where lines have been
-// sent before it is the last line.
+// for another method, 503 where others are answered first, and with "damaged": true
+// where the file is. Where lines have been sent before it is the last line.
 func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
 
 // NewHandler returns an HTTP handler that answers questions about several informers
@@ -160,7 +161,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 	}
 	a.patience(changesPatience)
-	_ = a.line(map[string]string{"error": err.Error()}) // the client is gone, or it is not
+	_ = a.line(wire.NewFailure(err)) // the client is gone, or it is not
 }
 
 func (e *endpoint) answer(a *answer, r *http.Request) error {

@@ -30,6 +30,23 @@ type File struct {
 	Memory []store.Info `json:"memory"`
 }
 
+// Failure is an error as it is sent, for the others as JSON. It is store.ErrCorrupt
+// where it was that before.
+type Failure struct {
+	Text    string `json:"error"`
+	Damaged bool   `json:"damaged,omitempty"`
+}
+
+// NewFailure returns what is sent of an error.
+func NewFailure(err error) *Failure {
+	return &Failure{err.Error(), errors.Is(err, store.ErrCorrupt)}
+}
+
+func (f *Failure) Error() string { return f.Text }
+
+// Is reports whether the error was target, as far as that was sent.
+func (f *Failure) Is(target error) bool { return f.Damaged && target == store.ErrCorrupt }
+
 // part is one element of an answer: keys, a dictionary, a record, a header, or the
 // error that ends it.
 type part struct {
@@ -42,6 +59,7 @@ type part struct {
 	Bytes      int
 	Payload    []byte
 	Header     *store.Header
+	Damaged    bool // the error is store.ErrCorrupt
 }
 
 // DictionaryName tells a dictionary from every other, also from that of a process that
@@ -73,7 +91,10 @@ func (w *Writer) Record(r store.Record) error {
 func (w *Writer) Header(h store.Header) error { return w.enc.Encode(&part{Header: &h}) }
 
 // Error writes why there is no more.
-func (w *Writer) Error(err error) error { return w.enc.Encode(&part{Error: err.Error()}) }
+func (w *Writer) Error(err error) error {
+	f := NewFailure(err)
+	return w.enc.Encode(&part{Error: f.Text, Damaged: f.Damaged})
+}
 
 // Answer is what Read has read.
 type Answer struct {
@@ -83,8 +104,8 @@ type Answer struct {
 	Dictionaries map[uint64][]byte
 }
 
-// Read reads all parts. Errors: one that the writer has written, as it is, or one of
-// r, or of bytes that are no parts.
+// Read reads all parts. Errors: a *Failure that the writer has written, or one of r, or
+// of bytes that are no parts.
 func Read(r io.Reader) (Answer, error) {
 	a := Answer{Dictionaries: map[uint64][]byte{}}
 	for dec := msgpack.NewDecoder(r); ; {
@@ -95,7 +116,7 @@ func Read(r io.Reader) (Answer, error) {
 		case err != nil:
 			return Answer{}, fmt.Errorf("read the answer: %w", err)
 		case p.Error != "":
-			return Answer{}, errors.New(p.Error)
+			return Answer{}, &Failure{p.Error, p.Damaged}
 		case p.Keys != nil:
 			a.Keys = append(a.Keys, p.Keys...)
 		case p.Header != nil:

@@ -129,7 +129,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		}
 		return nil
 	})
-	return findings > 0, err
+	return findings > 0, db.named(err)
 }
 
 // auditScope compares one scope and returns the number of findings.

@@ -121,7 +121,7 @@ func openError(path string, err error) error {
 	case errors.As(err, &network):
 		return fmt.Errorf("%s is on %s, where locks and mapped memory cannot be trusted; --db must name a file on a local disk", path, network.FileSystem)
 	case errors.As(err, &damage):
-		return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", damage)
+		return damage
 	case errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
 	case errors.Is(err, store.ErrLocked):

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
@@ -60,13 +61,29 @@ func exitCode(err error) int {
 	return exitError
 }
 
-// withHint says what to do about an error, where a flag does.
+// withHint says what to do about an error.
 func withHint(err error) error {
-	if errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given") {
+	var sent *wire.Failure
+	var copied *copyError
+	switch {
+	case errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given"):
 		return fmt.Errorf("%w; name it with --key-file or --key-command", err)
+	case !errors.Is(err, store.ErrCorrupt):
+		return err
+	case errors.As(err, &sent), errors.As(err, &copied):
+		return fmt.Errorf("%w; the process that holds the file sets it aside when it starts next", err)
 	}
-	return err
+	return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", err)
 }
+
+// copyError is an error of a copy that a process has made of its file.
+type copyError struct {
+	err        error
+	copy, path string // the copy's name, and that of the file, which the error has instead
+}
+
+func (e *copyError) Error() string { return strings.ReplaceAll(e.err.Error(), e.copy, e.path) }
+func (e *copyError) Unwrap() error { return e.err }
 
 // oneLine is an error's text without line breaks, which joined errors and those
 // of other libraries have.

@@ -69,7 +69,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	}
 	views, left, err := db.open(infos, nil)
 	if err != nil {
-		return err
+		return db.named(err)
 	}
 	total := 0
 	for _, scope := range left {
@@ -81,7 +81,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	m := o.newMeter("exporting", "objects", total)
 	defer m.stop()
 	done := 0
-	return o.output(func(w io.Writer) error {
+	return db.named(o.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
 				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets,
@@ -105,7 +105,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 			}
 		}
 		return nil
-	})
+	}))
 }
 
 // each calls fn with the objects as JSON, by chunks in the order of keys.

@@ -116,7 +116,7 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	switch {
 	case l.ctx.Err() != nil:
 		return nil, errInterrupted
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.path, errNobody, l.socket)
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.path, l.socket)
@@ -130,12 +130,12 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 		return response.Body, nil
 	}
 	defer func() { _ = response.Body.Close() }()
-	var answer struct{ Error string }
+	var answer wire.Failure
 	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Error == "" {
-		answer.Error = response.Status
+	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Text == "" {
+		answer.Text = response.Status
 	}
-	return nil, l.failed(errors.New(answer.Error))
+	return nil, l.failed(&answer)
 }
 
 func (l *live) failed(err error) error {
@@ -312,15 +312,15 @@ func (s *liveScope) values(name string) (out []indexValue, err error) {
 	for dec := json.NewDecoder(body); ; {
 		var line struct {
 			indexValue
-			Error string
+			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
 			return nil, s.failed(err)
-		case line.Error != "":
-			return nil, s.failed(errors.New(line.Error))
+		case line.Text != "":
+			return nil, s.failed(&line.Failure)
 		}
 		out = append(out, line.indexValue)
 	}

@@ -2,12 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -51,23 +51,24 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 			encrypted++
 		}
 	}
-	if err := reader.Close(); err != nil {
+	err = reader.whole(ctx, e) // or it would be set aside when it is opened to be written
+	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}
 	db, err := bolt.Open(file.path, bolt.Options{Keys: file.keys})
 	if err != nil {
 		return openError(file.path, err)
 	}
-	if aside := db.SetAside(); aside != "" {
-		err = &store.CorruptionError{Path: file.path, Where: "file", Err: fmt.Errorf("set aside as %s", aside)}
-	} else {
-		err = db.Rekey(ctx)
-	}
+	err = db.Rekey(ctx)
 	if closeErr := db.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
 		return fmt.Errorf("rekey %s: %w", file.path, err)
+	}
+	if encrypted == 0 {
+		e.note("nothing in %s is encrypted; Secrets are, when informctl run or import stores them with a key", file.path)
+		return nil
 	}
 	return e.output(func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %d of %d scopes encrypted, the first key is the one that opens them\n",

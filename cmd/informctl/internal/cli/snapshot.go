@@ -62,8 +62,10 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 			if err := l.copyTo(e, temporary); err != nil {
 				return err
 			}
-			_, err := checked(ctx, e, temporary, file.keys)
-			return err
+			if _, err := checked(ctx, e, temporary, file.keys); err != nil {
+				return &copyError{err, temporary, file.path}
+			}
+			return nil
 		})
 	}
 	if err := db.whole(ctx, e); err != nil {
@@ -136,13 +138,24 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 	err = l.copyTo(e, copied)
 	var whole *database
 	if err == nil {
-		whole, err = openDatabase(copied, f.keys, showSecrets)
+		if whole, err = openDatabase(copied, f.keys, showSecrets); err != nil {
+			err = &copyError{err, copied, f.path}
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	whole.path, whole.origin = f.path, copyOrigin{whole.origin, dir}
 	return whole, nil
+}
+
+// named returns an error of what was read, with the name of the file that the user
+// knows.
+func (d *database) named(err error) error {
+	if _, ok := d.origin.(copyOrigin); ok && err != nil {
+		return &copyError{err, d.file.Path(), d.path}
+	}
+	return err
 }
 
 // copyOrigin removes its file.

@@ -64,7 +64,7 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 	if err == nil && damaged > 0 {
 		err = &store.CorruptionError{Path: db.path, Where: "contents", Err: fmt.Errorf("%d of %d scopes", damaged, len(db.scopes))}
 	}
-	return err
+	return db.named(err)
 }
 
 // verify checks every scope and reports each, with a *store.CorruptionError where it

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
@@ -179,15 +180,15 @@ func (l *live) follow(v *view, initial bool, changes chan<- object) error {
 		var line struct {
 			Type   string
 			Object json.RawMessage
-			Error  string
+			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
 		case l.ctx.Err() != nil:
 			return errInterrupted
 		case err != nil:
 			return l.cutOff()
-		case line.Error != "":
-			return fmt.Errorf("the process of %s ended the watch: %s", l.path, line.Error)
+		case line.Text != "":
+			return fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
 		}
 		content := map[string]any{}
 		if err := utiljson.Unmarshal(line.Object, &content); err != nil {

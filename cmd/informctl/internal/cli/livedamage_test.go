@@ -1,0 +1,58 @@
+package cli_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLiveDamage: damage of a file that a process holds has the exit code of damage,
+// and one line that names the file as the user did and says who mends it.
+func TestLiveDamage(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	t.Setenv("TMPDIR", t.TempDir())
+	writeFile(t, path)
+	_, _ = hold(t, path)
+	damageInPlace(t, path, "image:1")
+	for _, args := range [][]string{
+		{"dump", "pods", "-o", "json"}, {"query", "pods", "--where", "has(object.spec)"},
+		{"export", "pods"}, {"verify"}, {"snapshot", path + ".out"}, {"diff", path, path},
+	} {
+		if args[0] != "diff" {
+			args = append(args, "--db", path)
+		}
+		got := say(t.Context(), args...)
+		lines := strings.Split(strings.TrimSuffix(got.Err, "\n"), "\n")
+		last := lines[len(lines)-1]
+		if got.Code != 3 || !strings.Contains(last, path+" is damaged: ") || strings.Contains(last, os.TempDir()) ||
+			!strings.HasSuffix(last, "; the process that holds the file sets it aside when it starts next") {
+			t.Errorf("%q: exit code %d, %q", args, got.Code, got.Err)
+		}
+	}
+	if _, err := os.Stat(path + ".out"); err == nil {
+		t.Error("a damaged copy stays")
+	}
+}
+
+// damageInPlace changes the last byte of the last place where the text is in a file
+// that is mapped.
+func damageInPlace(t *testing.T, path, text string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.LastIndex(data, []byte(text)) + len(text) - 1
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{data[at] ^ 0x20}, int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
