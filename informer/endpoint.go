@@ -85,8 +85,8 @@ func (f *Factory) Handler() http.Handler {
 // says which; with one informer it may be left out. Objects are those that readers
 // of the informer see; a walk over many is no snapshot. What fails is
 // {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
-// for another method, 503 where others are answered first, and with "damaged": true
-// where the file is. Where lines have been sent before it is the last line.
+// for another method, 503 where others are answered first, and with a "cause" where
+// that is "damage" or "no key". Where lines have been sent before it is the last line.
 func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
 
 // NewHandler returns an HTTP handler that answers questions about several informers

@@ -30,22 +30,30 @@ type File struct {
 	Memory []store.Info `json:"memory"`
 }
 
-// Failure is an error as it is sent, for the others as JSON. It is store.ErrCorrupt
-// where it was that before.
+// Failure is an error as it is sent, outside of parts as JSON.
 type Failure struct {
-	Text    string `json:"error"`
-	Damaged bool   `json:"damaged,omitempty"`
+	Text  string `json:"error"`
+	Cause string `json:"cause,omitempty"` // a name of causes
 }
+
+// causes are what whoever asks tells from other errors.
+var causes = map[string]error{"damage": store.ErrCorrupt, "no key": store.ErrNoKey}
 
 // NewFailure returns what is sent of an error.
 func NewFailure(err error) *Failure {
-	return &Failure{err.Error(), errors.Is(err, store.ErrCorrupt)}
+	f := &Failure{Text: err.Error()}
+	for name, cause := range causes {
+		if errors.Is(err, cause) {
+			f.Cause = name
+		}
+	}
+	return f
 }
 
 func (f *Failure) Error() string { return f.Text }
 
-// Is reports whether the error was target, as far as that was sent.
-func (f *Failure) Is(target error) bool { return f.Damaged && target == store.ErrCorrupt }
+// Is reports whether target is the cause.
+func (f *Failure) Is(target error) bool { return causes[f.Cause] == target }
 
 // part is one element of an answer: keys, a dictionary, a record, a header, or the
 // error that ends it.
@@ -59,7 +67,7 @@ type part struct {
 	Bytes      int
 	Payload    []byte
 	Header     *store.Header
-	Damaged    bool // the error is store.ErrCorrupt
+	Cause      string // of the error
 }
 
 // DictionaryName tells a dictionary from every other, also from that of a process that
@@ -93,7 +101,7 @@ func (w *Writer) Header(h store.Header) error { return w.enc.Encode(&part{Header
 // Error writes why there is no more.
 func (w *Writer) Error(err error) error {
 	f := NewFailure(err)
-	return w.enc.Encode(&part{Error: f.Text, Damaged: f.Damaged})
+	return w.enc.Encode(&part{Error: f.Text, Cause: f.Cause})
 }
 
 // Answer is what Read has read.
@@ -116,7 +124,7 @@ func Read(r io.Reader) (Answer, error) {
 		case err != nil:
 			return Answer{}, fmt.Errorf("read the answer: %w", err)
 		case p.Error != "":
-			return Answer{}, &Failure{p.Error, p.Damaged}
+			return Answer{}, &Failure{p.Error, p.Cause}
 		case p.Keys != nil:
 			a.Keys = append(a.Keys, p.Keys...)
 		case p.Header != nil:

@@ -48,6 +48,17 @@ func (e env) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(e.streams.ErrOut, "informctl: "+format+"\n", args...)
 }
 
+// incomplete ends a command that has printed what it could. It tells each error.
+func (e env) incomplete(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	for _, err := range errs {
+		e.note("%s", oneLine(withHint(err)))
+	}
+	return &statusError{code: exitError}
+}
+
 // output calls fn with standard output behind a buffer.
 func (e env) output(fn func(io.Writer) error) error {
 	w := bufio.NewWriterSize(output{e.streams.Out}, 64<<10)

@@ -100,25 +100,32 @@ type pair [2]item
 
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // all of an object
-	var items [2][]item
-	var views []*view
+	var sides [2]chosen
 	for i, path := range paths {
 		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true) // values are compared, shown or not
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = db.Close() }()
-		if views, items[i], err = o.choose(db); err != nil {
+		if sides[i], err = o.choose(db); err != nil {
 			return false, err
+		}
+		if len(sides[i].unread) > 0 {
+			return false, sides[i].unread[0]
+		}
+	}
+	for _, name := range sides[0].missing {
+		if slices.Contains(sides[1].missing, name) {
+			return false, o.notFound(name, strings.Join(paths, " and "))
 		}
 	}
 	d := &differ{diffOptions: o}
 	err = o.output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
-			return d.withServer(ctx, paths[0], views, items[0])
+			return d.withServer(ctx, paths[0], sides[0].views, sides[0].items)
 		}
-		return d.pairs(ctx, merge(items[0], items[1]))
+		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
 	})
 	if err == nil {
 		o.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)

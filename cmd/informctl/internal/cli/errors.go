@@ -66,6 +66,8 @@ func withHint(err error) error {
 	var sent *wire.Failure
 	var copied *copyError
 	switch {
+	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):
+		return fmt.Errorf("%w; start the process that holds the file with its key", err)
 	case errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given"):
 		return fmt.Errorf("%w; name it with --key-file or --key-command", err)
 	case !errors.Is(err, store.ErrCorrupt):

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -82,18 +83,26 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 		return err
 	}
 	found := []indexUse{}
+	var unread []error
 	for _, info := range infos {
 		if !info.Complete {
 			o.note("%s: left out, its first list is not complete", info.Scope)
 			continue
 		}
 		used, err := db.indexesOf(info)
+		if errors.Is(err, store.ErrNoKey) {
+			unread = append(unread, err)
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		found = append(found, used...)
 	}
-	return o.output(func(w io.Writer) error {
+	if len(unread) > 0 && len(found) == 0 {
+		return unread[0]
+	}
+	err = o.output(func(w io.Writer) error {
 		if o.format == "json" {
 			return printJSON(w, found)
 		}
@@ -107,6 +116,10 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 		}
 		return printTable(w, o.noHeaders, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
 	})
+	if err != nil {
+		return err
+	}
+	return o.incomplete(unread)
 }
 
 // indexesOf counts what the indexes of a scope hold.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
@@ -28,7 +29,12 @@ import (
 // hold is a live process that holds a file: it answers until it is stopped.
 func hold(t testing.TB, path string) (db *bolt.DB, stop func()) {
 	t.Helper()
-	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
+	return holdWith(t, path, testKeys(t))
+}
+
+func holdWith(t testing.TB, path string, keys codec.KeyProvider) (db *bolt.DB, stop func()) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}

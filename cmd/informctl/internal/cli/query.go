@@ -27,9 +27,10 @@ has no answer for otherwise. It is an error if that is so for all objects, unles
 what they lack is a field.
 
 The output is that of dump: a List even if a NAME is given, an empty one where
-nothing matches. A file that a live process holds is read as dump reads it.`),
+nothing matches. A NAME that is not there is an error, which ends it with 1 when what
+is there has been printed. A file that a live process holds is read as dump reads it.`),
 		Example: `  informctl query pods --index namespace=default --index label:app=web
-  informctl query pods/web-1 -n default -o yaml
+  informctl query pods/web-1 -n a -o yaml
   informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
   informctl query pods --group-by spec.nodeName --since 7d`,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -84,18 +85,21 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	views, items, err := o.choose(db)
+	chosen, err := o.choose(db)
 	if err != nil {
 		return err
 	}
-	m := o.newMeter("searching", "objects", len(items))
-	result, err := o.sieve.sift(items, o.now(), m.set)
+	if len(chosen.unread) > 0 && len(chosen.views) == 0 {
+		return chosen.unread[0]
+	}
+	m := o.newMeter("searching", "objects", len(chosen.items))
+	result, err := o.sieve.sift(chosen.items, o.now(), m.set)
 	m.stop()
 	if err != nil {
 		return err
 	}
 	if o.sieve.explain {
-		for _, v := range views {
+		for _, v := range chosen.views {
 			o.note("%s", v.explanation())
 		}
 	}
@@ -108,10 +112,14 @@ func runRead(ctx context.Context, o *readOptions) error {
 			o.note("%s", note)
 		}
 	}
-	if len(result.items) == 0 && !o.format.count {
+	failures := chosen.unread
+	for _, name := range chosen.missing {
+		failures = append(failures, o.notFound(name, db.path))
+	}
+	if len(result.items) == 0 && !o.format.count && len(failures) == 0 {
 		o.note("nothing found in %s", db.path)
 	}
-	return o.output(func(w io.Writer) error {
+	err = o.output(func(w io.Writer) error {
 		switch {
 		case o.format.count:
 			_, err := fmt.Fprintln(w, len(result.items))
@@ -121,42 +129,97 @@ func runRead(ctx context.Context, o *readOptions) error {
 		}
 		return print(w, result.items, o.format.printer(result.items, o.now()))
 	})
+	if err != nil {
+		return err
+	}
+	return o.incomplete(failures)
 }
 
-// choose returns the items that keys, labels and indexes select, in the order of
-// output, and the scopes that were asked.
-func (o *readOptions) choose(db *database) (asked []*view, items []item, err error) {
+// chosen is what keys, labels and indexes select of a file.
+type chosen struct {
+	items   []item // in the order of output
+	views   []*view
+	unread  []error  // for each scope that there is no key for
+	missing []string // what was named and is not there, as pods "a"
+}
+
+func (o *readOptions) choose(db *database) (out chosen, err error) {
 	views := map[string]*view{}
 	for _, want := range o.wanted {
 		infos, err := db.find(want.resource)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
 		opened, err := o.open(db, infos)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
 		f := o.filter
 		f.names = want.names
-		for _, v := range opened {
-			if known := views[v.info.ID]; known != nil {
+		named := map[string]bool{}
+		for i, v := range opened {
+			known := views[v.info.ID]
+			if known != nil {
 				v = known
-			} else {
-				asked = append(asked, v)
 			}
-			views[v.info.ID] = v
+			views[v.info.ID], opened[i] = v, v
 			keys, err := f.keys(v)
-			if err != nil {
-				return nil, nil, err
+			if err == nil {
+				err = o.readable(v, keys)
 			}
-			items = slices.Grow(items, len(keys))
+			if errors.Is(err, store.ErrNoKey) {
+				if !slices.ContainsFunc(out.unread, func(told error) bool { return told.Error() == err.Error() }) {
+					out.unread = append(out.unread, err)
+				}
+				continue
+			}
+			if err != nil {
+				return out, err
+			}
+			if known == nil {
+				out.views = append(out.views, v)
+			}
+			out.items = slices.Grow(out.items, len(keys))
 			for _, key := range keys {
-				items = append(items, newItem(v, key))
+				i := newItem(v, key)
+				named[i.name] = true
+				out.items = append(out.items, i)
+			}
+		}
+		missing, err := f.missing(opened, named)
+		if err != nil {
+			return out, err
+		}
+		for _, name := range missing {
+			if !slices.Contains(out.missing, name) { // of a resource that was named twice
+				out.missing = append(out.missing, name)
 			}
 		}
 	}
-	slices.SortFunc(items, compareItems)
-	return asked, o.withoutRepeats(slices.Compact(items)), nil
+	slices.SortFunc(out.items, compareItems)
+	out.items = o.withoutRepeats(slices.Compact(out.items))
+	return out, nil
+}
+
+// notFound is what was named and is not there.
+func (o *readOptions) notFound(name, file string) error {
+	if o.filter.namespace != "" {
+		file = "namespace " + o.filter.namespace + " of " + file
+	}
+	return fmt.Errorf("%s not found in %s", name, file)
+}
+
+// readable tries the first of the keys' objects where they may need a key.
+func (o *readOptions) readable(v *view, keys []string) error {
+	decodes := o.sieve.decodes() || !o.format.count && o.format.format != "name"
+	if !v.info.Encrypted || len(keys) == 0 || !decodes {
+		return nil
+	}
+	found, err := v.fetch(keys[:1], record)
+	if err == nil && found[0].decode != nil {
+		_, err = found[0].decode()
+	}
+	return err
 }
 
 // withoutRepeats keeps one of an object that several scopes of one resource hold:

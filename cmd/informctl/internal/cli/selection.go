@@ -196,6 +196,32 @@ func (f filter) named(v *view) (keys []string, err error) {
 	return v.among(keys)
 }
 
+// missing returns those of the names that no scope has, whatever else is asked of them,
+// as messages name them. found are names that are there, and gets the others that are.
+func (f filter) missing(views []*view, found map[string]bool) (out []string, err error) {
+	for _, v := range views {
+		f = filter{namespace: f.namespace, names: slices.DeleteFunc(slices.Clone(f.names), func(name string) bool { return found[name] })}
+		if len(f.names) == 0 {
+			return nil, nil
+		}
+		keys, err := f.candidates(v)
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			found[newItem(v, key).name] = true
+		}
+	}
+	for _, name := range f.names {
+		if found[name] {
+			continue
+		}
+		found[name] = true // once is enough
+		out = append(out, fmt.Sprintf("%s %q", views[0].info.Scope.Resource, name))
+	}
+	return out, nil
+}
+
 // index splits NAME=VALUE at the longest name that the scope has, since names
 // and values may both hold "=".
 func (v *view) index(spec string) (name, value string, ok bool) {
