@@ -119,7 +119,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total int) (name string, err error) {
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
 	if err != nil {
-		return "", err
+		return "", inDirectory(path, err)
 	}
 	name = temporary.Name()
 	if err := temporary.Close(); err != nil {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,7 +12,7 @@ import (
 // Commands are all commands, for what their help says.
 func Commands() []*cobra.Command {
 	root := newRootCommand(env{})
-	return append(root.Commands(), root)
+	return slices.Concat(root.Commands(), []*cobra.Command{root}) // a copy: the root adds to its own
 }
 
 // OpenError says in a user's words why a file does not open.

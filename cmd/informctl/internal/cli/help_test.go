@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 )
@@ -77,6 +78,17 @@ func TestHelp(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
 	})
+}
+
+// TestCommandsAreACopy: what is appended to a command's own list is overwritten by the
+// next command that it gets.
+func TestCommandsAreACopy(t *testing.T) {
+	all := cli.Commands()
+	root := all[len(all)-1]
+	root.AddCommand(&cobra.Command{Use: "another"})
+	if all[len(all)-1] != root {
+		t.Errorf("the last of all commands has become %q", all[len(all)-1].Name())
+	}
 }
 
 // quoted is one word of a script.

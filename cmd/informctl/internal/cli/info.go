@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,9 @@ func newInfoCommand(e env) *cobra.Command {
 		Short: "Print what a file holds and how recent it is",
 		Long: describe(`Print what a file holds and how recent it is: for each scope its resource,
 selectors, objects, indexes with their number of values, resource version (RV),
-the RV's age, bytes and codec. The file is not changed. Of one that a live process
-holds it is what is there after the last commit.`),
+the RV's age, bytes and codec; and its cluster, where there are several. The file is
+not changed. Of one that a live process holds it is what is there after the last
+commit.`),
 		Example: `  informctl info --db informers.db
   informctl info -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -127,16 +129,24 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 
 func (f fileInfo) printTable(w io.Writer, noHeaders bool) error {
 	headers := []string{"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State"}
+	clusters := slices.ContainsFunc(f.Scopes, func(s scopeInfo) bool { return s.Cluster != f.Scopes[0].Cluster })
+	if clusters {
+		headers = slices.Insert(headers, 0, "Cluster")
+	}
 	rows := make([][]any, 0, len(f.Scopes))
 	for _, s := range f.Scopes {
 		age := ""
 		if s.AgeSeconds != nil {
 			age = duration.HumanDuration(time.Duration(*s.AgeSeconds) * time.Second)
 		}
-		rows = append(rows, []any{
+		row := []any{
 			s.Resource, orDash(s.Namespace), orDash(s.selectors()), s.Form, int64(s.Objects),
 			orDash(s.ResourceVersion), orDash(age), s.Bytes, s.Codec, orDash(s.indexes()), s.state(),
-		})
+		}
+		if clusters {
+			row = slices.Insert(row, 0, any(orDash(s.Cluster)))
+		}
+		rows = append(rows, row)
 	}
 	return printTable(w, noHeaders, headers, rows)
 }

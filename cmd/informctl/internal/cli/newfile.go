@@ -33,7 +33,7 @@ func newFile(path string, fill func(temporary string) error) (err error) {
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
-		return err
+		return inDirectory(path, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	temporary := filepath.Join(dir, filepath.Base(path))
@@ -48,6 +48,14 @@ func newFile(path string, fill func(temporary string) error) (err error) {
 		return err
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// inDirectory says why no file could be made where path is to be, or is.
+func inDirectory(path string, err error) error {
+	if reason := syscall.Errno(0); errors.As(err, &reason) {
+		return fmt.Errorf("no file can be made in directory %s: %w", filepath.Dir(path), reason)
+	}
+	return err
 }
 
 func syncDir(dir string) error {

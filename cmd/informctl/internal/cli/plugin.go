@@ -3,6 +3,7 @@ package cli
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -24,7 +25,7 @@ func sayAsCalled(root *cobra.Command, program string) {
 		names = append(names, regexp.QuoteMeta(cmd.Name()))
 	}
 	line := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(names, "|") + `)\b`)
-	for _, cmd := range append(root.Commands(), root) {
+	for _, cmd := range slices.Concat(root.Commands(), []*cobra.Command{root}) {
 		cmd.Long = line.ReplaceAllString(cmd.Long, called+" $1")
 		cmd.Example = line.ReplaceAllString(cmd.Example, called+" $1")
 	}

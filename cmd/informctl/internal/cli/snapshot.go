@@ -68,10 +68,10 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 			return nil
 		})
 	}
-	if err := db.whole(ctx, e); err != nil {
-		return err
-	}
 	return newFile(out, func(temporary string) error {
+		if err := db.whole(ctx, e); err != nil {
+			return err
+		}
 		f, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err

@@ -22,8 +22,8 @@ func newWipeCommand(e env) *cobra.Command {
 For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
 It asks nothing, and prints what it has dropped. All of it goes at once or nothing.
 
-No other process may hold the file. Where one does, end it first; or give it another
-Epoch (bolt.Options), with which it drops all when it starts next.
+No other process may hold the file: end it first. A program of your own can be started
+again with another bolt.Options.Epoch instead, and drops all then.
 
 The file does not shrink, and what was in it is not overwritten: informctl compact
 leaves that behind.`),
@@ -97,5 +97,5 @@ func inUse(path string, err error) error {
 	if !errors.Is(err, store.ErrLocked) {
 		return err
 	}
-	return fmt.Errorf("%s is in use by another process; end that first, or give it another Epoch", path)
+	return fmt.Errorf("%s is in use by another process; end that first, or start a program of your own again with another bolt.Options.Epoch", path)
 }
