@@ -20,6 +20,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -41,11 +42,16 @@ func Main(ctx context.Context, streams genericiooptions.IOStreams, args []string
 type env struct {
 	streams genericiooptions.IOStreams
 	now     func() time.Time
+	plugin  bool // kubectl has called the program
 }
 
 // note tells the user something that is neither data nor an error.
 func (e env) note(format string, args ...any) {
-	_, _ = fmt.Fprintf(e.streams.ErrOut, "informctl: "+format+"\n", args...)
+	program, text := "informctl", fmt.Sprintf(format, args...)
+	if e.plugin {
+		program, text = pluginCalled, asPlugin(text)
+	}
+	_, _ = fmt.Fprintf(e.streams.ErrOut, "%s: %s\n", program, text)
 }
 
 // incomplete ends a command that has printed what it could. It tells each error.
@@ -87,8 +93,11 @@ func (o output) Write(b []byte) (int, error) {
 }
 
 func execute(ctx context.Context, e env, args []string) int {
+	e.plugin = filepath.Base(os.Args[0]) == pluginName
 	root := newRootCommand(e)
-	sayAsCalled(root, os.Args[0])
+	if e.plugin {
+		describeAsPlugin(root)
+	}
 	root.SetArgs(args)
 	root.SetIn(e.streams.In)
 	root.SetOut(e.streams.Out)

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,24 +8,30 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pluginName is the name by which kubectl finds the program as "kubectl informer".
-const pluginName = "kubectl-informer"
+const (
+	// pluginName is the name by which kubectl finds the program.
+	pluginName = "kubectl-informer"
+	// pluginCalled is what a user has typed then.
+	pluginCalled = "kubectl informer"
+)
 
-// sayAsCalled makes help, usage and examples say "kubectl informer" where kubectl has
-// called the program.
-func sayAsCalled(root *cobra.Command, program string) {
-	if filepath.Base(program) != pluginName {
-		return
-	}
-	const called = "kubectl informer"
-	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: called}
-	var names []string
-	for _, cmd := range root.Commands() {
-		names = append(names, regexp.QuoteMeta(cmd.Name()))
-	}
-	line := regexp.MustCompile(`\b` + root.Name() + ` (` + strings.Join(names, "|") + `)\b`)
+// describeAsPlugin makes help, usage and examples say what a user of kubectl types.
+func describeAsPlugin(root *cobra.Command) {
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginCalled}
 	for _, cmd := range slices.Concat(root.Commands(), []*cobra.Command{root}) {
-		cmd.Long = line.ReplaceAllString(cmd.Long, called+" $1")
-		cmd.Example = line.ReplaceAllString(cmd.Example, called+" $1")
+		cmd.Long, cmd.Example = asPlugin(cmd.Long), asPlugin(cmd.Example)
 	}
+}
+
+// commandLine matches the program's name where a command follows.
+var commandLine = regexp.MustCompile(`\binformctl [a-z]+`)
+
+// asPlugin does the same for a text.
+func asPlugin(text string) string {
+	return commandLine.ReplaceAllStringFunc(text, func(line string) string {
+		if line == "informctl cache" {
+			return line // what a file is
+		}
+		return pluginCalled + strings.TrimPrefix(line, "informctl")
+	})
 }
