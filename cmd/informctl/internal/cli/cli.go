@@ -21,10 +21,12 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
@@ -138,7 +140,14 @@ func newRootCommand(e env) *cobra.Command {
 		},
 		Args: cobra.ArbitraryArgs,
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usagef(cmd, "%w", err) })
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		var value *pflag.InvalidValueError
+		var number *strconv.NumError // whose text is of Go's functions
+		if errors.As(err, &value) && errors.As(err, &number) {
+			return usagef(cmd, "--%s: %q is no %s", value.GetFlag().Name, value.GetValue(), value.GetFlag().Value.Type())
+		}
+		return usagef(cmd, "%w", err)
+	})
 	root.AddCommand(
 		newRunCommand(e),
 		newDumpCommand(e),

@@ -41,10 +41,14 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	srv, err := newServer(config)
+	if err != nil {
+		return nil, err
+	}
 	c := &cluster{config: config}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	for told := false; ; {
-		err := c.resolve(ctx, o)
+		err := c.resolve(ctx, o, srv)
 		if err == nil || !unreachable(err) {
 			return c, err
 		}
@@ -107,11 +111,7 @@ func unreachable(err error) bool {
 }
 
 // resolve asks the server once.
-func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
-	srv, err := newServer(c.config)
-	if err != nil {
-		return err
-	}
+func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, srv.client)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)

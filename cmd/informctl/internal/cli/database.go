@@ -35,7 +35,23 @@ func (f *databaseFlag) addPath(flags *pflag.FlagSet) {
 	if path == "" {
 		path = "informers.db"
 	}
-	flags.StringVar(&f.path, "db", path, "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
+	f.path = path
+	flags.Var((*fileName)(&f.path), "db", "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
+}
+
+// fileName is the value of a flag: "" is what a script's variable has that was not set.
+type fileName string
+
+func (f *fileName) String() string { return string(*f) }
+func (f *fileName) Type() string   { return "string" }
+
+// Set implements pflag.Value.
+func (f *fileName) Set(name string) error {
+	if name == "" {
+		return errors.New("it names no file")
+	}
+	*f = fileName(name)
+	return nil
 }
 
 // database is a file that is open for reading, or the process that holds it, with

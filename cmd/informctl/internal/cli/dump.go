@@ -18,7 +18,7 @@ there is no key for is an error, which ends it with 1 when all else has been pri
   informctl dump deployments.apps -n default -o yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "dump takes one RESOURCE; informctl query RESOURCE NAME finds an object")
+				return usagef(cmd, "dump takes one argument, RESOURCE[,RESOURCE...]; informctl query RESOURCE NAME finds an object")
 			}
 			return nil
 		},

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,7 +23,7 @@ type path struct{ index.Index }
 func parsePath(text string) (*path, error) {
 	idx, err := index.Field(text)
 	if err != nil {
-		return nil, err
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "index: ")) // none is meant here
 	}
 	return &path{idx}, nil
 }
@@ -33,7 +34,14 @@ func (p *path) name() string { return p.Params }
 // inMetadata reports whether the metadata alone tells the values.
 func (p *path) inMetadata() bool { return strings.HasPrefix(p.name(), "metadata.") }
 
-func (p *path) values(obj runtime.Object) ([]string, error) { return p.Func(obj) }
+// values returns those of an object, none where it lacks the field.
+func (p *path) values(obj runtime.Object) ([]string, error) {
+	values, err := p.Func(obj)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", p.name(), cmp.Or(errors.Unwrap(err), err))
+	}
+	return values, nil
+}
 
 // requirement is one part of --field-selector.
 type requirement struct {
@@ -77,7 +85,7 @@ func (r requirement) excludes(namespace, name string) bool {
 func (r requirement) matches(obj runtime.Object) (bool, error) {
 	values, err := r.values(obj)
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("--field-selector: %w", err)
 	}
 	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
 	return has == r.equal, nil

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -99,6 +100,9 @@ func (i *importer) read(in io.Reader, name string) error {
 	for number := 1; ; number++ {
 		line, err := lines.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
+			if file := (*fs.PathError)(nil); errors.As(err, &file) {
+				err = file.Err // it names the file, too
+			}
 			return fmt.Errorf("read %s: %w", name, err)
 		}
 		ended := err != nil

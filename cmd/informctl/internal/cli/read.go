@@ -112,6 +112,9 @@ func runRead(ctx context.Context, o *readOptions) error {
 			o.note("%s", note)
 		}
 	}
+	if result.unsorted && len(result.items) > 0 {
+		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
+	}
 	failures := chosen.unread
 	for _, name := range chosen.missing {
 		failures = append(failures, o.notFound(name, db.path))

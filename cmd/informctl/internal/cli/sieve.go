@@ -90,8 +90,9 @@ func (s *sieve) whole() bool {
 
 // sifted is what passed.
 type sifted struct {
-	items  []item
-	counts map[string]int // objects by their values, with --group-by
+	items    []item
+	counts   map[string]int // objects by their values, with --group-by
+	unsorted bool           // no object has the field of --sort-by
 }
 
 // sift returns the items that pass, in the order of output. It decodes by chunks
@@ -141,6 +142,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 		}
 	}
 	if s.sortBy != nil {
+		out.unsorted = !slices.ContainsFunc(order, func(v sortValue) bool { return v.known })
 		out.items = sorted(out.items, order)
 		if s.limit > 0 {
 			out.items = out.items[:min(s.limit, len(out.items))]

@@ -3,8 +3,10 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -93,6 +95,11 @@ func ask(ctx context.Context, path, question string) ([]byte, error) {
 	l := newLive(ctx, path, false)
 	defer func() { _ = l.Close() }()
 	body, err := l.ask(question, nil)
+	if errors.Is(err, errNobody) {
+		if _, statErr := os.Stat(path); statErr != nil {
+			return nil, openError(path, statErr)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}

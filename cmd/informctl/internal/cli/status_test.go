@@ -91,6 +91,7 @@ func TestStatus(t *testing.T) {
 // TestStatusOfNobody: where no process answers it says so in one line.
 func TestStatusOfNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
+	writeFile(t, path)
 	stdout, stderr, code := runCommand(t, "status", "--db", path)
 	if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "no process answers for "+path) {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)

@@ -210,6 +210,7 @@ func TestTopWithoutColour(t *testing.T) {
 // TestTopRefuses: without a terminal or a process it says so in one line.
 func TestTopRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
+	writeFile(t, path)
 	stdout, stderr, code := runCommand(t, "top", "--db", path)
 	if want := "informctl: top needs a terminal that can move its cursor; status says the same once\n"; code != 1 || stdout != "" || stderr != want {
 		t.Errorf("without a terminal: exit code %d, %q, %q", code, stdout, stderr)
