@@ -17,8 +17,12 @@ func TestLiveDamage(t *testing.T) {
 	_, _ = hold(t, path)
 	damageInPlace(t, path, "image:1")
 	for _, args := range [][]string{
-		{"dump", "pods", "-o", "json"}, {"query", "pods", "--where", "has(object.spec)"},
-		{"export", "pods"}, {"verify"}, {"snapshot", path + ".out"}, {"diff", path, path},
+		{"dump", "pods", "-o", "json"},
+		{"query", "pods", "--where", "has(object.spec)"},
+		{"export", "pods"},
+		{"verify"},
+		{"snapshot", path + ".out"},
+		{"diff", path, path},
 	} {
 		if args[0] != "diff" {
 			args = append(args, "--db", path)

@@ -185,7 +185,9 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 			out.items = slices.Grow(out.items, len(keys))
 			for _, key := range keys {
 				i := newItem(v, key)
-				named[i.name] = true
+				if len(f.names) > 0 {
+					named[i.name] = true
+				}
 				out.items = append(out.items, i)
 			}
 		}

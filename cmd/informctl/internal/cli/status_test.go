@@ -30,11 +30,7 @@ func serveStatus(t *testing.T, path string, statuses ...informer.Status) {
 			t.Error(err)
 		}
 	})
-	for { // until it listens
-		if _, stderr, _ := runCommand(t, "status", "--db", path, "-o", "json"); !strings.Contains(stderr, "nobody listens") {
-			return
-		}
-	}
+	listens(t, path)
 }
 
 func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) {
