@@ -98,29 +98,18 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.sieve.explain {
-		for _, v := range chosen.views {
-			o.note("%s", v.explanation())
-		}
-	}
-	if o.sieve.where != nil {
-		note, err := o.sieve.where.verdict()
-		if err != nil {
-			return err
-		}
-		if note != "" {
-			o.note("%s", note)
-		}
-	}
-	if result.unsorted && len(result.items) > 0 {
-		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
+	if err := o.explain(chosen.views); err != nil {
+		return err
 	}
 	failures := chosen.unread
 	for _, name := range chosen.missing {
 		failures = append(failures, o.notFound(name, db.path))
 	}
-	if len(result.items) == 0 && !o.format.count && len(failures) == 0 {
+	switch {
+	case len(result.items) == 0 && !o.format.count && len(failures) == 0:
 		o.note("nothing found in %s", db.path)
+	case len(result.items) > 0 && result.unsorted:
+		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
 	err = o.output(func(w io.Writer) error {
 		switch {
@@ -136,6 +125,23 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return err
 	}
 	return o.incomplete(failures)
+}
+
+// explain tells how objects were looked for, where that was asked for or may surprise.
+func (o *readOptions) explain(views []*view) error {
+	if o.sieve.explain {
+		for _, v := range views {
+			o.note("%s", v.explanation())
+		}
+	}
+	if o.sieve.where == nil {
+		return nil
+	}
+	note, err := o.sieve.where.verdict()
+	if note != "" {
+		o.note("%s", note)
+	}
+	return err
 }
 
 // chosen is what keys, labels and indexes select of a file.
@@ -157,53 +163,59 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		if err != nil {
 			return out, err
 		}
-		f := o.filter
-		f.names = want.names
-		named := map[string]bool{}
 		for i, v := range opened {
-			known := views[v.info.ID]
-			if known != nil {
-				v = known
+			if known := views[v.info.ID]; known != nil {
+				opened[i] = known
 			}
-			views[v.info.ID], opened[i] = v, v
-			keys, err := f.keys(v)
-			if err == nil {
-				err = o.readable(v, keys)
-			}
-			if errors.Is(err, store.ErrNoKey) {
-				if !slices.ContainsFunc(out.unread, func(told error) bool { return told.Error() == err.Error() }) {
-					out.unread = append(out.unread, err)
-				}
-				continue
-			}
-			if err != nil {
-				return out, err
-			}
-			if known == nil {
-				out.views = append(out.views, v)
-			}
-			out.items = slices.Grow(out.items, len(keys))
-			for _, key := range keys {
-				i := newItem(v, key)
-				if len(f.names) > 0 {
-					named[i.name] = true
-				}
-				out.items = append(out.items, i)
-			}
+			views[v.info.ID] = opened[i]
 		}
-		missing, err := f.missing(opened, named)
-		if err != nil {
+		if err := o.chooseOf(opened, want.names, &out); err != nil {
 			return out, err
-		}
-		for _, name := range missing {
-			if !slices.Contains(out.missing, name) { // of a resource that was named twice
-				out.missing = append(out.missing, name)
-			}
 		}
 	}
 	slices.SortFunc(out.items, compareItems)
 	out.items = o.withoutRepeats(slices.Compact(out.items))
 	return out, nil
+}
+
+// chooseOf adds what is chosen of the scopes of one resource.
+func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error {
+	f := o.filter
+	f.names = names
+	found := map[string]bool{} // of the names
+	for _, v := range views {
+		keys, err := f.keys(v)
+		if err == nil {
+			err = o.readable(v, keys)
+		}
+		if errors.Is(err, store.ErrNoKey) {
+			if !slices.ContainsFunc(out.unread, func(told error) bool { return told.Error() == err.Error() }) {
+				out.unread = append(out.unread, err)
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(out.views, v) {
+			out.views = append(out.views, v)
+		}
+		out.items = slices.Grow(out.items, len(keys))
+		for _, key := range keys {
+			i := newItem(v, key)
+			if len(names) > 0 {
+				found[i.name] = true
+			}
+			out.items = append(out.items, i)
+		}
+	}
+	missing, err := f.missing(views, found)
+	for _, name := range missing {
+		if !slices.Contains(out.missing, name) { // of a resource that was named twice
+			out.missing = append(out.missing, name)
+		}
+	}
+	return err
 }
 
 // notFound is what was named and is not there.
