@@ -3,17 +3,16 @@ package informer
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
@@ -38,15 +37,15 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 	if kind.Kind == "" {
 		kind = p.scope.Kind
 	}
+	if !p.secrets && secret.Is(p.scope, obj) {
+		var err error
+		if obj, err = secret.Redact(obj); err != nil {
+			return nil, err
+		}
+	}
 	b, err := json.Marshal(obj)
 	if err != nil {
 		return nil, fmt.Errorf("print a %T: %w", obj, err)
-	}
-	isSecret := kind.Group == "" && kind.Kind == "Secret" || p.scope.IsSecret()
-	if isSecret && !p.secrets {
-		if b, err = redacted(b); err != nil {
-			return nil, err
-		}
 	}
 	if unnamed {
 		head, err := json.Marshal(map[string]string{"apiVersion": kind.GroupVersion().String(), "kind": kind.Kind})
@@ -56,39 +55,6 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 		b = append(append(head[:len(head)-1], ','), b[1:]...)
 	}
 	return b, nil
-}
-
-// redaction stands for each value of a Secret.
-const redaction = "REDACTED"
-
-// redacted returns a Secret without its values: those of data and stringData, and
-// what kubectl apply left of them in an annotation.
-func redacted(b []byte) ([]byte, error) {
-	var content map[string]any
-	if json.Unmarshal(b, &content) != nil { // its error could quote the value
-		return nil, errors.New("a Secret cannot be read, so it is not shown")
-	}
-	redact(content)
-	return json.Marshal(content)
-}
-
-func redact(content map[string]any) {
-	for _, field := range []string{"data", "stringData"} {
-		switch values := content[field].(type) {
-		case nil:
-		case map[string]any:
-			for key := range values {
-				values[key] = redaction
-			}
-		default:
-			content[field] = redaction
-		}
-	}
-	metadata, _ := content["metadata"].(map[string]any)
-	annotations, _ := metadata["annotations"].(map[string]any)
-	if annotations[corev1.LastAppliedConfigAnnotation] != nil {
-		annotations[corev1.LastAppliedConfigAnnotation] = redaction
-	}
 }
 
 func (e *endpoint) serveObject(a *answer, q question) error {
@@ -315,7 +281,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 		}
 		if time.Since(begin) > readingTime {
 			if !show && h.scope.IsSecret() {
-				value = redaction
+				value = secret.Redacted
 			}
 			return fmt.Errorf("the request took longer than %s; ask for the rest with after, from value %q on", readingTime, value)
 		}
@@ -324,7 +290,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 			return err
 		}
 		if !show && h.scope.IsSecret() {
-			value = redaction // an index may be of what is secret
+			value = secret.Redacted // an index may be of what is secret
 		}
 		if err := a.line(indexValue{value, len(keys)}); err != nil {
 			return err

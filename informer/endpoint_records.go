@@ -9,12 +9,8 @@ import (
 	"strings"
 	"syscall"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
@@ -329,7 +325,7 @@ func (h held) encoded(keys []string, show bool) (out store.Records, err error) {
 			return out, err
 		}
 		if !show {
-			if obj, err = redactedObject(obj); err != nil {
+			if obj, err = secret.Redact(obj); err != nil {
 				return out, fmt.Errorf("object %q: %w", key, err)
 			}
 		}
@@ -344,22 +340,4 @@ func (h held) encoded(keys []string, show bool) (out store.Records, err error) {
 		out.Records = append(out.Records, store.Record{Key: key, Codec: c.ID(), Payload: payload, Bytes: len(payload)})
 	}
 	return out, nil
-}
-
-// redactedObject returns a copy of a Secret without its values, as an unstructured
-// object unless it is metadata.
-func redactedObject(obj runtime.Object) (runtime.Object, error) {
-	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		m = m.DeepCopy()
-		if _, applied := m.Annotations[corev1.LastAppliedConfigAnnotation]; applied {
-			m.Annotations[corev1.LastAppliedConfigAnnotation] = redaction
-		}
-		return m, nil
-	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj.DeepCopyObject())
-	if err != nil {
-		return nil, errors.New("a Secret cannot be read, so it is not shown")
-	}
-	redact(content)
-	return &unstructured.Unstructured{Object: content}, nil
 }

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"github.com/informctl/informctl/internal/secret"
 )
 
 // diffOptions are those of diff.
@@ -190,8 +192,8 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		found := make([][]fieldDiff, len(part))
 		err := inParallel(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
-				secret := part[i][0].view.info.Scope.IsSecret()
-				if found[i], err = d.compare(secret, a, b); err != nil {
+				isSecret := part[i][0].view.info.Scope.IsSecret()
+				if found[i], err = d.compare(isSecret, a, b); err != nil {
 					return part[i][0].wrap(err)
 				}
 			}
@@ -270,7 +272,7 @@ type fieldDiff struct{ path, a, b string }
 const absent = "(none)"
 
 // compare returns the fields that differ between two objects, which it may change.
-func (o *diffOptions) compare(secret bool, objects ...runtime.Object) ([]fieldDiff, error) {
+func (o *diffOptions) compare(isSecret bool, objects ...runtime.Object) ([]fieldDiff, error) {
 	for _, obj := range objects {
 		if m, err := meta.Accessor(obj); err == nil && !o.managed {
 			m.SetManagedFields(nil)
@@ -288,7 +290,7 @@ func (o *diffOptions) compare(secret bool, objects ...runtime.Object) ([]fieldDi
 		return nil, err
 	}
 	found := differences(nil, "", value{a, true}, value{b, true})
-	if !o.showSecrets && (secret || a["kind"] == "Secret" || b["kind"] == "Secret") {
+	if !o.showSecrets && (isSecret || a["kind"] == "Secret" || b["kind"] == "Secret") {
 		for i, d := range found {
 			found[i] = d.redacted()
 		}
@@ -296,14 +298,14 @@ func (o *diffOptions) compare(secret bool, objects ...runtime.Object) ([]fieldDi
 	return found, nil
 }
 
-// secretPath matches the fields of a Secret that redact leaves out.
+// secretPath matches the fields of a Secret that secret.Redact leaves out.
 var secretPath = regexp.MustCompile(`^(data|stringData|metadata\.annotations)\b`)
 
 // redacted returns the difference without its values, if they are a secret.
 func (d fieldDiff) redacted() fieldDiff {
 	for _, text := range []*string{&d.a, &d.b} {
 		if secretPath.MatchString(d.path) && *text != absent {
-			*text = redacted
+			*text = secret.Redacted
 		}
 	}
 	return d

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
@@ -142,7 +143,7 @@ func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
 			}
 		}
 		if info.Scope.IsSecret() && !d.showSecrets && use.Entries > 0 {
-			use.LargestValue = redacted // a field's value may be an index's
+			use.LargestValue = secret.Redacted // a field's value may be an index's
 		}
 		out = append(out, use)
 	}

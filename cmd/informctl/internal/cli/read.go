@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
@@ -48,7 +49,7 @@ func (o *readOptions) addSelectionFlags(cmd *cobra.Command) {
 }
 
 func addSecretsFlag(cmd *cobra.Command, show *bool) {
-	cmd.Flags().BoolVar(show, "show-secrets", false, "The values of Secrets too; else each is "+redacted+".")
+	cmd.Flags().BoolVar(show, "show-secrets", false, "The values of Secrets too; else each is "+secret.Redacted+".")
 }
 
 // complete checks all that can be wrong with a command line before a file is read.

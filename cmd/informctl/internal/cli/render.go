@@ -9,6 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/internal/secret"
 )
 
 // chunk is how many objects are decoded and rendered at a time, in parallel.
@@ -107,10 +109,10 @@ func (v *view) decode(e encoded) (object runtime.Object, err error) {
 		return nil, err
 	}
 	v.setKind(object)
-	if v.showSecrets {
+	if v.showSecrets || !secret.Is(v.info.Scope, object) {
 		return object, nil
 	}
-	return redact(v.info.Scope, object)
+	return secret.Redact(object)
 }
 
 // setKind names the kind of an object that does not say it.
