@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 )
 
@@ -190,7 +191,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 			}
 		}
 		found := make([][]fieldDiff, len(part))
-		err := inParallel(len(part), func(i int) (err error) {
+		err := parallel.Do(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
 				isSecret := part[i][0].view.info.Scope.IsSecret()
 				if found[i], err = d.compare(isSecret, a, b); err != nil {
@@ -231,7 +232,7 @@ func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
 		return nil, err
 	}
 	out := make([]runtime.Object, len(pairs))
-	return out, inParallel(len(items), func(i int) error {
+	return out, parallel.Do(len(items), func(i int) error {
 		o, err := items[i].load(found[i])
 		if err == nil && o.Object != nil {
 			out[at[i]] = o.Object

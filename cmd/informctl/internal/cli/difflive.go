@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
@@ -122,7 +123,7 @@ func (d *differ) compareListed(part []listed) error {
 	}
 	before := make([]runtime.Object, len(part))
 	fields := make([][]fieldDiff, len(part))
-	err = inParallel(len(part), func(i int) error {
+	err = parallel.Do(len(part), func(i int) error {
 		l := part[i]
 		o, err := l.load(stored[i])
 		if err != nil || o.Object == nil {

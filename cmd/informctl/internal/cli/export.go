@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/internal/parallel"
 )
 
 // exportOptions are those of export.
@@ -126,7 +128,7 @@ func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 			return errInterrupted
 		}
 		lines := make([][]byte, len(part.items))
-		err := inParallel(len(part.items), func(i int) (err error) {
+		err := parallel.Do(len(part.items), func(i int) (err error) {
 			lines[i], err = part.items[i].line(part.objects[i])
 			return err
 		})

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -145,7 +146,7 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 			headers[h.Key] = h
 		}
 	}
-	err := inParallel(len(keys), func(i int) error {
+	err := parallel.Do(len(keys), func(i int) error {
 		if h := headers[keys[i]]; !h.Created.IsZero() {
 			out[i] = headerOnly(h)
 			return nil

@@ -3,36 +3,17 @@ package cli
 import (
 	"fmt"
 	"io"
-	goruntime "runtime"
 	"slices"
 
-	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 )
 
 // chunk is how many objects are decoded and rendered at a time, in parallel.
 const chunk = 128
-
-// inParallel calls fn for the numbers below n, from as many goroutines as there are
-// processors, and returns the first error.
-func inParallel(n int, fn func(i int) error) error {
-	var g errgroup.Group
-	workers := min(goruntime.GOMAXPROCS(0), 1+n/16)
-	for worker := range workers {
-		g.Go(func() error {
-			for i := worker; i < n; i += workers {
-				if err := fn(i); err != nil {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	return g.Wait()
-}
 
 // print renders the items by chunks, so that memory does not grow with them.
 func print(w io.Writer, items []item, p printer) error {
@@ -62,7 +43,7 @@ func print(w io.Writer, items []item, p printer) error {
 func emit(w io.Writer, p printer, some part) error {
 	pieces := make([]piece, len(some.items))
 	gone := make([]bool, len(some.items))
-	err := inParallel(len(some.items), func(i int) (err error) {
+	err := parallel.Do(len(some.items), func(i int) (err error) {
 		obj := object{item: some.items[i]}
 		if some.objects != nil {
 			if obj, err = obj.load(some.objects[i]); err != nil {

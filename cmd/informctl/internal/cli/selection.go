@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
@@ -94,7 +95,7 @@ func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
 			return nil, err
 		}
 		found := make([]bool, len(part.items))
-		err := inParallel(len(part.items), func(i int) error {
+		err := parallel.Do(len(part.items), func(i int) error {
 			o, err := part.items[i].load(part.objects[i])
 			if err != nil || o.Object == nil {
 				return err

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/internal/parallel"
 )
 
 // sieve is what query asks of objects that have to be decoded for it, and what
@@ -117,7 +119,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 		if err != nil {
 			return out, err
 		}
-		err := inParallel(len(part.items), func(i int) (err error) {
+		err := parallel.Do(len(part.items), func(i int) (err error) {
 			tests[i], err = s.test(part.items[i], part.objects[i], oldest)
 			return err
 		})

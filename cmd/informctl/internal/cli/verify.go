@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
@@ -118,7 +119,7 @@ func (d *database) verifyScope(ctx context.Context, info store.Info, checked fun
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		err = inParallel(len(entries), func(i int) error {
+		err = parallel.Do(len(entries), func(i int) error {
 			_, err := s.Decode(entries[i])
 			return err
 		})
