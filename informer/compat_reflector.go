@@ -12,17 +12,15 @@ import (
 )
 
 // compatReflector is what client-go's watch error handlers are called with: a
-// cache.Reflector that has the informer's name and type and answers
-// LastSyncResourceVersion with rv. That can only be set by a list, so it is given
-// one, of nothing, into nowhere.
-func (inf *Informer) compatReflector(rv string) *cache.Reflector {
-	r := cache.NewReflectorWithOptions(onlyVersion(rv), inf.example, nowhere{}, cache.ReflectorOptions{
+// cache.Reflector that has the informer's name, type and LastSyncResourceVersion.
+// That can only be set by a list, so it is given one, of nothing, into nowhere.
+func (inf *Informer) compatReflector() *cache.Reflector {
+	version := onlyVersion(inf.LastSyncResourceVersion())
+	r := cache.NewReflectorWithOptions(version, inf.example, nowhere{}, cache.ReflectorOptions{
 		Name: "informer for " + inf.Scope().String(), TypeDescription: inf.Scope().Kind.String(),
 	})
-	if rv != "" {
-		ctx := klog.NewContext(context.Background(), klog.Logger{})
-		_ = r.ListAndWatchWithContext(ctx) // ends with errOnlyVersion
-	}
+	ctx := klog.NewContext(context.Background(), klog.Logger{})
+	_ = r.ListAndWatchWithContext(ctx) // ends with errOnlyVersion
 	return r
 }
 

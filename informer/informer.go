@@ -483,8 +483,7 @@ func (inf *Informer) onError(ctx context.Context, err error) {
 	handle := inf.errorHandler
 	inf.mu.Unlock()
 	if handle == nil {
-		cache.DefaultWatchErrorHandler(ctx, inf.compatReflector(""), err)
-		return
+		handle = cache.DefaultWatchErrorHandler
 	}
-	handle(ctx, inf.compatReflector(inf.LastSyncResourceVersion()), err)
+	handle(ctx, inf.compatReflector(), err)
 }
