@@ -94,13 +94,7 @@ func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend
 func NewHandler(backend store.Backend, informers ...*Informer) http.Handler {
 	return newEndpoint(
 		func() []*Informer { return informers },
-		func() []Status {
-			statuses := make([]Status, len(informers))
-			for i, inf := range informers {
-				statuses[i] = inf.Status()
-			}
-			return statuses
-		},
+		func() []Status { return statuses(informers) },
 		backend,
 	)
 }

@@ -147,10 +147,10 @@ type HandlerStatus struct {
 
 // statusPatience is how long Status waits for locks. Some are held while a page of
 // the file is read, or while the file is opened again after a write that failed.
-// A Factory's is for all its informers.
+// statusesPatience is for all of several informers.
 const (
-	statusPatience        = time.Second
-	factoryStatusPatience = 2 * time.Second
+	statusPatience   = time.Second
+	statusesPatience = 2 * time.Second
 )
 
 // Status returns a copy of what the informer is doing. It waits a second at most;
@@ -356,12 +356,7 @@ func (b *backlog) size() (n int, inFiles, inMemory int64) {
 // Status returns that of each informer which the factory has made and that has not
 // ended, sorted by scope. It waits two seconds at most for all, as Informer.Status does.
 func (f *Factory) Status() []Status {
-	infs := f.made()
-	all := make([]Status, len(infs))
-	deadline := time.Now().Add(factoryStatusPatience)
-	for i, inf := range infs {
-		all[i] = inf.statusWithin(time.Until(deadline))
-	}
+	all := statuses(f.made())
 	slices.SortStableFunc(all, func(a, b Status) int {
 		x, y := a.Scope, b.Scope
 		return cmp.Or(
@@ -370,6 +365,15 @@ func (f *Factory) Status() []Status {
 			cmp.Compare(x.Form, y.Form), cmp.Compare(x.ID, y.ID), cmp.Compare(a.Memory, b.Memory),
 		)
 	})
+	return all
+}
+
+func statuses(infs []*Informer) []Status {
+	all := make([]Status, len(infs))
+	deadline := time.Now().Add(statusesPatience)
+	for i, inf := range infs {
+		all[i] = inf.statusWithin(time.Until(deadline))
+	}
 	return all
 }
 
