@@ -9,8 +9,13 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// printTable prints rows of texts and numbers under their headers.
-func printTable(w io.Writer, noHeaders bool, headers []string, rows [][]any) error {
+// print prints rows of texts and numbers under their headers, or v as JSON.
+func (f tableFlags) print(w io.Writer, v any, headers []string, rows [][]any) error {
+	if f.format == "json" {
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "    ")
+		return enc.Encode(v)
+	}
 	t := &metav1.Table{}
 	for _, name := range headers {
 		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
@@ -18,13 +23,7 @@ func printTable(w io.Writer, noHeaders bool, headers []string, rows [][]any) err
 	for _, cells := range rows {
 		t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
 	}
-	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: noHeaders}).PrintObj(t, w)
-}
-
-func printJSON(w io.Writer, v any) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "    ")
-	return enc.Encode(v)
+	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: f.noHeaders}).PrintObj(t, w)
 }
 
 // completeGroups checks the formats that --group-by has.
@@ -37,12 +36,9 @@ func (f *outputFlags) completeGroups(cmd *cobra.Command) error {
 
 // printGroups prints the result of --group-by.
 func (f *outputFlags) printGroups(w io.Writer, found []group) error {
-	if f.format == "json" {
-		return printJSON(w, found)
-	}
 	rows := make([][]any, 0, len(found))
 	for _, g := range found {
 		rows = append(rows, []any{g.Value, int64(g.Count)})
 	}
-	return printTable(w, f.noHeaders, []string{"Value", "Count"}, rows)
+	return tableFlags{f.format, f.noHeaders}.print(w, found, []string{"Value", "Count"}, rows)
 }

@@ -17,8 +17,7 @@ import (
 type indexesOptions struct {
 	env
 	database    databaseFlag
-	format      string
-	noHeaders   bool
+	table       tableFlags
 	showSecrets bool
 }
 
@@ -38,25 +37,30 @@ a file that a live process holds are counted one value after the other while it 
 			if len(args) > 1 {
 				return usagef(cmd, "indexes takes one RESOURCE")
 			}
-			return tableOrJSON(cmd, o.format)
+			return o.table.check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
 	o.database.add(cmd.Flags())
 	addSecretsFlag(cmd, &o.showSecrets)
-	addTableFlags(cmd, &o.format, &o.noHeaders)
+	o.table.add(cmd)
 	return cmd
 }
 
-// addTableFlags adds the flags of commands that print a table of their own.
-func addTableFlags(cmd *cobra.Command, format *string, noHeaders *bool) {
-	cmd.Flags().StringVarP(format, "output", "o", "table", "How to print, one of: table, json.")
-	cmd.Flags().BoolVar(noHeaders, "no-headers", false, "With a table: no line of headers.")
+// tableFlags are those of commands that print a table of their own.
+type tableFlags struct {
+	format    string
+	noHeaders bool
 }
 
-func tableOrJSON(cmd *cobra.Command, format string) error {
-	if format != "table" && format != "json" {
-		return usagef(cmd, "unknown output format %q; there are table, json", format)
+func (f *tableFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.format, "output", "o", "table", "How to print, one of: table, json.")
+	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
+}
+
+func (f *tableFlags) check(cmd *cobra.Command) error {
+	if f.format != "table" && f.format != "json" {
+		return usagef(cmd, "unknown output format %q; there are table, json", f.format)
 	}
 	return nil
 }
@@ -104,9 +108,6 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 		return unread[0]
 	}
 	err = o.output(func(w io.Writer) error {
-		if o.format == "json" {
-			return printJSON(w, found)
-		}
 		rows := make([][]any, 0, len(found))
 		for _, i := range found {
 			largest := "-"
@@ -115,7 +116,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 			}
 			rows = append(rows, []any{i.Scope, i.Name, i.Identity, int64(i.Values), int64(i.Entries), largest})
 		}
-		return printTable(w, o.noHeaders, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
+		return o.table.print(w, found, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
 	})
 	if err != nil {
 		return err

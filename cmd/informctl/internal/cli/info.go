@@ -18,9 +18,8 @@ import (
 // infoOptions are those of info.
 type infoOptions struct {
 	env
-	database  databaseFlag
-	format    string
-	noHeaders bool
+	database databaseFlag
+	table    tableFlags
 }
 
 func newInfoCommand(e env) *cobra.Command {
@@ -39,12 +38,12 @@ commit.`),
 			if err := noArguments(cmd, args); err != nil {
 				return err
 			}
-			return tableOrJSON(cmd, o.format)
+			return o.table.check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInfo(cmd.Context(), o) },
 	}
 	o.database.addPath(cmd.Flags())
-	addTableFlags(cmd, &o.format, &o.noHeaders)
+	o.table.add(cmd)
 	return cmd
 }
 
@@ -97,13 +96,11 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
 	}
 	return o.output(func(w io.Writer) error {
-		if o.format == "json" {
-			return printJSON(w, out)
-		}
-		if len(out.Scopes) == 0 {
+		if len(out.Scopes) == 0 && o.table.format == "table" {
 			o.note("%s holds nothing", db.path)
 		}
-		return out.printTable(w, o.noHeaders)
+		headers, rows := out.table()
+		return o.table.print(w, out, headers, rows)
 	})
 }
 
@@ -127,13 +124,13 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 	return out
 }
 
-func (f fileInfo) printTable(w io.Writer, noHeaders bool) error {
-	headers := []string{"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State"}
+// table returns the scopes as rows, with their clusters where these are several.
+func (f fileInfo) table() (headers []string, rows [][]any) {
+	headers = []string{"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State"}
 	clusters := slices.ContainsFunc(f.Scopes, func(s scopeInfo) bool { return s.Cluster != f.Scopes[0].Cluster })
 	if clusters {
 		headers = slices.Insert(headers, 0, "Cluster")
 	}
-	rows := make([][]any, 0, len(f.Scopes))
 	for _, s := range f.Scopes {
 		age := ""
 		if s.AgeSeconds != nil {
@@ -148,7 +145,7 @@ func (f fileInfo) printTable(w io.Writer, noHeaders bool) error {
 		}
 		rows = append(rows, row)
 	}
-	return printTable(w, noHeaders, headers, rows)
+	return headers, rows
 }
 
 func (s scopeInfo) selectors() string {

@@ -19,9 +19,8 @@ import (
 // statusOptions are those of status.
 type statusOptions struct {
 	env
-	database  databaseFlag
-	format    string
-	noHeaders bool
+	database databaseFlag
+	table    tableFlags
 }
 
 func newStatusCommand(e env) *cobra.Command {
@@ -43,12 +42,12 @@ wrong: a scope that is held in memory though there is a file is.`),
 			if err := noArguments(cmd, args); err != nil {
 				return err
 			}
-			return tableOrJSON(cmd, o.format)
+			return o.table.check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), o) },
 	}
 	o.database.addPath(cmd.Flags())
-	addTableFlags(cmd, &o.format, &o.noHeaders)
+	o.table.add(cmd)
 	return cmd
 }
 
@@ -58,10 +57,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	err = o.output(func(w io.Writer) error {
-		if o.format == "json" {
-			return printJSON(w, statuses)
-		}
-		return printStatuses(w, o.noHeaders, statuses, o.now())
+		return o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.now()))
 	})
 	if err != nil {
 		return err
@@ -120,11 +116,12 @@ func startOf(s informer.Status) string {
 	return s.Start + ": " + reason
 }
 
-func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now time.Time) error {
-	headers := []string{
-		"Resource", "Namespace", "Selectors", "State", "Objects", "RV", "Start",
-		"Lag", "Event", "Bookmark", "Commit", "Pending", "Waiting", "Wrong",
-	}
+var statusHeaders = []string{
+	"Resource", "Namespace", "Selectors", "State", "Objects", "RV", "Start",
+	"Lag", "Event", "Bookmark", "Commit", "Pending", "Waiting", "Wrong",
+}
+
+func statusRows(statuses []informer.Status, now time.Time) [][]any {
 	rows := make([][]any, 0, len(statuses))
 	for _, s := range statuses {
 		scope := scopeInfo{LabelSelector: s.Scope.LabelSelector, FieldSelector: s.Scope.FieldSelector}
@@ -139,5 +136,5 @@ func printStatuses(w io.Writer, noHeaders bool, statuses []informer.Status, now 
 			int64(health.Waiting(s)), orDash(health.Wrong(s, now)),
 		})
 	}
-	return printTable(w, noHeaders, headers, rows)
+	return rows
 }
