@@ -13,7 +13,6 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/informctl/informctl/e2e/child"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
@@ -36,21 +36,11 @@ import (
 	"github.com/informctl/informctl/testdata/objects"
 )
 
-// The test binary is also the process that is killed: with this variable it runs
-// the informers of all scopes on the file in that directory, and answers
-// commands on its standard input with lines of JSON.
+// childDir names the variable with the directory in which a child runs the informers
+// of all scopes on a file.
 const childDir = "INFORMCTL_E2E_CHILD"
 
-func TestMain(m *testing.M) {
-	if dir := os.Getenv(childDir); dir != "" {
-		if err := runChild(context.Background(), dir); err != nil { //nolint:forbidigo // this process is no test
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
+func TestMain(m *testing.M) { child.Main(m, childDir, runChild) }
 
 // collection is one resource that the tests use.
 type collection struct {

@@ -1,18 +1,13 @@
 package restart_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"math/rand"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/e2e/child"
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/store"
@@ -63,43 +59,29 @@ func (w *world) useKubeconfig(path string) {
 	}
 }
 
-// child is a running process of informers.
-type child struct {
+// life is a running process of informers.
+type life struct {
+	*child.Process
 	w       *world
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
 	agent   string
 	started time.Time
 }
 
-func (w *world) start(env ...string) *child {
+func (w *world) start(env ...string) *life {
 	w.t.Helper()
 	w.runs++
 	run := fmt.Sprintf("run-%d", w.runs)
-	cmd := exec.CommandContext(w.t.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), childDir+"="+w.dir, childDir+"_RUN="+run)
-	cmd.Env = append(cmd.Env, env...)
 	log, err := os.Create(filepath.Join(w.dir, run+".log"))
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cmd.Stderr = log
-	in, err := cmd.StdinPipe()
+	started := time.Now()
+	p, err := child.Start(w.t.Context(), log, append(env, childDir+"="+w.dir, childDir+"_RUN="+run)...)
 	if err != nil {
-		w.t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	c := &child{w: w, cmd: cmd, in: in, out: bufio.NewReader(out), agent: "informctl-e2e/" + run, started: time.Now()}
-	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
+		p.Kill()
 		_ = log.Close()
 		if w.t.Failed() {
 			if b, err := os.ReadFile(log.Name()); err == nil {
@@ -107,67 +89,41 @@ func (w *world) start(env ...string) *child {
 			}
 		}
 	})
-	return c
+	return &life{Process: p, w: w, agent: "informctl-e2e/" + run, started: started}
 }
 
 func tail(s string, n int) string { return s[max(0, len(s)-n):] }
 
-func (c *child) ask(command string, answer any) {
+func (c *life) ask(command string, answer any) {
 	c.w.t.Helper()
-	if _, err := fmt.Fprintln(c.in, command); err != nil {
-		c.w.t.Fatalf("%s: %v", command, err)
-	}
-	type result struct {
-		line []byte
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		line, err := c.out.ReadBytes('\n')
-		got <- result{line, err}
-	}()
-	select {
-	case r := <-got:
-		if r.err == nil {
-			r.err = json.Unmarshal(r.line, answer)
-		}
-		if r.err != nil {
-			c.w.t.Fatalf("%s: %v", command, r.err)
-		}
-	case <-time.After(2 * time.Minute):
-		c.w.t.Fatalf("%s: no answer in two minutes", command)
+	if err := c.Ask(command, 2*time.Minute, answer); err != nil {
+		c.w.t.Fatal(err)
 	}
 }
 
-func (c *child) sync() {
+func (c *life) sync() {
 	var s string
 	c.ask("sync", &s)
 }
 
-func (c *child) report() map[string]report {
+func (c *life) report() map[string]report {
 	var r map[string]report
 	c.ask("report", &r)
 	return r
 }
 
 // stop ends the process as SIGTERM would: what was received is written.
-func (c *child) stop() {
+func (c *life) stop() {
 	c.w.t.Helper()
 	var s string
 	c.ask("stop", &s)
-	_ = c.cmd.Wait()
-}
-
-// kill ends the process as a power cut would end it.
-func (c *child) kill() {
-	_ = c.cmd.Process.Signal(syscall.SIGKILL)
-	_ = c.cmd.Wait()
+	_ = c.Wait()
 }
 
 // atRest creates one object in each collection and waits until every handler was
 // told of it: events come in order, so everything before was told, too. Then
 // handlers, store and server must be equal.
-func (c *child) atRest() map[string]report {
+func (c *life) atRest() map[string]report {
 	w := c.w
 	w.t.Helper()
 	w.seq++
@@ -323,7 +279,7 @@ func (w *world) change(ctx context.Context, rng *rand.Rand, col collection, n in
 
 // collectionLists returns the lists of whole collections that a child asked for
 // since it started; a probe asks for one object.
-func (c *child) collectionLists() []string {
+func (c *life) collectionLists() []string {
 	c.w.t.Helper()
 	requests, err := c.w.cp.Requests(c.started)
 	if err != nil {

@@ -34,7 +34,7 @@ func TestKill(t *testing.T) {
 		stop := w.churn(rng.Int63())
 		wait := time.NewTimer(time.Duration(rng.Intn(2500)) * time.Millisecond)
 		<-wait.C
-		c.kill()
+		c.Kill()
 		for _, col := range collections {
 			w.delete(col, "default", fmt.Sprintf("still-%d", cycle))
 		}

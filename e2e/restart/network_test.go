@@ -181,7 +181,7 @@ func TestServerDown(t *testing.T) {
 			t.Errorf("%s: Loaded serves %d objects, synced %v", name, len(r.Store), r.Synced)
 		}
 	}
-	c.kill()
+	c.Kill()
 	c = w.start()
 	var seen string
 	c.ask("await default/sentinel-1", &seen)

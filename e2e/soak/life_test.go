@@ -1,24 +1,20 @@
 package soak_test
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/informctl/informctl/e2e/child"
 )
 
 // life is one process of informers.
 type life struct {
-	cmd     *exec.Cmd
-	in      io.WriteCloser
-	out     *bufio.Reader
+	*child.Process
 	started time.Time
 	bounded bool
 }
@@ -31,59 +27,31 @@ func (w *world) startLife() error {
 	}
 	defer func() { _ = log.Close() }()
 	fmt.Fprintf(log, "---- a process starts at %s\n", time.Now().Format(time.StampMilli))
-	cmd := exec.CommandContext(w.t.Context(), os.Args[0])
 	// A connection that stalls is noticed by the transport's pings, which come after 30 s unless that is said.
-	cmd.Env = append(os.Environ(), childDir+"="+w.dir, "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2")
+	env := []string{childDir + "=" + w.dir, "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2"}
 	bound := w.disk.bound()
 	if bound > 0 {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", maxBytes, bound))
+		env = append(env, fmt.Sprintf("%s=%d", maxBytes, bound))
 	}
-	cmd.Stderr = log
-	in, err := cmd.StdinPipe()
+	started := time.Now()
+	p, err := child.Start(w.t.Context(), log, env...)
 	if err != nil {
 		return err
 	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	w.life = &life{cmd: cmd, in: in, out: bufio.NewReader(out), started: time.Now(), bounded: bound > 0}
+	w.life = &life{p, started, bound > 0}
 	w.tally.add("processes started")
-	return cmd.Start()
+	return nil
 }
 
 // ask sends a command and waits for what the child answers.
 func (l *life) ask(command string) (a answer, err error) {
-	if _, err := fmt.Fprintln(l.in, command); err != nil {
-		return a, fmt.Errorf("%s: %w", command, err)
-	}
-	type result struct {
-		line []byte
-		err  error
-	}
-	got := make(chan result, 1)
-	go func() {
-		line, err := l.out.ReadBytes('\n')
-		got <- result{line, err}
-	}()
-	timeout := time.NewTimer(patience + 30*time.Second)
-	defer timeout.Stop()
-	select {
-	case r := <-got:
-		if r.err != nil {
-			return a, fmt.Errorf("%s: the process has ended: %w", command, r.err)
-		}
-		err = json.Unmarshal(r.line, &a)
-	case <-timeout.C:
-		_ = l.cmd.Process.Signal(stackDump)
-		_ = l.cmd.Wait()
-		return a, fmt.Errorf("%s: no answer", command)
+	err = l.Ask(command, patience+30*time.Second, &a)
+	if errors.Is(err, child.ErrNoAnswer) {
+		_ = l.Cmd.Process.Signal(stackDump)
+		_ = l.Wait()
 	}
 	if err == nil && a.Err != "" {
-		err = errors.New(a.Err)
-	}
-	if err != nil {
-		err = fmt.Errorf("%s: %w", command, err)
+		err = fmt.Errorf("%s: %s", command, a.Err)
 	}
 	return a, err
 }
@@ -103,8 +71,7 @@ func (w *world) kill() error {
 		w.tally.add("starts: killed within a second")
 	}
 	w.tally.add("kills")
-	_ = w.life.cmd.Process.Kill()
-	_ = w.life.cmd.Wait()
+	w.life.Kill()
 	return nil
 }
 
@@ -163,7 +130,7 @@ func (w *world) stop() error {
 		err = fmt.Errorf("left after the informers have stopped: %v", a.Left)
 	}
 	if err == nil {
-		err = w.life.cmd.Wait()
+		err = w.life.Wait()
 	}
 	return err
 }

@@ -116,8 +116,7 @@ func newWorld(t *testing.T) *world {
 	w.writeKubeconfig()
 	t.Cleanup(func() {
 		if w.life != nil {
-			_ = w.life.cmd.Process.Kill()
-			_ = w.life.cmd.Wait()
+			w.life.Kill()
 		}
 	})
 	return w
