@@ -345,7 +345,7 @@ func isFormat(name []byte) bool {
 func (d *DB) classify(where string, err error) error {
 	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
 		if errors.Is(err, damage) {
-			return &store.CorruptionError{Path: d.path, Where: where, Err: err}
+			return d.corrupt(where, err)
 		}
 	}
 	if errors.Is(err, bbolterrors.ErrTimeout) {
@@ -364,20 +364,20 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 			meta := tx.Bucket(bucketMeta)
 			if meta == nil {
 				if tx.Bucket(bucketScope) != nil {
-					return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("missing")}
+					return d.corrupt("format", errors.New("missing"))
 				}
 				return nil
 			}
 			known = true
 			if err := onlyOurs(tx); err != nil {
-				return &store.CorruptionError{Path: d.path, Where: "root", Err: err}
+				return d.corrupt("root", err)
 			}
 			switch got := meta.Get(keyFormat); {
 			case bytes.Equal(got, []byte(format)):
 			case isFormat(got):
 				return fmt.Errorf("%s has %s; this program reads %s", d.path, got, format)
 			default:
-				return &store.CorruptionError{Path: d.path, Where: "format", Err: errors.New("unknown")}
+				return d.corrupt("format", errors.New("unknown"))
 			}
 			return verify(context.Background(), d.path, tx, how)
 		})
@@ -389,7 +389,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 		return nil
 	}
 	if ours, err := holdsFormat(f); err != nil || ours {
-		return &store.CorruptionError{Path: d.path, Where: "root", Err: errors.Join(errors.New("buckets are missing"), err)}
+		return d.corrupt("root", errors.Join(errors.New("buckets are missing"), err))
 	}
 	if !empty {
 		return fmt.Errorf("%s: %w", d.path, store.ErrNotOurs)
