@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -202,15 +203,7 @@ func testServerDownAtStart(t *testing.T, comesBackAs func(*cluster), want outcom
 
 func checkpointOf(t *testing.T, path, cluster string) store.Checkpoint {
 	t.Helper()
-	db, err := bolt.OpenReadOnly(path, bolt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	infos, err := db.Scopes()
-	if err != nil {
-		t.Fatal(err)
-	}
+	infos := bolttest.Scopes(t, path)
 	i := slices.IndexFunc(infos, func(info store.Info) bool { return info.Scope.Cluster == cluster })
 	if i < 0 {
 		t.Fatalf("no scope of cluster %s in %+v", cluster, infos)

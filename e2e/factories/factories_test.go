@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store"
 )
 
@@ -152,7 +153,7 @@ func (w *world) checkScopes() {
 		}
 	}
 	got := map[string]schema.GroupVersionKind{}
-	infos := w.scopes()
+	infos := bolttest.Scopes(w.t, w.path())
 	for _, info := range infos {
 		got[info.Scope.String()] = info.Scope.Kind
 		if !strings.HasPrefix(info.Scope.Cluster, "kube-system/") || !info.Complete || info.Checkpoint.RV == "" || info.Objects == 0 {
@@ -185,7 +186,7 @@ func (w *world) testSecrets() {
 	if got := r.lists(); len(got) != len(r.held) {
 		w.t.Errorf("%d lists, want %d: %s", len(got), len(r.held), strings.Join(got, "; "))
 	}
-	for _, info := range w.scopes() {
+	for _, info := range bolttest.Scopes(w.t, w.path()) {
 		w.t.Errorf("stored: %s", info.Scope)
 	}
 	b, err := os.ReadFile(w.path())

@@ -363,18 +363,3 @@ func (r *run) lists() (out []string) {
 	}
 	return out
 }
-
-// scopes returns what the closed file holds.
-func (w *world) scopes() (out []store.Info) {
-	w.t.Helper()
-	db, err := bolt.OpenReadOnly(w.path(), bolt.Options{})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	out, err = db.Scopes()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return out
-}

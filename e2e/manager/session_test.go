@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -114,16 +115,7 @@ func (w *world) coldAndWarm(t *testing.T, s setup, check func(*testing.T, *sessi
 // this cluster, and with a resource version to go on from.
 func scopes(t *testing.T, path string) (out []string) {
 	t.Helper()
-	db, err := bolt.OpenReadOnly(path, bolt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	infos, err := db.Scopes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, info := range infos {
+	for _, info := range bolttest.Scopes(t, path) {
 		if !strings.HasPrefix(info.Scope.Cluster, "kube-system/") {
 			t.Errorf("%s: cluster %q", info.Scope, info.Scope.Cluster)
 		}

@@ -34,6 +34,7 @@ import (
 	"github.com/informctl/informctl/informer/dynamicinformer"
 	"github.com/informctl/informctl/informer/internal/generic"
 	"github.com/informctl/informctl/informer/metadatainformer"
+	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/store/mem"
@@ -320,17 +321,8 @@ func TestScopes(t *testing.T) {
 	for range 2 {
 		startForbidden(t, path)
 	}
-	db, err := bolt.OpenReadOnly(path, bolt.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = db.Close() }()
-	infos, err := db.Scopes()
-	if err != nil {
-		t.Fatal(err)
-	}
 	var got []store.Scope
-	for _, info := range infos {
+	for _, info := range bolttest.Scopes(t, path) {
 		info.Scope.Cluster = ""
 		got = append(got, info.Scope)
 	}
