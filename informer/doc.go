@@ -18,8 +18,8 @@
 // Each handler gets exactly one add per stored object, then its changes in
 // order; an object that was deleted while the process was down is added, then
 // deleted, with its last known state. An update's old object is what the handler
-// was given last. Handlers do not wait for each other, and no other goroutine
-// waits for them.
+// was given last. Handlers do not wait for each other, and no other goroutine waits
+// for them until what waits in files for the slow ones is 1 GiB.
 //
 // A handler that is added later gets what is there then. Within two minutes of a
 // warm start, which is when controller-runtime adds its handlers, it is first told
