@@ -383,11 +383,7 @@ func TestLostFileIsEncryptedAgain(t *testing.T) {
 	for _, obj := range small.state(5) {
 		must(t, r.Add(obj))
 	}
-	for b, err := range r.Parts("5") {
-		must(t, err)
-		must(t, s.Apply(b))
-	}
-	must(t, r.Close())
+	finish(t, s, r, "5")
 	must(t, db.Close())
 	db, s = mustOpenScript(t, path, allWith(theKey))
 	if wantState(t, s, small, 5); db.SetAside() != "" {
@@ -629,10 +625,6 @@ func firstList(t *testing.T, s store.Store, n int) {
 	for i := range n {
 		must(t, r.Add(marked(fmt.Sprintf("s-%03d", i), 1)))
 	}
-	for b, err := range r.Parts("1") {
-		must(t, err)
-		must(t, s.Apply(b))
-	}
-	must(t, r.Close())
+	finish(t, s, r, "1")
 	must(t, s.Flush(t.Context()))
 }

@@ -46,11 +46,7 @@ func listSecrets(t *testing.T, s store.Store, n, rv int) {
 			Data:       map[string][]byte{"password": fmt.Appendf(nil, "%d-%d", i, rv), "ca.crt": sharing},
 		}))
 	}
-	for b, err := range r.Parts(fmt.Sprint(rv)) {
-		must(t, err)
-		must(t, s.Apply(b))
-	}
-	must(t, r.Close())
+	finish(t, s, r, fmt.Sprint(rv))
 	must(t, s.Flush(t.Context()))
 }
 
@@ -108,11 +104,7 @@ func TestLostAfterView(t *testing.T) {
 	for _, obj := range small.state(5) {
 		must(t, r.Add(obj))
 	}
-	for b, err := range r.Parts("5") {
-		must(t, err)
-		must(t, s.Apply(b))
-	}
-	must(t, r.Close())
+	finish(t, s, r, "5")
 	must(t, s.Flush(t.Context()))
 	wantState(t, s, small, 5)
 	must(t, db.Close())

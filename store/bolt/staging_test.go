@@ -19,6 +19,16 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
+// finish applies a relist to which the whole list was added.
+func finish(t *testing.T, s store.Store, r store.Relist, rv string) {
+	t.Helper()
+	for b, err := range r.Parts(rv) {
+		must(t, err)
+		must(t, s.Apply(b))
+	}
+	must(t, r.Close())
+}
+
 // relist starts a relist with a small memory and adds what the script has after
 // a batch, in an order that is not that of keys and some of it twice.
 func relist(s store.Store, script script, n int) (store.Relist, error) {
@@ -210,11 +220,7 @@ func TestFirstListOfTheKilled(t *testing.T) {
 	}
 	r, err := relist(s, small, 9)
 	must(t, err)
-	for b, err := range r.Parts("9") {
-		must(t, err)
-		must(t, s.Apply(b))
-	}
-	must(t, r.Close())
+	finish(t, s, r, "9")
 	wantState(t, s, small, 9)
 }
 
