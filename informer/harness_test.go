@@ -13,12 +13,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -194,9 +196,43 @@ func (w *world) want(l *log, want ...string) {
 func handle(w *world, l cache.ResourceEventHandler) func(*informer.Informer) {
 	return func(inf *informer.Informer) {
 		w.Helper()
-		if _, err := inf.AddEventHandler(l); err != nil {
+		h, err := inf.AddEventHandler(l)
+		if err != nil {
 			w.Fatal(err)
 		}
+		if r, ok := l.(*guarantees.Recorder); ok {
+			r.Registered(h)
+		}
+	}
+}
+
+// atRest: the store and what a handler was told add up to what the server has, and no
+// guarantee was broken on the way.
+func (r *run) atRest(told *guarantees.Recorder) {
+	r.w.Helper()
+	synctest.Wait()
+	list, err := r.w.server.List(metav1.ListOptions{})
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	server, err := guarantees.States(items)
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	held, err := guarantees.States(r.inf.GetStore().List())
+	if err != nil {
+		r.w.Fatal(err)
+	}
+	if diff := cmp.Diff(server, held); diff != "" {
+		r.w.Errorf("store (-server +store):\n%s", diff)
+	}
+	told.AtRest(server)
+	for _, violation := range told.Violations() {
+		r.w.Error(violation)
 	}
 }
 

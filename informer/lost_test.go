@@ -4,59 +4,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/guarantees"
 )
-
-// follower knows what it is told of, and what was out of order.
-type follower struct {
-	mu    sync.Mutex // held to change what follows, and to read it while more may come
-	state map[string]string
-	wrong []string
-	calls int
-}
-
-func (f *follower) handler() cache.ResourceEventHandlerFuncs {
-	f.state = map[string]string{}
-	note := func(what string, obj any) {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.calls++
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		cm := obj.(*corev1.ConfigMap)
-		if _, known := f.state[cm.Name]; known == (what == "add") {
-			f.wrong = append(f.wrong, what+" "+cm.Name)
-		}
-		if f.state[cm.Name] = cm.Data["v"]; what == "delete" {
-			delete(f.state, cm.Name)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { note("add", obj) },
-		UpdateFunc: func(_, obj any) { note("update", obj) },
-		DeleteFunc: func(obj any) { note("delete", obj) },
-	}
-}
-
-// knows returns what the follower was told last of an object.
-func (f *follower) knows(name string) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state[name]
-}
 
 // TestFileLost: the file is lost under a running informer. Handlers are told what
 // is different, by adds, updates and deletions; reads wait or return the damage and
@@ -82,11 +37,11 @@ func TestFileLost(t *testing.T) {
 				r := w.run(informer.Options{}).sync()
 				r.end()
 				copyFile(t, w.path, w.path+".other")
-				f := &follower{}
-				r = w.run(informer.Options{}, handle(w, f.handler())).sync()
+				told := guarantees.New(nil)
+				r = w.run(informer.Options{}, handle(w, told)).sync()
 				w.put("o-0", "second")
 				waitFor(2 * time.Second) // it is written
-				synctest.Wait()
+				told.Damaged()
 				if err := lose(w.path); err != nil {
 					t.Fatal(err)
 				}
@@ -94,38 +49,17 @@ func TestFileLost(t *testing.T) {
 				w.put("new", "fourth")
 				w.drop("o-2")
 				waitFor(10 * time.Minute)
-				synctest.Wait()
-				want := map[string]string{"new": "fourth", "o-0": "second", "o-1": "third"}
-				for i := 3; i < 200; i++ {
-					want[fmt.Sprintf("o-%d", i)] = "first"
-				}
-				if diff := cmp.Diff(want, f.state); diff != "" {
-					t.Errorf("the handler knows otherwise (-want +got):\n%s", diff)
-				}
-				if len(f.wrong) > 0 {
-					t.Errorf("out of order: %q", f.wrong)
-				}
-				listed := map[string]string{}
-				for _, obj := range r.inf.GetStore().List() {
-					cm := obj.(*corev1.ConfigMap)
-					listed[cm.Name] = cm.Data["v"]
-				}
-				if !maps.Equal(want, listed) {
-					t.Errorf("the store has otherwise (-want +got):\n%s", cmp.Diff(want, listed))
-				}
+				r.atRest(told)
 				w.put("o-5", "fifth")
 				waitFor(2 * time.Second)
-				synctest.Wait()
 				r.end()
 				since := len(w.server.Requests())
-				f = &follower{}
-				r = w.run(informer.Options{}, handle(w, f.handler())).sync()
+				told.Start(told.Held())
+				r = w.run(informer.Options{}, handle(w, told)).sync()
 				if lists := w.lists(since); len(lists) > 0 {
 					t.Errorf("the next start lists: %q", lists)
 				}
-				if f.state["o-5"] != "fifth" || len(f.state) != len(want) {
-					t.Errorf("the next start has %d objects, o-5 is %q", len(f.state), f.state["o-5"])
-				}
+				r.atRest(told)
 				r.end()
 			})
 		})
@@ -156,10 +90,11 @@ func overwrite(path string) error {
 // file was lost.
 func TestFileLostWhileEmpty(t *testing.T) {
 	inBubble(t, func(w *world) {
-		f := &follower{}
-		r := w.run(informer.Options{}, handle(w, f.handler())).sync()
+		told := guarantees.New(nil)
+		r := w.run(informer.Options{}, handle(w, told)).sync()
 		w.put("x", "1")
 		waitFor(2 * time.Second)
+		told.Damaged()
 		if err := os.Remove(w.path); err != nil {
 			t.Fatal(err)
 		}
@@ -168,9 +103,7 @@ func TestFileLostWhileEmpty(t *testing.T) {
 		w.put("a", "1")
 		w.put("b", "1")
 		waitFor(10 * time.Minute)
-		if diff := cmp.Diff(map[string]string{"a": "1", "b": "1"}, f.state); diff != "" || len(f.wrong) > 0 {
-			t.Errorf("the handler knows otherwise, out of order %q (-want +got):\n%s", f.wrong, diff)
-		}
+		r.atRest(told)
 		r.end()
 	})
 }
@@ -183,14 +116,15 @@ func TestPageLost(t *testing.T) {
 			for i := range 2000 {
 				w.put(fmt.Sprintf("o-%04d", i), fmt.Sprint(i))
 			}
-			f := &follower{}
-			r := w.run(informer.Options{DecodedBytes: 1}, handle(w, f.handler())).sync()
+			told := guarantees.New(nil)
+			r := w.run(informer.Options{DecodedBytes: 1}, handle(w, told)).sync()
 			waitFor(5 * time.Second)
 			pages, err := leafPages(w.path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			page := pages[len(pages)*n/8]
+			told.Damaged()
 			losePage(t, w.path, page)
 			listed := make(chan int, 1)
 			go func() { listed <- len(r.inf.GetStore().List()) }()
@@ -203,9 +137,7 @@ func TestPageLost(t *testing.T) {
 			default:
 				t.Errorf("page %d: List waits", page)
 			}
-			if len(f.state) != 2000 || len(f.wrong) > 0 {
-				t.Errorf("page %d: the handler knows %d objects, out of order %q", page, len(f.state), f.wrong[:min(5, len(f.wrong))])
-			}
+			r.atRest(told)
 			r.end()
 		})
 	}
@@ -220,8 +152,9 @@ func TestPageLostAtStart(t *testing.T) {
 				w.put(fmt.Sprintf("o-%04d", i), fmt.Sprint(i))
 			}
 			w.run(informer.Options{}).sync().end()
-			f := &follower{}
-			r := w.run(informer.Options{}, handle(w, f.handler()), func(*informer.Informer) {
+			told := guarantees.New(nil)
+			told.Damaged()
+			r := w.run(informer.Options{}, handle(w, told), func(*informer.Informer) {
 				pages, err := leafPages(w.path)
 				if err != nil {
 					t.Fatal(err)
@@ -230,9 +163,7 @@ func TestPageLostAtStart(t *testing.T) {
 				w.drop("o-0000")
 			})
 			waitFor(30 * time.Minute)
-			if len(f.state) != 1999 || len(f.wrong) > 0 {
-				t.Errorf("part %d: the handler knows %d objects, out of order %q", n, len(f.state), f.wrong[:min(5, len(f.wrong))])
-			}
+			r.atRest(told)
 			r.end()
 		})
 	}

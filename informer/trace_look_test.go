@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -38,14 +40,19 @@ func onMem(t *testing.T, lw cache.ListerWatcher, resync time.Duration, indexers 
 	return inf, func() {}
 }
 
+// onBolt makes informers whose file is the test's.
 func onBolt(dir string) makeInformer {
 	var n atomic.Int32
+	var paths sync.Map // *testing.T -> path
 	return func(t *testing.T, lw cache.ListerWatcher, resync time.Duration, indexers cache.Indexers) (cache.SharedIndexInformer, func()) {
-		db, err := bolt.Open(filepath.Join(dir, strconv.Itoa(int(n.Add(1)))+".db"), bolt.Options{})
+		path, _ := paths.LoadOrStore(t, filepath.Join(dir, strconv.Itoa(int(n.Add(1)))+".db"))
+		t.Cleanup(func() { paths.Delete(t) })
+		db, err := bolt.Open(path.(string), bolt.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		inf, err := informer.New(lw, &corev1.ConfigMap{}, informer.Options{Backend: db, ResyncPeriod: resync, Indexers: indexers})
+		opts := informer.Options{Backend: db, ResyncPeriod: resync, Indexers: indexers, TransformVersion: "1"}
+		inf, err := informer.New(lw, &corev1.ConfigMap{}, opts)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -90,13 +97,12 @@ type handlerState struct {
 
 // seen is what an informer shows after a command.
 type seen struct {
-	Told     map[string][]string          // by handler
-	Folded   map[string]map[string]string // by handler and key: what was told last
-	Refused  []string                     // calls that returned an error
-	Synced   map[string]bool              // the informer, and each handler's registration
-	Store    []string                     // List
-	Keys     []string                     // ListKeys
-	Got      map[string]string            // GetByKey and Get
+	Told     map[string][]string // by handler
+	Refused  []string            // calls that returned an error
+	Synced   map[string]bool     // the informer, and each handler's registration
+	Store    []string            // List
+	Keys     []string            // ListKeys
+	Got      map[string]string   // GetByKey and Get
 	Indexers []string
 	Index    map[string][]string // by index and value: IndexKeys
 	ByIndex  map[string][]string
@@ -126,21 +132,63 @@ func play(t *testing.T, script []string, construct makeInformer) (steps []step) 
 		script, opts := s.prepare(script)
 		s.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, opts)
 		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "v": s.indexFunc("value")}
-		inf, closeBackend := construct(t, s.server, s.check, indexers)
-		defer closeBackend()
-		s.inf = inf
-		s.configure()
-		s.ctx, s.stop = context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		s.construct = func() (closeBackend func()) {
+			s.inf, closeBackend = construct(t, s.server, s.check, indexers)
+			s.configure()
+			s.ctx, s.stop = context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+			return closeBackend
+		}
+		closeBackend := s.construct()
+		defer func() { closeBackend() }()
 		defer s.end() // where a command is wrong
 		for _, command := range script {
 			steps = append(steps, s.step(command, func() { s.do(command) }))
 		}
 		steps = append(steps, s.step("(stop)", s.end), s.step("(stopped)", s.after))
+		closeBackend()
+		steps = append(steps, s.step(nextStart, func() { closeBackend = s.startAgain() }))
 		for i := range steps {
 			steps[i].callersMap = len(indexers)
 		}
 	})
 	return steps
+}
+
+// nextStart is the last step: what another process would see, after changes while
+// there was none.
+const nextStart = "(next start)"
+
+// startAgain goes on with a handler that was at rest at the end, if there was one. What
+// it held is what it gets, where that was persisted.
+func (s *subject) startAgain() (closeBackend func()) {
+	name, l := "next", (*listener)(nil)
+	for _, name = range slices.Sorted(maps.Keys(s.listeners)) {
+		if s.listeners[name].owed != nil {
+			l = s.listeners[name]
+		}
+	}
+	s.listeners = map[string]*listener{}
+	if l != nil {
+		l.there = false
+		s.listeners[name] = l
+	}
+	for i, name := range slices.Sorted(maps.Keys(s.present.objects)) {
+		if _, ok := s.view(s.present.objects[name]); !ok && !s.persisted { // no earlier state is seen
+			delete(s.present.views, name)
+		}
+		switch i {
+		case 0:
+			s.drop(name)
+		case 1:
+			s.put(name, "next")
+		}
+	}
+	closeBackend = s.construct()
+	s.addHandler([]string{name})
+	s.done = make(chan struct{})
+	s.run()
+	waitFor(settling)
+	return closeBackend
 }
 
 // prepare reads the lines that say what server and informer there are.
@@ -228,7 +276,7 @@ func listed(requests []fakeapi.Request) bool {
 // look reads everything back.
 func (s *subject) look(out *step) {
 	out.seen = seen{
-		Told: map[string][]string{}, Folded: map[string]map[string]string{}, Refused: s.refusals,
+		Told: map[string][]string{}, Refused: s.refusals,
 		Synced:  map[string]bool{"the informer": s.inf.HasSynced(), "its controller": s.inf.GetController().HasSynced()},
 		StoreRV: s.inf.GetStore().LastStoreSyncResourceVersion(), RV: s.inf.LastSyncResourceVersion(), Stopped: s.inf.IsStopped(),
 	}
@@ -236,15 +284,13 @@ func (s *subject) look(out *step) {
 		s.fault("HasSynced and HasSyncedChecker of the informer differ")
 	}
 	for name, l := range s.listeners {
-		lines := append(l.earlier, s.told(name, l)...)
+		lines := append(l.earlier, l.take()...)
 		l.earlier = nil
 		if len(lines) > 0 {
 			out.seen.Told[name] = lines
 		}
-		if l.there {
-			out.seen.Folded[name] = maps.Clone(l.fold)
-		}
 		if l.handle != nil {
+			s.checkGuarantees(name, l)
 			out.seen.Synced[name] = l.handle.HasSynced()
 			if l.handle.HasSynced() != cache.IsDone(l.handle.HasSyncedChecker()) {
 				s.fault("HasSynced and HasSyncedChecker of a handler differ")
@@ -253,6 +299,21 @@ func (s *subject) look(out *step) {
 	}
 	s.lookAtStore(&out.seen)
 	s.lookAtIndexes(&out.seen)
+}
+
+// checkGuarantees checks what a handler was told. Whoever runs and is not in a call is at
+// rest after each step.
+func (s *subject) checkGuarantees(name string, l *listener) {
+	if s.started && l.there && l.open == nil && !s.inf.IsStopped() {
+		is, err := guarantees.States(s.inf.GetIndexer().List())
+		if err != nil {
+			s.Fatal(err)
+		}
+		l.recorder.AtRest(is)
+	}
+	for _, violation := range l.recorder.Violations() {
+		s.fault("%s: %v", name, violation)
+	}
 }
 
 func (s *subject) lookAtStore(out *seen) {
@@ -335,6 +396,14 @@ func shown(objs []any) []string {
 // end stops the informer. Handlers that are blocked keep Run from returning, but
 // not from being stopped.
 func (s *subject) end() {
+	if ours, ok := s.inf.(*informer.Informer); ok && ours.HasSynced() {
+		s.persisted = ours.Status().Persisted
+	}
+	for _, l := range s.listeners {
+		if s.persisted && l.there && l.open == nil {
+			l.owed = l.recorder.Held()
+		}
+	}
 	s.stop()
 	synctest.Wait()
 	if s.started && !s.inf.IsStopped() {
@@ -346,11 +415,15 @@ func (s *subject) end() {
 	if s.started {
 		<-s.done
 	}
+	for _, l := range s.listeners {
+		l.recorder.End()
+	}
 }
 
 // after does what has no effect, or an error, once an informer has run.
 func (s *subject) after() {
 	s.put("late", "late")
+	s.held = false
 	s.server.Release()
 	if !s.started {
 		waitFor(settling)

@@ -258,6 +258,9 @@ func (s *subject) rewind() {
 		s.Fatal(err)
 	}
 	s.present = s.marked.clone("")
+	for _, l := range s.listeners {
+		l.recorder.Rewound()
+	}
 }
 
 func (s *subject) duration(text string) time.Duration {
@@ -304,10 +307,13 @@ func (s *subject) addHandler(args []string) {
 	if l.there {
 		return
 	}
-	l.earlier = append(l.earlier, s.told(args[0], l)...)
+	l.earlier = append(l.earlier, l.take()...)
 	wanted := time.Duration(0)
 	if len(args) > 1 {
 		wanted = s.duration(args[1])
+	}
+	if l.handle != nil {
+		l.recorder.Start(l.owed)
 	}
 	h, err := s.inf.AddEventHandlerWithOptions(l, cache.HandlerOptions{Logger: &klog.Logger{}, ResyncPeriod: &wanted})
 	if s.try("AddEventHandler", err); err != nil {
@@ -316,7 +322,8 @@ func (s *subject) addHandler(args []string) {
 	if 0 < wanted && wanted < time.Second { // client-go's rules
 		wanted = time.Second
 	}
-	l.handle, l.there, l.late, l.fold = h, true, s.started, map[string]string{}
+	l.recorder.Registered(h)
+	l.handle, l.there, l.late = h, true, s.started
 	l.times++
 	if !s.started && 0 < wanted && wanted < s.check {
 		s.check = wanted
@@ -335,6 +342,9 @@ func (s *subject) removeHandler(name string) {
 	synctest.Wait()
 	l.unblock() // what it was busy with is all that it is told
 	synctest.Wait()
+	if l.handle != nil {
+		l.recorder.End()
+	}
 }
 
 // store writes to the indexer, as tests do that need no server.

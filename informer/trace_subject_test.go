@@ -13,19 +13,23 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/guarantees"
 )
 
 // subject is one informer that a script is played to, in a bubble.
 type subject struct {
 	*testing.T
 	server    *fakeapi.Server
+	construct func() (closeBackend func()) // sets inf
 	inf       cache.SharedIndexInformer
 	ctx       context.Context
 	stop      context.CancelFunc
 	done      chan struct{} // closed when Run has returned
 	started   bool          // Run was called
 	held      bool          // the server does not answer lists
+	persisted bool          // by an informer that had synced, before it was stopped
 	broken    bool          // something has failed: resyncs are no longer at the same moments
 	transform string
 	check     time.Duration // the informer's resync period, as client-go computes it
@@ -63,19 +67,23 @@ func (s *subject) period(l *listener) time.Duration {
 // again.
 type listener struct {
 	log
-	handle  cache.ResourceEventHandlerRegistration // of the last registration
-	there   bool
-	times   int  // it was registered so often
-	late    bool // added to a running informer
-	wanted  time.Duration
-	open    chan struct{}     // nil: it returns at once
-	fold    map[string]string // by key, what was told last
-	earlier []string          // what its earlier registration was told in this step
+	handle   cache.ResourceEventHandlerRegistration // of the last registration
+	there    bool
+	times    int  // it was registered so often
+	late     bool // added to a running informer
+	wanted   time.Duration
+	open     chan struct{} // nil: it returns at once
+	recorder *guarantees.Recorder
+	owed     map[string]guarantees.State // to its next start
+	earlier  []string                    // what its earlier registration was told in this step
 }
 
 func (s *subject) listener(name string) *listener {
 	if s.listeners[name] == nil {
-		s.listeners[name] = &listener{fold: map[string]string{}}
+		l := &listener{recorder: guarantees.New(nil)}
+		_, ours := s.inf.(*informer.Informer)
+		l.recorder.Repeats = !ours
+		s.listeners[name] = l
 	}
 	return s.listeners[name]
 }
@@ -106,17 +114,22 @@ func (l *listener) OnAdd(obj any, initial bool) {
 		kind = "initial "
 	}
 	l.write(kind + show(obj))
+	l.recorder.OnAdd(obj, initial)
 }
 
 func (l *listener) OnUpdate(old, obj any) {
 	if old == obj { // the same pointer
 		l.write("resync " + show(obj))
-		return
+	} else {
+		l.write("update " + show(old) + " " + show(obj))
 	}
-	l.write("update " + show(old) + " " + show(obj))
+	l.recorder.OnUpdate(old, obj)
 }
 
-func (l *listener) OnDelete(obj any) { l.write("delete " + show(obj)) }
+func (l *listener) OnDelete(obj any) {
+	l.write("delete " + show(obj))
+	l.recorder.OnDelete(obj)
+}
 
 // show is describe with what namespaces, transforms and tombstones have.
 func show(obj any) string {
@@ -144,51 +157,7 @@ func show(obj any) string {
 	return text
 }
 
-// told returns what a handler was told since the last call, and notes what is
-// wrong with it.
-func (s *subject) told(name string, l *listener) []string {
-	lines := l.take()
-	for _, line := range lines {
-		if fault := l.tell(line); fault != "" {
-			s.fault("%s: %s: %s", name, line, fault)
-		}
-	}
-	return lines
-}
-
 var toldLine = regexp.MustCompile(`^(add|initial|update|resync|delete tombstone|delete) (\S+)(?: (\S+))?$`)
-
-// tell checks the named guarantees that hold for every handler: no update or
-// deletion before the add, one add, and old is what was told last.
-func (l *listener) tell(line string) (fault string) {
-	m := toldLine.FindStringSubmatch(line)
-	if m == nil {
-		return "unknown line"
-	}
-	key := keyOf(m[2])
-	last, there := l.fold[key]
-	switch {
-	case m[1] == "add" || m[1] == "initial":
-		if there {
-			fault = "there already"
-		}
-		l.fold[key] = m[2]
-	case !there:
-		return "not there"
-	case m[1] == "update":
-		if last != m[2] {
-			fault = "last told was " + last
-		}
-		l.fold[key] = m[3]
-	case m[1] == "resync":
-		if last != m[2] {
-			fault = "last told was " + last
-		}
-	default:
-		delete(l.fold, key)
-	}
-	return fault
-}
 
 func keyOf(shown string) string {
 	key, _, _ := strings.Cut(shown, "@")

@@ -252,7 +252,9 @@ func (r *Recorder) OnDelete(obj any) {
 		}
 		r.inOrder(key, is)
 		delete(r.held, key)
-		r.last[key] = is.RV
+		if !isTombstone { // its state may be of a history that went back
+			r.last[key] = is.RV
+		}
 	})
 }
 

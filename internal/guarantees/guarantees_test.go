@@ -101,6 +101,12 @@ func TestGuarantees(t *testing.T) {
 			r.Rewound()
 			r.OnUpdate(second, first)
 		}},
+		{"went back with the server, which has another one", none, func(r *Recorder) {
+			r.OnAdd(second, true)
+			r.Rewound()
+			r.OnDelete(tombstone(second))
+			r.OnAdd(first, false)
+		}},
 		{"goes back after the server did", violation{Ordered, 1, 3}, func(r *Recorder) {
 			r.OnAdd(first, true)
 			r.Rewound()
