@@ -152,7 +152,8 @@ func auditBusy(w *world, seed uint64) (audits int) {
 		there[fmt.Sprintf("o-%02d", i)] = true
 		w.put(fmt.Sprintf("o-%02d", i), "first")
 	}
-	r := w.run(opts, transform).sync()
+	told := guarantees.New(nil)
+	r := w.run(opts, transform, handle(w, told)).sync()
 	for range 300 {
 		waitFor(time.Duration(rng.IntN(3000)) * time.Millisecond)
 		for range rng.IntN(8) {
@@ -188,6 +189,7 @@ func auditBusy(w *world, seed uint64) (audits int) {
 			w.server.Up()
 		case 5:
 			if r.db != nil {
+				told.Damaged()
 				if _, err := r.db.Wipe(nil); err != nil {
 					w.Error(err)
 				}
@@ -199,6 +201,14 @@ func auditBusy(w *world, seed uint64) (audits int) {
 	got := r.inf.Status().Audit
 	if got.Total != 0 || got.Count == 0 && seed%3 != 0 {
 		w.Errorf("audits: %+v", got)
+	}
+	held, err := guarantees.States(r.inf.GetStore().List())
+	if err != nil {
+		w.Error(err)
+	}
+	told.AtRest(held)
+	for _, violation := range told.Violations() {
+		w.Error(violation)
 	}
 	r.end()
 	if opts.Backend != nil {
