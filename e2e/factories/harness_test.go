@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -30,6 +29,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/informer/dynamicinformer"
 	"github.com/informctl/informctl/informer/metadatainformer"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/testdata/objects"
@@ -49,6 +49,7 @@ type world struct {
 	client dynamic.Interface
 	dir    string
 	runs   int
+	told   map[string]map[string]guarantees.State // by handler and key, when the last run ended
 }
 
 func newWorld(t *testing.T) *world {
@@ -57,13 +58,13 @@ func newWorld(t *testing.T) *world {
 	if err := controlplane.Load(t.Context(), cp.Config(), controlplane.LoadOptions{Pods: 10, Widgets: 10}); err != nil {
 		t.Fatal(err)
 	}
-	return &world{t: t, cp: cp, client: dynamic.NewForConfigOrDie(cp.Config()), dir: t.TempDir()}
+	return &world{t: t, cp: cp, client: dynamic.NewForConfigOrDie(cp.Config())}
 }
 
 // in returns the world for a subtest with a file of its own.
 func (w *world) in(t *testing.T) *world {
 	c := *w
-	c.t, c.dir = t, t.TempDir()
+	c.t, c.dir, c.told = t, t.TempDir(), map[string]map[string]guarantees.State{}
 	return &c
 }
 
@@ -211,7 +212,8 @@ func listWatch[L runtime.Object](c kubernetes.Interface, resource lister[L]) cac
 // hold makes an informer part of the run.
 func (r *run) hold(form store.Form, gvr schema.GroupVersionResource) {
 	r.t.Helper()
-	h := &held{form: form, gvr: gvr, view: newView()}
+	h := &held{form: form, gvr: gvr}
+	h.view = newView(r.told[h.String()])
 	var err error
 	switch form {
 	case store.Typed:
@@ -228,6 +230,7 @@ func (r *run) hold(form store.Form, gvr schema.GroupVersionResource) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
+	h.view.Registered(h.handle)
 	r.held = append(r.held, h)
 }
 
@@ -267,6 +270,11 @@ func (r *run) end() {
 	r.typed.Shutdown()
 	r.dynamic.Shutdown()
 	r.metadata.Shutdown()
+	for _, h := range r.held {
+		h.view.End()
+		h.view.check(r.t, h.String())
+		r.told[h.String()] = h.view.Held()
+	}
 	if err := r.db.Close(); err != nil {
 		r.t.Error(err)
 	}
@@ -277,21 +285,17 @@ func (r *run) end() {
 func (r *run) checkEqual() {
 	r.t.Helper()
 	for _, h := range r.held {
-		told, faults := h.view.snapshot()
-		if len(faults) > 0 {
-			r.t.Errorf("%s: %s", h, strings.Join(faults, "; "))
-		}
-		if diff := cmp.Diff(r.server(h), told); diff != "" {
-			r.t.Errorf("%s: handler (-server +handler):\n%s", h, diff)
-		}
+		server := r.server(h)
+		h.view.AtRest(server)
+		h.view.check(r.t, h.String())
 		listed, err := h.inf.Lister().List(labels.Everything())
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		if diff := cmp.Diff(told, statesOf(r.t, listed)); diff != "" {
-			r.t.Errorf("%s: lister (-handler +lister):\n%s", h, diff)
+		if diff := cmp.Diff(server, statesOf(r.t, listed)); diff != "" {
+			r.t.Errorf("%s: lister (-server +lister):\n%s", h, diff)
 		}
-		for key, want := range told {
+		for key, want := range server {
 			namespace, name, err := cache.SplitMetaNamespaceKey(key)
 			if err != nil {
 				r.t.Fatal(err)
@@ -300,28 +304,24 @@ func (r *run) checkEqual() {
 			if err != nil {
 				r.t.Fatal(err)
 			}
-			if diff := cmp.Diff(want, stateOf(obj)); diff != "" {
-				r.t.Errorf("%s: Get of %s (-handler +lister):\n%s", h, key, diff)
+			if _, got, err := guarantees.StateOf(obj); err != nil || got != want {
+				r.t.Errorf("%s: Get of %s is %s (%v), want %s", h, key, got, err, want)
 			}
 		}
 	}
 }
 
-func statesOf(t *testing.T, list []runtime.Object) map[string]state {
+func statesOf(t *testing.T, list []runtime.Object) map[string]guarantees.State {
 	t.Helper()
-	out := map[string]state{}
-	for _, obj := range list {
-		key, err := cache.MetaNamespaceKeyFunc(obj)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out[key] = stateOf(obj)
+	out, err := guarantees.States(list)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return out
 }
 
 // server lists what an informer should hold, past it.
-func (r *run) server(h *held) map[string]state {
+func (r *run) server(h *held) map[string]guarantees.State {
 	r.t.Helper()
 	cfg := r.cp.Config()
 	var list runtime.Object

@@ -9,6 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
 )
 
 type (
@@ -102,19 +104,21 @@ func (w *world) testTypedWrappers() {
 	w.create(configMaps, "wrapped-1")
 	w.annotate(configMaps, "wrapped-1", "yes")
 	w.create(configMaps, "wrapped-2")
-	x, v := w.wrap(), &typedView{view: newView()}
+	x, v := w.wrap(), &typedView{view: newView(nil)}
 	if err := x.inf.AddTypedIndexers(byValue()); err != nil {
 		w.t.Fatal(err)
 	}
 	x.start(x.handle(v))
 	x.checkIndexer("wrapped-1")
 	w.annotate(configMaps, "wrapped-2", "yes")
-	v.view.await(w.t, "an update", func(map[string]state) bool { return slices.Contains(v.view.calls["default/wrapped-2"], "update") })
+	w.create(configMaps, "wrapped-3")
+	v.view.await(w.t, "wrapped-3") // after the update
 	x.checkIndexer("wrapped-1", "wrapped-2")
 	x.end()
+	v.view.End()
 
 	w.delete(configMaps, "wrapped-1")
-	x, v = w.wrap(), &typedView{view: newView()}
+	x, v = w.wrap(), &typedView{view: newView(v.view.Held())}
 	x.start(x.handle(v))
 	if err := x.inf.GetTypedIndexer().AddTypedIndexers(byValue()); err != nil {
 		w.t.Fatal(err)
@@ -124,11 +128,13 @@ func (w *world) testTypedWrappers() {
 		w.t.Errorf("told of what was deleted while down (-want +got):\n%s", diff)
 	}
 	v.mu.Lock()
-	defer v.mu.Unlock()
 	if len(v.deleted) != 1 || v.deleted[0].GetKey() != "default/wrapped-1" || len(v.deleted[0].OptionalObj.Data) == 0 {
 		w.t.Errorf("%d typed deletions", len(v.deleted))
 	}
+	v.mu.Unlock()
 	x.end()
+	v.view.AtRest(x.server(&held{form: store.Typed, gvr: configMaps}))
+	v.view.check(w.t, "typed handler")
 	if got := x.lists(); len(got) > 0 {
 		w.t.Errorf("the warm start listed: %q", got)
 	}
@@ -187,7 +193,7 @@ func (b *blocking) OnDelete(cache.DeletedObject[*configMap]) { b.call() }
 // testShutDownEventHandler: cache.ShutDownEventHandler returns when the handler's
 // running call has, and the handler gets no other.
 func (w *world) testShutDownEventHandler() {
-	x, v := w.wrap(), &typedView{view: newView()}
+	x, v := w.wrap(), &typedView{view: newView(nil)}
 	b := &blocking{entered: make(chan struct{}), release: make(chan struct{})}
 	handle := x.handle(b)
 	x.start(x.handle(v))
@@ -207,10 +213,7 @@ func (w *world) testShutDownEventHandler() {
 		}
 	}
 	w.create(configMaps, "unseen")
-	v.view.await(w.t, "an event", func(objects map[string]state) bool {
-		_, there := objects["default/unseen"]
-		return there
-	})
+	v.view.await(w.t, "unseen")
 	b.mu.Lock()
 	if !b.returned || b.calls != 1 {
 		w.t.Errorf("handler was called %d times, first call has returned: %t", b.calls, b.returned)

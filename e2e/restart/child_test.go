@@ -3,10 +3,8 @@ package restart_test
 import (
 	"bufio"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -31,6 +28,7 @@ import (
 	"github.com/informctl/informctl/e2e/child"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/testdata/objects"
@@ -104,117 +102,18 @@ func (c collection) example(form store.Form) runtime.Object {
 // name tells scopes apart: "pods typed".
 func (c collection) name(form store.Form) string { return c.resource.Resource + " " + form.String() }
 
-// state is an object as the tests compare it.
-type state struct {
-	UID, RV string
-	Hash    string // of its JSON
-}
-
-func stateOf(obj runtime.Object) state {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return state{Hash: err.Error()}
-	}
-	obj = obj.DeepCopyObject()
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		delete(u.Object, "kind")
-		delete(u.Object, "apiVersion")
-	} else {
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
-	}
-	b, err := json.Marshal(obj)
-	if err != nil {
-		return state{Hash: err.Error()}
-	}
-	sum := sha256.Sum256(b)
-	return state{UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Hash: hex.EncodeToString(sum[:8])}
-}
-
-// view is what one handler was told, folded.
-type view struct {
-	mu      sync.Mutex
-	changed *sync.Cond
-	objects map[string]state
-	deleted map[string]state // last known state, by key
-	faults  []string         // what broke a guarantee
-	updates int
-}
-
-func newView() *view {
-	v := &view{objects: map[string]state{}, deleted: map[string]state{}}
-	v.changed = sync.NewCond(&v.mu)
-	return v
-}
-
-func (v *view) do(obj any, f func(key string, s state)) {
-	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	o, ok := obj.(runtime.Object)
-	if err != nil || !ok || o == nil {
-		v.faults = append(v.faults, fmt.Sprintf("%q: no object", key))
-		return
-	}
-	f(key, stateOf(o))
-	v.changed.Broadcast()
-}
-
-// OnAdd, OnUpdate and OnDelete check the named guarantees as they fold: one add
-// per object and start, no update before it, old is what was last delivered.
-func (v *view) OnAdd(obj any, _ bool) {
-	v.do(obj, func(key string, s state) {
-		if _, there := v.objects[key]; there {
-			v.faults = append(v.faults, key+": added twice")
-		}
-		v.objects[key] = s
-	})
-}
-
-func (v *view) OnUpdate(old, obj any) {
-	was := stateOf(old.(runtime.Object))
-	v.do(obj, func(key string, s state) {
-		v.updates++
-		if v.objects[key] != was {
-			v.faults = append(v.faults, fmt.Sprintf("%s: update from %v, last delivered was %v", key, was, v.objects[key]))
-		}
-		v.objects[key] = s
-	})
-}
-
-func (v *view) OnDelete(obj any) {
-	v.do(obj, func(key string, s state) {
-		if was, there := v.objects[key]; !there || was.UID != s.UID {
-			v.faults = append(v.faults, key+": deletion of what was not delivered")
-		}
-		v.deleted[key] = v.objects[key]
-		delete(v.objects, key)
-	})
-}
-
-// await blocks until an object of that name was added.
-func (v *view) await(key string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for {
-		if _, there := v.objects[key]; there {
-			return
-		}
-		v.changed.Wait()
-	}
-}
-
 // report is what the child says of one scope.
 type report struct {
-	Handler, Store, Deleted map[string]state
-	Faults                  []string
-	Updates                 int
-	Synced                  bool
-	Lists                   int
-	RV                      string
+	Handler, Store map[string]guarantees.State
+	Violations     []string
+	Told           guarantees.Count
+	Synced         bool
+	Lists          int
+	RV             string
 }
+
+// heldFile is where a child finds what the handlers of the last one held.
+const heldFile = "held.json"
 
 func runChild(ctx context.Context, dir string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
@@ -231,8 +130,16 @@ func runChild(ctx context.Context, dir string) error {
 	if os.Getenv(childDir+"_LOADED") != "" {
 		policy = informer.Loaded
 	}
+	var held map[string]map[string]guarantees.State
+	b, err := os.ReadFile(filepath.Join(dir, heldFile))
+	if err == nil {
+		err = json.Unmarshal(b, &held)
+	}
+	if err != nil {
+		return err
+	}
 	informers := map[string]*informer.Informer{}
-	views := map[string]*view{}
+	handlers := map[string]*guarantees.Recorder{}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.WaitGroup
@@ -250,11 +157,13 @@ func runChild(ctx context.Context, dir string) error {
 			if err != nil {
 				return err
 			}
-			v := newView()
-			if _, err := inf.AddEventHandler(v); err != nil {
+			r := guarantees.New(held[c.name(form)])
+			h, err := inf.AddEventHandler(r)
+			if err != nil {
 				return err
 			}
-			informers[c.name(form)], views[c.name(form)] = inf, v
+			r.Registered(h)
+			informers[c.name(form)], handlers[c.name(form)] = inf, r
 			running.Go(func() { inf.RunWithContext(ctx) })
 		}
 	}
@@ -269,19 +178,31 @@ func runChild(ctx context.Context, dir string) error {
 			}
 			err = answer.Encode("synced")
 		case "await":
-			for _, v := range views {
-				v.await(arg)
+			for _, r := range handlers {
+				err = errors.Join(err, r.Await(ctx, arg))
 			}
-			err = answer.Encode("seen")
-		case "report":
-			err = answer.Encode(makeReport(informers, views))
+			if err == nil {
+				err = answer.Encode("seen")
+			}
+		case "rest", "report":
+			var reports map[string]report
+			if reports, err = makeReports(informers, handlers, command == "rest"); err == nil {
+				err = answer.Encode(reports)
+			}
 		case "stop":
 			cancel()
 			running.Wait()
+			for _, r := range handlers {
+				r.End()
+			}
 			if err := db.Close(); err != nil {
 				return err
 			}
-			return answer.Encode("stopped")
+			broken := []string{}
+			for _, r := range handlers {
+				broken = append(broken, violations(r)...)
+			}
+			return answer.Encode(broken)
 		}
 		if err != nil {
 			return err
@@ -290,30 +211,31 @@ func runChild(ctx context.Context, dir string) error {
 	return commands.Err()
 }
 
-func makeReport(informers map[string]*informer.Informer, views map[string]*view) map[string]report {
+// makeReports says how the informers are. At rest what handlers were told is what the
+// stores hold.
+func makeReports(informers map[string]*informer.Informer, handlers map[string]*guarantees.Recorder, atRest bool) (map[string]report, error) {
 	out := map[string]report{}
 	for name, inf := range informers {
-		v := views[name]
-		r := report{Handler: map[string]state{}, Store: map[string]state{}, Deleted: map[string]state{}}
-		for _, obj := range inf.GetIndexer().List() {
-			key, err := cache.MetaNamespaceKeyFunc(obj)
-			if err != nil {
-				r.Faults = append(r.Faults, err.Error())
-			}
-			r.Store[key] = stateOf(obj.(runtime.Object))
+		held, err := guarantees.States(inf.GetIndexer().List())
+		if err != nil {
+			return nil, err
 		}
-		v.mu.Lock()
-		for key, s := range v.objects {
-			r.Handler[key] = s
+		h := handlers[name]
+		if atRest {
+			h.AtRest(held)
 		}
-		for key, s := range v.deleted {
-			r.Deleted[key] = s
-		}
-		r.Faults, r.Updates = append(r.Faults, v.faults...), v.updates
-		v.mu.Unlock()
 		status := inf.Status()
-		r.Synced, r.Lists, r.RV = status.Synced, status.Lists, status.Checkpoint.RV
-		out[name] = r
+		out[name] = report{
+			Handler: h.Held(), Store: held, Violations: violations(h), Told: h.Count(),
+			Synced: status.Synced, Lists: status.Lists, RV: status.Checkpoint.RV,
+		}
+	}
+	return out, nil
+}
+
+func violations(r *guarantees.Recorder) (out []string) {
+	for _, violation := range r.Violations() {
+		out = append(out, violation.Error())
 	}
 	return out
 }

@@ -2,7 +2,9 @@ package restart_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand"
 	"os"
 	"path/filepath"
@@ -23,6 +25,7 @@ import (
 	"github.com/informctl/informctl/e2e/child"
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/testdata/objects"
 )
@@ -35,6 +38,7 @@ type world struct {
 	client dynamic.Interface
 	runs   int
 	seq    int
+	held   map[string]map[string]guarantees.State // by handler and key, and stored for certain
 }
 
 func newWorld(t *testing.T, opts controlplane.Options) *world {
@@ -71,6 +75,13 @@ func (w *world) start(env ...string) *life {
 	w.t.Helper()
 	w.runs++
 	run := fmt.Sprintf("run-%d", w.runs)
+	held, err := json.Marshal(w.held)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, heldFile), held, 0o600)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
 	log, err := os.Create(filepath.Join(w.dir, run+".log"))
 	if err != nil {
 		w.t.Fatal(err)
@@ -115,9 +126,21 @@ func (c *life) report() map[string]report {
 // stop ends the process as SIGTERM would: what was received is written.
 func (c *life) stop() {
 	c.w.t.Helper()
-	var s string
-	c.ask("stop", &s)
+	var violations []string
+	c.ask("stop", &violations)
 	_ = c.Wait()
+	for _, violation := range violations {
+		c.w.t.Error(violation)
+	}
+}
+
+// kill ends the process as a power cut would end it. What churn changes may be stored as
+// it was, or gone.
+func (c *life) kill() {
+	c.Kill()
+	for _, held := range c.w.held {
+		maps.DeleteFunc(held, func(key string, _ guarantees.State) bool { return strings.HasPrefix(key, "ns-00/churn-") })
+	}
 }
 
 // atRest creates one object in each collection and waits until every handler was
@@ -133,20 +156,20 @@ func (c *life) atRest() map[string]report {
 	}
 	var s string
 	c.ask("await default/"+name, &s)
-	reports := c.report()
+	var reports map[string]report
+	c.ask("rest", &reports)
+	w.held = map[string]map[string]guarantees.State{}
 	for _, col := range collections {
 		for _, form := range []store.Form{store.Typed, store.Unstructured} {
-			r := reports[col.name(form)]
-			if len(r.Faults) > 0 {
-				w.t.Errorf("%s: %s", col.name(form), strings.Join(r.Faults, "; "))
+			name := col.name(form)
+			r := reports[name]
+			for _, violation := range r.Violations {
+				w.t.Errorf("%s: %s", name, violation)
 			}
-			server := w.server(col, form)
-			if diff := cmp.Diff(server, r.Store); diff != "" {
-				w.t.Errorf("%s: store (-server +store):\n%s", col.name(form), diff)
+			if diff := cmp.Diff(w.server(col, form), r.Store); diff != "" {
+				w.t.Errorf("%s: store (-server +store):\n%s", name, diff)
 			}
-			if diff := cmp.Diff(r.Store, r.Handler); diff != "" {
-				w.t.Errorf("%s: handler (-store +handler):\n%s", col.name(form), diff)
-			}
+			w.held[name] = r.Handler
 		}
 	}
 	if w.t.Failed() {
@@ -156,7 +179,7 @@ func (c *life) atRest() map[string]report {
 }
 
 // server lists a collection as that form of client sees it.
-func (w *world) server(col collection, form store.Form) map[string]state {
+func (w *world) server(col collection, form store.Form) map[string]guarantees.State {
 	w.t.Helper()
 	lw, err := col.listWatch(w.cp.Config(), form, "")
 	if err != nil {
@@ -166,12 +189,11 @@ func (w *world) server(col collection, form store.Form) map[string]state {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	out := map[string]state{}
-	err = meta.EachListItem(list, func(obj runtime.Object) error {
-		key, err := cache.MetaNamespaceKeyFunc(obj)
-		out[key] = stateOf(obj)
-		return err
-	})
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	out, err := guarantees.States(items)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -62,8 +62,8 @@ func TestAPIServerRestart(t *testing.T) {
 		reports := c.atRest()
 		wantLists(t, reports, always)
 		for name, r := range reports {
-			if len(r.Deleted) != 10 || r.Updates != 10 {
-				t.Errorf("%s: handlers were told of %d deletions and %d updates, want 10 each: a list is compared", name, len(r.Deleted), r.Updates)
+			if r.Told.Deletes != 10 || r.Told.Updates != 10 {
+				t.Errorf("%s: handlers were told of %d deletions and %d updates, want 10 each: a list is compared", name, r.Told.Deletes, r.Told.Updates)
 			}
 		}
 	})
@@ -95,7 +95,7 @@ func TestSchemaChange(t *testing.T) {
 	wantLists(t, reports, func(name string) bool {
 		return name == collections[2].name(store.Typed) || name == collections[2].name(store.Unstructured)
 	})
-	if got := reports[collections[2].name(store.Unstructured)].Updates; got < changed {
+	if got := reports[collections[2].name(store.Unstructured)].Told.Updates; got < changed {
 		t.Errorf("handlers were told of %d updates, want %d", got, changed)
 	}
 }
@@ -189,8 +189,8 @@ func TestRewound(t *testing.T) {
 			reports := c.atRest()
 			wantLists(t, reports, always)
 			for name, r := range reports {
-				if len(r.Deleted) != ghosts+1 { // and a sentinel
-					t.Errorf("%s: handlers were told of %d deletions, want %d", name, len(r.Deleted), ghosts+1)
+				if r.Told.Deletes != ghosts+1 { // and a sentinel
+					t.Errorf("%s: handlers were told of %d deletions, want %d", name, r.Told.Deletes, ghosts+1)
 				}
 			}
 		})

@@ -181,7 +181,7 @@ func TestServerDown(t *testing.T) {
 			t.Errorf("%s: Loaded serves %d objects, synced %v", name, len(r.Store), r.Synced)
 		}
 	}
-	c.Kill()
+	c.kill()
 	c = w.start()
 	var seen string
 	c.ask("await default/sentinel-1", &seen)

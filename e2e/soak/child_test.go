@@ -4,126 +4,25 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store/bolt"
 )
-
-// view is what the handler of one informer was told in this life of the process, folded.
-type view struct {
-	// mu protects the fields below. changed is signalled when objects have changed.
-	mu      sync.Mutex
-	changed *sync.Cond
-	objects map[string]state
-	last    map[string]string // the last resource version of each object that was told of, deleted ones too
-	faults  []string          // what broke a guarantee
-	told    int
-}
-
-func newView() *view {
-	v := &view{objects: map[string]state{}, last: map[string]string{}}
-	v.changed = sync.NewCond(&v.mu)
-	return v
-}
-
-// fold checks a notification against what came before, and takes it over.
-func (v *view) fold(what string, obj any, check func(key string, s, was state, there bool) string) {
-	key, s, err := keyAndState(obj)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.told++
-	was, there := v.objects[key]
-	fault := ""
-	switch {
-	case err != nil:
-		fault = err.Error()
-	default:
-		fault = check(key, s, was, there)
-	}
-	if order, err := resourceversion.CompareResourceVersion(s.RV, v.last[key]); v.last[key] != "" && (err != nil || order < 0 || order == 0 && what != "delete") {
-		fault += fmt.Sprintf(" resource version %s after %s", s.RV, v.last[key])
-	}
-	if fault != "" {
-		v.faults = append(v.faults, fmt.Sprintf("%s of %q: %s", what, key, fault))
-	}
-	if v.last[key], v.objects[key] = s.RV, s; what == "delete" {
-		delete(v.objects, key)
-	}
-	v.changed.Broadcast()
-}
-
-// OnAdd implements cache.ResourceEventHandler: one add per object and start.
-func (v *view) OnAdd(obj any, _ bool) {
-	v.fold("add", obj, func(_ string, _, _ state, there bool) string {
-		if there {
-			return "it was added before"
-		}
-		return ""
-	})
-}
-
-// OnUpdate implements cache.ResourceEventHandler: old is what was last delivered.
-func (v *view) OnUpdate(old, obj any) {
-	_, before, err := keyAndState(old)
-	v.fold("update", obj, func(_ string, _, was state, there bool) string {
-		switch {
-		case err != nil:
-			return err.Error()
-		case !there:
-			return "it was not added"
-		case before != was:
-			return fmt.Sprintf("from %v, last delivered was %v", before, was)
-		}
-		return ""
-	})
-}
-
-// OnDelete implements cache.ResourceEventHandler.
-func (v *view) OnDelete(obj any) {
-	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = tombstone.Obj
-	}
-	v.fold("delete", obj, func(_ string, s, was state, there bool) string {
-		if !there || s.UID != was.UID {
-			return "it was not delivered"
-		}
-		return ""
-	})
-}
-
-// await blocks until there is an object of that name, or until ctx ends.
-func (v *view) await(ctx context.Context, key string) bool {
-	defer context.AfterFunc(ctx, func() {
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		v.changed.Broadcast()
-	})()
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	for {
-		if _, there := v.objects[key]; there || ctx.Err() != nil {
-			return there
-		}
-		v.changed.Wait()
-	}
-}
 
 // answer is what the child says to a command.
 type answer struct {
@@ -135,16 +34,19 @@ type answer struct {
 // scope is one informer.
 type scope struct {
 	Status         informer.Status
-	Faults         []string
-	Told           int              // notifications
-	Handler, Store map[string]state // to "report"
+	Violations     []string
+	Told           guarantees.Count
+	Handler, Store map[string]guarantees.State // to "report"
 }
 
 // watcher is one running informer with its handler.
 type watcher struct {
 	*informer.Informer
-	view *view
+	told *guarantees.Recorder
 }
+
+// heldFile is where the child finds what the handlers of the last one held.
+const heldFile = "held.json"
 
 // process is the child.
 type process struct {
@@ -177,6 +79,11 @@ func runChild(ctx context.Context, dir string) error {
 		case "stop":
 			err = p.stop()
 			a.Left = p.left(ctx, goroutines, descriptors)
+			for name, w := range p.watchers {
+				for _, violation := range w.told.Violations() {
+					err = errors.Join(err, fmt.Errorf("%s: %w", name, violation))
+				}
+			}
 		}
 		if err != nil {
 			a.Err = err.Error()
@@ -216,15 +123,25 @@ func start(ctx context.Context, dir string) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	var held map[string]map[string]guarantees.State
+	b, err := os.ReadFile(filepath.Join(dir, heldFile))
+	if err == nil {
+		err = json.Unmarshal(b, &held)
+	}
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	p := &process{watchers: map[string]watcher{}, cancel: cancel, db: db, client: client}
 	for _, c := range collections {
 		indexers := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
-		w := watcher{factory.NewInformer(c.listWatch(client), c.example, 0, indexers).(*informer.Informer), newView()}
-		if _, err := w.AddEventHandler(w.view); err != nil {
+		w := watcher{factory.NewInformer(c.listWatch(client), c.example, 0, indexers).(*informer.Informer), guarantees.New(held[c.name()])}
+		h, err := w.AddEventHandler(w.told)
+		if err != nil {
 			cancel()
 			return nil, err
 		}
+		w.told.Registered(h)
 		p.watchers[c.name()] = w
 		p.running.Go(func() { w.RunWithContext(ctx) })
 	}
@@ -240,13 +157,13 @@ func (p *process) await(ctx context.Context, key string) string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for name, w := range p.watchers {
-		is := w.view.await(ctx, key)
+		err := w.told.Await(ctx, key)
 		select {
 		case <-w.HasSyncedChecker().Done():
 		case <-ctx.Done():
-			is = false
+			err = ctx.Err()
 		}
-		if !is {
+		if err != nil {
 			status, err := json.Marshal(w.Status())
 			return fmt.Sprintf("%s has not reached the server's state after %v: %s %v", name, patience, status, err)
 		}
@@ -258,31 +175,30 @@ func (p *process) await(ctx context.Context, key string) string {
 func (p *process) look() map[string]scope {
 	out := map[string]scope{}
 	for name, w := range p.watchers {
-		s := scope{Status: w.Status()}
-		w.view.mu.Lock()
-		s.Faults, s.Told = slices.Clone(w.view.faults), w.view.told
-		w.view.mu.Unlock()
+		s := scope{Status: w.Status(), Told: w.told.Count()}
+		for _, violation := range w.told.Violations() {
+			s.Violations = append(s.Violations, violation.Error())
+		}
 		out[name] = s
 	}
 	return out
 }
 
-// report is look with what handlers were told and what the lister has.
+// report is look at rest, with what handlers were told, which must be what the lister has.
 func (p *process) report() (map[string]scope, error) {
+	stored := map[string]map[string]guarantees.State{}
+	for name, w := range p.watchers {
+		is, err := guarantees.States(w.GetIndexer().List())
+		if err != nil {
+			return nil, err
+		}
+		w.told.AtRest(is)
+		stored[name] = is
+	}
 	out := p.look()
 	for name, w := range p.watchers {
 		s := out[name]
-		s.Store = map[string]state{}
-		for _, obj := range w.GetIndexer().List() {
-			key, is, err := keyAndState(obj.(runtime.Object))
-			if err != nil {
-				return nil, err
-			}
-			s.Store[key] = is
-		}
-		w.view.mu.Lock()
-		s.Handler = maps.Clone(w.view.objects)
-		w.view.mu.Unlock()
+		s.Store, s.Handler = stored[name], w.told.Held()
 		out[name] = s
 	}
 	return out, nil
@@ -291,6 +207,9 @@ func (p *process) report() (map[string]scope, error) {
 func (p *process) stop() error {
 	p.cancel()
 	p.running.Wait()
+	for _, w := range p.watchers {
+		w.told.End()
+	}
 	return p.db.Close()
 }
 

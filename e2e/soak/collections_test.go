@@ -2,15 +2,12 @@ package soak_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"net/http"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -108,36 +105,4 @@ func (c collection) make(i int, namespace, name string) (*unstructured.Unstructu
 	u.SetNamespace(namespace)
 	u.SetName(name)
 	return u, nil
-}
-
-// state is an object as the test compares it.
-type state struct {
-	UID, RV string
-	Hash    string // of its JSON
-}
-
-func stateOf(obj runtime.Object) (state, error) {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return state{}, err
-	}
-	if _, ok := obj.(*unstructured.Unstructured); !ok {
-		obj = obj.DeepCopyObject()
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // lists leave it out
-	}
-	b, err := json.Marshal(obj)
-	if err != nil {
-		return state{}, err
-	}
-	sum := sha256.Sum256(b)
-	return state{UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Hash: hex.EncodeToString(sum[:8])}, nil
-}
-
-func keyAndState(obj any) (string, state, error) {
-	key, err := cache.MetaNamespaceKeyFunc(obj)
-	if err != nil {
-		return "", state{}, err
-	}
-	s, err := stateOf(obj.(runtime.Object))
-	return key, s, err
 }

@@ -1,8 +1,10 @@
 package soak_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,6 +12,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/e2e/child"
+	"github.com/informctl/informctl/internal/guarantees"
 )
 
 // life is one process of informers.
@@ -27,6 +30,13 @@ func (w *world) startLife() error {
 	}
 	defer func() { _ = log.Close() }()
 	fmt.Fprintf(log, "---- a process starts at %s\n", time.Now().Format(time.StampMilli))
+	held, err := json.Marshal(w.held)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(w.dir, heldFile), held, 0o600)
+	}
+	if err != nil {
+		return err
+	}
 	// A connection that stalls is noticed by the transport's pings, which come after 30 s unless that is said.
 	env := []string{childDir + "=" + w.dir, "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2"}
 	bound := w.disk.bound()
@@ -72,6 +82,9 @@ func (w *world) kill() error {
 	}
 	w.tally.add("kills")
 	w.life.Kill()
+	for _, held := range w.held { // what changes may be stored as it was, or gone
+		maps.DeleteFunc(held, func(key string, _ guarantees.State) bool { return strings.HasPrefix(key, namespace+"/soak-") })
+	}
 	return nil
 }
 
@@ -87,8 +100,8 @@ var reasons = map[string]bool{
 // count adds to the tally how a process has started, and returns what broke a guarantee in its life.
 func (w *world) count(a answer) error {
 	for name, s := range a.Scopes {
-		for _, fault := range s.Faults {
-			return fmt.Errorf("%s: %s", name, fault)
+		if len(s.Violations) > 0 {
+			return fmt.Errorf("%s: %s", name, strings.Join(s.Violations, "\n"))
 		}
 		switch s.Status.Start {
 		case "":
@@ -98,7 +111,7 @@ func (w *world) count(a answer) error {
 		default:
 			w.tally.add("starts: listed, " + s.Status.StartReason)
 		}
-		w.tally.addN("notifications", s.Told)
+		w.tally.addN("notifications", s.Told.Adds+s.Told.Updates+s.Told.Deletes)
 		w.tally.addN("watches resumed", s.Status.Resumes)
 		w.tally.addN("errors of lists, watches and probes", s.Status.Errors)
 		for reason, n := range s.Status.ListsByReason {

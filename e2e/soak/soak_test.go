@@ -22,7 +22,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
@@ -32,6 +31,7 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/e2e/soak"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -60,8 +60,9 @@ type world struct {
 	life   *life
 	rounds int
 	tally  tally
-	there  map[string]bool // objects that are changed, on the server
-	down   atomic.Bool     // the API server is being restarted
+	there  map[string]bool                        // objects that are changed, on the server
+	held   map[string]map[string]guarantees.State // by collection and key: what handlers held, and is stored for certain
+	down   atomic.Bool                            // the API server is being restarted
 }
 
 // TestSoak is the promises together: whatever happens to process, network, server and disk, once all is left alone
@@ -341,11 +342,15 @@ func (w *world) atRest() error {
 	if err != nil {
 		return err
 	}
+	w.held = map[string]map[string]guarantees.State{}
+	for name, s := range a.Scopes {
+		w.held[name] = s.Handler
+	}
 	w.tally.most("longest way back, in s", int(time.Since(begin).Seconds()))
 	return w.compare(a)
 }
 
-// compare finds handlers, store, file and server equal.
+// compare finds store, file and server equal. That handlers and store are, the report has found.
 func (w *world) compare(a answer) error {
 	for _, c := range collections {
 		listed, rv, err := w.listed(c)
@@ -358,8 +363,8 @@ func (w *world) compare(a answer) error {
 		}
 		for _, other := range []struct {
 			what string
-			has  map[string]state
-		}{{"handler", a.Scopes[c.name()].Handler}, {"store", a.Scopes[c.name()].Store}, {"file", stored}} {
+			has  map[string]guarantees.State
+		}{{"store", a.Scopes[c.name()].Store}, {"file", stored}} {
 			if diff := cmp.Diff(listed, other.has); diff != "" {
 				return fmt.Errorf("%s (-server +%s):\n%s", c.name(), other.what, diff)
 			}
@@ -373,17 +378,16 @@ func (w *world) compare(a answer) error {
 }
 
 // listed lists a collection on the server, in the form of its informer.
-func (w *world) listed(c collection) (map[string]state, string, error) {
+func (w *world) listed(c collection) (map[string]guarantees.State, string, error) {
 	list, err := cache.ToListerWithContext(c.listWatch(w.server)).ListWithContext(w.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		return nil, "", err
 	}
-	out := map[string]state{}
-	err = meta.EachListItem(list, func(obj runtime.Object) error {
-		key, s, err := keyAndState(obj)
-		out[key] = s
-		return err
-	})
+	items, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, "", err
+	}
+	out, err := guarantees.States(items)
 	if err != nil {
 		return nil, "", err
 	}
@@ -396,7 +400,7 @@ func (w *world) listed(c collection) (map[string]state, string, error) {
 
 // stored reads a collection from the file of the process that has ended. Its resource version must be one that the
 // server has reached and all of its objects are at.
-func (w *world) stored(c collection, now string) (out map[string]state, err error) {
+func (w *world) stored(c collection, now string) (out map[string]guarantees.State, err error) {
 	db, err := bolt.OpenReadOnly(w.disk.file(), bolt.Options{})
 	if err != nil {
 		return nil, err
@@ -426,12 +430,12 @@ func (w *world) stored(c collection, now string) (out map[string]state, err erro
 	if order, err := resourceversion.CompareResourceVersion(rv, now); err != nil || order > 0 {
 		return nil, fmt.Errorf("resource version %q, the server's is %s: %w", rv, now, err)
 	}
-	out = map[string]state{}
+	out = map[string]guarantees.State{}
 	for obj, err := range s.All() {
 		if err != nil {
 			return nil, err
 		}
-		key, is, err := keyAndState(obj)
+		key, is, err := guarantees.StateOf(obj)
 		if err != nil {
 			return nil, err
 		}
