@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/guarantees"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -205,4 +206,31 @@ func TestNewRefusesUseless(t *testing.T) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}
+}
+
+// TestReplaysOfFrozen: an object that could not be stored has frozen the stored resource
+// version, so the next start is sent what it has stored since once more. Handlers are not
+// told: objects do not go back in time, and forth again.
+func TestReplaysOfFrozen(t *testing.T) {
+	inBubble(t, func(w *world) {
+		fail := true
+		opts := informer.Options{Indexers: cache.Indexers{"v": byValue(&fail, false)}}
+		w.put("a", "1")
+		w.put("b", "1")
+		told := guarantees.New(nil)
+		r := w.run(opts, handle(w, told)).sync()
+		w.put("a", "bad")
+		w.put("b", "2")
+		w.put("b", "3")
+		waitFor(5 * time.Second)
+		r.end()
+		told.Start(told.Held())
+		l := &log{}
+		r = w.run(opts, handle(w, l), handle(w, told)).sync()
+		w.want(l, "initial a@2=1", "initial b@6=3")
+		w.put("a", "2")
+		synctest.Wait()
+		r.atRest(told)
+		r.end()
+	})
 }
