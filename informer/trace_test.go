@@ -22,7 +22,8 @@ import (
 // The drop-in proof (promise 7): one script of events goes through client-go's
 // informer and through ours, and everything that they show is compared after
 // every line: what handlers are told, in which order, what the store and its
-// indices hold, resource versions, what has synced, which calls are refused.
+// indices hold, resource versions, what has synced, which calls are refused. By itself
+// each must keep the guarantees to handlers (checkGuarantees), ours over another start.
 //
 // Where ours differs on purpose, the package documentation says so, and one
 // function here is the row: it lets that difference pass, and nothing else, and
