@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 )
@@ -124,6 +125,10 @@ func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
+	return inf.addFromNowLocked(eh)
+}
+
+func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, error) {
 	if inf.ended {
 		return nil, errStopped
 	}
@@ -159,12 +164,16 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	if _, err := q.oneOf("since", "now"); err != nil {
+	since, err := q.since()
+	if err != nil {
 		return err
 	}
 	initial, err := q.oneOf("initial", "false", "true")
 	if err != nil {
 		return err
+	}
+	if since != "" && initial == "true" {
+		return refuse(http.StatusBadRequest, "initial=true goes with since=now only, not with a resource version")
 	}
 	release, err := q.slot(e.following)
 	if err != nil {
@@ -175,9 +184,17 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		initial: initial == "true", out: make(chan happening, changesBuffer),
 		slow: make(chan struct{}), gone: q.ctx.Done(),
 	}
-	h, err := inf.follow(f)
+	var h *handler
+	if since != "" {
+		h, err = e.replay(a, q, p, &replay{inf: inf, feed: f, fresh: map[string]struct{}{}}, since)
+	} else {
+		h, err = inf.follow(f)
+	}
+	if errors.Is(err, errStopped) {
+		err = refuse(http.StatusServiceUnavailable, "%v", err)
+	}
 	if err != nil {
-		return refuse(http.StatusServiceUnavailable, "%v", err)
+		return err
 	}
 	f.handler.Store(h)
 	defer func() {
@@ -190,6 +207,71 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		return err
 	}
 	return f.send(a, p, h)
+}
+
+// since is the resource version after which changes are wanted; "" is from now on.
+func (q question) since() (string, error) {
+	rv := q.Get("since")
+	if !q.Has("since") || rv == "now" {
+		return "", nil
+	}
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+		return "", refuse(http.StatusBadRequest, "since is %q, want now or a resource version, which is a number from 1 on", rv)
+	}
+	return rv, nil
+}
+
+// replay sends what came after a resource version, and returns the handler that goes
+// on from there.
+func (e *endpoint) replay(a *answer, q question, p printer, r *replay, since string) (h *handler, err error) {
+	if r.next, err = q.logAfter(r.inf, since); err != nil {
+		return nil, err
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	for end := time.Now().Add(readingTime); ; {
+		lines, h, err := r.take()
+		if err != nil || h != nil {
+			return h, err
+		}
+		a.begin("application/jsonl")
+		for _, line := range lines {
+			c, err := r.decode(line)
+			if err != nil {
+				return nil, err
+			}
+			if err := r.feed.write(a, p, c); err != nil {
+				return nil, err
+			}
+		}
+		if err := a.flush(); err != nil {
+			return nil, err
+		}
+		if time.Now().After(end) {
+			return nil, fmt.Errorf("to send what came before took longer than %s; go on from the last line", readingTime)
+		}
+	}
+}
+
+// logAfter is the informer's, for which it waits a moment: one that has been started
+// again is behind the one before.
+func (q question) logAfter(inf *Informer, since string) (uint64, error) {
+	check := time.NewTicker(changesCheck)
+	defer check.Stop()
+	for end := time.Now().Add(slotPatience); ; {
+		n, isAhead, err := inf.logAfter(since)
+		if !isAhead || time.Now().After(end) {
+			return n, err
+		}
+		select {
+		case <-check.C:
+		case <-q.ctx.Done():
+			return 0, q.ctx.Err()
+		}
+	}
 }
 
 // send writes lines until the client or the informer is gone.
@@ -221,17 +303,21 @@ func (f *feed) send(a *answer, p printer, h *handler) error {
 }
 
 func (f *feed) sendOne(a *answer, p printer, c happening) error {
+	err := f.write(a, p, c)
+	if err == nil && len(f.out) == 0 {
+		err = a.flush()
+	}
+	return err
+}
+
+func (f *feed) write(a *answer, p printer, c happening) error {
 	b, err := p.json(c.obj)
 	if err != nil {
 		return err
 	}
 	a.patience(changesPatience)
-	err = a.line(struct {
+	return a.line(struct {
 		Type   string          `json:"type"`
 		Object json.RawMessage `json:"object"`
 	}{c.kind, b})
-	if err == nil && len(f.out) == 0 {
-		err = a.flush()
-	}
-	return err
 }

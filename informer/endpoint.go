@@ -57,6 +57,7 @@ const (
 // Handler returns an HTTP handler that answers questions about the factory's
 // informers; see Informer.Handler.
 func (f *Factory) Handler() http.Handler {
+	f.keepLogs()
 	return newEndpoint(f.made, f.Status, f.backend)
 }
 
@@ -77,6 +78,7 @@ func (f *Factory) Handler() http.Handler {
 //	    index= value= namespace= selector= limit= after=KEY
 //	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
 //	    since=now initial=true  what is there first, as INITIAL
+//	    since=RV                what came after a resource version first
 //	/v1/snapshot                a copy of the database after its last commit
 //	/v1/file, /v1/keys, /v1/records, /v1/headers
 //	                            what informctl reads; they change with it
@@ -87,11 +89,26 @@ func (f *Factory) Handler() http.Handler {
 // {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
 // for another method, 503 where others are answered first, and with a "cause" where
 // that is "damage" or "no key". Where lines have been sent before it is the last line.
+//
+// From the call of Handler on the informer remembers its last changes in memory: 8,192
+// of them, and fewer where many large objects were deleted. The RV of since=RV is the
+// metadata.resourceVersion of the last line that a client has got without initial=true,
+// or the checkpoint's of a /v1/status before it asked for /v1/objects. An object that has
+// changed several times since is told of once, as it is now, at the place of its last
+// change, ADDED if it was added since; one that came and went is left out. So who was
+// cut off before that place, and goes on, may be told MODIFIED or DELETED of an object
+// that it does not have. The answer is 410 where RV is older than what is remembered, as
+// after a restart, or than a list that has brought changes, and 504 where RV is ahead of
+// the informer for 5 seconds.
 func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
 
 // NewHandler returns an HTTP handler that answers questions about several informers
 // of a backend; see Informer.Handler.
 func NewHandler(backend store.Backend, informers ...*Informer) http.Handler {
+	packer := newPacker()
+	for _, inf := range informers {
+		inf.keepLog(packer)
+	}
 	return newEndpoint(
 		func() []*Informer { return informers },
 		func() []Status { return statuses(informers) },

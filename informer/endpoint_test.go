@@ -184,7 +184,7 @@ func TestEndpointRefuses(t *testing.T) {
 			{"GET", "/v1/index?name=no", 404, label},
 			{"GET", "/v1/query?index=no&value=x", 404, label},
 			{"GET", "/v1/query?index=" + label, 400, "value is missing"},
-			{"GET", "/v1/changes?since=5", 400, "want now"},
+			{"GET", "/v1/changes?since=before", 400, "want now"},
 			{"GET", "/v1/changes?initial=1", 400, "want false or true"},
 		} {
 			rec := httptest.NewRecorder()

@@ -27,3 +27,14 @@ func BreakFiles(inf *Informer) {
 		}
 	}
 }
+
+// LogSize returns how many changes an informer remembers, and how many bytes of keys
+// and deleted objects; -1 where it remembers none.
+func LogSize(inf *Informer) (entries, bytes int) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.log == nil {
+		return -1, -1
+	}
+	return len(inf.log.entries), inf.log.bytes
+}

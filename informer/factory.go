@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -51,6 +52,7 @@ type Factory struct {
 	holders  map[string]*Informer // by scope id: who opened it last
 
 	informers map[*Informer]struct{} // that have not ended
+	packer    *codec.Zstd            // nil: nobody asked for the Handler
 }
 
 // NewFactory wraps cfg's transport in place: clients that are made from cfg later
@@ -89,8 +91,26 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	inf.factory = f
 	f.mu.Lock()
 	f.informers[inf] = struct{}{}
+	packer := f.packer
 	f.mu.Unlock()
+	if packer != nil {
+		inf.keepLog(packer)
+	}
 	return inf
+}
+
+// keepLogs makes all informers, those that are made later, too, remember their
+// changes.
+func (f *Factory) keepLogs() {
+	f.mu.Lock()
+	if f.packer == nil {
+		f.packer = newPacker()
+	}
+	packer := f.packer
+	f.mu.Unlock()
+	for _, inf := range f.made() {
+		inf.keepLog(packer)
+	}
 }
 
 // errAnswered is what the transport answers a question about the scope with.

@@ -158,6 +158,7 @@ type Informer struct {
 	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
 	unknown      bool              // known could not be read
 	untold       bool              // handlers were not told of all of a loaded list
+	log          *changeLog        // nil: nobody asks for it
 	rejected     map[string]error  // objects whose newest state cannot be stored
 	foreign      string            // why no resource version may be stored; "" where it may
 	audited      AuditStatus
@@ -352,6 +353,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 		inf.syncLocked()
 	}
 	inf.opened = true
+	inf.beginLogLocked()
 	for h := range inf.handlers {
 		inf.startLocked(h)
 	}

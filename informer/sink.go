@@ -165,6 +165,9 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	// cannot bring either is rejected again.
 	s.mu.Lock()
 	clear(s.rejected)
+	if s.log != nil {
+		s.log.list()
+	}
 	s.mu.Unlock()
 	return &relist{Relist: r, inf: (*Informer)(s)}, nil
 }
@@ -220,6 +223,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if n := len(inf.rejected); n > 0 && why == "" {
 		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
 	}
+	inf.listedLocked(rv)
 	inf.ready = true
 	if inf.opts.NotifyUnchanged && inf.isSynced {
 		for h := range inf.handlers {
@@ -268,6 +272,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		}
 	}
 	told := make([]change, len(b.Stream))
+	packer := inf.packer()
 	for i, d := range b.Stream {
 		told[i].key = d.Key
 		obj, known := d.Object.(runtime.Object)
@@ -276,6 +281,10 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 			told[i].is = store.Entry{Key: d.Key, Object: obj}
 		case known:
 			told[i].last = obj
+		}
+		// Without a resource version the watch is in no order.
+		if packer != nil && known && b.RV != "" {
+			inf.logged(&told[i], packer, obj)
 		}
 	}
 	return inf.apply(ctx, batch, told)
@@ -286,6 +295,10 @@ type change struct {
 	key  string
 	is   store.Entry    // the new state; without a key it was deleted
 	last runtime.Object // of what was deleted, if the watch sent it
+
+	// The fields below are for the log: "" where the change has no place in it.
+	rv     string
+	packed []byte // last, encoded and compressed
 }
 
 // withoutReplays drops what is stored already: an object that could not be stored
@@ -319,7 +332,7 @@ func isOlder(d cache.Delta, held runtime.Object) bool {
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
 	inf.waitForHandlers(ctx)
 	defer inf.spillBacklogs(ctx) // without mu
-	rejected := inf.prepare(&batch)
+	rejected, upTo := inf.prepare(&batch), batch.RV
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
 	for _, c := range batch.Changes {
@@ -359,6 +372,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		inf.loseLocked(ctx, err)
 		return err
 	}
+	if inf.log != nil && batch.Loaded {
+		inf.log.forget()
+	}
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
 		if _, refused := rejected[c.key]; !refused {
@@ -370,6 +386,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		if err := inf.tellLoadedLocked(); err != nil {
 			return err
 		}
+	}
+	if inf.log != nil {
+		inf.log.complete(upTo)
 	}
 	inf.noteBacklogLocked()
 	inf.cond.Broadcast()
@@ -486,7 +505,13 @@ func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 		}
 		inf.departLocked(n, was)
 	}
+	if inf.log != nil {
+		inf.log.note(n.kind, c)
+	}
 	for h := range inf.handlers {
+		if _, ok := h.handler.(*feed); ok && c.rv == "" {
+			inf.log.told = true
+		}
 		h.changedLocked(n, was, slim)
 	}
 }

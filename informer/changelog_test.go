@@ -1,0 +1,425 @@
+package informer_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// since opens what came after a resource version.
+func (c *bubbleClient) since(rv string) *stream {
+	c.Helper()
+	return c.open("/v1/changes?since=" + rv)
+}
+
+// wantNext reads so many lines.
+func (s *stream) wantNext(t *testing.T, what string, want ...string) {
+	t.Helper()
+	for _, want := range want {
+		if got := summary(s.next()); got != want {
+			t.Errorf("%s: told %q, want %q", what, got, want)
+		}
+	}
+}
+
+// wantRefused checks the status and the error of a request for what came after a
+// resource version.
+func wantRefused(t *testing.T, h http.Handler, rv string, status int, says string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute) // what is not refused has no end
+	defer cancel()
+	h.ServeHTTP(w, r.WithContext(ctx))
+	var body struct{ Error string }
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != status || !strings.Contains(body.Error, says) {
+		t.Errorf("since %s: %d %s, want %d with %q", rv, w.Code, w.Body, status, says)
+	}
+}
+
+// TestEndpointSince: what came after a resource version, an object once, in the order
+// of the last changes, and then what comes.
+func TestEndpointSince(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("b", "1") // 3
+		r := w.run(informer.Options{})
+		client := serveInBubble(t, r.inf.Handler())
+		r.sync()
+		w.put("a", "2") // 4
+		w.put("c", "1") // 5
+		w.drop("b")     // 6
+		w.put("c", "2") // 7
+		w.put("d", "1") // 8
+		w.drop("d")     // 9
+		w.put("b", "2") // 10
+		synctest.Wait()
+		streams := map[string]*stream{}
+		for rv, want := range map[string][]string{
+			"3":  {"MODIFIED a=2", "DELETED b=1", "ADDED c=2", "ADDED b=2"},
+			"4":  {"DELETED b=1", "ADDED c=2", "ADDED b=2"},
+			"5":  {"DELETED b=1", "MODIFIED c=2", "ADDED b=2"},
+			"6":  {"MODIFIED c=2", "ADDED b=2"},
+			"8":  {"DELETED d=1", "ADDED b=2"},
+			"9":  {"ADDED b=2"},
+			"10": nil,
+		} {
+			streams[rv] = client.since(rv)
+			streams[rv].wantNext(t, "since "+rv, want...)
+		}
+		w.put("e", "1")
+		w.drop("a")
+		for rv, s := range streams {
+			s.wantNext(t, "after that since "+rv, "ADDED e=1", "DELETED a=2")
+			s.close()
+		}
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceRefused: what is not known is said at once, with what is.
+func TestEndpointSinceRefused(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("a", "2") // 3
+		r := w.run(informer.Options{}).sync()
+		if n, _ := informer.LogSize(r.inf); n != -1 {
+			t.Errorf("an informer that nobody asks remembers %d changes", n)
+		}
+		h := r.inf.Handler()
+		for _, rv := range []string{"x", "0", "", "-1", "1.5", "007"} {
+			wantRefused(t, h, rv, 400, "want now or a resource version")
+		}
+		wantRefused(t, h, "3&initial=true", 400, "since=now only")
+		wantRefused(t, h, "2", 410, "resource version 2 has expired: changes are known from resource version 3 on")
+		begin := time.Now()
+		wantRefused(t, h, "4", 504, "resource version 4 is ahead of the informer, which knows resource version 3")
+		if took := time.Since(begin); took < 5*time.Second || took > 6*time.Second {
+			t.Errorf("refused after %s", took)
+		}
+		client := serveInBubble(t, h)
+		go func() {
+			<-time.After(time.Second)
+			w.put("b", "1") // 4
+			w.put("b", "2") // 5
+		}()
+		s := client.since("4") // waits until it is known
+		s.wantNext(t, "of what was ahead", "MODIFIED b=2")
+		s.close()
+		client.end()
+		r.end()
+		wantRefused(t, h, "5", 503, "stopped")
+	})
+}
+
+// TestEndpointSinceOfRestart: a process remembers what it has caught up with, and
+// nothing of the one before it.
+func TestEndpointSinceOfRestart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		idle, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantRefused(t, idle.Handler(), "2", 503, "has not opened what it stored yet")
+		var h http.Handler
+		r := w.run(informer.Options{}).sync()
+		w.put("a", "2") // 3
+		w.put("a", "3") // 4
+		synctest.Wait()
+		r.end()
+		w.put("b", "1") // 5
+		w.drop("a")     // 6
+		r = w.run(informer.Options{}).sync()
+		h = r.inf.Handler()
+		wantRefused(t, h, "4", 410, "known from resource version 6 on") // Handler came late
+		r.end()
+		w.put("b", "2") // 7
+		w.drop("b")     // 8
+		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		client := serveInBubble(t, h)
+		wantRefused(t, h, "5", 410, "known from resource version 6 on")
+		s := client.since("6")
+		s.wantNext(t, "of what was caught up with", "DELETED b=2")
+		s.close()
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceIsBounded: in changes and in bytes.
+func TestEndpointSinceIsBounded(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("o", "1") // 2
+		r := w.run(informer.Options{})
+		h := r.inf.Handler()
+		r.sync()
+		for range 9000 {
+			w.put("o", "2")
+		}
+		synctest.Wait()
+		if n, _ := informer.LogSize(r.inf); n != 8192 {
+			t.Errorf("%d changes are remembered", n)
+		}
+		wantRefused(t, h, "809", 410, "known from resource version 810 on")
+		client := serveInBubble(t, h)
+		s := client.since("810")
+		s.wantNext(t, "8,192 changes of an object", "MODIFIED o=2")
+		s.close()
+
+		random := rand.NewChaCha8([32]byte{1})
+		for i := range 40 { // what cannot be compressed
+			b := make([]byte, 400<<10)
+			_, _ = random.Read(b)
+			name := fmt.Sprintf("large-%02d", i)
+			_, err := w.server.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, BinaryData: map[string][]byte{"b": b}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		synctest.Wait()
+		if n, bytes := informer.LogSize(r.inf); n != 8192 || bytes > 1<<20 {
+			t.Errorf("%d changes of %d bytes: objects are kept that need not be", n, bytes)
+		}
+		for i := range 40 {
+			w.drop(fmt.Sprintf("large-%02d", i))
+		}
+		synctest.Wait()
+		if n, bytes := informer.LogSize(r.inf); n < 10 || n > 21 || bytes > 8<<20 {
+			t.Errorf("%d changes of %d bytes are remembered", n, bytes)
+		}
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceOfList: a list that brought nothing leaves what is remembered; one
+// that did begins it anew, and behind the next change if a client was told of a part.
+func TestEndpointSinceOfList(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		r := w.run(informer.Options{})
+		h := r.inf.Handler()
+		client := serveInBubble(t, h)
+		r.sync()
+		list := func(changes func(), told func()) {
+			before := len(w.server.Requests())
+			w.server.Down()
+			changes()
+			w.server.Advance()
+			if err := w.server.Compact(w.server.RV()); err != nil {
+				t.Fatal(err)
+			}
+			w.server.Up()
+			told()
+			waitFor(5 * time.Minute)
+			if len(w.lists(before)) == 0 {
+				t.Fatal("it was not listed")
+			}
+		}
+		w.put("a", "2") // 3
+		synctest.Wait()
+		list(func() {}, func() {}) // 4
+		s := client.since("2")
+		s.wantNext(t, "over a list of the same", "MODIFIED a=2")
+		s.close()
+		synctest.Wait()
+		list(func() { w.put("a", "3"); w.put("b", "1") }, func() {}) // 5, 6, 7
+		wantRefused(t, h, "6", 410, "known from resource version 7 on")
+		s = client.since("7")
+		w.put("c", "1") // 8
+		s.wantNext(t, "from a list on", "ADDED c=1")
+		list(func() { w.drop("b"); w.put("a", "4") }, func() { // 9, 10, 11
+			s.wantNext(t, "a client that follows", "DELETED b=1", "MODIFIED a=4")
+		})
+		wantRefused(t, h, "11", 410, "known from the next one on")
+		w.put("c", "2") // 12
+		s.wantNext(t, "a client that follows", "MODIFIED c=2")
+		wantRefused(t, h, "11", 410, "known from resource version 12 on")
+		s.close()
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceOfRewind: the resource versions of a history that is no longer do
+// not count in the one that is.
+func TestEndpointSinceOfRewind(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		r := w.run(informer.Options{})
+		h := r.inf.Handler()
+		client := serveInBubble(t, h)
+		r.sync()
+		w.put("a", "2") // 3
+		w.put("a", "3") // 4
+		w.put("a", "4") // 5
+		synctest.Wait()
+		if err := w.server.Rewind("3"); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(5 * time.Minute)
+		w.put("b", "1") // 4
+		synctest.Wait()
+		for _, rv := range []string{"3", "4"} {
+			wantRefused(t, h, rv, 410, "known from the next one on")
+		}
+		w.put("b", "2") // 5
+		w.put("b", "3") // 6
+		synctest.Wait()
+		w.put("b", "4") // 7
+		synctest.Wait()
+		wantRefused(t, h, "5", 410, "known from resource version 6 on")
+		s := client.since("6")
+		s.wantNext(t, "of the new history", "MODIFIED b=4")
+		s.close()
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceOfWipe: what is lost takes what is remembered with it.
+func TestEndpointSinceOfWipe(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		r := w.run(informer.Options{})
+		h := r.inf.Handler()
+		client := serveInBubble(t, h)
+		r.sync()
+		w.put("a", "2") // 3
+		waitFor(2 * time.Second)
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(5 * time.Minute)
+		wantRefused(t, h, "2", 410, "known from resource version 3 on")
+		s := client.since("3")
+		w.put("a", "3")
+		s.wantNext(t, "after a wipe", "MODIFIED a=3")
+		s.close()
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSinceOfFactory: informers that are made before and after the Handler.
+func TestEndpointSinceOfFactory(t *testing.T) {
+	t.Parallel()
+	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
+	before := w.make("")
+	h := w.factory.Handler()
+	after := w.make("one")
+	for _, inf := range []cache.SharedIndexInformer{before, after} {
+		defer w.run(inf)()
+		rv := inf.LastSyncResourceVersion()
+		wantRefused(t, h, "1&scope="+inf.(*informer.Informer).Scope().ID(), 410, "known from resource version "+rv+" on")
+	}
+}
+
+// TestEndpointSinceHasNoGap: clients come, read a few lines, go, and go on from the
+// last one, while objects change. Each is told in the order of resource versions, of
+// none twice, and knows what the server has in the end.
+func TestEndpointSinceHasNoGap(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r := w.run(informer.Options{})
+		client := serveInBubble(t, r.inf.Handler())
+		first := w.put("first", "1")
+		r.sync()
+		const changes = 3000
+		done := make(chan string) // the last resource version
+		go func() {
+			random := rand.New(rand.NewPCG(1, 2))
+			for i := range changes {
+				name := fmt.Sprintf("o-%02d", random.IntN(50))
+				if random.IntN(3) > 0 {
+					w.put(name, strconv.Itoa(i))
+				} else {
+					_, _ = w.server.Delete("default/" + name) // or it is not there
+				}
+				if i%100 == 0 {
+					<-time.After(time.Millisecond)
+				}
+			}
+			done <- w.put("last", "1")
+		}()
+		var following sync.WaitGroup
+		states := make([]map[string]string, 4)
+		for i := range states {
+			following.Go(func() { states[i] = follow(client, first, uint64(i)) })
+		}
+		<-done
+		following.Wait()
+		want := map[string]string{}
+		for _, obj := range r.inf.GetStore().List() {
+			cm := obj.(*corev1.ConfigMap)
+			want[cm.Name] = cm.ResourceVersion
+		}
+		delete(want, "first")
+		for _, got := range states {
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("a client knows otherwise (-want +got):\n%s", diff)
+			}
+		}
+		client.end()
+		r.end()
+	})
+}
+
+// follow returns the resource version of each object when it was told of the last one.
+func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
+	random := rand.New(rand.NewPCG(3, seed))
+	state := map[string]string{}
+	begin := rv
+	for state["last"] == "" {
+		since := rv
+		s := c.since(rv)
+		for range 1 + random.IntN(200) {
+			var line struct {
+				Type, Error string
+				Object      corev1.ConfigMap
+			}
+			if err := json.Unmarshal([]byte(s.next()), &line); err != nil || line.Error != "" {
+				c.Errorf("since %s: %v %s", rv, err, line.Error)
+				return nil
+			}
+			was, _ := strconv.Atoi(rv)
+			rv = line.Object.ResourceVersion
+			if is, _ := strconv.Atoi(rv); is <= was {
+				c.Errorf("told of resource version %d after %d", is, was)
+			}
+			name := line.Object.Name
+			_, known := state[name]
+			switch {
+			case line.Type == "ADDED" && known:
+				c.Errorf("told that %s was added, which was there", name)
+			case line.Type != "ADDED" && !known && since == begin: // or its ADDED was to come later
+				c.Errorf("told %s of %s, which was not there", line.Type, name)
+			}
+			if state[name] = rv; line.Type == "DELETED" {
+				delete(state, name)
+			}
+			if name == "last" {
+				break
+			}
+		}
+		s.close()
+	}
+	return state
+}
