@@ -26,6 +26,9 @@ import (
 // kernels' buffers take 104 or 108 bytes with a zero at the end.
 const maxSocketPath = 103
 
+// lockEvery is how often it is tried to lock a directory that somebody else has locked.
+const lockEvery = 20 * time.Millisecond
+
 // SocketPath returns where the process that has a database open serves its Handler,
 // by convention: the database's path with ".sock". Where that is too long for a
 // socket, it is a name made from a hash of it, in a directory of the user's below
@@ -61,7 +64,10 @@ func runtimeDir() string {
 // which SocketPath names another.
 func Serve(ctx context.Context, path string, h http.Handler) error {
 	l, err := listen(ctx, path)
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return nil
+	case err != nil:
 		return fmt.Errorf("serve on %s: %w", path, err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -92,7 +98,7 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, err
 	}
 	defer func() { _ = dir.Close() }() // ends the lock
-	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+	if err := lockDir(ctx, dir); err != nil {
 		return nil, fmt.Errorf("lock the directory: %w", err)
 	}
 	if err := removeStale(path); err != nil {
@@ -135,6 +141,23 @@ func openDir(dir string) (*os.File, error) {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
+}
+
+// lockDir waits for the lock until the context ends; closing the directory ends it.
+func lockDir(ctx context.Context, dir *os.File) error {
+	again := time.NewTicker(lockEvery)
+	defer again.Stop()
+	for {
+		err := unix.Flock(int(dir.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }
 
 // removeStale removes a socket that nobody serves.

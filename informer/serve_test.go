@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
@@ -192,4 +193,30 @@ func TestSocketPath(t *testing.T) {
 	if err := informer.Serve(t.Context(), path, nil); err == nil || !strings.Contains(err.Error(), "not this user's alone") {
 		t.Errorf("served in a directory that others can read: %v", err)
 	}
+}
+
+// TestServeWaitsForLock: another one that makes a socket there is waited for, until the
+// context ends.
+func TestServeWaitsForLock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "i.db.sock")
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(dir.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	done := make(chan error, 1)
+	go func() { done <- informer.Serve(ctx, path, http.HandlerFunc(anybody)) }()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Lstat(path); err == nil {
+		t.Error("a socket was made")
+	}
+	go func() { _ = dir.Close() }()
+	serve(t, path, http.HandlerFunc(anybody)).end(t)
 }
