@@ -41,6 +41,7 @@ type feed struct {
 	initial bool // what was there before is wanted
 	out     chan happening
 	handler atomic.Pointer[handler] // nil until it was added
+	read    func()                  // says that what was there before was read; may be nil
 
 	slowOnce sync.Once
 	slow     chan struct{} // closed when the client is too slow
@@ -180,6 +181,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		return err
 	}
 	defer release()
+	a.waits = changesPatience
 	f := &feed{
 		initial: initial == "true", out: make(chan happening, changesBuffer),
 		slow: make(chan struct{}), gone: q.ctx.Done(),
@@ -188,6 +190,15 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	if since != "" {
 		h, err = e.replay(a, q, p, &replay{inf: inf, feed: f, fresh: map[string]struct{}{}}, since)
 	} else {
+		if f.initial && inf.HasSynced() { // before that it may wait for long
+			release, err := q.slot(e.reading)
+			if err != nil {
+				return err
+			}
+			f.read = sync.OnceFunc(release)
+			defer f.read()
+			defer time.AfterFunc(readingTime, f.read).Stop() // one that is so slow reads little
+		}
 		h, err = inf.follow(f)
 	}
 	if errors.Is(err, errStopped) {
@@ -196,6 +207,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
+	a.ends = time.Time{}
 	f.handler.Store(h)
 	defer func() {
 		f.tooSlow() // nobody takes what it still says
@@ -276,6 +288,7 @@ func (q question) logAfter(inf *Informer, since string) (uint64, error) {
 
 // send writes lines until the client or the informer is gone.
 func (f *feed) send(a *answer, p printer, h *handler) error {
+	told := h.told
 	for {
 		select {
 		case <-f.slow:
@@ -290,6 +303,10 @@ func (f *feed) send(a *answer, p printer, h *handler) error {
 		case c := <-f.out:
 			if err := f.sendOne(a, p, c); err != nil {
 				return err
+			}
+		case <-told:
+			if told = nil; f.read != nil {
+				f.read()
 			}
 		case <-h.done:
 			for len(f.out) > 0 {
@@ -315,7 +332,6 @@ func (f *feed) write(a *answer, p printer, c happening) error {
 	if err != nil {
 		return err
 	}
-	a.patience(changesPatience)
 	return a.line(struct {
 		Type   string          `json:"type"`
 		Object json.RawMessage `json:"object"`

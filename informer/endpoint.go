@@ -26,8 +26,8 @@ import (
 //
 // Objects are read in chunks, as Lister.All does: a request never holds a
 // transaction while its client receives. So many requests read at a time, the others
-// wait a moment and are then refused. A client has writePatience to take what is
-// written; one that follows changes has a bounded buffer.
+// wait a moment and are then refused. A client has writePatience to take each line, and
+// answerTime for an answer that has an end; one that follows changes has a bounded buffer.
 type endpoint struct {
 	informers func() []*Informer
 	status    func() []Status
@@ -52,6 +52,8 @@ const (
 	slotPatience  = 5 * time.Second
 	writePatience = 30 * time.Second
 	readingTime   = 2 * time.Minute // of one request for objects
+	answerTime    = readingTime + writePatience
+	copyTime      = time.Hour // of one copy of the file
 )
 
 // Handler returns an HTTP handler that answers questions about the factory's
@@ -171,7 +173,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 	}
-	a.patience(changesPatience)
+	a.waits, a.ends = changesPatience, time.Time{}
 	_ = a.line(wire.NewFailure(err)) // the client is gone, or it is not
 }
 
@@ -298,17 +300,32 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
+	waits   time.Duration // for the client, each time that something is written
+	ends    time.Time     // nothing is written after it; zero is never
 }
 
 func newAnswer(w http.ResponseWriter) *answer {
-	a := &answer{ResponseWriter: w, control: http.NewResponseController(w)}
-	a.patience(writePatience)
+	a := &answer{
+		ResponseWriter: w, control: http.NewResponseController(w),
+		waits: writePatience, ends: time.Now().Add(answerTime),
+	}
+	a.patient()
 	return a
 }
 
-// patience is how long the client has from now on to take what is written.
-func (a *answer) patience(d time.Duration) {
-	_ = a.control.SetWriteDeadline(time.Now().Add(d)) // not every writer has one
+// patient gives the client time to take what is written next.
+func (a *answer) patient() {
+	deadline := time.Now().Add(a.waits)
+	if !a.ends.IsZero() && a.ends.Before(deadline) {
+		deadline = a.ends
+	}
+	_ = a.control.SetWriteDeadline(deadline) // not every writer has one
+}
+
+// Write implements io.Writer.
+func (a *answer) Write(b []byte) (int, error) {
+	a.patient()
+	return a.ResponseWriter.Write(b)
 }
 
 // begin sends the header, if it was not sent.
@@ -328,10 +345,10 @@ func (a *answer) line(v any) error {
 	return json.NewEncoder(a).Encode(v)
 }
 
-// flush sends what was written and gives the client time for what follows.
+// flush sends what was written.
 func (a *answer) flush() error {
+	a.patient()
 	err := a.control.Flush()
-	a.patience(writePatience)
 	if errors.Is(err, http.ErrNotSupported) {
 		return nil
 	}

@@ -295,7 +295,6 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 		if err := a.line(indexValue{value, len(keys)}); err != nil {
 			return err
 		}
-		a.patience(writePatience)
 	}
 	return a.flush()
 }

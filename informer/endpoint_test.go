@@ -570,3 +570,65 @@ func TestEndpointSnapshot(t *testing.T) {
 		}
 	})
 }
+
+// TestEndpointUnreadAnswers: a client that reads nothing, or a little now and then, has
+// its place for a while only, whatever it asks for.
+func TestEndpointUnreadAnswers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := range 600 {
+			w.put(fmt.Sprintf("o-%03d", i), fmt.Sprintf("%060d", i))
+		}
+		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}})
+		h := r.inf.Handler()
+		client := serveInBubble(t, h)
+		r.sync()
+		rv := w.server.RV()
+		for i := range 300 {
+			w.put(fmt.Sprintf("o-%03d", i), "x")
+		}
+		waitFor(2 * time.Second)
+		for _, path := range []string{
+			"/v1/objects", "/v1/keys", "/v1/index?name=" + index.Label("app").Name,
+			"/v1/changes?initial=true", "/v1/changes?since=" + rv,
+		} {
+			for _, every := range []time.Duration{time.Hour, 8 * time.Second} {
+				var streams []*stream
+				for range 4 {
+					streams = append(streams, client.open(path))
+				}
+				stop, read := make(chan struct{}), sync.WaitGroup{}
+				for _, s := range streams {
+					read.Go(func() {
+						tick := time.NewTicker(every)
+						defer tick.Stop()
+						for b := make([]byte, 4096); ; {
+							select {
+							case <-stop:
+								return
+							case <-tick.C:
+								_, _ = s.Body.Read(b)
+							}
+						}
+					})
+				}
+				begin := time.Now()
+				if _, lines := get(h, "/v1/object?key=default/o-000"); !strings.Contains(lines[0], "busy") && time.Since(begin) < 4*time.Second {
+					t.Errorf("%s, read every %s: has no place", path, every)
+				}
+				waitFor(3 * time.Minute)
+				begin = time.Now()
+				if status, _ := get(h, "/v1/object?key=default/o-000"); status != 200 || time.Since(begin) > 0 {
+					t.Errorf("%s, read every %s: after 3 minutes it has its place still", path, every)
+				}
+				close(stop)
+				read.Wait()
+				for _, s := range streams {
+					s.close()
+				}
+				waitFor(time.Minute)
+			}
+		}
+		client.end()
+		r.end()
+	})
+}
