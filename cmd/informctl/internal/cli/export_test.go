@@ -6,7 +6,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
 )
 
 // Commands are all commands, for what their help says.
@@ -21,4 +25,16 @@ var OpenError = openError
 // MainAt is Main at a time that does not pass.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {
 	return execute(ctx, env{streams: streams, now: func() time.Time { return now }}, args)
+}
+
+// Follow follows a collection of pods as run does, until the context ends.
+func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
+	f, err := (&runOptions{}).newFollower(&source{
+		scope:   store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
+		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
+	}, db)
+	if err != nil {
+		return err
+	}
+	return f.run(ctx)
 }

@@ -24,10 +24,11 @@ type follower struct {
 	warm     bool // an earlier run left a complete list
 
 	// mu protects the fields below.
-	mu     sync.Mutex
-	told   string // the kind of error that was last logged; "" since a success
-	failed error  // why it ended
-	stop   context.CancelFunc
+	mu      sync.Mutex
+	told    string // the kind of error that was last logged; "" since a success
+	refused string // the verb of the request that failed last
+	failed  error  // why it ended
+	stop    context.CancelFunc
 }
 
 func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, error) {
@@ -100,15 +101,19 @@ func (f *follower) result() error {
 }
 
 // answered is told of each request's end.
-func (f *follower) answered(err error) {
-	if err == nil {
-		f.mu.Lock()
-		f.told = ""
-		f.mu.Unlock()
+func (f *follower) answered(verb string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case err != nil:
+		f.refused = verb
+	case f.refused == verb || f.refused == "":
+		f.refused, f.told = "", ""
 	}
 }
 
-// report logs an error once until a request succeeds or the error is another. With
+// report logs an error once until such a request succeeds, for who may list and not
+// watch lists each time before it tries, or the error is another. With
 // --once it ends the follower where trying again helps nobody.
 func (f *follower) report(ctx context.Context, err error) {
 	what, lasting := classify(err)

@@ -75,17 +75,18 @@ func (src *source) useTyped(config *rest.Config, client *http.Client, r schema.G
 	return nil
 }
 
-// listerWatcher returns a ListerWatcher that tells done of the end of each request.
-func (src *source) listerWatcher(done func(error)) cache.ListerWatcher {
+// listerWatcher returns a ListerWatcher that tells done of the end of each request, which
+// was list or watch.
+func (src *source) listerWatcher(done func(verb string, err error)) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := src.list(ctx, src.selected(options))
-			done(err)
+			done("list", err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			w, err := src.watch(ctx, src.selected(options))
-			done(err)
+			done("watch", err)
 			return w, err
 		},
 	}
