@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/informer"
@@ -34,6 +36,7 @@ type watchOptions struct {
 	namespace   string
 	showSecrets bool
 	initial     bool
+	since       string // a resource version; "" is from now on
 	resource    string // "" is everything
 }
 
@@ -48,15 +51,20 @@ once, until interrupted, which ends it with 0.
 ADDED, MODIFIED or DELETED is the first column, or in JSON and YAML the type of the
 object; a template is applied to each object. An object that several scopes hold is
 told of by each. It is an error if the process ends, or if the output is taken so
-slowly that more than 1024 changes wait.`),
+slowly that more than 1024 changes wait.
+
+The process remembers its last 8192 changes of a resource, from its start on. With
+--since-rv, what came after that resource version is printed first: each object once, as
+it is now, at the place of its last change. It is an error if that is no longer known.`),
 		Example: `  informctl watch pods -n default --initial
+  informctl watch pods --since-rv 48213
   informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
 				return usagef(cmd, "watch takes one RESOURCE")
 			}
 			o.resource = append(args, "")[0]
-			return nil
+			return o.completeSince(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.format.complete(cmd); err != nil {
@@ -75,8 +83,26 @@ slowly that more than 1024 changes wait.`),
 	o.format.addForms(cmd)
 	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
 	cmd.Flags().BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
+	cmd.Flags().StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
 	addSecretsFlag(cmd, &o.showSecrets)
 	return cmd
+}
+
+// completeSince checks --since-rv. Resource versions of several resources do not compare.
+func (o *watchOptions) completeSince(cmd *cobra.Command) error {
+	if !cmd.Flags().Changed("since-rv") {
+		return nil
+	}
+	_, err := resourceversion.CompareResourceVersion(o.since, o.since)
+	switch {
+	case err != nil:
+		return usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.since)
+	case o.resource == "":
+		return usagef(cmd, "--since-rv needs RESOURCE")
+	case o.initial:
+		return usagef(cmd, "--since-rv and --initial do not go together")
+	}
+	return nil
 }
 
 // runWatch blocks until the context or the process ends. Its goroutines, one for each
@@ -96,12 +122,19 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if err != nil {
 		return err
 	}
+	parameters := url.Values{"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets}}
+	if o.since != "" {
+		parameters.Set("since", o.since)
+	}
 	changes := make(chan object, chunk)
 	failed := make(chan error, len(views))
 	var following sync.WaitGroup
 	for _, v := range views {
 		following.Go(func() {
-			err := l.follow(v, o.initial, changes)
+			last, err := l.follow(v, parameters, changes)
+			if last != "" && len(views) == 1 && !o.initial && !errors.Is(err, errInterrupted) {
+				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
+			}
 			cancel() // one that ends ends all
 			failed <- err
 		})
@@ -167,13 +200,14 @@ func (l *live) followed(resource string) ([]*view, error) {
 	return views, nil
 }
 
-// follow sends changes of a scope until the context or the process ends.
-func (l *live) follow(v *view, initial bool, changes chan<- object) error {
-	body, err := l.ask("/v1/changes", url.Values{
-		"scope": {v.info.ID}, "initial": {strconv.FormatBool(initial)}, "secrets": {l.secrets},
-	})
+// follow sends changes of a scope until the context or the process ends. It returns the
+// resource version of the last one.
+func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (last string, err error) {
+	parameters = maps.Clone(parameters)
+	parameters.Set("scope", v.info.ID)
+	body, err := l.ask("/v1/changes", parameters)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = body.Close() }()
 	for dec := json.NewDecoder(body); ; {
@@ -184,24 +218,26 @@ func (l *live) follow(v *view, initial bool, changes chan<- object) error {
 		}
 		switch err := dec.Decode(&line); {
 		case l.ctx.Err() != nil:
-			return errInterrupted
+			return last, errInterrupted
 		case err != nil:
-			return l.cutOff()
+			return last, l.cutOff()
 		case line.Text != "":
-			return fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
+			return last, fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
 		}
 		content := map[string]any{}
 		if err := utiljson.Unmarshal(line.Object, &content); err != nil {
-			return fmt.Errorf("%s: a change cannot be read", v.info.Scope) // the error may quote it
+			return last, fmt.Errorf("%s: a change cannot be read", v.info.Scope) // the error may quote it
 		}
 		u := &unstructured.Unstructured{Object: content}
 		if line.Type == "INITIAL" {
 			line.Type = "ADDED"
 		}
+		rv := u.GetResourceVersion()
 		select {
 		case changes <- object{item: item{v, u.GetNamespace(), u.GetName()}, Object: u, event: line.Type}:
+			last = rv
 		case <-l.ctx.Done():
-			return errInterrupted
+			return last, errInterrupted
 		}
 	}
 }

@@ -298,3 +298,38 @@ func followed(t *testing.T, path string) bool {
 	t.Helper()
 	return bytes.Contains(askSocket(t, path, "/v1/status"), []byte("*informer.feed"))
 }
+
+// TestWatchSince: what came after a resource version is printed first, and what ends a
+// watch says how to go on.
+func TestWatchSince(t *testing.T) {
+	p := runProcess(t, pod("a", "one", "")) // 2
+	p.create(t, pod("a", "two", ""))        // 3
+	if _, err := p.server.Delete("a/one"); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"pods", "-o", "name", "--db", p.path, "--since-rv"}
+	w := watchFor(t, append(args, "2")...) // waits for nothing: the process may be behind, and follows on
+	if got := w.next(t, 2); got != "ADDED      pod/two\nDELETED    pod/one\n" {
+		t.Errorf("printed %q", got)
+	}
+	p.create(t, pod("a", "three", "")) // 5
+	if got := w.next(t, 1); got != "ADDED      pod/three\n" {
+		t.Errorf("then %q", got)
+	}
+	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired: changes are known from resource version 2 on")
+	p.stop()
+	w.ends(t, 1, "--since-rv 5 goes on from there")
+	for says, args := range map[string][]string{
+		`--since-rv "x" is no resource version`:       {"pods", "--since-rv", "x"},
+		"--since-rv needs RESOURCE":                   {"--since-rv", "5"},
+		"--since-rv and --initial do not go together": {"pods", "--since-rv", "5", "--initial"},
+	} {
+		w := watchFor(t, args...)
+		for w.Scan() {
+			continue
+		}
+		if code := <-w.code; code != 64 || !strings.Contains(w.errs.String(), says) {
+			t.Errorf("exit code %d, %q; want 64 and %q", code, w.errs.String(), says)
+		}
+	}
+}
