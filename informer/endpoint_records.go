@@ -126,7 +126,7 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 	}
 	defer release()
 	if q.Has("key") {
-		return e.sendKeys(a, func() ([]string, error) { return h.among(q.Values["key"]) }, nil)
+		return e.sendKeys(a, func() ([]string, error) { return store.Among(h.store, q.Values["key"], part.Selector) }, nil)
 	}
 	return e.sendKeys(a, func() ([]string, error) { return h.keys(part) }, func(keys []string) bool {
 		if part.Limit == 0 || len(keys) < part.Limit {
@@ -146,15 +146,24 @@ func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func(
 			return a.cut(err)
 		}
 		a.begin(wire.ContentType)
+		w := wire.NewWriter(a)
 		if len(keys) > 0 {
-			if err := wire.NewWriter(a).Keys(keys); err != nil {
+			if err := w.Keys(keys); err != nil {
 				return err
 			}
 		}
-		if err := a.flush(); err != nil || more == nil || !more(keys) {
+		if err := a.send(w); err != nil || more == nil || !more(keys) {
 			return err
 		}
 	}
+}
+
+// send sends what was written.
+func (a *answer) send(w *wire.Writer) error {
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return a.flush()
 }
 
 // cut ends an answer of parts with an error.
@@ -178,20 +187,6 @@ func (h held) keys(q store.Query) ([]string, error) {
 		keys[i] = e.Key
 	}
 	return keys, nil
-}
-
-// among returns those of the keys that there are.
-func (h held) among(keys []string) (found []string, err error) {
-	for _, key := range keys {
-		_, ok, err := h.store.Entry(key)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			found = append(found, key)
-		}
-	}
-	return found, nil
 }
 
 // serveRecords sends the objects of keys, those that there are, as they are stored,
@@ -221,8 +216,8 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 	}
 	defer release()
 	keys := q.Values["key"]
-	if recorder, ok := h.store.(store.Recorder); ok && headers {
-		if keys, err = e.sendHeaders(a, recorder, keys); err != nil {
+	if headers {
+		if keys, err = e.sendHeaders(a, h.store, keys); err != nil {
 			return err
 		}
 	}
@@ -248,7 +243,7 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 				return err
 			}
 		}
-		if err := a.flush(); err != nil {
+		if err := a.send(w); err != nil {
 			return err
 		}
 	}
@@ -258,9 +253,9 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 
 // sendHeaders returns the keys whose headers do not have a creation timestamp: the
 // objects of these are sent.
-func (e *endpoint) sendHeaders(a *answer, recorder store.Recorder, keys []string) (left []string, err error) {
+func (e *endpoint) sendHeaders(a *answer, s store.Store, keys []string) (left []string, err error) {
 	for keys := range slices.Chunk(keys, headersChunk) {
-		headers, err := recorder.HeadersOf(keys)
+		headers, err := s.HeadersOf(keys)
 		if err != nil {
 			return nil, a.cut(err)
 		}
@@ -271,11 +266,12 @@ func (e *endpoint) sendHeaders(a *answer, recorder store.Recorder, keys []string
 				left = append(left, h.Key)
 				continue
 			}
+			h.Labels = nil // they would be half of it
 			if err := w.Header(h); err != nil {
 				return nil, err
 			}
 		}
-		if err := a.flush(); err != nil {
+		if err := a.send(w); err != nil {
 			return nil, err
 		}
 	}

@@ -40,3 +40,19 @@ func (q Query) Range() (after, prefix string) {
 	prefix = q.Namespace + "/"
 	return max(q.After, prefix), prefix
 }
+
+// Among returns those of the keys that there are and whose labels match, in their order
+// and as of one moment, without decoding any.
+func Among(s Store, keys []string, selector labels.Selector) ([]string, error) {
+	headers, err := s.HeadersOf(keys)
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, h := range headers {
+		if selector.Matches(labels.Set(h.Labels)) {
+			found = append(found, h.Key)
+		}
+	}
+	return found, nil
+}

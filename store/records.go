@@ -25,9 +25,6 @@ type Recorder interface {
 	// Records returns those of the keys that there are, in the order of keys and as of
 	// one moment.
 	Records(keys []string) (Records, error)
-	// HeadersOf returns the headers of those of the keys that there are, in the order of
-	// keys and as of one moment.
-	HeadersOf(keys []string) ([]Header, error)
 }
 
 // Viewer is implemented by backends that can show a scope which nobody has opened.

@@ -173,6 +173,9 @@ type Store interface {
 	All() iter.Seq2[runtime.Object, error]
 	// Headers yields every object's header in key order, chunked like All.
 	Headers() iter.Seq2[Header, error]
+	// HeadersOf returns the headers of those of the keys that there are, in the order of
+	// keys and as of one moment.
+	HeadersOf(keys []string) ([]Header, error)
 
 	// TryList, TryListKeys and TryListIndexFuncValues are the methods of cache.Indexer
 	// with the error of that read: where there is one there is no answer. Err, which is

@@ -5,6 +5,7 @@
 package wire
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -77,10 +78,19 @@ func DictionaryName(id uint64, dictionary []byte) string {
 }
 
 // Writer writes the parts of an answer.
-type Writer struct{ enc *msgpack.Encoder }
+type Writer struct {
+	buf *bufio.Writer
+	enc *msgpack.Encoder
+}
 
-// NewWriter returns a Writer to w, which it does not buffer.
-func NewWriter(w io.Writer) *Writer { return &Writer{msgpack.NewEncoder(w)} }
+// NewWriter returns a Writer to w, with a buffer.
+func NewWriter(w io.Writer) *Writer {
+	buf := bufio.NewWriterSize(w, 32<<10) // msgpack writes a byte at a time
+	return &Writer{buf, msgpack.NewEncoder(buf)}
+}
+
+// Flush writes what is in the buffer.
+func (w *Writer) Flush() error { return w.buf.Flush() }
 
 // Keys writes keys without their objects.
 func (w *Writer) Keys(keys []string) error { return w.enc.Encode(&part{Keys: keys}) }
@@ -98,10 +108,13 @@ func (w *Writer) Record(r store.Record) error {
 // Header writes what is known of an object without decoding it.
 func (w *Writer) Header(h store.Header) error { return w.enc.Encode(&part{Header: &h}) }
 
-// Error writes why there is no more.
+// Error writes why there is no more, and flushes.
 func (w *Writer) Error(err error) error {
 	f := NewFailure(err)
-	return w.enc.Encode(&part{Error: f.Text, Cause: f.Cause})
+	if err := w.enc.Encode(&part{Error: f.Text, Cause: f.Cause}); err != nil {
+		return err
+	}
+	return w.Flush()
 }
 
 // Answer is what Read has read.

@@ -440,6 +440,24 @@ func (s *Store) Headers() iter.Seq2[store.Header, error] {
 	}
 }
 
+// HeadersOf implements store.Store.
+func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
+	headers := make([]store.Header, 0, len(keys))
+	err := s.read("headers", nil, func(sn *snapshot) error {
+		for _, key := range keys {
+			h, err := s.header(sn, key)
+			if err != nil {
+				return err
+			}
+			if h != nil {
+				headers = append(headers, h.public(key))
+			}
+		}
+		return nil
+	})
+	return headers, err
+}
+
 func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 	readErr := s.read("headers", nil, func(sn *snapshot) error {
 		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {

@@ -86,24 +86,6 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 	return out, nil
 }
 
-// HeadersOf implements store.Recorder.
-func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
-	headers := make([]store.Header, 0, len(keys))
-	err := s.read("headers", nil, func(sn *snapshot) error {
-		for _, key := range keys {
-			h, err := s.header(sn, key)
-			if err != nil {
-				return err
-			}
-			if h != nil {
-				headers = append(headers, h.public(key))
-			}
-		}
-		return nil
-	})
-	return headers, err
-}
-
 // isLost reports whether what was stored has been wiped, or lost with the file.
 func (s *Store) isLost() bool {
 	s.mu.Lock()

@@ -355,6 +355,27 @@ func (s *lease) Headers() iter.Seq2[store.Header, error] {
 	}
 }
 
+// HeadersOf returns the headers of those of the keys that there are.
+func (s *lease) HeadersOf(keys []string) ([]store.Header, error) {
+	v, err := s.view()
+	if err != nil {
+		return nil, err
+	}
+	headers := make([]store.Header, 0, len(keys))
+	for _, key := range keys {
+		it, ok := v.objects.Get(key)
+		if !ok {
+			continue
+		}
+		h, err := headerOf(it.object)
+		if err != nil {
+			return nil, err
+		}
+		headers = append(headers, h)
+	}
+	return headers, nil
+}
+
 func headerOf(object runtime.Object) (store.Header, error) {
 	m, err := meta.Accessor(object)
 	if err != nil {

@@ -195,9 +195,9 @@ func (s *liveScope) labelled(selector labels.Selector) ([]string, error) {
 	return s.keys(url.Values{"selector": {selector.String()}})
 }
 
-func (s *liveScope) among(keys []string) (found []string, err error) {
+func (s *liveScope) among(keys []string, selector labels.Selector) (found []string, err error) {
 	for some := range byBytes(keys) {
-		there, err := s.keys(url.Values{"key": some})
+		there, err := s.keys(url.Values{"key": some, "selector": {selector.String()}})
 		if err != nil {
 			return nil, err
 		}

@@ -32,8 +32,8 @@ type reader interface {
 	all() ([]string, error)
 	byIndex(name, value string) ([]string, error)
 	labelled(labels.Selector) ([]string, error)
-	// among returns those of the keys that there are.
-	among(keys []string) ([]string, error)
+	// among returns those of the keys that there are and whose labels match.
+	among(keys []string, selector labels.Selector) ([]string, error)
 	// fetch returns the objects of keys, in their order, with as much of them as d says.
 	fetch(keys []string, d depth) ([]encoded, error)
 	// values returns those of an index, sorted; of Secrets they may be redacted.
@@ -45,7 +45,7 @@ type depth int
 
 const (
 	nothing depth = iota // its key tells all
-	header               // namespace, name, UID, labels, creation: nothing is decoded
+	header               // namespace, name, UID, RV, creation: nothing is decoded
 	record               // what the codec of the scope reads
 )
 
@@ -60,7 +60,7 @@ func headerOnly(h store.Header) encoded {
 	return encoded{decode: func() (runtime.Object, error) {
 		m := &metav1.PartialObjectMetadata{}
 		m.Namespace, m.Name, _ = cache.SplitMetaNamespaceKey(h.Key)
-		m.UID, m.ResourceVersion, m.Labels = types.UID(h.UID), h.RV, h.Labels
+		m.UID, m.ResourceVersion = types.UID(h.UID), h.RV
 		m.CreationTimestamp = metav1.NewTime(h.Created)
 		return m, nil
 	}}
@@ -118,17 +118,8 @@ func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
 	return keys, nil
 }
 
-func (s *fileScope) among(keys []string) (found []string, err error) {
-	for _, key := range keys {
-		_, ok, err := s.Entry(key)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			found = append(found, key)
-		}
-	}
-	return found, nil
+func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, error) {
+	return store.Among(s.Store, keys, selector)
 }
 
 // errLost is damage: nothing changes a file that is open for reading.
@@ -137,8 +128,8 @@ var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
 func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 	out := make([]encoded, len(keys))
 	headers := map[string]store.Header{}
-	if recorder, ok := s.Store.(store.Recorder); ok && d == header {
-		found, err := recorder.HeadersOf(keys)
+	if d == header {
+		found, err := s.HeadersOf(keys)
 		if err != nil {
 			return nil, err
 		}
@@ -231,7 +222,11 @@ func inParts(items []item, d depth) iter.Seq2[part, error] {
 				<-asked // its goroutine ends before the source is closed
 			}
 		}()
-		for next := range slices.Chunk(items, chunk) {
+		size := chunk
+		if d == header {
+			size *= 4 // one question to a process
+		}
+		for next := range slices.Chunk(items, size) {
 			previous := asked
 			var a answer
 			if previous != nil {

@@ -6,13 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/informctl/informctl/index"
-	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
@@ -72,7 +70,8 @@ func (f filter) keys(v *view) ([]string, error) {
 		return keys, nil
 	}
 	if len(keys) < v.info.Objects/8 {
-		return f.labelledOf(v, keys)
+		v.labels = "these"
+		return v.among(keys, f.labels)
 	}
 	v.labels = "all"
 	labelled, err := v.labelled(f.labels)
@@ -80,40 +79,6 @@ func (f filter) keys(v *view) ([]string, error) {
 		return nil, err
 	}
 	return intersect(keys, labelled), nil
-}
-
-// labelledOf returns those of a few keys whose labels match.
-func (f filter) labelledOf(v *view, keys []string) ([]string, error) {
-	v.labels = "these"
-	matches := make(map[string]bool, len(keys))
-	items := make([]item, len(keys))
-	for i, key := range keys {
-		items[i] = newItem(v, key)
-	}
-	for part, err := range inParts(items, header) {
-		if err != nil {
-			return nil, err
-		}
-		found := make([]bool, len(part.items))
-		err := parallel.Do(len(part.items), func(i int) error {
-			o, err := part.items[i].load(part.objects[i])
-			if err != nil || o.Object == nil {
-				return err
-			}
-			m, err := meta.Accessor(o.Object)
-			if err == nil {
-				found[i] = f.labels.Matches(labels.Set(m.GetLabels()))
-			}
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
-		for i, item := range part.items {
-			matches[item.key()] = found[i]
-		}
-	}
-	return slices.DeleteFunc(keys, func(key string) bool { return !matches[key] }), nil
 }
 
 // candidates returns the sorted keys that the indexes leave: those that were asked
@@ -194,7 +159,7 @@ func (f filter) named(v *view) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
 		keys = append(keys, f.namespace+"/"+name)
 	}
-	return v.among(keys)
+	return v.among(keys, labels.Everything())
 }
 
 // missing returns those of the names that no scope has, whatever else is asked of them,
