@@ -28,6 +28,7 @@ type protobufCodec struct {
 	typ         reflect.Type
 	typeMeta    int // index of the embedded metav1.TypeMeta, -1 if there is none
 	fingerprint string
+	only        *onlyFields // nil is all
 }
 
 func newProtobuf(t reflect.Type) Codec {
@@ -40,6 +41,9 @@ func (c protobufCodec) Fingerprint() string { return c.fingerprint }
 
 func (c protobufCodec) Encode(obj runtime.Object) (data []byte, err error) {
 	v, err := checkObject(obj, c.typ)
+	if err == nil && c.only != nil {
+		err = fmt.Errorf("codec: encode %s: by a codec of some fields", c.typ)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -69,6 +73,9 @@ func (c protobufCodec) Decode(data []byte) (obj runtime.Object, err error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("codec: decode %s: %w", c.typ, err)
+	}
+	if c.only != nil {
+		data = c.only.of(data)
 	}
 	v := reflect.New(c.typ)
 	if err := v.Interface().(message).Unmarshal(data); err != nil {

@@ -196,15 +196,22 @@ func (v *view) explanation() string {
 		v.info.Scope, by, v.keys, v.info.Objects, v.decoded, v.matched)
 }
 
-// open opens the scopes that are complete and names the others in left. c, where
-// there is one, decodes the records that are in its format.
-func (d *database) open(infos []store.Info, c codec.Codec) (views []*view, left []string, err error) {
+// whole is the decoder of who needs all of an object.
+func whole(store.Scope) (codec.Codec, error) { return nil, nil }
+
+// open opens the scopes that are complete and names the others in left. The codec that
+// decoder returns for one, if any, decodes the records that are in its format.
+func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Codec, error)) (views []*view, left []string, err error) {
 	for _, info := range infos {
 		if !info.Complete {
 			left = append(left, info.Scope.String())
 			continue
 		}
-		r, err := d.openScope(info, c)
+		var r reader
+		c, err := decoder(info.Scope)
+		if err == nil {
+			r, err = d.openScope(info, c)
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
 		}

@@ -69,7 +69,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	views, left, err := db.open(infos, nil)
+	views, left, err := db.open(infos, whole)
 	if err != nil {
 		return db.named(err)
 	}

@@ -38,3 +38,17 @@ func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithCon
 	}
 	return f.run(ctx)
 }
+
+// Parts are the fields at the top of an object that a query looks at; nil is all.
+func Parts(where, sortBy string) ([]string, error) {
+	var s sieve
+	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{})
+	if err != nil {
+		return nil, err
+	}
+	names, all := s.parts()
+	if all {
+		return nil, nil
+	}
+	return append([]string{}, names...), nil
+}

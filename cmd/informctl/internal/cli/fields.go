@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -31,8 +32,18 @@ func parsePath(text string) (*path, error) {
 // name is the path without what is optional around it.
 func (p *path) name() string { return p.Params }
 
-// inMetadata reports whether the metadata alone tells the values.
-func (p *path) inMetadata() bool { return strings.HasPrefix(p.name(), "metadata.") }
+// metadataField is the field of every object that its table is made of.
+const metadataField = "metadata"
+
+// top is the field at the top of an object that the path goes through; "" where that
+// is not one name.
+func (p *path) top() string {
+	end := strings.IndexFunc(p.name()+".", func(r rune) bool { return !unicode.IsLetter(r) })
+	if rest := p.name()[end:]; rest != "" && rest[0] != '.' && rest[0] != '[' || strings.HasPrefix(p.name()[end:], "..") {
+		return ""
+	}
+	return p.name()[:end]
+}
 
 // values returns those of an object, none where it lacks the field.
 func (p *path) values(obj runtime.Object) ([]string, error) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
 )
 
 // object is one selected object; Object is nil for a printer that does not decode.
@@ -94,14 +95,26 @@ func (f *outputFlags) whole() bool {
 	return f.path != nil || f.template != nil || f.columns != nil || f.format == "json" || f.format == "yaml"
 }
 
-// decoderFor returns the codec that reads as much of an object as is needed; nil is
-// all of it. Metadata is the first field of the protobuf of every kind, so a
-// table needs nothing else; msgpack has no such part and is decoded whole.
-func decoderFor(whole bool) (codec.Codec, error) {
-	if whole {
+// decoderFor returns the codec that reads as much of a scope's objects as is needed;
+// nil is all of them. Metadata is the first field of the protobuf of every kind, also
+// of those that are not known here; msgpack has no parts and is decoded whole.
+func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
+	parts, all := o.sieve.parts()
+	switch {
+	case all || o.format.whole():
+		return nil, nil
+	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):
+		return codec.For(&metav1.PartialObjectMetadata{})
+	case scope.Form != store.Typed:
 		return nil, nil
 	}
-	return codec.For(&metav1.PartialObjectMetadata{})
+	if !o.format.count {
+		parts = append(parts, metadataField) // for the table
+	}
+	if c := codec.ForFields(scope.Kind, parts...); c != nil {
+		return c, nil
+	}
+	return nil, nil
 }
 
 // printer returns the printer of the chosen format.

@@ -272,11 +272,7 @@ func isLater(a, b *view) bool {
 // open opens the scopes that can answer and says which cannot. It is an error
 // if none can: an empty answer would look like one.
 func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
-	decoder, err := decoderFor(o.format.whole() || o.sieve.whole())
-	if err != nil {
-		return nil, err
-	}
-	views, left, err := db.open(infos, decoder)
+	views, left, err := db.open(infos, o.decoderFor)
 	if err != nil {
 		return nil, err
 	}

@@ -83,11 +83,24 @@ func (s *sieve) decodes() bool {
 	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.groupBy != nil
 }
 
-// whole reports whether it looks at more than metadata.
-func (s *sieve) whole() bool {
-	outside := func(p *path) bool { return p != nil && !p.inMetadata() }
-	return s.where != nil || outside(s.sortBy) || outside(s.groupBy) ||
-		slices.ContainsFunc(s.fields, func(r requirement) bool { return outside(r.path) })
+// parts returns the fields at the top of an object that are looked at; all where it
+// cannot tell.
+func (s *sieve) parts() (names []string, all bool) {
+	if s.since > 0 {
+		names = append(names, metadataField)
+	}
+	if s.where != nil {
+		names, all = append(names, s.where.fields...), s.where.whole
+	}
+	for _, r := range s.fields {
+		names = append(names, r.top())
+	}
+	for _, p := range []*path{s.sortBy, s.groupBy} {
+		if p != nil {
+			names = append(names, p.top())
+		}
+	}
+	return names, all || slices.Contains(names, "")
 }
 
 // sifted is what passed.

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/google/cel-go/cel"
+	celast "github.com/google/cel-go/common/ast"
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,6 +22,8 @@ import (
 type condition struct {
 	text    string
 	program cel.Program
+	fields  []string // of the object that are asked for, at its top
+	whole   bool     // all may be
 
 	asked, lacking, failing atomic.Int64
 	missing                 atomic.Pointer[string] // the field that one of the lacking has not
@@ -52,7 +55,19 @@ func parseCondition(text string) (*condition, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &condition{text: text, program: program}, nil
+	c := &condition{text: text, program: program}
+	for _, e := range celast.MatchDescendants(celast.NavigateAST(ast.NativeRep()), celast.KindMatcher(celast.IdentKind)) {
+		if e.AsIdent() != whereVariable {
+			continue
+		}
+		parent, ok := e.Parent()
+		if !ok || parent.Kind() != celast.SelectKind {
+			c.whole = true
+			continue
+		}
+		c.fields = append(c.fields, parent.AsSelect().FieldName())
+	}
+	return c, nil
 }
 
 // compileError says what is wrong first, and where.
