@@ -159,24 +159,39 @@ func find(t *testing.T, b []byte, text string) int {
 	return at
 }
 
-// TestSelectReadOnlyIsWhole takes the last element of each leaf page away, which no
-// checksum notices: what a reader then selects is all or an error.
-func TestSelectReadOnlyIsWhole(t *testing.T) {
+// TestReadOnlyIsWhole takes the last element of each leaf page away, which no checksum
+// notices: what a reader then selects, and the headers that it asks for, are all or an
+// error.
+func TestReadOnlyIsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	s300 := script{keys: 300}
 	scriptFile(t, path, s300, 1)
 	good := trimmed(read(t, path))
+	keys := map[string][]string{}
+	for namespace := range 4 {
+		name := fmt.Sprintf("ns%d", namespace)
+		entries, err := selectReadOnly(path, name)
+		must(t, err)
+		for _, e := range entries {
+			keys[name] = append(keys[name], e.Key)
+		}
+	}
 	failed := 0
 	for _, leaf := range usedPages(good, pageLeaf) {
 		count := leaf*pageSize + 10
 		n := binary.LittleEndian.Uint16(good[count:])
 		must(t, os.WriteFile(path, patched(good, count, binary.LittleEndian.AppendUint16(nil, n-1)), 0o600))
 		for namespace := range 4 {
-			entries, err := selectReadOnly(path, fmt.Sprintf("ns%d", namespace))
+			name := fmt.Sprintf("ns%d", namespace)
+			entries, err := selectReadOnly(path, name)
 			if errors.Is(err, store.ErrCorrupt) {
 				failed++
 			} else if err != nil || len(entries) != 75 {
 				t.Errorf("without an element of page %d, Select has %d objects of 75, %v", leaf, len(entries), err)
+			}
+			headers, err := headersReadOnly(path, keys[name])
+			if !errors.Is(err, store.ErrCorrupt) && (err != nil || len(headers) != 75) {
+				t.Errorf("without an element of page %d, HeadersOf has %d objects of 75, %v", leaf, len(headers), err)
 			}
 		}
 	}
@@ -186,14 +201,29 @@ func TestSelectReadOnlyIsWhole(t *testing.T) {
 }
 
 func selectReadOnly(path, namespace string) (entries []store.Entry, err error) {
+	err = inReadOnly(path, func(s store.Store) error {
+		entries, err = s.Select(store.Query{Namespace: namespace})
+		return err
+	})
+	return entries, err
+}
+
+func headersReadOnly(path string, keys []string) (headers []store.Header, err error) {
+	err = inReadOnly(path, func(s store.Store) error {
+		headers, err = s.HeadersOf(keys)
+		return err
+	})
+	return headers, err
+}
+
+func inReadOnly(path string, do func(store.Store) error) error {
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	defer func() { err = errors.Join(err, db.Close()) }()
 	s, err := db.Open(scriptScope(), scriptOptions())
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = do(s)
 	}
-	return s.Select(store.Query{Namespace: namespace})
+	return errors.Join(err, db.Close())
 }

@@ -455,7 +455,13 @@ func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
 		}
 		return nil
 	})
-	return headers, err
+	if err == nil && len(headers) < len(keys) && s.db.readOnly {
+		err = s.verifyStored()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return headers, nil
 }
 
 func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
