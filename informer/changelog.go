@@ -32,10 +32,12 @@ const (
 // all lines up to a resource version knows at least the state at that one.
 //
 // What a list brings has no place among the watch's changes, so the log begins anew
-// behind one that brought anything. It begins at the list's resource version, unless
-// a client followed meanwhile: that may have been told of the newest object and not
-// of the others. Then it begins behind the next change or bookmark. Where history was
-// rewound it begins behind the highest resource version of the history that was.
+// behind one that brought anything. It begins at the list's resource version, unless a
+// client may know that one and not what was brought: since it followed meanwhile, or
+// in a list before that did not end, and was told of the newest object and not of the
+// others, or since the informer had got there before. Then it begins behind the next
+// change or bookmark. Where history was rewound it begins behind the highest resource
+// version of the history that was.
 //
 // Its fields are protected by Informer.mu.
 type changeLog struct {
@@ -43,7 +45,7 @@ type changeLog struct {
 	upTo    string // the latest resource version that is known; "" is none
 	beyond  string // from has to be later; "" is no bound
 	listing bool   // a list is compared or applied
-	told    bool   // a client was told of a part of it
+	told    bool   // a client was told of a part of it, or of one that did not end
 
 	entries []logEntry
 	first   uint64            // the number of entries[0]
@@ -120,21 +122,21 @@ func isLater(rv, than string) bool {
 	return err == nil && order > 0
 }
 
-// complete notes that everything up to rv was applied.
+// complete notes that everything up to rv was applied. Of a list listed does.
 func (l *changeLog) complete(rv string) {
-	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil || l.listing {
 		return
 	}
 	if l.upTo == "" || isLater(rv, l.upTo) {
 		l.upTo = rv
 	}
-	if l.from == "" && !l.listing && (l.beyond == "" || isLater(rv, l.beyond)) {
+	if l.from == "" && (l.beyond == "" || isLater(rv, l.beyond)) {
 		l.from = rv
 	}
 }
 
 // list notes that a list begins.
-func (l *changeLog) list() { l.listing, l.told = true, false }
+func (l *changeLog) list() { l.listing = true }
 
 // listedLocked notes that a list is applied.
 func (inf *Informer) listedLocked(rv string) {
@@ -150,12 +152,13 @@ func (inf *Informer) listedLocked(rv string) {
 }
 
 func (l *changeLog) listed(rv string) {
-	l.listing = false
+	isKnown := l.told || l.upTo == rv
+	l.listing, l.told = false, false
 	if l.upTo != "" && isLater(l.upTo, rv) {
 		l.forget()
 		l.beyond = l.upTo
 	}
-	if l.from == "" && l.told && (l.beyond == "" || isLater(rv, l.beyond)) {
+	if l.from == "" && isKnown && (l.beyond == "" || isLater(rv, l.beyond)) {
 		l.beyond = rv
 	}
 	l.complete(rv)

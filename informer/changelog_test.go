@@ -309,10 +309,14 @@ func TestEndpointSinceOfWipe(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(5 * time.Minute)
-		wantRefused(t, h, "2", 410, "known from resource version 3 on")
-		s := client.since("3")
-		w.put("a", "3")
-		s.wantNext(t, "after a wipe", "MODIFIED a=3")
+		for _, rv := range []string{"2", "3"} {
+			wantRefused(t, h, rv, 410, "known from the next one on")
+		}
+		w.put("a", "3") // 4
+		synctest.Wait()
+		s := client.since("4")
+		w.put("a", "4") // 5
+		s.wantNext(t, "after a wipe", "MODIFIED a=4")
 		s.close()
 		client.end()
 		r.end()
