@@ -227,10 +227,16 @@ func (s *Store) fillIndexes() error {
 		if err != nil {
 			return err
 		}
-		maps.Copy(s.inMemory, built)
+		s.mu.Lock()
+		if s.lost == nil { // or it was built of what is no longer there
+			maps.Copy(s.inMemory, built)
+		}
+		s.mu.Unlock()
 	}
 	for name := range s.indexes.stored {
+		s.mu.Lock()
 		m := s.inMemory[name]
+		s.mu.Unlock()
 		if m == nil {
 			continue
 		}
@@ -304,6 +310,9 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	maps.Copy(next.volatile, newIndexers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.lost != nil { // since: what was built is of nothing
+		return s.lost
+	}
 	s.indexes = next
 	maps.Copy(s.inMemory, built)
 	return nil
