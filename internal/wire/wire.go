@@ -130,10 +130,11 @@ type Answer struct {
 func Read(r io.Reader) (Answer, error) {
 	a := Answer{Dictionaries: map[uint64][]byte{}}
 	for dec := msgpack.NewDecoder(r); ; {
+		if _, err := dec.PeekCode(); errors.Is(err, io.EOF) {
+			return a, nil // between two parts: within one it is cut
+		}
 		var p part
 		switch err := dec.Decode(&p); {
-		case errors.Is(err, io.EOF):
-			return a, nil
 		case err != nil:
 			return Answer{}, fmt.Errorf("read the answer: %w", err)
 		case p.Error != "":

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -28,6 +29,29 @@ func TestErrorKeepsItsCause(t *testing.T) {
 		}
 		if errors.Is(err, store.ErrIncomplete) {
 			t.Errorf("%v is what it was not", err)
+		}
+	}
+}
+
+// TestReadCut: what is cut within a part is no whole answer.
+func TestReadCut(t *testing.T) {
+	var b bytes.Buffer
+	w := wire.NewWriter(&b)
+	ends := map[int]bool{0: true}
+	for _, write := range []func() error{
+		func() error { return w.Keys([]string{"a", "b"}) },
+		func() error { return w.Dictionary(3, []byte("dictionary")) },
+		func() error { return w.Header(store.Header{Key: "a", UID: "u", Created: time.Unix(1, 0)}) },
+		func() error { return w.Record(store.Record{Key: "a", Payload: []byte("payload")}) },
+	} {
+		if err := errors.Join(write(), w.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		ends[b.Len()] = true
+	}
+	for n := range b.Len() + 1 {
+		if _, err := wire.Read(bytes.NewReader(b.Bytes()[:n])); (err == nil) != ends[n] {
+			t.Errorf("the first %d bytes of %d: %v", n, b.Len(), err)
 		}
 	}
 }
