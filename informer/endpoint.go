@@ -100,8 +100,8 @@ func (f *Factory) Handler() http.Handler {
 // change, ADDED if it was added since; one that came and went is left out. So who was
 // cut off before that place, and goes on, may be told MODIFIED or DELETED of an object
 // that it does not have. The answer is 410 where RV is older than what is remembered, as
-// after a restart, or than a list that has brought changes, and 504 where RV is ahead of
-// the informer for 5 seconds.
+// after a restart, or than a list that has brought changes, or is that of such a list and
+// was known before; and 504 where RV is ahead of the informer for 5 seconds.
 func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
 
 // NewHandler returns an HTTP handler that answers questions about several informers
