@@ -55,7 +55,8 @@ slowly that more than 1024 changes wait.
 
 The process remembers its last 8192 changes of a resource, from its start on. With
 --since-rv, what came after that resource version is printed first: each object once, as
-it is now, at the place of its last change. It is an error if that is no longer known.`),
+it is now, at the place of its last change. It is an error if that is no longer known,
+or if RESOURCE is several resources, or of several clusters: their versions do not compare.`),
 		Example: `  informctl watch pods -n default --initial
   informctl watch pods --since-rv 48213
   informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,
@@ -122,6 +123,11 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.since != "" {
+		if err := haveOneHistory(views); err != nil {
+			return fmt.Errorf("--since-rv: %w", err)
+		}
+	}
 	parameters := url.Values{"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets}}
 	if o.since != "" {
 		parameters.Set("since", o.since)
@@ -151,6 +157,23 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 		continue
 	}
 	return cmp.Or(err, firstCause(failed))
+}
+
+// haveOneHistory checks that resource versions of all scopes compare: what came after one
+// of another collection is anything.
+func haveOneHistory(views []*view) error {
+	var names []string
+	for _, v := range views {
+		name := v.info.Scope.Resource
+		if v.info.Scope.Cluster != "" {
+			name += " of cluster " + v.info.Scope.Cluster
+		}
+		names = append(names, name)
+	}
+	if names = slices.Compact(slices.Sorted(slices.Values(names))); len(names) > 1 {
+		return fmt.Errorf("want one resource of one cluster, since resource versions of several do not compare: %s", strings.Join(names, ", "))
+	}
+	return nil
 }
 
 // firstCause returns the error for which the others were ended.

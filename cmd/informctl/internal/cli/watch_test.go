@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -330,6 +331,47 @@ func TestWatchSince(t *testing.T) {
 		}
 		if code := <-w.code; code != 64 || !strings.Contains(w.errs.String(), says) {
 			t.Errorf("exit code %d, %q; want 64 and %q", code, w.errs.String(), says)
+		}
+	}
+}
+
+// TestWatchSinceOfSeveral: a resource version of one cluster, or of one resource, says
+// nothing of another's.
+func TestWatchSinceOfSeveral(t *testing.T) {
+	for says, scopes := range map[string][]store.Scope{
+		"do not compare: pods of cluster one, pods of cluster two\n": {{Cluster: "one", Resource: "pods"}, {Cluster: "two", Resource: "pods"}},
+		"do not compare: pods, pods.example.com\n":                   {{Resource: "pods"}, {Resource: "pods.example.com"}},
+	} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		var running sync.WaitGroup
+		var informers []*informer.Informer
+		for _, scope := range scopes {
+			scope.Kind = corev1.SchemeGroupVersion.WithKind("Pod")
+			server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+			inf, err := informer.New(server, &corev1.Pod{}, informer.Options{Backend: db, Scope: scope})
+			if err != nil {
+				t.Fatal(err)
+			}
+			running.Go(func() { inf.RunWithContext(ctx) })
+			<-inf.HasSyncedChecker().Done()
+			informers = append(informers, inf)
+		}
+		running.Go(func() {
+			if err := informer.Serve(ctx, informer.SocketPath(path), informer.NewHandler(db, informers...)); err != nil {
+				t.Error(err)
+			}
+		})
+		listens(t, path)
+		watchFor(t, "pods", "--since-rv", "99", "--db", path).ends(t, 1, says)
+		cancel()
+		running.Wait()
+		if err := db.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }
