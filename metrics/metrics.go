@@ -135,8 +135,13 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		if other, twice := byScope[id]; !twice || s.Persisted && !other.Persisted {
 			byScope[id] = s
 		}
-		if s.File != "" {
-			byFile[valid(s.File)] = s
+		if s.File == "" {
+			continue
+		}
+		// A scope may be told of as it was a while ago: its file's counters would go back.
+		file := valid(s.File)
+		if other, known := byFile[file]; !known || other.Time.Before(s.Time) {
+			byFile[file] = s
 		}
 	}
 	for _, s := range byScope {

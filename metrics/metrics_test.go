@@ -247,3 +247,18 @@ func TestMetricsOfAnInformer(t *testing.T) {
 		}
 	}
 }
+
+// TestFileIsTheLatest: what is said of a file is what the scope says that was looked at
+// last, whichever comes first.
+func TestFileIsTheLatest(t *testing.T) {
+	now, before := everything(), everything()
+	before.Scope.ID, before.Time = "5678", before.Time.Add(-time.Minute)
+	commits := *before.Commits
+	commits.Rebuilds--
+	before.Commits = &commits
+	for _, both := range []statuses{{now, before}, {before, now}} {
+		if got := samples(t, both); !strings.Contains(got, `informctl_file_rebuilds_total{file="/i.db"} 2`) {
+			t.Errorf("%s is not the newest", both[1].Scope.ID)
+		}
+	}
+}
