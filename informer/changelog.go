@@ -226,6 +226,16 @@ func (inf *Informer) logAfter(rv string) (n uint64, isAhead bool, err error) {
 	return l.first + uint64(i), false, nil
 }
 
+// isListed reports whether a client that is told of that resource version may lack what
+// came before it: a list tells in the order of keys. It may be true of what a watch
+// brought, too.
+func (inf *Informer) isListed(rv string) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	l := inf.log
+	return l.from == "" || l.listing || l.beyond != "" && !isLater(rv, l.beyond)
+}
+
 // replay walks the log for one client.
 type replay struct {
 	inf  *Informer
@@ -301,5 +311,5 @@ func (r *replay) decode(line replayed) (happening, error) {
 	if err != nil {
 		return happening{}, fmt.Errorf("object %q: %w", line.key, err)
 	}
-	return happening{line.kind, obj}, nil
+	return happening{kind: line.kind, obj: obj}, nil
 }

@@ -427,3 +427,48 @@ func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
 	}
 	return state
 }
+
+// TestEndpointListedIsNoPlace: a list tells in the order of keys, so a client that got a
+// part of it does not go on from there, not even in a process that knows of no list.
+func TestEndpointListedIsNoPlace(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("b", "1") // 3
+		var h http.Handler
+		r := w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		client := serveInBubble(t, h)
+		s := client.since("3")
+		w.put("b", "2") // 4
+		wantPlace := func(what string, is bool) {
+			t.Helper()
+			line := s.next()
+			if got := summary(line); got != what {
+				t.Fatalf("told %q, want %q", got, what)
+			}
+			if listed := strings.Contains(line, `"listed":true`); listed == is {
+				t.Errorf("%s is listed: %t", what, listed)
+			}
+		}
+		synctest.Wait()
+		w.server.Down()
+		w.put("b", "3") // 5
+		w.put("a", "2") // 6
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Up()
+		waitFor(2 * time.Second)
+		w.put("b", "4") // 7
+		synctest.Wait()
+		wantPlace("MODIFIED b=2", true)
+		wantPlace("MODIFIED a=2", false)
+		wantPlace("MODIFIED b=3", false)
+		wantPlace("MODIFIED b=4", true)
+		s.close()
+		client.end()
+		r.end()
+		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		wantRefused(t, h, "4", 410, "known from resource version 7 on") // the last place before the list
+		r.end()
+	})
+}

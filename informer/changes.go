@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
@@ -29,8 +30,9 @@ var errSlow = fmt.Errorf("the client takes changes more slowly than they come: %
 
 // happening is one line of the answer.
 type happening struct {
-	kind string
-	obj  runtime.Object
+	kind   string
+	obj    runtime.Object
+	listed bool
 }
 
 // feed is the event handler of one client. It never lets its backlog grow: a
@@ -78,7 +80,7 @@ func (f *feed) offer(kind string, v any) {
 		return
 	}
 	select {
-	case f.out <- happening{kind, obj}:
+	case f.out <- happening{kind: kind, obj: obj}:
 	default:
 		f.tooSlow()
 	}
@@ -94,7 +96,7 @@ func (f *feed) wait(kind string, v any) {
 	defer check.Stop()
 	for !f.isBehind() && time.Now().Before(end) {
 		select {
-		case f.out <- happening{kind, obj}:
+		case f.out <- happening{kind: kind, obj: obj}:
 			return
 		case <-f.slow:
 			return
@@ -320,6 +322,9 @@ func (f *feed) send(a *answer, p printer, h *handler) error {
 }
 
 func (f *feed) sendOne(a *answer, p printer, c happening) error {
+	if m, err := meta.Accessor(c.obj); err == nil {
+		c.listed = f.handler.Load().inf.isListed(m.GetResourceVersion())
+	}
 	err := f.write(a, p, c)
 	if err == nil && len(f.out) == 0 {
 		err = a.flush()
@@ -335,5 +340,6 @@ func (f *feed) write(a *answer, p printer, c happening) error {
 	return a.line(struct {
 		Type   string          `json:"type"`
 		Object json.RawMessage `json:"object"`
-	}{c.kind, b})
+		Listed bool            `json:"listed,omitempty"`
+	}{c.kind, b, c.listed})
 }

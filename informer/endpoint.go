@@ -81,6 +81,7 @@ func (f *Factory) Handler() http.Handler {
 //	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
 //	    since=now initial=true  what is there first, as INITIAL
 //	    since=RV                what came after a resource version first
+//	                            "listed": true is of what a list may have brought
 //	/v1/snapshot                a copy of the database after its last commit
 //	/v1/file, /v1/keys, /v1/records, /v1/headers
 //	                            what informctl reads; they change with it
@@ -94,8 +95,9 @@ func (f *Factory) Handler() http.Handler {
 //
 // From the call of Handler on the informer remembers its last changes in memory: 8,192
 // of them, and fewer where many large objects were deleted. The RV of since=RV is the
-// metadata.resourceVersion of the last line that a client has got without initial=true,
-// or the checkpoint's of a /v1/status before it asked for /v1/objects. An object that has
+// metadata.resourceVersion of the last line that a client has got without initial=true
+// and that is not "listed", since a list is told in the order of keys; or the checkpoint's
+// of a /v1/status before it asked for /v1/objects. An object that has
 // changed several times since is told of once, as it is now, at the place of its last
 // change, ADDED if it was added since; one that came and went is left out. So who was
 // cut off before that place, and goes on, may be told MODIFIED or DELETED of an object

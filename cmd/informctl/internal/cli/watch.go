@@ -224,7 +224,7 @@ func (l *live) followed(resource string) ([]*view, error) {
 }
 
 // follow sends changes of a scope until the context or the process ends. It returns the
-// resource version of the last one.
+// resource version of the last one that a client can go on from.
 func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
@@ -237,6 +237,7 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 		var line struct {
 			Type   string
 			Object json.RawMessage
+			Listed bool
 			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
@@ -258,7 +259,9 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 		rv := u.GetResourceVersion()
 		select {
 		case changes <- object{item: item{v, u.GetNamespace(), u.GetName()}, Object: u, event: line.Type}:
-			last = rv
+			if !line.Listed {
+				last = rv
+			}
 		case <-l.ctx.Done():
 			return last, errInterrupted
 		}
