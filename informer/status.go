@@ -7,6 +7,7 @@ import (
 	runtimemetrics "runtime/metrics"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/informctl/informctl/reflector"
@@ -147,19 +148,13 @@ type HandlerStatus struct {
 
 // statusPatience is how long Status waits for locks. Some are held while a page of
 // the file is read, or while the file is opened again after a write that failed.
-// statusesPatience is for all of several informers.
-const (
-	statusPatience   = time.Second
-	statusesPatience = 2 * time.Second
-)
+const statusPatience = time.Second
 
 // Status returns a copy of what the informer is doing. It waits a second at most;
 // what could not be seen in that time is as of the last call that could: see
 // Status.Time. It decodes nothing.
-func (inf *Informer) Status() Status { return inf.statusWithin(statusPatience) }
-
-func (inf *Informer) statusWithin(patience time.Duration) Status {
-	t := time.NewTimer(patience)
+func (inf *Informer) Status() Status {
+	t := time.NewTimer(statusPatience)
 	defer t.Stop()
 	seen := make(chan Status, 1)
 	select {
@@ -354,7 +349,7 @@ func (b *backlog) size() (n int, inFiles, inMemory int64) {
 }
 
 // Status returns that of each informer which the factory has made and that has not
-// ended, sorted by scope. It waits two seconds at most for all, as Informer.Status does.
+// ended, sorted by scope. It waits a second at most, as Informer.Status does.
 func (f *Factory) Status() []Status {
 	all := statuses(f.made())
 	slices.SortStableFunc(all, func(a, b Status) int {
@@ -370,10 +365,11 @@ func (f *Factory) Status() []Status {
 
 func statuses(infs []*Informer) []Status {
 	all := make([]Status, len(infs))
-	deadline := time.Now().Add(statusesPatience)
+	var wg sync.WaitGroup
 	for i, inf := range infs {
-		all[i] = inf.statusWithin(time.Until(deadline))
+		wg.Go(func() { all[i] = inf.Status() }) // one that hangs leaves no other behind
 	}
+	wg.Wait()
 	return all
 }
 

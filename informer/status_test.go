@@ -248,6 +248,15 @@ func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 			t.Errorf("behind a disk that hangs (-before +now):\n%s", diff)
 		}
 	}
+	other, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var both []informer.Status
+	_, lines := get(informer.NewHandler(b, r.inf, other), "/v1/status")
+	if err := json.Unmarshal([]byte(lines[0]), &both); err != nil || len(both) != 2 || both[1].Time.IsZero() {
+		t.Errorf("one that hangs holds up another: %v, %+v", err, both)
+	}
 	close(b.gate)
 	for now := before; !now.Time.After(before.Time); now = r.inf.Status() {
 		runtime.Gosched()
