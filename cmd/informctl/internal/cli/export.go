@@ -32,7 +32,7 @@ as snapshot does it, and the copy is removed afterwards: so all is of one moment
   informctl export pods | grep node-1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "export takes one RESOURCE")
+				return usagef(cmd, "export takes at most one RESOURCE")
 			}
 			return nil
 		},

@@ -35,7 +35,7 @@ a file that a live process holds are counted one value after the other while it 
   informctl indexes pods -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "indexes takes one RESOURCE")
+				return usagef(cmd, "indexes takes at most one RESOURCE")
 			}
 			return o.table.check(cmd)
 		},

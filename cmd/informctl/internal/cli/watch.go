@@ -62,7 +62,7 @@ or if RESOURCE is several resources, or of several clusters: their versions do n
   informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "watch takes one RESOURCE")
+				return usagef(cmd, "watch takes at most one RESOURCE")
 			}
 			o.resource = append(args, "")[0]
 			return o.completeSince(cmd)
