@@ -135,8 +135,11 @@ func (d *database) verifyScope(ctx context.Context, info store.Info, checked fun
 }
 
 func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usagef(cmd, "%s takes no arguments", cmd.Name())
+	switch {
+	case len(args) == 0:
+		return nil
+	case cmd.Flags().Lookup("db") != nil:
+		return usagef(cmd, "%s takes no arguments; --db names the file", cmd.Name())
 	}
-	return nil
+	return usagef(cmd, "%s takes no arguments", cmd.Name())
 }
