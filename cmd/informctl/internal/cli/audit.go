@@ -112,7 +112,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		return false, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
 	}
 	if err != nil {
-		return false, fmt.Errorf("ask for the cluster's identity: %w", err)
+		return false, fmt.Errorf("server %s: %w", config.Host, err)
 	}
 	for _, info := range infos {
 		if is := info.Scope.Cluster; is != "" && is != identity {

@@ -128,7 +128,7 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error
 	}
 	identity, err := informer.ClusterIdentity(ctx, c.config)
 	if err != nil {
-		return fmt.Errorf("ask for the cluster's identity: %w", err)
+		return err
 	}
 	c.sources = nil
 	for _, m := range mappings {

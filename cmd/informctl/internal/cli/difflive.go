@@ -32,8 +32,11 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 	if ctx.Err() != nil {
 		return errInterrupted
 	}
+	if err != nil && unreachable(err) {
+		return fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+	}
 	if err != nil {
-		return fmt.Errorf("server %s: ask for the cluster's identity: %w", config.Host, err)
+		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
 	for _, v := range views {
 		if of := v.info.Scope.Cluster; of != "" && of != identity {

@@ -178,7 +178,7 @@ func TestDiffLiveTrouble(t *testing.T) {
 		code int
 	}{
 		"another cluster":       {[]string{there, "--live", "--kubeconfig", kubeconfig}, "is of another cluster than ", 4},
-		"no server":             {[]string{here, "--live", "--kubeconfig", down}, "ask for the cluster's identity: ", 4},
+		"no server":             {[]string{here, "--live", "--kubeconfig", down}, " cannot be reached: identify the cluster: ", 4},
 		"unreadable kubeconfig": {[]string{here, "--live", "--kubeconfig", here}, "kubeconfig: ", 4},
 		"no kubeconfig":         {[]string{here, "--live", "--kubeconfig", here + ".none"}, "kubeconfig: ", 4},
 		"no file":               {[]string{here + ".none", "--live", "--kubeconfig", kubeconfig}, "no such file", 4},
