@@ -99,6 +99,10 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if len(infos) == 0 {
+		o.note("%s holds nothing", db.path)
+		return false, nil
+	}
 	config, err := restConfig(o.kube)
 	if err != nil {
 		return false, err

@@ -42,6 +42,9 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	if len(db.scopes) == 0 {
+		e.note("%s holds nothing", db.path)
+	}
 	var damage *store.CorruptionError
 	damaged := 0
 	err = e.output(func(w io.Writer) error {
