@@ -159,5 +159,5 @@ func classify(err error) (what string, lasting bool) {
 	case unreachable(err):
 		return "Server cannot be reached", true
 	}
-	return "The server answered with an error", false
+	return "A request failed", false
 }
