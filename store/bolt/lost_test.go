@@ -95,6 +95,9 @@ func TestLostBeforeListIsWhole(t *testing.T) {
 		if !errors.Is(err, store.ErrCorrupt) {
 			t.Errorf("the list that is lost: error is %v", err)
 		}
+		if at := s.Checkpoint(); at.RV != "" || at.Reason == "" || at.Time.IsZero() {
+			t.Errorf("checkpoint of what was lost: %+v, want a reason and its time", at)
+		}
 		if err := listValued(s, "9", func() {}, valued("a", "2")); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -108,7 +109,7 @@ func (s *Store) lose(cause error) {
 	defer s.mu.Unlock()
 	s.lost, s.noBucket = cause, true
 	s.losses++
-	s.checkpoint = store.Checkpoint{Reason: cause.Error()}
+	s.checkpoint = store.Checkpoint{Reason: cause.Error(), Time: time.Now()}
 	s.dropPendingLocked()
 	s.length, s.storedBytes, s.miscounted, s.loading, s.listed = 0, 0, false, false, false
 	s.written, s.dirty = s.applied, false
