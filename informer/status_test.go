@@ -241,6 +241,11 @@ func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 	if before.Objects != 1 {
 		t.Fatalf("%d objects", before.Objects)
 	}
+	other, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := informer.NewHandler(b, r.inf, other)
 	handle(w, &log{})(r.inf)
 	<-b.entered
 	for range 2 {
@@ -248,12 +253,8 @@ func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 			t.Errorf("behind a disk that hangs (-before +now):\n%s", diff)
 		}
 	}
-	other, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var both []informer.Status
-	_, lines := get(informer.NewHandler(b, r.inf, other), "/v1/status")
+	_, lines := get(h, "/v1/status")
 	if err := json.Unmarshal([]byte(lines[0]), &both); err != nil || len(both) != 2 || both[1].Time.IsZero() {
 		t.Errorf("one that hangs holds up another: %v, %+v", err, both)
 	}
