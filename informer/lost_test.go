@@ -108,6 +108,40 @@ func TestFileLostWhileEmpty(t *testing.T) {
 	})
 }
 
+// TestFileLostAtList: a loss that is found once more while the list is under way that
+// mends it, here by a second reader, leaves the list its resource version.
+func TestFileLostAtList(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		rv := w.put("b", "1")
+		told := guarantees.New(nil)
+		r := w.run(informer.Options{}, handle(w, told)).sync()
+		waitFor(5 * time.Second)
+		told.Damaged()
+		if err := overwrite(w.path); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Hold()
+		read := make(chan int, 2)
+		for range 2 {
+			go func() { read <- len(r.inf.GetStore().List()) }()
+			waitFor(5 * time.Second)
+		}
+		w.server.Release()
+		for range 2 {
+			if n := <-read; n != 2 {
+				t.Errorf("List has %d objects, want 2", n)
+			}
+		}
+		waitFor(5 * time.Second)
+		if s := r.inf.Status(); s.Checkpoint.RV != rv || s.Objects != 2 {
+			t.Errorf("%d objects up to resource version %q, want 2 up to %s: %s", s.Objects, s.Checkpoint.RV, rv, s.Checkpoint.Reason)
+		}
+		r.atRest(told)
+		r.end()
+	})
+}
+
 // TestPageLost: a page that is gone under a running informer, and that no write
 // meets, costs a list and not the informer.
 func TestPageLost(t *testing.T) {

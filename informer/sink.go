@@ -359,6 +359,9 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	for key, cause := range rejected {
 		inf.rejectLocked(ctx, key, cause)
 	}
+	if batch.Loaded {
+		delete(inf.rejected, everything) // all is in it, whatever was lost before
+	}
 	if len(inf.rejected) > 0 || inf.foreign != "" {
 		batch.RV = "" // frozen
 	}
