@@ -54,6 +54,18 @@ func isMended(err error) bool {
 	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrWiped)
 }
 
+// noticed returns the error of a read, and asks for the list that mends its cause.
+func (inf *Informer) noticed(err error) error {
+	if isMended(err) {
+		inf.mu.Lock()
+		defer inf.mu.Unlock()
+		if inf.opened && !inf.ended {
+			inf.loseLocked(inf.ctx, err)
+		}
+	}
+	return err
+}
+
 // ListKeys implements cache.Store. It may wait for a list.
 func (x *indexer) ListKeys() []string { return whole(x, store.Store.TryListKeys) }
 
@@ -69,14 +81,14 @@ func (x *indexer) Bookmark(rv string) { x.store().Bookmark(rv) }
 func (x *indexer) Get(obj interface{}) (item interface{}, exists bool, err error) {
 	item, exists, err = x.store().Get(obj)
 	x.inf.mutations.AddObject(item)
-	return item, exists, err
+	return item, exists, x.inf.noticed(err)
 }
 
 // GetByKey implements cache.Store.
 func (x *indexer) GetByKey(key string) (item interface{}, exists bool, err error) {
 	item, exists, err = x.store().GetByKey(key)
 	x.inf.mutations.AddObject(item)
-	return item, exists, err
+	return item, exists, x.inf.noticed(err)
 }
 
 // Replace implements cache.Store.
@@ -88,12 +100,13 @@ func (x *indexer) Resync() error { return x.store().Resync() }
 // Index implements cache.Indexer.
 func (x *indexer) Index(indexName string, obj interface{}) ([]interface{}, error) {
 	objs, err := x.store().Index(indexName, obj)
-	return x.watched(objs), err
+	return x.watched(objs), x.inf.noticed(err)
 }
 
 // IndexKeys implements cache.Indexer.
 func (x *indexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
-	return x.store().IndexKeys(indexName, indexedValue)
+	keys, err := x.store().IndexKeys(indexName, indexedValue)
+	return keys, x.inf.noticed(err)
 }
 
 // ListIndexFuncValues implements cache.Indexer. It may wait for a list.
@@ -104,7 +117,7 @@ func (x *indexer) ListIndexFuncValues(indexName string) []string {
 // ByIndex implements cache.Indexer.
 func (x *indexer) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
 	objs, err := x.store().ByIndex(indexName, indexedValue)
-	return x.watched(objs), err
+	return x.watched(objs), x.inf.noticed(err)
 }
 
 // GetIndexers implements cache.Indexer.

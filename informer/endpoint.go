@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -202,7 +203,14 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}
-	return route.serve(e, a, question{ctx: r.Context(), Values: values})
+	q := question{ctx: r.Context(), Values: values}
+	err = route.serve(e, a, q)
+	if cause := cmp.Or(err, a.failure); isMended(cause) {
+		if inf, unknown := e.find(q); unknown == nil {
+			_ = inf.noticed(cause)
+		}
+	}
+	return err
 }
 
 // question is what is asked for.
@@ -302,6 +310,7 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
+	failure error         // that ended it, where it was sent among parts
 	waits   time.Duration // for the client, each time that something is written
 	ends    time.Time     // nothing is written after it; zero is never
 }

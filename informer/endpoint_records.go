@@ -171,6 +171,7 @@ func (a *answer) cut(err error) error {
 	if !a.begun {
 		return err
 	}
+	a.failure = err
 	return wire.NewWriter(a).Error(err)
 }
 

@@ -26,7 +26,7 @@ import (
 // all; of a selector of one's own only its Requirements are asked. A Lister is
 // safe for concurrent use. Its methods wait for the disk, never for the API
 // server: of a damaged object they return store.ErrCorrupt at once, where the
-// indexer's List waits until it is mended.
+// indexer's List waits until it is mended; a list that mends it is asked for.
 type Lister[T runtime.Object] struct {
 	inf   *Informer
 	known atomic.Pointer[schema.GroupResource] // nil until the informer has synced
@@ -65,7 +65,7 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	key := cache.NewObjectName(namespace, name).String()
 	item, exists, err := l.store().GetByKey(key)
 	if err != nil {
-		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, err)
+		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.noticed(err))
 	}
 	if !exists {
 		return none, apierrors.NewNotFound(l.resource(), name)
@@ -137,7 +137,7 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 		objects, err = store.DecodeAll[T](s, entries)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s: %w", l.resource(), err)
+		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
 	}
 	if len(entries) > 0 {
 		last = entries[len(entries)-1].Key

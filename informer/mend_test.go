@@ -2,6 +2,9 @@ package informer_test
 
 import (
 	"bytes"
+	"errors"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"testing"
@@ -12,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
 )
 
 // TestListAfterEmpty: a collection that was empty when it was listed, and is
@@ -177,4 +181,57 @@ func TestDamageTwice(t *testing.T) {
 		}
 		r.end()
 	})
+}
+
+// TestDamageIsMendedForReaders: who reads a damaged object is told, and later readers
+// find it mended (promise 5).
+func TestDamageIsMendedForReaders(t *testing.T) {
+	const key = "default/a"
+	for name, read := range map[string]func(inf *informer.Informer) error{
+		"Get": func(inf *informer.Informer) error {
+			_, _, err := inf.GetStore().GetByKey(key)
+			return err
+		},
+		"ByIndex": func(inf *informer.Informer) error {
+			_, err := inf.GetIndexer().ByIndex(cache.NamespaceIndex, "default")
+			return err
+		},
+		"Lister": func(inf *informer.Informer) error {
+			pods, err := informer.NewLister[*corev1.ConfigMap](inf)
+			if err == nil {
+				_, err = pods.List(nil)
+			}
+			return err
+		},
+		"endpoint": func(inf *informer.Informer) error {
+			if status, lines := get(inf.Handler(), "/v1/object?key="+key); status != http.StatusOK {
+				return errors.New(lines[0])
+			}
+			return nil
+		},
+		"endpoint, records": func(inf *informer.Informer) error {
+			w := httptest.NewRecorder()
+			inf.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/records?key="+key, nil))
+			_, err := wire.Read(w.Body)
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "content-of-a")
+				opts := informer.Options{DecodedBytes: 1, Indexers: cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}}
+				r := w.run(opts).sync()
+				waitFor(5 * time.Second)
+				damage(t, w.path, "content-of-a")
+				if err := read(r.inf); err == nil {
+					t.Error("the damage is not told")
+				}
+				waitFor(5 * time.Second)
+				if err := read(r.inf); err != nil {
+					t.Errorf("it is not mended: %v", err)
+				}
+				r.end()
+			})
+		})
+	}
 }

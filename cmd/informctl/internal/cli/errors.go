@@ -73,7 +73,7 @@ func withHint(err error) error {
 	case !errors.Is(err, store.ErrCorrupt):
 		return err
 	case errors.As(err, &sent), errors.As(err, &copied):
-		return fmt.Errorf("%w; the process that holds the file sets it aside when it starts next", err)
+		return fmt.Errorf("%w; the process that holds the file lists it again, or sets it aside when it starts next", err)
 	}
 	return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", err)
 }
