@@ -575,7 +575,7 @@ func TestEndpointSnapshot(t *testing.T) {
 // its place for a while only, whatever it asks for.
 func TestEndpointUnreadAnswers(t *testing.T) {
 	inBubble(t, func(w *world) {
-		for i := range 600 {
+		for i := range 3000 { // more than wait for a client in memory
 			w.put(fmt.Sprintf("o-%03d", i), fmt.Sprintf("%060d", i))
 		}
 		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}})
@@ -611,6 +611,7 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 						}
 					})
 				}
+				synctest.Wait() // the header comes before the place
 				begin := time.Now()
 				if _, lines := get(h, "/v1/object?key=default/o-000"); !strings.Contains(lines[0], "busy") && time.Since(begin) < 4*time.Second {
 					t.Errorf("%s, read every %s: has no place", path, every)
