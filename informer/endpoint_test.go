@@ -451,7 +451,8 @@ func TestEndpointSlowClient(t *testing.T) {
 					w.put(fmt.Sprintf("o-%04d", i), "2")
 				}
 				waitFor(300 * time.Millisecond)
-				if h := r.inf.Status().Handlers; len(h) != 1 || h[0].Waiting > 0 {
+				// It may be cut off by now, where many changes came before what was there.
+				if h := r.inf.Status().Handlers; len(h) > 0 && h[0].Waiting > 0 {
 					t.Errorf("behind a client that takes nothing: %+v", h)
 				}
 				waitFor(6 * time.Second)
