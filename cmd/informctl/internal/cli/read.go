@@ -112,6 +112,9 @@ func runRead(ctx context.Context, o *readOptions) error {
 	case len(result.items) > 0 && result.unsorted:
 		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
+	if n := len(result.items); o.sieve.groupBy != nil && n > 0 && result.counts[noValue] == n {
+		o.note("none of %d objects has the field %q that --group-by asks for", n, o.sieve.groupBy.name())
+	}
 	err = o.output(func(w io.Writer) error {
 		switch {
 		case o.format.count:
