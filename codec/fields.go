@@ -10,9 +10,9 @@ import (
 )
 
 // ForFields returns a codec for a kind that decodes of each object only the fields that are named, as JSON has them at
-// the top ("metadata", "spec"), with TypeMeta; others are left empty, and what no field is called is not looked for. To
-// decode a pod without its spec takes a third of the time. The codec does not encode. It is nil where objects of the
-// kind are not written as protobuf, or client-go's scheme has no type for it.
+// the top ("metadata", "spec"), with TypeMeta; others are left empty, and a name that no field has is ignored. The codec
+// does not encode. It is nil where objects of the kind are not written as protobuf, or client-go's scheme has no type
+// for it.
 func ForFields(gvk schema.GroupVersionKind, names ...string) Codec {
 	c, ok := ForKind(gvk).(protobufCodec)
 	if !ok {

@@ -199,8 +199,8 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 }
 
 // entry returns the decoded object of a key where there is one of the snapshot's
-// content: what is in the cache is of now, which may be later.
-// An entry without object and form is copied out of the file later.
+// content: what is in the cache is of now, which may be later. What is in the file alone
+// gets its form by copyOut.
 func (p *picker) entry(key string, pending *entry, hash []byte) store.Entry {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
 		return store.Entry{Key: key, Object: v.object}
