@@ -189,6 +189,19 @@ func (r *relist) Add(_ context.Context, obj runtime.Object) error {
 	return r.Relist.Add(transformed)
 }
 
+// Remove implements reflector.Relist.
+func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
+	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if transformed, transformErr := r.inf.transformed(obj); transformErr == nil {
+		key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, transformed) // as it was added under
+	}
+	if err != nil {
+		return err
+	}
+	r.Relist.Remove(key)
+	return nil
+}
+
 // Finish implements reflector.Relist.
 func (r *relist) Finish(ctx context.Context, rv string) error {
 	inf := r.inf

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
 	"k8s.io/client-go/util/watchlist"
@@ -24,61 +24,112 @@ import (
 // errNoListEvent indicates an event that a streamed list does not have.
 var errNoListEvent = errors.New("no event of a streamed list")
 
-// errNoStream indicates that a streamed list is not to be had; pages are.
-var errNoStream = errors.New("no streamed list")
+// errEndedEarly indicates a streamed list that was closed before its bookmark.
+var errEndedEarly = errors.New("the streamed list ended before it was whole")
 
-// list replaces what the sink holds by what the server has. What goes wrong
-// leaves the sink as it was, and r.relist set.
+// errBroken wraps what broke a list that has brought objects already: they cannot be
+// taken back, so the list begins anew, in another way.
+var errBroken = errors.New("the list broke")
+
+// way is how a list is asked for.
+type way uint8
+
+const (
+	byStream way = iota // a watch that sends the present state first (KEP-3157)
+	byPages
+	inOne // one answer with everything, after a continuation that has expired
+)
+
+const (
+	// streamTries is how many streamed lists in a row may break with a part of the list
+	// before pages are asked for.
+	streamTries = 2
+	// streamSilence is how long a streamed list that has begun may bring nothing. Its end
+	// is a bookmark; a client that drops those would keep it waiting until its timeout.
+	streamSilence = 30 * time.Second
+)
+
+// list replaces what the sink holds by what the server has. What goes wrong leaves the
+// sink as it was, and a list the next step.
 func (r *Reflector) list(ctx context.Context) error {
 	r.stopStream()
-	reason := r.relist
-	if reason == "" {
-		reason = "not listed yet"
-	}
-	begin := time.Now()
-	session, err := r.opts.Sink.Relist(ctx, reason)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = session.Close() }()
-	select {
-	case <-r.asked: // this list is it
-	default:
-	}
-	r.note(func(s *Status) { s.Listing, s.Listed = reason, 0 })
+	begin, reason := time.Now(), r.relist
+	r.note(func(s *Status) { s.Listing = reason })
 	defer r.note(func(s *Status) { s.Listing = "" })
-	rv, err := r.receive(ctx, session)
+	rv, err := r.listBy(ctx, r.firstWay())
+	if errors.Is(err, errBroken) && isExpired(err) {
+		rv, err = r.listBy(ctx, inOne)
+	}
 	if err != nil {
 		r.stopStream()
 		return fmt.Errorf("list: %w", err)
 	}
-	n := r.Status().Listed
-	if err := session.Finish(ctx, rv); err != nil {
-		r.stopStream()
-		return err
-	}
 	r.hold(rv)
+	n := r.Status().Listed
 	r.note(func(s *Status) { s.listed(reason) })
 	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
-	r.tolerant = r.tally.undecodable > 1
-	r.relist, r.listed, r.stored, r.probeNext = "", true, false, false
+	r.tolerant = r.tally.undecodable.n > 1
+	r.next, r.relist, r.stored, r.unordered, r.tally.listStreams, r.tally.doubts = toWatch, "", false, false, 0, 0
 	if !r.caughtUp {
 		return r.reachedNow(ctx)
 	}
 	return nil
 }
 
-// receive brings the whole list to the session and returns its resource version.
-func (r *Reflector) receive(ctx context.Context, session Relist) (string, error) {
-	streams := features.FeatureGates().Enabled(features.WatchListClient) &&
-		!watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher) && r.tally.listStreams < 2
-	if streams {
-		rv, err := r.receiveStream(ctx, session)
-		if !errors.Is(err, errNoStream) {
-			return rv, err
+func (r *Reflector) firstWay() way {
+	if features.FeatureGates().Enabled(features.WatchListClient) &&
+		!watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher) && r.tally.listStreams < streamTries {
+		return byStream
+	}
+	return byPages
+}
+
+// listBy brings a whole list to the sink and returns its resource version.
+func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
+	session, err := r.opts.Sink.Relist(ctx, r.relist)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = session.Close() }()
+	select {
+	case <-r.asked: // this list is it
+	default:
+	}
+	r.note(func(s *Status) { s.Listed = 0 })
+	if w == byStream {
+		rv, err = r.receiveStream(ctx, session)
+		if err != nil && ctx.Err() == nil && r.isPaged(ctx, err) {
+			r.stopStream()
+			w = byPages
 		}
 	}
-	return r.receivePages(ctx, session)
+	if w != byStream {
+		rv, err = r.receivePages(ctx, session, w)
+	}
+	if err != nil {
+		return "", err
+	}
+	return rv, session.Finish(ctx, rv)
+}
+
+// isPaged reports whether pages are asked for at once, after a stream that failed: as
+// client-go does, but not where pages would fail, too, or where history is about to be
+// had anew. Where the session has objects already the next list is one of pages.
+func (r *Reflector) isPaged(ctx context.Context, err error) bool {
+	stalled := errors.Is(err, errStalled)
+	switch {
+	case utilnet.IsConnectionRefused(err), apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), isExpired(err):
+		return false
+	case r.Status().Listed > 0 || errors.Is(err, errEndedEarly):
+		if r.tally.listStreams++; stalled {
+			r.tally.listStreams = streamTries
+		}
+		return false
+	case stalled:
+		r.report(ctx, err) // it has cost so much time
+	}
+	klog.FromContext(ctx).V(2).Info("No streamed list, listing in pages", "because", err.Error())
+	return true
 }
 
 // receiveStream lists by a watch that sends the present state first (KEP-3157).
@@ -89,72 +140,44 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
 	if err != nil {
-		if refusesStreams(err) {
-			return "", errNoStream
-		}
 		return "", err
 	}
 	r.stream = s
-	stalled := time.NewTimer(s.timeout + stallGrace)
-	defer stalled.Stop()
+	silent := time.NewTimer(streamSilence)
+	defer silent.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case <-stalled.C:
-			r.tally.listStreams++
-			return "", errStalled
+		case <-silent.C:
+			if r.Status().Listed > 0 || time.Since(s.opened) > s.timeout+stallGrace {
+				return "", errStalled
+			}
+			klog.FromContext(ctx).Info("Nothing has come of the streamed list yet", "waited", time.Since(s.opened).Round(time.Second))
+			silent.Reset(streamSilence)
 		case e, open := <-s.w.ResultChan():
 			if !open {
-				r.tally.listStreams++
-				return "", errors.New("the streamed list ended before it was whole")
+				return "", errEndedEarly
 			}
 			rv, whole, err := r.listEvent(ctx, session, e)
-			if errors.Is(err, errNoListEvent) {
-				r.tally.listStreams++
-				return "", err
-			}
-			if err != nil && e.Type == watch.Error && refusesStreams(err) {
-				// What was added is in the session for good: pages would not take
-				// back an object that is gone by then.
-				if r.Status().Listed > 0 {
-					r.tally.listStreams++
-					return "", err
-				}
-				r.stopStream()
-				return "", errNoStream
-			}
-			if whole {
-				r.tally.listStreams = 0
-			}
 			if err != nil || whole {
 				return rv, err
 			}
+			silent.Reset(streamSilence)
 		}
 	}
 }
 
-// refusesStreams reports whether the server does not know streamed lists, or may
-// not be asked for one: it lists in pages then.
-func refusesStreams(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return false
-	}
-	switch code := status.Status().Code; code {
-	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusGone:
-		return false
-	default:
-		return code >= 400 && code < 500
-	}
-}
-
+// listEvent takes one event of a streamed list. Servers before Kubernetes 1.31 send what
+// changes meanwhile, deletions too, before the bookmark that ends the list.
 func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event) (rv string, whole bool, err error) {
 	switch e.Type {
 	case watch.Error:
 		return "", false, apierrors.FromObject(e.Object)
 	case watch.Added, watch.Modified:
 		return "", false, r.addListed(ctx, session, e.Object)
+	case watch.Deleted:
+		return "", false, session.Remove(ctx, e.Object)
 	case watch.Bookmark:
 		accessor, err := meta.Accessor(e.Object)
 		if err != nil {
@@ -164,7 +187,6 @@ func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event
 			return accessor.GetResourceVersion(), true, nil
 		}
 		return "", false, nil
-	case watch.Deleted:
 	}
 	return "", false, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
 }
@@ -182,12 +204,18 @@ func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.O
 	return err
 }
 
-// receivePages lists in pages, consistently. A continuation that has expired
-// fails the list; the next try begins anew.
-func (r *Reflector) receivePages(ctx context.Context, session Relist) (string, error) {
-	opts := metav1.ListOptions{Limit: r.opts.PageSize}
+// receivePages lists consistently, in pages or in one. A continuation that has expired
+// is errBroken.
+func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (string, error) {
+	var opts metav1.ListOptions
+	if w == byPages {
+		opts.Limit = r.opts.PageSize
+	}
 	for {
-		list, err := r.lw.ListWithContext(ctx, opts)
+		list, err := r.listPage(ctx, opts)
+		if err != nil && opts.Continue != "" {
+			return "", fmt.Errorf("%w: %w", errBroken, err)
+		}
 		if err != nil {
 			return "", err
 		}
@@ -203,6 +231,11 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist) (string, e
 			return accessor.GetResourceVersion(), nil
 		}
 	}
+}
+
+// listPage sends one list request.
+func (r *Reflector) listPage(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
 }
 
 func (r *Reflector) stopStream() {

@@ -10,10 +10,19 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/internal/fakeapi"
 )
+
+// storeReadError is what an API server sends of the deletion of an object that it could
+// not decode (KEP-3926).
+func storeReadError() error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonStoreReadError, Message: "corrupt object has been deleted",
+	}}
+}
 
 // TestLosingTheWatch is the table of the package documentation, from a watch at
 // resource version 3 on. Whatever happens, an object is created after it, and the
@@ -46,7 +55,11 @@ func TestLosingTheWatch(t *testing.T) {
 		err    string
 		atOnce bool // nothing is waited for
 	}{
-		{name: "closed at its timeout", happen: func(w *world) { w.until(1) }, want: [][]string{{"watch 3"}}, atOnce: true},
+		{name: "closed at its timeout, in silence", happen: func(w *world) { w.until(1) }, want: [][]string{resumes}, atOnce: true},
+		{name: "closed at its timeout, after an event", happen: func(w *world) {
+			w.update("a")
+			w.until(1)
+		}, want: [][]string{{"watch 4"}}, atOnce: true},
 		{name: "closed earlier", happen: func(w *world) {
 			w.pass(time.Minute)
 			w.server.CloseWatches()
@@ -60,8 +73,11 @@ func TestLosingTheWatch(t *testing.T) {
 		{name: "5xx", happen: next(apierrors.NewInternalError(errors.New("etcd"))), want: [][]string{resumes, resumes}, errs: 2, err: "etcd"},
 		{name: "429", happen: next(tooManyRequests(1)), want: [][]string{resumes, resumes}, errs: 2, err: "slow down"},
 		{name: "in-stream error", happen: send(errors.New("etcd")), want: [][]string{resumes}, errs: 1, err: "etcd"},
-		{name: "in-stream error, again and again", happen: next(fakeapi.InStream(errors.New("x")), fakeapi.InStream(errors.New("x")), fakeapi.InStream(errors.New("x"))), want: [][]string{resumes, resumes, resumes, resumes}, errs: 4, err: "x"},
+		{name: "in-stream error, again and again", happen: next(fakeapi.InStream(errors.New("x")), fakeapi.InStream(errors.New("x")), fakeapi.InStream(errors.New("x"))), want: [][]string{resumes, resumes, resumes, relists}, errs: 4, err: "x"},
+		{name: "5xx, again and again", happen: next(apierrors.NewInternalError(errors.New("x")), apierrors.NewInternalError(errors.New("x")), apierrors.NewInternalError(errors.New("x"))), want: [][]string{resumes, resumes, resumes, relists}, errs: 4, err: "x"},
+		{name: "object that etcd could not read", happen: send(storeReadError()), want: [][]string{relists}, errs: 1, err: "corrupt", atOnce: true},
 		{name: "connection lost, again and again", happen: next(fakeapi.InStream(decoding("http2: client connection lost")), fakeapi.InStream(decoding("http2: client connection lost"))), want: [][]string{resumes, resumes, resumes}, errs: 3, err: "lost"},
+		{name: "429, again and again", happen: next(tooManyRequests(1), tooManyRequests(1), tooManyRequests(1)), want: [][]string{resumes, resumes, resumes, resumes}, errs: 4, err: "slow down"},
 		{name: "empty and closed at once, once", happen: func(w *world) {
 			w.server.FailWatch(fakeapi.ErrCloseAtOnce)
 			w.pass(time.Second)
@@ -84,8 +100,8 @@ func TestLosingTheWatch(t *testing.T) {
 			w.server.FailWatch(fakeapi.InStream(decoding("unable to decode watch event: proto")))
 			send(decoding("unable to decode watch event: proto"))(w)
 		}, want: [][]string{resumes, relists}, errs: 2, err: "proto"},
-		{name: "resource version below the held one, event", happen: below(watch.Modified), want: [][]string{relists}, errs: 1, err: "rewound", atOnce: true},
-		{name: "resource version below the held one, bookmark", happen: below(watch.Bookmark), want: [][]string{relists}, errs: 1, err: "rewound", atOnce: true},
+		{name: "resource version below the held one, event", happen: below(watch.Modified), want: [][]string{{"list limit=1"}}, atOnce: true},
+		{name: "resource version below the held one, bookmark", happen: below(watch.Bookmark), want: [][]string{{"list limit=1"}}, atOnce: true},
 		{name: "resource version below the held one, probe", happen: func(w *world) { w.rewind("2") }, want: [][]string{{"list limit=1", "watch stream"}}, errs: 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -117,12 +133,8 @@ func TestLosingTheWatch(t *testing.T) {
 // TestExpiredTwice: the second list in a row is waited for.
 func TestExpiredTwice(t *testing.T) {
 	for name, lost := range map[string]func(*fakeapi.Server){
-		"410": func(s *fakeapi.Server) { s.Send(errorEvent(expired())) },
-		"rewound": func(s *fakeapi.Server) {
-			obj := configMap("a")
-			obj.ResourceVersion = "1"
-			s.Send(watch.Event{Type: watch.Modified, Object: obj})
-		},
+		"410":        func(s *fakeapi.Server) { s.Send(errorEvent(expired())) },
+		"unreadable": func(s *fakeapi.Server) { s.Send(errorEvent(storeReadError())) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -303,7 +315,8 @@ func TestWrongType(t *testing.T) {
 	})
 }
 
-// TestListExpires: a list whose pages the server no longer has begins anew.
+// TestListExpires: a list whose pages the server no longer has begins anew, without
+// pages.
 func TestListExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
@@ -311,8 +324,8 @@ func TestListExpires(t *testing.T) {
 		w.server.FailList(nil, expired())
 		w.start()
 		w.pass(10 * time.Second)
-		w.wantRequests("watch stream", "list limit=1", "list more", "watch stream", "list limit=1", "list more", "watch 3")
-		w.wantErrors(1, "too old")
+		w.wantRequests("watch stream", "list limit=1", "list more", "list limit=0", "watch 3")
+		w.wantErrors(0, "")
 		w.wantSame()
 	})
 }
@@ -324,11 +337,11 @@ func TestRelistFails(t *testing.T) {
 		w := watching(t)
 		w.compact(w.create("c"))
 		w.pass(time.Second)
-		w.server.FailWatch(expired(), apierrors.NewInternalError(errors.New("etcd")))
+		w.server.FailWatch(expired(), tooManyRequests(1))
 		w.server.CloseWatches()
 		w.pass(20 * time.Second)
 		w.wantRequests("list limit=1", "watch 4", "watch stream", "watch stream")
-		w.wantErrors(3, "etcd")
+		w.wantErrors(3, "slow down")
 		w.wantSame()
 	})
 }

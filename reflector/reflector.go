@@ -43,8 +43,11 @@ type Sink interface {
 
 // Relist is one list on its way to the sink.
 type Relist interface {
-	// Add takes one object of the list.
+	// Add takes one object of the list. The last state of an object that is added
+	// again counts.
 	Add(ctx context.Context, obj runtime.Object) error
+	// Remove takes back an object that was added, or would have been.
+	Remove(ctx context.Context, obj runtime.Object) error
 	// Finish makes the sink hold what was added, complete up to rv.
 	Finish(ctx context.Context, rv string) error
 	// Close discards a list that was not finished.
@@ -57,10 +60,15 @@ type Options struct {
 	Example       runtime.Object          // an object of the type that is expected
 	Kind          schema.GroupVersionKind // of Example where it does not say; may be empty
 	Sink          Sink
-	// Verify is called before the first request, until it returns no error: whether
-	// what Sink holds is of the server that will be asked. relist says why it is
-	// not, and makes Run list instead of resuming. May be nil.
+	// Verify is called before each probe and each list: whether what Sink holds is of
+	// the cluster that answers now. relist says why it is not, and makes Run list
+	// instead of resuming. An error is reported, and Verify is called again after a
+	// backoff. May be nil.
 	Verify func(ctx context.Context) (relist string, err error)
+	// NoProbe opens every watch without asking for the present resource version
+	// before, as client-go does. A history that was rewound is not noticed then. What
+	// an earlier process left is listed, not resumed.
+	NoProbe bool
 	// OnError is told of every list, watch or probe that failed; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is how many objects one request of a paged list asks for. 0 is 500.
@@ -81,31 +89,55 @@ type Reflector struct {
 
 	// The fields below belong to Run's goroutine.
 	held      string // complete up to; what the next watch starts from
-	listed    bool   // a list was finished, or a stored one is resumed
-	relist    string // why to list next; "" is to watch
-	probeNext bool   // the next watch is preceded by a probe
-	stored    bool   // held comes from an earlier process and is not verified yet
+	next      next
+	relist    string // why to list, where that is next
+	stored    bool   // held comes from an earlier process and was not probed yet
 	resumed   bool   // the watch from held is still to be reported
-	now       string // what catching up reaches; "" where nothing is to be caught up
+	unordered bool   // the server's resource versions have no order that means anything
+	now       string // what catching up reaches; "" where it is not known yet
 	caughtUp  bool
 	stream    *session // what a streamed list goes on as
 	backoff   wait.Backoff
 	tally     tally
 	tolerant  bool // a list could not mend an object that cannot be taken
 	started   time.Time
-	verified  bool // Verify has answered
 }
+
+// next says what Run does next.
+type next uint8
+
+const (
+	toList  next = iota
+	toProbe      // and then watch
+	toWatch
+)
 
 // tally counts what decides about the next step.
 type tally struct {
 	emptyAtOnce    int // watches that ended at once without an event
 	tooLarge       int
-	undecodable    int    // objects that could not be taken, at undecodableAt
-	undecodableAt  string // the resource version that was held
-	expired        int    // watches that ended because history was lost, or rewound
-	whole          int    // catch-up watches that lasted to their timeout without a bookmark
-	listStreams    int    // streamed lists that ended without their bookmark
+	undecodable    repeated // objects that could not be taken
+	failures       repeated // watches that the server ended with an error soon after they began
+	expired        int      // watches that ended because history was lost, or rewound
+	whole          int      // catch-up watches that lasted to their timeout without a bookmark
+	listStreams    int      // streamed lists in a row that broke with a part of the list
+	doubts         int      // resource versions below the held one that were no rewind
 	catchUpSeconds int64
+}
+
+// repeated counts what happens while the held resource version stays the same.
+type repeated struct {
+	at string
+	n  int
+}
+
+// count returns how often it has happened at that resource version, this time included.
+func (r *repeated) count(held string) int {
+	if r.at != held {
+		*r = repeated{at: held}
+	}
+	r.n++
+	return r.n
 }
 
 const (
@@ -118,6 +150,7 @@ const (
 	// is added at random, so that clients do not come back together.
 	watchSeconds = 300
 	healthyAfter = 2 * time.Minute
+	doubtTries   = 3
 )
 
 // newBackoff is client-go's: 0.8 s doubling to 30 s, with full jitter.
@@ -179,41 +212,53 @@ func (r *Reflector) Run(ctx context.Context) {
 func (r *Reflector) begin(ctx context.Context) {
 	r.started = time.Now()
 	cp := r.opts.Sink.Checkpoint()
-	if cp.RV == "" {
+	switch {
+	case cp.RV == "" && cp.Reason == "":
+		r.relist = "nothing stored yet"
+	case cp.RV == "":
 		r.relist = cp.Reason
-		if r.relist == "" {
-			r.relist = "nothing stored yet"
-		}
-		return
+	case r.opts.NoProbe:
+		r.relist = "the stored resource version is not to be probed"
+	default:
+		klog.FromContext(ctx).V(2).Info("Resuming from the stored resource version", "resourceVersion", cp.RV, "age", time.Since(cp.Time))
+		r.hold(cp.RV)
+		r.next, r.stored, r.resumed = toProbe, true, true
 	}
-	klog.FromContext(ctx).V(2).Info("Resuming from the stored resource version", "resourceVersion", cp.RV, "age", time.Since(cp.Time))
-	r.hold(cp.RV)
-	r.listed, r.stored, r.probeNext, r.resumed = true, true, true, true
 }
 
 // step does the one next thing: a list, a probe or a watch.
 func (r *Reflector) step(ctx context.Context) error {
-	if r.opts.Verify != nil && !r.verified {
-		reason, err := r.opts.Verify(ctx)
-		if err != nil {
-			return err
-		}
-		if r.verified = true; reason != "" {
-			r.relistFor(ctx, reason)
-		}
-	}
 	select {
 	case reason := <-r.asked:
 		r.relistFor(ctx, reason)
 	default:
 	}
-	if r.relist != "" || !r.listed {
-		return r.list(ctx)
+	if r.next == toProbe && r.opts.NoProbe {
+		r.next = toWatch
 	}
-	if r.probeNext {
+	if r.next == toWatch {
+		return r.watch(ctx)
+	}
+	if r.opts.Verify != nil {
+		reason, err := r.opts.Verify(ctx)
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			r.relistFor(ctx, reason)
+		}
+	}
+	if r.next == toProbe {
 		return r.probe(ctx)
 	}
-	return r.watch(ctx)
+	return r.list(ctx)
+}
+
+// afterLoss makes the next watch one that follows a probe, unless a list is next.
+func (r *Reflector) afterLoss() {
+	if r.next != toList {
+		r.next = toProbe
+	}
 }
 
 // pause waits after a failure, with jitter, for longer each time.
@@ -244,43 +289,98 @@ func (r *Reflector) setError(err error) {
 
 func (r *Reflector) hold(rv string) {
 	r.held = rv
-	r.mu.Lock()
-	r.lastRV = rv
-	r.mu.Unlock()
+	r.received(rv)
 }
 
-// probe asks for the server's present resource version, consistently: an RV of
-// the past there means that history was rewound (kubernetes#107457).
+func (r *Reflector) received(rv string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastRV = rv
+}
+
+// probe asks for the server's present resource version before a watch is opened: one
+// below the held one means that history was rewound (kubernetes#107457).
 func (r *Reflector) probe(ctx context.Context) error {
-	list, err := r.lw.ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	now, err := r.present(ctx)
 	if err != nil {
-		return fmt.Errorf("ask for the present resource version: %w", err)
-	}
-	accessor, err := meta.ListAccessor(list)
-	if err != nil {
-		return fmt.Errorf("ask for the present resource version: %w", err)
+		return err
 	}
 	r.setError(nil)
-	now := accessor.GetResourceVersion()
 	order, err := resourceversion.CompareResourceVersion(now, r.held)
 	switch {
 	case err != nil && r.stored:
-		r.relist = "resource versions of this API cannot be compared"
+		r.relistFor(ctx, "resource versions of this API cannot be compared")
 		return nil
-	case err != nil:
+	case err != nil || r.unordered:
 	case order < 0:
 		klog.FromContext(ctx).Info("History was rewound", "held", r.held, "now", now)
-		r.relist = "history was rewound"
+		r.relistFor(ctx, errRewound.Error())
 		return nil
 	}
-	r.probeNext, r.stored = false, false
+	r.next, r.stored = toWatch, false
 	if r.caughtUp {
 		return nil
 	}
-	if r.now = now; now == r.held {
+	// What was the server's state at the first probe is enough: a later one must not
+	// move the goal of a watch that is cut again and again.
+	if r.now == "" {
+		r.now = now
+	}
+	if reached, err := resourceversion.CompareResourceVersion(r.held, r.now); r.now == r.held || err == nil && reached >= 0 {
 		return r.reachedNow(ctx)
 	}
 	return nil
+}
+
+// present returns the server's resource version of this moment, by a consistent list of
+// one object.
+func (r *Reflector) present(ctx context.Context) (string, error) {
+	list, err := r.listPage(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return "", fmt.Errorf("ask for the present resource version: %w", err)
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", fmt.Errorf("ask for the present resource version: %w", err)
+	}
+	return accessor.GetResourceVersion(), nil
+}
+
+// doubt is called when a watch has brought a resource version below the held one. An
+// API server does that after its history was rewound, and only a probe says so. Fake
+// clients and aggregated servers number as they like: where what the server lists is
+// numbered below what it has just sent, or history was not rewound again and again,
+// resource versions say nothing until the next list.
+func (r *Reflector) doubt(ctx context.Context, rv string) error {
+	if r.unordered || r.opts.NoProbe {
+		r.hold(rv)
+		return nil
+	}
+	now, err := r.present(ctx)
+	if err != nil {
+		return err
+	}
+	r.received(rv)
+	switch isFake := isLower(now, rv); {
+	case isFake:
+	case isLower(now, r.held):
+		return fmt.Errorf("%w: %s after %s, and %s now", errRewound, rv, r.held, now)
+	default:
+		if r.tally.doubts++; r.tally.doubts < doubtTries {
+			return nil
+		}
+	}
+	klog.FromContext(ctx).Info("Resource versions of this server have no order, none is stored until the next list",
+		"before", r.held, "after", rv, "now", now)
+	r.unordered = true
+	r.hold(rv)
+	return nil
+}
+
+// isLower is false where the two cannot be compared.
+func isLower(rv, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(rv, than)
+	return err == nil && order < 0
 }
 
 // reachedNow ends catching up.

@@ -239,7 +239,8 @@ func TestWarmRefusedWatch(t *testing.T) {
 }
 
 // TestWarmWithoutBookmarks: two watches that lasted and brought no bookmark, the
-// last of them nothing at all, are the end of catching up.
+// last of them nothing at all, are followed by a list: a server whose watch cache lags
+// is as silent as one that has no bookmarks.
 func TestWarmWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -249,9 +250,10 @@ func TestWarmWithoutBookmarks(t *testing.T) {
 		w.pass(8900 * time.Millisecond)
 		w.wantTrace("added c@4")
 		w.pass(200 * time.Millisecond)
-		w.wantTrace("caught up")
-		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4 for 6s", "watch 4")
+		w.wantTrace("relist: the server does not say when a watch has caught up", "listed 3@5", "caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4 for 6s", "watch stream")
 		w.wantErrors(0, "")
+		w.wantSame()
 	})
 }
 
@@ -265,8 +267,8 @@ func TestWarmQuiet(t *testing.T) {
 		w.pass(5900 * time.Millisecond)
 		w.wantTrace()
 		w.pass(200 * time.Millisecond)
-		w.wantTrace("caught up")
-		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 3 for 3s", "watch 3")
+		w.wantTrace("relist: the server does not say when a watch has caught up", "listed 2@4", "caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "list limit=1", "watch 3 for 3s", "watch stream")
 	})
 }
 

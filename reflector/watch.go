@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/serializer/streaming"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -38,24 +39,31 @@ const (
 	atOnce        = time.Second      // a watch that lasts less ended at once
 	stallGrace    = 30 * time.Second // what a watch may be silent for beyond its timeout
 	timeoutSlack  = time.Second      // a watch may end so much before its timeout and have reached it
+	soon          = 10 * time.Second // an error that ends a watch so soon comes from where it began
 	tooLargeTries = 3
+	failureTries  = 3
 )
 
 // session is one watch.
 type session struct {
 	w         watch.Interface // nil where the server did not accept it
-	opened    time.Time
+	asked     time.Time
+	opened    time.Time // when the server had accepted it, which a proxy may report with the first event only
 	timeout   time.Duration
 	events    int // bookmarks not counted
 	bookmarks int
 }
 
+// brought reports whether the watch brought anything.
+func (s *session) brought() bool { return s.events+s.bookmarks > 0 }
+
 // open asks for a watch. The session it returns is never nil.
 func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOptions) (*session, error) {
-	s := &session{opened: time.Now(), timeout: time.Duration(seconds) * time.Second}
+	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
 	var err error
-	s.w, err = r.lw.WatchWithContext(ctx, opts)
+	s.w, err = call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, watch.Interface.Stop)
+	s.opened = time.Now()
 	return s, err
 }
 
@@ -140,30 +148,35 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	rv := accessor.GetResourceVersion()
-	if order, err := resourceversion.CompareResourceVersion(rv, r.held); err == nil && order < 0 {
-		return fmt.Errorf("%w: %s after %s", errRewound, rv, r.held)
-	}
 	// A watch without a resource version begins with the present state, in no
 	// order: none of those resource versions is one to resume from.
 	if e.Type == watch.Added && (r.held == "" || r.held == "0") {
 		rv = ""
 	}
+	upTo := rv
+	lower := isLower(rv, r.held)
+	if lower || r.unordered {
+		upTo = "" // nothing is said of what the stream is complete up to
+	}
 	if e.Type == watch.Bookmark {
 		s.bookmarks++
 		r.note(func(s *Status) { s.LastBookmark = time.Now() })
-		err = r.opts.Sink.Bookmark(ctx, rv)
+		err = r.opts.Sink.Bookmark(ctx, upTo)
 	} else {
 		s.events++
 		r.note(func(s *Status) { s.LastEvent, s.Events = time.Now(), s.Events+1 })
-		err = r.push(ctx, e, rv)
+		err = r.push(ctx, e, upTo)
 	}
 	if err != nil {
 		return err
 	}
-	if rv != "" {
+	switch {
+	case lower:
+		return r.doubt(ctx, rv)
+	case rv != "":
 		r.hold(rv)
 	}
-	if !r.caughtUp {
+	if !r.caughtUp && r.now != "" {
 		if order, err := resourceversion.CompareResourceVersion(r.held, r.now); err == nil && order >= 0 {
 			return r.reachedNow(ctx)
 		}
@@ -211,93 +224,132 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if lasted > healthyAfter || (err == nil && lasted >= atOnce) {
 		r.backoff = newBackoff()
 	}
-	if s.events > 0 || s.bookmarks > 0 || lasted >= atOnce {
+	if s.brought() || lasted >= atOnce {
 		r.tally.emptyAtOnce = 0
 		if err == nil {
-			r.tally.expired, r.tally.tooLarge, r.tally.undecodable = 0, 0, 0
+			r.tally.expired, r.tally.tooLarge, r.tally.undecodable, r.tally.failures = 0, 0, repeated{}, repeated{}
 			r.setError(nil)
 		}
 	}
-	whole := err == nil && lasted >= s.timeout-timeoutSlack
+	if err != nil {
+		r.afterLoss()
+		if s.w != nil {
+			r.cutShort(lasted)
+		}
+		return r.failed(ctx, s, err)
+	}
 	switch {
-	case err == nil && !whole && s.events+s.bookmarks == 0 && lasted < atOnce:
+	case lasted >= s.timeout-timeoutSlack:
+		if !s.brought() {
+			r.afterLoss() // a history that was rewound is silent, too
+		}
+		r.catchUpEnded(ctx, s)
+		return nil
+	case !s.brought() && lasted < atOnce && time.Since(s.asked) < s.timeout-timeoutSlack:
+		r.afterLoss()
 		if r.tally.emptyAtOnce++; r.tally.emptyAtOnce >= 2 {
 			r.tally.emptyAtOnce = 0
 			r.relistFor(ctx, "the server ends watches from this resource version")
 		}
-		r.probeNext = true
 		return errClosedAtOnce
-	case whole:
-		r.probeNext = false
-		return r.catchUpEnded(ctx, s)
-	case err == nil:
-		err = errClosedEarly
 	}
-	r.probeNext = true
-	if s.w != nil {
-		r.tally.whole = 0
-		r.lengthenCatchUp()
-	}
-	return r.failed(ctx, err)
+	r.afterLoss()
+	r.cutShort(lasted)
+	return errClosedEarly
 }
 
 // failed is lost for a watch that did not end as watches do.
-func (r *Reflector) failed(ctx context.Context, err error) error {
+func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	switch {
 	case errors.Is(err, errRewound) || isExpired(err):
 		reason := "the server no longer has the history"
 		if errors.Is(err, errRewound) {
 			reason = errRewound.Error()
 		}
-		r.relistFor(ctx, reason)
-		if r.tally.expired++; r.tally.expired == 1 {
-			r.report(ctx, err)
-			return nil
-		}
+		return r.relistAtOnce(ctx, reason, err)
+	case apierrors.IsStoreReadError(err):
+		// A deletion of what etcd could not read: no watch from here will bring it.
+		return r.relistAtOnce(ctx, "the server could not read an object", err)
 	case isTooLarge(err):
 		if r.tally.tooLarge++; r.tally.tooLarge >= tooLargeTries {
 			r.tally.tooLarge = 0
 			r.relistFor(ctx, "the server is behind")
 		}
 	case errors.Is(err, errUnreadable) || isUndecodable(err):
-		if r.tally.undecodableAt != r.held {
-			r.tally.undecodableAt, r.tally.undecodable = r.held, 0
-		}
-		if r.tally.undecodable++; r.tally.undecodable > 1 {
+		if r.tally.undecodable.count(r.held) > 1 {
 			r.relistFor(ctx, "an object of the watch cannot be read")
+		}
+	case isAnswer(err) && time.Since(s.opened) < soon:
+		if r.tally.failures.count(r.held) >= failureTries {
+			r.tally.failures = repeated{}
+			r.relistFor(ctx, "watches from this resource version fail")
 		}
 	}
 	return err
 }
 
-func (r *Reflector) relistFor(ctx context.Context, reason string) {
-	klog.FromContext(ctx).Info("Listing again", "because", reason, "held", r.held)
-	r.relist = reason
+// relistAtOnce makes a list the next step, without a wait the first time.
+func (r *Reflector) relistAtOnce(ctx context.Context, reason string, err error) error {
+	r.relistFor(ctx, reason)
+	if r.tally.expired++; r.tally.expired > 1 {
+		return err
+	}
+	r.report(ctx, err)
+	return nil
 }
 
-// catchUpEnded is what a watch that lasted to its timeout says about catching up.
-// One that ended with events or with a lower bookmark was cut short: the next one
-// has longer; one without anything was not. Only a server that sent no bookmark in
-// two such watches, nothing at all in the last, has none to send.
-func (r *Reflector) catchUpEnded(ctx context.Context, s *session) error {
+func (r *Reflector) relistFor(ctx context.Context, reason string) {
+	klog.FromContext(ctx).Info("Listing again", "because", reason, "held", r.held)
+	r.next, r.relist = toList, reason
+}
+
+// catchUpEnded is what a watch that lasted to its timeout says about catching up. One
+// that ended with events or with a lower bookmark was cut short: the next one has
+// longer; one without anything was not. A server that sent no bookmark in two such
+// watches, nothing at all in the last, has none to send, or its watch cache lags: only
+// a list says which.
+func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
 	if r.caughtUp {
-		return nil
+		return
 	}
-	if s.events+s.bookmarks > 0 {
+	if s.brought() {
 		r.lengthenCatchUp()
 	}
 	if s.bookmarks > 0 {
 		r.tally.whole = 0
-		return nil
+		return
 	}
 	if r.tally.whole++; r.tally.whole >= 2 && s.events == 0 {
-		return r.reachedNow(ctx)
+		r.tally.whole = 0
+		r.relistFor(ctx, "the server does not say when a watch has caught up")
 	}
-	return nil
 }
 
 func (r *Reflector) lengthenCatchUp() {
 	r.tally.catchUpSeconds = min(2*r.tally.catchUpSeconds, lastCatchUp)
+}
+
+// cutShort is called when a watch ended before its timeout. The next one that is to
+// catch up has longer, but less than this one has lasted, if that was long enough for a
+// bookmark: something on the way may cut each watch after that time.
+func (r *Reflector) cutShort(lasted time.Duration) {
+	r.tally.whole = 0
+	r.lengthenCatchUp()
+	if most := int64(lasted.Seconds()) - 1; most >= firstCatchUp {
+		r.tally.catchUpSeconds = min(r.tally.catchUpSeconds, most)
+	}
+}
+
+// isAnswer reports whether an error is the server's word about a watch: neither that of
+// a connection, nor that the client comes too often or is not allowed to come.
+func isAnswer(err error) bool {
+	switch {
+	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsProbableEOF(err), utilnet.IsTimeout(err),
+		utilnet.IsHTTP2ConnectionLost(err), apierrors.HasStatusCause(err, causeDecoding),
+		apierrors.IsTooManyRequests(err), apierrors.IsUnauthorized(err), apierrors.IsForbidden(err), errors.Is(err, errStalled):
+		return false
+	}
+	return true
 }
 
 func isExpired(err error) bool {
@@ -308,11 +360,14 @@ func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
+// causeDecoding is the cause of all errors of client-go's stream decoder.
+const causeDecoding = "ClientWatchDecoding"
+
 // isUndecodable recognises what client-go's stream decoder makes of an object
 // that it cannot decode (k8s.io/client-go/rest/watch, Decoder.Decode). The cause
 // alone does not tell: a connection that breaks has it too.
 func isUndecodable(err error) bool {
-	if !apierrors.HasStatusCause(err, "ClientWatchDecoding") {
+	if !apierrors.HasStatusCause(err, causeDecoding) {
 		return false
 	}
 	for _, text := range []string{

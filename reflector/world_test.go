@@ -61,14 +61,18 @@ func (s *sink) take(ctx context.Context, name string) error {
 func (s *sink) Checkpoint() store.Checkpoint { return s.checkpoint }
 
 func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
-	name := nameOf(obj)
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	name := accessor.GetName()
 	if err := s.take(ctx, name); err != nil {
 		return err
 	}
 	s.record("%s %s@%s", strings.ToLower(string(t)), name, rv)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held[name] = rv; t == cache.Deleted {
+	if s.held[name] = accessor.GetResourceVersion(); t == cache.Deleted {
 		delete(s.held, name)
 	}
 	return nil
@@ -113,6 +117,11 @@ func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
 		return err
 	}
 	r.got[accessor.GetName()] = accessor.GetResourceVersion()
+	return nil
+}
+
+func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
+	delete(r.got, nameOf(obj))
 	return nil
 }
 

@@ -204,6 +204,8 @@ type Relist interface {
 	// Keep counts a key as listed though its object cannot be taken, so that its
 	// last good state stays.
 	Keep(key string)
+	// Remove takes a key back: it counts as not listed, whether it was added or not.
+	Remove(key string)
 	// Parts yields what the list changes: first the deletion of every object
 	// that it did not have, then what differs, in parts. The caller applies each
 	// before it takes the next. Objects may be encoded: Store.Decode takes

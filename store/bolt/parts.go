@@ -109,7 +109,9 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	}
 	if going {
 		r.staged.Scan(func(_ string, e *entry) bool {
-			going = add(e)
+			if e.head != nil { // else it was taken back, and deletions has seen to it
+				going = add(e)
+			}
 			return going
 		})
 	}

@@ -46,6 +46,7 @@ type relist struct {
 	limit   int                        // bytes at which staged is written
 	writing *btree.Map[string, *entry] // by the goroutine; nil: there is none
 	written chan error                 // its result
+	sent    bool                       // something was handed to that goroutine
 	spilled bool                       // staging bucket holds something
 	loaded  int                        // objects written directly
 	wrote   bool                       // something was, or may have been
@@ -127,7 +128,7 @@ func (r *relist) Add(obj runtime.Object) error {
 	if r.bytes < r.limit {
 		return nil
 	}
-	r.writing = r.staged
+	r.writing, r.sent = r.staged, true
 	r.reset()
 	go func() { r.written <- r.write(r.writing.Values()) }()
 	return nil
@@ -198,6 +199,18 @@ func (r *relist) giveUp(err error) error {
 
 // Keep implements store.Relist.
 func (r *relist) Keep(key string) { r.seen[key] = struct{}{} }
+
+// Remove implements store.Relist. What may be in the file already is deleted there by an
+// entry that is a deletion.
+func (r *relist) Remove(key string) {
+	delete(r.seen, key)
+	if old, there := r.staged.Delete(key); there {
+		r.bytes -= old.size()
+	}
+	if r.sent {
+		r.stage(&entry{key: key})
+	}
+}
 
 func (r *relist) stage(e *entry) {
 	if old, replaced := r.staged.Set(e.key, e); replaced {
@@ -291,7 +304,9 @@ func (r *relist) endLoad() error {
 	r.whole = true
 	if err != nil {
 		r.staged.Scan(func(_ string, e *entry) bool {
-			s.insertLocked(e, false)
+			removed := e.head == nil
+			s.miscounted = s.miscounted || removed // whether the file has it is not known
+			s.insertLocked(e, removed)
 			return true
 		})
 		s.changedLocked()
@@ -359,6 +374,12 @@ func (r *relist) spill(entries []*entry) error {
 			return err
 		}
 		for i, e := range entries {
+			if e.head == nil {
+				if err := b.Delete([]byte(e.key)); err != nil {
+					return err
+				}
+				continue
+			}
 			v, err := encodeStaged(e, s.opts.Codec.ID(), packed[i])
 			if err != nil {
 				return err

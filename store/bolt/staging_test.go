@@ -39,6 +39,12 @@ func relist(s store.Store, script script, n int) (store.Relist, error) {
 	bolt.SetRelistLimit(r, 2<<10)
 	for i := script.keys - 1; i >= 0; i-- {
 		m := script.lastWrite(i, n)
+		if m == 0 || i%4 == 1 { // it was deleted while the list was sent, or made anew since
+			if err := r.Add(script.object(i, n+2000)); err != nil {
+				return nil, err
+			}
+			r.Remove(script.key(i))
+		}
 		if m == 0 {
 			continue
 		}

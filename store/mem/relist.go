@@ -64,6 +64,9 @@ func (r *relist) Add(object runtime.Object) error {
 // Keep counts a key as listed.
 func (r *relist) Keep(key string) { r.staged[key] = nil }
 
+// Remove takes a key back.
+func (r *relist) Remove(key string) { delete(r.staged, key) }
+
 // check returns an error that wraps ErrClosed once this is not the lease's
 // relist any more.
 func (r *relist) check() error {

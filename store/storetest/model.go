@@ -176,7 +176,15 @@ func (m *model) Relist(rt *rapid.T) {
 	defer func() { must(rt, relist.Close()) }()
 	list := m.list(rt)
 	for _, cm := range list {
+		if rapid.IntRange(0, 3).Draw(rt, "taken back before") == 0 {
+			must(rt, relist.Add(m.object(rt, cache.MetaObjectToName(cm).String())))
+			relist.Remove(cache.MetaObjectToName(cm).String())
+		}
 		must(rt, relist.Add(cm))
+	}
+	if gone := m.key(rt); !slices.ContainsFunc(list, func(cm *corev1.ConfigMap) bool { return cache.MetaObjectToName(cm).String() == gone }) {
+		must(rt, relist.Add(m.object(rt, gone)))
+		relist.Remove(gone)
 	}
 	if rapid.IntRange(0, 3).Draw(rt, "end early") == 0 {
 		return

@@ -29,6 +29,7 @@ var relistCases = []testCase{
 	{"Superseded", testRelistSuperseded},
 	{"AddedTwice", testRelistAddedTwice},
 	{"Refused", testRelistRefused},
+	{"Removed", testRelistRemoved},
 }
 
 // relist starts a relist and adds objects to it.
@@ -395,4 +396,18 @@ func testRelistRefused(h *harness) {
 	must(h, list.Add(configMap("a/new", "2", "red")))
 	same(h, "what changed", h.applyParts(list, "20"), []string{"a/gone", "a/new"})
 	h.wantObjects(configMap("a/error", "1", "red"), configMap("a/new", "2", "red"))
+}
+
+// testRelistRemoved: what is taken back was not in the list.
+func testRelistRemoved(h *harness) {
+	for range 2 { // a first list, then a comparison
+		list := h.relist(configMap("a/gone", "2", "blue"), configMap("a/back", "2", "blue"), configMap("a/stays", "1", "red"))
+		list.Remove("a/gone")
+		list.Remove("a/back")
+		list.Remove("a/never")
+		must(h, list.Add(configMap("a/back", "1", "red")))
+		h.applyParts(list, "20")
+		h.wantObjects(configMap("a/back", "1", "red"), configMap("a/stays", "1", "red"))
+		h.applyParts(h.relist(configMap("a/gone", "1", "red"), configMap("a/back", "1", "red")), "30")
+	}
 }
