@@ -2,6 +2,8 @@ package informer_test
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -230,6 +232,101 @@ func TestReplaysOfFrozen(t *testing.T) {
 		w.want(l, "initial a@2=1", "initial b@6=3")
 		w.put("a", "2")
 		synctest.Wait()
+		r.atRest(told)
+		r.end()
+	})
+}
+
+// TestReplaysOfRecreated: an object that was updated, deleted and created anew while the
+// stored resource version was frozen. No policy lets its story be told twice.
+func TestReplaysOfRecreated(t *testing.T) {
+	for _, policy := range []informer.SyncPolicy{informer.CaughtUp, informer.Loaded} {
+		t.Run(fmt.Sprint(policy), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				fail := true
+				opts := informer.Options{Indexers: cache.Indexers{"v": byValue(&fail, false)}, SyncWhen: policy}
+				w.put("a", "1")
+				w.put("b", "1")
+				w.put("c", "1")
+				r := w.run(opts).sync()
+				w.put("b", "bad") // freezes
+				w.put("a", "2")
+				w.drop("a")
+				w.put("a", "new") // 8, under another UID
+				w.put("c", "2")   // 9
+				w.put("c", "3")   // 10
+				waitFor(5 * time.Second)
+				r.end()
+				told, l := guarantees.New(nil), &log{}
+				r = w.run(opts, handle(w, l), handle(w, told)).sync()
+				waitFor(10 * time.Second)
+				w.want(l, "initial a@8=new", "initial b@3=1", "initial c@10=3")
+				w.put("b", "2") // 11
+				w.want(l, "update b@3=1 b@11=2")
+				r.atRest(told)
+				r.end()
+			})
+		})
+	}
+}
+
+// TestSinceReplays: a client that knows the state at the stored resource version is told
+// of what was stored behind a frozen one, though handlers are not.
+func TestSinceReplays(t *testing.T) {
+	inBubble(t, func(w *world) {
+		fail := true
+		opts := informer.Options{Indexers: cache.Indexers{"v": byValue(&fail, false)}}
+		w.put("a", "1")
+		w.put("b", "1") // 3
+		r := w.run(opts).sync()
+		w.put("b", "bad")
+		w.put("a", "2")
+		w.put("c", "1")
+		w.drop("a") // 7
+		w.put("a", "new")
+		waitFor(5 * time.Second)
+		r.end()
+		w.put("b", "2")
+		var h http.Handler
+		r = w.run(opts, func(inf *informer.Informer) { h = inf.Handler() })
+		client := serveInBubble(t, h)
+		r.sync()
+		s := client.since("3")
+		s.wantNext(t, "since 3", "ADDED c=1", "DELETED a=2", "ADDED a=new", "MODIFIED b=2")
+		s.close()
+		client.end()
+		r.end()
+	})
+}
+
+// TestRefusedRecreation: an object is deleted and what it is created as anew cannot be
+// stored, in one batch. What it was is gone all the same.
+func TestRefusedRecreation(t *testing.T) {
+	inBubble(t, func(w *world) {
+		fail := true
+		opts := informer.Options{Indexers: cache.Indexers{"v": byValue(&fail, false)}}
+		w.put("a", "1")
+		w.put("b", "1")
+		told, l := guarantees.New(nil), &log{}
+		r := w.run(opts, handle(w, l), handle(w, told)).sync()
+		w.want(l, "initial a@2=1", "initial b@3=1")
+		w.put("b", "2")
+		w.drop("a")
+		w.put("a", "bad")
+		w.put("b", "bad") // its state before, of the same batch, stays
+		waitFor(5 * time.Second)
+		w.want(l, "update b@3=1 b@4=2", "delete a@5=1")
+		if s := r.inf.Status(); s.RejectedCount != 2 || s.Checkpoint.RV != "3" {
+			t.Errorf("%d objects are rejected and %s is stored, want 2 and 3", s.RejectedCount, s.Checkpoint.RV)
+		}
+		r.end()
+		if objects, cp := w.stored(w.path); !slices.Equal(objects, []string{"b@4=2"}) || cp.RV != "3" {
+			t.Errorf("stored are %q at %q, want b@4=2 at 3", objects, cp.RV)
+		}
+		w.put("a", "2")
+		w.put("b", "3")
+		told.Start(told.Held())
+		r = w.run(opts, handle(w, told)).sync()
 		r.atRest(told)
 		r.end()
 	})

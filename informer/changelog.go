@@ -194,6 +194,20 @@ func (l *changeLog) note(k kind, c change) {
 	}
 }
 
+// noteReplayed adds a change that an earlier process has stored and that a client which
+// knows the state at the stored resource version does not know.
+func (l *changeLog) noteReplayed(c change) {
+	switch {
+	case l == nil:
+	case c.is.Key == "":
+		l.note(deleted, c)
+	case c.created:
+		l.note(added, c)
+	default:
+		l.note(updated, c)
+	}
+}
+
 // drop forgets the oldest change.
 func (l *changeLog) drop() {
 	e := l.entries[0]

@@ -49,7 +49,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.ended {
-		return nil, fmt.Errorf("informer: event handler of type %T was not added: the informer has stopped", eh)
+		return nil, fmt.Errorf("informer: handler of type %T was not added to shared informer because it has stopped already", eh)
 	}
 	inf.setResyncLocked(h, period)
 	for _, n := range inf.departed.told {
@@ -118,7 +118,7 @@ func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistr
 	if h.inf != inf || h.removed {
 		return nil
 	}
-	h.removed, h.early = true, nil
+	h.removed, h.early, h.walked = true, nil, nil
 	h.dropWaitingLocked()
 	delete(inf.handlers, h)
 	if !h.running {
@@ -145,7 +145,7 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	ended := inf.ended
 	inf.mu.Unlock()
 	if ended {
-		return errors.New("informer: indexers were not added: the informer has stopped")
+		return errors.New("informer: indexer was not added because it has stopped already")
 	}
 	inf.indexersMu.Lock()
 	defer inf.indexersMu.Unlock()
@@ -201,7 +201,7 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.started {
-		return errors.New("informer: watch error handler was not set: the informer has started")
+		return errors.New("informer: watch error handler was not set: informer has already started")
 	}
 	inf.errorHandler = handle
 	return nil
@@ -215,7 +215,7 @@ func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.started {
-		return errors.New("informer: transform was not set: the informer has started")
+		return errors.New("informer: transform was not set: informer has already started")
 	}
 	inf.transform = transform
 	return nil

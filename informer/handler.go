@@ -40,6 +40,12 @@ const (
 	// takeAtOnce is how many notifications a handler's goroutine takes, and
 	// decodes in parallel, at a time.
 	takeAtOnce = 64
+	// cursorEvery is how many notifications of the stream are told at most before the
+	// cursor's next chunk: a handler that is slower than the stream gets its initial
+	// adds all the same.
+	cursorEvery = takeAtOnce
+	// panicPause is client-go's, after a handler that panicked.
+	panicPause = time.Second
 )
 
 // handler is one registered event handler with its queue.
@@ -49,9 +55,10 @@ const (
 // A cursor walks the stored objects in key order and appends their adds. A
 // change of a key that the cursor has not passed appends the add of the object
 // as it was, then the change, and marks the key early, so that the cursor skips
-// it. Both happen under the informer's mu. So a handler gets exactly one add per
-// object and then its changes in order (promise 4), whether it was there at a
-// cold start, at a warm one, or came late; and nobody waits for it.
+// it. Both happen under the informer's mu. What the cursor has read is told before all
+// that is appended later, and what waits then is of other objects: so a handler gets
+// exactly one add per object and then its changes in order (promise 4), whether it was
+// there at a cold start, at a warm one, or came late; and nobody waits for it.
 type handler struct {
 	inf     *Informer
 	handler cache.ResourceEventHandler
@@ -61,6 +68,8 @@ type handler struct {
 
 	// The fields below are protected by inf.mu.
 	waiting      backlog
+	walked       []notification      // a chunk of the cursor, told before what waits
+	streamed     int                 // notifications taken of what waits since that chunk
 	cursor       string              // keys up to it have been appended
 	cursorDone   bool                // all have
 	early        map[string]struct{} // keys after the cursor that have been appended
@@ -132,6 +141,7 @@ func (h *handler) run() {
 	defer func() {
 		h.inf.mu.Lock()
 		defer h.inf.mu.Unlock()
+		h.walked = nil
 		h.dropWaitingLocked()
 	}()
 	for {
@@ -145,8 +155,27 @@ func (h *handler) run() {
 				return
 			}
 			batch[i] = notification{} // the array is the backlog's still
-			h.deliver(n)
+			if panicked := h.deliver(n); panicked {
+				h.pause(panicPause)
+			}
 		}
+	}
+}
+
+// pause lets time pass, unless the handler is removed or the informer ends.
+func (h *handler) pause(d time.Duration) {
+	over := false
+	t := time.AfterFunc(d, func() {
+		h.inf.mu.Lock()
+		defer h.inf.mu.Unlock()
+		over = true
+		h.inf.cond.Broadcast()
+	})
+	defer t.Stop()
+	h.inf.mu.Lock()
+	defer h.inf.mu.Unlock()
+	for !over && !h.removed && !h.inf.ended {
+		h.inf.cond.Wait()
 	}
 }
 
@@ -165,14 +194,22 @@ func (h *handler) take() ([]notification, bool) {
 		switch {
 		case h.removed || inf.ended:
 			return nil, false
+		case len(h.walked) > 0:
+			n := min(takeAtOnce, len(h.walked))
+			batch := h.walked[:n:n]
+			if h.walked = h.walked[n:]; len(h.walked) == 0 {
+				h.walked = nil // lets go of the array
+			}
+			return batch, true
+		case h.isCursorsTurnLocked() && h.loadLocked():
 		case !h.waiting.isEmpty():
 			if batch := h.waiting.take(takeAtOnce); len(batch) > 0 {
+				h.streamed += len(batch)
 				return batch, true
 			}
 			if !h.loadChunkLocked() {
 				inf.cond.Wait()
 			}
-		case inf.ready && !h.cursorDone && h.loadLocked():
 		case h.cursorDone && h.resyncing && h.loadResyncLocked():
 		default:
 			inf.cond.Wait()
@@ -180,7 +217,11 @@ func (h *handler) take() ([]notification, bool) {
 	}
 }
 
-// loadLocked appends the next chunk of initial adds. false: the store could not
+func (h *handler) isCursorsTurnLocked() bool {
+	return h.inf.ready && !h.cursorDone && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
+}
+
+// loadLocked reads the next chunk of initial adds. false: the store could not
 // be read now.
 func (h *handler) loadLocked() bool {
 	entries, err := h.inf.store.Scan(h.cursor, scanChunk)
@@ -188,11 +229,14 @@ func (h *handler) loadLocked() bool {
 		h.inf.loseLocked(h.inf.ctx, err)
 		return false
 	}
+	h.streamed = 0
 	for _, e := range entries {
 		h.cursor = e.Key
-		if _, early := h.early[e.Key]; !early {
-			h.waiting.add(notification{kind: added, key: e.Key, new: e, initial: true})
+		if _, early := h.early[e.Key]; early {
+			delete(h.early, e.Key)
+			continue
 		}
+		h.walked = append(h.walked, notification{kind: added, key: e.Key, new: e, initial: true})
 	}
 	if len(entries) < scanChunk {
 		h.cursorDone, h.early = true, nil
@@ -247,10 +291,12 @@ func (h *handler) decode(batch []notification) {
 	}
 }
 
-// deliver makes one call. A panic is handled as client-go does: the process
-// ends, or, with utilruntime.ReallyCrash off, the notification is skipped.
-func (h *handler) deliver(n notification) {
-	defer utilruntime.HandleCrash()
+// deliver makes one call. A panic is handled as client-go does: it is logged by the
+// handler's logger and the process ends, or, with utilruntime.ReallyCrash off, the
+// notification is skipped.
+func (h *handler) deliver(n notification) (panicked bool) {
+	panicked = true
+	defer utilruntime.HandleCrashWithLogger(*h.logger)
 	switch n.kind {
 	case added:
 		if n.new.Object != nil {
@@ -274,6 +320,7 @@ func (h *handler) deliver(n notification) {
 	case synced:
 		close(h.told)
 	}
+	return false
 }
 
 // lastState is never nil: users assert its type. An object whose last state

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,12 +9,15 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/guarantees"
 )
 
 // TestChangesWhileInitialAdds: a handler that is slow with its initial adds gets
@@ -142,13 +146,12 @@ func TestRemoveEventHandler(t *testing.T) {
 // TestPanickingHandler: with ReallyCrash off a panic skips one notification.
 func TestPanickingHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
-		utilruntime.ReallyCrash = false
 		saved := utilruntime.PanicHandlers
-		utilruntime.PanicHandlers = nil
-		defer func() {
-			utilruntime.ReallyCrash = true
-			utilruntime.PanicHandlers = saved
-		}()
+		utilruntime.ReallyCrash, utilruntime.PanicHandlers = false, nil
+		utilruntime.PanicHandlers = append(utilruntime.PanicHandlers, func(ctx context.Context, _ any) {
+			klog.FromContext(ctx).Info("panicked")
+		})
+		defer func() { utilruntime.ReallyCrash, utilruntime.PanicHandlers = true, saved }()
 		w.put("a", "1")
 		w.put("b", "1")
 		l := &log{hook: func(line string) {
@@ -156,12 +159,82 @@ func TestPanickingHandler(t *testing.T) {
 				panic("on purpose")
 			}
 		}}
-		r := w.run(informer.Options{}, handle(w, l)).sync()
+		logged := 0
+		logger := funcr.New(func(string, string) { logged++ }, funcr.Options{})
+		r := w.run(informer.Options{}, func(inf *informer.Informer) {
+			if _, err := inf.AddEventHandlerWithOptions(l, cache.HandlerOptions{Logger: &logger}); err != nil {
+				t.Fatal(err)
+			}
+		}).sync()
+		waitFor(900 * time.Millisecond)
+		w.want(l) // client-go's pause
+		if logged != 1 {
+			t.Errorf("the handler's logger was told %d times, want once", logged)
+		}
+		waitFor(200 * time.Millisecond)
 		w.want(l, "initial b@3=1")
 		w.put("b", "2")
 		w.want(l, "update b@3=1 b@4=2")
+		l.hook = func(string) { panic("on purpose") }
+		w.put("b", "3")
+		synctest.Wait()
+		begin := time.Now()
+		r.end()
+		if took := time.Since(begin); took > 0 {
+			t.Errorf("Run returned after %v, in the pause of a handler", took)
+		}
+	})
+}
+
+// TestLateHandlerBesideStream: a handler that is slower than the stream gets its initial
+// adds all the same.
+func TestLateHandlerBesideStream(t *testing.T) {
+	inBubble(t, func(w *world) {
+		const objects, call = 1000, 10 * time.Millisecond
+		for i := range objects {
+			w.put(fmt.Sprintf("o-%04d", i), "0")
+		}
+		r := w.run(informer.Options{}).sync()
+		told := guarantees.New(nil)
+		slow := slowHandler{told, call}
+		h, err := r.inf.AddEventHandler(slow)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told.Registered(h)
+		begin := time.Now()
+		for n := 0; !h.HasSynced() && time.Since(begin) < 10*time.Minute; n++ {
+			time.Sleep(time.Second / 150)
+			w.put(fmt.Sprintf("o-%04d", n*7%objects), fmt.Sprint(n))
+		}
+		if took := time.Since(begin); took > time.Minute {
+			t.Errorf("the handler has synced after %v; its initial adds alone take %v", took, objects*call)
+		}
+		waitFor(10 * time.Minute)
+		r.atRest(told)
 		r.end()
 	})
+}
+
+// slowHandler takes its time for each call.
+type slowHandler struct {
+	cache.ResourceEventHandler
+	call time.Duration
+}
+
+func (h slowHandler) OnAdd(obj any, initial bool) {
+	time.Sleep(h.call)
+	h.ResourceEventHandler.OnAdd(obj, initial)
+}
+
+func (h slowHandler) OnUpdate(old, obj any) {
+	time.Sleep(h.call)
+	h.ResourceEventHandler.OnUpdate(old, obj)
+}
+
+func (h slowHandler) OnDelete(obj any) {
+	time.Sleep(h.call)
+	h.ResourceEventHandler.OnDelete(obj)
 }
 
 func TestResync(t *testing.T) {

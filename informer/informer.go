@@ -297,10 +297,6 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	if err := inf.store.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
 	}
-	close(inf.released)
-	if inf.factory != nil {
-		inf.factory.forget(inf)
-	}
 	inf.mu.Lock()
 	inf.ended = true
 	for _, t := range []*time.Timer{inf.forgetting, inf.mending} {
@@ -310,6 +306,10 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
+	close(inf.released)
+	if inf.factory != nil {
+		inf.factory.forget(inf)
+	}
 	inf.running.Wait()
 }
 

@@ -2,6 +2,8 @@ package informer
 
 import (
 	"context"
+	"runtime"
+	"strings"
 
 	"github.com/informctl/informctl/store"
 )
@@ -87,3 +89,25 @@ func (inf *Informer) tellLoadedLocked() error {
 	})
 	return nil
 }
+
+// isCalledBack reports whether the caller is a transform, an index function, a watch
+// error handler or a ListerWatcher that this or another informer has called: a list
+// waits for those, so they must not wait for one. Go has no other name for who calls
+// than the stack. It is asked for only where what is stored is damaged.
+func isCalledBack() bool {
+	var stack [128]uintptr
+	frames := runtime.CallersFrames(stack[:runtime.Callers(2, stack[:])])
+	for {
+		frame, more := frames.Next()
+		switch name := frame.Function; {
+		case strings.HasPrefix(name, reflectorPackage), strings.HasSuffix(name, ".(*Informer).processLoop"),
+			strings.HasSuffix(name, ".(*Informer).AddIndexers"):
+			return true
+		case !more:
+			return false
+		}
+	}
+}
+
+// reflectorPackage begins the names of all functions of package reflector.
+const reflectorPackage = "github.com/informctl/informctl/reflector."

@@ -273,21 +273,10 @@ func (inf *Informer) processLoop(ctx context.Context) {
 // process makes one store.Batch of a prefix of the watch: each object once, in
 // its last state.
 func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
-	if !inf.HasSynced() {
-		b.Stream = inf.withoutReplays(b.Stream)
-	}
-	changes := b.Changes()
-	batch := store.Batch{RV: b.RV, Changes: make([]store.Change, len(changes))}
-	for i, c := range changes {
-		batch.Changes[i].Key = c.Key
-		if last := c.Deltas.Newest(); last.Type != cache.Deleted {
-			batch.Changes[i].Object = last.Object.(runtime.Object)
-		}
-	}
 	told := make([]change, len(b.Stream))
 	packer := inf.packer()
 	for i, d := range b.Stream {
-		told[i].key = d.Key
+		told[i].key, told[i].created = d.Key, d.Type == cache.Added
 		obj, known := d.Object.(runtime.Object)
 		switch {
 		case d.Type != cache.Deleted:
@@ -300,6 +289,20 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 			inf.logged(&told[i], packer, obj)
 		}
 	}
+	inf.markReplays(b.Stream, told)
+	batch := store.Batch{RV: b.RV}
+	at := make(map[string]int, len(told)) // in batch, by key
+	for _, c := range told {
+		if c.fate == isReplay {
+			continue
+		}
+		if n, again := at[c.key]; again {
+			batch.Changes[n] = c.stored()
+			continue
+		}
+		at[c.key] = len(batch.Changes)
+		batch.Changes = append(batch.Changes, c.stored())
+	}
 	return inf.apply(ctx, batch, told)
 }
 
@@ -308,44 +311,73 @@ type change struct {
 	key  string
 	is   store.Entry    // the new state; without a key it was deleted
 	last runtime.Object // of what was deleted, if the watch sent it
+	fate fate
 
 	// The fields below are for the log: "" where the change has no place in it.
-	rv     string
-	packed []byte // last, encoded and compressed
+	rv      string
+	packed  []byte // last, encoded and compressed
+	created bool   // as the watch says
 }
 
-// withoutReplays drops what is stored already: an object that could not be stored
-// had frozen the RV, so the watch resumes from before what was stored since.
-// Without this an object would go back in time, and forth again.
-func (inf *Informer) withoutReplays(stream []fifo.Keyed) []fifo.Keyed {
-	return slices.DeleteFunc(stream, func(d fifo.Keyed) bool {
-		e, ok, err := inf.store.Entry(d.Key)
-		if err != nil || !ok {
-			return false
+// fate is what becomes of a change.
+type fate uint8
+
+const (
+	toTell    fate = iota // stored, or followed by a state that is, and told
+	isReplay              // stored by an earlier process, so only the log takes it
+	isRefused             // cannot be stored
+)
+
+// stored is what the store gets of the change.
+func (c change) stored() store.Change {
+	return store.Change{Key: c.key, Object: c.is.Object, Raw: c.is.Raw}
+}
+
+// markReplays marks what an earlier process has stored: an object that could not be
+// stored had frozen the RV, so the watch resumes from before what was stored since.
+// Without this an object would go back in time, to an earlier incarnation even, and
+// forth again. What comes after the server's state at the start is no replay.
+func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
+	inf.mu.Lock()
+	over := !inf.warm || inf.caughtUp
+	inf.mu.Unlock()
+	if over {
+		return
+	}
+	var keys []string
+	for _, d := range stream {
+		keys = append(keys, d.Key)
+	}
+	slices.Sort(keys)
+	headers, err := inf.store.HeadersOf(slices.Compact(keys))
+	if err != nil {
+		return // apply meets it, too
+	}
+	held := make(map[string]string, len(headers))
+	for _, h := range headers {
+		held[h.Key] = h.RV
+	}
+	for i, d := range stream {
+		obj := d.Object
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
 		}
-		held, err := inf.store.Decode(e)
-		return err == nil && isOlder(d.Delta, held)
-	})
-}
-
-func isOlder(d cache.Delta, held runtime.Object) bool {
-	was, err := meta.Accessor(held)
-	if err != nil || d.Type == cache.Deleted {
-		return false
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			continue
+		}
+		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key]); err == nil && order <= 0 {
+			told[i].fate = isReplay
+		}
 	}
-	is, err := meta.Accessor(d.Object)
-	if err != nil || is.GetUID() != was.GetUID() {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(is.GetResourceVersion(), was.GetResourceVersion())
-	return err == nil && order <= 0
 }
 
 // apply stores a batch and tells the handlers, in one step for both.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
 	inf.waitForHandlers(ctx)
 	defer inf.spillBacklogs(ctx) // without mu
-	rejected, upTo := inf.prepare(&batch), batch.RV
+	upTo := batch.RV
+	rejected := inf.prepare(&batch, changes)
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
 	for _, c := range batch.Changes {
@@ -393,9 +425,13 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	}
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
-		if _, refused := rejected[c.key]; !refused {
+		switch c.fate {
+		case toTell:
 			inf.distributeLocked(c, old[c.key], slim)
 			old[c.key] = c.is
+		case isReplay:
+			inf.log.noteReplayed(c)
+		case isRefused:
 		}
 	}
 	if batch.Loaded {
@@ -456,7 +492,8 @@ func (inf *Informer) mendLocked() {
 const mendEvery = time.Minute
 
 // waitForList blocks until something was applied, where there have been that many
-// lists. It reports false where nothing will be: the informer does not run.
+// lists. It reports false where nothing will be: the informer does not run, or the
+// caller is in the way of the list.
 func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -467,6 +504,9 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 		return true // the cause was found before, and may be mended
 	}
 	inf.loseLocked(inf.ctx, cause)
+	if isCalledBack() {
+		return false
+	}
 	inf.waitingReads++
 	if inf.inFiles >= inf.limits.files {
 		inf.cond.Broadcast() // to who waits for handlers
@@ -477,25 +517,61 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 }
 
 // prepare encodes, outside the lock and before a handler holds the objects, and
-// returns what cannot be stored by key.
-func (inf *Informer) prepare(batch *store.Batch) map[string]error {
-	err := inf.store.Prepare(batch)
+// returns what cannot be stored by key. Of an object that cannot the state before it in
+// the batch is stored, its deletion for example, where there is one.
+func (inf *Informer) prepare(batch *store.Batch, changes []change) map[string]error {
+	rejected := map[string]error{}
+	tried := batch.Changes
+	batch.Changes = nil
+	for len(tried) > 0 {
+		part := store.Batch{Changes: tried}
+		err := inf.store.Prepare(&part)
+		batch.Changes = append(batch.Changes, part.Changes...)
+		tried = nil
+		for _, bad := range objectErrors(err) {
+			if rejected[bad.Key] == nil {
+				rejected[bad.Key] = bad
+			}
+			if c, ok := refuseLast(changes, bad.Key); ok {
+				tried = append(tried, c.stored())
+			}
+		}
+	}
+	return rejected
+}
+
+// refuseLast marks the last state of a key as refused and returns the one before it.
+func refuseLast(changes []change, key string) (before change, ok bool) {
+	marked := false
+	for i := len(changes) - 1; i >= 0; i-- {
+		c := &changes[i]
+		switch {
+		case c.key != key || c.fate != toTell:
+		case marked:
+			return *c, true
+		default:
+			c.fate, marked = isRefused, true
+		}
+	}
+	return change{}, false
+}
+
+func objectErrors(err error) (bad []*store.ObjectError) {
 	if err == nil {
 		return nil
 	}
-	rejected := map[string]error{}
-	var joined interface{ Unwrap() []error }
 	errs := []error{err}
+	var joined interface{ Unwrap() []error }
 	if errors.As(err, &joined) {
 		errs = joined.Unwrap()
 	}
 	for _, err := range errs {
-		var bad *store.ObjectError
-		if errors.As(err, &bad) {
-			rejected[bad.Key] = bad
+		var one *store.ObjectError
+		if errors.As(err, &one) {
+			bad = append(bad, one)
 		}
 	}
-	return rejected
+	return bad
 }
 
 // distributeLocked appends one change to every handler's queue. was is what was

@@ -15,16 +15,24 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // slowRun is an informer with one handler that waits for a gate and one that does
 // not, after n changes.
 func slowRun(w *world, limit int64, n int) (r *run, gate chan struct{}, slow, fast *pointers) {
+	w.Helper()
+	return slowRunOf(w, informer.Options{}, limit, n)
+}
+
+func slowRunOf(w *world, opts informer.Options, limit int64, n int) (r *run, gate chan struct{}, slow, fast *pointers) {
+	w.Helper()
 	gate = make(chan struct{})
 	slow, fast = newPointers(gate), newPointers(nil)
 	small := func(inf *informer.Informer) { informer.SetBacklogLimits(inf, 64<<10, 64<<10, limit) }
-	r = w.run(informer.Options{}, small, handle(w, slow), handle(w, fast)).sync()
+	r = w.run(opts, small, handle(w, slow), handle(w, fast)).sync()
 	for i := range n {
 		w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i))
 		if i%100 == 0 {
@@ -36,10 +44,16 @@ func slowRun(w *world, limit int64, n int) (r *run, gate chan struct{}, slow, fa
 }
 
 // TestSpill: what waits for a slow handler goes to files that have no name (promise
-// 6), and comes back in order.
+// 6), and comes back in order; of an informer on memory, too.
 func TestSpill(t *testing.T) {
+	for _, backend := range []store.Backend{nil, mem.New()} {
+		t.Run(fmt.Sprintf("%T", backend), func(t *testing.T) { testSpill(t, backend) })
+	}
+}
+
+func testSpill(t *testing.T, backend store.Backend) {
 	inBubble(t, func(w *world) {
-		r, gate, slow, fast := slowRun(w, 1<<30, 5000)
+		r, gate, slow, fast := slowRunOf(w, informer.Options{Backend: backend}, 1<<30, 5000)
 		for i := range 10 {
 			w.drop(fmt.Sprintf("o-%d", i))
 		}

@@ -325,6 +325,10 @@ func (s *Status) behind(started, ended, opened bool) string {
 func (h *handler) statusLocked() HandlerStatus {
 	s := HandlerStatus{Type: fmt.Sprintf("%T", h.handler), Synced: h.HasSynced()}
 	s.Waiting, s.BytesInFile, s.BytesInMemory = h.waiting.size()
+	for _, n := range h.walked {
+		s.Waiting++
+		s.BytesInMemory += int64(n.encodedBytes())
+	}
 	return s
 }
 

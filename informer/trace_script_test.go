@@ -144,6 +144,11 @@ func (s *subject) do(command string) {
 	}
 	switch {
 	case !isBreak(command) || verb(command) == "bad" && !s.started:
+		// A watch that has reached its timeout is opened anew, behind a probe that a
+		// script may have fail.
+		for n := 0; n < 20 && s.started && s.server.Watches() == 0; n++ {
+			waitFor(100 * time.Millisecond)
+		}
 	case s.held: // a streamed list would end at its timeout
 		waitFor(time.Minute)
 	default:

@@ -1,11 +1,16 @@
 package informer_test
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
@@ -118,3 +123,77 @@ func TestReadsWithoutErrorWait(t *testing.T) {
 		}
 	}
 }
+
+// TestReadsOfCallbacksDoNotWait: the list that mends what a read has met waits for
+// transforms, index functions and watch error handlers, so that a read which one of
+// them makes has no answer, and a reason.
+func TestReadsOfCallbacksDoNotWait(t *testing.T) {
+	for _, where := range []string{"transform", "index function", "error handler", "list"} {
+		t.Run(where, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				var inf *informer.Informer
+				wiped := atomic.Bool{}
+				found := make(chan int, 100)
+				read := func(now string) {
+					if now == where && wiped.Load() {
+						found <- len(inf.GetStore().List())
+					}
+				}
+				w.put("a", "1")
+				lists := &cache.ListWatch{
+					ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+						read("list")
+						return w.server.ListWithContext(ctx, opts)
+					},
+					WatchFuncWithContext: w.server.WatchWithContext,
+				}
+				db := w.open()
+				var err error
+				inf, err = informer.New(cache.ToListWatcherWithWatchListSemantics(lists, pagesOnly{}), &corev1.ConfigMap{}, informer.Options{
+					Backend: db,
+					Indexers: cache.Indexers{"x": func(any) ([]string, error) {
+						read("index function")
+						return nil, nil
+					}},
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = inf.SetTransform(func(obj any) (any, error) {
+					read("transform")
+					return obj, nil
+				})
+				_ = inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) { read("error handler") })
+				r := &run{w: w, inf: inf, db: db, done: make(chan struct{})}
+				r.start()
+				r.sync()
+				wiped.Store(true)
+				w.server.FailWatch(errOnPurpose)
+				w.server.FailList(errOnPurpose)
+				if _, err := db.Wipe(nil); err != nil {
+					t.Fatal(err)
+				}
+				w.server.CloseWatches()
+				waitFor(5 * time.Minute)
+				select {
+				case n := <-found:
+					if n != 0 {
+						t.Errorf("found %d objects of a store that was wiped", n)
+					}
+				default:
+					t.Error("nothing was read")
+				}
+				wiped.Store(false)
+				if got := len(inf.GetStore().List()); got != 1 {
+					t.Errorf("List has %d objects after five minutes, want 1", got)
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// pagesOnly is a client that has no streamed lists.
+type pagesOnly struct{}
+
+func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }

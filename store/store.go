@@ -158,7 +158,8 @@ type Store interface {
 	// answer might be short.
 	Select(q Query) ([]Entry, error)
 	// Encode returns the entry of an object, encoded but not compressed, which Decode
-	// takes back. A store in memory keeps the object itself.
+	// takes back. It encodes a copy: others may be reading the object, and encoding
+	// writes to what a resource.Quantity caches. Without a codec the entry has the object.
 	Encode(runtime.Object) (Entry, error)
 	// Decode returns the object of an entry: Entry.Object where there is one,
 	// else a fresh one. Works after Close.

@@ -158,7 +158,7 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	if s.opts.Codec == nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: errNoCodec}
 	}
-	payload, err := s.encode(obj)
+	payload, err := s.encode(obj.DeepCopyObject())
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}

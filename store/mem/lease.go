@@ -281,18 +281,33 @@ func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
 	return entries, err
 }
 
-// Encode implements store.Store: objects are kept as they are.
+// Encode implements store.Store, for what waits elsewhere: objects that are stored are
+// kept as they are. Without a codec so is this one.
 func (s *lease) Encode(obj runtime.Object) (store.Entry, error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
-	return store.Entry{Key: key, Object: obj}, err
+	if err != nil || s.codec == nil {
+		return store.Entry{Key: key, Object: obj}, err
+	}
+	raw, err := s.codec.Encode(obj.DeepCopyObject()) // encoding may write to it, see store.Store
+	if err != nil {
+		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
+	}
+	return store.Entry{Key: key, Raw: raw}, nil
 }
 
 // Decode returns the entry's object.
 func (s *lease) Decode(e store.Entry) (runtime.Object, error) {
-	if e.Object == nil {
+	switch {
+	case e.Object != nil:
+		return e.Object, nil
+	case e.Raw == nil || s.codec == nil:
 		return nil, fmt.Errorf("decode %q: entry has no object", e.Key)
 	}
-	return e.Object, nil
+	obj, err := s.codec.Decode(e.Raw)
+	if err != nil {
+		return nil, fmt.Errorf("decode %q: %w", e.Key, err)
+	}
+	return obj, nil
 }
 
 // Compare compares whole objects.
