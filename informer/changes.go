@@ -136,7 +136,9 @@ func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, 
 		return nil, errStopped
 	}
 	h := inf.newHandler(eh, nil)
-	h.cursorDone = inf.ready // before that there is nothing, and all that comes is a change
+	if h.stage = walking; inf.ready { // before that there is nothing, and all that comes is a change
+		h.stage = live
+	}
 	h.markSyncedLocked()
 	inf.handlers[h] = struct{}{}
 	if inf.opened {

@@ -52,11 +52,8 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 		return nil, fmt.Errorf("informer: handler of type %T was not added to shared informer because it has stopped already", eh)
 	}
 	inf.setResyncLocked(h, period)
-	for _, n := range inf.departed.told {
-		h.waiting.add(n)
-	}
-	if inf.departed.full {
-		h.logger.Info("More was deleted while the process was down than is kept: a handler that comes late is not told of all")
+	if _, ok := eh.(*feed); ok {
+		h.stage = walking // a client asks for what is there
 	}
 	inf.handlers[h] = struct{}{}
 	if inf.opened {
@@ -121,6 +118,7 @@ func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistr
 	h.removed, h.early, h.walked = true, nil, nil
 	h.dropWaitingLocked()
 	delete(inf.handlers, h)
+	inf.settleLocked()
 	if !h.running {
 		close(h.done)
 	}

@@ -1,66 +1,92 @@
 package informer
 
 import (
-	"time"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
 )
 
-// departures are the objects that a warm start found deleted while it caught up.
+// Departed objects were stored when the process began, or one before it that had not
+// told of them, and are deleted since. controller-runtime adds its handlers after
+// HasSynced, those of a leader when it leads, and the store shows nothing of these
+// objects then: so the store keeps their last states beside the others, in the file, and
+// a handler is told of each first, whenever it comes: an initial add with the last known
+// state, then the deletion (promise 4).
 //
-// controller-runtime adds its handlers after HasSynced, when the store has
-// forgotten these objects: without the departures no controller would hear of what
-// was deleted while its process was down (promise 4). So a handler that comes
-// while the informer catches up, or soon after, is told of each one first: an
-// initial add with the last known object, then the deletion.
-type departures struct {
-	told  []notification // add and deletion in turn
-	bytes int64          // of the objects
-	full  bool
-}
+// They are settled, for the next process, while all handlers that there are have synced
+// and have been told of every deletion.
 
-const (
-	// departuresFor is how long after catching up they are kept:
-	// controller-runtime's default CacheSyncTimeout.
-	departuresFor = 2 * time.Minute
-	// departuresBytes bounds what is kept, encoded. What would exceed it is left
-	// out, and logged.
-	departuresBytes = 16 << 20
-	// decodedSize stands for the size of an object that is at hand decoded.
-	decodedSize = 16 << 10
-)
+// departedChunk is how many departed objects a handler reads at a time.
+const departedChunk = 64
 
-// addLocked notes a deletion. last is what was stored before it.
-func (d *departures) addLocked(n notification, last store.Entry) {
-	if !isReadable(last) {
-		return
+// depart marks the changes of a batch by which an object goes that was stored at the
+// start. Only the goroutine that applies batches calls it.
+func (inf *Informer) depart(batch *store.Batch, changes []change) {
+	gone := map[string]change{}
+	inf.mu.Lock()
+	for _, c := range changes {
+		if _, twice := gone[c.key]; c.fate == toTell && c.is.Key == "" && !twice && inf.atStart.Contains(c.key) {
+			gone[c.key] = c
+		}
 	}
-	size := int64(len(last.Raw))
-	if last.Object != nil {
-		size = decodedSize
-	}
-	if d.bytes += size; d.bytes > departuresBytes {
-		d.full = true
-		return
-	}
-	d.told = append(d.told, notification{kind: added, key: n.key, new: last, initial: true}, n)
-}
-
-// departLocked notes a deletion that handlers which come later would miss.
-func (inf *Informer) departLocked(n notification, last store.Entry) {
-	if inf.warm && !inf.caughtUp {
-		inf.departed.addLocked(n, last)
+	inf.mu.Unlock()
+	for i := range batch.Changes {
+		c := &batch.Changes[i]
+		if first, ok := gone[c.Key]; ok {
+			c.Departs, c.Last = true, first.last
+		}
 	}
 }
 
-// keepDeparturesLocked begins the time after which they are forgotten.
-func (inf *Informer) keepDeparturesLocked() {
-	if len(inf.departed.told) == 0 {
+// loadDepartedLocked reads the next departed objects. When there are no more, the stored
+// ones follow; what departs later is told of as any deletion. false: the store could not
+// be read now.
+func (h *handler) loadDepartedLocked() bool {
+	var gone []store.Departed
+	if departer, ok := h.inf.store.(store.Departer); ok {
+		var err error
+		if gone, err = departer.Departed(h.departed, departedChunk); err != nil {
+			h.inf.loseLocked(h.inf.ctx, err)
+			return false
+		}
+	}
+	for _, d := range gone {
+		h.departed = d.Number
+		if !isReadable(d.Before) {
+			if d.Before = d.Last; !isReadable(d.Last) {
+				continue // its deletion would be of what nobody has heard of
+			}
+		}
+		last := notification{kind: vanished, key: d.Before.Key, old: d.Before}
+		if isReadable(d.Last) {
+			last.kind, last.old = deleted, d.Last
+		}
+		h.walked = append(h.walked, notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
+		h.deletions++
+	}
+	if len(gone) < departedChunk {
+		h.stage = walking
+	}
+	return true
+}
+
+// settleLocked has the store note that all handlers were told of all that departed.
+func (inf *Informer) settleLocked() {
+	departer, ok := inf.store.(store.Departer)
+	if !ok {
 		return
 	}
-	inf.forgetting = time.AfterFunc(departuresFor, func() {
-		inf.mu.Lock()
-		defer inf.mu.Unlock()
-		inf.departed = departures{}
-	})
+	told := false
+	for h := range inf.handlers {
+		if _, ok := h.handler.(*feed); ok {
+			continue // a client's, who may come again
+		}
+		if h.deletions > 0 || !cache.IsDone(h) {
+			return
+		}
+		told = true
+	}
+	if told {
+		departer.Settle()
+	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // TestDeletedWhileDown: what was deleted while the process was down is told to
@@ -41,11 +43,15 @@ func TestDeletedWhileDown(t *testing.T) {
 				w.want(soon, want...)
 				w.put("d", "1")
 				w.want(soon, "add d@9=1")
-				w.drop("d") // no departure: the informer has synced
-				synctest.Wait()
+				w.drop("d") // no departure: it came and went in this process
+				w.want(soon, "delete d@10=1")
 				waitFor(3 * time.Minute)
 				handle(w, late)(r.inf)
-				w.want(late, "initial b@6=2", "initial c@8=again")
+				w.want(late, want...)
+				r.end()
+
+				r = w.run(informer.Options{}, handle(w, late)).sync()
+				w.want(late, "initial b@6=2", "initial c@8=again") // the last process has told of the rest
 				r.end()
 			})
 		})
@@ -92,6 +98,82 @@ func TestDeletedWhileDownLoaded(t *testing.T) {
 		late := &log{}
 		handle(w, late)(r.inf)
 		w.want(late, "initial a@2=1", "delete a@4=1", "initial b@3=1")
+		r.end()
+	})
+}
+
+// TestDeletedBeforeHandler: a handler that comes when its process leads is told of what
+// was deleted since the start, however long it waited for that, and so is one of a
+// process after it, where the first ended before any handler came.
+func TestDeletedBeforeHandler(t *testing.T) {
+	for name, backend := range map[string]store.Backend{"bolt": nil, "mem": mem.New()} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				opts := informer.Options{Backend: backend}
+				w.put("a", "1")
+				w.put("b", "1")
+				w.put("c", "1")
+				w.run(opts).sync().end()
+				w.drop("a") // 5
+				r := w.run(opts).sync()
+				w.drop("b")     // 6
+				w.put("b", "2") // 7
+				w.put("d", "1") // 8
+				w.drop("d")     // 9, which came and went
+				waitFor(time.Hour)
+				r.end()
+
+				w.drop("c") // 10
+				r = w.run(opts).sync()
+				waitFor(150 * time.Second)
+				first, late := &log{}, &log{}
+				handle(w, first)(r.inf)
+				want := []string{
+					"initial a@2=1", "delete a@5=1", "initial b@3=1", "delete b@6=1", "initial c@4=1", "delete c@10=1", "initial b@7=2",
+				}
+				w.want(first, want...)
+				w.drop("b") // 11
+				w.want(first, "delete b@11=2")
+				handle(w, late)(r.inf)
+				w.want(late, append(want[:6:6], "initial b@7=2", "delete b@11=2")...)
+				r.end()
+
+				next := &log{}
+				r = w.run(opts, handle(w, next)).sync()
+				w.want(next) // all was told
+				r.end()
+			})
+		})
+	}
+}
+
+// TestDeletionNotTold: a deletion that a slow handler has not been told of when the
+// process ends is told by the next one.
+func TestDeletionNotTold(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		gate := make(chan struct{})
+		slow := &log{hook: func(line string) {
+			if line == "update a@2=1 a@4=2" {
+				<-gate
+			}
+		}}
+		r := w.run(informer.Options{}, handle(w, slow)).sync()
+		w.put("a", "2")
+		w.drop("b")
+		waitFor(time.Minute) // it is in the file
+		r.stop()
+		synctest.Wait()
+		close(gate)
+		r.end()
+		if contains(slow.take(), "delete") {
+			t.Fatal("the handler was told of the deletion")
+		}
+		l := &log{}
+		r = w.run(informer.Options{}, handle(w, l)).sync()
+		w.want(l, "initial b@3=1", "delete b@5=1", "initial a@4=2")
 		r.end()
 	})
 }

@@ -21,13 +21,15 @@
 // was given last. Handlers do not wait for each other, and no other goroutine waits
 // for them until what waits in files for the slow ones is 1 GiB.
 //
-// A handler that is added later gets what is there then. Within two minutes of a
-// warm start, which is when controller-runtime adds its handlers, it is first told
-// of the deletions that were caught up on, each as an initial add and a deletion,
-// up to 16 MiB of objects.
+// A handler that is added later, as controller-runtime adds those of a leader when it
+// leads, gets what is there then. Before that it is told of what was stored when the
+// process began and is deleted since, each as an initial add with its last known state
+// and a deletion. The next process tells of them, too, unless this one had handlers that
+// have synced and were told of every deletion. What is kept for that is in the file, up
+// to 64 MiB; Status.DepartedDropped counts what was not.
 //
-// A deletion is stored whether or not a handler has been told of it: one that no
-// handler had heard of when the process ended is not told again.
+// What came and went in one process, and whose deletion was stored before a slow handler
+// was told, is not told of by the next.
 //
 // # Differences from client-go
 //

@@ -48,6 +48,15 @@ const (
 	panicPause = time.Second
 )
 
+// stage is how far a handler has come.
+type stage uint8
+
+const (
+	departing stage = iota // it is told of what has departed; changes do not concern it yet
+	walking                // its cursor walks the stored objects
+	live                   // it is told of changes only
+)
+
 // handler is one registered event handler with its queue.
 //
 // # Initial adds
@@ -68,10 +77,12 @@ type handler struct {
 
 	// The fields below are protected by inf.mu.
 	waiting      backlog
-	walked       []notification      // a chunk of the cursor, told before what waits
-	streamed     int                 // notifications taken of what waits since that chunk
+	walked       []notification // a chunk of the cursor, told before what waits
+	streamed     int            // notifications taken of what waits since that chunk
+	stage        stage
+	departed     uint64              // numbers up to it have been appended
+	deletions    int                 // of what waits
 	cursor       string              // keys up to it have been appended
-	cursorDone   bool                // all have
 	early        map[string]struct{} // keys after the cursor that have been appended
 	resyncWanted time.Duration       // what was asked for
 	resyncEvery  time.Duration       // what it is, by the informer's check; 0 is never
@@ -97,10 +108,13 @@ func (inf *Informer) newHandler(eh cache.ResourceEventHandler, logger *klog.Logg
 
 // changedLocked appends a change; was is what was stored before.
 func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
+	if h.stage == departing {
+		return // the cursor finds what is there, and the departed objects what is gone
+	}
 	if h.waiting.isLong() {
 		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
 	}
-	if !h.cursorDone && n.key > h.cursor {
+	if h.stage == walking && n.key > h.cursor {
 		if _, early := h.early[n.key]; !early {
 			h.early[n.key] = struct{}{}
 			switch {
@@ -114,8 +128,13 @@ func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 			}
 		}
 	}
+	if n.kind.isDeletion() {
+		h.deletions++
+	}
 	h.waiting.add(n)
 }
+
+func (k kind) isDeletion() bool { return k == deleted || k == vanished }
 
 // isReadable is false for an object that is stored, but damaged: its entry has a
 // key only.
@@ -124,7 +143,7 @@ func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
 // markSyncedLocked appends the mark behind which the handler has synced, once
 // the informer has and the cursor is through.
 func (h *handler) markSyncedLocked() {
-	if h.inf.isSynced && h.cursorDone {
+	if h.inf.isSynced && h.stage == live {
 		h.waiting.add(notification{kind: synced})
 	}
 }
@@ -158,8 +177,21 @@ func (h *handler) run() {
 			if panicked := h.deliver(n); panicked {
 				h.pause(panicPause)
 			}
+			if n.kind.isDeletion() || n.kind == synced {
+				h.settle(n.kind)
+			}
 		}
 	}
+}
+
+// settle notes that a deletion or the mark of having synced was told.
+func (h *handler) settle(k kind) {
+	h.inf.mu.Lock()
+	defer h.inf.mu.Unlock()
+	if k.isDeletion() {
+		h.deletions--
+	}
+	h.inf.settleLocked()
 }
 
 // pause lets time pass, unless the handler is removed or the informer ends.
@@ -201,6 +233,7 @@ func (h *handler) take() ([]notification, bool) {
 				h.walked = nil // lets go of the array
 			}
 			return batch, true
+		case h.stage == departing && h.loadDepartedLocked():
 		case h.isCursorsTurnLocked() && h.loadLocked():
 		case !h.waiting.isEmpty():
 			if batch := h.waiting.take(takeAtOnce); len(batch) > 0 {
@@ -210,7 +243,7 @@ func (h *handler) take() ([]notification, bool) {
 			if !h.loadChunkLocked() {
 				inf.cond.Wait()
 			}
-		case h.cursorDone && h.resyncing && h.loadResyncLocked():
+		case h.stage == live && h.resyncing && h.loadResyncLocked():
 		default:
 			inf.cond.Wait()
 		}
@@ -218,7 +251,7 @@ func (h *handler) take() ([]notification, bool) {
 }
 
 func (h *handler) isCursorsTurnLocked() bool {
-	return h.inf.ready && !h.cursorDone && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
+	return h.stage == walking && h.inf.ready && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
 }
 
 // loadLocked reads the next chunk of initial adds. false: the store could not
@@ -239,7 +272,7 @@ func (h *handler) loadLocked() bool {
 		h.walked = append(h.walked, notification{kind: added, key: e.Key, new: e, initial: true})
 	}
 	if len(entries) < scanChunk {
-		h.cursorDone, h.early = true, nil
+		h.stage, h.early = live, nil
 		h.markSyncedLocked()
 	}
 	return true

@@ -138,13 +138,11 @@ type Informer struct {
 	isSynced     bool
 	warm         bool // the store held objects at the start
 	caughtUp     bool // the server's state at the start, or a later one, is in the store
-	departed     departures
 	limits       limits
 	inFiles      int64         // what waits for handlers in files, in bytes
 	blocked      time.Duration // waited for handlers, because so much does; see blockedLocked
 	blockedSince time.Time     // zero: it does not wait for them now
 	waitingReads int           // reads that wait for a list
-	forgetting   *time.Timer   // ends departed
 	started      bool          // Run was called
 	opened       bool          // store is the one that Run opened
 	ended        bool          // the store is released
@@ -156,6 +154,7 @@ type Informer struct {
 	lostAt       time.Time         // when loseLocked last asked for a list
 	mending      *time.Timer       // asks for the next one, where one is needed
 	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
+	atStart      btree.Set[string] // keys of those that were stored when Run began, and have not departed
 	unknown      bool              // known could not be read
 	untold       bool              // handlers were not told of all of a loaded list
 	log          *changeLog        // nil: nobody asks for it
@@ -299,10 +298,8 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.mu.Lock()
 	inf.ended = true
-	for _, t := range []*time.Timer{inf.forgetting, inf.mending} {
-		if t != nil {
-			t.Stop()
-		}
+	if inf.mending != nil {
+		inf.mending.Stop()
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
@@ -348,7 +345,9 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 		inf.ready, inf.warm = true, true
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
-	_ = inf.noteKnownLocked() // or when there is a list
+	if err := inf.noteKnownLocked(); err == nil { // or when there is a list
+		inf.atStart = *inf.known.Copy()
+	}
 	if inf.ready && inf.opts.SyncWhen == Loaded {
 		inf.syncLocked()
 	}

@@ -132,10 +132,7 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
 	inf.ready = true
-	if !inf.caughtUp {
-		inf.caughtUp = true
-		inf.keepDeparturesLocked()
-	}
+	inf.caughtUp = true
 	inf.syncLocked()
 	return nil
 }
@@ -377,6 +374,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	inf.waitForHandlers(ctx)
 	defer inf.spillBacklogs(ctx) // without mu
 	upTo := batch.RV
+	inf.depart(&batch, changes)
 	rejected := inf.prepare(&batch, changes)
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
@@ -422,6 +420,11 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	}
 	if inf.log != nil && batch.Loaded {
 		inf.log.forget()
+	}
+	for _, c := range batch.Changes {
+		if c.Departs {
+			inf.atStart.Delete(c.Key)
+		}
 	}
 	inf.metrics.stored(batch.RV)
 	for _, c := range changes {
@@ -536,6 +539,9 @@ func (inf *Informer) prepare(batch *store.Batch, changes []change) map[string]er
 				tried = append(tried, c.stored())
 			}
 		}
+		if part := (&store.Batch{Changes: tried}); len(tried) > 0 {
+			inf.depart(part, changes)
+		}
 	}
 	return rejected
 }
@@ -595,7 +601,6 @@ func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 		if c.last != nil {
 			n.kind, n.old = deleted, store.Entry{Key: c.key, Object: c.last}
 		}
-		inf.departLocked(n, was)
 	}
 	if inf.log != nil {
 		inf.log.note(n.kind, c)

@@ -240,7 +240,15 @@ func (h *handler) catchUpLocked() bool {
 		now = append(now, notification{kind: synced})
 	}
 	h.dropWaitingLocked()
+	for _, n := range h.walked {
+		if n.kind.isDeletion() {
+			h.deletions++
+		}
+	}
 	for _, n := range now {
+		if n.kind.isDeletion() {
+			h.deletions++
+		}
 		h.waiting.add(n)
 	}
 	return true
@@ -251,7 +259,7 @@ func (h *handler) dropWaitingLocked() {
 	for _, c := range h.waiting.chunks {
 		h.inf.closeChunkLocked(c)
 	}
-	h.waiting = backlog{limits: &h.inf.limits}
+	h.waiting, h.deletions = backlog{limits: &h.inf.limits}, 0
 }
 
 // waitForHandlers blocks while more waits in files than may. It does not before

@@ -66,6 +66,12 @@ type Status struct {
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
 	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
 
+	// Departed is how many objects are kept that were deleted since the start, or before
+	// it without a handler having been told, for handlers that come late. DepartedDropped
+	// is how many were not, for the bytes that are kept are bounded.
+	Departed        int `json:"departed"`
+	DepartedDropped int `json:"departedDropped"`
+
 	// BlockedSeconds is how long the watch has waited for slow handlers, with the wait
 	// that is under way.
 	BlockedSeconds float64 `json:"blockedSeconds"`
@@ -273,6 +279,9 @@ func (s *Status) setStore(held store.Store) {
 	s.Checkpoint = CheckpointStatus{RV: cp.RV, Reason: cp.Reason, Time: cp.Time}
 	if !cp.Time.IsZero() {
 		s.Checkpoint.AgeSeconds = max(0, s.Time.Sub(cp.Time).Seconds())
+	}
+	if departer, ok := held.(store.Departer); ok {
+		s.Departed, s.DepartedDropped = departer.Departures()
 	}
 	if counter, ok := held.(store.ReadCounter); ok {
 		r := counter.Reads()

@@ -81,6 +81,11 @@ type Change struct {
 	Key    string // "" is filled in by Prepare
 	Object runtime.Object
 	Raw    []byte // the encoded object where Object is nil, as Relist.Parts yields it
+	// Departs says that the object that is stored under Key is deleted, whatever comes in
+	// its place, and that not everybody has been told: see Departer. Last is its final
+	// state, nil where that is not known.
+	Departs bool
+	Last    runtime.Object
 	// Prepared is what Prepare made of the object, for the backend that made it.
 	Prepared any
 }

@@ -34,17 +34,23 @@ func (s *Store) Prepare(b *store.Batch) error {
 }
 
 func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
-	if c.IsDeletion() {
-		if c.Key == "" {
-			return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
+	if c.IsDeletion() && c.Key == "" {
+		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
+	}
+	e := &entry{key: c.Key, indexes: indexes}
+	if !c.IsDeletion() {
+		obj, err := s.Decode(c.Entry())
+		if err != nil {
+			return nil, &store.ObjectError{Key: c.Key, Err: err}
 		}
-		return &entry{key: c.Key, indexes: indexes}, nil
+		if e, err = s.prepareObject(indexes, c.Key, obj); err != nil {
+			return nil, err
+		}
 	}
-	obj, err := s.Decode(c.Entry())
-	if err != nil {
-		return nil, &store.ObjectError{Key: c.Key, Err: err}
+	if c.Departs {
+		e.departing, e.last = true, s.encodeLast(c.Last)
 	}
-	return s.prepareObject(indexes, c.Key, obj)
+	return e, nil
 }
 
 // prepareObject encodes an object and computes its index values. key "" is
@@ -182,6 +188,7 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	case deleted:
 		return // neither there nor coming
 	}
+	s.departLocked(e)
 	if old, replaced := s.pending.Set(e.key, e); replaced {
 		s.addPendingLocked(-old.size())
 	}

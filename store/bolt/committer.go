@@ -80,10 +80,14 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
-	entries    []*entry // of pending, in key order
-	packed     []packed // the same
-	stored     int      // objects in the file after it; -1 where nothing was written
-	bytes      int64    // of their records
+	entries    []*entry    // of pending, in key order
+	packed     []packed    // the same
+	departing  []departing // of those that depart, the same; nil: none does
+	settled    uint64      // numbers of the departed that were told
+	kept       int         // of the departed, after it
+	dropped    int         // of what would have departed
+	stored     int         // objects in the file after it; -1 where nothing was written
+	bytes      int64       // of their records
 }
 
 // commit writes what waits in every scope, in one transaction.
@@ -147,7 +151,7 @@ func (s *Store) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
-		losses: s.losses, stored: -1,
+		losses: s.losses, stored: -1, settled: s.departed.told,
 	}, s.dirty && s.lost == nil
 }
 
@@ -162,7 +166,9 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts before the transaction what it will write.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	c.packed, err = c.s.pack(c.entries, inScope)
+	if c.packed, err = c.s.pack(c.entries, inScope); err == nil {
+		c.departing = c.s.sealDeparting(c.entries)
+	}
 	return err
 }
 
@@ -171,12 +177,22 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
+	if err := w.dropTold(); err != nil {
+		return err
+	}
 	for i, e := range c.entries {
 		runtime.Gosched() // events go first
+		if e.departs != 0 {
+			if err := w.depart(e, c.departing[i]); err != nil {
+				return err
+			}
+		}
 		if err := w.apply(e, c.packed[i]); err != nil {
 			return err
 		}
 	}
+	w.m.Departed.Settled = max(w.m.Departed.Settled, c.settled)
+	c.kept, c.dropped = int(w.m.Departed.Tally.Count), w.dropped
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	w.m.setCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
@@ -190,12 +206,23 @@ func (s *Store) committedUpTo(c capture, err error) {
 	s.commitErr = err
 	if err == nil && s.losses == c.losses {
 		c.pending.Scan(func(key string, e *entry) bool {
-			if now, ok := s.pending.Get(key); ok && now == e {
+			switch now, ok := s.pending.Get(key); {
+			case ok && now == e:
 				s.pending.Delete(key)
 				s.addPendingLocked(-e.size())
+			case ok && e.departs != 0 && now.departs == e.departs: // it has departed
+				changed := *now
+				changed.departs, changed.before, changed.last = 0, packed{}, packed{}
+				s.pending.Set(key, &changed)
+				s.addPendingLocked(changed.size() - now.size())
 			}
 			return true
 		})
+		if c.stored >= 0 {
+			s.departed.kept = c.kept
+			s.departed.dropped += c.dropped
+			s.departed.dropFromFile = 0
+		}
 		if c.stored >= 0 {
 			s.storedBytes = c.bytes
 		}
@@ -218,6 +245,7 @@ type writer struct {
 	m                       *manifest
 	scope, headers, objects *bbolt.Bucket
 	lastDictionary          uint64 // which the file has
+	dropped                 int    // what would have departed, beyond the bound
 }
 
 func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {

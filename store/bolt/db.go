@@ -119,6 +119,8 @@ type DB struct {
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
+	departedBytes int64 // what each scope keeps of the departed; set before any is opened
+
 	// openMu is held for reading while a scope is opened, for writing while some are
 	// wiped. Taken before all others.
 	openMu sync.RWMutex
@@ -251,7 +253,7 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
-		sealBudget: defaultSealBudget,
+		sealBudget: defaultSealBudget, departedBytes: departedBytes,
 	}
 }
 

@@ -54,6 +54,9 @@ func SetTrials(s store.Store, bytes int) {
 	t.every = bytes
 }
 
+// SetDepartedBytes sets how many bytes each scope keeps of departed objects.
+func SetDepartedBytes(d *DB, n int64) { d.departedBytes = n }
+
 // SetSealBudget sets how often a data key seals.
 func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
 
@@ -88,4 +91,17 @@ func Epoch(d *DB) (epoch string, err error) {
 		return nil
 	})
 	return epoch, err
+}
+
+// DamageDeparted changes a byte of what is kept of a departed object.
+func DamageDeparted(d *DB, scope store.Scope, number uint64) {
+	err := d.update("damage", func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketDeparted)
+		v := slices.Clone(b.Get(departedKey(number)))
+		v[len(v)/2] ^= 1
+		return b.Put(departedKey(number), v)
+	})
+	if err != nil {
+		panic(err)
+	}
 }

@@ -82,6 +82,7 @@ type manifest struct {
 	Objects      tally                 `msgpack:"objects"`
 	Bytes        int64                 `msgpack:"bytes"` // of the records
 	Dictionaries tally                 `msgpack:"dictionaries"`
+	Departed     departedState         `msgpack:"departed"`
 	Indexes      map[string]indexState `msgpack:"indexes"`
 }
 

@@ -62,12 +62,12 @@ func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, how thoroughness) erro
 // passes reports whether the pages of a bucket below the present one are passed
 // over.
 func (w *pageWalk) passes(name []byte) bool {
+	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketDeparted)
 	switch w.how {
 	case leading:
-		return w.depth+1 >= indexDepth ||
-			bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketStaging)
+		return w.depth+1 >= indexDepth || records || bytes.Equal(name, bucketHeaders)
 	case butRecords:
-		return w.depth+1 < indexDepth && (bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging))
+		return w.depth+1 < indexDepth && records
 	case everything:
 	}
 	return false

@@ -113,6 +113,7 @@ func (s *Store) lose(cause error) {
 	s.dropPendingLocked()
 	s.length, s.storedBytes, s.miscounted, s.loading, s.listed = 0, 0, false, false, false
 	s.written, s.dirty = s.applied, false
+	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped}
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()
 	}

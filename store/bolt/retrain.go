@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"maps"
 	"sync"
@@ -289,9 +290,14 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 // dropDictionariesBut drops those that no record has any more.
 func (w *writer) dropDictionariesBut(id uint64) error {
 	b := w.scope.Bucket(bucketDictionaries)
+	used, err := departedDictionaries(w.scope)
+	if err != nil {
+		return err
+	}
+	used[id] = true
 	var keys [][]byte
 	if err := b.ForEach(func(k, v []byte) error {
-		if string(k) != string(dictionaryKey(id)) {
+		if !used[binary.BigEndian.Uint64(k)] {
 			keys = append(keys, append([]byte(nil), k...))
 			w.m.Dictionaries.remove(recordSum(v))
 		}

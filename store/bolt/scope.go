@@ -85,6 +85,7 @@ type Store struct {
 	written      uint64           // the same, as the file has it
 	indexErrs    map[string]error // what verifyIndex found, by name
 	sampled      bool             // for a dictionary, when the scope had grown
+	departed     departures
 	leased       bool
 	writable     bool
 	relist       *relist
@@ -101,6 +102,11 @@ type entry struct {
 	volatile map[string][]string
 	indexes  *indexSet      // what the index values were made with
 	object   runtime.Object // what was encoded, for the cache; not kept in pending
+
+	departing bool   // what was stored under the key is to be kept among the departed
+	departs   uint64 // its number there, given when the entry becomes visible; 0: it is not
+	before    packed // of what departs: what was stored, where the file does not have that
+	last      packed // of what departs: its final state
 }
 
 // values returns the object's values in an index.
@@ -119,7 +125,9 @@ func (e *entry) stored(p packed) *header {
 	return e.head
 }
 
-func (e *entry) size() int { return len(e.key) + len(e.payload.bytes) + 256 }
+func (e *entry) size() int {
+	return len(e.key) + len(e.payload.bytes) + len(e.before.bytes) + len(e.last.bytes) + 256
+}
 
 // Open implements store.Backend.
 func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
@@ -276,6 +284,10 @@ func (s *Store) startFrom(m *manifest) {
 	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
 	s.storedBytes = m.Bytes
 	s.listed = true
+	s.departed = departures{last: m.Departed.Last, settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
+	if s.departed.kept > 0 {
+		s.departed.dropFromFile = m.Departed.Settled
+	}
 }
 
 // dropStaging forgets a relist that the last process did not end.

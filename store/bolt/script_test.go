@@ -80,7 +80,11 @@ func (s script) batch(n int) store.Batch {
 		b.Changes = append(b.Changes, store.Change{Object: s.object(i, n)})
 	}
 	if deleted >= 0 {
-		b.Changes = append(b.Changes, store.Change{Key: s.key(deleted)})
+		gone := store.Change{Key: s.key(deleted), Departs: n%2 == 0}
+		if n%4 == 0 {
+			gone.Last = s.object(deleted, n)
+		}
+		b.Changes = append(b.Changes, gone)
 	}
 	return b
 }

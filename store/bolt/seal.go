@@ -29,8 +29,9 @@ type seal struct {
 
 // The buckets that sealed bytes are bound to.
 const (
-	inScope   = 0
-	inStaging = 1
+	inScope    = 0
+	inStaging  = 1
+	inDeparted = 2
 )
 
 func newSeal(keys *keyring, scope string) (*seal, error) {
@@ -193,6 +194,13 @@ func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) er
 		p.head = h
 		return nil
 	})
+}
+
+// lockPayload seals one payload.
+func (s *seal) lockPayload(place, codecID byte, key string, p packed) packed {
+	id, aead := s.keys.take(1)
+	r := record{codec: codecID, dictionary: p.dictionary, dataKey: id}
+	return packed{dictionary: p.dictionary, dataKey: id, bytes: aead.Seal(nil, nil, p.bytes, s.boundRecord(place, key, r))}
 }
 
 var (

@@ -173,6 +173,11 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 	if ok != nil {
 		return errors.New("headers and objects are not the same number")
 	}
+	if how == everything {
+		if err := verifyDeparted(m, b, dictionaries); err != nil {
+			return err
+		}
+	}
 	if headerTally != m.Headers || objectTally != m.Objects {
 		return fmt.Errorf("%d headers and %d objects do not add up to the manifest's %d and %d",
 			headerTally.Count, objectTally.Count, m.Headers.Count, m.Objects.Count)

@@ -214,6 +214,7 @@ func fromFunc(name string, fn cache.IndexFunc) inverted {
 func rebuild(old *state, indexes []inverted) (*state, error) {
 	next := newState(indexes, "")
 	next.checkpoint, next.lastRV, next.listed = old.checkpoint, old.lastRV, old.listed
+	next.departed = old.departed.withoutTold()
 	from := make([]int, len(indexes)) // position in old, or -1
 	for i, ix := range indexes {
 		from[i] = slices.IndexFunc(old.inverted, func(o inverted) bool {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"reflect"
+	"sort"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,6 +166,9 @@ func (s *lease) Apply(b store.Batch) error {
 			next.listed = true
 		}
 		for i, it := range items {
+			if i < len(b.Changes) && b.Changes[i].Departs {
+				next.depart(b.Changes[i])
+			}
 			if it == nil {
 				next.delete(b.Changes[i].Key)
 				continue
@@ -192,6 +196,34 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 		next.checkpoint = store.Checkpoint{Reason: reason, Time: time.Now()}
 		return nil
 	})
+}
+
+var _ store.Departer = (*lease)(nil)
+
+// Departed returns objects that were deleted.
+func (s *lease) Departed(after uint64, limit int) ([]store.Departed, error) {
+	st, err := s.view()
+	if err != nil {
+		return nil, err
+	}
+	objects := st.departed.objects
+	i := sort.Search(len(objects), func(i int) bool { return objects[i].Number > after })
+	objects = objects[i:]
+	return objects[:min(limit, len(objects))], nil
+}
+
+// Settle says that everybody was told of them.
+func (s *lease) Settle() {
+	_ = s.update(func(next *state) error { // its error is that of a store that was closed
+		next.departed.told = next.departed.last
+		return nil
+	})
+}
+
+// Departures counts them.
+func (s *lease) Departures() (kept, dropped int) {
+	st, _ := s.view()
+	return len(st.departed.objects), st.departed.dropped
 }
 
 // Checkpoint returns the resource version that the objects are complete up to.

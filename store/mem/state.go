@@ -22,6 +22,47 @@ type state struct {
 	checkpoint store.Checkpoint
 	lastRV     string // what LastStoreSyncResourceVersion returns
 	listed     bool   // a whole list has been stored
+	departed   departed
+}
+
+// departed are objects that were deleted and that not everybody has been told of.
+type departed struct {
+	objects []store.Departed // in the order of their numbers; appended to, never changed
+	last    uint64           // the highest number that was given
+	told    uint64           // numbers up to it were told
+	dropped int              // what was not kept
+}
+
+// maxDeparted bounds what is kept of a scope: objects are not encoded here, so that their
+// bytes are not known.
+const maxDeparted = 4096
+
+// depart keeps what is stored under the key of a change.
+func (st *state) depart(c store.Change) {
+	d := &st.departed
+	it, ok := st.objects.Get(c.Key)
+	switch {
+	case !ok:
+		return
+	case len(d.objects) >= maxDeparted:
+		d.dropped++
+		return
+	}
+	d.last++
+	gone := store.Departed{Number: d.last, Before: store.Entry{Key: c.Key, Object: it.object}}
+	if c.Last != nil {
+		gone.Last = store.Entry{Key: c.Key, Object: c.Last}
+	}
+	d.objects = append(d.objects, gone)
+}
+
+// withoutTold returns what is left for whoever opens the scope next.
+func (d departed) withoutTold() departed {
+	i := slices.IndexFunc(d.objects, func(o store.Departed) bool { return o.Number > d.told })
+	if i < 0 {
+		i = len(d.objects)
+	}
+	return departed{objects: slices.Clone(d.objects[i:]), last: d.last, told: d.told}
 }
 
 // item is one object with its index values. It is immutable.

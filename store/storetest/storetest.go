@@ -51,6 +51,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Query", queryCases},
 		{"Reopen", reopenCases},
 		{"Relist", relistCases},
+		{"Departed", departedCases},
 		{"Lifecycle", lifecycleCases},
 		{"Concurrency", concurrencyCases},
 	} {

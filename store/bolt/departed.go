@@ -1,0 +1,371 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/vmihailenco/msgpack/v5"
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+)
+
+// The departed bucket has, by number, what was stored of objects that were deleted, for
+// whoever has not been told of that. It is written in the transaction of the deletion, so
+// that no crash lies between them, and bounded. Numbers ascend in the order in which the
+// deletions were applied and are never given twice.
+//
+// What was told of stays until the scope is opened again, for those that come late in
+// this process, and is dropped by the first commit then.
+
+var bucketDeparted = []byte("departed")
+
+// departedBytes bounds the departed of one scope: what is encoded, in bytes.
+const departedBytes = 64 << 20
+
+// departedState is what the manifest says of the departed.
+type departedState struct {
+	Tally   tally  `msgpack:"tally"`
+	Bytes   int64  `msgpack:"bytes"`
+	Last    uint64 `msgpack:"last"`    // the highest number that was given
+	Settled uint64 `msgpack:"settled"` // numbers up to it were told to everybody
+}
+
+// departures is what an open scope knows of them. Its fields are protected by Store.mu.
+type departures struct {
+	last         uint64 // the highest number that was given
+	settled      uint64 // numbers up to it were told by an earlier process
+	told         uint64 // numbers up to it were told
+	kept         int    // in the file, as of the last commit
+	dropped      int    // since the scope was opened
+	dropFromFile uint64 // numbers up to it are dropped by the next commit; 0: none
+}
+
+// departedValue is one of them in the file, behind a CRC-32C.
+type departedValue struct {
+	Key    string `msgpack:"k"`
+	Record []byte `msgpack:"r"`           // as it stood among the objects
+	Last   []byte `msgpack:"l,omitempty"` // a record of the final state
+}
+
+// encodeLast encodes a final state. One that cannot be encoded is unknown.
+func (s *Store) encodeLast(last runtime.Object) packed {
+	if last == nil || s.opts.Codec == nil {
+		return packed{}
+	}
+	payload, err := s.encode(last)
+	if err != nil {
+		return packed{}
+	}
+	return packed{bytes: payload}
+}
+
+// departing is what is written of an entry that departs, beside what the file has.
+type departing struct{ before, last packed }
+
+// sealDeparting packs what entries depart with, in their order; nil where none departs.
+func (s *Store) sealDeparting(entries []*entry) (out []departing) {
+	for i, e := range entries {
+		if e.departs == 0 {
+			continue
+		}
+		if out == nil {
+			out = make([]departing, len(entries))
+		}
+		out[i] = departing{s.packDeparted(inScope, e.key, e.before), s.packDeparted(inDeparted, e.key, e.last)}
+	}
+	return out
+}
+
+func (s *Store) packDeparted(place byte, key string, p packed) packed {
+	if p.bytes == nil {
+		return p
+	}
+	if p = s.dictionaries.Load().pack(p); s.seal != nil {
+		p = s.seal.lockPayload(place, s.codecID(), key, p)
+	}
+	return p
+}
+
+// departLocked numbers an entry that departs. One that takes the place of an entry which
+// was not written yet departs in its stead: what the file has of the key is the same.
+func (s *Store) departLocked(e *entry) {
+	old, waits := s.pending.Get(e.key)
+	switch {
+	case e.departing:
+		s.departed.last++
+		e.departs, e.departing = s.departed.last, false
+		if waits {
+			e.before = old.payload
+		}
+	case waits && old.departs != 0:
+		e.departs, e.before, e.last = old.departs, old.before, old.last
+	}
+}
+
+func departedKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// depart keeps what was stored under a key, before that is changed.
+func (w *writer) depart(e *entry, with departing) error {
+	d := &w.m.Departed
+	d.Last = max(d.Last, e.departs)
+	v := departedValue{Key: e.key, Record: w.objects.Get([]byte(e.key))}
+	for _, state := range []struct {
+		p  packed
+		to *[]byte
+	}{{with.before, &v.Record}, {with.last, &v.Last}} {
+		if state.p.bytes == nil {
+			continue
+		}
+		if err := w.dictionary(state.p.dictionary); err != nil {
+			return err
+		}
+		*state.to = state.p.record(w.s.codecID()).encode(e.key)
+	}
+	if v.Record == nil { // nothing was stored, or an attempt that had an error has kept it
+		return nil
+	}
+	value, err := sealed(v)
+	if err != nil {
+		return fmt.Errorf("encode a departed object: %w", err)
+	}
+	b, err := w.scope.CreateBucketIfNotExists(bucketDeparted)
+	if err != nil {
+		return err
+	}
+	key := departedKey(e.departs)
+	if b.Get(key) != nil { // by an attempt whose outcome was not known
+		return nil
+	}
+	if d.Bytes+int64(len(value)) > w.s.db.departedBytes {
+		if w.dropped++; w.dropped == 1 {
+			w.s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",
+				"scope", w.s.scope.String(), "keptBytes", d.Bytes)
+		}
+		return nil
+	}
+	d.Tally.add(recordSum(value))
+	d.Bytes += int64(len(value))
+	return b.Put(key, value)
+}
+
+// dropTold drops what an earlier process has told of.
+func (w *writer) dropTold() error {
+	w.s.mu.Lock()
+	upTo := w.s.departed.dropFromFile
+	w.s.mu.Unlock()
+	b := w.scope.Bucket(bucketDeparted)
+	if upTo == 0 || b == nil {
+		return nil
+	}
+	var keys [][]byte
+	d := &w.m.Departed
+	c := b.Cursor()
+	for k, v := c.First(); k != nil && binary.BigEndian.Uint64(k) <= upTo; k, v = c.Next() {
+		keys = append(keys, slices.Clone(k))
+		d.Tally.remove(recordSum(v))
+		d.Bytes -= int64(len(v))
+	}
+	for _, k := range keys {
+		if err := b.Delete(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Departed implements store.Departer.
+func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err error) {
+	err = s.read("departed objects", func() { after = max(after, s.departed.settled) }, func(sn *snapshot) error {
+		out, err = s.departedIn(sn, after, limit)
+		return err
+	})
+	return out, err
+}
+
+func (s *Store) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
+	last := after
+	if sn.scope != nil && sn.scope.Bucket(bucketDeparted) != nil {
+		c := sn.scope.Bucket(bucketDeparted).Cursor()
+		for k, v := c.Seek(departedKey(after + 1)); k != nil && len(out) < limit; k, v = c.Next() {
+			d, err := s.openDeparted(k, v)
+			if err != nil {
+				return nil, err
+			}
+			last = d.Number
+			out = append(out, d)
+		}
+	}
+	if len(out) == limit {
+		return out, nil
+	}
+	// What is not written yet has higher numbers than what is.
+	var waiting []*entry
+	sn.pending.Scan(func(_ string, e *entry) bool {
+		if e.departs > last {
+			waiting = append(waiting, e)
+		}
+		return true
+	})
+	slices.SortFunc(waiting, func(a, b *entry) int {
+		if a.departs < b.departs {
+			return -1
+		}
+		return 1
+	})
+	for _, e := range waiting {
+		if len(out) == limit {
+			break
+		}
+		d := store.Departed{Number: e.departs, Before: store.Entry{Key: e.key}}
+		if e.before.bytes != nil {
+			d.Before.Raw = rawForm(s.codecID(), e.before)
+		} else if record := sn.record(e.key); record == nil {
+			continue
+		} else if before, err := s.fileEntry(e.key, record); err == nil {
+			d.Before = before
+		}
+		if e.last.bytes != nil {
+			d.Last = store.Entry{Key: e.key, Raw: rawForm(s.codecID(), e.last)}
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// record is what the file has of an object, valid in the snapshot's transaction; nil is
+// nothing.
+func (sn *snapshot) record(key string) []byte {
+	if sn.objects == nil {
+		return nil
+	}
+	return sn.objects.Get([]byte(key))
+}
+
+// openDeparted returns one of the file. What is damaged of it is left out; a list mends
+// nothing here.
+func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
+	if len(k) != 8 {
+		return d, s.db.corrupt("departed objects", errors.New("a number that is none"))
+	}
+	d.Number = binary.BigEndian.Uint64(k)
+	v, err := decodeDeparted(b)
+	if err == nil {
+		d.Before, err = s.fileEntry(v.Key, v.Record)
+	}
+	if err != nil {
+		s.db.opts.Logger.Error(s.db.unreadable(fmt.Sprintf("departed object %d", d.Number), err), "A deleted object cannot be read")
+		d.Before = store.Entry{Key: v.Key}
+		return d, nil
+	}
+	if v.Last == nil {
+		return d, nil
+	}
+	if r, err := decodeRecord(v.Key, v.Last); err == nil {
+		raw := appendRawHead(make([]byte, 0, len(v.Last)), r.codec, r.dictionary)
+		if raw, err = s.seal.appendPayload(raw, inDeparted, v.Key, r); err == nil {
+			d.Last = store.Entry{Key: v.Key, Raw: raw}
+		}
+	}
+	return d, nil
+}
+
+func decodeDeparted(b []byte) (v departedValue, err error) {
+	if len(b) < 4 {
+		return v, errShort
+	}
+	if got, want := checksum(b[4:]), recordSum(b); got != want {
+		return v, fmt.Errorf("checksum is %08x, not %08x", got, want)
+	}
+	if _, err := msgpackSkip(b[4:]); err != nil {
+		return v, err
+	}
+	return v, msgpack.Unmarshal(b[4:], &v)
+}
+
+// Settle implements store.Departer.
+func (s *Store) Settle() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.departed.told == s.departed.last || !s.writable || s.lost != nil {
+		return
+	}
+	s.departed.told = s.departed.last
+	s.changedLocked()
+	s.db.tell(false)
+}
+
+// Departures implements store.Departer.
+func (s *Store) Departures() (kept, dropped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.departed.kept, s.departed.dropped
+}
+
+var _ store.Departer = (*Store)(nil)
+
+// verifyDeparted checks that they add up, and their records.
+func verifyDeparted(m *manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
+	b := scope.Bucket(bucketDeparted)
+	if b == nil {
+		if m.Departed.Tally.Count > 0 {
+			return errors.New("departed objects are missing")
+		}
+		return nil
+	}
+	var t tally
+	err := b.ForEach(func(k, value []byte) error {
+		v, err := decodeDeparted(value)
+		if err == nil {
+			var r record
+			if r, err = decodeRecord(v.Key, v.Record); err == nil && !dictionaries[r.dictionary] {
+				err = fmt.Errorf("dictionary %d is missing", r.dictionary)
+			}
+		}
+		if err != nil || len(k) != 8 {
+			return fmt.Errorf("departed object %x: %w", k, errors.Join(err, keyLength(k)))
+		}
+		t.add(recordSum(value))
+		return nil
+	})
+	if err == nil && t != m.Departed.Tally {
+		err = fmt.Errorf("%d departed objects do not add up to the manifest's %d", t.Count, m.Departed.Tally.Count)
+	}
+	return err
+}
+
+func keyLength(k []byte) error {
+	if len(k) != 8 {
+		return errors.New("a number that is none")
+	}
+	return nil
+}
+
+// departedDictionaries returns the dictionaries that their records have.
+func departedDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
+	used := map[uint64]bool{}
+	b := scope.Bucket(bucketDeparted)
+	if b == nil {
+		return used, nil
+	}
+	return used, b.ForEach(func(_, value []byte) error {
+		v, err := decodeDeparted(value)
+		if err != nil {
+			return err
+		}
+		for _, record := range [][]byte{v.Record, v.Last} {
+			if record == nil {
+				continue
+			}
+			r, err := decodeRecord(v.Key, record)
+			if err != nil {
+				return err
+			}
+			used[r.dictionary] = true
+		}
+		return nil
+	})
+}

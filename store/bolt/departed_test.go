@@ -1,0 +1,81 @@
+package bolt_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestDepartedBound: what is kept of objects that were deleted is bounded, and what is
+// not is counted. When what was told of is dropped there is room again.
+func TestDepartedBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	bolt.SetDepartedBytes(db, 4<<10)
+	must(t, s.Apply(small.batch(1)))
+	depart := func(from, n int) {
+		t.Helper()
+		for i := from; i < from+n; i++ {
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true, Last: small.object(i, 2)}}}))
+		}
+		must(t, s.Flush(t.Context()))
+	}
+	half := small.keys / 2
+	depart(0, half)
+	departer := s.(store.Departer)
+	kept, dropped := departer.Departures()
+	if kept == 0 || dropped == 0 || kept+dropped != half {
+		t.Errorf("%d are kept and %d are not, want some of both, %d in all", kept, dropped, half)
+	}
+	if found, err := departer.Departed(0, half); err != nil || len(found) != kept {
+		t.Errorf("found %d of %d, %v", len(found), kept, err)
+	}
+	departer.Settle()
+	must(t, db.Close())
+
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	bolt.SetDepartedBytes(db, 4<<10)
+	departer = s.(store.Departer)
+	depart(half, 1)
+	if kept, dropped := departer.Departures(); kept != 1 || dropped != 0 {
+		t.Errorf("after a restart %d are kept and %d are not, want the new one", kept, dropped)
+	}
+	must(t, db.Close())
+}
+
+// TestDepartedDamaged: a departed object that was damaged while the file was open is left
+// out, and the others are there.
+func TestDepartedDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{Compression: bolt.Uncompressed})
+	must(t, s.Apply(small.batch(1)))
+	must(t, s.Flush(t.Context()))
+	for _, i := range []int{1, 2, 3} {
+		must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true}}}))
+	}
+	must(t, s.Flush(t.Context()))
+	found, err := s.(store.Departer).Departed(0, 10)
+	must(t, err)
+	if len(found) != 3 {
+		t.Fatalf("found %d, want 3", len(found))
+	}
+	bolt.DamageDeparted(db, scriptScope(), found[1].Number)
+	found, err = s.(store.Departer).Departed(0, 10)
+	must(t, err)
+	for i, want := range []bool{true, false, true} {
+		if got := found[i].Before.Raw != nil; got != want {
+			t.Errorf("departed object %d can be read: %t, want %t", i, got, want)
+		}
+	}
+	must(t, db.Close())
+
+	// The next Open finds that it does not add up.
+	db, err = bolt.Open(path, bolt.Options{})
+	must(t, err)
+	if db.SetAside() == "" {
+		t.Error("a file with a damaged departed object was not set aside")
+	}
+	must(t, db.Close())
+}
