@@ -303,25 +303,34 @@ func TestSinceReplays(t *testing.T) {
 // stored, in one batch. What it was is gone all the same.
 func TestRefusedRecreation(t *testing.T) {
 	inBubble(t, func(w *world) {
-		fail := true
-		opts := informer.Options{Indexers: cache.Indexers{"v": byValue(&fail, false)}}
+		fail, gate := true, make(chan struct{})
+		opts := informer.Options{Indexers: cache.Indexers{"v": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "first" {
+				<-gate // the others queue behind it
+			}
+			return byValue(&fail, false)(obj)
+		}}}
 		w.put("a", "1")
 		w.put("b", "1")
 		told, l := guarantees.New(nil), &log{}
 		r := w.run(opts, handle(w, l), handle(w, told)).sync()
 		w.want(l, "initial a@2=1", "initial b@3=1")
+		w.put("first", "1")
+		synctest.Wait()
 		w.put("b", "2")
 		w.drop("a")
 		w.put("a", "bad")
 		w.put("b", "bad") // its state before, of the same batch, stays
+		synctest.Wait()
+		close(gate)
 		waitFor(5 * time.Second)
-		w.want(l, "update b@3=1 b@4=2", "delete a@5=1")
-		if s := r.inf.Status(); s.RejectedCount != 2 || s.Checkpoint.RV != "3" {
-			t.Errorf("%d objects are rejected and %s is stored, want 2 and 3", s.RejectedCount, s.Checkpoint.RV)
+		w.want(l, "add first@4=1", "update b@3=1 b@5=2", "delete a@6=1")
+		if s := r.inf.Status(); s.RejectedCount != 2 || s.Checkpoint.RV != "4" {
+			t.Errorf("%d objects are rejected and %s is stored, want 2 and 4", s.RejectedCount, s.Checkpoint.RV)
 		}
 		r.end()
-		if objects, cp := w.stored(w.path); !slices.Equal(objects, []string{"b@4=2"}) || cp.RV != "3" {
-			t.Errorf("stored are %q at %q, want b@4=2 at 3", objects, cp.RV)
+		if objects, cp := w.stored(w.path); !slices.Equal(objects, []string{"b@5=2", "first@4=1"}) || cp.RV != "4" {
+			t.Errorf("stored are %q at %q, want b@5=2 and first@4=1 at 4", objects, cp.RV)
 		}
 		w.put("a", "2")
 		w.put("b", "3")

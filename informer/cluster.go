@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -51,37 +52,61 @@ func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	return "host/" + cfg.Host + "/" + ca, nil
 }
 
-// askPatience bounds one question for the identity: a server that accepts and does
-// not answer must not keep from serving what is stored.
-const askPatience = 5 * time.Second
+const (
+	// askPatience bounds one question for the identity: a server that accepts and does
+	// not answer must not keep from serving what is stored.
+	askPatience = 5 * time.Second
+	// identityTries is how often in a row a server may answer that question with an
+	// error, before what waits for it goes on without: a broken namespaces API must not
+	// keep everything from starting.
+	identityTries = 5
+)
 
-// askIdentity identifies the cluster and has the backend remember it.
+// askIdentity identifies the cluster and has the backend remember it. Informers that ask
+// at the same time share one answer.
 func (f *Factory) askIdentity(ctx context.Context) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, askPatience)
-	defer cancel()
-	cluster, err := ClusterIdentity(ctx, f.cfg)
-	if err != nil {
-		return "", err
+	answer := f.asking.DoChan("", func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
+		defer cancel()
+		return ClusterIdentity(ctx, f.cfg)
+	})
+	var cluster string
+	select {
+	case <-ctx.Done():
+		return "", ctx.Err()
+	case a := <-answer:
+		if a.Err != nil {
+			return "", a.Err
+		}
+		cluster = a.Val.(string)
 	}
-	if backend, ok := f.backend.(store.Identities); ok {
+	f.mu.Lock()
+	known := f.cluster == cluster && f.verified
+	if !f.verified {
+		f.cluster, f.verified = cluster, true
+	}
+	f.mu.Unlock()
+	if backend, ok := f.backend.(store.Identities); ok && !known {
 		if err := backend.SetIdentity(askedHow(f.cfg), cluster); err != nil {
 			klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
 		}
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.verified {
-		f.cluster, f.verified = cluster, true
-	}
 	return cluster, nil
+}
+
+// isAnswer reports whether the server has answered, if not what it was asked.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status)
 }
 
 // identity asks the server once for all informers. While it is down, that
 // identity serves which the backend remembers, and each informer has it verified
-// before it resumes; where there is none, the server is asked again and again.
+// before it resumes; where there is none, the server is asked again and again. The
+// error is that of a server that answers, but not whose cluster it is.
 func (f *Factory) identity(ctx context.Context) (string, error) {
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
-	for {
+	for answered := 0; ; {
 		f.mu.Lock()
 		cluster := f.cluster
 		f.mu.Unlock()
@@ -98,6 +123,12 @@ func (f *Factory) identity(ctx context.Context) (string, error) {
 			f.cluster = cluster
 			f.mu.Unlock()
 			return cluster, nil
+		}
+		if answered++; !isAnswer(err) {
+			answered = 0
+		}
+		if answered >= identityTries {
+			return "", err
 		}
 		klog.FromContext(ctx).Info("Waiting for the API server", "because", err.Error())
 		t := time.NewTimer(backoff.Step())
@@ -122,25 +153,55 @@ func (f *Factory) remembered() string {
 	return cluster
 }
 
-// verify asks the server, if nobody has, whether it is the cluster of an
-// informer's scope. If it is not, the informer lists, and never stores a resource
-// version: the scope is that of another cluster.
-func (f *Factory) verify(ctx context.Context, inf *Informer) (relist string, err error) {
-	f.mu.Lock()
-	cluster, verified := f.cluster, f.verified
-	f.mu.Unlock()
-	if !verified {
-		if cluster, err = f.askIdentity(ctx); err != nil {
-			return "", err
-		}
-	}
-	if cluster == inf.Scope().Cluster {
+const (
+	foreignCluster = "the server is another cluster than the one whose objects are stored"
+	unknownCluster = "the server does not say which cluster it is"
+	homeAgain      = "the server is the cluster whose objects are stored, again"
+)
+
+// verify implements reflector.Options.Verify: it asks the server whether it is the
+// cluster of the informer's scope. If it is not, or does not say so before it ever has,
+// the informer lists, and stores no resource version until it is that cluster: the scope
+// is that of another one.
+func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
+	inf.mu.Lock()
+	persisted := inf.memory == ""
+	inf.mu.Unlock()
+	if inf.factory == nil || !persisted {
 		return "", nil
 	}
+	cluster, err := inf.factory.askIdentity(ctx)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	inf.foreign = "the server is another cluster than the one whose objects are stored"
-	return inf.foreign, nil
+	is := ""
+	switch {
+	case err == nil:
+		inf.unanswered, inf.verified = 0, true
+		if cluster != inf.scope.Cluster {
+			is = foreignCluster
+		}
+	case ctx.Err() != nil || !isAnswer(err):
+		return "", err
+	default:
+		if inf.unanswered++; inf.unanswered < identityTries {
+			return "", err
+		}
+		inf.unanswered = 0
+		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
+		if inf.verified {
+			return "", nil // it was the right one when it answered last
+		}
+		is = unknownCluster
+	}
+	was := inf.foreign
+	inf.foreign = is
+	switch {
+	case is == was:
+		return "", nil
+	case is == "":
+		return homeAgain, nil
+	}
+	return is, nil
 }
 
 // askedHow identifies how a server is asked, for store.Identities: another

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -31,6 +32,13 @@ type FactoryOptions struct {
 	DecodedBytes     int64      // as Options.DecodedBytes, for each informer
 
 	AuditInterval time.Duration // as Options.AuditInterval
+
+	// RequireTransport keeps an informer from running whose ListerWatcher does not send
+	// its requests through the configuration that NewFactory was given: a mistake of the
+	// program, since nothing can be persisted then. Its Run logs that and blocks until its
+	// context ends, and HasSynced stays false. Without it the informer runs in memory, and
+	// that is logged as an error.
+	RequireTransport bool
 }
 
 // Factory makes informers whose scope need not be said: it asks their
@@ -49,6 +57,7 @@ type Factory struct {
 	cluster  string               // its identity, "" until it is known
 	verified bool                 // by the server; else it is what the backend remembers
 	asked    map[string]*url.URL  // by nonce: what the transport saw
+	asking   singleflight.Group   // for the identity
 	holders  map[string]*Informer // by scope id: who opened it last
 
 	informers map[*Informer]struct{} // that have not ended
@@ -118,7 +127,7 @@ var errAnswered = errors.New("informer: asked for its scope, not sent")
 
 // errNoTransport indicates a ListerWatcher whose requests do not pass the
 // factory's transport.
-var errNoTransport = errors.New("its ListerWatcher's client was not made from the factory's configuration")
+var errNoTransport = errors.New("its ListerWatcher's client was not made from the rest.Config that NewFactory was given, after that")
 
 type scopeTransport struct {
 	f    *Factory

@@ -160,6 +160,8 @@ type Informer struct {
 	log          *changeLog        // nil: nobody asks for it
 	rejected     map[string]error  // objects whose newest state cannot be stored
 	foreign      string            // why no resource version may be stored; "" where it may
+	verified     bool              // the server has said that it is the scope's cluster
+	unanswered   int               // times in a row that it has not said which one it is
 	audited      AuditStatus
 	memory       string // why a Backend is not used; "" where it is, or none was given
 }
@@ -274,6 +276,10 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		return
 	}
 	scope, err := inf.findScope(ctx)
+	if errors.Is(err, errNoTransport) && inf.factory.opts.RequireTransport {
+		inf.refuse(ctx, err)
+		return
+	}
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.Scope().String())
 	ctx = klog.NewContext(ctx, logger)
 	inf.indexersMu.Lock() // an AddIndexers waits for the store that it is meant for
@@ -308,6 +314,26 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		inf.factory.forget(inf)
 	}
 	inf.running.Wait()
+}
+
+// refuse ends an informer that may not run in memory, with its context.
+func (inf *Informer) refuse(ctx context.Context, why error) {
+	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", inf.example))
+	inf.mu.Lock()
+	inf.memory = why.Error()
+	inf.mu.Unlock()
+	<-ctx.Done()
+	close(inf.ending)
+	inf.mu.Lock()
+	inf.ended = true
+	for h := range inf.handlers {
+		h.removed = true
+		close(h.done)
+	}
+	clear(inf.handlers)
+	inf.mu.Unlock()
+	close(inf.released)
+	inf.factory.forget(inf)
 }
 
 // claim makes this Run the only one.
@@ -382,7 +408,11 @@ func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error
 		if err == nil {
 			return s
 		}
-		klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
+		if isExpectedInMemory(err) {
+			klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
+		} else {
+			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
+		}
 		inf.mu.Lock()
 		inf.memory = err.Error()
 		inf.mu.Unlock()
@@ -392,6 +422,13 @@ func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error
 		panic(err) // the same options were opened by New
 	}
 	return s
+}
+
+// isExpectedInMemory reports whether what keeps a scope from being persisted comes of a
+// program that is right: Secrets without a key, a scope that another informer holds.
+func isExpectedInMemory(err error) bool {
+	return errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrClosed) ||
+		errors.Is(err, context.Canceled)
 }
 
 // findScope returns what the caller vouches for, or asks the ListerWatcher.
@@ -466,17 +503,6 @@ func (inf *Informer) syncLocked() {
 		h.markSyncedLocked()
 	}
 	inf.cond.Broadcast()
-}
-
-// verify implements reflector.Options.Verify.
-func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
-	inf.mu.Lock()
-	persisted := inf.memory == ""
-	inf.mu.Unlock()
-	if inf.factory == nil || !persisted {
-		return "", nil
-	}
-	return inf.factory.verify(ctx, inf)
 }
 
 func (inf *Informer) onError(ctx context.Context, err error) {

@@ -1,0 +1,280 @@
+package informer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// address is where a cluster answers: an http.RoundTripper, so that a Factory can be
+// tested in a bubble.
+type address struct {
+	mu       sync.Mutex
+	server   *fakeapi.Server
+	uid      types.UID // of kube-system
+	identity error     // what the question for it is answered with; nil: the UID
+}
+
+func (a *address) set(server *fakeapi.Server, uid types.UID, identity error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.server, a.uid, a.identity = server, uid, identity
+}
+
+// RoundTrip implements http.RoundTripper.
+func (a *address) RoundTrip(r *http.Request) (*http.Response, error) {
+	a.mu.Lock()
+	server, uid, identity := a.server, a.uid, a.identity
+	a.mu.Unlock()
+	if strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+		if identity != nil {
+			return respond(nil, identity)
+		}
+		return respond(&corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: uid},
+		}, nil)
+	}
+	query := r.URL.Query()
+	opts := metav1.ListOptions{
+		ResourceVersion: query.Get("resourceVersion"), Continue: query.Get("continue"),
+		AllowWatchBookmarks: query.Get("allowWatchBookmarks") == "true",
+	}
+	opts.Limit, _ = strconv.ParseInt(query.Get("limit"), 10, 64)
+	if query.Get("watch") == "" {
+		return respond(server.ListWithContext(r.Context(), opts))
+	}
+	if seconds, err := strconv.ParseInt(query.Get("timeoutSeconds"), 10, 64); err == nil {
+		opts.TimeoutSeconds = &seconds
+	}
+	w, err := server.WatchWithContext(r.Context(), opts)
+	if err != nil {
+		return respond(nil, err)
+	}
+	from, to := io.Pipe()
+	go func() {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			e.Object.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+			if json.NewEncoder(to).Encode(map[string]any{"type": e.Type, "object": e.Object}) != nil {
+				break
+			}
+		}
+		_ = to.Close()
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: from, Request: r}, nil
+}
+
+func respond(obj runtime.Object, err error) (*http.Response, error) {
+	code := http.StatusOK
+	if err != nil {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) {
+			return nil, err
+		}
+		s := status.Status()
+		s.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		obj, code = &s, int(s.Code)
+	}
+	if list, ok := obj.(*corev1.ConfigMapList); ok {
+		list.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMapList"}
+	}
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(string(b))),
+	}, nil
+}
+
+// runFactory starts an informer of a Factory of the world's file. It logs to lines.
+func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]string, early bool) *run {
+	w.Helper()
+	r := &run{w: w, done: make(chan struct{}), db: w.open()}
+	cfg := &rest.Config{Host: "http://api.example", Transport: a}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	factory, err := informer.NewFactory(r.db, cfg, opts)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if !early {
+		if client, err = kubernetes.NewForConfig(cfg); err != nil {
+			w.Fatal(err)
+		}
+	}
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+	if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), funcr.New(func(_, args string) {
+		*lines = append(*lines, args)
+	}, funcr.Options{})))
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		r.inf.RunWithContext(ctx)
+	}()
+	return r
+}
+
+// withoutStreams lists in pages.
+type withoutStreams struct{ *cache.ListWatch }
+
+func (withoutStreams) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (w *world) wantStored(what, rv string, want ...string) {
+	w.Helper()
+	got, cp := w.stored(w.path)
+	if diff := cmp.Diff(want, got); diff != "" || cp.RV != rv {
+		w.Errorf("%s: stored at %q (%s), want %q (-want +got):\n%s", what, cp.RV, cp.Reason, rv, diff)
+	}
+}
+
+// TestClusterReplaced: another cluster answers behind the address of a running informer,
+// with a longer history. It is listed, and nothing that it has is stored as complete.
+func TestClusterReplaced(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for range 20 {
+			other.Advance()
+		}
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 0 {
+			t.Errorf("%q is shown of a cluster that answers no more", keys)
+		}
+		r.end()
+		w.wantStored("of the first cluster while the second one answers", "")
+
+		a.set(w.server, "one", nil)
+		r = w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		a.set(w.server, "one", nil)
+		other.CloseWatches()
+		waitFor(time.Minute)
+		w.put("b", "1")
+		waitFor(5 * time.Second)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 2 {
+			t.Errorf("%q is shown when the first cluster is back, want a and b", keys)
+		}
+		r.end()
+		w.wantStored("when the first one is back", w.server.RV(), "a@2=1", "b@3=1")
+	})
+}
+
+// TestIdentityFails: a server that does not say which cluster it is keeps nothing from
+// starting. Cold, an informer runs in memory; warm, it lists, and stores no resource
+// version until the server says.
+func TestIdentityFails(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, broken := &address{}, apierrors.NewInternalError(errOnPurpose)
+		w.put("a", "1")
+		var lines []string
+		a.set(w.server, "", broken)
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false)
+		waitFor(2 * time.Minute)
+		if s := r.inf.Status(); !s.Synced || s.Persisted || !strings.Contains(s.Memory, errOnPurpose.Error()) {
+			t.Errorf("cold: %+v", s)
+		}
+		if !contains(lines, "NOT PERSISTED") {
+			t.Errorf("nobody is told: %q", lines)
+		}
+		r.end()
+
+		a.set(w.server, "one", nil)
+		w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync().end()
+		w.wantStored("while it says so", "2", "a@2=1")
+		w.put("b", "1")
+		a.set(w.server, "", broken)
+		r = w.runFactory(a, informer.FactoryOptions{}, &lines, false)
+		waitFor(2 * time.Minute)
+		if s := r.inf.Status(); !s.Synced || !s.Persisted || s.Objects != 2 || s.Checkpoint.RV != "" {
+			t.Errorf("warm: %+v", s)
+		}
+		a.set(w.server, "one", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		r.end()
+		w.wantStored("when it says so again", "3", "a@2=1", "b@3=1")
+
+		// Once it has said so in this process, it is taken to be that cluster.
+		r = w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		a.set(w.server, "", broken)
+		since := len(w.server.Requests())
+		w.server.CloseWatches()
+		waitFor(2 * time.Minute)
+		w.put("c", "1")
+		waitFor(5 * time.Second)
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed by %q", lists)
+		}
+		r.end()
+		w.wantStored("after that", "4", "a@2=1", "b@3=1", "c@4=1")
+	})
+}
+
+// TestNoTransport: a client that was made before NewFactory does not tell what it lists.
+func TestNoTransport(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, true).sync()
+		if s := r.inf.Status(); s.Persisted || !strings.Contains(s.Memory, "rest.Config") || !contains(lines, "NOT PERSISTED") {
+			t.Errorf("%+v, logged %q", s, lines)
+		}
+		r.end()
+
+		r = w.runFactory(a, informer.FactoryOptions{RequireTransport: true}, &lines, true)
+		h, err := r.inf.AddEventHandler(&log{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waitFor(time.Hour)
+		if r.inf.HasSynced() || r.inf.IsStopped() || !contains(lines, "does not run") {
+			t.Errorf("it runs all the same; logged %q", lines)
+		}
+		r.end()
+		synctest.Wait()
+		if err := r.inf.RemoveEventHandler(h); err != nil || !r.inf.IsStopped() {
+			t.Errorf("after its end: stopped %t, %v", r.inf.IsStopped(), err)
+		}
+	})
+}
