@@ -19,9 +19,10 @@ type Zstd struct {
 	dec        *zstd.Decoder
 }
 
-// maxDecompressed bounds the object that damaged input may claim to be, in bytes.
+// MaxDecompressed bounds the object that damaged input may claim to be, in bytes: what is
+// longer must not be compressed, since Decompress refuses it.
 // An API server takes objects of 3 MiB at most (etcd's limit is 1.5 MiB).
-const maxDecompressed = 64 << 20
+const MaxDecompressed = 64 << 20
 
 const (
 	// encoders and decoders bound how many payloads are worked on at a time, and so
@@ -47,7 +48,7 @@ func NewZstd(dictionary []byte) (*Zstd, error) {
 	decoding := []zstd.DOption{
 		zstd.WithDecoderConcurrency(min(decoders, runtime.GOMAXPROCS(0))),
 		zstd.WithDecoderLowmem(true),
-		zstd.WithDecoderMaxMemory(maxDecompressed),
+		zstd.WithDecoderMaxMemory(MaxDecompressed),
 	}
 	if dictionary != nil {
 		encoding = append(encoding, zstd.WithEncoderDict(dictionary))
@@ -79,7 +80,7 @@ func (z *Zstd) Decompress(dst, compressed []byte) ([]byte, error) {
 // has; 0 where it is damaged, or of a few bytes only.
 func DecompressedSize(compressed []byte) int {
 	var head zstd.Header
-	if err := head.Decode(compressed); err != nil || !head.HasFCS || head.FrameContentSize > maxDecompressed {
+	if err := head.Decode(compressed); err != nil || !head.HasFCS || head.FrameContentSize > MaxDecompressed {
 		return 0
 	}
 	return int(head.FrameContentSize)

@@ -548,7 +548,7 @@ func TestEndpointSnapshot(t *testing.T) {
 			t.Errorf("%d, %s of %d bytes", rec.Code, got, rec.Body.Len())
 		}
 		names, err := filepath.Glob(filepath.Join(filepath.Dir(w.path), "*"))
-		if diff := cmp.Diff([]string{w.path}, names); diff != "" || err != nil {
+		if diff := cmp.Diff([]string{w.path, w.path + ".lock"}, names); diff != "" || err != nil {
 			t.Errorf("files, %v (-want +got):\n%s", err, diff)
 		}
 		path := filepath.Join(filepath.Dir(w.path), "copy.db")

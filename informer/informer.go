@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -159,6 +160,7 @@ type Informer struct {
 	untold       bool              // handlers were not told of all of a loaded list
 	log          *changeLog        // nil: nobody asks for it
 	rejected     map[string]error  // objects whose newest state cannot be stored
+	unindexed    map[string]error  // stored objects that an index function failed for at the start
 	foreign      string            // why no resource version may be stored; "" where it may
 	verified     bool              // the server has said that it is the scope's cluster
 	unanswered   int               // times in a row that it has not said which one it is
@@ -180,6 +182,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		return nil, errors.New("informer: Backend is a nil pointer")
 	case opts.AuditInterval < 0:
 		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
+	case slices.ContainsFunc(opts.Indexes, func(idx index.Index) bool { return idx.Name == "" }):
+		return nil, errors.New("informer: an index of Indexes has no name")
 	case opts.SyncWhen != CaughtUp && opts.SyncWhen != Loaded:
 		return nil, fmt.Errorf("informer: SyncWhen is %d, want CaughtUp or Loaded", opts.SyncWhen)
 	}
@@ -211,6 +215,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		resyncCheck: opts.ResyncPeriod,
 		resyncWake:  make(chan struct{}, 1),
 		rejected:    map[string]error{},
+		unindexed:   map[string]error{},
 	}
 	inf.cond = sync.NewCond(&inf.mu)
 	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
@@ -467,6 +472,12 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		TransformVersion: inf.opts.TransformVersion,
 		Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
 		DecodedBytes:     inf.opts.DecodedBytes,
+		Rejected: func(bad *store.ObjectError) {
+			inf.mu.Lock()
+			defer inf.mu.Unlock()
+			inf.unindexed[bad.Key] = bad
+			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
+		},
 	}
 	if opts.Fresh {
 		opts.TransformVersion = "unversioned" // or a start without the transform would take over what it has made

@@ -398,6 +398,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	defer inf.mu.Unlock()
 	for _, c := range batch.Changes {
 		delete(inf.rejected, c.Key)
+		delete(inf.unindexed, c.Key)
 	}
 	for key, cause := range rejected {
 		inf.rejectLocked(ctx, key, cause)

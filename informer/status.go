@@ -61,7 +61,9 @@ type Status struct {
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 	Errors        int       `json:"errors"` // lists, watches and probes that failed
 
-	Rejected      []string `json:"-"` // keys of objects whose newest state cannot be stored
+	// Rejected has the keys of objects whose newest state cannot be stored, and of stored
+	// ones that an index function failed for at the start.
+	Rejected      []string `json:"-"`
 	RejectedCount int      `json:"rejected"`
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
 	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
@@ -196,18 +198,23 @@ func (inf *Informer) look() Status {
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
 		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
-		RejectedCount: len(inf.rejected), ProcessBytes: processBytes(), BlockedSeconds: inf.blockedLocked().Seconds(),
+		ProcessBytes: processBytes(), BlockedSeconds: inf.blockedLocked().Seconds(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
 		s.Missing = cause.Error()
-		s.RejectedCount--
 	}
-	s.Rejected = make([]string, 0, s.RejectedCount)
+	s.Rejected = make([]string, 0, len(inf.rejected)+len(inf.unindexed))
 	for key := range inf.rejected {
 		if key != everything {
 			s.Rejected = append(s.Rejected, key)
 		}
 	}
+	for key := range inf.unindexed {
+		if inf.rejected[key] == nil {
+			s.Rejected = append(s.Rejected, key)
+		}
+	}
+	s.RejectedCount = len(s.Rejected)
 	memory := int64(inf.known.Len()) * keyBytes
 	for h := range inf.handlers {
 		is := h.statusLocked()

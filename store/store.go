@@ -52,6 +52,9 @@ type Options struct {
 	// Indexes are index functions with an identity: their entries survive a
 	// restart as long as the identity is the same.
 	Indexes []index.Index
+	// Rejected is told of each stored object that an index function fails for while the
+	// scope is opened: the object is there, and not in that index. nil is nobody.
+	Rejected func(*ObjectError)
 	// TransformVersion identifies the transform that objects went through before
 	// they came here; "" is none. Objects stored under another one are dropped.
 	TransformVersion string

@@ -25,7 +25,7 @@ func (s *Store) Prepare(b *store.Batch) error {
 				errs = append(errs, err)
 				continue
 			}
-			c.Key, c.Prepared = e.key, e
+			c.Key, c.Prepared = e.name, e
 		}
 		kept = append(kept, c)
 	}
@@ -37,7 +37,7 @@ func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error)
 	if c.IsDeletion() && c.Key == "" {
 		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 	}
-	e := &entry{key: c.Key, indexes: indexes}
+	e := &entry{key: fileKey(c.Key), name: c.Key, indexes: indexes}
 	if !c.IsDeletion() {
 		obj, err := s.Decode(c.Entry())
 		if err != nil {
@@ -56,6 +56,11 @@ func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error)
 // prepareObject encodes an object and computes its index values. key "" is
 // computed from the object.
 func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
+	return s.prepareWith(indexes, key, obj, nil)
+}
+
+// prepareWith is prepareObject; failed is that of indexSet.values.
+func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, failed func(error)) (*entry, error) {
 	var err error
 	if key == "" {
 		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
@@ -70,7 +75,7 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 	if s.opts.Codec == nil {
 		return fail(errNoCodec)
 	}
-	e := &entry{key: key, indexes: indexes, object: obj}
+	e := &entry{key: fileKey(key), name: key, indexes: indexes, object: obj}
 	payload, err := s.encode(obj)
 	if err != nil {
 		return fail(err)
@@ -80,10 +85,13 @@ func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object)
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
 		Hash: s.seal.payloadHash(key, payload), Size: int64(len(payload)),
 	}
+	if isHashed(e.key) {
+		e.head.Name = key
+	}
 	if created := accessor.GetCreationTimestamp(); !created.IsZero() {
 		e.head.Created = created.Unix()
 	}
-	if e.head.Index, e.volatile, err = indexes.values(obj); err != nil {
+	if e.head.Index, e.volatile, err = indexes.values(obj, failed); err != nil {
 		return fail(err)
 	}
 	return e, nil
@@ -189,8 +197,5 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 		return // neither there nor coming
 	}
 	s.departLocked(e)
-	if old, replaced := s.pending.Set(e.key, e); replaced {
-		s.addPendingLocked(-old.size())
-	}
-	s.addPendingLocked(e.size())
+	s.setPendingLocked(e)
 }

@@ -5,8 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
-
 	"github.com/informctl/informctl/store"
 )
 
@@ -69,18 +67,6 @@ func count(buckets []store.Bucket, value float64) {
 			buckets[i].Count++
 		}
 	}
-}
-
-// addPendingLocked counts bytes that wait, or no longer do.
-func (s *Store) addPendingLocked(n int) {
-	s.pendingBytes += n
-	s.db.pending.Add(int64(n))
-}
-
-// dropPendingLocked forgets all that waits.
-func (s *Store) dropPendingLocked() {
-	s.addPendingLocked(-s.pendingBytes)
-	s.pending = &btree.Map[string, *entry]{}
 }
 
 // noteWaiting logs when MaxPending is passed, and when no longer.

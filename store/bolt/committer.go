@@ -98,6 +98,8 @@ func (d *DB) commit() error {
 	for _, s := range d.scopes {
 		if c, dirty := s.capture(); dirty {
 			captures = append(captures, c)
+		} else {
+			s.passedOver()
 		}
 	}
 	d.mu.Unlock()
@@ -155,6 +157,22 @@ func (s *Store) capture() (capture, bool) {
 	}, s.dirty && s.lost == nil
 }
 
+// passedOver ends the wait for an attempt to write a scope that is lost: there will be
+// none.
+func (s *Store) passedOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.lost != nil && !errors.Is(s.lost, errHidden) {
+		s.endAttemptLocked()
+	}
+}
+
+// endAttemptLocked wakes who waits for an attempt to write.
+func (s *Store) endAttemptLocked() {
+	close(s.committed)
+	s.committed = make(chan struct{})
+}
+
 // isLost reports whether what was captured is of a file that was lost since. Inside a
 // transaction the answer stays the same.
 func (c *capture) isLost() bool {
@@ -208,13 +226,11 @@ func (s *Store) committedUpTo(c capture, err error) {
 		c.pending.Scan(func(key string, e *entry) bool {
 			switch now, ok := s.pending.Get(key); {
 			case ok && now == e:
-				s.pending.Delete(key)
-				s.addPendingLocked(-e.size())
+				s.dropPendingOfLocked(e)
 			case ok && e.departs != 0 && now.departs == e.departs: // it has departed
 				changed := *now
 				changed.departs, changed.before, changed.last = 0, packed{}, packed{}
-				s.pending.Set(key, &changed)
-				s.addPendingLocked(changed.size() - now.size())
+				s.setPendingLocked(&changed)
 			}
 			return true
 		})
@@ -235,8 +251,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 	if s.dirty {
 		s.db.tell(false)
 	}
-	close(s.committed)
-	s.committed = make(chan struct{})
+	s.endAttemptLocked()
 }
 
 // writer changes one scope's entries and manifest inside a transaction.

@@ -15,6 +15,9 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	if err != nil {
 		return held, false, err
 	}
+	if s, err = s.reader(); err != nil {
+		return held, false, err
+	}
 	var hash []byte
 	if s.opts.Codec != nil {
 		payload, err := s.encode(obj)
@@ -25,7 +28,7 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	}
 	var h *header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
-		h, err = s.header(sn, key)
+		h, err = s.header(sn, fileKey(key))
 		return err
 	})
 	if err == nil && h == nil && s.db.readOnly {

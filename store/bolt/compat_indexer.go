@@ -120,7 +120,7 @@ func (s *Store) Resync() error { return nil }
 func (s *Store) Bookmark(rv string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.writable {
+	if !s.writable || s.lost != nil { // what is lost is complete up to nothing
 		return
 	}
 	if rv == "" {
@@ -165,6 +165,10 @@ func (s *Store) List() []interface{} {
 
 // TryList implements store.Store.
 func (s *Store) TryList() ([]interface{}, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	if out, ok := s.listDecoded(); ok {
 		return out, nil
 	}
@@ -199,6 +203,9 @@ func (s *Store) ListKeys() []string {
 
 // TryListKeys implements store.Store.
 func (s *Store) TryListKeys() (keys []string, err error) {
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
 	if err := s.Err(); err != nil && s.db.readOnly {
 		return nil, err
 	}
@@ -235,6 +242,10 @@ func (s *Store) objects(entries []store.Entry, err error) ([]interface{}, error)
 
 // Index implements cache.Indexer.
 func (s *Store) Index(indexName string, obj interface{}) ([]interface{}, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	fn := s.indexes.indexers()[indexName]
 	s.mu.Unlock()
@@ -254,6 +265,10 @@ func (s *Store) ByIndex(indexName, indexedValue string) ([]interface{}, error) {
 }
 
 func (s *Store) byIndex(name string, values []string) ([]interface{}, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	if out, ok := s.indexDecoded(name, values); ok {
 		return out, nil
 	}
@@ -262,18 +277,28 @@ func (s *Store) byIndex(name string, values []string) ([]interface{}, error) {
 
 // IndexKeys implements cache.Indexer. The keys are sorted.
 func (s *Store) IndexKeys(indexName, indexedValue string) (keys []string, err error) {
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
 	find, err := s.finder(indexName, []string{indexedValue})
 	if err != nil {
 		return nil, err
 	}
 	err = s.read("index "+indexName, find.locked, func(sn *snapshot) (err error) {
-		keys, err = find.keys(sn)
-		return err
+		if keys, err = find.keys(sn); err != nil {
+			return err
+		}
+		for i, key := range keys {
+			if keys[i], err = sn.name(key); err != nil {
+				return s.db.corrupt("header "+key, err)
+			}
+		}
+		return nil
 	})
 	return keys, err
 }
 
-// finder finds the keys of some values of one index. locked runs at the
+// finder finds the file keys of some values of one index. locked runs at the
 // snapshot's moment: entries in memory are of that moment then too.
 type finder struct {
 	locked func()
@@ -338,6 +363,9 @@ func (s *Store) ListIndexFuncValues(indexName string) []string {
 
 // TryListIndexFuncValues implements store.Store.
 func (s *Store) TryListIndexFuncValues(indexName string) (values []string, err error) {
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[indexName]
 	m := s.inMemory[indexName]

@@ -87,7 +87,7 @@ func (s *Store) codecID() byte {
 
 // pack compresses what is not.
 func (d *dictionaries) pack(p packed) packed {
-	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed {
+	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed && len(p.bytes) <= codec.MaxDecompressed {
 		if z := d.byID[d.current].Compress(nil, p.bytes); len(z) < len(p.bytes) {
 			return packed{dictionary: d.current, bytes: z}
 		}

@@ -52,7 +52,8 @@ type Options struct {
 	// waits.
 	MaxPending int64
 	// MaxBytes bounds the file, in bytes; 0 is no bound. At the bound it is as on a
-	// full disk: what is not written waits in memory, and is served from there.
+	// full disk: what is not written waits in memory, and is served from there. Of a bound
+	// under 16 MiB the next lower power of two is used.
 	MaxBytes int
 	// MaxAge is how old a scope's checkpoint may be when the scope is opened; an
 	// older one is dropped. 0 is no bound: the server says what is too old.
@@ -86,7 +87,8 @@ func (o *Options) applyDefaults() {
 
 // DB is a database in one bbolt file. It is a store.Backend.
 type DB struct {
-	path      string
+	path      string // as it was given
+	absolute  string // the same, whatever the process's directory is by now
 	opts      Options
 	readOnly  bool
 	setAside  string // where a damaged file went last; "" where there was none; protected by mu
@@ -105,6 +107,10 @@ type DB struct {
 	beginMu  sync.Mutex
 	poisoned bool
 	lock     *os.File // what handle works on, to release its lock without it
+	found    uint64   // bbolt's number of the last transaction when the file was opened
+	written  uint64   // the same of the last one that was written since; changed under writeMu
+
+	beside *os.File // whose lock is held until Close; nil: there is none
 
 	// writeMu is held by whoever writes: the committer, and a scope that is being
 	// opened or loaded. bbolt has such a lock too; this one is released while the
@@ -162,12 +168,15 @@ func Open(path string, opts Options) (*DB, error) {
 	if opts.EncryptAll && opts.Keys == nil {
 		return nil, errors.New("open cache: EncryptAll needs Keys")
 	}
-	d := newDB(path, opts, false)
-	err := d.openFile(creating)
+	d, err := newDB(path, opts, false)
+	if err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
+	err = d.openFile(creating)
 	// Others may be opening the same file: what one has just created is empty to
 	// the next, until its lock is taken.
 	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
-		if n := len(recentRebuilds(path, time.Now())); n >= maxRebuilds {
+		if n := len(recentRebuilds(d.absolute, time.Now())); n >= maxRebuilds {
 			d.suspend(fmt.Errorf("%w; begun again %d times within %s, not used for now", err, n, rebuildWindow))
 			return d, nil
 		}
@@ -181,6 +190,7 @@ func Open(path string, opts Options) (*DB, error) {
 		}
 	}
 	if err != nil {
+		unlockBeside(d.beside, d.absolute, d.readOnly)
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -232,18 +242,29 @@ func (d *DB) beginEpoch() error {
 // *store.CorruptionError, store.ErrNotOurs, *NetworkFSError, and those of the file system.
 func OpenReadOnly(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
-	d := newDB(path, opts, true)
+	d, err := newDB(path, opts, true)
+	if err != nil {
+		return nil, fmt.Errorf("open cache: %w", err)
+	}
 	close(d.committer)
 	d.stop = func() {}
-	if err := d.openFile(reading); err != nil {
+	if d.beside, err = lockBeside(d.at(), true, opts.LockTimeout); err == nil {
+		err = d.openFile(reading)
+	}
+	if err != nil {
+		unlockBeside(d.beside, d.absolute, d.readOnly)
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	return d, nil
 }
 
-func newDB(path string, opts Options, readOnly bool) *DB {
+func newDB(path string, opts Options, readOnly bool) (*DB, error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
 	return &DB{
-		path: path, opts: opts, readOnly: readOnly,
+		path: path, absolute: absolute, opts: opts, readOnly: readOnly,
 		scopes:    map[string]*Store{},
 		changed:   make(chan struct{}, 1),
 		urgent:    make(chan struct{}, 1),
@@ -254,7 +275,7 @@ func newDB(path string, opts Options, readOnly bool) *DB {
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
 		sealBudget: defaultSealBudget, departedBytes: departedBytes,
-	}
+	}, nil
 }
 
 // SetAside returns where Open moved a damaged file; "" where there was none.
@@ -264,8 +285,17 @@ func (d *DB) SetAside() string {
 	return d.setAside
 }
 
-// Path returns the path that the database was opened with.
-func (d *DB) Path() string { return d.path }
+// Path returns the absolute path of the file.
+func (d *DB) Path() string { return d.absolute }
+
+// at is where the file is: as its user has named it, for the errors of opening it, and
+// once it was opened by its absolute path.
+func (d *DB) at() string {
+	if d.working == nil {
+		return d.path
+	}
+	return d.absolute
+}
 
 // opening says what a file is opened for.
 type opening int
@@ -285,11 +315,11 @@ func (d *DB) openFile(what opening) error {
 		flag = os.O_RDONLY
 	case creating:
 		flag |= os.O_CREATE
-		if err := os.MkdirAll(filepath.Dir(d.path), 0o700); err != nil {
+		if err := d.holdLock(); err != nil {
 			return err
 		}
 	}
-	f, created, err := openLocked(d.path, flag, d.opts.LockTimeout)
+	f, created, err := openLocked(d.at(), flag, d.opts.LockTimeout)
 	if err != nil {
 		return err
 	}
@@ -322,7 +352,15 @@ func (d *DB) openFile(what opening) error {
 		unlock(f)
 		return d.classify("opening", err)
 	}
-	if err := d.check(handle, f, d.checked); err != nil {
+	found, err := d.lastWritten(handle)
+	if err == nil {
+		err = d.check(handle, f, d.checked)
+	}
+	var written uint64
+	if err == nil {
+		written, err = d.lastWritten(handle)
+	}
+	if err != nil {
 		if errors.Is(err, errPanicked) {
 			unlock(f)
 		} else {
@@ -332,8 +370,19 @@ func (d *DB) openFile(what opening) error {
 	}
 	d.beginMu.Lock()
 	defer d.beginMu.Unlock()
-	d.handle, d.lock, d.poisoned, d.working = handle, f, false, d.file
+	d.handle, d.lock, d.poisoned, d.working, d.found, d.written = handle, f, false, d.file, found, written
 	return nil
+}
+
+// lastWritten returns bbolt's number of the last transaction in the file.
+func (d *DB) lastWritten(handle *bbolt.DB) (number uint64, err error) {
+	err = guard(d.path, "opening", func() error {
+		return handle.View(func(tx *bbolt.Tx) error {
+			number = uint64(tx.ID())
+			return nil
+		})
+	})
+	return number, err
 }
 
 // isFormat reports whether a format's name is of another version of this program.
@@ -434,7 +483,7 @@ func onlyOurs(tx *bbolt.Tx) error {
 
 // replaceDamaged sets the file aside, under its lock.
 func (d *DB) replaceDamaged(cause error) error {
-	f, _, err := openLocked(d.path, os.O_RDWR, d.opts.LockTimeout)
+	f, _, err := openLocked(d.at(), os.O_RDWR, d.opts.LockTimeout)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another process has set it aside already
 	}
@@ -445,7 +494,7 @@ func (d *DB) replaceDamaged(cause error) error {
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
 		return err // or has replaced it
 	}
-	aside, err := setAside(d.path, cause)
+	aside, err := setAside(d.at(), cause)
 	if err != nil {
 		return err
 	}
@@ -582,6 +631,9 @@ func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	if d.readOnly {
 		return store.ErrReadOnly
 	}
+	if d.suspended != nil {
+		return d.suspended
+	}
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
 	err := d.isThere()
@@ -606,7 +658,7 @@ func (d *DB) isThere() error {
 	if d.handle == nil {
 		return nil
 	}
-	if named, err := os.Lstat(d.path); err != nil || !os.SameFile(named, d.working) {
+	if named, err := os.Lstat(d.absolute); err != nil || !os.SameFile(named, d.working) {
 		return fmt.Errorf("%s was removed or replaced", d.path)
 	}
 	return nil
@@ -623,10 +675,18 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 		return err
 	}
 	err = guard(d.path, where, func() error {
+		number := uint64(tx.ID())
+		if !d.isNext(number) {
+			return errors.Join(d.corrupt("file", errWritten), tx.Rollback())
+		}
 		if err := fn(tx); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
-		return tx.Commit()
+		err := tx.Commit()
+		if err == nil {
+			d.written = number
+		}
+		return err
 	})
 	if errors.Is(err, errPanicked) {
 		d.beginMu.Lock()
@@ -635,6 +695,10 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 	}
 	return err
 }
+
+// isNext reports whether a transaction of that number follows what this process has
+// written: the last one, or one whose commit had an error and that the file may have.
+func (d *DB) isNext(number uint64) bool { return number == d.written+1 || number == d.written+2 }
 
 // noHandle says why there is none: the database was closed, or the file could
 // not be opened again after a write that failed.
@@ -647,6 +711,9 @@ func (d *DB) noHandle() error {
 	}
 	return d.corrupt("file", errNoHandle)
 }
+
+// errWritten indicates a file that a program which keeps no locks has written to.
+var errWritten = errors.New("another process has written to it")
 
 var errNoHandle = errors.New("could not be opened again after a write that failed")
 
@@ -685,6 +752,7 @@ func (d *DB) Close() error {
 		if handle != nil {
 			d.closeError = errors.Join(d.closeError, d.closeHandle(handle))
 		}
+		unlockBeside(d.beside, d.absolute, d.readOnly)
 	})
 	return d.closeError
 }

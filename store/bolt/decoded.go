@@ -8,6 +8,7 @@ import (
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
 )
@@ -48,12 +49,12 @@ func newDecodedObjects(budget int64) (*decodedObjects, error) {
 	if budget == 0 {
 		budget = defaultDecoded
 	}
-	cache, err := otter.New(&otter.Options[string, sized]{
+	bounded, err := otter.New(&otter.Options[string, sized]{
 		Executor:      func(fn func()) { fn() },
 		MaximumWeight: uint64(budget),
 		Weigher:       decodedWeight,
 	})
-	return &decodedObjects{bounded: cache}, err
+	return &decodedObjects{bounded: bounded}, err
 }
 
 func (d *decodedObjects) get(key string) (sized, bool) {
@@ -183,6 +184,7 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 		return nil, false
 	}
 	after, prefix := q.Range()
+	after = fileKey(after)
 	var entries []store.Entry
 	if q.Limit <= 0 && after == "" {
 		entries = make([]store.Entry, 0, all.Len())
@@ -193,6 +195,9 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 		}
 		if !strings.HasPrefix(key, prefix) {
 			return false
+		}
+		if isHashed(key) {
+			key, _ = cache.MetaNamespaceKeyFunc(obj) // which it was stored under
 		}
 		entries = append(entries, store.Entry{Key: key, Object: obj})
 		return q.Limit <= 0 || len(entries) < q.Limit

@@ -46,7 +46,8 @@ type departures struct {
 
 // departedValue is one of them in the file, behind a CRC-32C.
 type departedValue struct {
-	Key    string `msgpack:"k"`
+	Key    string `msgpack:"k"`           // the file's
+	Name   string `msgpack:"n,omitempty"` // the object's own, where it is another one
 	Record []byte `msgpack:"r"`           // as it stood among the objects
 	Last   []byte `msgpack:"l,omitempty"` // a record of the final state
 }
@@ -128,6 +129,9 @@ func (w *writer) depart(e *entry, with departing) error {
 	if v.Record == nil { // nothing was stored, or an attempt that had an error has kept it
 		return nil
 	}
+	if e.name != e.key {
+		v.Name = e.name
+	}
 	value, err := sealed(v)
 	if err != nil {
 		return fmt.Errorf("encode a departed object: %w", err)
@@ -179,6 +183,9 @@ func (w *writer) dropTold() error {
 
 // Departed implements store.Departer.
 func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err error) {
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
 	err = s.read("departed objects", func() { after = max(after, s.departed.settled) }, func(sn *snapshot) error {
 		out, err = s.departedIn(sn, after, limit)
 		return err
@@ -220,16 +227,16 @@ func (s *Store) departedIn(sn *snapshot, after uint64, limit int) (out []store.D
 		if len(out) == limit {
 			break
 		}
-		d := store.Departed{Number: e.departs, Before: store.Entry{Key: e.key}}
+		d := store.Departed{Number: e.departs, Before: store.Entry{Key: e.name}}
 		if e.before.bytes != nil {
 			d.Before.Raw = rawForm(s.codecID(), e.before)
 		} else if record := sn.record(e.key); record == nil {
 			continue
 		} else if before, err := s.fileEntry(e.key, record); err == nil {
-			d.Before = before
+			d.Before.Raw = before.Raw
 		}
 		if e.last.bytes != nil {
-			d.Last = store.Entry{Key: e.key, Raw: rawForm(s.codecID(), e.last)}
+			d.Last = store.Entry{Key: e.name, Raw: rawForm(s.codecID(), e.last)}
 		}
 		out = append(out, d)
 	}
@@ -253,12 +260,17 @@ func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 	}
 	d.Number = binary.BigEndian.Uint64(k)
 	v, err := decodeDeparted(b)
+	name := v.Key
+	if v.Name != "" {
+		name = v.Name
+	}
 	if err == nil {
 		d.Before, err = s.fileEntry(v.Key, v.Record)
 	}
+	d.Before.Key = name
 	if err != nil {
 		s.db.opts.Logger.Error(s.db.unreadable(fmt.Sprintf("departed object %d", d.Number), err), "A deleted object cannot be read")
-		d.Before = store.Entry{Key: v.Key}
+		d.Before = store.Entry{Key: name}
 		return d, nil
 	}
 	if v.Last == nil {
@@ -267,7 +279,7 @@ func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 	if r, err := decodeRecord(v.Key, v.Last); err == nil {
 		raw := appendRawHead(make([]byte, 0, len(v.Last)), r.codec, r.dictionary)
 		if raw, err = s.seal.appendPayload(raw, inDeparted, v.Key, r); err == nil {
-			d.Last = store.Entry{Key: v.Key, Raw: raw}
+			d.Last = store.Entry{Key: name, Raw: raw}
 		}
 	}
 	return d, nil

@@ -15,6 +15,9 @@
 // watch is right. While the disk is full or broken reads go on, from memory and
 // what the file has, and writing is tried again.
 //
+// A process that has a database open holds the lock of FILE.lock beside it, which Close
+// removes.
+//
 // # Corruption
 //
 // Every record, header and manifest carries a CRC-32C, and the manifest what its

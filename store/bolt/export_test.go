@@ -2,10 +2,13 @@ package bolt
 
 import (
 	"reflect"
+	"runtime"
 	"slices"
+	"sync"
 	"unsafe"
 
 	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
 )
@@ -103,5 +106,61 @@ func DamageDeparted(d *DB, scope store.Scope, number uint64) {
 	})
 	if err != nil {
 		panic(err)
+	}
+}
+
+// MaxKey is the longest key that the file has as it is.
+const MaxKey = maxKey
+
+// WithoutLock runs fn while the file is not locked, as if locks did nothing.
+func WithoutLock(d *DB, fn func()) {
+	Quiet(d, func() {
+		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX} {
+			if err := unix.Flock(int(d.lock.Fd()), how); err != nil {
+				panic(err)
+			}
+			if how == unix.LOCK_UN {
+				fn()
+			}
+		}
+	})
+}
+
+// DropIndexBucket drops what the file has of an index, and not what the manifest says.
+func DropIndexBucket(d *DB, scope store.Scope, name string) {
+	err := d.update("damage", func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketIndex).DeleteBucket([]byte(name))
+	})
+	if err != nil {
+		panic(err)
+	}
+}
+
+// Wake asks for a commit, and returns when the committer has taken that up.
+func Wake(d *DB) { d.urgent <- struct{}{} }
+
+// ViewBucket runs fn in a read transaction, and then looks for the scope's bucket there.
+func ViewBucket(d *DB, s store.Store, fn func()) {
+	_ = d.view("test", func(tx *bbolt.Tx) error {
+		fn()
+		s.(*Store).bucket(tx)
+		return nil
+	})
+}
+
+// AwaitRemap waits until bbolt's writer waits for readers: then none can begin.
+func AwaitRemap(d *DB) {
+	lock := (*sync.RWMutex)(unsafe.Pointer(reflect.ValueOf(d.handle).Elem().FieldByName("mmaplock").UnsafeAddr()))
+	for lock.TryRLock() {
+		lock.RUnlock()
+		runtime.Gosched()
+	}
+}
+
+// AwaitReader waits until a reader holds the store's lock.
+func AwaitReader(s store.Store) {
+	for s.(*Store).mu.TryLock() {
+		s.(*Store).mu.Unlock()
+		runtime.Gosched()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io"
 	"io/fs"
+	"math/bits"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -39,6 +40,9 @@ const lockPoll = 50 * time.Millisecond
 // reader to remap, and every new reader for the writer.
 const initialMmap = 1 << 30
 
+// allocSize is by how much bbolt lets a file grow at a time, once it is so large.
+const allocSize = 16 << 20
+
 // bboltOptions are those of every handle. Never NoSync: a power cut corrupted
 // 12 of 12 files. Never NoFreelistSync: bbolt then walks a damaged file in a
 // goroutine whose panic nobody can recover.
@@ -46,6 +50,10 @@ func bboltOptions(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	mmap := initialMmap
 	if maxBytes > 0 {
 		mmap = min(mmap, maxBytes) // bbolt looks at the bound when the mapping is full
+		if mmap < allocSize {
+			// A file this small is made as long as its mapping, and that a power of two.
+			mmap = 1 << (bits.Len(uint(mmap)) - 1)
+		}
 	}
 	if readOnly {
 		mmap = 0 // it does not grow

@@ -27,6 +27,8 @@ type header struct {
 	// Created is the creation timestamp in seconds since 1970. 0 is unknown: the object has
 	// none, or was written before headers had it.
 	Created int64 `msgpack:"c,omitempty"`
+	// Name is the object's key where it is not that of the file: see fileKey.
+	Name string `msgpack:"n,omitempty"`
 
 	// In the file of an encrypted scope UID, RV, Labels and Created are in Sealed, with
 	// Index, whose values are HMACs outside of it. Hash is keyed.
@@ -67,8 +69,11 @@ func (h *header) encode(key string) ([]byte, error) {
 	return b, nil
 }
 
-// public is what the store says of a header.
+// public is what the store says of the header of a key, the file's or the object's own.
 func (h *header) public(key string) store.Header {
+	if h.Name != "" {
+		key = h.Name
+	}
 	out := store.Header{Key: key, UID: h.UID, RV: h.RV, Labels: h.Labels, Bytes: h.Size}
 	if h.Created != 0 {
 		out.Created = time.Unix(h.Created, 0)

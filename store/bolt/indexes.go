@@ -38,23 +38,45 @@ func (x *indexSet) indexers() cache.Indexers {
 	return out
 }
 
-// values runs every function on one object.
-func (x *indexSet) values(obj runtime.Object) (stored, volatile map[string][]string, err error) {
+// values runs every function on one object. One that fails ends it, unless failed, which
+// may be nil, takes the error: then the object has no values in that index.
+func (x *indexSet) values(obj runtime.Object, failed func(error)) (stored, volatile map[string][]string, err error) {
 	stored = make(map[string][]string, len(x.stored))
 	for name, idx := range x.stored {
-		if stored[name], err = index.Values(idx.Func, obj); err != nil {
-			return nil, nil, fmt.Errorf("index %q: %w", name, err)
+		if stored[name], err = indexValues(name, idx.Func, obj, failed); err != nil {
+			return nil, nil, err
 		}
 	}
 	if len(x.volatile) > 0 {
 		volatile = make(map[string][]string, len(x.volatile))
 	}
 	for name, fn := range x.volatile {
-		if volatile[name], err = index.Values(fn, obj); err != nil {
-			return nil, nil, fmt.Errorf("index %q: %w", name, err)
+		if volatile[name], err = indexValues(name, fn, obj, failed); err != nil {
+			return nil, nil, err
 		}
 	}
 	return stored, volatile, nil
+}
+
+func indexValues(name string, fn cache.IndexFunc, obj runtime.Object, failed func(error)) ([]string, error) {
+	values, err := index.Values(fn, obj)
+	if err == nil {
+		return values, nil
+	}
+	if err = fmt.Errorf("index %q: %w", name, err); failed == nil {
+		return nil, err
+	}
+	failed(err)
+	return nil, nil
+}
+
+// rejects returns what takes the errors of index functions while the scope is opened.
+func (s *Store) rejects(key string) func(error) {
+	return func(err error) {
+		if s.opts.Rejected != nil {
+			s.opts.Rejected(&store.ObjectError{Key: key, Err: err})
+		}
+	}
 }
 
 // memoryIndex holds the entries of one index function. Its owner locks.
@@ -182,7 +204,7 @@ func (s *Store) buildIndexes(names []string) error {
 			if err != nil {
 				return err
 			}
-			p, err := s.prepareObject(s.indexes, e.Key, obj)
+			p, err := s.prepareWith(s.indexes, e.Key, obj, s.rejects(e.Key))
 			if err != nil {
 				return err
 			}
@@ -223,7 +245,7 @@ func (s *Store) buildIndexes(names []string) error {
 // fillIndexes makes the entries of the indexes in memory.
 func (s *Store) fillIndexes() error {
 	if len(s.indexes.volatile) > 0 {
-		built, err := s.computeVolatile(s.indexes.volatile)
+		built, err := s.computeVolatile(s.indexes.volatile, false, s.rejects)
 		if err != nil {
 			return err
 		}
@@ -250,13 +272,15 @@ func (s *Store) fillIndexes() error {
 	return nil
 }
 
-func (s *Store) computeVolatile(indexers cache.Indexers) (map[string]*memoryIndex, error) {
+// computeVolatile makes the entries of index functions; loaded is that of readAs. Where
+// rejects is nil a function that fails ends it.
+func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*memoryIndex, error) {
 	built := map[string]*memoryIndex{}
 	for name := range indexers {
 		built[name] = newMemoryIndex()
 	}
 	for after, more := "", true; more; {
-		entries, err := s.Scan(after, chunk)
+		entries, err := s.scanAs(loaded, after, chunk)
 		if err != nil {
 			return nil, err
 		}
@@ -265,12 +289,16 @@ func (s *Store) computeVolatile(indexers cache.Indexers) (map[string]*memoryInde
 			return nil, err
 		}
 		for i, e := range entries {
+			var failed func(error)
+			if rejects != nil {
+				failed = rejects(e.Key)
+			}
 			for name, fn := range indexers {
-				values, err := index.Values(fn, objects[i])
+				values, err := indexValues(name, fn, objects[i], failed)
 				if err != nil {
-					return nil, &store.ObjectError{Key: e.Key, Err: fmt.Errorf("index %q: %w", name, err)}
+					return nil, &store.ObjectError{Key: e.Key, Err: err}
 				}
-				built[name].set(e.Key, values)
+				built[name].set(fileKey(e.Key), values)
 			}
 			after = e.Key
 		}
@@ -287,9 +315,7 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	current, writable := s.indexes, s.writable
-	if s.relist != nil && s.relist.whole {
-		s.loading = false // the list is in the file and is applied next: its objects are indexed, too
-	}
+	whole := s.relist != nil && s.relist.whole // the list is in the file and is applied next
 	s.mu.Unlock()
 	if !writable {
 		return store.ErrClosed
@@ -302,7 +328,7 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 			return fmt.Errorf("index %q exists already", name)
 		}
 	}
-	built, err := s.computeVolatile(newIndexers)
+	built, err := s.computeVolatile(newIndexers, whole, nil)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 		var b store.Batch
 		for _, key := range keys {
 			after = key
-			if _, kept := r.seen[key]; kept {
+			if _, kept := r.seen[fileKey(key)]; kept {
 				continue
 			}
 			b.Changes = append(b.Changes, store.Change{Key: key})
@@ -155,10 +155,10 @@ func (r *relist) change(e *entry) (store.Change, error) {
 		if err != nil {
 			return store.Change{}, err
 		}
-		c, e.object = store.Entry{Key: e.key, Object: obj}, obj
+		c, e.object = store.Entry{Key: e.name, Object: obj}, obj
 	}
 	if e.indexes == nil && len(r.indexes.volatile) == 0 {
 		e.indexes = r.indexes // that of staged entries, if it is still the scope's
 	}
-	return store.Change{Key: e.key, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
+	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
 }

@@ -37,14 +37,20 @@ type picker struct {
 	objects     walker
 }
 
-// found is a record where it stands in the file, and the place of its entry.
+// found is a record where it stands in the file, under that file key, and the place of
+// its entry.
 type found struct {
 	entry  int
+	key    string
 	record []byte
 }
 
 // Select implements store.Store.
 func (s *Store) Select(q store.Query) ([]store.Entry, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	q.Selector = q.Matcher() // once
 	if entries, ok := s.selectDecoded(q); ok {
 		return entries, nil
@@ -80,7 +86,7 @@ func (s *Store) labelIndex(matcher labels.Selector) (name string, values []strin
 // fits the budget whole. A larger answer would only drive out what others read.
 func (s *Store) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
 	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keeps: keep}
-	p.after, p.prefix = q.Range()
+	p.setRange(q)
 	var find finder
 	if indexName != "" {
 		var err error
@@ -126,6 +132,11 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 		return nil, err
 	}
 	return p.entries, nil
+}
+
+func (p *picker) setRange(q store.Query) {
+	after, prefix := q.Range()
+	p.after, p.prefix = fileKey(after), prefix
 }
 
 func (p *picker) all() (err error) {
@@ -186,11 +197,15 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 	if !p.matcher.Matches(set) {
 		return true, nil
 	}
+	name, err := p.sn.name(key)
+	if err != nil {
+		return false, p.s.db.corrupt("header "+key, err)
+	}
 	if p.keysOnly {
-		p.entries = append(p.entries, store.Entry{Key: key})
+		p.entries = append(p.entries, store.Entry{Key: name})
 		return p.limit <= 0 || len(p.entries) < p.limit, nil
 	}
-	e := p.entry(key, pending, hash)
+	e := p.entry(key, name, pending, hash)
 	p.entries, p.hashes = append(p.entries, e), append(p.hashes, nil)
 	if e.Object == nil && p.keeps {
 		p.hashes[len(p.hashes)-1] = bytes.Clone(hash)
@@ -201,15 +216,15 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // entry returns the decoded object of a key where there is one of the snapshot's
 // content: what is in the cache is of now, which may be later. What is in the file alone
 // gets its form by copyOut.
-func (p *picker) entry(key string, pending *entry, hash []byte) store.Entry {
+func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entry {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
-		return store.Entry{Key: key, Object: v.object}
+		return store.Entry{Key: name, Object: v.object}
 	}
 	if pending != nil {
 		return p.s.pendingEntry(pending)
 	}
-	p.records = append(p.records, found{len(p.entries), p.objects.get(key)})
-	return store.Entry{Key: key}
+	p.records = append(p.records, found{len(p.entries), key, p.objects.get(key)})
+	return store.Entry{Key: name}
 }
 
 // copied is how many bytes of records are copied into one piece of memory.
@@ -243,7 +258,7 @@ func (p *picker) copyPart(records []found) error {
 		if r.record == nil {
 			return p.s.db.corrupt("object "+e.Key, errors.New("missing"))
 		}
-		raw, err := p.s.appendRaw(buf, e.Key, r.record)
+		raw, err := p.s.appendRaw(buf, r.key, r.record)
 		if err != nil {
 			return err
 		}
@@ -300,7 +315,8 @@ func (p *picker) keep() error {
 	}
 	for i, e := range p.entries {
 		if e.Object == nil {
-			p.s.offer(e.Key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.generations[group(e.Key)])
+			key := fileKey(e.Key)
+			p.s.offer(key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.generations[group(key)])
 			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 		}
 	}

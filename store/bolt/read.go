@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -20,8 +21,8 @@ import (
 
 // snapshot is the scope at one moment: the file and, over it, what is pending.
 type snapshot struct {
-	pending          *btree.Map[string, *entry]
-	scope            *bbolt.Bucket // nil where nothing may be seen
+	pending, indexed *btree.Map[string, *entry] // as Store's
+	scope            *bbolt.Bucket              // nil where nothing may be seen
 	headers, objects *bbolt.Bucket
 	length           int // how many objects there are; -1 where that is not known
 }
@@ -29,13 +30,18 @@ type snapshot struct {
 // read runs fn on a snapshot. locked, where there is one, runs at the same
 // moment under mu. fn copies out what it needs and calls no user code.
 func (s *Store) read(where string, locked func(), fn func(*snapshot) error) error {
+	return s.readAs(where, false, locked, fn)
+}
+
+// readAs is read that shows, where loaded is set, what a first list has written so far.
+func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapshot) error) error {
 	d := s.db
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	if d.handle == nil {
 		return d.noHandle()
 	}
-	tx, sn, visible, err := s.begin(where, locked)
+	tx, sn, visible, err := s.begin(where, loaded, locked)
 	if err != nil {
 		return err
 	}
@@ -55,23 +61,24 @@ func (s *Store) read(where string, locked func(), fn func(*snapshot) error) erro
 }
 
 // begin captures the moment; the file is part of it where visible is true.
-func (s *Store) begin(where string, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
+func (s *Store) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != nil {
 		return nil, nil, false, s.lost
 	}
+	inFile := !s.noBucket.Load() // before the transaction begins, which then has the bucket
 	if tx, err = s.db.begin(where, false); err != nil {
 		return nil, nil, false, err
 	}
-	sn = &snapshot{pending: s.pending.Copy(), length: s.length}
+	sn = &snapshot{pending: s.pending.Copy(), indexed: s.indexed.Copy(), length: s.length}
 	if s.miscounted {
 		sn.length = -1
 	}
 	if locked != nil {
 		locked()
 	}
-	return tx, sn, !s.loading && !s.noBucket, nil
+	return tx, sn, inFile && (!s.loading || loaded), nil
 }
 
 func (sn *snapshot) exists(key string) bool {
@@ -120,14 +127,27 @@ func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 		return store.Entry{}, false, nil
 	}
 	e, err := s.fileEntry(key, b)
+	if err == nil {
+		err = s.named(sn, &e)
+	}
 	return e, err == nil, err
+}
+
+// named gives an entry the object's own key.
+func (s *Store) named(sn *snapshot, e *store.Entry) error {
+	name, err := sn.name(e.Key)
+	if err != nil {
+		return s.db.corrupt("header "+e.Key, err)
+	}
+	e.Key = name
+	return nil
 }
 
 func (s *Store) pendingEntry(e *entry) store.Entry {
 	if e.head == nil {
-		return store.Entry{Key: e.key}
+		return store.Entry{Key: e.name}
 	}
-	return store.Entry{Key: e.key, Raw: rawForm(s.opts.Codec.ID(), e.payload)}
+	return store.Entry{Key: e.name, Raw: rawForm(s.opts.Codec.ID(), e.payload)}
 }
 
 func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
@@ -176,6 +196,11 @@ func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
 	if e.Object != nil {
 		return e.Object, nil
 	}
+	if now, err := s.reader(); err == nil && now != s {
+		if obj, err := now.Decode(e); err == nil {
+			return obj, nil
+		}
+	}
 	obj, err := s.decode(e.Raw)
 	if err != nil {
 		return nil, s.db.corrupt("object "+e.Key, err)
@@ -218,14 +243,17 @@ func decodeMetadata(payload []byte) (kruntime.Object, error) {
 
 // Entry implements store.Store.
 func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
+	if s, err = s.reader(); err != nil {
+		return store.Entry{}, false, err
+	}
 	s.mu.Lock()
-	v, decoded := s.decoded.get(key)
+	v, decoded := s.decoded.get(fileKey(key))
 	decoded = decoded && !s.loading && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
 		return store.Entry{Key: key, Object: v.object}, true, nil
 	}
-	e, _, ok, err = s.rawEntry(key)
+	e, _, ok, err = s.rawEntry(fileKey(key))
 	return e, ok, err
 }
 
@@ -260,6 +288,11 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	if s.db.isClosed() {
 		return nil, false, store.ErrClosed
 	}
+	s, err := s.reader()
+	if err != nil {
+		return nil, false, err
+	}
+	key = fileKey(key)
 	s.mu.Lock()
 	if err := s.lost; err != nil || s.loading {
 		s.mu.Unlock()
@@ -285,11 +318,12 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	return obj, true, nil
 }
 
-// merge calls fn with every key after the given one in key order, until fn
+// merge calls fn with every file key after that of the given key in order, until fn
 // returns false: the pending entry where there is one, else the file's value.
 // The error is that of damaged pages, which bbolt walks without a word: one of
 // them twice, and another not at all.
 func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
+	after = fileKey(after)
 	pending := sn.pending.Iter()
 	more := pending.Seek(after)
 	if more && pending.Key() == after {
@@ -334,7 +368,15 @@ func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error)
 	if limit <= 0 {
 		return nil, nil
 	}
-	err = s.read("objects", nil, func(sn *snapshot) (err error) {
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
+	return s.scanAs(false, after, limit)
+}
+
+// scanAs is Scan; see readAs.
+func (s *Store) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
+	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
 		entries, err = s.scan(sn, after, limit)
 		return err
 	})
@@ -360,7 +402,9 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 		case string(k) != key:
 			err = s.db.corrupt("object "+key, errors.New("missing"))
 		default:
-			e, err = s.fileEntry(key, v)
+			if e, err = s.fileEntry(key, v); err == nil {
+				err = s.named(sn, &e)
+			}
 		}
 		if err != nil {
 			return false
@@ -377,7 +421,11 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 // All implements store.Store.
 func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 	return func(yield func(kruntime.Object, error) bool) {
-		if err := s.Err(); err != nil && s.db.readOnly {
+		s, err := s.reader()
+		if err == nil && s.db.readOnly {
+			err = s.Err()
+		}
+		if err != nil {
 			yield(nil, err)
 			return
 		}
@@ -412,7 +460,11 @@ func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 // Headers implements store.Store.
 func (s *Store) Headers() iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
-		if err := s.Err(); err != nil && s.db.readOnly {
+		s, err := s.reader()
+		if err == nil && s.db.readOnly {
+			err = s.Err()
+		}
+		if err != nil {
 			yield(store.Header{}, err)
 			return
 		}
@@ -442,10 +494,14 @@ func (s *Store) Headers() iter.Seq2[store.Header, error] {
 
 // HeadersOf implements store.Store.
 func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	headers := make([]store.Header, 0, len(keys))
-	err := s.read("headers", nil, func(sn *snapshot) error {
+	err = s.read("headers", nil, func(sn *snapshot) error {
 		for _, key := range keys {
-			h, err := s.header(sn, key)
+			h, err := s.header(sn, fileKey(key))
 			if err != nil {
 				return err
 			}
@@ -496,17 +552,26 @@ func (s *Store) isWhole(n int) error {
 
 // keys returns up to limit keys after the given one; limit < 0 is all.
 func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
-	err = sn.merge(sn.headers, after, func(key string, _ *entry, _ []byte) bool {
+	var damage error
+	err = sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+		if p != nil {
+			key = p.name
+		} else if key, damage = headerName(key, v); damage != nil {
+			return false
+		}
 		keys = append(keys, key)
 		return limit < 0 || len(keys) < limit
 	})
+	if err == nil {
+		err = damage
+	}
 	if err == nil && after == "" && limit < 0 && sn.headers != nil && sn.isShort(len(keys)) {
 		err = fmt.Errorf("%d headers instead of %d", len(keys), sn.length)
 	}
 	return keys, err
 }
 
-// indexKeys returns the keys of one value of a stored index, sorted. stored is the
+// indexKeys returns the file keys of one value of a stored index, sorted. stored is the
 // value as the file has it.
 func (sn *snapshot) indexKeys(name, value, stored string) []string {
 	var found []byte // the keys, one behind the other
@@ -530,10 +595,12 @@ func (sn *snapshot) indexKeys(name, value, stored string) []string {
 		}
 	}
 	inFile := len(keys)
-	sn.pending.Scan(func(key string, e *entry) bool {
-		if e.head != nil && slices.Contains(e.head.Index[name], value) {
-			keys = append(keys, key)
+	prefix := pendingIndexPrefix(name, value)
+	sn.indexed.Ascend(prefix, func(k string, e *entry) bool {
+		if !strings.HasPrefix(k, prefix) {
+			return false
 		}
+		keys = append(keys, e.key)
 		return true
 	})
 	if len(keys) > inFile {

@@ -17,16 +17,19 @@ var (
 
 // Keys implements store.Recorder.
 func (s *Store) Keys(q store.Query) ([]string, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
 	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keysOnly: true}
-	p.after, p.prefix = q.Range()
+	p.setRange(q)
 	var find finder
 	if q.Index != "" {
-		var err error
 		if find, err = s.finder(q.Index, []string{q.Value}); err != nil {
 			return nil, err
 		}
 	}
-	err := s.read("keys", find.locked, func(sn *snapshot) error {
+	err = s.read("keys", find.locked, func(sn *snapshot) error {
 		p.sn = sn
 		switch {
 		case labels.MatchesNothing(p.matcher):
@@ -48,10 +51,13 @@ func (s *Store) Keys(q store.Query) ([]string, error) {
 
 // Records implements store.Recorder.
 func (s *Store) Records(keys []string) (out store.Records, err error) {
+	if s, err = s.reader(); err != nil {
+		return out, err
+	}
 	out.Records = make([]store.Record, 0, len(keys))
 	err = s.read("objects", nil, func(sn *snapshot) error {
 		for _, key := range keys {
-			e, ok, err := s.raw(sn, key)
+			e, ok, err := s.raw(sn, fileKey(key))
 			if err != nil {
 				return err
 			}

@@ -198,17 +198,18 @@ func (r *relist) giveUp(err error) error {
 }
 
 // Keep implements store.Relist.
-func (r *relist) Keep(key string) { r.seen[key] = struct{}{} }
+func (r *relist) Keep(key string) { r.seen[fileKey(key)] = struct{}{} }
 
 // Remove implements store.Relist. What may be in the file already is deleted there by an
 // entry that is a deletion.
-func (r *relist) Remove(key string) {
+func (r *relist) Remove(name string) {
+	key := fileKey(name)
 	delete(r.seen, key)
 	if old, there := r.staged.Delete(key); there {
 		r.bytes -= old.size()
 	}
 	if r.sent {
-		r.stage(&entry{key: key})
+		r.stage(&entry{key: key, name: name})
 	}
 }
 
@@ -321,16 +322,15 @@ func (r *relist) endLoad() error {
 }
 
 // indexAgain makes the entries of indexers that were added while the list was
-// loaded, from all objects. They are visible from here on.
+// loaded, from all objects.
 func (r *relist) indexAgain() {
 	s := r.s
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
-	s.loading = false
 	indexes := s.indexes
 	s.mu.Unlock()
-	built, err := s.computeVolatile(indexes.volatile)
+	built, err := s.computeVolatile(indexes.volatile, true, nil)
 	if err != nil {
 		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
 		return
@@ -423,7 +423,11 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &entry{key: key, head: head, payload: packed{dictionary: rec.dictionary, bytes: payload}}, nil
+	name := key
+	if head.Name != "" {
+		name = head.Name
+	}
+	return &entry{key: key, name: name, head: head, payload: packed{dictionary: rec.dictionary, bytes: payload}}, nil
 }
 
 // Close implements store.Relist.

@@ -61,14 +61,17 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		_ = d.closeHandle(d.handle)
 		d.handle = nil
 	}
-	before := d.working
+	before, written := d.working, d.written
 	if again {
 		err = cause
 	} else {
 		err = d.openFile(reopening)
 	}
 	switch {
+	case err == nil && os.SameFile(before, d.working) && d.found-written <= 1:
+		return nil // it has the last transaction, or the one that had an error, too
 	case err == nil && os.SameFile(before, d.working):
+		d.lose(errWritten)
 		return nil
 	case err == nil:
 		d.lose(errors.New("another one has its name now"))
@@ -107,7 +110,8 @@ func (d *DB) lose(cause error) {
 func (s *Store) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lost, s.noBucket = cause, true
+	s.lost = cause
+	s.noBucket.Store(true)
 	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error(), Time: time.Now()}
 	s.dropPendingLocked()
@@ -126,8 +130,7 @@ func (s *Store) lose(cause error) {
 	if s.relist != nil {
 		s.relist.lost = cause
 	}
-	close(s.committed)
-	s.committed = make(chan struct{})
+	s.endAttemptLocked()
 	select {
 	case s.lostSignal <- struct{}{}:
 	default: // one that was not received stands for this one
@@ -139,8 +142,4 @@ var _ store.Loser = (*Store)(nil)
 // Lost implements store.Loser.
 func (s *Store) Lost() <-chan struct{} { return s.lostSignal }
 
-func (s *Store) needsBucket() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.noBucket
-}
+func (s *Store) needsBucket() bool { return s.noBucket.Load() }

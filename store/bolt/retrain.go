@@ -131,7 +131,10 @@ func (d *dictionaries) retrain(samples [][]byte) *dictionaries {
 func Retrain(ctx context.Context, path string, progress func(records int)) (retrained bool, err error) {
 	opts := Options{}
 	opts.applyDefaults()
-	d := newDB(path, opts, false)
+	d, err := newDB(path, opts, false)
+	if err != nil {
+		return false, err
+	}
 	if err := d.openFile(reopening); err != nil {
 		return false, fmt.Errorf("open cache: %w", err)
 	}

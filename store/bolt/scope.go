@@ -47,6 +47,13 @@ type Store struct {
 	dictionaries atomic.Pointer[dictionaries]
 	trials       trials
 	lostSignal   chan struct{} // holds one
+	// noBucket says that the file has nothing of the scope, or nothing that may be seen. It
+	// is set to false under DB.writeMu. It is read inside transactions, in which no lock
+	// may be waited for: who holds it may be waiting to begin one, behind a writer that
+	// waits for this one to end.
+	noBucket atomic.Bool
+
+	next atomic.Pointer[Store] // opened in the place of this one; nil: it is the newest
 
 	encodes, decodes work // of objects
 
@@ -60,6 +67,7 @@ type Store struct {
 	// mu protects the fields below.
 	mu           sync.Mutex
 	pending      *btree.Map[string, *entry]
+	indexed      *btree.Map[string, *entry] // the same by pendingIndexKey, for each value
 	pendingBytes int
 	storedBytes  int64 // of the records in the file
 	length       int   // objects that readers see
@@ -78,7 +86,6 @@ type Store struct {
 	lost         error            // why there is nothing to read until the scope is listed again
 	losses       uint64           // how often what was stored was lost
 	oldIndexes   []string         // of the file, dropped by the next write; changed to nil under writeMu
-	noBucket     bool             // in the file, or what there is of it is not to be seen; changed to false under writeMu
 	commitErr    error            // of the last attempt; nil after a success
 	committed    chan struct{}    // closed and replaced after each attempt to commit
 	applied      uint64           // number of the last change of state
@@ -95,7 +102,8 @@ var _ store.Store = (*Store)(nil)
 
 // entry is the newest state of a changed key.
 type entry struct {
-	key     string
+	key     string  // in the file
+	name    string  // the object's own: see fileKey
 	payload packed  // none: deleted
 	head    *header // nil: deleted
 	// volatile holds the values of index functions without an identity, by name.
@@ -167,13 +175,47 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		d.mu.Unlock()
 		return nil, err
 	}
+	if old != nil {
+		old.replaceBy(s)
+	}
 	return s, nil
+}
+
+// replaceBy forgets what a closed store could not write, and has it read from the one
+// that was opened in its place.
+func (s *Store) replaceBy(next *Store) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next.Store(next)
+	s.dropPendingLocked()
+	s.written, s.dirty = s.applied, false
+	s.decoded.clear()
+	s.endAttemptLocked()
+}
+
+// reader returns the store that is read in the place of this one: after Close, that
+// which was opened since. While that holds no whole list there is nothing to read.
+func (s *Store) reader() (*Store, error) {
+	now := s
+	for next := now.next.Load(); next != nil; next = now.next.Load() {
+		now = next
+	}
+	if now == s {
+		return s, nil
+	}
+	now.mu.Lock()
+	defer now.mu.Unlock()
+	if !now.listed {
+		return nil, fmt.Errorf("%s was closed, and is listed anew: %w", s.scope, store.ErrClosed)
+	}
+	return now, nil
 }
 
 func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Store, error) {
 	s := &Store{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 		pending:   &btree.Map[string, *entry]{},
+		indexed:   &btree.Map[string, *entry]{},
 		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
 		inMemory:  map[string]*memoryIndex{},
 		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
@@ -183,6 +225,9 @@ func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Stor
 		writable:  !d.readOnly,
 	}
 	for _, idx := range opts.Indexes {
+		if err := checkIndexName(idx.Name); err != nil {
+			return nil, err
+		}
 		if idx.Func == nil {
 			return nil, fmt.Errorf("index %q has no function", idx.Name)
 		}
@@ -201,7 +246,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Stor
 			}
 			return nil, fmt.Errorf("index %q is given twice", name)
 		}
-		if index.IsNamespace(fn) {
+		if index.IsNamespace(fn) && checkIndexName(name) == nil {
 			idx := index.Namespace()
 			idx.Name = name
 			s.indexes.stored[name] = idx
@@ -220,6 +265,21 @@ func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Stor
 		return nil, fmt.Errorf("cache of decoded objects: %w", err)
 	}
 	return s, nil
+}
+
+// maxIndexName bounds the name of an index whose entries are stored, in bytes. It is the
+// name of a bucket, and bbolt refuses an empty one and one of more than 32 KiB at the next
+// commit, which is one of all scopes.
+const maxIndexName = 1 << 10
+
+func checkIndexName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an index whose entries are stored has no name")
+	case len(name) > maxIndexName:
+		return fmt.Errorf("an index whose entries are stored has a name of %d bytes, want %d at most", len(name), maxIndexName)
+	}
+	return nil
 }
 
 // load reads what the file holds of the scope, drops it where it is of no use,
@@ -252,8 +312,8 @@ func (s *Store) load() error {
 		// A disk that is full must not keep the scope from being persisted later: whoever
 		// writes to it first makes its bucket.
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
+		s.noBucket.Store(true)
 		s.mu.Lock()
-		s.noBucket = true
 		s.changedLocked() // what is of no use goes as soon as it can
 		s.mu.Unlock()
 		s.db.tell(false)
@@ -429,6 +489,10 @@ func (s *Store) isLeased() bool {
 
 // Checkpoint implements store.Store.
 func (s *Store) Checkpoint() store.Checkpoint {
+	s, err := s.reader()
+	if err != nil {
+		return store.Checkpoint{Reason: err.Error(), Time: time.Now()}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.checkpoint
@@ -436,6 +500,10 @@ func (s *Store) Checkpoint() store.Checkpoint {
 
 // Len implements store.Store.
 func (s *Store) Len() int {
+	s, err := s.reader()
+	if err != nil {
+		return 0
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.loading {
@@ -448,6 +516,10 @@ func (s *Store) Len() int {
 func (s *Store) Err() error {
 	if s.db.isClosed() {
 		return store.ErrClosed
+	}
+	s, err := s.reader()
+	if err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -180,7 +180,7 @@ func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) er
 		if err != nil {
 			return fmt.Errorf("encode header: %w", err)
 		}
-		h := &header{Hash: e.head.Hash, Size: e.head.Size, DataKey: id, Index: make(map[string][]string, len(e.head.Index))}
+		h := &header{Hash: e.head.Hash, Size: e.head.Size, DataKey: id, Name: e.head.Name, Index: make(map[string][]string, len(e.head.Index))}
 		for name, values := range e.head.Index {
 			hidden := make([]string, len(values))
 			for j, value := range values {
@@ -257,7 +257,7 @@ func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 	if err := msgpack.Unmarshal(plain, open); err != nil {
 		return nil, err
 	}
-	open.Hash, open.Size = h.Hash, h.Size
+	open.Hash, open.Size, open.Name = h.Hash, h.Size, h.Name
 	return open, nil
 }
 

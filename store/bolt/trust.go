@@ -39,6 +39,11 @@ func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOn
 		return fmt.Errorf("%s has %d names (hard links): it must have one", path, stat.Nlink)
 	case info.Mode().Perm()&0o002 != 0:
 		return fmt.Errorf("%s may be written by everybody (mode %04o): chmod o-w it, or remove it", path, info.Mode().Perm())
+	case info.Mode().Perm()&0o007 != 0:
+		// What it holds is the cluster's, and others' eyes were never asked for.
+		if err := f.Chmod(info.Mode().Perm() &^ 0o007); err != nil {
+			return fmt.Errorf("%s may be read by everybody (mode %04o): %w", path, info.Mode().Perm(), err)
+		}
 	}
 	return nil
 }

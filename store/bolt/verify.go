@@ -234,11 +234,14 @@ func (s *Store) verifyStored() error {
 	return s.verifyErr
 }
 
-// verifyIndex checks, for a scope that was opened read-only, that an index adds
-// up: its entries are few bytes, unlike the objects.
+// verifyIndex checks that an index is there, and for a scope that was opened read-only
+// that it adds up: its entries are few bytes, unlike the objects.
 func (s *Store) verifyIndex(sn *snapshot, name string) error {
-	if !s.db.readOnly || sn.scope == nil {
+	if sn.scope == nil {
 		return nil
+	}
+	if !s.db.readOnly {
+		return s.isIndexThere(sn, name)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -265,4 +268,20 @@ func (s *Store) verifyIndex(sn *snapshot, name string) error {
 	}
 	s.indexErrs[name] = err
 	return err
+}
+
+// isIndexThere returns an error where the manifest counts entries of an index that has no
+// bucket: what is looked for in it would not be found, without a word.
+func (s *Store) isIndexThere(sn *snapshot, name string) error {
+	if indexBucket(sn.scope, name) != nil {
+		return nil
+	}
+	m, err := readManifest(s.id, sn.scope)
+	if err == nil && m.Indexes[name].Tally.Count > 0 {
+		err = fmt.Errorf("%d entries are missing", m.Indexes[name].Tally.Count)
+	}
+	if err != nil {
+		return s.db.corrupt(fmt.Sprintf("index %q of %s", name, s.scope), err)
+	}
+	return nil
 }

@@ -160,13 +160,12 @@ func (s *Store) show() {
 	if errors.Is(s.lost, errHidden) {
 		s.lost = nil
 	}
+	if s.dirty { // the committer may have passed over it meanwhile
+		s.db.wake()
+	}
 }
 
-func (s *Store) setNoBucket(is bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.noBucket = is
-}
+func (s *Store) setNoBucket(is bool) { s.noBucket.Store(is) }
 
 // isWiped looks in the file whether a wipe of unknown outcome has come to pass.
 func (s *Store) isWiped() (wiped, known bool) {

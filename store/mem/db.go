@@ -54,9 +54,7 @@ func New() *DB {
 	return &DB{scopes: map[string]*kept{}}
 }
 
-// Open leases a scope until the Store's Close. Beside the errors of
-// store.Backend it returns that of an index function that fails for an object
-// which is there already; the scope is left as it was then.
+// Open leases a scope until the Store's Close.
 func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	indexes, err := newInverted(opts)
 	if err != nil {
@@ -67,12 +65,7 @@ func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", scope, err)
 	}
-	next, err := rebuild(old, indexes)
-	if err != nil {
-		db.release(s, old)
-		return nil, fmt.Errorf("open %s: %w", scope, err)
-	}
-	s.state.Store(next)
+	s.state.Store(rebuild(old, indexes, opts.Rejected))
 	return s, nil
 }
 
@@ -186,6 +179,8 @@ func newInverted(opts store.Options) ([]inverted, error) {
 	seen := map[string]bool{}
 	for _, ix := range indexes {
 		switch {
+		case ix.name == "" && ix.identity != "":
+			return nil, errors.New("an index with an identity has no name")
 		case ix.fn == nil:
 			return nil, fmt.Errorf("index %q: no function", ix.name)
 		case seen[ix.name]:
@@ -210,8 +205,9 @@ func fromFunc(name string, fn cache.IndexFunc) inverted {
 
 // rebuild returns the old state with other indexes. Values of an index whose
 // identity is what it was are taken over, as its identity promises; the others
-// are computed.
-func rebuild(old *state, indexes []inverted) (*state, error) {
+// are computed; an object that a function fails for has none there, and rejected, which
+// may be nil, is told.
+func rebuild(old *state, indexes []inverted, rejected func(*store.ObjectError)) *state {
 	next := newState(indexes, "")
 	next.checkpoint, next.lastRV, next.listed = old.checkpoint, old.lastRV, old.listed
 	next.departed = old.departed.withoutTold()
@@ -221,7 +217,6 @@ func rebuild(old *state, indexes []inverted) (*state, error) {
 			return ix.identity != "" && o.identity == ix.identity
 		})
 	}
-	var failed error
 	old.objects.Scan(func(key string, it *item) bool {
 		values := make([][]string, len(indexes))
 		for i, ix := range indexes {
@@ -230,13 +225,12 @@ func rebuild(old *state, indexes []inverted) (*state, error) {
 				continue
 			}
 			var err error
-			if values[i], err = ix.valuesOf(it.object); err != nil {
-				failed = &store.ObjectError{Key: key, Err: err}
-				return false
+			if values[i], err = ix.valuesOf(it.object); err != nil && rejected != nil {
+				rejected(&store.ObjectError{Key: key, Err: err})
 			}
 		}
 		next.set(&item{key: key, object: it.object, values: values})
 		return true
 	})
-	return next, failed
+	return next
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -62,9 +63,13 @@ func (m *model) next() string {
 
 func (m *model) last(rv string) { m.lastRV, m.lastSet = rv, true }
 
+// longKey is longer than any key that a file may have as it is: Kubernetes has no bound
+// for the names of Roles.
+var longKey = "a/x" + strings.Repeat("long ", 9000)
+
 // key draws one of few keys, among them such that are prefixes of others.
 func (m *model) key(rt *rapid.T) string {
-	return rapid.SampledFrom([]string{"a/x", "a/xy", "a/y", "a-b/x", "b/x", "b/xx", "x", "xy"}).Draw(rt, "key")
+	return rapid.SampledFrom([]string{"a/x", "a/xy", "a/y", "a-b/x", "b/x", "b/xx", "x", "xy", longKey}).Draw(rt, "key")
 }
 
 // object draws an object. Its resource version is new, or now and then that

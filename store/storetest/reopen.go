@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -129,18 +130,41 @@ func testReopenIndexDropped(h *harness) {
 	h.wantObjects(configMap("a/one", "2", "blue"), configMap("a/three", "2", "red"))
 }
 
-// testReopenIndexFails: an index function that fails for a stored object is an
-// error of Open, which neither drops the object nor keeps the scope.
+// testReopenIndexFails: an index function that fails for one stored object costs that
+// object's entry and nothing else, at each start, and is reported.
 func testReopenIndexFails(h *harness) {
-	h.apply("1", put(configMap("a/one", "1", "red")))
-	h.shut()
-	opts := h.opts
-	opts.Indexers = cache.Indexers{"fails": func(any) ([]string, error) { return nil, errors.New("no") }}
-	if _, err := h.db.Open(h.scope, opts); err == nil {
-		h.Errorf("Open with an index function that fails: got no error")
+	h.apply("1", put(configMap("a/one", "1", "red")), put(configMap("a/odd", "1", "red")), put(configMap("a/two", "1", "red")))
+	picky := func(obj any) ([]string, error) {
+		if obj.(*corev1.ConfigMap).Name == "odd" {
+			return nil, errors.New("no")
+		}
+		return []string{"all"}, nil
 	}
-	h.Store = h.open(h.scope, h.opts)
-	h.wantObjects(configMap("a/one", "1", "red"))
+	with := h.opts
+	with.Indexers = cache.Indexers{"picky": picky}
+	with.Indexes = append(slices.Clone(with.Indexes), index.Index{Name: "picky too", Version: "1", Func: picky})
+	for start := range 2 {
+		var rejected []string
+		with.Rejected = func(bad *store.ObjectError) { rejected = append(rejected, bad.Key) }
+		h.shut()
+		h.Store = h.open(h.scope, with)
+		if len(rejected) == 0 || slices.ContainsFunc(rejected, func(key string) bool { return key != "a/odd" }) {
+			h.Errorf("start %d: told that %q are rejected, want a/odd", start, rejected)
+		}
+		same(h, "keys", h.ListKeys(), []string{"a/odd", "a/one", "a/two"})
+		for name := range map[string]bool{"picky": true, "picky too": true} {
+			keys, err := h.IndexKeys(name, "all")
+			must(h, err)
+			same(h, "keys of index "+name, keys, []string{"a/one", "a/two"})
+		}
+		var objectErr *store.ObjectError
+		if err := h.Add(configMap("a/odd", "2", "blue")); !errors.As(err, &objectErr) {
+			h.Errorf("start %d: Add of the rejected object: got error %v, want an *ObjectError", start, err)
+		}
+	}
+	h.apply("3", store.Change{Key: "a/odd"})
+	h.reopen()
+	h.wantObjects(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 }
 
 // wantEmpty reports a scope that has anything of another.

@@ -57,6 +57,11 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	if err != nil {
 		return err
 	}
+	release, err := bolt.Lock(path, time.Second)
+	if err != nil {
+		return openError(path, err)
+	}
+	defer release()
 	src, f, err := lockDatabase(path)
 	if err != nil {
 		return openError(path, err)

@@ -1,0 +1,587 @@
+package bolt_test
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// openLabelled opens a scope of the script's kind that has one stored index.
+func openLabelled(t *testing.T, db *bolt.DB, indexes ...index.Index) store.Store {
+	t.Helper()
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	s, err := db.Open(scriptScope(), store.Options{Codec: c, DecodedBytes: 1, Indexes: indexes})
+	must(t, err)
+	return s
+}
+
+func labelled(name, app string, size int) *corev1.ConfigMap {
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, UID: "u", ResourceVersion: "1", Labels: map[string]string{"app": app}},
+		Data:       map[string]string{"v": strings.Repeat("x", size)},
+	}
+}
+
+// apply puts objects into a store, complete up to rv.
+func apply(t *testing.T, s store.Store, rv string, objects ...*corev1.ConfigMap) {
+	t.Helper()
+	b := store.Batch{RV: rv}
+	for _, obj := range objects {
+		b.Changes = append(b.Changes, store.Change{Object: obj})
+	}
+	must(t, s.Apply(b))
+}
+
+func flushFor(t *testing.T, s store.Store, d time.Duration) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	return s.Flush(ctx)
+}
+
+// TestLockWhileReopening: on a full disk the file is opened again after each commit, and
+// nobody else gets it meanwhile, to write or to read.
+func TestLockWhileReopening(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond, MaxBytes: 128 << 10, Compression: bolt.Uncompressed})
+	must(t, err)
+	s := openLabelled(t, db, index.Label("app"))
+	apply(t, s, "1", labelled("a", "web", 10))
+	must(t, s.Flush(t.Context()))
+	apply(t, s, "2", labelled("b", "web", 300_000)) // does not fit
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	writing := make(chan struct{})
+	go func() {
+		defer close(writing)
+		for ctx.Err() == nil {
+			_ = s.Flush(ctx) // each attempt fails and opens the file again
+		}
+	}()
+	for name, open := range map[string]func(string, bolt.Options) (*bolt.DB, error){"Open": bolt.Open, "OpenReadOnly": bolt.OpenReadOnly} {
+		if other, err := open(path, bolt.Options{LockTimeout: 400 * time.Millisecond}); !errors.Is(err, store.ErrLocked) {
+			t.Errorf("%s of a file that is in use: %v", name, err)
+			if err == nil {
+				must(t, other.Close())
+			}
+		}
+	}
+	<-writing
+	keys, err := s.IndexKeys("label:app", "web")
+	if err != nil || len(keys) != 2 {
+		t.Errorf("found %q, %v, want both", keys, err)
+	}
+	if err := db.Close(); err == nil {
+		t.Error("Close does not say that something was not written")
+	}
+	if _, err := os.Lstat(path + ".lock"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the lock file is left: %v", err)
+	}
+	other, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	must(t, other.Close())
+}
+
+// TestWrittenByAnother: a program that keeps no locks writes to the file. It is the same
+// file, and not what it was.
+func TestWrittenByAnother(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
+	must(t, err)
+	s := openLabelled(t, db, index.Label("app"))
+	apply(t, s, "1", labelled("a", "web", 10))
+	must(t, s.Flush(t.Context()))
+	bolt.WithoutLock(db, func() {
+		other, err := bbolt.Open(path, 0o600, &bbolt.Options{Timeout: time.Second})
+		must(t, err)
+		for range 3 {
+			must(t, other.Update(func(tx *bbolt.Tx) error {
+				return tx.Bucket([]byte("meta")).Put([]byte("note"), []byte("another was here"))
+			}))
+		}
+		must(t, other.Close())
+	})
+	apply(t, s, "2", labelled("b", "web", 10))
+	_ = flushFor(t, s, time.Second)
+	if _, err := s.TryList(); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("reading what another has written to: %v, want that it is to be listed again", err)
+	}
+	_ = db.Close()
+}
+
+// TestIndexBucketGone: an index that has no bucket, and that the manifest counts entries
+// of, is damage and no empty answer.
+func TestIndexBucketGone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	s := openLabelled(t, db, index.Label("app"))
+	apply(t, s, "1", labelled("a", "web", 10))
+	must(t, s.Flush(t.Context()))
+	bolt.DropIndexBucket(db, scriptScope(), "label:app")
+	if keys, err := s.IndexKeys("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("IndexKeys finds %q, %v, want damage", keys, err)
+	}
+	if objects, err := s.ByIndex("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("ByIndex finds %d objects, %v, want damage", len(objects), err)
+	}
+	must(t, db.Close())
+}
+
+// TestClosedStoreIsRead: a store that was closed goes on being read, also when its scope
+// is opened anew and changes, and never as a shorter list.
+func TestClosedStoreIsRead(t *testing.T) {
+	for _, decoded := range []int64{0, -1} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
+		must(t, err)
+		c, err := codec.For(&corev1.ConfigMap{})
+		must(t, err)
+		opts := store.Options{Codec: c, DecodedBytes: decoded, Indexes: []index.Index{index.Label("app")}}
+		first, err := db.Open(scriptScope(), opts)
+		must(t, err)
+		apply(t, first, "1", labelled("x", "web", 200))
+		must(t, first.Close())
+		second, err := db.Open(scriptScope(), opts)
+		must(t, err)
+		var more []*corev1.ConfigMap
+		for i := range 300 {
+			more = append(more, labelled(fmt.Sprintf("y%03d", i), "db", 200))
+		}
+		apply(t, second, "2", more...)
+		must(t, second.Flush(t.Context()))
+		all := 0
+		for _, err := range first.All() {
+			must(t, err)
+			all++
+		}
+		list, err := first.TryList()
+		must(t, err)
+		_, there, err := first.GetByKey("a/y007")
+		must(t, err)
+		keys, err := first.IndexKeys("label:app", "db")
+		must(t, err)
+		if all != 301 || len(list) != 301 || !there || len(keys) != 300 || first.Len() != 301 {
+			t.Errorf("All has %d objects, List %d, Len says %d, a new one is there: %t, the index has %d",
+				all, len(list), first.Len(), there, len(keys))
+		}
+		must(t, second.Close())
+
+		opts.Fresh = true // it is listed anew
+		third, err := db.Open(scriptScope(), opts)
+		must(t, err)
+		if list, err := first.TryList(); !errors.Is(err, store.ErrClosed) {
+			t.Errorf("List while there is no whole list: %d objects, %v", len(list), err)
+		}
+		apply(t, third, "3", labelled("z", "web", 200))
+		if list, err := first.TryList(); err != nil || len(list) != 1 {
+			t.Errorf("List after that: %d objects, %v", len(list), err)
+		}
+		must(t, db.Close())
+	}
+}
+
+// TestWaitingOfAClosedStore: what a closed store could not write no longer waits when its
+// scope is opened anew.
+func TestWaitingOfAClosedStore(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond, MaxPending: 10_000, MaxBytes: 128 << 10, Compression: bolt.Uncompressed})
+	must(t, err)
+	first := openLabelled(t, db)
+	apply(t, first, "1", labelled("x", "web", 300_000))
+	if err := first.Close(); err == nil {
+		t.Error("Close does not say that something was not written")
+	}
+	second := openLabelled(t, db)
+	apply(t, second, "2", labelled("x", "web", 10))
+	must(t, flushFor(t, second, 10*time.Second))
+	must(t, flushFor(t, first, time.Second))
+	if c := second.(store.Committer).Commits(); c.AllWaiting != 0 || c.TooMuchWaits() != "" {
+		t.Errorf("%d bytes wait when all is written: %q", c.AllWaiting, c.TooMuchWaits())
+	}
+	must(t, db.Close())
+}
+
+// TestGivenUpFirstList: a first list that was given up while an index was added leaves
+// nothing, however far it had come.
+func TestGivenUpFirstList(t *testing.T) {
+	for _, whole := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
+		must(t, err)
+		s := openLabelled(t, db)
+		indexers := cache.Indexers{"v": func(any) ([]string, error) { return []string{"v"}, nil }}
+		r, err := s.Relist()
+		must(t, err)
+		must(t, r.Add(labelled("ghost", "web", 10)))
+		must(t, r.Add(labelled("stays", "old", 10)))
+		if !whole {
+			must(t, s.AddIndexers(indexers))
+		}
+		for _, err := range r.Parts("1") {
+			must(t, err)
+			if whole {
+				must(t, s.AddIndexers(indexers))
+			}
+			break // it is not applied
+		}
+		if n := len(s.ListKeys()); n != 0 {
+			t.Errorf("%d objects of a list that was not applied are shown", n)
+		}
+		must(t, r.Close())
+		r, err = s.Relist()
+		must(t, err)
+		must(t, r.Add(labelled("stays", "new", 10)))
+		finish(t, s, r, "7")
+		for _, name := range []string{"", "v"} {
+			keys := s.ListKeys()
+			if name != "" {
+				keys, err = s.IndexKeys(name, "v")
+				must(t, err)
+			}
+			if !slices.Equal(keys, []string{"a/stays"}) {
+				t.Errorf("index %q has %q, want what the second list had", name, keys)
+			}
+		}
+		must(t, db.Close())
+		db, err = bolt.Open(path, bolt.Options{})
+		must(t, err)
+		if s = openLabelled(t, db); len(s.ListKeys()) != 1 || s.Checkpoint().RV != "7" {
+			t.Errorf("after a restart %q at %q", s.ListKeys(), s.Checkpoint().RV)
+		}
+		must(t, db.Close())
+	}
+}
+
+// TestFailedWipe: what waits for the disk while a wipe fails is written after it.
+func TestFailedWipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour})
+	applyScript(t, s, small, 1, 3)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(small.batch(4)))
+	began := atomic.Bool{}
+	inWipe, goOn := make(chan struct{}), make(chan struct{})
+	bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
+		return func([]byte, int64) (int, error) {
+			if began.CompareAndSwap(false, true) {
+				close(inWipe)
+				<-goOn
+			}
+			return 0, errFault
+		}
+	})
+	wiped := make(chan error)
+	go func() {
+		_, err := db.Wipe(nil)
+		wiped <- err
+	}()
+	<-inWipe
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	flushed := make(chan error)
+	go func() { flushed <- s.Flush(ctx) }()
+	for range 3 { // the committer has looked, and found nothing that it may write
+		bolt.Wake(db)
+	}
+	close(goOn)
+	if err := <-wiped; !errors.Is(err, errFault) {
+		t.Errorf("the wipe has not failed: %v", err)
+	}
+	must(t, <-flushed)
+	wantState(t, s, small, 4)
+	must(t, db.Close())
+}
+
+// TestBookmarkOfWhatIsLost: a store that was wiped is complete up to nothing, and Close
+// waits for no commit that will not come.
+func TestBookmarkOfWhatIsLost(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Millisecond})
+	applyScript(t, s, small, 1, 3)
+	_, err := db.Wipe(nil)
+	must(t, err)
+	s.Bookmark("77")
+	if c := s.Checkpoint(); c.RV != "" {
+		t.Errorf("what was wiped is complete up to %q", c.RV)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("Close hangs")
+	}
+	must(t, db.Close())
+}
+
+// TestRemapBesideReaders: while bbolt's writer waits for the readers that there are, to
+// map a longer file, none of them waits for who waits for the writer.
+func TestRemapBesideReaders(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 1)
+	raiseHighWater(t, path, 1<<30-1<<20) // bbolt's first mapping is 1 GiB
+	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour, CommitBytes: 1 << 30, Compression: bolt.Uncompressed})
+	inView, goOn, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}, 2)
+	go func() {
+		bolt.ViewBucket(db, s, func() {
+			close(inView)
+			<-goOn
+		})
+		ended <- struct{}{}
+	}()
+	<-inView
+	var big []*corev1.ConfigMap
+	for i := range 40 {
+		big = append(big, labelled(fmt.Sprint("big", i), "web", 100_000))
+	}
+	apply(t, s, "2", big...)
+	bolt.Wake(db)
+	bolt.AwaitRemap(db) // the committer waits for the reader
+	go func() {
+		_, _, _ = s.GetByKey(small.key(0)) // begins its transaction behind the committer
+		ended <- struct{}{}
+	}()
+	bolt.AwaitReader(s)
+	close(goOn)
+	for range 2 {
+		select {
+		case <-ended:
+		case <-time.After(20 * time.Second):
+			t.Fatal("a reader hangs")
+		}
+	}
+	must(t, db.Close())
+}
+
+// TestLongKeys: names have no bound in Kubernetes, and bbolt's keys have. Two objects
+// whose keys begin alike stay two, in all that can be asked for.
+func TestLongKeys(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	long := strings.Repeat("long/", 9000)
+	names := []string{"short", long + "1", long + "2", long[:bolt.MaxKey-2], long[:bolt.MaxKey-1]}
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
+	must(t, err)
+	other, err := db.Open(store.Scope{Cluster: "c", Resource: "others", Kind: scriptScope().Kind}, store.Options{Codec: mustCodec(t)})
+	must(t, err)
+	s := openLabelled(t, db, index.Label("app"))
+	var objects []*corev1.ConfigMap
+	var keys []string
+	for _, name := range names {
+		objects = append(objects, labelled(name, "web", 10))
+		keys = append(keys, "a/"+name)
+	}
+	slices.Sort(keys)
+	check := func(when string) {
+		t.Helper()
+		entries, err := s.Select(store.Query{Index: "label:app", Value: "web"})
+		must(t, err)
+		var selected, headers, scanned []string
+		for _, e := range entries {
+			selected = append(selected, e.Key)
+		}
+		for h, err := range s.Headers() {
+			must(t, err)
+			headers = append(headers, h.Key)
+		}
+		for after := ""; ; {
+			entries, err := s.Scan(after, 1)
+			must(t, err)
+			if len(entries) == 0 {
+				break
+			}
+			after = entries[0].Key
+			scanned = append(scanned, after)
+		}
+		indexed, err := s.IndexKeys("label:app", "web")
+		must(t, err)
+		for what, got := range map[string][]string{
+			"ListKeys": s.ListKeys(), "Select": selected, "Headers": headers, "Scan": scanned, "IndexKeys": indexed,
+		} {
+			if slices.Sort(got); !slices.Equal(got, keys) {
+				t.Errorf("%s: %s has %d keys, want %d", when, what, len(got), len(keys))
+			}
+		}
+		for _, key := range keys {
+			obj, ok, err := s.GetByKey(key)
+			if err != nil || !ok || "a/"+obj.(*corev1.ConfigMap).Name != key {
+				t.Errorf("%s: a key of %d bytes: %t, %v", when, len(key), ok, err)
+			}
+		}
+	}
+	apply(t, s, "1", objects...)
+	apply(t, other, "1", labelled("x", "web", 10))
+	check("pending")
+	must(t, flushFor(t, other, 10*time.Second))
+	must(t, flushFor(t, s, 10*time.Second))
+	check("written")
+	must(t, db.Close())
+
+	db, err = bolt.Open(path, bolt.Options{})
+	must(t, err)
+	s = openLabelled(t, db, index.Label("app"))
+	check("opened again")
+	r, err := s.Relist()
+	must(t, err)
+	for _, obj := range objects[:2] {
+		must(t, r.Add(obj))
+	}
+	r.Keep(keys[0])
+	gone := 0
+	for b, err := range r.Parts("2") {
+		must(t, err)
+		gone += len(b.Changes)
+		must(t, s.Apply(b))
+	}
+	must(t, r.Close())
+	if keys = s.ListKeys(); len(keys) != len(objects)-gone || gone != 2 {
+		t.Errorf("a list that lacks two leaves %d after %d changes", len(keys), gone)
+	}
+	must(t, db.Close())
+}
+
+func mustCodec(t *testing.T) codec.Codec {
+	t.Helper()
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	return c
+}
+
+// TestIndexNames: a name that bbolt would refuse at the next commit is refused at Open.
+func TestIndexNames(t *testing.T) {
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Millisecond})
+	must(t, err)
+	for _, name := range []string{"", strings.Repeat("x", 40_000)} {
+		idx := index.Label("app")
+		idx.Name = name
+		if _, err := db.Open(scriptScope(), store.Options{Codec: mustCodec(t), Indexes: []index.Index{idx}}); err == nil {
+			t.Errorf("an index with a name of %d bytes was taken", len(name))
+		}
+	}
+	// client-go takes an indexer without a name: its entries are in memory.
+	s, err := db.Open(scriptScope(), store.Options{Codec: mustCodec(t), Indexers: cache.Indexers{"": cache.MetaNamespaceIndexFunc}})
+	must(t, err)
+	apply(t, s, "1", labelled("a", "web", 10))
+	must(t, flushFor(t, s, 10*time.Second))
+	if keys, err := s.IndexKeys("", "a"); err != nil || len(keys) != 1 {
+		t.Errorf("the index without a name has %q, %v", keys, err)
+	}
+	must(t, db.Close())
+}
+
+// TestHugeObject: what is stored can be read.
+func TestHugeObject(t *testing.T) {
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{Compression: bolt.Zstd})
+	must(t, err)
+	s := openLabelled(t, db)
+	apply(t, s, "1", labelled("huge", "web", codec.MaxDecompressed+1))
+	must(t, s.Flush(t.Context()))
+	if _, ok, err := s.GetByKey("a/huge"); err != nil || !ok {
+		t.Errorf("an object of %d bytes: %t, %v", codec.MaxDecompressed+1, ok, err)
+	}
+	must(t, db.Close())
+}
+
+// TestRelativePath: the file is where it was when it was opened.
+func TestRelativePath(t *testing.T) {
+	one, two := t.TempDir(), t.TempDir()
+	t.Chdir(one)
+	db, s := mustOpenScript(t, "informers.db", bolt.Options{CommitInterval: time.Millisecond})
+	applyScript(t, s, small, 1, 3)
+	must(t, s.Flush(t.Context()))
+	must(t, os.Chdir(two))
+	must(t, s.Apply(small.batch(4)))
+	must(t, flushFor(t, s, 10*time.Second))
+	wantState(t, s, small, 4)
+	if db.Path() != filepath.Join(one, "informers.db") {
+		t.Errorf("Path() is %s", db.Path())
+	}
+	must(t, db.Close())
+	wantFiles(t, filepath.Join(two, "informers.db"), 0)
+}
+
+// TestMaxBytesOfAnyLength: the file never passes its bound, and uses half of it at least.
+func TestMaxBytesOfAnyLength(t *testing.T) {
+	for _, bound := range []int{300 << 10, 1000 << 10} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, err := bolt.Open(path, bolt.Options{MaxBytes: bound, CommitInterval: time.Millisecond, Compression: bolt.Uncompressed})
+		must(t, err)
+		s := openLabelled(t, db)
+		written := 0
+		for n := 0; n < 400; n += 10 {
+			for i := range 10 {
+				apply(t, s, fmt.Sprint(n+i+1), labelled(fmt.Sprint("o", n+i), "web", 4000))
+			}
+			if flushFor(t, s, time.Second) != nil {
+				break
+			}
+			written = n + 10
+		}
+		size := mustStat(t, path).Size()
+		if size > int64(bound) || written*4000 < bound/4 {
+			t.Errorf("bound %d: the file has %d bytes, %d objects of 4000 bytes were written", bound, size, written)
+		}
+		_ = db.Close()
+	}
+}
+
+// TestSuspendedLeavesTheFile: a database that is not used for now does not touch its file.
+func TestSuspendedLeavesTheFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, small, 1)
+	bolt.SetMaxRebuilds(1)
+	defer bolt.SetMaxRebuilds(1 << 20)
+	must(t, os.Truncate(path, 100))
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	must(t, db.Close())
+	must(t, os.Truncate(path, 100))
+	before := read(t, path)
+	db, err = bolt.Open(path, bolt.Options{})
+	must(t, err)
+	if err := db.SetIdentity("asked", "cluster"); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("SetIdentity: %v", err)
+	}
+	if _, err := db.Wipe(nil); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("Wipe: %v", err)
+	}
+	must(t, db.Close())
+	if string(before) != string(read(t, path)) {
+		t.Error("the file was changed")
+	}
+}
+
+// raiseHighWater makes a file as long as one in which that many bytes are used. It takes
+// no room on the disk.
+func raiseHighWater(t *testing.T, path string, bytes int64) {
+	t.Helper()
+	content := read(t, path)
+	meta := newestMetaOf(content)
+	binary.LittleEndian.PutUint64(meta[40:], uint64(bytes)/uint64(pageSize))
+	sum := fnv.New64a()
+	sum.Write(meta[:56])
+	binary.LittleEndian.PutUint64(meta[56:], sum.Sum64())
+	must(t, os.WriteFile(path, content, 0o600))
+	must(t, os.Truncate(path, bytes))
+}

@@ -1,0 +1,58 @@
+package bolt
+
+import (
+	"encoding/binary"
+
+	"github.com/tidwall/btree"
+)
+
+// setPendingLocked makes an entry the newest state of its key.
+func (s *Store) setPendingLocked(e *entry) {
+	if old, replaced := s.pending.Set(e.key, e); replaced {
+		s.addPendingLocked(-old.size())
+		s.indexPendingLocked(old, false)
+	}
+	s.addPendingLocked(e.size())
+	s.indexPendingLocked(e, true)
+}
+
+// dropPendingOfLocked forgets an entry that was written.
+func (s *Store) dropPendingOfLocked(e *entry) {
+	s.pending.Delete(e.key)
+	s.addPendingLocked(-e.size())
+	s.indexPendingLocked(e, false)
+}
+
+// dropPendingLocked forgets all that waits.
+func (s *Store) dropPendingLocked() {
+	s.addPendingLocked(-s.pendingBytes)
+	s.pending, s.indexed = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}
+}
+
+func (s *Store) indexPendingLocked(e *entry, is bool) {
+	if e.head == nil {
+		return
+	}
+	for name, values := range e.head.Index {
+		for _, value := range values {
+			if k := pendingIndexPrefix(name, value) + e.key; is {
+				s.indexed.Set(k, e)
+			} else {
+				s.indexed.Delete(k)
+			}
+		}
+	}
+}
+
+// pendingIndexPrefix is what the keys of Store.indexed begin with for a value of a stored
+// index. None is the beginning of another.
+func pendingIndexPrefix(name, value string) string {
+	b := binary.AppendUvarint(nil, uint64(len(name)))
+	return string(appendIndexPrefix(append(b, name...), []byte(value)))
+}
+
+// addPendingLocked counts bytes that wait, or no longer do.
+func (s *Store) addPendingLocked(n int) {
+	s.pendingBytes += n
+	s.db.pending.Add(int64(n))
+}
