@@ -195,10 +195,10 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	}
 	was := inf.foreign
 	inf.foreign = is
-	switch {
-	case is == was:
+	switch is {
+	case was:
 		return "", nil
-	case is == "":
+	case "":
 		return homeAgain, nil
 	}
 	return is, nil

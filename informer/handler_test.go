@@ -204,7 +204,7 @@ func TestLateHandlerBesideStream(t *testing.T) {
 		told.Registered(h)
 		begin := time.Now()
 		for n := 0; !h.HasSynced() && time.Since(begin) < 10*time.Minute; n++ {
-			time.Sleep(time.Second / 150)
+			<-time.After(time.Second / 150)
 			w.put(fmt.Sprintf("o-%04d", n*7%objects), fmt.Sprint(n))
 		}
 		if took := time.Since(begin); took > time.Minute {
@@ -223,17 +223,17 @@ type slowHandler struct {
 }
 
 func (h slowHandler) OnAdd(obj any, initial bool) {
-	time.Sleep(h.call)
+	<-time.After(h.call)
 	h.ResourceEventHandler.OnAdd(obj, initial)
 }
 
 func (h slowHandler) OnUpdate(old, obj any) {
-	time.Sleep(h.call)
+	<-time.After(h.call)
 	h.ResourceEventHandler.OnUpdate(old, obj)
 }
 
 func (h slowHandler) OnDelete(obj any) {
-	time.Sleep(h.call)
+	<-time.After(h.call)
 	h.ResourceEventHandler.OnDelete(obj)
 }
 
