@@ -217,6 +217,9 @@ func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
 // errOtherKey is why keys that were read do not help.
 var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
 
+// errNoKeys is damage: an encrypted scope is in the file, and its keys are not.
+var errNoKeys = errors.New("the keys of what is encrypted are missing")
+
 // loadKeys returns the file's keys. Where there are none, or none that the user's keys
 // open, begin makes new ones, which take the place of those with the first scope that
 // they encrypt; else that is an error.
@@ -250,6 +253,8 @@ func (d *DB) loadKeys(begin bool) (*keyring, error) {
 			d.rewrapped = found
 			d.tell(false)
 		}
+	case !begin && stored == nil:
+		return nil, d.corrupt("meta", errNoKeys)
 	case !begin:
 		return nil, errOtherKey
 	default:

@@ -105,6 +105,15 @@ func (m *manifest) scope() store.Scope {
 	}
 }
 
+// sealedWith names the keyring that opens what is stored; "" where nothing is sealed, as
+// after a wipe, which drops the keys too.
+func (m *manifest) sealedWith() string {
+	if m.Headers.Count == 0 && m.Departed.Tally.Count == 0 {
+		return ""
+	}
+	return m.Keys
+}
+
 func (m *manifest) checkpoint() store.Checkpoint {
 	return store.Checkpoint{RV: m.RV, Reason: m.Reason, Time: m.Time}
 }

@@ -130,7 +130,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	case m == nil:
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
-	sealed, err := d.readersSeal(m.scope(), m.Keys)
+	sealed, err := d.readersSeal(m)
 	if err != nil {
 		return nil, store.Scope{}, err
 	}

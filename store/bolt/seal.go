@@ -64,7 +64,7 @@ func (s *seal) persistKeys(tx *bbolt.Tx) error {
 // sealOf returns the seal of a scope as it is to be opened, by what is stored of it and
 // by the options.
 func (d *DB) sealOf(scope store.Scope) (*seal, error) {
-	var stored string
+	stored := newManifest(scope)
 	id := scope.ID()
 	err := d.view("manifest", func(tx *bbolt.Tx) error {
 		scopes := tx.Bucket(bucketScope)
@@ -75,14 +75,14 @@ func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 		if err != nil {
 			return d.corrupt("scope "+scope.String(), err)
 		}
-		stored = m.Keys
+		stored = m
 		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	if d.readOnly {
-		return d.readersSeal(scope, stored)
+		return d.readersSeal(stored)
 	}
 	if d.opts.Keys == nil {
 		if scope.IsSecret() {
@@ -90,7 +90,7 @@ func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 		}
 		return nil, nil
 	}
-	if stored == "" && !d.opts.EncryptAll && !scope.IsSecret() {
+	if stored.Keys == "" && !d.opts.EncryptAll && !scope.IsSecret() {
 		return nil, nil
 	}
 	keys, err := d.loadKeys(true)
@@ -101,18 +101,19 @@ func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 }
 
 // readersSeal needs no key for what is not content.
-func (d *DB) readersSeal(scope store.Scope, stored string) (*seal, error) {
-	if stored == "" {
+func (d *DB) readersSeal(m *manifest) (*seal, error) {
+	id := m.sealedWith()
+	if id == "" {
 		return nil, nil
 	}
 	keys, err := d.loadKeys(false)
-	if err == nil && keys.id != stored {
+	if err == nil && keys.id != id {
 		err = errOtherKey
 	}
 	if err != nil {
-		return &seal{err: fmt.Errorf("%s is encrypted: %w", scope, err)}, nil
+		return &seal{err: fmt.Errorf("%s is encrypted: %w", m.scope(), err)}, nil
 	}
-	return newSeal(keys, scope.ID())
+	return newSeal(keys, m.scope().ID())
 }
 
 // payloadHash is that of a header.

@@ -238,18 +238,42 @@ func TestUnsealedIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeysAreDamaged: keys that cannot be read are damage of the file, not keys of
-// somebody else.
+// TestKeysAreDamaged: keys that cannot be read or are missing are damage of the file, not
+// keys of somebody else.
 func TestKeysAreDamaged(t *testing.T) {
+	for name, tamper := range map[string]func(meta *bbolt.Bucket) error{
+		"unreadable": func(meta *bbolt.Bucket) error {
+			value := append([]byte{}, meta.Get(keyKeys)...)
+			value[len(value)-1] ^= 1
+			return meta.Put(keyKeys, value)
+		},
+		"missing": func(meta *bbolt.Bucket) error { return meta.Delete(keyKeys) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newSealWorld(t)
+			w.must(w.db.update("tamper", func(tx *bbolt.Tx) error { return tamper(tx.Bucket(bucketMeta)) }))
+			w.must(w.db.Close())
+			var err error
+			if w.db, err = OpenReadOnly(w.path, Options{Keys: oneKey{1}}); !errors.Is(err, store.ErrCorrupt) {
+				t.Errorf("opened to read: %v, want %v", err, store.ErrCorrupt)
+			}
+			w.reopen()
+			if w.db.SetAside() == "" {
+				t.Error("the file was taken")
+			}
+		})
+	}
+}
+
+// TestWipedWithItsKeys: a wipe of everything takes the keys, too. A process that dies
+// before the next list leaves a file that is not damaged.
+func TestWipedWithItsKeys(t *testing.T) {
 	w := newSealWorld(t)
-	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
-		value := append([]byte{}, tx.Bucket(bucketMeta).Get(keyKeys)...)
-		value[len(value)-1] ^= 1
-		return tx.Bucket(bucketMeta).Put(keyKeys, value)
-	}))
+	_, err := w.db.Wipe(nil)
+	w.must(err)
 	w.reopen()
-	if w.db.SetAside() == "" {
-		t.Error("the file was taken")
+	if aside := w.db.SetAside(); aside != "" {
+		t.Errorf("the wiped file was set aside as %s", aside)
 	}
 }
 

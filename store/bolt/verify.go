@@ -84,7 +84,8 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 	if err := checkScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
 	}
-	if _, err := readKeys(tx); err != nil {
+	keys, err := readKeys(tx)
+	if err != nil {
 		return &store.CorruptionError{Path: path, Where: "meta", Err: err}
 	}
 	scopes := tx.Bucket(bucketScope)
@@ -98,6 +99,9 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 		b := scopes.Bucket(id)
 		m, err := readManifest(string(id), b)
 		where := "scope " + string(id)
+		if err == nil && m.sealedWith() != "" && keys == nil {
+			err = errNoKeys
+		}
 		if err == nil {
 			where = "scope " + m.scope().String()
 			if how != leading {
