@@ -1,7 +1,8 @@
 // Package codec turns Kubernetes objects into bytes and back, exactly.
 //
 // Types with generated protobuf are written as protobuf, which is what the API server itself stores. All other types
-// (structs of custom resources, [unstructured.Unstructured]) are written as msgpack with the field names of their
+// (structs of custom resources, [unstructured.Unstructured]) and the few with a TypeMeta below the outermost, which
+// protobuf leaves out (a StatefulSet's volumeClaimTemplates), are written as msgpack with the field names of their
 // JSON form, so that [DecodeAny] reads a record without its Go type.
 //
 // # Usage
@@ -15,8 +16,7 @@
 //
 //   - msgpack keeps the difference between nil and empty slices and maps, between a nil pointer and a pointer to a
 //     zero value, and between int64 and float64.
-//   - protobuf keeps what the API server's own encoding keeps: an empty slice or map comes back nil, and only the outermost
-//     TypeMeta is kept.
+//   - protobuf keeps what the API server's own encoding keeps: an empty slice or map comes back nil.
 //   - A type with its own JSON or text form (a quantity, a time, a raw extension, anything that implements
 //     [encoding/json.Marshaler] or [encoding.TextMarshaler]) is as exact as that form. Thus a metav1.Time has
 //     seconds, a time comes back in the location that its UnmarshalJSON chooses, and the Object of a
@@ -76,8 +76,9 @@ type Codec interface {
 }
 
 // For returns the codec for objects of the type of example, whose content does not matter and which is not kept:
-// protobuf if the type has generated protobuf, else msgpack. A type that reaches itself is written as msgpack even if
-// it has protobuf, because generated code has no limit to its nesting. The error names what cannot be encoded.
+// protobuf if the type has generated protobuf, else msgpack. Two sorts of types are written as msgpack even if they
+// have protobuf: one that reaches itself, because generated code has no limit to its nesting, and one that nests a
+// TypeMeta, which generated code leaves out. The error names what cannot be encoded.
 func For(example runtime.Object) (Codec, error) {
 	t, err := structType(example)
 	if err != nil {

@@ -119,7 +119,7 @@ func hasProtobuf(t reflect.Type) bool {
 	if has, ok := protobufTypes.Load(t); ok {
 		return has.(bool)
 	}
-	has := generated(t) && !recursive(t)
+	has := generated(t) && !recursive(t) && !nestsTypeMeta(t, true)
 	protobufTypes.Store(t, has)
 	return has
 }
@@ -148,6 +148,23 @@ func generated(t reflect.Type) bool {
 		}
 	}
 	return true
+}
+
+// nestsTypeMeta reports whether a value of t, which is not recursive, can hold a TypeMeta below its own, as the
+// volumeClaimTemplates of a StatefulSet do: generated code leaves them out, and an API server fills them in JSON.
+func nestsTypeMeta(t reflect.Type, outermost bool) bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
+		return nestsTypeMeta(t.Elem(), false)
+	case reflect.Struct:
+		for i := range t.NumField() {
+			f := t.Field(i)
+			if f.Type == typeMetaType && !outermost || f.Type != typeMetaType && f.IsExported() && nestsTypeMeta(f.Type, false) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // recursive reports whether a value of t can hold another t at any depth.
