@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // openLabelled opens a scope of the script's kind that has one stored index.
@@ -584,4 +587,34 @@ func raiseHighWater(t *testing.T, path string, bytes int64) {
 	binary.LittleEndian.PutUint64(meta[56:], sum.Sum64())
 	must(t, os.WriteFile(path, content, 0o600))
 	must(t, os.Truncate(path, bytes))
+}
+
+// TestEncodeWritesNothing: readers share the object that Encode is given, and what is
+// generated for protobuf fills a cache inside the quantities that it writes.
+func TestEncodeWritesNothing(t *testing.T) {
+	disk, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	must(t, err)
+	for name, db := range map[string]store.Backend{"bolt": disk, "mem": mem.New()} {
+		t.Run(name, func(t *testing.T) {
+			pod := func() *corev1.Pod {
+				return &corev1.Pod{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "b"},
+					Spec: corev1.PodSpec{Volumes: []corev1.Volume{{VolumeSource: corev1.VolumeSource{
+						EmptyDir: &corev1.EmptyDirVolumeSource{SizeLimit: resource.NewQuantity(5<<20, resource.BinarySI)},
+					}}}},
+				}
+			}
+			c, err := codec.For(&corev1.Pod{})
+			must(t, err)
+			s, err := db.Open(scriptScope(), store.Options{Codec: c})
+			must(t, err)
+			shared := pod()
+			_, err = s.Encode(shared)
+			must(t, err)
+			if !reflect.DeepEqual(pod(), shared) {
+				t.Errorf("the object was changed from %#v to %#v", pod(), shared)
+			}
+			must(t, db.Close())
+		})
+	}
 }

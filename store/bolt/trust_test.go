@@ -22,6 +22,7 @@ func TestTrust(t *testing.T) {
 	}{
 		"group may write": {func(path string) error { return os.Chmod(path, 0o660) }, ""},
 		"all may write":   {func(path string) error { return os.Chmod(path, 0o666) }, "may be written by everybody"},
+		"all may read":    {func(path string) error { return os.Chmod(path, 0o644) }, ""},
 		"another name":    {func(path string) error { return os.Link(path, path+".link") }, "hard links"},
 		"another owner":   {func(path string) error { return os.Chown(path, 65534, 65534) }, "belongs to user 65534"},
 	}
@@ -37,9 +38,13 @@ func TestTrust(t *testing.T) {
 			if err == nil {
 				must(t, db.Close())
 			}
+			info, statErr := os.Stat(path)
+			must(t, statErr)
 			switch {
 			case tt.want == "" && err != nil:
 				t.Error(err)
+			case tt.want == "" && info.Mode().Perm()&0o007 != 0:
+				t.Errorf("the open file has mode %04o: others can use it", info.Mode().Perm())
 			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path)):
 				t.Errorf("error is %v, want %s", err, tt.want)
 			case tt.want != "" && string(before) != string(read(t, path)):
