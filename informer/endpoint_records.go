@@ -72,6 +72,7 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	for _, inf := range e.informers() {
 		if inf.isPersisted() {
 			persisted[inf.Scope().ID()] = true
+			file.Scopes = inf.ahead(file.Scopes)
 		}
 	}
 	for _, inf := range e.informers() {
@@ -82,10 +83,30 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	return a.document(file)
 }
 
+// ahead replaces what the file's last commit has of the informer's scope by what its
+// lister sees, which is ahead of it by up to a commit interval.
+func (inf *Informer) ahead(scopes []store.Info) []store.Info {
+	now := inf.inMemory()
+	i := slices.IndexFunc(scopes, func(info store.Info) bool { return info.ID == now.ID })
+	if i < 0 {
+		return append(scopes, now)
+	}
+	info := &scopes[i]
+	info.Objects, info.Checkpoint = now.Objects, now.Checkpoint
+	info.Complete = info.Complete || now.Complete
+	for _, idx := range now.Indexes {
+		if !slices.ContainsFunc(info.Indexes, func(has store.IndexInfo) bool { return has.Name == idx.Name }) {
+			info.Indexes = append(info.Indexes, idx)
+		}
+	}
+	return scopes
+}
+
 // inMemory describes the scope as a file's would be.
 func (inf *Informer) inMemory() store.Info {
 	scope, s := inf.Scope(), inf.reader()
-	info := store.Info{ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: inf.HasSynced()}
+	info := store.Info{ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: s.Checkpoint().RV != "",
+		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion}
 	for _, idx := range inf.indexes() {
 		if idx.Identity != "" {
 			info.Indexes = append(info.Indexes, store.IndexInfo{Name: idx.Name, Identity: idx.Identity})

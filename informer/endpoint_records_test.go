@@ -45,6 +45,44 @@ func fileOf(t *testing.T, h http.Handler) (file wire.File) {
 	return file
 }
 
+// TestEndpointAheadOfCommit: what is said of a scope is what its lister sees, before the
+// file has it, from the first list on.
+func TestEndpointAheadOfCommit(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}}, func(inf *informer.Informer) {
+			if _, err := inf.AddEventHandler(&log{}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		h := r.inf.Handler()
+		for _, name := range []string{"", "b", "c"} {
+			if name != "" {
+				w.put(name, "x")
+				synctest.Wait()
+			}
+			stored, err := r.db.Scopes()
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := fileOf(t, h)
+			if len(file.Scopes) != 1 {
+				t.Fatalf("scopes %+v", file.Scopes)
+			}
+			got, s := file.Scopes[0], r.inf.GetStore()
+			if !got.Complete || got.Objects != len(s.ListKeys()) || got.Checkpoint.RV != s.LastStoreSyncResourceVersion() ||
+				len(got.Indexes) != 1 || got.Codec == "" || got.TypeFingerprint == "" {
+				t.Errorf("it says %+v; the lister has %d objects up to %s", got, len(s.ListKeys()), s.LastStoreSyncResourceVersion())
+			}
+			if len(stored) == 1 && stored[0].Checkpoint.RV == got.Checkpoint.RV {
+				t.Errorf("the file has %+v already: this proves nothing", stored[0])
+			}
+		}
+		r.end()
+	})
+}
+
 // TestEndpointRecords: keys and records are those that readers of the informer see,
 // of one that has not opened its scope those of the file, and of one that runs in
 // memory its own.
