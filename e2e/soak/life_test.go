@@ -95,6 +95,8 @@ var reasons = map[string]bool{
 	"the server no longer has the history":               false,
 	"the server is behind":                               false,
 	"the server ends watches from this resource version": false,
+	// An API server whose watch cache has met nothing since etcd or itself was restarted sends no bookmark.
+	"the server does not say when a watch has caught up": false,
 }
 
 // count adds to the tally how a process has started, and returns what broke a guarantee in its life.
