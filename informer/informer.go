@@ -78,6 +78,11 @@ type Options struct {
 	// TransformVersion identifies what SetTransform's function does. A transform
 	// without a version starts cold every time.
 	TransformVersion string
+	// NoProbe opens watches without asking for the present resource version before, as
+	// client-go does: for unit tests on fakes that count requests or answer each once.
+	// What an earlier process left is listed then, not resumed, and a history that was
+	// rewound is not noticed.
+	NoProbe bool
 	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap:
 	// 0 is 64 MiB, -1 keeps every object that was read decoded.
 	DecodedBytes int64
@@ -366,7 +371,7 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	inf.setStore(opened)
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
-		Sink: (*sink)(inf), OnError: inf.onError, Verify: inf.verify,
+		Sink: (*sink)(inf), OnError: inf.onError, Verify: inf.verify, NoProbe: inf.opts.NoProbe,
 	})
 	if err != nil {
 		panic(err) // New has checked what it checks
