@@ -340,3 +340,43 @@ func TestRefusedRecreation(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestDeletionOfWhatWasNeverHeld: an object is created again, cannot be stored, and is
+// deleted. The state that the server sends with that is not of the object that handlers
+// know: they are told its last known state.
+func TestDeletionOfWhatWasNeverHeld(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		l := &log{}
+		refuse := func(inf *informer.Informer) {
+			err := inf.SetTransform(func(obj any) (any, error) {
+				if obj.(*corev1.ConfigMap).Data["v"] == "bad" {
+					return nil, errOnPurpose
+				}
+				return obj, nil
+			})
+			if err != nil {
+				t.Error(err)
+			}
+		}
+		opts := informer.Options{TransformVersion: "1"}
+		w.run(opts, refuse).sync().end()
+		r := w.run(opts, refuse, handle(w, l)).sync()
+		w.want(l, "initial a@2=1")
+		w.server.Down()
+		w.drop("a")
+		w.put("a", "bad")
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Up()
+		waitFor(time.Minute) // the list has it, and it is refused
+		w.want(l)
+		w.drop("a")
+		w.want(l, "delete tombstone a@2=1")
+		late := &log{}
+		handle(w, late)(r.inf)
+		w.want(late, "initial a@2=1", "delete tombstone a@2=1")
+		r.end()
+	})
+}

@@ -7,7 +7,8 @@ import (
 )
 
 // Departed objects were stored when the process began, or one before it that had not
-// told of them, and are deleted since. controller-runtime adds its handlers after
+// told of them, and are deleted since. Where another object had the key of such a one
+// when the process began, that is told of alone. controller-runtime adds its handlers after
 // HasSynced, those of a leader when it leads, and the store shows nothing of these
 // objects then: so the store keeps their last states beside the others, in the file, and
 // a handler is told of each first, whenever it comes: an initial add with the last known
@@ -20,8 +21,8 @@ import (
 const departedChunk = 64
 
 // depart marks the changes of a batch by which an object goes that was stored at the
-// start. Only the goroutine that applies batches calls it.
-func (inf *Informer) depart(batch *store.Batch, changes []change) {
+// start; stored are their UIDs. Only the goroutine that applies batches calls it.
+func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[string]string) {
 	gone := map[string]change{}
 	inf.mu.Lock()
 	for _, c := range changes {
@@ -33,7 +34,10 @@ func (inf *Informer) depart(batch *store.Batch, changes []change) {
 	for i := range batch.Changes {
 		c := &batch.Changes[i]
 		if first, ok := gone[c.Key]; ok {
-			c.Departs, c.Last = true, first.last
+			c.Departs = true
+			if first.last != nil && !isOther(first.last, stored[c.Key]) {
+				c.Last = first.last
+			}
 		}
 	}
 }
@@ -43,7 +47,8 @@ func (inf *Informer) depart(batch *store.Batch, changes []change) {
 // be read now.
 func (h *handler) loadDepartedLocked() bool {
 	var gone []store.Departed
-	if departer, ok := h.inf.store.(store.Departer); ok {
+	departer, ok := h.inf.store.(store.Departer)
+	if ok {
 		var err error
 		if gone, err = departer.Departed(h.departed, departedChunk); err != nil {
 			h.inf.loseLocked(h.inf.ctx, err)
@@ -52,6 +57,9 @@ func (h *handler) loadDepartedLocked() bool {
 	}
 	for _, d := range gone {
 		h.departed = d.Number
+		if d.Earlier && h.inf.beginning.Contains(d.Before.Key) {
+			continue // another object had its place when the process began, and is told of
+		}
 		if !isReadable(d.Before) {
 			if d.Before = d.Last; !isReadable(d.Last) {
 				continue // its deletion would be of what nobody has heard of
@@ -63,6 +71,9 @@ func (h *handler) loadDepartedLocked() bool {
 		}
 		h.walked = append(h.walked, notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
 		h.deletions++
+	}
+	if ok && h.deletions > 0 {
+		departer.Unsettle()
 	}
 	if len(gone) < departedChunk {
 		h.stage = walking

@@ -105,8 +105,10 @@ func (inf *Informer) ahead(scopes []store.Info) []store.Info {
 // inMemory describes the scope as a file's would be.
 func (inf *Informer) inMemory() store.Info {
 	scope, s := inf.Scope(), inf.reader()
-	info := store.Info{ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: s.Checkpoint().RV != "",
-		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion}
+	info := store.Info{
+		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: s.Checkpoint().RV != "",
+		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
+	}
 	for _, idx := range inf.indexes() {
 		if idx.Identity != "" {
 			info.Indexes = append(info.Indexes, store.IndexInfo{Name: idx.Name, Identity: idx.Identity})

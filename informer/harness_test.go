@@ -211,7 +211,7 @@ func handle(w *world, l cache.ResourceEventHandler) func(*informer.Informer) {
 func (r *run) atRest(told *guarantees.Recorder) {
 	r.w.Helper()
 	synctest.Wait()
-	list, err := r.w.server.ListWithContext(r.w.Context(), metav1.ListOptions{})
+	list, err := r.w.server.ListWithContext(r.w.Context(), metav1.ListOptions{ResourceVersion: "0"}) // whole
 	if err != nil {
 		r.w.Fatal(err)
 	}

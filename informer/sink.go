@@ -374,8 +374,10 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	inf.waitForHandlers(ctx)
 	defer inf.spillBacklogs(ctx) // without mu
 	upTo := batch.RV
-	inf.depart(&batch, changes)
-	rejected := inf.prepare(&batch, changes)
+	stored := inf.uidsOfDeleted(changes)
+	forgetOtherLast(changes, stored)
+	inf.depart(&batch, changes, stored)
+	rejected := inf.prepare(&batch, changes, stored)
 	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
 	for _, c := range batch.Changes {
@@ -451,6 +453,62 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	return nil
 }
 
+// uidsOfDeleted returns the UIDs of the stored objects, by key, whose keys a batch deletes.
+func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
+	var keys []string
+	for _, c := range changes {
+		if c.last != nil {
+			keys = append(keys, c.key)
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.Sort(keys)
+	headers, err := inf.store.HeadersOf(slices.Compact(keys))
+	if err != nil {
+		return nil // apply meets it, too
+	}
+	stored := make(map[string]string, len(headers))
+	for _, h := range headers {
+		stored[h.Key] = h.UID
+	}
+	return stored
+}
+
+// forgetOtherLast makes a deletion one of a last known state where the object that the
+// server has deleted is not the one that is held: that had its name and could not be
+// stored.
+func forgetOtherLast(changes []change, stored map[string]string) {
+	held := maps.Clone(stored)
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case c.fate != toTell:
+		case c.is.Object != nil:
+			if held != nil {
+				held[c.key] = uidOf(c.is.Object)
+			}
+		case c.last != nil && isOther(c.last, held[c.key]):
+			c.last = nil
+		}
+	}
+}
+
+// isOther is false where one of the two has no UID.
+func isOther(obj runtime.Object, than string) bool {
+	uid := uidOf(obj)
+	return uid != "" && than != "" && uid != than
+}
+
+func uidOf(obj runtime.Object) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return string(accessor.GetUID())
+}
+
 // everything stands for all keys in rejected.
 const everything = ""
 
@@ -523,7 +581,7 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 // prepare encodes, outside the lock and before a handler holds the objects, and
 // returns what cannot be stored by key. Of an object that cannot the state before it in
 // the batch is stored, its deletion for example, where there is one.
-func (inf *Informer) prepare(batch *store.Batch, changes []change) map[string]error {
+func (inf *Informer) prepare(batch *store.Batch, changes []change, stored map[string]string) map[string]error {
 	rejected := map[string]error{}
 	tried := batch.Changes
 	batch.Changes = nil
@@ -541,7 +599,7 @@ func (inf *Informer) prepare(batch *store.Batch, changes []change) map[string]er
 			}
 		}
 		if part := (&store.Batch{Changes: tried}); len(tried) > 0 {
-			inf.depart(part, changes)
+			inf.depart(part, changes, stored)
 		}
 	}
 	return rejected

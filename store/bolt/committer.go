@@ -209,7 +209,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	w.m.Departed.Settled = max(w.m.Departed.Settled, c.settled)
+	w.m.Departed.Settled = c.settled
 	c.kept, c.dropped = int(w.m.Departed.Tally.Count), w.dropped
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	w.m.setCheckpoint(c.checkpoint)

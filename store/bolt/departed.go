@@ -37,6 +37,7 @@ type departedState struct {
 // departures is what an open scope knows of them. Its fields are protected by Store.mu.
 type departures struct {
 	last         uint64 // the highest number that was given
+	earlier      uint64 // numbers up to it were given before the scope was opened
 	settled      uint64 // numbers up to it were told by an earlier process
 	told         uint64 // numbers up to it were told
 	kept         int    // in the file, as of the last commit
@@ -186,10 +187,15 @@ func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err err
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
-	err = s.read("departed objects", func() { after = max(after, s.departed.settled) }, func(sn *snapshot) error {
+	var earlier uint64
+	locked := func() { after, earlier = max(after, s.departed.settled), s.departed.earlier }
+	err = s.read("departed objects", locked, func(sn *snapshot) error {
 		out, err = s.departedIn(sn, after, limit)
 		return err
 	})
+	for i := range out {
+		out[i].Earlier = out[i].Number <= earlier
+	}
 	return out, err
 }
 
@@ -299,13 +305,19 @@ func decodeDeparted(b []byte) (v departedValue, err error) {
 }
 
 // Settle implements store.Departer.
-func (s *Store) Settle() {
+func (s *Store) Settle() { s.settle(func(d departures) uint64 { return d.last }) }
+
+// Unsettle implements store.Departer.
+func (s *Store) Unsettle() { s.settle(func(d departures) uint64 { return d.settled }) }
+
+func (s *Store) settle(upTo func(departures) uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.departed.told == s.departed.last || !s.writable || s.lost != nil {
+	told := upTo(s.departed)
+	if s.departed.told == told || !s.writable || s.lost != nil {
 		return
 	}
-	s.departed.told = s.departed.last
+	s.departed.told = told
 	s.changedLocked()
 	s.db.tell(false)
 }

@@ -220,6 +220,14 @@ func (s *lease) Settle() {
 	})
 }
 
+// Unsettle says that somebody was not.
+func (s *lease) Unsettle() {
+	_ = s.update(func(next *state) error {
+		next.departed.told = 0 // what was told when the lease began is not kept
+		return nil
+	})
+}
+
 // Departures counts them.
 func (s *lease) Departures() (kept, dropped int) {
 	st, _ := s.view()

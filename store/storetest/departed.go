@@ -15,6 +15,7 @@ var departedCases = []testCase{
 	{"Reopened", testDepartedReopened},
 	{"Settled", testDepartedSettled},
 	{"SettledBeforeMore", testDepartedSettledBeforeMore},
+	{"Unsettled", testDepartedUnsettled},
 	{"NotStored", testDepartedNotStored},
 	{"Many", testDepartedMany},
 }
@@ -146,6 +147,20 @@ func testDepartedSettledBeforeMore(h *harness) {
 	h.apply("12", departs("a/two", nil))
 	h.reopen()
 	h.wantDeparted(0, "a/two@1")
+}
+
+func testDepartedUnsettled(h *harness) {
+	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"), configMap("a/three", "1", "red"))
+	h.apply("11", departs("a/one", nil))
+	h.departer().Settle()
+	h.reopen()
+	h.apply("12", departs("a/two", nil))
+	h.departer().Settle()
+	must(h, h.Flush(h.Context()))
+	h.departer().Unsettle()
+	h.apply("13", departs("a/three", nil))
+	h.reopen()
+	h.wantDeparted(0, "a/two@1", "a/three@1") // the first was settled before
 }
 
 // testDepartedNotStored: what was never stored has no state to keep.
