@@ -1,0 +1,139 @@
+package informer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+)
+
+// An informer in client-go's typed factory, above client-go's fake clientset, as
+// programs and their tests put it there.
+
+// throughFactory makes the factory's informer for ConfigMaps; nil leaves client-go's.
+func throughFactory(w *world, factory informers.SharedInformerFactory, construct makeInformer) (closeBackend func()) {
+	closeBackend = func() {}
+	if construct == nil {
+		return closeBackend
+	}
+	factory.InformerFor(&corev1.ConfigMap{}, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
+		lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				return client.CoreV1().ConfigMaps("").List(ctx, o)
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				return client.CoreV1().ConfigMaps("").Watch(ctx, o)
+			},
+		}, client)
+		var inf cache.SharedIndexInformer
+		inf, closeBackend = construct(w.T, lw, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		return inf
+	})
+	return closeBackend
+}
+
+// TestTypedFactory drives the informer through the factory: its lister, its waiting and
+// its end.
+func TestTypedFactory(t *testing.T) {
+	for name, construct := range map[string]makeInformer{"client-go": nil, "mem": onMem, "bolt": onBolt(t.TempDir())} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				client := fake.NewClientset(valued("there", "1"))
+				factory := informers.NewSharedInformerFactory(client, 0)
+				closeBackend := throughFactory(w, factory, construct)
+				configMaps := factory.Core().V1().ConfigMaps()
+				var told []string
+				note := func(kind string, obj any) {
+					cm := obj.(*corev1.ConfigMap)
+					told = append(told, fmt.Sprintf("%s %s=%s", kind, cm.Name, cm.Data["v"]))
+				}
+				if _, err := configMaps.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+					AddFunc:    func(obj any) { note("add", obj) },
+					UpdateFunc: func(_, obj any) { note("update", obj) },
+					DeleteFunc: func(obj any) { note("delete", obj) },
+				}); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
+				factory.StartWithContext(ctx)
+				if synced := factory.WaitForCacheSyncWithContext(ctx); synced.AsError() != nil || len(synced.Synced) != 1 {
+					t.Errorf("synced: %+v", synced)
+				}
+				synctest.Wait()
+				api := client.CoreV1().ConfigMaps("default")
+				_, err := api.Create(ctx, valued("new", "1"), metav1.CreateOptions{})
+				if err == nil {
+					_, err = api.Update(ctx, valued("new", "2"), metav1.UpdateOptions{})
+				}
+				if err == nil {
+					err = api.Delete(ctx, "there", metav1.DeleteOptions{})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				waitFor(settling)
+				if diff := cmp.Diff([]string{"add there=1", "add new=1", "update new=2", "delete there=1"}, told); diff != "" {
+					t.Errorf("handler was told (-want +got):\n%s", diff)
+				}
+				lister := configMaps.Lister().ConfigMaps("default")
+				if all, err := lister.List(labels.Everything()); err != nil || len(all) != 1 || all[0].Data["v"] != "2" {
+					t.Errorf("List: %v, %v", all, err)
+				}
+				if _, err := lister.Get("there"); !apierrors.IsNotFound(err) {
+					t.Errorf("Get of what was deleted: %v", err)
+				}
+				cancel()
+				factory.Shutdown()
+				if !configMaps.Informer().IsStopped() {
+					t.Error("the informer runs after Shutdown")
+				}
+				closeBackend()
+			})
+		})
+	}
+}
+
+// TestTypedFactoryIsNotSynced checks what the factory says of an informer whose list is
+// refused.
+func TestTypedFactoryIsNotSynced(t *testing.T) {
+	for name, construct := range map[string]makeInformer{"client-go": nil, "mem": onMem, "bolt": onBolt(t.TempDir())} {
+		t.Run(name, func(t *testing.T) {
+			quietErrors(t)
+			inBubble(t, func(w *world) {
+				client := fake.NewClientset()
+				client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errOnPurpose
+				})
+				factory := informers.NewSharedInformerFactory(client, 0)
+				closeBackend := throughFactory(w, factory, construct)
+				if err := factory.Core().V1().ConfigMaps().Informer().SetWatchErrorHandler(func(*cache.Reflector, error) {}); err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithTimeout(klog.NewContext(w.Context(), klog.Logger{}), time.Minute)
+				defer cancel()
+				factory.StartWithContext(ctx)
+				synced := factory.WaitForCacheSyncWithContext(ctx)
+				if err := synced.AsError(); err == nil || len(synced.Synced) != 1 {
+					t.Errorf("synced: %+v, %v", synced, err)
+				}
+				factory.Shutdown()
+				closeBackend()
+			})
+		})
+	}
+}
