@@ -53,6 +53,11 @@
 //     loses the event and goes on.
 //   - hearsOfFailures: the watch error handler is told of failures inside a watch,
 //     too.
+//   - RequestsOfStart: a list asks for no resource version, so that it is of this moment;
+//     client-go's asks for "0", the server's cache, and later for what it has.
+//   - WarmServerLags (reflector): a watch that is to catch up and brings no bookmark
+//     until its second timeout is followed by a list.
+//   - Fakes, "never there": a deletion of what is not held is told to nobody.
 //
 // Starts:
 //
@@ -78,6 +83,8 @@
 //
 // Transforms, indexes, objects:
 //
+//   - ObjectsWithoutKey: what has no key is a store.ObjectError, which does not print the
+//     object, not a cache.KeyError.
 //   - transformOnce, TransformOnce: a transform runs once per object received.
 //   - lastGoodState, TransformError: an object that a transform fails for, or panics,
 //     keeps its last good state and is tried again; its deletion is told. The stored
@@ -90,6 +97,21 @@
 //     its key, instead of ending the process.
 //   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer made
 //     without any; the map given to New stays as it was, and GetIndexers returns a copy.
+//
+// # Unit tests on fakes
+//
+// client-go's fakes keep the resource versions that the author of a test has written and
+// number their lists themselves. They say so (IsWatchListSemanticsUnSupported), and of
+// such a client no resource version is doubted: handlers hear what they hear from
+// client-go's informer, and the fake is asked what client-go's asks it, but for the
+// resource version of a list, and for a list after a watch that failed, which is opened
+// again instead (TestFakes, TestFakesRequests). A ListWatch written by hand does not say
+// it: it gets a list of one object, the probe, before each watch after one that was lost,
+// and after an event with a resource version below the last; Options.NoProbe turns that
+// off. What an earlier process has stored is resumed from behind a probe in any case, so
+// a unit test gives no Backend, or a file of its own. A Factory asks for the namespace
+// kube-system, whose UID says which cluster answers, and sends the ListerWatcher one
+// request that it answers itself, with a limit of 1, to learn its scope.
 //
 // # Concurrency
 //

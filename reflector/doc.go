@@ -37,6 +37,15 @@
 //	resource version below the held one  apply the event and probe; below the held one
 //	                                     there, too: history was rewound, list again
 //
+// # Fakes
+//
+// A client that says that it streams no lists, as client-go's fakes do
+// (IsWatchListSemanticsUnSupported), numbers as the author of a test likes, and has
+// watches that are fed by hand. Once it has caught up, nothing of such a client is
+// probed, no silence ends a watch, one that ended after events is opened again at once,
+// an object of another type is reported and left out, and after a resource version below
+// the held one none is stored until the next list.
+//
 // # Listing
 //
 // A streamed list (KEP-3157), where client and server have them; after one that failed

@@ -122,7 +122,9 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
-			return errStalled
+			if !r.fake {
+				return errStalled
+			}
 		case reason := <-r.asked:
 			r.relistFor(ctx, reason)
 			return errAsked
@@ -193,10 +195,11 @@ func (r *Reflector) push(ctx context.Context, e watch.Event, rv string) error {
 		t = cache.Updated
 	case watch.Deleted:
 		t = cache.Deleted
-	default:
-		return fmt.Errorf("%w: event of type %q", errUnreadable, e.Type)
 	}
 	err := r.isExpected(e.Object)
+	if t == "" {
+		err = fmt.Errorf("event of type %q", e.Type)
+	}
 	if err == nil {
 		err = r.opts.Sink.Push(ctx, t, e.Object, rv)
 		var bad *store.ObjectError
@@ -206,6 +209,10 @@ func (r *Reflector) push(ctx context.Context, e watch.Event, rv string) error {
 	}
 	if r.tolerant {
 		r.opts.Sink.Reject(ctx, e.Object, err)
+		return nil
+	}
+	if r.fake && !errors.As(err, new(*store.ObjectError)) {
+		r.report(ctx, err) // the author of a test sends what is no object of the type
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errUnreadable, err)
@@ -239,6 +246,8 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		return r.failed(ctx, s, err)
 	}
 	switch {
+	case r.fake && s.events > 0:
+		return nil // as client-go does
 	case lasted >= s.timeout-timeoutSlack:
 		if !s.brought() {
 			r.afterLoss() // a history that was rewound is silent, too
