@@ -69,7 +69,7 @@ func (c *comparison) step(want, got step) (faults []string) {
 	wanted.Told, shown.Told = map[string][]string{}, map[string][]string{}
 	for name, state := range got.handlers {
 		first := strings.Join(slices.Concat(want.seen.Told[name], got.seen.Told[name]), "\n")
-		if state.blocked && (want.listed || got.listed || got.seen.Stopped && strings.HasPrefix(first, "initial ")) {
+		if state.blocked && (want.listed || got.listed || (got.seen.Stopped || state.removed) && strings.HasPrefix(first, "initial ")) {
 			c.loose[name] = true
 		}
 		if want.listed != got.listed || c.loose[name] { // toldAllChanges has checked ours
