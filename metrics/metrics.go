@@ -81,6 +81,9 @@ var (
 	findings = describe("audit_findings_total", "Objects of another history that audits have found.", ofScope)
 	audited  = describe("last_audit_timestamp_seconds", "When the last audit ended.", ofScope)
 
+	departed        = describe("departed_objects", "Deleted objects that are kept for handlers that come late.", ofScope)
+	departedDropped = describe("departed_dropped_total", "Deleted objects that were not kept for handlers that come late: there were too many.", ofScope)
+
 	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
@@ -112,7 +115,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 		lists, resumes, failures,
 		events, blocked, hits, misses,
 		encodes, encodeSeconds, decodes, decodeSeconds,
-		audits, findings, audited,
+		audits, findings, audited, departed, departedDropped,
 		stored, degraded, pending,
 		memory, decoded,
 		handlers, waiting, spilled, held,
@@ -204,6 +207,8 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 		ch <- counter(findings, s.Audit.Total, l...)
 		stamp(ch, audited, s.Audit.Last, l...)
 	}
+	ch <- gauge(departed, float64(s.Departed), l...)
+	ch <- counter(departedDropped, s.DepartedDropped, l...)
 	if s.Commits != nil {
 		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
 		ch <- gauge(stored, float64(s.Commits.StoredBytes), l...)

@@ -43,7 +43,7 @@ func everything() informer.Status {
 		Persisted: true, File: "/i.db", FileBytes: 65536, MemoryBytes: 60, Synced: true, CaughtUp: true, Start: "resumed",
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
-		Errors: 5, RejectedCount: 6,
+		Errors: 5, RejectedCount: 6, Departed: 13, DepartedDropped: 14,
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Durations: []store.Bucket{{UpTo: 0.5, Count: 6}, {UpTo: 1, Count: 7}}, Sizes: []store.Bucket{{UpTo: 16, Count: 8}}, Rebuilds: 2},
 		Reads: &informer.ReadStatus{
@@ -78,6 +78,8 @@ informctl_decoded_hits_total{namespace="web",resource="pods",scope="1234"} 21
 informctl_decoded_misses_total{namespace="web",resource="pods",scope="1234"} 22
 informctl_decodes_total{namespace="web",resource="pods",scope="1234"} 32
 informctl_degraded{namespace="web",resource="pods",scope="1234"} 1
+informctl_departed_dropped_total{namespace="web",resource="pods",scope="1234"} 14
+informctl_departed_objects{namespace="web",resource="pods",scope="1234"} 13
 informctl_encode_seconds_total{namespace="web",resource="pods",scope="1234"} 0.5
 informctl_encodes_total{namespace="web",resource="pods",scope="1234"} 31
 informctl_errors_total{namespace="web",resource="pods",scope="1234"} 5
