@@ -95,7 +95,7 @@ var reasons = map[string]bool{
 	"the server no longer has the history":               false,
 	"the server is behind":                               false,
 	"the server ends watches from this resource version": false,
-	// An API server whose watch cache has met nothing since etcd or itself was restarted sends no bookmark.
+	// A collection without a watch cache gets no bookmarks, and an idle one no event either.
 	"the server does not say when a watch has caught up": false,
 }
 
