@@ -7,8 +7,8 @@ import (
 )
 
 // Departed objects were stored when the process began, or one before it that had not
-// told of them, and are deleted since. Where another object had the key of such a one
-// when the process began, that is told of alone. controller-runtime adds its handlers after
+// told of them, and are deleted since. Of several that had one key the last is told of, and
+// none where another object had the key when the process began. controller-runtime adds its handlers after
 // HasSynced, those of a leader when it leads, and the store shows nothing of these
 // objects then: so the store keeps their last states beside the others, in the file, and
 // a handler is told of each first, whenever it comes: an initial add with the last known
@@ -42,6 +42,39 @@ func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[str
 	}
 }
 
+// noteSupersededLocked looks for what departed before the process began and has a
+// successor, stored or departed.
+func (inf *Informer) noteSupersededLocked() {
+	departer, ok := inf.store.(store.Departer)
+	if !ok {
+		return
+	}
+	if kept, _ := departer.Departures(); kept == 0 {
+		return
+	}
+	inf.superseded = map[uint64]bool{}
+	numbers := map[string]uint64{}
+	for after := uint64(0); ; {
+		gone, err := departer.Departed(after, departedChunk)
+		if err != nil {
+			return // a handler meets it, too
+		}
+		for _, d := range gone {
+			after = d.Number
+			if before, again := numbers[d.Before.Key]; again {
+				inf.superseded[before] = true
+			}
+			numbers[d.Before.Key] = d.Number
+			if inf.atStart.Contains(d.Before.Key) {
+				inf.superseded[d.Number] = true
+			}
+		}
+		if len(gone) < departedChunk {
+			return
+		}
+	}
+}
+
 // loadDepartedLocked reads the next departed objects. When there are no more, the stored
 // ones follow; what departs later is told of as any deletion. false: the store could not
 // be read now.
@@ -57,8 +90,8 @@ func (h *handler) loadDepartedLocked() bool {
 	}
 	for _, d := range gone {
 		h.departed = d.Number
-		if d.Earlier && h.inf.beginning.Contains(d.Before.Key) {
-			continue // another object had its place when the process began, and is told of
+		if h.inf.superseded[d.Number] {
+			continue
 		}
 		if !isReadable(d.Before) {
 			if d.Before = d.Last; !isReadable(d.Last) {

@@ -160,8 +160,8 @@ type Informer struct {
 	lostAt       time.Time         // when loseLocked last asked for a list
 	mending      *time.Timer       // asks for the next one, where one is needed
 	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
-	beginning    btree.Set[string] // keys of those that were stored when Run began
-	atStart      btree.Set[string] // those of them that have not departed
+	atStart      btree.Set[string] // keys of those that were stored when Run began, and have not departed
+	superseded   map[uint64]bool   // numbers of departed objects that nobody is told of
 	unknown      bool              // known could not be read
 	untold       bool              // handlers were not told of all of a loaded list
 	log          *changeLog        // nil: nobody asks for it
@@ -383,7 +383,8 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
 	if err := inf.noteKnownLocked(); err == nil { // or when there is a list
-		inf.atStart, inf.beginning = *inf.known.Copy(), *inf.known.Copy()
+		inf.atStart = *inf.known.Copy()
+		inf.noteSupersededLocked()
 	}
 	if inf.ready && inf.opts.SyncWhen == Loaded {
 		inf.syncLocked()

@@ -61,6 +61,7 @@ type schedule struct {
 	opts      informer.Options
 	commits   time.Duration
 	rejects   bool // a transform fails for some objects
+	spills    bool // what waits for slow handlers goes to files soon
 	run       *run // nil between processes
 	handlers  []*scheduled
 	atStart   map[string]guarantees.State // what was stored when the process began
@@ -86,7 +87,8 @@ func newSchedule(w *world, seed uint64) *schedule {
 	w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{
 		NoBookmarks: s.oneIn(6), NoWatchList: s.oneIn(3), MaxPage: s.rand.IntN(4),
 	})
-	s.rejects = s.oneIn(4)
+	s.rejects, s.spills = s.oneIn(4), s.oneIn(4)
+	s.opts.DecodedBytes = []int64{0, 1, -1}[s.rand.IntN(3)]
 	s.commits = []time.Duration{0, time.Millisecond, 30 * time.Second}[s.rand.IntN(3)]
 	if s.oneIn(6) {
 		s.opts.SyncWhen = informer.Loaded
@@ -150,6 +152,8 @@ func (s *schedule) step() {
 		s.end()
 		s.begin()
 	case n < 32:
+		s.wipe()
+	case n < 33:
 		s.note("compact")
 		if err := s.server.Compact(s.server.RV()); err != nil {
 			s.Error(err)
@@ -252,6 +256,9 @@ func (s *schedule) begin() {
 	s.run = s.world.run(opts, func(inf *informer.Informer) {
 		if err := inf.SetTransform(s.transform()); err != nil {
 			s.Error(err)
+		}
+		if s.spills {
+			informer.SetBacklogLimits(inf, 1<<10, 1<<10, 1<<30)
 		}
 	})
 	s.run.db = db
@@ -424,6 +431,27 @@ func (s *schedule) afterDeath(path string, died bool) {
 		h.registration = nil
 		h.told.Start(owed)
 	}
+}
+
+// wipe drops what is stored under the running informer: its handlers are told what the
+// next list has otherwise. Who has not been told what was there never is, so there is no
+// wipe while a handler has not synced.
+func (s *schedule) wipe() {
+	for _, h := range s.handlers {
+		if h.registration != nil && !h.registration.HasSynced() {
+			return
+		}
+	}
+	s.note("wipe")
+	for _, h := range s.handlers {
+		if h.told.Damaged(); h.registration == nil {
+			s.forget(h)
+		}
+	}
+	if _, err := s.run.db.Wipe(nil); err != nil {
+		s.Error(err)
+	}
+	clear(s.atStart)
 }
 
 // storedStates reads what a process that begins with this file will have, and what is

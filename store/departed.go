@@ -2,10 +2,9 @@ package store
 
 // Departed is an object that was deleted.
 type Departed struct {
-	Earlier bool   // it departed before the scope was opened
-	Number  uint64 // ascends in the order in which objects departed; greater than 0
-	Before  Entry  // what was stored; a key only where that can no longer be read
-	Last    Entry  // the final state as the server sent it; without a key where that is not known
+	Number uint64 // ascends in the order in which objects departed; greater than 0
+	Before Entry  // what was stored; a key only where that can no longer be read
+	Last   Entry  // the final state as the server sent it; without a key where that is not known
 }
 
 // Departer is implemented by Stores that keep what Change.Departs says, so that whoever

@@ -37,7 +37,6 @@ type departedState struct {
 // departures is what an open scope knows of them. Its fields are protected by Store.mu.
 type departures struct {
 	last         uint64 // the highest number that was given
-	earlier      uint64 // numbers up to it were given before the scope was opened
 	settled      uint64 // numbers up to it were told by an earlier process
 	told         uint64 // numbers up to it were told
 	kept         int    // in the file, as of the last commit
@@ -187,15 +186,10 @@ func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err err
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
-	var earlier uint64
-	locked := func() { after, earlier = max(after, s.departed.settled), s.departed.earlier }
-	err = s.read("departed objects", locked, func(sn *snapshot) error {
+	err = s.read("departed objects", func() { after = max(after, s.departed.settled) }, func(sn *snapshot) error {
 		out, err = s.departedIn(sn, after, limit)
 		return err
 	})
-	for i := range out {
-		out[i].Earlier = out[i].Number <= earlier
-	}
 	return out, err
 }
 

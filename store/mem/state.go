@@ -61,7 +61,6 @@ func (d departed) withoutTold() departed {
 	left := departed{last: d.last, told: d.told}
 	for _, o := range d.objects {
 		if o.Number > d.told {
-			o.Earlier = true
 			left.objects = append(left.objects, o)
 		}
 	}
