@@ -102,7 +102,7 @@
 //
 // client-go's fakes keep the resource versions that the author of a test has written and
 // number their lists themselves. They say so (IsWatchListSemanticsUnSupported), and of
-// such a client no resource version is doubted: handlers hear what they hear from
+// such a client, unless a Factory asks its server which cluster it is, no resource version is doubted: handlers hear what they hear from
 // client-go's informer, and the fake is asked what client-go's asks it, but for the
 // resource version of a list, and for a list after a watch that failed, which is opened
 // again instead (TestFakes, TestFakesRequests). A ListWatch written by hand does not say

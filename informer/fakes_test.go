@@ -795,7 +795,7 @@ func watchRows() []fakeRow {
 			}
 			return s.play(steps[:len(steps)-1]...)
 		}},
-		fakeRow{name: "watch/closed while objects change", relists: true, make: func(a *author) act {
+		fakeRow{name: "watch/closed before objects change", relists: true, make: func(a *author) act {
 			s := simple(a, cm("a", "1", "1"), cm("b", "1", "1"))
 			var watches []watch.Interface
 			s.PrependWatchReactor("configmaps", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -805,6 +805,7 @@ func watchRows() []fakeRow {
 			})
 			return s.play(s.update(cm("a", "4", "2")), func() { // as the fake numbers
 				watches[len(watches)-1].Stop()
+				synctest.Wait() // the next one is open: the fake replays nothing
 				s.create(cm("c", "5", "1"))()
 			}, s.update(cm("c", "6", "2")))
 		}},

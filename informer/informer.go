@@ -370,10 +370,14 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	_ = inf.store.Close() // the one in memory
 	inf.ctx = ctx
 	inf.setStore(opened)
-	r, err := reflector.New(reflector.Options{
+	opts := reflector.Options{
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
-		Sink: (*sink)(inf), OnError: inf.onError, Verify: inf.verify, NoProbe: inf.opts.NoProbe,
-	})
+		Sink: (*sink)(inf), OnError: inf.onError, NoProbe: inf.opts.NoProbe,
+	}
+	if inf.factory != nil && inf.memory == "" {
+		opts.Verify = inf.verify
+	}
+	r, err := reflector.New(opts)
 	if err != nil {
 		panic(err) // New has checked what it checks
 	}

@@ -245,12 +245,13 @@ func (s *schedule) breakServer() {
 // begin starts a process, with the handlers of the last one: some before Run, some
 // later, as those of a leader.
 func (s *schedule) begin() {
-	s.atStart, _ = s.storedStates(s.path)
+	var departed map[string]guarantees.State
+	s.atStart, departed = s.storedStates(s.path)
 	db, err := bolt.Open(s.path, bolt.Options{CommitInterval: s.commits})
 	if err != nil {
 		s.Fatal(err)
 	}
-	s.note("begin, %d objects are stored", len(s.atStart))
+	s.note("begin, stored are %v, departed %v", s.atStart, departed)
 	opts := s.opts
 	opts.Backend = db
 	s.run = s.world.run(opts, func(inf *informer.Informer) {

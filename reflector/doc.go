@@ -40,7 +40,7 @@
 // # Fakes
 //
 // A client that says that it streams no lists, as client-go's fakes do
-// (IsWatchListSemanticsUnSupported), numbers as the author of a test likes, and has
+// (IsWatchListSemanticsUnSupported), and whose cluster nobody verifies, numbers as the author of a test likes, and has
 // watches that are fed by hand. Once it has caught up, nothing of such a client is
 // probed, no silence ends a watch, one that ended after events is opened again at once,
 // an object of another type is reported and left out, and after a resource version below

@@ -14,6 +14,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
+	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -77,7 +78,7 @@ func (r *Reflector) list(ctx context.Context) error {
 
 func (r *Reflector) firstWay() way {
 	if features.FeatureGates().Enabled(features.WatchListClient) &&
-		!r.fake && r.tally.listStreams < streamTries {
+		!watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher) && r.tally.listStreams < streamTries {
 		return byStream
 	}
 	return byPages

@@ -88,8 +88,8 @@ type Reflector struct {
 	status Status
 	lastRV string
 
-	// fake: the client says that it streams no lists, as client-go's fakes do, and no
-	// client of an API server does by itself. A fake's resource versions are what the
+	// fake: the client says that it streams no lists, as client-go's fakes do, and nobody
+	// verifies which cluster answers. A fake's resource versions are what the
 	// author of a test has written, and a watch that the author feeds by hand is opened
 	// once: such a watch is not doubted, probed or ended, as client-go's is not.
 	fake bool
@@ -178,7 +178,7 @@ func New(opts Options) (*Reflector, error) {
 	}
 	return &Reflector{
 		opts: opts, lw: cache.ToListerWatcherWithContext(opts.ListerWatcher),
-		fake:  watchlist.DoesClientNotSupportWatchListSemantics(opts.ListerWatcher),
+		fake:  opts.Verify == nil && watchlist.DoesClientNotSupportWatchListSemantics(opts.ListerWatcher),
 		asked: make(chan string, 1), backoff: newBackoff(), tally: tally{catchUpSeconds: firstCatchUp},
 	}, nil
 }

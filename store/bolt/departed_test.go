@@ -45,6 +45,43 @@ func TestDepartedBound(t *testing.T) {
 	must(t, db.Close())
 }
 
+// TestDepartedAfterWipe: what was settled before a wipe settles nothing that departs in a
+// process after it.
+func TestDepartedAfterWipe(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	must(t, s.Apply(small.batch(1)))
+	depart := func(i int) {
+		t.Helper()
+		must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true}}}))
+	}
+	depart(0)
+	depart(1)
+	s.(store.Departer).Settle()
+	must(t, s.Flush(t.Context()))
+	_, err := db.Wipe(nil)
+	must(t, err)
+	list, err := s.Relist()
+	must(t, err)
+	for i := range small.keys {
+		must(t, list.Add(small.object(i, 1)))
+	}
+	for part, err := range list.Parts("3") {
+		must(t, err)
+		must(t, s.Apply(part))
+	}
+	must(t, list.Close())
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	depart(2)
+	if found, err := s.(store.Departer).Departed(0, 10); err != nil || len(found) != 1 {
+		t.Errorf("found %d, %v, want the one that has departed", len(found), err)
+	}
+	must(t, db.Close())
+}
+
 // TestDepartedDamaged: a departed object that was damaged while the file was open is left
 // out, and the others are there.
 func TestDepartedDamaged(t *testing.T) {

@@ -344,7 +344,7 @@ func (s *Store) startFrom(m *manifest) {
 	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
 	s.storedBytes = m.Bytes
 	s.listed = true
-	s.departed = departures{last: m.Departed.Last, settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
+	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
 	if s.departed.kept > 0 {
 		s.departed.dropFromFile = m.Departed.Settled
 	}
