@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"testing"
 	"time"
 
 	"go.uber.org/goleak"
@@ -20,7 +19,7 @@ import (
 // Main is what TestMain does. Where the environment has variable this process is a
 // child: run is called with its value, and ends it. Else the tests are run, after
 // which no goroutine may be left.
-func Main(m *testing.M, variable string, run func(ctx context.Context, dir string) error) {
+func Main(m goleak.TestingM, variable string, run func(ctx context.Context, dir string) error) {
 	if dir := os.Getenv(variable); dir != "" {
 		if err := run(context.Background(), dir); err != nil {
 			fmt.Fprintln(os.Stderr, err)

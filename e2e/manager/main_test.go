@@ -6,7 +6,7 @@ import (
 	"os"
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/informctl/informctl/e2e/child"
 )
 
 func TestMain(m *testing.M) {
@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(suite{m})
+	child.Main(suite{m}, replicaVariable, runReplica)
 }
 
 // suite ends the shared control plane before leaks are looked for.
