@@ -263,7 +263,11 @@ func (p *process) hear(s saying) {
 // await hears the process until a condition holds.
 func (p *process) await(what string, done func() bool) {
 	p.t.Helper()
-	timeout := time.After(p.replica.Lease + time.Minute)
+	patience := time.Minute
+	if !p.released {
+		patience += p.replica.Lease
+	}
+	timeout := time.After(patience)
 	for !done() {
 		select {
 		case s, ok := <-p.said:
