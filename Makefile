@@ -65,11 +65,11 @@ soak: controlplane ## Kill, cut, restart, compact and fill for an hour, on a rea
 	cd e2e && go test -count=1 -timeout 80m -v -run TestSoak ./soak -soak.duration 1h
 
 .PHONY: torture
-torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 random schedules: 40 minutes, on Linux as root.
+torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 random schedules: an hour, on Linux as root.
 	go test -tags torture -count=1 -timeout 30m -v -run TestTorture ./store/bolt
 	go test -count=1 -timeout 30m -v -run 'TestCrash|TestDamage|TestKill|Faults|TestBroken|TestLockstep' ./store/bolt \
 		-images 10000 -damages 5000 -kills 1000 -faults all -rapid.checks 500
-	go test -count=1 -timeout 60m -run TestSchedules ./informer -schedules 10000
+	go test -count=1 -timeout 120m -run TestSchedules ./informer -schedules 10000
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
 	go test -run '^$$' -fuzz FuzzHeader -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
 	go test -run '^$$' -fuzz FuzzIndexKey -fuzztime 20s -fuzzminimizetime 1x ./store/bolt
