@@ -25,7 +25,8 @@
 // leads, gets what is there then. Before that it is told of what was stored when the
 // process began and is deleted since, each as an initial add with its last known state
 // and a deletion. The next process tells of them, too, unless this one had handlers that
-// have synced and were told of every deletion. What is kept for that is in the file, up
+// have synced and were told of every deletion, and none came after that: an informer does
+// not know which handlers are still to come, or what a work queue has not done. What is kept for that is in the file, up
 // to 64 MiB; Status.DepartedDropped counts what was not.
 //
 // What came and went in one process, and whose deletion was stored before a slow handler
