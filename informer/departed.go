@@ -43,21 +43,18 @@ func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[str
 }
 
 // noteSupersededLocked looks for what departed before the process began and has a
-// successor, stored or departed.
-func (inf *Informer) noteSupersededLocked() {
+// successor, stored or departed. It returns whether anything has departed.
+func (inf *Informer) noteSupersededLocked() bool {
 	departer, ok := inf.store.(store.Departer)
 	if !ok {
-		return
-	}
-	if kept, _ := departer.Departures(); kept == 0 {
-		return
+		return false
 	}
 	inf.superseded = map[uint64]bool{}
 	numbers := map[string]uint64{}
 	for after := uint64(0); ; {
 		gone, err := departer.Departed(after, departedChunk)
 		if err != nil {
-			return // a handler meets it, too
+			return true // a handler meets it, too
 		}
 		for _, d := range gone {
 			after = d.Number
@@ -70,7 +67,7 @@ func (inf *Informer) noteSupersededLocked() {
 			}
 		}
 		if len(gone) < departedChunk {
-			return
+			return len(numbers) > 0
 		}
 	}
 }

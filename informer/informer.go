@@ -388,7 +388,13 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	}
 	if err := inf.noteKnownLocked(); err == nil { // or when there is a list
 		inf.atStart = *inf.known.Copy()
-		inf.noteSupersededLocked()
+		if !inf.noteSupersededLocked() {
+			// Nothing has departed: a change that comes next is told after the add of what
+			// was stored.
+			for h := range inf.handlers {
+				h.stage = walking
+			}
+		}
 	}
 	if inf.ready && inf.opts.SyncWhen == Loaded {
 		inf.syncLocked()
