@@ -27,7 +27,8 @@
 // and a deletion. The next process tells of them, too, unless this one had handlers that
 // have synced and were told of every deletion, and none came after that: an informer does
 // not know which handlers are still to come, or what a work queue has not done. What is kept for that is in the file, up
-// to 64 MiB; Status.DepartedDropped counts what was not.
+// to 64 MiB; Status.DepartedDropped counts what was not. A file that is lost or wiped
+// takes it along.
 //
 // What came and went in one process, and whose deletion was stored before a slow handler
 // was told, is not told of by the next.

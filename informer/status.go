@@ -70,7 +70,8 @@ type Status struct {
 
 	// Departed is how many objects are kept that were deleted since the start, or before
 	// it without a handler having been told, for handlers that come late. DepartedDropped
-	// is how many were not, for the bytes that are kept are bounded.
+	// is how many were not, for the bytes that are kept are bounded, or are no longer: they
+	// were lost with the file, or wiped.
 	Departed        int `json:"departed"`
 	DepartedDropped int `json:"departedDropped"`
 

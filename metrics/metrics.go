@@ -82,7 +82,7 @@ var (
 	audited  = describe("last_audit_timestamp_seconds", "When the last audit ended.", ofScope)
 
 	departed        = describe("departed_objects", "Deleted objects that are kept for handlers that come late.", ofScope)
-	departedDropped = describe("departed_dropped_total", "Deleted objects that were not kept for handlers that come late: there were too many.", ofScope)
+	departedDropped = describe("departed_dropped_total", "Deleted objects that are not kept for handlers that come late.", ofScope)
 
 	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
 	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)

@@ -299,6 +299,28 @@ func TestWarmCutByProxy(t *testing.T) {
 	})
 }
 
+// TestWarmCutInSilence: something ends each watch before it has brought anything, or lets
+// none end: a list says what there is.
+func TestWarmCutInSilence(t *testing.T) {
+	for name, lasts := range map[string]time.Duration{"cut": 1500 * time.Millisecond, "never ended": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", fakeapi.Options{NoWatchList: true})
+				w.server.Advance()
+				w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					opts.TimeoutSeconds = nil // it keeps none
+					return silence(ctx, opts, lasts), nil
+				}})
+				w.start()
+				w.pass(20 * time.Minute)
+				if w.caughtUpAfter() < 0 {
+					t.Errorf("not caught up after twenty minutes, in %d requests", len(w.newRequests()))
+				}
+			})
+		})
+	}
+}
+
 // TestRewoundInSilence: history is rewound between the end of a watch and the next one,
 // which is from the future then and silent.
 func TestRewoundInSilence(t *testing.T) {

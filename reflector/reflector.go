@@ -127,6 +127,7 @@ type tally struct {
 	failures       repeated // watches that the server ended with an error soon after they began
 	expired        int      // watches that ended because history was lost, or rewound
 	whole          int      // catch-up watches that lasted to their timeout without a bookmark
+	cut            int      // catch-up watches in a row that were cut short and brought nothing
 	listStreams    int      // streamed lists in a row that broke with a part of the list
 	doubts         int      // resource versions below the held one that were no rewind
 	catchUpSeconds int64

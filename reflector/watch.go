@@ -29,6 +29,8 @@ var (
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New("history was rewound")
+	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
+	errNoWatch = errors.New("the ListerWatcher returned no watch")
 	// errAsked indicates that the sink wants a list.
 	errAsked = errors.New("a list was asked for")
 	// errUnreadable wraps what is wrong with an object that cannot be taken.
@@ -42,6 +44,7 @@ const (
 	soon          = 10 * time.Second // an error that ends a watch so soon comes from where it began
 	tooLargeTries = 3
 	failureTries  = 3
+	cutTries      = 10
 )
 
 // session is one watch.
@@ -62,8 +65,15 @@ func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOpt
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
 	var err error
-	s.w, err = call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, watch.Interface.Stop)
+	s.w, err = call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, func(w watch.Interface) {
+		if w != nil {
+			w.Stop()
+		}
+	})
 	s.opened = time.Now()
+	if err == nil && s.w == nil {
+		err = errNoWatch
+	}
 	return s, err
 }
 
@@ -122,7 +132,7 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-stalled.C:
-			if !r.fake {
+			if !r.fake || !r.caughtUp {
 				return errStalled
 			}
 		case reason := <-r.asked:
@@ -241,12 +251,12 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if err != nil {
 		r.afterLoss()
 		if s.w != nil {
-			r.cutShort(lasted)
+			r.cutShort(ctx, s, lasted)
 		}
 		return r.failed(ctx, s, err)
 	}
 	switch {
-	case r.fake && s.events > 0:
+	case r.fake && r.caughtUp && s.events > 0:
 		return nil // as client-go does
 	case lasted >= s.timeout-timeoutSlack:
 		if !s.brought() {
@@ -263,7 +273,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		return errClosedAtOnce
 	}
 	r.afterLoss()
-	r.cutShort(lasted)
+	r.cutShort(ctx, s, lasted)
 	return errClosedEarly
 }
 
@@ -341,11 +351,24 @@ func (r *Reflector) lengthenCatchUp() {
 // cutShort is called when a watch ended before its timeout. The next one that is to
 // catch up has longer, but less than this one has lasted, if that was long enough for a
 // bookmark: something on the way may cut each watch after that time.
-func (r *Reflector) cutShort(lasted time.Duration) {
+// After cutTries in silence, one after the other, only a list says what the server has.
+func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Duration) {
 	r.tally.whole = 0
 	r.lengthenCatchUp()
 	if most := int64(lasted.Seconds()) - 1; most >= firstCatchUp {
 		r.tally.catchUpSeconds = min(r.tally.catchUpSeconds, most)
+	}
+	if r.caughtUp || s.brought() {
+		r.tally.cut = 0
+		return
+	}
+	r.tally.cut++
+	if lasted > s.timeout { // it was not cut: nothing ends it
+		r.tally.cut += cutTries / 3
+	}
+	if r.tally.cut >= cutTries {
+		r.tally.cut = 0
+		r.relistFor(ctx, "the server does not say when a watch has caught up")
 	}
 }
 

@@ -114,10 +114,14 @@ func (s *Store) lose(cause error) {
 	s.noBucket.Store(true)
 	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error(), Time: time.Now()}
+	lostDepartures := 0
+	if s.departed.told < s.departed.last {
+		lostDepartures = s.departed.kept
+	}
 	s.dropPendingLocked()
 	s.length, s.storedBytes, s.miscounted, s.loading, s.listed = 0, 0, false, false, false
 	s.written, s.dirty = s.applied, false
-	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped}
+	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()
 	}
