@@ -7,12 +7,12 @@ import (
 )
 
 // Departed objects were stored when the process began, or one before it that had not
-// told of them, and are deleted since. Of several that had one key the last is told of, and
-// none where another object had the key when the process began. controller-runtime adds its handlers after
-// HasSynced, those of a leader when it leads, and the store shows nothing of these
-// objects then: so the store keeps their last states beside the others, in the file, and
-// a handler is told of each first, whenever it comes: an initial add with the last known
-// state, then the deletion (promise 4).
+// told of them, and are deleted since. Of several that had one key the last is told of,
+// and none where another object had the key when the process began. controller-runtime
+// adds its handlers after HasSynced, those of a leader when it leads, and the store shows
+// nothing of these objects then: so the store keeps their last states beside the others,
+// in the file, and a handler is told of each first, whenever it comes: an initial add
+// with the last known state, then the deletion (promise 4).
 //
 // They are settled, for the next process, while all handlers that there are have synced
 // and have been told of every deletion.

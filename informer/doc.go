@@ -26,9 +26,9 @@
 // process began and is deleted since, each as an initial add with its last known state
 // and a deletion. The next process tells of them, too, unless this one had handlers that
 // have synced and were told of every deletion, and none came after that: an informer does
-// not know which handlers are still to come, or what a work queue has not done. What is kept for that is in the file, up
-// to 64 MiB; Status.DepartedDropped counts what was not. A file that is lost or wiped
-// takes it along.
+// not know which handlers are still to come, or what a work queue has not done. What is
+// kept for that is in the file, up to 64 MiB; Status.DepartedDropped counts what was not.
+// A file that is lost or wiped takes it along.
 //
 // What came and went in one process, and whose deletion was stored before a slow handler
 // was told, is not told of by the next.
@@ -104,10 +104,11 @@
 //
 // client-go's fakes keep the resource versions that the author of a test has written and
 // number their lists themselves. They say so (IsWatchListSemanticsUnSupported), and of
-// such a client, unless a Factory asks its server which cluster it is, no resource version is doubted: handlers hear what they hear from
-// client-go's informer, and the fake is asked what client-go's asks it, but for the
-// resource version of a list, and for a list after a watch that failed, which is opened
-// again instead (TestFakes, TestFakesRequests). A ListWatch written by hand does not say
+// such a client, unless a Factory asks its server which cluster it is, no resource
+// version is doubted: handlers hear what they hear from client-go's informer, and the
+// fake is asked what client-go's asks it, but for the resource version of a list, and for
+// a list after a watch that failed, which is opened again instead (TestFakes,
+// TestFakesRequests). A ListWatch written by hand does not say
 // it: it gets a list of one object, the probe, before each watch after one that was lost,
 // and after an event with a resource version below the last; Options.NoProbe turns that
 // off. What an earlier process has stored is resumed from behind a probe in any case, so

@@ -77,7 +77,7 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	}
 	for _, inf := range e.informers() {
 		if inf.isOpened() && !persisted[inf.Scope().ID()] {
-			file.Memory = append(file.Memory, inf.inMemory())
+			file.Memory = append(file.Memory, inf.info())
 		}
 	}
 	return a.document(file)
@@ -86,7 +86,7 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 // ahead replaces what the file's last commit has of the informer's scope by what its
 // lister sees, which is ahead of it by up to a commit interval.
 func (inf *Informer) ahead(scopes []store.Info) []store.Info {
-	now := inf.inMemory()
+	now := inf.info()
 	i := slices.IndexFunc(scopes, func(info store.Info) bool { return info.ID == now.ID })
 	if i < 0 {
 		return append(scopes, now)
@@ -102,11 +102,12 @@ func (inf *Informer) ahead(scopes []store.Info) []store.Info {
 	return scopes
 }
 
-// inMemory describes the scope as a file's would be.
-func (inf *Informer) inMemory() store.Info {
+// info describes the scope as its lister sees it, in the file's words.
+func (inf *Informer) info() store.Info {
 	scope, s := inf.Scope(), inf.reader()
+	checkpoint := s.Checkpoint()
 	info := store.Info{
-		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: s.Checkpoint(), Complete: s.Checkpoint().RV != "",
+		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: checkpoint, Complete: checkpoint.RV != "",
 		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
 	}
 	for _, idx := range inf.indexes() {

@@ -345,15 +345,7 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	for _, d := range stream {
 		keys = append(keys, d.Key)
 	}
-	slices.Sort(keys)
-	headers, err := inf.store.HeadersOf(slices.Compact(keys))
-	if err != nil {
-		return // apply meets it, too
-	}
-	held := make(map[string]string, len(headers))
-	for _, h := range headers {
-		held[h.Key] = h.RV
-	}
+	held := inf.headersOf(keys)
 	for i, d := range stream {
 		obj := d.Object
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -363,7 +355,7 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 		if err != nil {
 			continue
 		}
-		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key]); err == nil && order <= 0 {
+		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key].RV); err == nil && order <= 0 {
 			told[i].fate = isReplay
 		}
 	}
@@ -461,6 +453,20 @@ func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
 			keys = append(keys, c.key)
 		}
 	}
+	headers := inf.headersOf(keys)
+	if headers == nil {
+		return nil
+	}
+	stored := make(map[string]string, len(headers))
+	for key, h := range headers {
+		stored[key] = h.UID
+	}
+	return stored
+}
+
+// headersOf returns the headers of those of the keys that are stored, by key; nil where
+// there are no keys or the headers cannot be read.
+func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -469,26 +475,27 @@ func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
 	if err != nil {
 		return nil // apply meets it, too
 	}
-	stored := make(map[string]string, len(headers))
+	byKey := make(map[string]store.Header, len(headers))
 	for _, h := range headers {
-		stored[h.Key] = h.UID
+		byKey[h.Key] = h
 	}
-	return stored
+	return byKey
 }
 
 // forgetOtherLast makes a deletion one of a last known state where the object that the
 // server has deleted is not the one that is held: that had its name and could not be
 // stored.
 func forgetOtherLast(changes []change, stored map[string]string) {
+	if stored == nil {
+		return // nothing is deleted, or what is stored cannot be read
+	}
 	held := maps.Clone(stored)
 	for i := range changes {
 		c := &changes[i]
 		switch {
 		case c.fate != toTell:
 		case c.is.Object != nil:
-			if held != nil {
-				held[c.key] = uidOf(c.is.Object)
-			}
+			held[c.key] = uidOf(c.is.Object)
 		case c.last != nil && isOther(c.last, held[c.key]):
 			c.last = nil
 		}

@@ -40,8 +40,8 @@
 // # Fakes
 //
 // A client that says that it streams no lists, as client-go's fakes do
-// (IsWatchListSemanticsUnSupported), and whose cluster nobody verifies, numbers as the author of a test likes, and has
-// watches that are fed by hand. Once it has caught up, nothing of such a client is
+// (IsWatchListSemanticsUnSupported), and whose cluster nobody verifies, numbers as the
+// author of a test likes, and has watches that are fed by hand. Once it has caught up, nothing of such a client is
 // probed, no silence ends a watch, one that ended after events is opened again at once,
 // an object of another type is reported and left out, and after a resource version below
 // the held one none is stored until the next list.

@@ -58,13 +58,11 @@ func (st *state) depart(c store.Change) {
 
 // withoutTold returns what is left for whoever opens the scope next.
 func (d departed) withoutTold() departed {
-	left := departed{last: d.last, told: d.told}
-	for _, o := range d.objects {
-		if o.Number > d.told {
-			left.objects = append(left.objects, o)
-		}
+	i := slices.IndexFunc(d.objects, func(o store.Departed) bool { return o.Number > d.told })
+	if i < 0 {
+		i = len(d.objects)
 	}
-	return left
+	return departed{objects: slices.Clone(d.objects[i:]), last: d.last, told: d.told}
 }
 
 // item is one object with its index values. It is immutable.
