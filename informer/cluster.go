@@ -162,14 +162,8 @@ const (
 // verify implements reflector.Options.Verify: it asks the server whether it is the
 // cluster of the informer's scope. If it is not, or does not say so before it ever has,
 // the informer lists, and stores no resource version until it is that cluster: the scope
-// is that of another one.
+// is that of another one. Only an informer of a Factory that is persisted does so.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
-	inf.mu.Lock()
-	persisted := inf.memory == ""
-	inf.mu.Unlock()
-	if inf.factory == nil || !persisted {
-		return "", nil
-	}
 	cluster, err := inf.factory.askIdentity(ctx)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
