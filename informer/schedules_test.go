@@ -7,9 +7,11 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -42,15 +44,21 @@ func TestSchedules(t *testing.T) {
 	if first == 0 {
 		first = uint64(time.Now().UnixNano())
 	}
-	failed := 0
-	for seed := first; seed < first+uint64(*schedules) && failed < 5; seed++ {
-		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+	var failed atomic.Int32
+	for seed := first; seed < first+uint64(*schedules); seed++ {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			if failed.Load() >= 5 {
+				t.Skip("five have failed")
+			}
+			t.Cleanup(func() {
+				if t.Failed() {
+					failed.Add(1)
+					t.Logf("again with -schedules 1 -schedules.seed %d", seed)
+				}
+			})
 			inBubble(t, func(w *world) { newSchedule(w, seed).play() })
 		})
-		if !ok {
-			failed++
-			t.Logf("again with -schedules 1 -schedules.seed %d", seed)
-		}
 	}
 }
 
@@ -394,7 +402,9 @@ func (s *schedule) kill() {
 	image := filepath.Join(filepath.Dir(s.path), "image.db")
 	copyFile(s.T, s.path, image)
 	s.afterDeath(image, true)
-	copyFile(s.T, image, s.path)
+	if err := os.Rename(image, s.path); err != nil {
+		s.Fatal(err)
+	}
 	s.begin()
 }
 

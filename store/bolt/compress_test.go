@@ -105,6 +105,7 @@ func wantPods(t *testing.T, s store.Store, n int, seed int64) {
 // TestCompression: what was written in one way is read, and written on, in any
 // other; a new list of the same objects finds them unchanged.
 func TestCompression(t *testing.T) {
+	t.Parallel()
 	const n = 3 * codec.MinSamples
 	ways := map[bolt.Compression]string{bolt.Dictionary: "dictionary", bolt.Zstd: "zstd", bolt.Uncompressed: "uncompressed"}
 	for first := range ways {
@@ -179,6 +180,7 @@ func closeAll(t *testing.T, db *bolt.DB) {
 // TestDictionary: pods take less than a fifth of their JSON, the dictionary is in
 // the file once, and one that a process finds there is used on.
 func TestDictionary(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const n = 500
 	db, s := openPods(t, path, bolt.Options{})

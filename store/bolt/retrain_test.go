@@ -59,6 +59,7 @@ func bytesOf(t *testing.T, db *bolt.DB) int64 {
 // TestDictionaryDecays: a scope whose objects come to have other things in common
 // gets another dictionary, once, and reads what either has made.
 func TestDictionaryDecays(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const n = 400
 	numbers := inKeyOrder(n, 1)
@@ -90,6 +91,7 @@ func TestDictionaryDecays(t *testing.T) {
 
 // TestDictionaryStays: more of the same gives no other dictionary.
 func TestDictionaryStays(t *testing.T) {
+	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openPods(t, path, bolt.Options{})
 	bolt.SetTrials(s, 1<<20)
@@ -108,6 +110,7 @@ func TestDictionaryStays(t *testing.T) {
 // and loses the old one; every transaction on the way leaves a whole file; a file
 // whose dictionary suits is left alone.
 func TestRetrain(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "informers.db")
 	const n = 2000

@@ -39,13 +39,25 @@ func encrypted() storetest.Config {
 	}}
 }
 
-func TestSuiteEncrypted(t *testing.T) { storetest.Run(t, encrypted()) }
+func TestSuiteEncrypted(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, encrypted())
+}
 
-func TestModelEncrypted(t *testing.T) { storetest.RunModel(t, encrypted()) }
+func TestModelEncrypted(t *testing.T) {
+	t.Parallel()
+	storetest.RunModel(t, encrypted())
+}
 
-func TestSuite(t *testing.T) { storetest.Run(t, config()) }
+func TestSuite(t *testing.T) {
+	t.Parallel()
+	storetest.Run(t, config())
+}
 
-func TestModel(t *testing.T) { storetest.RunModel(t, config()) }
+func TestModel(t *testing.T) {
+	t.Parallel()
+	storetest.RunModel(t, config())
+}
 
 // decodedBackend keeps everything decoded.
 type decodedBackend struct{ store.Backend }
@@ -56,6 +68,7 @@ func (b decodedBackend) Open(scope store.Scope, opts store.Options) (store.Store
 }
 
 func TestModelDecoded(t *testing.T) {
+	t.Parallel()
 	cfg := config()
 	open := cfg.Open
 	cfg.Open = func(t *testing.T, dir string) store.Backend { return decodedBackend{open(t, dir)} }
