@@ -3,6 +3,8 @@
 
 # The race detector needs a C compiler.
 RACE := $(shell command -v "$$(go env CC)" >/dev/null && echo -race)
+# It lets each process wait a second at its end, and tests start thousands.
+export GORACE := atexit_sleep_ms=10
 
 .PHONY: help
 help: ## Say what there is.
