@@ -288,7 +288,7 @@ func TestSinceReplays(t *testing.T) {
 		r.end()
 		w.put("b", "2")
 		var h http.Handler
-		r = w.run(opts, func(inf *informer.Informer) { h = inf.Handler() })
+		r = w.run(opts, func(inf *informer.Informer) { h = handlerOf(inf) })
 		client := serveInBubble(t, h)
 		r.sync()
 		s := client.since("3")

@@ -1,9 +1,9 @@
 package informer
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sort"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -25,7 +25,7 @@ const (
 
 // changeLog is what came last, in the watch's order, for a client that knows the
 // state at a resource version and wants what came after it. It takes 2 MiB of memory
-// and logBytes at most. An informer whose Handler nobody asked for has none.
+// and logBytes at most. It is nil before KeepChanges.
 //
 // It has no objects but those that were deleted. For the others the present one is
 // sent at the place of its last change, which is the same state: so whoever has got
@@ -73,7 +73,17 @@ func newPacker() *codec.Zstd {
 	return z
 }
 
-// keepLog makes the informer remember its changes from now on.
+// KeepChanges makes informers remember their last changes from now on, for consumers whose
+// Follow begins at a resource version: each 8,192 changes, fewer where many large objects
+// were deleted, in 10 MiB at most. Calling it again does nothing.
+func KeepChanges(informers ...*Informer) {
+	packer := newPacker()
+	for _, inf := range informers {
+		inf.keepLog(packer)
+	}
+}
+
+// keepLog is KeepChanges for one informer; z compresses what its log keeps.
 func (inf *Informer) keepLog(z *codec.Zstd) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -218,26 +228,30 @@ func (l *changeLog) drop() {
 	l.entries, l.first, l.bytes, l.from = l.entries[1:], l.first+1, l.bytes-e.size(), e.rv
 }
 
-// errExpired indicates a client that reads the log more slowly than it moves on.
-var errExpired = errors.New("what the client was to be told next is not known any more")
+// errOvertaken indicates a consumer that reads the log more slowly than it moves on.
+var errOvertaken = errors.New("what the client was to be told next is not known any more")
 
 // logAfter returns the number of the first change after a resource version.
-func (inf *Informer) logAfter(rv string) (n uint64, isAhead bool, err error) {
+func (inf *Informer) logAfter(rv string) (n uint64, err error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	l := inf.log
 	switch {
+	case inf.ended:
+		return 0, ErrStopped
+	case l == nil:
+		return 0, atPlace(ErrExpired, "resource version %s is not remembered: KeepChanges was not called", rv)
 	case !inf.opened:
-		return 0, true, refuse(http.StatusServiceUnavailable, "the informer has not opened what it stored yet; try again")
+		return 0, ErrNotOpened
 	case l.from == "":
-		return 0, false, refuse(http.StatusGone, "resource version %s has expired: all objects were listed anew, and changes are known from the next one on; begin with initial=true", rv)
+		return 0, atPlace(ErrExpired, "resource version %s has expired: all objects were listed anew, and changes are known from the next one on", rv)
 	case isLater(l.from, rv):
-		return 0, false, refuse(http.StatusGone, "resource version %s has expired: changes are known from resource version %s on; begin with initial=true", rv, l.from)
+		return 0, atPlace(ErrExpired, "resource version %s has expired: changes are known from resource version %s on", rv, l.from)
 	case isLater(rv, l.upTo):
-		return 0, true, refuse(http.StatusGatewayTimeout, "resource version %s is ahead of the informer, which knows resource version %s", rv, l.upTo)
+		return 0, atPlace(ErrAhead, "resource version %s is ahead of the informer, which knows resource version %s", rv, l.upTo)
 	}
 	i := sort.Search(len(l.entries), func(i int) bool { return isLater(l.entries[i].rv, rv) })
-	return l.first + uint64(i), false, nil
+	return l.first + uint64(i), nil
 }
 
 // isListed reports whether a client that is told of that resource version may lack what
@@ -247,7 +261,7 @@ func (inf *Informer) isListed(rv string) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	l := inf.log
-	return l.from == "" || l.listing || l.beyond != "" && !isLater(rv, l.beyond)
+	return l != nil && (l.from == "" || l.listing || l.beyond != "" && !isLater(rv, l.beyond))
 }
 
 // replay walks the log for one client.
@@ -261,7 +275,7 @@ type replay struct {
 
 // replayed is one line, whose object is not decoded.
 type replayed struct {
-	kind  string
+	kind  EventType
 	key   string
 	entry store.Entry
 	last  []byte // of what was deleted, instead
@@ -275,7 +289,7 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 	defer inf.mu.Unlock()
 	l := inf.log
 	if r.next < l.first {
-		return nil, nil, errExpired
+		return nil, nil, errOvertaken
 	}
 	if r.next == l.end() {
 		h, err = inf.addFromNowLocked(r.feed)
@@ -289,7 +303,7 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 		switch {
 		case e.kind == deleted && fresh: // never told of
 		case e.kind == deleted:
-			lines = append(lines, replayed{kind: "DELETED", key: e.key, last: e.last})
+			lines = append(lines, replayed{kind: Deleted, key: e.key, last: e.last})
 		case !isLast:
 			if e.kind == added {
 				r.fresh[e.key] = struct{}{}
@@ -298,14 +312,14 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 		default:
 			entry, ok, err := inf.store.Entry(e.key)
 			if err == nil && !ok {
-				err = errExpired
+				err = errOvertaken
 			}
 			if err != nil {
 				return nil, nil, err
 			}
-			kind := "MODIFIED"
+			kind := Modified
 			if fresh || e.kind == added {
-				kind = "ADDED"
+				kind = Added
 			}
 			lines = append(lines, replayed{kind: kind, key: e.key, entry: entry})
 		}
@@ -314,16 +328,38 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 	return lines, nil, nil
 }
 
-func (r *replay) decode(line replayed) (happening, error) {
-	obj, err := r.inf.reader().Decode(line.entry)
-	if line.last != nil {
+// yield yields what the log has, chunk by chunk, and returns the handler that goes on
+// from there; goOn is false where the consumer has had enough.
+func (r *replay) yield(ctx context.Context, yield func(Event, error) bool) (h *handler, goOn bool, err error) {
+	for ctx.Err() == nil {
+		lines, h, err := r.take()
+		if err != nil || h != nil {
+			return h, err == nil, err
+		}
+		for _, line := range lines {
+			obj, err := r.decode(line)
+			if err != nil {
+				return nil, false, err
+			}
+			if !yield(Event{Type: line.kind, Object: obj, More: true}, nil) {
+				return nil, false, nil
+			}
+		}
+	}
+	return nil, false, nil
+}
+
+func (r *replay) decode(line replayed) (obj runtime.Object, err error) {
+	if line.last == nil {
+		obj, err = r.inf.Reader().Decode(line.entry)
+	} else {
 		var b []byte
 		if b, err = r.inf.packer().Decompress(nil, line.last); err == nil {
 			obj, err = r.inf.codec.Decode(b)
 		}
 	}
 	if err != nil {
-		return happening{}, fmt.Errorf("object %q: %w", line.key, err)
+		return nil, fmt.Errorf("object %q: %w", line.key, err)
 	}
-	return happening{kind: line.kind, obj: obj}, nil
+	return obj, nil
 }

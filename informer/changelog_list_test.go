@@ -67,7 +67,7 @@ func TestEndpointSinceOfCutList(t *testing.T) {
 		db := w.open()
 		backend := &cutLists{Backend: db}
 		r := w.run(informer.Options{Backend: backend})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		s := client.open("/v1/changes?since=now")
@@ -113,7 +113,7 @@ func TestEndpointSinceOfMended(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		s := client.open("/v1/changes?since=now")

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 )
 
 // since opens what came after a resource version.
@@ -60,7 +61,7 @@ func TestEndpointSince(t *testing.T) {
 		w.put("a", "1") // 2
 		w.put("b", "1") // 3
 		r := w.run(informer.Options{})
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		r.sync()
 		w.put("a", "2") // 4
 		w.put("c", "1") // 5
@@ -103,7 +104,7 @@ func TestEndpointSinceRefused(t *testing.T) {
 		if n, _ := informer.LogSize(r.inf); n != -1 {
 			t.Errorf("an informer that nobody asks remembers %d changes", n)
 		}
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		for _, rv := range []string{"x", "0", "", "-1", "1.5", "007"} {
 			wantRefused(t, h, rv, 400, "want now or a resource version")
 		}
@@ -138,7 +139,7 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantRefused(t, idle.Handler(), "2", 503, "has not opened what it stored yet")
+		wantRefused(t, handlerOf(idle), "2", 503, "has not opened what it stored yet")
 		var h http.Handler
 		r := w.run(informer.Options{}).sync()
 		w.put("a", "2") // 3
@@ -148,12 +149,12 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 		w.put("b", "1") // 5
 		w.drop("a")     // 6
 		r = w.run(informer.Options{}).sync()
-		h = r.inf.Handler()
+		h = handlerOf(r.inf)
 		wantRefused(t, h, "4", 410, "known from resource version 6 on") // Handler came late
 		r.end()
 		w.put("b", "2") // 7
 		w.drop("b")     // 8
-		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = handlerOf(inf) }).sync()
 		client := serveInBubble(t, h)
 		wantRefused(t, h, "5", 410, "known from resource version 6 on")
 		s := client.since("6")
@@ -169,7 +170,7 @@ func TestEndpointSinceIsBounded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("o", "1") // 2
 		r := w.run(informer.Options{})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		r.sync()
 		for range 9000 {
 			w.put("o", "2")
@@ -216,7 +217,7 @@ func TestEndpointSinceOfList(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
 		r := w.run(informer.Options{})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		list := func(changes func(), told func()) {
@@ -265,7 +266,7 @@ func TestEndpointSinceOfRewind(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
 		r := w.run(informer.Options{})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		w.put("a", "2") // 3
@@ -300,7 +301,7 @@ func TestEndpointSinceOfWipe(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
 		r := w.run(informer.Options{})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		w.put("a", "2") // 3
@@ -328,7 +329,7 @@ func TestEndpointSinceOfFactory(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
 	before := w.make("")
-	h := w.factory.Handler()
+	h := inspect.NewHandler(w.factory)
 	after := w.make("one")
 	for _, inf := range []cache.SharedIndexInformer{before, after} {
 		defer w.run(inf)()
@@ -343,7 +344,7 @@ func TestEndpointSinceOfFactory(t *testing.T) {
 func TestEndpointSinceHasNoGap(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r := w.run(informer.Options{})
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		first := w.put("first", "1")
 		r.sync()
 		const changes = 3000
@@ -435,7 +436,7 @@ func TestEndpointListedIsNoPlace(t *testing.T) {
 		w.put("a", "1") // 2
 		w.put("b", "1") // 3
 		var h http.Handler
-		r := w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		r := w.run(informer.Options{}, func(inf *informer.Informer) { h = handlerOf(inf) }).sync()
 		client := serveInBubble(t, h)
 		s := client.since("3")
 		w.put("b", "2") // 4
@@ -467,7 +468,7 @@ func TestEndpointListedIsNoPlace(t *testing.T) {
 		s.close()
 		client.end()
 		r.end()
-		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = inf.Handler() }).sync()
+		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = handlerOf(inf) }).sync()
 		wantRefused(t, h, "4", 410, "known from resource version 7 on") // the last place before the list
 		r.end()
 	})

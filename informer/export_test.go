@@ -1,5 +1,7 @@
 package informer
 
+import "github.com/informctl/informctl/store"
+
 // SetBacklogLimits sets what may wait for a handler in memory before the rest goes
 // to files, how much goes to one, and how much to all.
 func SetBacklogLimits(inf *Informer, first, chunk int, files int64) {
@@ -38,3 +40,6 @@ func LogSize(inf *Informer) (entries, bytes int) {
 	}
 	return len(inf.log.entries), inf.log.bytes
 }
+
+// BackendOf returns an informer's Options.Backend.
+func BackendOf(inf *Informer) store.Backend { return inf.opts.Backend }

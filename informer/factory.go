@@ -61,7 +61,7 @@ type Factory struct {
 	holders  map[string]*Informer // by scope id: who opened it last
 
 	informers map[*Informer]struct{} // that have not ended
-	packer    *codec.Zstd            // nil: nobody asked for the Handler
+	packer    *codec.Zstd            // nil: KeepChanges was not called
 }
 
 // NewFactory wraps cfg's transport in place: clients that are made from cfg later
@@ -108,19 +108,22 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	return inf
 }
 
-// keepLogs makes all informers, those that are made later, too, remember their
-// changes.
-func (f *Factory) keepLogs() {
+// KeepChanges makes all informers of the factory, those that are made later too,
+// remember their last changes; see the function KeepChanges.
+func (f *Factory) KeepChanges() {
 	f.mu.Lock()
 	if f.packer == nil {
 		f.packer = newPacker()
 	}
 	packer := f.packer
 	f.mu.Unlock()
-	for _, inf := range f.made() {
+	for _, inf := range f.Informers() {
 		inf.keepLog(packer)
 	}
 }
+
+// Backend returns the backend that the factory was made with.
+func (f *Factory) Backend() store.Backend { return f.backend }
 
 // errAnswered is what the transport answers a question about the scope with.
 var errAnswered = errors.New("informer: asked for its scope, not sent")

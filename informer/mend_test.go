@@ -204,14 +204,14 @@ func TestDamageIsMendedForReaders(t *testing.T) {
 			return err
 		},
 		"endpoint": func(inf *informer.Informer) error {
-			if status, lines := get(inf.Handler(), "/v1/object?key="+key); status != http.StatusOK {
+			if status, lines := get(handlerOf(inf), "/v1/object?key="+key); status != http.StatusOK {
 				return errors.New(lines[0])
 			}
 			return nil
 		},
 		"endpoint, records": func(inf *informer.Informer) error {
 			w := httptest.NewRecorder()
-			inf.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/records?key="+key, nil))
+			handlerOf(inf).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/records?key="+key, nil))
 			_, err := wire.Read(w.Body)
 			return err
 		},

@@ -672,7 +672,7 @@ func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 		inf.log.note(n.kind, c)
 	}
 	for h := range inf.handlers {
-		if _, ok := h.handler.(*feed); ok && c.rv == "" {
+		if _, ok := h.handler.(*feed); ok && inf.log != nil && c.rv == "" {
 			inf.log.told = true
 		}
 		h.changedLocked(n, was, slim)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/tempfile"
 	"github.com/informctl/informctl/store"
 )
 
@@ -113,7 +114,7 @@ func writeChunk(dir string, waiting []notification) (file *os.File, size int64, 
 	}
 	seal = codec.NewKey().AEAD()
 	b = seal.Seal(b[:0], nil, b, nil)
-	file, err = unnamedFile(dir, "informctl-waiting-*")
+	file, err = tempfile.Unnamed(dir, "informctl-waiting-*")
 	if err != nil {
 		return nil, 0, nil, err
 	}
@@ -121,18 +122,6 @@ func writeChunk(dir string, waiting []notification) (file *os.File, size int64, 
 		return nil, 0, nil, errors.Join(err, file.Close())
 	}
 	return file, int64(len(b)), seal, nil
-}
-
-// unnamedFile makes a temporary file that is gone when it is closed.
-func unnamedFile(dir, pattern string) (*os.File, error) {
-	file, err := os.CreateTemp(dir, pattern)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	return file, nil
 }
 
 func readChunk(file *os.File, size int64, seal cipher.AEAD) ([]notification, error) {

@@ -372,7 +372,7 @@ func (b *backlog) size() (n int, inFiles, inMemory int64) {
 // Status returns that of each informer which the factory has made and that has not
 // ended, sorted by scope. It waits a second at most, as Informer.Status does.
 func (f *Factory) Status() []Status {
-	all := statuses(f.made())
+	all := Statuses(f.Informers())
 	slices.SortStableFunc(all, func(a, b Status) int {
 		x, y := a.Scope, b.Scope
 		return cmp.Or(
@@ -384,7 +384,9 @@ func (f *Factory) Status() []Status {
 	return all
 }
 
-func statuses(infs []*Informer) []Status {
+// Statuses returns the Status of each informer, in their order. It waits a second at
+// most, as Informer.Status does.
+func Statuses(infs []*Informer) []Status {
 	all := make([]Status, len(infs))
 	var wg sync.WaitGroup
 	for i, inf := range infs {
@@ -394,8 +396,8 @@ func statuses(infs []*Informer) []Status {
 	return all
 }
 
-// made returns the informers that have not ended.
-func (f *Factory) made() []*Informer {
+// Informers returns the informers that have not ended, in no order.
+func (f *Factory) Informers() []*Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	infs := make([]*Informer, 0, len(f.informers))

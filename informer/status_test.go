@@ -22,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 )
@@ -245,7 +246,7 @@ func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := informer.NewHandler(b, r.inf, other)
+	h := inspect.NewHandler(inspect.Of(b, r.inf, other))
 	handle(w, &log{})(r.inf)
 	<-b.entered
 	for range 2 {

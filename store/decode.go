@@ -11,7 +11,7 @@ import (
 // DecodeAll returns the objects of entries of s, in their order. It decodes in
 // parallel and blocks until that is done. The error is that of s.Decode, or says
 // which entry is no T.
-func DecodeAll[T runtime.Object](s Store, entries []Entry) ([]T, error) {
+func DecodeAll[T runtime.Object](s Reader, entries []Entry) ([]T, error) {
 	objects := make([]T, len(entries))
 	var encoded []int // the places of those that have to be decoded
 	take := func(i int, obj runtime.Object) (err error) {

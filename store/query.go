@@ -43,7 +43,7 @@ func (q Query) Range() (after, prefix string) {
 
 // Among returns those of the keys that there are and whose labels match, in their order
 // and as of one moment, without decoding any.
-func Among(s Store, keys []string, selector labels.Selector) ([]string, error) {
+func Among(s Reader, keys []string, selector labels.Selector) ([]string, error) {
 	headers, err := s.HeadersOf(keys)
 	if err != nil {
 		return nil, err

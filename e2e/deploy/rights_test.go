@@ -17,7 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 )
 
 // node stands for the one that a pod runs on.
@@ -143,7 +143,7 @@ func metricsOf(t *testing.T, args []string) string {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", informer.SocketPath(db))
+			return (&net.Dialer{}).DialContext(ctx, "unix", inspect.SocketPath(db))
 		},
 	}}
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://informctl/metrics", http.NoBody)

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -77,7 +77,7 @@ func (f *databaseFlag) open(ctx context.Context, showSecrets bool) (*database, e
 		// Commands hold a file for a moment, and serve nobody.
 		if file, err = openFile(f.path, f.keys, 0); errors.Is(err, store.ErrLocked) {
 			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
-				f.path, informer.SocketPath(f.path))
+				f.path, inspect.SocketPath(f.path))
 		}
 	}
 	return databaseOf(f.path, showSecrets, file, err)

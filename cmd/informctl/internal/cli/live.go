@@ -24,7 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
@@ -45,7 +45,7 @@ type live struct {
 }
 
 func newLive(ctx context.Context, path string, showSecrets bool) *live {
-	l := &live{ctx: ctx, path: path, socket: informer.SocketPath(path), secrets: "redact"}
+	l := &live{ctx: ctx, path: path, socket: inspect.SocketPath(path), secrets: "redact"}
 	if showSecrets {
 		l.secrets = "show"
 	}

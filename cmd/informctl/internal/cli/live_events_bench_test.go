@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/testdata/objects"
@@ -48,7 +49,7 @@ func BenchmarkEvents(b *testing.B) {
 	ctx, cancel := context.WithCancel(b.Context())
 	var wg sync.WaitGroup
 	wg.Go(func() { inf.RunWithContext(ctx) })
-	wg.Go(func() { _ = informer.Serve(ctx, informer.SocketPath(path), inf.Handler()) })
+	wg.Go(func() { _ = inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db, inf))) })
 	defer func() {
 		cancel()
 		wg.Wait()

@@ -21,7 +21,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
-	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -40,7 +40,7 @@ func holdWith(t testing.TB, path string, keys codec.KeyProvider) (db *bolt.DB, s
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- informer.Serve(ctx, informer.SocketPath(path), informer.NewHandler(db)) }()
+	go func() { served <- inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db))) }()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-served, db.Close()); err != nil {
@@ -56,7 +56,7 @@ func holdWith(t testing.TB, path string, keys codec.KeyProvider) (db *bolt.DB, s
 func listens(t testing.TB, path string) {
 	t.Helper()
 	for t.Context().Err() == nil {
-		c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", informer.SocketPath(path))
+		c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", inspect.SocketPath(path))
 		if err == nil {
 			_ = c.Close()
 			return
@@ -223,7 +223,7 @@ func TestLiveShowsNoSecrets(t *testing.T) {
 
 func askSocket(t *testing.T, path, question string) []byte {
 	t.Helper()
-	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", informer.SocketPath(path))
+	c, err := (&net.Dialer{}).DialContext(t.Context(), "unix", inspect.SocketPath(path))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -277,7 +277,7 @@ func TestLiveTrouble(t *testing.T) {
 			holdSilently(t, path)
 		}, "is in use by another process, which does not answer at "},
 		"a file instead of a socket": {func(t *testing.T, path string) {
-			if err := os.WriteFile(informer.SocketPath(path), nil, 0o600); err != nil {
+			if err := os.WriteFile(inspect.SocketPath(path), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
 			holdSilently(t, path)
@@ -287,13 +287,13 @@ func TestLiveTrouble(t *testing.T) {
 			writeFile(t, other)
 			db, _ := hold(t, other)
 			_ = db
-			if err := os.Symlink(informer.SocketPath(other), informer.SocketPath(path)); err != nil {
+			if err := os.Symlink(inspect.SocketPath(other), inspect.SocketPath(path)); err != nil {
 				t.Fatal(err)
 			}
 			holdSilently(t, path)
 		}, "keeps another file than "},
 		"a process that ends before it answers": {func(t *testing.T, path string) {
-			l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", informer.SocketPath(path))
+			l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", inspect.SocketPath(path))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -335,7 +335,7 @@ func TestLiveTrouble(t *testing.T) {
 // deadSocket leaves one behind, as a process does that is killed.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", informer.SocketPath(path))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", inspect.SocketPath(path))
 	if err != nil {
 		t.Fatal(err)
 	}

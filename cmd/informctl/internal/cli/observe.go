@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/metrics"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -45,14 +46,14 @@ func (o *runOptions) serve(ctx context.Context, db *bolt.DB, logger logr.Logger,
 		informers[i] = f.informer
 	}
 	mux := http.NewServeMux()
-	mux.Handle("/", informer.NewHandler(db, informers...))
+	mux.Handle("/", inspect.NewHandler(inspect.Of(db, informers...)))
 	mux.Handle("/metrics", metricsHandler(followers))
 	if o.pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
-	if err := informer.Serve(ctx, informer.SocketPath(db.Path()), mux); err != nil {
+	if err := inspect.Serve(ctx, inspect.SocketPath(db.Path()), mux); err != nil {
 		logger.Info("Not served to other processes", "because", err.Error())
 	}
 }

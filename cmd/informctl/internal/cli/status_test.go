@@ -14,6 +14,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 )
 
 // serveStatus makes a process that keeps a file of what it says it does.
@@ -23,7 +24,7 @@ func serveStatus(t *testing.T, path string, statuses ...informer.Status) {
 	mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(statuses) })
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error)
-	go func() { served <- informer.Serve(ctx, informer.SocketPath(path), mux) }()
+	go func() { served <- inspect.Serve(ctx, inspect.SocketPath(path), mux) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-served; err != nil {

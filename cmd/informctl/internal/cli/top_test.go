@@ -17,6 +17,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/termtest"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -91,7 +92,7 @@ func (l *live) serve() (stop func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(l.t.Context(), klog.Logger{}))
 	ended := make(chan error, 1)
 	go func() {
-		ended <- informer.Serve(ctx, informer.SocketPath(l.path), informer.NewHandler(l.db, l.informers...))
+		ended <- inspect.Serve(ctx, inspect.SocketPath(l.path), inspect.NewHandler(inspect.Of(l.db, l.informers...)))
 	}()
 	for {
 		if _, stderr, _ := runCommand(l.t, "status", "--db", l.path); stderr == "" {

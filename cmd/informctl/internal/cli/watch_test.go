@@ -22,6 +22,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -60,7 +61,9 @@ func runProcess(t *testing.T, pods ...*corev1.Pod) *process {
 		defer close(ran)
 		inf.RunWithContext(ctx)
 	}()
-	go func() { served <- informer.Serve(ctx, informer.SocketPath(p.path), informer.NewHandler(db, inf)) }()
+	go func() {
+		served <- inspect.Serve(ctx, inspect.SocketPath(p.path), inspect.NewHandler(inspect.Of(db, inf)))
+	}()
 	stopped := false
 	p.stop = func() {
 		if stopped {
@@ -362,7 +365,7 @@ func TestWatchSinceOfSeveral(t *testing.T) {
 			informers = append(informers, inf)
 		}
 		running.Go(func() {
-			if err := informer.Serve(ctx, informer.SocketPath(path), informer.NewHandler(db, informers...)); err != nil {
+			if err := inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db, informers...))); err != nil {
 				t.Error(err)
 			}
 		})

@@ -1,4 +1,4 @@
-package informer
+package inspect
 
 import (
 	"context"
@@ -11,12 +11,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
-
-func (inf *Informer) reader() store.Store { return *inf.current.Load() }
 
 // printer makes JSON of a scope's objects.
 type printer struct {
@@ -24,7 +22,7 @@ type printer struct {
 	secrets bool // are shown
 }
 
-func (q question) printer(inf *Informer) (printer, error) {
+func (q question) printer(inf *informer.Informer) (printer, error) {
 	show, err := q.showsSecrets()
 	return printer{inf.Scope(), show}, err
 }
@@ -75,7 +73,7 @@ func (e *endpoint) serveObject(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	s := inf.reader()
+	s := inf.Reader()
 	entry, ok, err := s.Entry(key)
 	if err != nil {
 		return err
@@ -107,7 +105,7 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	name, err := q.index(inf.reader(), "index")
+	name, err := q.index(inf.Reader(), "index")
 	if err != nil {
 		return err
 	}
@@ -118,7 +116,7 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 }
 
 // index is the index that a parameter names.
-func (q question) index(s store.Store, parameter string) (string, error) {
+func (q question) index(s store.Reader, parameter string) (string, error) {
 	indexers := s.GetIndexers()
 	name := q.Get(parameter)
 	if _, ok := indexers[name]; ok {
@@ -134,8 +132,11 @@ func (q question) index(s store.Store, parameter string) (string, error) {
 	return "", refuse(http.StatusNotFound, "index %q is not known; %s", name, there)
 }
 
+// objectsChunk is how many objects are read at a time.
+const objectsChunk = 256
+
 // walk sends the objects that a query asks for, a chunk at a time.
-func (e *endpoint) walk(a *answer, q question, inf *Informer, part store.Query) error {
+func (e *endpoint) walk(a *answer, q question, inf *informer.Informer, part store.Query) error {
 	p, err := q.printer(inf)
 	if err != nil {
 		return err
@@ -155,11 +156,11 @@ func (e *endpoint) walk(a *answer, q question, inf *Informer, part store.Query) 
 	defer release()
 	ctx, cancel := context.WithTimeout(q.ctx, readingTime)
 	defer cancel()
-	s := inf.reader()
+	s := inf.Reader()
 	for unbounded := left == 0; ; {
-		part.Limit = listerChunk
+		part.Limit = objectsChunk
 		if !unbounded {
-			part.Limit = min(left, listerChunk)
+			part.Limit = min(left, objectsChunk)
 		}
 		n, last, err := sendChunk(a, s, p, part)
 		if err != nil {
@@ -176,7 +177,7 @@ func (e *endpoint) walk(a *answer, q question, inf *Informer, part store.Query) 
 	}
 }
 
-func sendChunk(a *answer, s store.Store, p printer, part store.Query) (n int, last string, err error) {
+func sendChunk(a *answer, s store.Reader, p printer, part store.Query) (n int, last string, err error) {
 	entries, err := s.Select(part)
 	if err != nil {
 		return 0, "", err
@@ -211,27 +212,18 @@ func (e *endpoint) serveIndexes(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	return a.document(inf.indexes())
-}
-
-// indexes returns the informer's, ordered by name.
-func (inf *Informer) indexes() []heldIndex {
 	identities := map[string]string{}
-	for name, fn := range inf.reader().GetIndexers() {
-		if identities[name] = ""; index.IsNamespace(fn) {
-			idx := index.Namespace()
-			idx.Name = name
-			identities[name] = idx.Identity()
-		}
+	for _, idx := range inf.Info().Indexes {
+		identities[idx.Name] = idx.Identity
 	}
-	for _, idx := range inf.opts.Indexes {
-		identities[idx.Name] = idx.Identity()
+	for name := range inf.Reader().GetIndexers() {
+		identities[name] += "" // one whose entries are made anew has none
 	}
 	indexes := []heldIndex{}
 	for _, name := range slices.Sorted(maps.Keys(identities)) {
 		indexes = append(indexes, heldIndex{name, identities[name]})
 	}
-	return indexes
+	return a.document(indexes)
 }
 
 // indexValue is one value of an index.

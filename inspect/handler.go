@@ -1,7 +1,6 @@
-package informer
+package inspect
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,29 +15,46 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
-// endpoint answers questions about running informers over HTTP, since nobody else
-// may open the file that they work on.
-//
-// # Load
-//
-// Objects are read in chunks, as Lister.All does: a request never holds a
-// transaction while its client receives. So many requests read at a time, the others
-// wait a moment and are then refused. A client has writePatience to take each line, and
-// answerTime for an answer that has an end; one that follows changes has a bounded buffer.
+// endpoint is what NewHandler returns.
 type endpoint struct {
-	informers func() []*Informer
-	status    func() []Status
-	backend   store.Backend // may be nil
-	routes    map[string]route
+	source Source
+	routes map[string]route
 
 	reading   chan struct{} // holds one for each request that reads objects
 	following chan struct{} // one for each that follows changes
 	copying   chan struct{} // one for each copy of the file
 }
+
+// Source is what a process holds; *informer.Factory is one. Its methods may be called at
+// any time.
+type Source interface {
+	Informers() []*informer.Informer // that have not ended
+	Status() []informer.Status       // of each
+	Backend() store.Backend          // nil where objects are held in memory only
+	// KeepChanges makes each informer, those to come too, remember its last changes.
+	KeepChanges()
+}
+
+// Of returns the Source of informers that no Factory has made, and of their backend,
+// which may be nil.
+func Of(backend store.Backend, informers ...*informer.Informer) Source {
+	return several{backend, informers}
+}
+
+type several struct {
+	backend   store.Backend
+	informers []*informer.Informer
+}
+
+func (s several) Informers() []*informer.Informer { return s.informers }
+func (s several) Status() []informer.Status       { return informer.Statuses(s.informers) }
+func (s several) Backend() store.Backend          { return s.backend }
+func (s several) KeepChanges()                    { informer.KeepChanges(s.informers...) }
 
 // route is one path, with the names of its parameters.
 type route struct {
@@ -57,73 +73,12 @@ const (
 	copyTime      = time.Hour // of one copy of the file
 )
 
-// Handler returns an HTTP handler that answers questions about the factory's
-// informers; see Informer.Handler.
-func (f *Factory) Handler() http.Handler {
-	f.keepLogs()
-	return newEndpoint(f.made, f.Status, f.backend)
-}
-
-// Handler returns an HTTP handler that answers questions about the informer: GET
-// only, one JSON document, or where that is said one JSON object a line. It
-// authenticates nobody, so serve it where only those reach it who may read the
-// objects: see Serve. Values of Secrets are redacted unless secrets=show is asked
-// for.
-//
-//	/v1/status                  an array of Status
-//	/v1/scopes                  what each informer holds, by ID
-//	/v1/objects                 objects, a line each
-//	    namespace= selector= limit= after=KEY
-//	/v1/object                  one: key=NAMESPACE/NAME
-//	/v1/indexes                 names, and the identities of those that survive a restart
-//	/v1/index                   values with their counts, a line each: name= limit= after=VALUE
-//	/v1/query                   objects with a value of an index, a line each
-//	    index= value= namespace= selector= limit= after=KEY
-//	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
-//	    since=now initial=true  what is there first, as INITIAL
-//	    since=RV                what came after a resource version first
-//	                            "listed": true is of what a list may have brought
-//	/v1/snapshot                a copy of the database after its last commit
-//	/v1/file, /v1/keys, /v1/records, /v1/headers
-//	                            what informctl reads; they change with it
-//
-// All but status, file, scopes and snapshot take scope=ID, or scope=RESOURCE where that
-// says which; with one informer it may be left out. Objects are those that readers
-// of the informer see; a walk over many is no snapshot. What fails is
-// {"error": "..."}: with 400 for a wrong parameter, 404 for what there is not, 405
-// for another method, 503 where others are answered first, and with a "cause" where
-// that is "damage" or "no key". Where lines have been sent before it is the last line.
-//
-// From the call of Handler on the informer remembers its last changes in memory: 8,192
-// of them, and fewer where many large objects were deleted. The RV of since=RV is the
-// metadata.resourceVersion of the last line that a client has got without initial=true
-// and that is not "listed", since a list is told in the order of keys; or the checkpoint's
-// of a /v1/status before it asked for /v1/objects. An object that has
-// changed several times since is told of once, as it is now, at the place of its last
-// change, ADDED if it was added since; one that came and went is left out. So who was
-// cut off before that place, and goes on, may be told MODIFIED or DELETED of an object
-// that it does not have. The answer is 410 where RV is older than what is remembered, as
-// after a restart, or than a list that has brought changes, or is that of such a list and
-// was known before; and 504 where RV is ahead of the informer for 5 seconds.
-func (inf *Informer) Handler() http.Handler { return NewHandler(inf.opts.Backend, inf) }
-
-// NewHandler returns an HTTP handler that answers questions about several informers
-// of a backend; see Informer.Handler.
-func NewHandler(backend store.Backend, informers ...*Informer) http.Handler {
-	packer := newPacker()
-	for _, inf := range informers {
-		inf.keepLog(packer)
-	}
-	return newEndpoint(
-		func() []*Informer { return informers },
-		func() []Status { return statuses(informers) },
-		backend,
-	)
-}
-
-func newEndpoint(informers func() []*Informer, status func() []Status, backend store.Backend) *endpoint {
+// NewHandler returns an HTTP handler that answers questions about running informers, as
+// the package says. From now on they remember their last changes.
+func NewHandler(source Source) http.Handler {
+	source.KeepChanges()
 	return &endpoint{
-		informers: informers, status: status, backend: backend,
+		source:    source,
 		reading:   make(chan struct{}, maxReading),
 		following: make(chan struct{}, maxFollowing),
 		copying:   make(chan struct{}, maxCopying),
@@ -169,14 +124,18 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.As(err, &refused):
 		status = refused.status
-	case errors.Is(err, store.ErrClosed):
+	case errors.Is(err, informer.ErrExpired):
+		status = http.StatusGone
+	case errors.Is(err, informer.ErrAhead):
+		status = http.StatusGatewayTimeout
+	case errors.Is(err, store.ErrClosed), errors.Is(err, informer.ErrNotOpened), errors.Is(err, informer.ErrStopped):
 		status = http.StatusServiceUnavailable
 	}
 	if !a.begun {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(status)
 	}
-	a.waits, a.ends = changesPatience, time.Time{}
+	a.waits, a.ends = informer.FollowPatience, time.Time{}
 	_ = a.line(wire.NewFailure(err)) // the client is gone, or it is not
 }
 
@@ -203,14 +162,7 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}
-	q := question{ctx: r.Context(), Values: values}
-	err = route.serve(e, a, q)
-	if cause := cmp.Or(err, a.failure); isMended(cause) {
-		if inf, unknown := e.find(q); unknown == nil {
-			_ = inf.noticed(cause)
-		}
-	}
-	return err
+	return route.serve(e, a, question{ctx: r.Context(), Values: values})
 }
 
 // question is what is asked for.
@@ -258,11 +210,11 @@ func (q question) selector() (labels.Selector, error) {
 func list(names func(func(string) bool)) string { return strings.Join(slices.Sorted(names), ", ") }
 
 // find returns the informer that is asked about.
-func (e *endpoint) find(q question) (*Informer, error) {
+func (e *endpoint) find(q question) (*informer.Informer, error) {
 	asked := q.Get("scope")
 	known := map[string]string{} // by ID
-	found := map[string]*Informer{}
-	for _, inf := range e.informers() {
+	found := map[string]*informer.Informer{}
+	for _, inf := range e.source.Informers() {
 		scope := inf.Scope()
 		id := scope.ID()
 		known[id] = fmt.Sprintf("%s (%s)", id, scope)
@@ -270,7 +222,7 @@ func (e *endpoint) find(q question) (*Informer, error) {
 			continue
 		}
 		// A second informer of a scope runs on memory.
-		if other := found[id]; other == nil || !other.isPersisted() {
+		if other := found[id]; other == nil || !other.Persisted() {
 			found[id] = inf
 		}
 	}
@@ -283,12 +235,6 @@ func (e *endpoint) find(q question) (*Informer, error) {
 		return nil, refuse(http.StatusBadRequest, "scope %q may be several; name one by its ID: %s", asked, list(maps.Values(known)))
 	}
 	return slices.Collect(maps.Values(found))[0], nil
-}
-
-func (inf *Informer) isPersisted() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isPersistedLocked()
 }
 
 // slot waits for a place among those that do the same.
@@ -310,7 +256,6 @@ type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
-	failure error         // that ended it, where it was sent among parts
 	waits   time.Duration // for the client, each time that something is written
 	ends    time.Time     // nothing is written after it; zero is never
 }
@@ -366,11 +311,11 @@ func (a *answer) flush() error {
 	return err
 }
 
-func (e *endpoint) serveStatus(a *answer, _ question) error { return a.document(e.status()) }
+func (e *endpoint) serveStatus(a *answer, _ question) error { return a.document(e.source.Status()) }
 
 // heldScope is one informer, for who wants to ask about its objects.
 type heldScope struct {
-	ScopeStatus
+	informer.ScopeStatus
 	Objects   int  `json:"objects"`
 	Synced    bool `json:"synced"`
 	Persisted bool `json:"persisted"`
@@ -378,7 +323,7 @@ type heldScope struct {
 
 func (e *endpoint) serveScopes(a *answer, _ question) error {
 	scopes := []heldScope{}
-	for _, s := range e.status() {
+	for _, s := range e.source.Status() {
 		scopes = append(scopes, heldScope{s.Scope, s.Objects, s.Synced, s.Persisted})
 	}
 	return a.document(scopes)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -41,7 +42,7 @@ func serve(t *testing.T, path string, h http.Handler) *served {
 			return (&net.Dialer{}).DialContext(ctx, "unix", path)
 		},
 	}
-	go func() { s.done <- informer.Serve(ctx, path, h) }()
+	go func() { s.done <- inspect.Serve(ctx, path, h) }()
 	for {
 		r, err := s.Get("http://informer/v1/scopes")
 		if err == nil {
@@ -71,7 +72,7 @@ func (s *served) end(t *testing.T) {
 // curl --unix-socket /var/cache/app/informers.db.sock http://informer/v1/status.
 func ExampleServe() {
 	run := func(ctx context.Context, db *bolt.DB, factory *informer.Factory) error {
-		return informer.Serve(ctx, informer.SocketPath(db.Path()), factory.Handler()) // until the context ends
+		return inspect.Serve(ctx, inspect.SocketPath(db.Path()), inspect.NewHandler(factory)) // until the context ends
 	}
 	_ = run
 	// Output:
@@ -87,7 +88,7 @@ func TestServe(t *testing.T) {
 	w.put("a", "1")
 	r := w.run(informer.Options{})
 	<-r.inf.HasSyncedChecker().Done()
-	s := serve(t, informer.SocketPath(w.path), r.inf.Handler())
+	s := serve(t, inspect.SocketPath(w.path), handlerOf(r.inf))
 	if info, err := os.Lstat(w.path + ".sock"); err != nil || info.Mode() != fs.ModeSocket|0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
@@ -104,7 +105,7 @@ func TestServe(t *testing.T) {
 	if lines.Scan(); summary(lines.Text()) != "MODIFIED a=2" {
 		t.Errorf("told %s", lines.Text())
 	}
-	err = informer.Serve(t.Context(), s.path, r.inf.Handler())
+	err = inspect.Serve(t.Context(), s.path, handlerOf(r.inf))
 	if err == nil || !strings.Contains(err.Error(), "live process") {
 		t.Errorf("of a second one: %v", err)
 	}
@@ -132,7 +133,7 @@ func TestServeReplacesStaleSockets(t *testing.T) {
 	if err := os.WriteFile(path, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	err = informer.Serve(t.Context(), path, http.HandlerFunc(anybody))
+	err = inspect.Serve(t.Context(), path, http.HandlerFunc(anybody))
 	if b, readErr := os.ReadFile(path); err == nil || !strings.Contains(err.Error(), "no socket") || string(b) != "mine" {
 		t.Errorf("of a file: %v; it has %q (%v)", err, b, readErr)
 	}
@@ -170,27 +171,27 @@ func TestServeEndsStuckClients(t *testing.T) {
 func TestSocketPath(t *testing.T) {
 	runtime := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
-	if got := informer.SocketPath("/var/cache/i.db"); got != "/var/cache/i.db.sock" {
+	if got := inspect.SocketPath("/var/cache/i.db"); got != "/var/cache/i.db.sock" {
 		t.Errorf("of a short path: %s", got)
 	}
 	dir := t.TempDir()
 	t.Chdir(dir)
-	if got, want := informer.SocketPath("i.db"), informer.SocketPath(filepath.Join(dir, "i.db")); got != want {
+	if got, want := inspect.SocketPath("i.db"), inspect.SocketPath(filepath.Join(dir, "i.db")); got != want {
 		t.Errorf("relative %s, absolute %s", got, want)
 	}
 	long := filepath.Join(dir, strings.Repeat("d", 100), "i.db")
-	path := informer.SocketPath(long)
-	if filepath.Dir(path) != filepath.Join(runtime, "informctl") || path == informer.SocketPath(long+"x") || path != informer.SocketPath(long) {
+	path := inspect.SocketPath(long)
+	if filepath.Dir(path) != filepath.Join(runtime, "informctl") || path == inspect.SocketPath(long+"x") || path != inspect.SocketPath(long) {
 		t.Errorf("of a long path: %s", path)
 	}
 	serve(t, path, http.HandlerFunc(anybody)).end(t)
-	if err := informer.Serve(t.Context(), long+".sock", nil); err == nil || !strings.Contains(err.Error(), "use SocketPath") {
+	if err := inspect.Serve(t.Context(), long+".sock", nil); err == nil || !strings.Contains(err.Error(), "use SocketPath") {
 		t.Errorf("served on a long path: %v", err)
 	}
 	if err := os.Chmod(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := informer.Serve(t.Context(), path, nil); err == nil || !strings.Contains(err.Error(), "not this user's alone") {
+	if err := inspect.Serve(t.Context(), path, nil); err == nil || !strings.Contains(err.Error(), "not this user's alone") {
 		t.Errorf("served in a directory that others can read: %v", err)
 	}
 }
@@ -209,7 +210,7 @@ func TestServeWaitsForLock(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
 	done := make(chan error, 1)
-	go func() { done <- informer.Serve(ctx, path, http.HandlerFunc(anybody)) }()
+	go func() { done <- inspect.Serve(ctx, path, http.HandlerFunc(anybody)) }()
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)

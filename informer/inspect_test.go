@@ -26,8 +26,14 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
 )
+
+// handlerOf returns the HTTP handler of one informer.
+func handlerOf(inf *informer.Informer) http.Handler {
+	return inspect.NewHandler(inspect.Of(informer.BackendOf(inf), inf))
+}
 
 // get asks a handler, and returns the lines of the answer.
 func get(h http.Handler, path string) (status int, lines []string) {
@@ -82,7 +88,7 @@ func TestEndpointReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app"), index.Namespace()}}).sync()
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		id := r.inf.Scope().ID()
 		label, namespace := index.Label("app").Name, index.Namespace().Name
 		for path, want := range map[string][]string{
@@ -145,7 +151,7 @@ func TestEndpointReadsMany(t *testing.T) {
 			"/v1/objects?limit=10000": want,
 			"/v1/query?index=" + index.Label("app").Name + "&value=x": want,
 		} {
-			_, lines := get(r.inf.Handler(), path)
+			_, lines := get(handlerOf(r.inf), path)
 			if diff := cmp.Diff(want, summaries(lines)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", path, diff)
 			}
@@ -159,7 +165,7 @@ func TestEndpointRefuses(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
 		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}}).sync()
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		label := index.Label("app").Name
 		for _, c := range []struct {
 			method, path string
@@ -203,7 +209,7 @@ func TestEndpointRefuses(t *testing.T) {
 func TestEndpointOfFactory(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
-	h := w.factory.Handler()
+	h := inspect.NewHandler(w.factory)
 	if status, lines := get(h, "/v1/objects"); status != 404 || !strings.Contains(lines[0], "there is no informer") {
 		t.Errorf("without informers: %d %s", status, lines)
 	}
@@ -262,7 +268,7 @@ func TestEndpointRedactsSecrets(t *testing.T) {
 				r := &run{w: &world{T: t}, inf: inf, done: make(chan struct{})}
 				r.start()
 				r.sync()
-				client := serveInBubble(t, inf.Handler())
+				client := serveInBubble(t, handlerOf(inf))
 				for _, path := range []string{"/v1/objects", "/v1/object?key=default/s", "/v1/changes?initial=true"} {
 					hidden := client.firstLine(path)
 					if strings.Contains(hidden, "aHVudGVyMg") || !strings.Contains(hidden, "REDACTED") {
@@ -375,7 +381,7 @@ func TestEndpointChanges(t *testing.T) {
 		w.put("a", "1")
 		w.put("b", "1")
 		r := w.run(informer.Options{}).sync()
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		now, all := client.open("/v1/changes?since=now"), client.open("/v1/changes?initial=true")
 		for _, want := range []string{"INITIAL a=1", "INITIAL b=1"} {
 			if got := summary(all.next()); got != want {
@@ -423,7 +429,7 @@ func TestEndpointChangesOfColdStart(t *testing.T) {
 		w.server.Hold()
 		r := w.run(informer.Options{})
 		waitFor(time.Second)
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		s := client.open("/v1/changes")
 		w.server.Release()
 		if got := summary(s.next()); got != "ADDED a=1" {
@@ -445,7 +451,7 @@ func TestEndpointSlowClient(t *testing.T) {
 					w.put(fmt.Sprintf("o-%04d", i), "1")
 				}
 				r := w.run(informer.Options{}).sync()
-				client := serveInBubble(t, r.inf.Handler())
+				client := serveInBubble(t, handlerOf(r.inf))
 				s := client.open(path)
 				for i := range 2000 {
 					w.put(fmt.Sprintf("o-%04d", i), "2")
@@ -475,7 +481,7 @@ func TestEndpointTrickle(t *testing.T) {
 			w.put(fmt.Sprintf("o-%04d", i), "1")
 		}
 		r := w.run(informer.Options{}).sync()
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		s := client.open("/v1/changes?initial=true")
 		read := 0
 		for line := ""; line != "end"; read++ {
@@ -505,7 +511,7 @@ func TestEndpointBusy(t *testing.T) {
 			w.put(fmt.Sprintf("o-%03d", i), strings.Repeat("x", 60))
 		}
 		r := w.run(informer.Options{}).sync()
-		client := serveInBubble(t, r.inf.Handler())
+		client := serveInBubble(t, handlerOf(r.inf))
 		var streams []*stream
 		for range 4 {
 			streams = append(streams, client.open("/v1/objects"))
@@ -515,7 +521,7 @@ func TestEndpointBusy(t *testing.T) {
 		if took := time.Since(begin); s.StatusCode != 503 || took != 5*time.Second || !strings.Contains(s.next(), "busy with 4") {
 			t.Errorf("fifth: %d after %s", s.StatusCode, took)
 		}
-		if status, _ := get(r.inf.Handler(), "/v1/status"); status != 200 {
+		if status, _ := get(handlerOf(r.inf), "/v1/status"); status != 200 {
 			t.Errorf("status, which reads no objects: %d", status)
 		}
 		waitFor(time.Minute) // none of them reads: they are cut off
@@ -543,7 +549,7 @@ func TestEndpointSnapshot(t *testing.T) {
 		w.put("a", "2") // pending
 		synctest.Wait()
 		rec := httptest.NewRecorder()
-		r.inf.Handler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/v1/snapshot", nil))
+		handlerOf(r.inf).ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/v1/snapshot", nil))
 		if got := rec.Header().Get("Content-Length"); rec.Code != 200 || got != fmt.Sprint(rec.Body.Len()) {
 			t.Errorf("%d, %s of %d bytes", rec.Code, got, rec.Body.Len())
 		}
@@ -559,14 +565,14 @@ func TestEndpointSnapshot(t *testing.T) {
 			t.Errorf("copied: %v at %+v", objects, cp)
 		}
 		r.end()
-		if status, lines := get(r.inf.Handler(), "/v1/snapshot"); status != 503 {
+		if status, lines := get(handlerOf(r.inf), "/v1/snapshot"); status != 503 {
 			t.Errorf("of a closed database: %d %s", status, lines)
 		}
 		memory, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status, lines := get(memory.Handler(), "/v1/snapshot"); status != 404 || !strings.Contains(lines[0], "in memory") {
+		if status, lines := get(handlerOf(memory), "/v1/snapshot"); status != 404 || !strings.Contains(lines[0], "in memory") {
 			t.Errorf("of memory: %d %s", status, lines)
 		}
 	})
@@ -580,7 +586,7 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 			w.put(fmt.Sprintf("o-%03d", i), fmt.Sprintf("%060d", i))
 		}
 		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}})
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		client := serveInBubble(t, h)
 		r.sync()
 		rv := w.server.RV()

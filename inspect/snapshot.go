@@ -1,4 +1,4 @@
-package informer
+package inspect
 
 import (
 	"context"
@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/informctl/informctl/internal/tempfile"
 )
 
 // serveSnapshot copies the file to one beside it that has no name, and sends that:
 // the transaction of the copy must not wait for a client.
 func (e *endpoint) serveSnapshot(a *answer, q question) error {
-	db, ok := e.backend.(interface {
+	db, ok := e.source.Backend().(interface {
 		Path() string
 		CopyTo(w io.Writer) (int64, error)
 	})
@@ -25,7 +27,7 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	f, err := unnamedFile(filepath.Dir(db.Path()), "informctl-snapshot-*")
+	f, err := tempfile.Unnamed(filepath.Dir(db.Path()), "informctl-snapshot-*")
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}

@@ -1,4 +1,4 @@
-package informer
+package inspect
 
 import (
 	"errors"
@@ -18,17 +18,17 @@ import (
 // held is a scope that can be read: an informer's, or one that only the file has.
 type held struct {
 	scope store.Scope
-	store store.Store
+	store store.Reader
 }
 
 // held returns what is asked about. An informer that has not opened its scope yet
 // does not know what the file has of it.
 func (e *endpoint) held(q question) (held, error) {
 	inf, err := e.find(q)
-	if err == nil && inf.isOpened() {
-		return held{inf.Scope(), inf.reader()}, nil
+	if err == nil && inf.Opened() {
+		return held{inf.Scope(), inf.Reader()}, nil
 	}
-	if viewer, ok := e.backend.(store.Viewer); ok && q.Get("scope") != "" {
+	if viewer, ok := e.source.Backend().(store.Viewer); ok && q.Get("scope") != "" {
 		s, scope, viewErr := viewer.View(q.Get("scope"))
 		if viewErr == nil {
 			return held{scope, s}, nil
@@ -40,18 +40,12 @@ func (e *endpoint) held(q question) (held, error) {
 	if err != nil {
 		return held{}, err
 	}
-	return held{inf.Scope(), inf.reader()}, nil
-}
-
-func (inf *Informer) isOpened() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.opened
+	return held{inf.Scope(), inf.Reader()}, nil
 }
 
 // serveFile sends what the file has, with its scopes that no informer holds.
 func (e *endpoint) serveFile(a *answer, _ question) error {
-	db, ok := e.backend.(interface {
+	db, ok := e.source.Backend().(interface {
 		store.Backend
 		Path() string
 	})
@@ -69,24 +63,23 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 		return err
 	}
 	persisted := map[string]bool{} // of a scope's informers that one is asked, see find
-	for _, inf := range e.informers() {
-		if inf.isPersisted() {
+	for _, inf := range e.source.Informers() {
+		if inf.Persisted() {
 			persisted[inf.Scope().ID()] = true
-			file.Scopes = inf.ahead(file.Scopes)
+			file.Scopes = ahead(inf.Info(), file.Scopes)
 		}
 	}
-	for _, inf := range e.informers() {
-		if inf.isOpened() && !persisted[inf.Scope().ID()] {
-			file.Memory = append(file.Memory, inf.info())
+	for _, inf := range e.source.Informers() {
+		if inf.Opened() && !persisted[inf.Scope().ID()] {
+			file.Memory = append(file.Memory, inf.Info())
 		}
 	}
 	return a.document(file)
 }
 
-// ahead replaces what the file's last commit has of the informer's scope by what its
-// lister sees, which is ahead of it by up to a commit interval.
-func (inf *Informer) ahead(scopes []store.Info) []store.Info {
-	now := inf.info()
+// ahead replaces what the file's last commit has of an informer's scope by what its
+// readers see now, which is ahead of the file by up to a commit interval.
+func ahead(now store.Info, scopes []store.Info) []store.Info {
 	i := slices.IndexFunc(scopes, func(info store.Info) bool { return info.ID == now.ID })
 	if i < 0 {
 		return append(scopes, now)
@@ -100,22 +93,6 @@ func (inf *Informer) ahead(scopes []store.Info) []store.Info {
 		}
 	}
 	return scopes
-}
-
-// info describes the scope as its lister sees it, in the file's words.
-func (inf *Informer) info() store.Info {
-	scope, s := inf.Scope(), inf.reader()
-	checkpoint := s.Checkpoint()
-	info := store.Info{
-		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: checkpoint, Complete: checkpoint.RV != "",
-		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
-	}
-	for _, idx := range inf.indexes() {
-		if idx.Identity != "" {
-			info.Indexes = append(info.Indexes, store.IndexInfo{Name: idx.Name, Identity: idx.Identity})
-		}
-	}
-	return info
 }
 
 const (
@@ -195,7 +172,6 @@ func (a *answer) cut(err error) error {
 	if !a.begun {
 		return err
 	}
-	a.failure = err
 	return wire.NewWriter(a).Error(err)
 }
 
@@ -278,7 +254,7 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 
 // sendHeaders returns the keys whose headers do not have a creation timestamp: the
 // objects of these are sent.
-func (e *endpoint) sendHeaders(a *answer, s store.Store, keys []string) (left []string, err error) {
+func (e *endpoint) sendHeaders(a *answer, s store.Reader, keys []string) (left []string, err error) {
 	for keys := range slices.Chunk(keys, headersChunk) {
 		headers, err := s.HeadersOf(keys)
 		if err != nil {
@@ -315,21 +291,24 @@ func (q question) have() map[string]bool {
 // records returns those of the keys that there are. What is not to be shown, and what
 // is in memory, is encoded for it.
 func (h held) records(keys []string, show bool) (out store.Records, err error) {
+	stored := map[string]int{}
 	if r, ok := h.store.(store.Recorder); ok {
-		if out, err = r.Records(keys); err != nil || show {
+		out, err = r.Records(keys)
+		isStored := !errors.Is(err, errors.ErrUnsupported)
+		if isStored && (err != nil || show) {
 			return out, err
 		}
-		stored := map[string]int{}
 		for _, r := range out.Records {
 			stored[r.Key] = r.Bytes
 		}
-		out, err = h.encoded(keys, false)
-		for i, r := range out.Records {
-			out.Records[i].Bytes = stored[r.Key]
-		}
-		return out, err
 	}
-	return h.encoded(keys, show)
+	out, err = h.encoded(keys, show)
+	for i, r := range out.Records {
+		if bytes, ok := stored[r.Key]; ok {
+			out.Records[i].Bytes = bytes
+		}
+	}
+	return out, err
 }
 
 func (h held) encoded(keys []string, show bool) (out store.Records, err error) {

@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/wire"
 )
 
@@ -56,7 +57,7 @@ func TestEndpointAheadOfCommit(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		for _, name := range []string{"", "b", "c"} {
 			if name != "" {
 				w.put(name, "x")
@@ -125,7 +126,7 @@ func TestEndpointRecords(t *testing.T) {
 				}
 			}
 		}
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		check(h, "default/a default/b default/c")
 		// What has a creation timestamp needs no record for a table.
 		if _, err := w.server.Update(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
@@ -145,15 +146,15 @@ func TestEndpointRecords(t *testing.T) {
 		// A second informer of the scope runs on memory, and the first one is asked.
 		opts.Backend = r.db
 		second := w.run(opts).sync()
-		both := informer.NewHandler(r.db, second.inf, r.inf)
+		both := inspect.NewHandler(inspect.Of(r.db, second.inf, r.inf))
 		if file := fileOf(t, both); len(file.Memory) != 0 {
 			t.Errorf("file %+v", file)
 		}
-		if file := fileOf(t, second.inf.Handler()); len(file.Memory) != 1 || file.Memory[0].ID != id || !file.Memory[0].Complete || file.Memory[0].Objects != 3 {
+		if file := fileOf(t, handlerOf(second.inf)); len(file.Memory) != 1 || file.Memory[0].ID != id || !file.Memory[0].Complete || file.Memory[0].Objects != 3 {
 			t.Errorf("file %+v", file)
 		}
 		check(both, "default/a default/b default/c")
-		check(second.inf.Handler(), "default/a default/b default/c")
+		check(handlerOf(second.inf), "default/a default/b default/c")
 		second.end()
 		r.end()
 
@@ -163,8 +164,8 @@ func TestEndpointRecords(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		check(informer.NewHandler(db, idle), "default/a default/b default/c")
-		check(informer.NewHandler(db), "default/a default/b default/c")
+		check(inspect.NewHandler(inspect.Of(db, idle)), "default/a default/b default/c")
+		check(inspect.NewHandler(inspect.Of(db)), "default/a default/b default/c")
 	})
 }
 
@@ -174,7 +175,7 @@ func TestEndpointRecordsRefuses(t *testing.T) {
 		w.put("a", "x")
 		r := w.run(informer.Options{Indexes: []index.Index{index.Namespace()}}).sync()
 		defer r.end()
-		h := r.inf.Handler()
+		h := handlerOf(r.inf)
 		type answer struct {
 			Status int
 			Error  string
@@ -199,7 +200,7 @@ func TestEndpointRecordsRefuses(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if status, lines := get(memory.Handler(), "/v1/file"); status != http.StatusNotFound || !strings.Contains(lines[0], "in memory") {
+		if status, lines := get(handlerOf(memory), "/v1/file"); status != http.StatusNotFound || !strings.Contains(lines[0], "in memory") {
 			t.Errorf("without a file: %d %s", status, lines)
 		}
 	})

@@ -1,0 +1,126 @@
+package informer
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+)
+
+// Reader returns what the informer holds, for programs that look into it. It is the same
+// value for the informer's life and may be used at any time: before Opened it is empty.
+// An error that a new list mends asks for that list and is returned at once.
+// The value is a store.Recorder too, whose Records returns errors.ErrUnsupported where
+// objects are held in memory.
+func (inf *Informer) Reader() store.Reader { return reader{inf} }
+
+// Opened reports whether Run has opened the scope.
+func (inf *Informer) Opened() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.opened
+}
+
+// Persisted reports whether the objects are in the Backend's file. A second informer of
+// a scope holds them in memory.
+func (inf *Informer) Persisted() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.isPersistedLocked()
+}
+
+// Info describes the scope as readers see it, in the words of Backend.Scopes. It has no
+// sizes.
+func (inf *Informer) Info() store.Info {
+	scope, s := inf.Scope(), inf.present()
+	checkpoint := s.Checkpoint()
+	info := store.Info{
+		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: checkpoint, Complete: checkpoint.RV != "",
+		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
+	}
+	identities := map[string]string{}
+	for name, fn := range s.GetIndexers() {
+		if index.IsNamespace(fn) {
+			idx := index.Namespace()
+			idx.Name = name
+			identities[name] = idx.Identity()
+		}
+	}
+	for _, idx := range inf.opts.Indexes {
+		identities[idx.Name] = idx.Identity()
+	}
+	for _, name := range slices.Sorted(maps.Keys(identities)) {
+		info.Indexes = append(info.Indexes, store.IndexInfo{Name: name, Identity: identities[name]})
+	}
+	return info
+}
+
+// present returns the store that readers see now.
+func (inf *Informer) present() store.Store { return *inf.current.Load() }
+
+// reader is what Reader returns.
+type reader struct{ inf *Informer }
+
+func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoint() }
+func (r reader) Len() int                     { return r.inf.present().Len() }
+func (r reader) GetIndexers() cache.Indexers  { return r.inf.present().GetIndexers() }
+
+func (r reader) Entry(key string) (store.Entry, bool, error) {
+	e, ok, err := r.inf.present().Entry(key)
+	return e, ok, r.inf.noticed(err)
+}
+
+func (r reader) Select(q store.Query) ([]store.Entry, error) {
+	entries, err := r.inf.present().Select(q)
+	return entries, r.inf.noticed(err)
+}
+
+func (r reader) HeadersOf(keys []string) ([]store.Header, error) {
+	headers, err := r.inf.present().HeadersOf(keys)
+	return headers, r.inf.noticed(err)
+}
+
+func (r reader) IndexKeys(indexName, indexedValue string) ([]string, error) {
+	keys, err := r.inf.present().IndexKeys(indexName, indexedValue)
+	return keys, r.inf.noticed(err)
+}
+
+func (r reader) TryListIndexFuncValues(indexName string) ([]string, error) {
+	values, err := r.inf.present().TryListIndexFuncValues(indexName)
+	return values, r.inf.noticed(err)
+}
+
+func (r reader) Decode(e store.Entry) (runtime.Object, error) {
+	obj, err := r.inf.present().Decode(e)
+	return obj, r.inf.noticed(err)
+}
+
+// Keys implements store.Recorder.
+func (r reader) Keys(q store.Query) ([]string, error) {
+	s := r.inf.present()
+	if recorder, ok := s.(store.Recorder); ok {
+		keys, err := recorder.Keys(q)
+		return keys, r.inf.noticed(err)
+	}
+	entries, err := s.Select(q)
+	keys := make([]string, len(entries))
+	for i, e := range entries {
+		keys[i] = e.Key
+	}
+	return keys, r.inf.noticed(err)
+}
+
+// Records implements store.Recorder.
+func (r reader) Records(keys []string) (store.Records, error) {
+	recorder, ok := r.inf.present().(store.Recorder)
+	if !ok {
+		return store.Records{}, errors.ErrUnsupported
+	}
+	records, err := recorder.Records(keys)
+	return records, r.inf.noticed(err)
+}
