@@ -21,6 +21,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
 // Options say how a database is opened and written. The zero value is the
@@ -190,7 +191,7 @@ func Open(path string, opts Options) (*DB, error) {
 		}
 	}
 	if err != nil {
-		unlockBeside(d.beside, d.absolute, d.readOnly)
+		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -248,11 +249,11 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 	}
 	close(d.committer)
 	d.stop = func() {}
-	if d.beside, err = lockBeside(d.at(), true, opts.LockTimeout); err == nil {
+	if d.beside, err = pagefile.LockBeside(d.at(), true, opts.LockTimeout); err == nil {
 		err = d.openFile(reading)
 	}
 	if err != nil {
-		unlockBeside(d.beside, d.absolute, d.readOnly)
+		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	return d, nil
@@ -319,7 +320,7 @@ func (d *DB) openFile(what opening) error {
 			return err
 		}
 	}
-	f, created, err := openLocked(d.at(), flag, d.opts.LockTimeout)
+	f, created, err := pagefile.OpenLocked(d.at(), flag, d.opts.LockTimeout)
 	if err != nil {
 		return err
 	}
@@ -340,16 +341,16 @@ func (d *DB) openFile(what opening) error {
 		err = preflight(d.path, f, d.file.Size(), d.checked)
 	}
 	if err != nil {
-		unlock(f)
+		pagefile.Unlock(f)
 		return err
 	}
 	var handle *bbolt.DB
-	err = guard(d.path, "opening", func() (err error) {
-		handle, err = bbolt.Open(d.path, 0o600, bboltOptions(f, d.readOnly, d.opts.MaxBytes))
+	err = pagefile.Guard(d.path, "opening", func() (err error) {
+		handle, err = bbolt.Open(d.path, 0o600, pagefile.Options(f, d.readOnly, d.opts.MaxBytes))
 		return err
 	})
 	if err != nil {
-		unlock(f)
+		pagefile.Unlock(f)
 		return d.classify("opening", err)
 	}
 	found, err := d.lastWritten(handle)
@@ -361,10 +362,10 @@ func (d *DB) openFile(what opening) error {
 		written, err = d.lastWritten(handle)
 	}
 	if err != nil {
-		if errors.Is(err, errPanicked) {
-			unlock(f)
+		if errors.Is(err, pagefile.ErrPanicked) {
+			pagefile.Unlock(f)
 		} else {
-			_ = guard(d.path, "closing", handle.Close)
+			_ = pagefile.Guard(d.path, "closing", handle.Close)
 		}
 		return err
 	}
@@ -376,7 +377,7 @@ func (d *DB) openFile(what opening) error {
 
 // lastWritten returns bbolt's number of the last transaction in the file.
 func (d *DB) lastWritten(handle *bbolt.DB) (number uint64, err error) {
-	err = guard(d.path, "opening", func() error {
+	err = pagefile.Guard(d.path, "opening", func() error {
 		return handle.View(func(tx *bbolt.Tx) error {
 			number = uint64(tx.ID())
 			return nil
@@ -408,7 +409,7 @@ func (d *DB) classify(where string, err error) error {
 // check reads the format and what there is to verify.
 func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	var known, empty bool
-	err := guard(d.path, "format", func() error {
+	err := pagefile.Guard(d.path, "format", func() error {
 		return handle.View(func(tx *bbolt.Tx) error {
 			first, _ := tx.Cursor().First()
 			empty = first == nil
@@ -439,7 +440,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	if known {
 		return nil
 	}
-	if ours, err := holdsFormat(f); err != nil || ours {
+	if ours, err := pagefile.HasMarker(f, formatPrefix); err != nil || ours {
 		return d.corrupt("root", errors.Join(errors.New("buckets are missing"), err))
 	}
 	if !empty {
@@ -448,7 +449,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	if d.readOnly {
 		return nil
 	}
-	return guard(d.path, "creation", func() error {
+	return pagefile.Guard(d.path, "creation", func() error {
 		return handle.Update(func(tx *bbolt.Tx) error {
 			if err := createMeta(tx); err != nil {
 				return err
@@ -483,14 +484,14 @@ func onlyOurs(tx *bbolt.Tx) error {
 
 // replaceDamaged sets the file aside, under its lock.
 func (d *DB) replaceDamaged(cause error) error {
-	f, _, err := openLocked(d.at(), os.O_RDWR, d.opts.LockTimeout)
+	f, _, err := pagefile.OpenLocked(d.at(), os.O_RDWR, d.opts.LockTimeout)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // another process has set it aside already
 	}
 	if err != nil {
 		return err
 	}
-	defer unlock(f)
+	defer pagefile.Unlock(f)
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
 		return err // or has replaced it
 	}
@@ -583,7 +584,7 @@ func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 		return err
 	}
 	began := time.Now()
-	return guard(d.path, where, func() error {
+	return pagefile.Guard(d.path, where, func() error {
 		defer d.endRead(tx, began)
 		return fn(tx)
 	})
@@ -605,11 +606,11 @@ func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
 	if d.poisoned {
 		return nil, d.corrupt(where, errors.New("the file was cut or overwritten"))
 	}
-	err = guard(d.path, where, func() (err error) {
+	err = pagefile.Guard(d.path, where, func() (err error) {
 		tx, err = d.handle.Begin(write)
 		return err
 	})
-	d.poisoned = errors.Is(err, errPanicked)
+	d.poisoned = errors.Is(err, pagefile.ErrPanicked)
 	return tx, err
 }
 
@@ -619,10 +620,10 @@ func (d *DB) closeHandle(handle *bbolt.DB) error {
 	poisoned := d.poisoned
 	d.beginMu.Unlock()
 	if poisoned {
-		unlock(d.lock)
+		pagefile.Unlock(d.lock)
 		return nil
 	}
-	return guard(d.path, "closing", handle.Close)
+	return pagefile.Guard(d.path, "closing", handle.Close)
 }
 
 // update runs fn in a write transaction, while readers go on. After an error the
@@ -674,7 +675,7 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 	if err != nil {
 		return err
 	}
-	err = guard(d.path, where, func() error {
+	err = pagefile.Guard(d.path, where, func() error {
 		number := uint64(tx.ID())
 		if !d.isNext(number) {
 			return errors.Join(d.corrupt("file", errWritten), tx.Rollback())
@@ -688,7 +689,7 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 		}
 		return err
 	})
-	if errors.Is(err, errPanicked) {
+	if errors.Is(err, pagefile.ErrPanicked) {
 		d.beginMu.Lock()
 		d.poisoned = true
 		d.beginMu.Unlock()
@@ -752,7 +753,7 @@ func (d *DB) Close() error {
 		if handle != nil {
 			d.closeError = errors.Join(d.closeError, d.closeHandle(handle))
 		}
-		unlockBeside(d.beside, d.absolute, d.readOnly)
+		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
 	})
 	return d.closeError
 }

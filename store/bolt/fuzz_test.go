@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
 // The targets here see what no caller does, so they are inside the package. Run
@@ -178,8 +179,8 @@ func FuzzPreflight(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	m, pageSize := newestMeta(bytes.NewReader(good))
-	good = good[:int(m.pages)*pageSize]
+	m, pageSize := pagefile.NewestMeta(bytes.NewReader(good))
+	good = good[:int(m.Pages)*pageSize]
 	f.Add([]byte{}, 0, false)
 	for at := 0; at < len(good); at += 8 {
 		if in := at % pageSize; in >= 96 {
@@ -202,7 +203,7 @@ func FuzzPreflight(f *testing.F) {
 		if cut > 0 && cut < len(b) {
 			b = b[:cut]
 		}
-		if m, pageSize := newestMeta(bytes.NewReader(b)); m != nil && (pageSize < 1<<10 || m.pages > 1<<40) {
+		if m, pageSize := pagefile.NewestMeta(bytes.NewReader(b)); m != nil && (pageSize < 1<<10 || m.Pages > 1<<40) {
 			t.Skip("SKIPPED: see TestPreflightCountsPages")
 		}
 		for _, how := range []thoroughness{everything, butRecords, leading} {
@@ -251,6 +252,8 @@ func TestPreflightCountsPages(t *testing.T) {
 		})
 	}
 }
+
+const pageHeaderSize, metaSize = 16, 64
 
 // sealMetas makes the meta pages' checksums right.
 func sealMetas(b []byte) {

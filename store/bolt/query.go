@@ -14,6 +14,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
 // picker collects what a Query asks for from one snapshot. Labels are matched
@@ -243,7 +244,7 @@ func (p *picker) copyOut() error {
 		*last, size = (*last)[:len(*last)+1], size+len(r.record)
 	}
 	return parallel.Do(len(parts), func(i int) error {
-		return guard(p.s.db.path, "objects", func() error { return p.copyPart(parts[i]) })
+		return pagefile.Guard(p.s.db.path, "objects", func() error { return p.copyPart(parts[i]) })
 	})
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
 // snapshot is the scope at one moment: the file and, over it, what is pending.
@@ -46,7 +47,7 @@ func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapsh
 		return err
 	}
 	began := time.Now()
-	return guard(d.path, where, func() error {
+	return pagefile.Guard(d.path, where, func() error {
 		defer d.endRead(tx, began)
 		if visible {
 			if sn.scope = s.bucketIn(tx); sn.scope != nil {

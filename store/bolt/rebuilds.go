@@ -1,6 +1,9 @@
 package bolt
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,4 +50,44 @@ func reason(cause error, rebuilds []time.Time) string {
 		b.WriteString(at.UTC().Format(time.RFC3339) + "\n")
 	}
 	return b.String()
+}
+
+// corruptSuffix is between a database's name and the time at which it was set
+// aside.
+const corruptSuffix = ".corrupt-"
+
+// setAside renames a damaged file, keeps only the newest such file and writes
+// beside it why. The caller holds the lock.
+func setAside(path string, cause error) (string, error) {
+	now := time.Now()
+	rebuilds := append(recentRebuilds(path, now), now)
+	earlier, err := filepath.Glob(globEscape(path) + corruptSuffix + "*")
+	if err != nil {
+		return "", fmt.Errorf("find earlier damaged files: %w", err)
+	}
+	aside := path + corruptSuffix + now.UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("set damaged file aside: %w", err)
+	}
+	for _, old := range earlier {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return aside, fmt.Errorf("remove earlier damaged file: %w", err)
+		}
+	}
+	// The reason is a courtesy: a full disk must not keep the cache from starting.
+	_ = os.WriteFile(aside+reasonSuffix, []byte(reason(cause, rebuilds)), 0o600)
+	return aside, syncDir(filepath.Dir(path))
+}
+
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
 }

@@ -1,15 +1,54 @@
 package bolt
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
+
+// indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
+const indexDepth = 4
+
+// thoroughness says what of a file is checked.
+type thoroughness int
+
+const (
+	// leading is what leads to the entries: those are checked when they are read.
+	leading thoroughness = iota
+	// butRecords is everything but the records, which headers lead to.
+	butRecords
+	everything
+)
+
+// preflight checks the pages of a file as thoroughly as is said.
+func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
+	check := pagefile.Check{Marker: formatPrefix}
+	if how != everything {
+		check.Passes = how.passes
+	}
+	return pagefile.Preflight(path, f, size, check)
+}
+
+// passes reports whether the pages of a bucket are passed over.
+func (how thoroughness) passes(depth int, name []byte) bool {
+	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketDeparted)
+	switch how {
+	case leading:
+		return depth+1 >= indexDepth || records || bytes.Equal(name, bucketHeaders)
+	case butRecords:
+		return depth+1 < indexDepth && records
+	case everything:
+	}
+	return false
+}
 
 // backgroundBytes is the size, in bytes, above which a file's records are verified in
 // the background: 1 GiB takes 0.3 s from the page cache and many times that from a disk.
@@ -57,7 +96,7 @@ func (d *DB) verifyFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return guard(d.path, "verifying", func() error {
+	return pagefile.Guard(d.path, "verifying", func() error {
 		defer func() { _ = tx.Rollback() }()
 		return verify(ctx, d.path, tx, everything)
 	})
@@ -226,7 +265,7 @@ func (s *Store) verifyStored() error {
 			}
 			for _, name := range [][]byte{bucketHeaders, bucketObjects} {
 				if err == nil {
-					err = checkBucketPages(s.db.lock, uint64(b.Bucket(name).Root()))
+					err = pagefile.CheckBucket(s.db.lock, uint64(b.Bucket(name).Root()))
 				}
 			}
 			if err != nil {
@@ -261,7 +300,7 @@ func (s *Store) verifyIndex(sn *snapshot, name string) error {
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
 				t.add(checksum(k))
 			}
-			err = checkBucketPages(s.db.lock, uint64(b.Root()))
+			err = pagefile.CheckBucket(s.db.lock, uint64(b.Root()))
 		}
 		if want := m.Indexes[name].Tally; err == nil && t != want {
 			err = fmt.Errorf("%d entries instead of %d", t.Count, want.Count)

@@ -1,4 +1,4 @@
-package bolt
+package pagefile
 
 import (
 	"bytes"
@@ -15,6 +15,9 @@ const (
 	flagBucket       = 0x01 // of a leaf element: its value is a bucket
 )
 
+// errShort indicates bytes that end before what they say is in them.
+var errShort = errors.New("cut short")
+
 // pageWalk checks what bbolt believes unseen and no checksum covers: that every
 // page is used once, that the freelist has none of them, and that keys are where
 // a search looks for them. A page that is free by mistake would be overwritten by
@@ -24,9 +27,9 @@ const (
 type pageWalk struct {
 	f        io.ReaderAt
 	pageSize int
-	used     []bool // by page id
-	how      thoroughness
-	depth    int // of the bucket that is walked; the root's is 0
+	used     []bool                            // by page id
+	passes   func(depth int, name []byte) bool // as Check.Passes
+	depth    int                               // of the bucket that is walked; the root's is 0
 	unused   []walkedPage
 }
 
@@ -36,54 +39,26 @@ type walkedPage struct {
 	elements []element
 }
 
-// indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
-const indexDepth = 4
-
-// thoroughness says what of a file is checked.
-type thoroughness int
-
-const (
-	// leading is what leads to the entries: those are checked when they are read.
-	leading thoroughness = iota
-	// butRecords is everything but the records, which headers lead to.
-	butRecords
-	everything
-)
-
 // checkPages checks pages, and that none is both in use and free if it has seen all.
-func checkPages(f io.ReaderAt, pageSize int, m *boltMeta, how thoroughness) error {
-	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), how: how}
-	if err := w.walk(m.root, nil, nil); err != nil || how != everything {
+func checkPages(f io.ReaderAt, pageSize int, m *Meta, passes func(depth int, name []byte) bool) error {
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.Pages), passes: passes}
+	if err := w.walk(m.Root, nil, nil); err != nil || passes != nil {
 		return err
 	}
-	return w.freelist(m.freelist)
+	return w.freelist(m.Freelist)
 }
 
-// passes reports whether the pages of a bucket below the present one are passed
-// over.
-func (w *pageWalk) passes(name []byte) bool {
-	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketDeparted)
-	switch w.how {
-	case leading:
-		return w.depth+1 >= indexDepth || records || bytes.Equal(name, bucketHeaders)
-	case butRecords:
-		return w.depth+1 < indexDepth && records
-	case everything:
-	}
-	return false
-}
-
-// checkBucketPages checks the pages of one bucket of an open file, for a reader
+// CheckBucket checks the pages of one bucket of an open file, for a reader
 // that searches it.
-func checkBucketPages(f io.ReaderAt, root uint64) error {
-	m, pageSize := newestMeta(f)
+func CheckBucket(f io.ReaderAt, root uint64) error {
+	m, pageSize := NewestMeta(f)
 	if m == nil {
 		return errors.New("meta pages are gone")
 	}
 	if root == 0 {
 		return nil // inside its parent's page
 	}
-	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.pages), how: everything}
+	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.Pages)}
 	return w.walk(root, nil, nil)
 }
 
@@ -165,7 +140,7 @@ func (w *pageWalk) bucket(name, value []byte) error {
 		return errShort
 	}
 	if root := binary.LittleEndian.Uint64(value); root != 0 {
-		if w.passes(name) {
+		if w.passes != nil && w.passes(w.depth, name) {
 			return nil
 		}
 		w.depth++
