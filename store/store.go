@@ -32,7 +32,8 @@ type Backend interface {
 // last found at an address. A process that starts while the server is down can then serve
 // the objects of that cluster until the server is back.
 type Identities interface {
-	// Identity returns the remembered cluster for a server address; "" if there is none.
+	// Identity returns the remembered cluster, "" if there is none. asked identifies the
+	// connection to the server: its address and the kind of credentials.
 	Identity(asked string) (cluster string, err error)
 	// SetIdentity remembers the cluster. It blocks until the cluster is written.
 	SetIdentity(asked, cluster string) error
