@@ -183,7 +183,8 @@ func TestMetricsOfAnyText(t *testing.T) {
 	s.File, s.Scope.Namespace, s.Scope.Resource, s.Handlers[0].Type = "/\xff.db", "a\xffb", "p\xff", "*h\xff"
 	s.ListsByReason = map[string]int{"r\xff": 1, "r\xfe": 2}
 	other := s
-	other.Scope.ID, other.File = "5\xff", "/\xfe.db" // the same as the first, as far as can be told
+	// With replaced bytes, they cannot be told from those of the first.
+	other.Scope.ID, other.File = "5\xff", "/\xfe.db"
 	got := samples(t, statuses{s, other})
 	for _, want := range []string{
 		`informctl_file_bytes{file="/\uFFFD.db"} 65536`,

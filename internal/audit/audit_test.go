@@ -60,8 +60,8 @@ func TestJudged(t *testing.T) {
 	type counts struct{ same, changed, gone, unjudged int }
 	for name, tt := range map[string]struct {
 		stored, listed []string
-		caughtUp       []string // what brings the store to the list; nil: it stays as it is
-		held           string   // what it had when the audit began, and has no longer
+		caughtUp       []string // the batches that bring the store to the list; nil: none
+		held           string   // what the store had when the audit began, and lacks now
 		found          string
 		want           counts
 	}{
