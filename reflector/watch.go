@@ -40,8 +40,8 @@ var (
 const (
 	atOnce        = time.Second      // a watch that lasts less has ended at once
 	stallGrace    = 30 * time.Second // how long a watch may be silent beyond its timeout
-	timeoutSlack  = time.Second      // a watch that ends so little before its timeout timed out
-	soon          = 10 * time.Second // an error this soon is due to the start of the watch
+	timeoutSlack  = time.Second      // how early a watch may end and count as timed out
+	soon          = 10 * time.Second // an error so early is due to the start of the watch
 	tooLargeTries = 3
 	failureTries  = 3
 	cutTries      = 10

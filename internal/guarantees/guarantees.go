@@ -133,7 +133,7 @@ type Recorder struct {
 	mu         sync.Mutex        // protects the fields below
 	changed    chan struct{}     // closed by the next call
 	held       map[string]State  // the states delivered last, without deleted objects
-	last       map[string]string // the resource versions delivered last, also of deleted objects
+	last       map[string]string // the RVs delivered last, also of deleted objects
 	owed       map[string]State  // held at the end of the last start, and not added yet
 	start      int
 	count      Count
