@@ -225,8 +225,8 @@ func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr 
 }
 
 // dominant reports whether f is the field that its name refers to: the least nested
-// field, and among several of these the one with a tag. If several fields remain,
-// none of them is dominant.
+// field, and among several of these the one with a tag. If several fields remain, none of
+// them is dominant.
 func dominant(f *field, all []*field) bool {
 	for _, o := range all {
 		if o == f || o.name != f.name || len(o.index) > len(f.index) {

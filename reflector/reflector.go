@@ -40,8 +40,8 @@ type Sink interface {
 	// Relist starts to replace the content of the sink. It blocks until everything that
 	// was pushed before has been applied.
 	Relist(ctx context.Context, reason string) (Relist, error)
-	// CaughtUp reports that the pushed events include all changes up to the start of the
-	// reflector, or later ones. It blocks until they are applied.
+	// CaughtUp reports that the pushed state is at least as new as the server's state at
+	// the start of the reflector. It blocks until that state is applied.
 	CaughtUp(ctx context.Context) error
 }
 

@@ -19,7 +19,7 @@ type Departer interface {
 	// and as of one moment. A result shorter than limit is the end.
 	Departed(after uint64, limit int) ([]Departed, error)
 	// Settle records that every handler has received all objects that have departed so
-	// far: the next process that opens the scope does not get them. This Store continues
+	// far: they are dropped when the scope is opened the next time. This Store continues
 	// to return them. Settle does not wait for the disk.
 	Settle()
 	// Unsettle undoes the calls of Settle since the scope was opened, because a new

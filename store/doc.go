@@ -21,8 +21,8 @@
 //
 // # Concurrency
 //
-// Every method of every type here is safe for concurrent use, except that one
-// goroutine at a time may drive a [Relist].
+// Every method of every type here is safe for concurrent use, except that one goroutine
+// at a time may drive a [Relist].
 //
 // Package [github.com/informctl/informctl/store/storetest] contains the conformance suite
 // that every backend passes.

@@ -144,8 +144,8 @@ type Store interface {
 	// Apply does not wait for the disk.
 	Apply(Batch) error
 	// Invalidate replaces the checkpoint by one without an RV and with the reason. It
-	// waits until the checkpoint is written or cannot be written: the next process that
-	// opens the scope lists again.
+	// waits until the checkpoint is written or cannot be written. The scope is then
+	// listed again after it is opened the next time.
 	Invalidate(ctx context.Context, reason string) error
 	// Checkpoint returns the resource version that the scope is complete up to, or the
 	// reason why there is none. It includes applied changes that are not written yet.

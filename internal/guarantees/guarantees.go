@@ -28,28 +28,29 @@ import (
 type Guarantee string
 
 const (
-	// Ordered: the resource version of an object never decreases, and no state is
-	// delivered twice. Two states with an equal resource version have different content,
-	// for example because of a new default of a CRD. Resource versions that have no order
-	// are not compared.
+	// Ordered means that the resource version of an object never decreases, and no state
+	// is delivered twice. Two states with an equal resource version have different
+	// content, for example because of a new default of a CRD. Resource versions that have
+	// no order are not compared.
 	Ordered Guarantee = "ordered per object"
-	// OldIsLast: the old object of an update, and the object of a tombstone, is the state
-	// delivered last; a deletion is of the object delivered last.
+	// OldIsLast means that the old object of an update, and the object of a tombstone, is
+	// the state delivered last; a deletion is of the object delivered last.
 	OldIsLast Guarantee = "old is what was last delivered"
-	// AddFirst: an add comes before any update and deletion.
+	// AddFirst means that an add comes before any update and deletion.
 	AddFirst Guarantee = "no update before add"
-	// OneAdd: an object is added only once, unless it was deleted.
+	// OneAdd means that an object is added only once, unless it was deleted.
 	OneAdd Guarantee = "one add per object and start"
-	// SyncedAfterAdds: no initial add comes after the handler has synced.
+	// SyncedAfterAdds means that no initial add comes after the handler has synced.
 	SyncedAfterAdds Guarantee = "synced after the initial adds"
-	// NothingMissing: at rest, the delivered states are the existing objects.
+	// NothingMissing means that at rest, the delivered states are the existing objects.
 	NothingMissing Guarantee = "nothing missing at rest"
-	// Resumable: at rest, each object that was held at the end of the last start has been
-	// added in this start, at the same or a newer state, even if it no longer exists.
-	// Only this project's informer guarantees that; client-go's informer keeps no state.
+	// Resumable means that at rest, each object that was held at the end of the last
+	// start has been added in this start, at the same or a newer state, even if it no
+	// longer exists. Only this project's informer guarantees that; client-go's informer
+	// keeps no state.
 	Resumable Guarantee = "resumable"
-	// NothingAfterShutdown: no call comes after the informer's Run has returned or after
-	// the removal of the handler has ended.
+	// NothingAfterShutdown means that no call comes after the informer's Run has returned
+	// or after the removal of the handler has ended.
 	NothingAfterShutdown Guarantee = "nothing after shutdown"
 )
 
