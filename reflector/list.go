@@ -127,7 +127,7 @@ func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 		}
 		return false
 	case stalled:
-		r.report(ctx, err) // it has taken so much time
+		r.report(ctx, err) // reported because it took long
 	}
 	klog.FromContext(ctx).V(2).Info("No streamed list, listing in pages", "because", err.Error())
 	return true

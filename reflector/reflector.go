@@ -98,7 +98,7 @@ type Reflector struct {
 	fake bool
 
 	// Only Run's goroutine uses the fields below.
-	held      string // RV that the sink is complete up to; the next watch starts from it
+	held      string // RV that the stream is complete up to; the next watch starts here
 	next      next
 	relist    string // the reason for the next list, if next is toList
 	stored    bool   // held is from an earlier process and has not been probed yet

@@ -1,5 +1,5 @@
-// Package audit compares the content of a store with the server. It detects what no probe
-// can show: that the store is from another history, because etcd was restored from a
+// Package audit compares the content of a store with the server. It detects that the
+// store is from another history, which no probe can show if etcd was restored from a
 // backup and has since grown past the stored resource version.
 //
 // # Comparison
