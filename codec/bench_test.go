@@ -15,7 +15,8 @@ import (
 	"github.com/informctl/informctl/codec"
 )
 
-// realisticPod is a pod of a deployment with a sidecar, as an API server returns it: about 7 KB of JSON.
+// realisticPod returns a pod of a deployment with a sidecar, as an API server returns it:
+// about 7 KB of JSON.
 func realisticPod() *corev1.Pod {
 	when := metav1.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)
 	yes := true

@@ -1,38 +1,45 @@
-// Package codec turns Kubernetes objects into bytes and back, exactly.
+// Package codec encodes Kubernetes objects to bytes and decodes them exactly.
 //
-// Types with generated protobuf are written as protobuf, which is what the API server itself stores. All other types
-// (structs of custom resources, [unstructured.Unstructured]) and the few with a TypeMeta below the outermost, which
-// protobuf leaves out (a StatefulSet's volumeClaimTemplates), are written as msgpack with the field names of their
-// JSON form, so that [DecodeAny] reads a record without its Go type.
+// Types with generated protobuf are encoded as protobuf, which is also what the API
+// server stores. All other types (structs of custom resources,
+// [unstructured.Unstructured]) are encoded as msgpack with the field names of their JSON
+// form, so that [DecodeAny] can decode a record without its Go type. The few types with a
+// nested TypeMeta (for example a StatefulSet's volumeClaimTemplates) are also encoded as
+// msgpack, because protobuf omits a nested TypeMeta.
 //
 // # Usage
 //
-// [For] picks the codec of a type once; the codec then encodes and decodes any number of objects of that type. A tool
-// that has no Go types uses [ForKind] or [DecodeAny].
+// [For] selects the codec of a type once; the codec then encodes and decodes any number
+// of objects of that type. A tool without Go types uses [ForKind] or [DecodeAny].
 //
 // # Exactness
 //
-// TypeMeta comes back as it was: empty stays empty, set stays set. Beyond that:
+// TypeMeta is preserved: empty stays empty, set stays set. In addition:
 //
-//   - msgpack keeps the difference between nil and empty slices and maps, between a nil pointer and a pointer to a
-//     zero value, and between int64 and float64.
-//   - protobuf keeps what the API server's own encoding keeps: an empty slice or map comes back nil.
-//   - A type with its own JSON or text form (a quantity, a time, a raw extension, anything that implements
-//     [encoding/json.Marshaler] or [encoding.TextMarshaler]) is as exact as that form. Thus a metav1.Time has
-//     seconds, a time comes back in the location that its UnmarshalJSON chooses, and the Object of a
-//     runtime.RawExtension comes back as Raw (msgpack) or not at all (protobuf). No API server delivers it.
-//   - A field that has no JSON form (unexported, or tagged "-") must be zero, else Encode returns an error in
-//     msgpack. Interface fields are limited to the values of unstructured objects.
+//   - msgpack preserves the difference between nil and empty slices and maps, between a
+//     nil pointer and a pointer to a zero value, and between int64 and float64.
+//   - protobuf preserves what the API server's own encoding preserves: an empty slice or
+//     map becomes nil.
+//   - A type with its own JSON or text form (a quantity, a time, a raw extension,
+//     anything that implements [encoding/json.Marshaler] or [encoding.TextMarshaler]) is
+//     as exact as that form. For example, a metav1.Time has a precision of seconds, a
+//     time is decoded in the location that its UnmarshalJSON chooses, and the Object of a
+//     runtime.RawExtension becomes Raw (msgpack) or is lost (protobuf). No API server
+//     returns such an Object.
+//   - A field without a JSON form (unexported, or tagged "-") must be zero, else Encode
+//     returns an error in msgpack. Interface fields may only contain values of
+//     unstructured objects.
 //
 // # Concurrency
 //
-// A [Codec] is safe for concurrent use and never blocks. While Encode runs nobody else may use the object: the
-// generated protobuf of resource.Quantity fills a cache inside the quantity it writes.
+// A [Codec] is safe for concurrent use and never blocks. Nothing else may use an object
+// while it is encoded: the generated protobuf code of resource.Quantity writes to a cache
+// inside the quantity.
 //
 // # Corruption
 //
-// Decoding checks every length, limits the nesting and turns panics of third-party code into errors. Errors name Go
-// types and never hold the content of an object.
+// Decoding checks every length, limits the nesting depth and turns panics of third-party
+// code into errors. Errors name Go types and never contain the content of an object.
 package codec
 
 import (
@@ -51,34 +58,40 @@ const (
 	IDMsgpack  byte = 2
 )
 
-// Codec encodes and decodes the objects of one Go type. It is safe for concurrent use and never blocks.
+// Codec encodes and decodes objects of one Go type. It is safe for concurrent use and
+// never blocks.
 type Codec interface {
-	// ID is the number by which a record names its codec: IDProtobuf or IDMsgpack.
+	// ID returns the number that identifies the codec in a record: IDProtobuf or
+	// IDMsgpack.
 	ID() byte
 
-	// Name is the codec's name for people: "protobuf" or "msgpack".
+	// Name returns the codec's name for people: "protobuf" or "msgpack".
 	Name() string
 
-	// Encode returns the bytes of obj. Identical objects give identical bytes. The caller owns the result. It is an
-	// error if obj is nil, has another type than the codec's, or holds something that has no form in this codec.
-	// Nobody else may use obj meanwhile.
+	// Encode returns the encoded obj. Identical objects give identical bytes. The caller
+	// owns the result. Encode returns an error if obj is nil, has another type than the
+	// codec, or contains a value that this codec cannot encode. Nothing else may use obj
+	// during the call.
 	Encode(obj runtime.Object) ([]byte, error)
 
-	// Decode returns a new object of the codec's type, which shares no memory with data. It never panics: every
-	// error means that data was not written by Encode of this codec and type. Fields that the type does not have are
-	// skipped.
+	// Decode returns a new object of the codec's type that shares no memory with data. It
+	// never panics: an error means that data was not encoded by this codec for this type.
+	// Fields that the type does not have are skipped.
 	Decode(data []byte) (runtime.Object, error)
 
-	// Fingerprint is a hash of the codec's Go type: the names, types and tags of all fields that can be stored,
-	// recursively. If it differs from that of a stored record then the type may now have fields that were dropped
-	// when the record was written.
+	// Fingerprint returns a hash of the codec's Go type: the names, types and tags of all
+	// fields that can be stored, recursively. If it differs from the fingerprint of a
+	// stored record, the type may now have fields that were dropped when the record was
+	// written.
 	Fingerprint() string
 }
 
-// For returns the codec for objects of the type of example, whose content does not matter and which is not kept:
-// protobuf if the type has generated protobuf, else msgpack. Two sorts of types are written as msgpack even if they
-// have protobuf: one that reaches itself, because generated code has no limit to its nesting, and one that nests a
-// TypeMeta, which generated code leaves out. The error names what cannot be encoded.
+// For returns the codec for objects of the type of example: protobuf if the type has
+// generated protobuf, else msgpack. Two kinds of types use msgpack even if they have
+// generated protobuf: recursive types, because generated code does not limit the nesting
+// depth, and types with a nested TypeMeta, because generated code omits it. For uses only
+// the type of example and does not keep the object. The error names the type that cannot
+// be encoded.
 func For(example runtime.Object) (Codec, error) {
 	t, err := structType(example)
 	if err != nil {
@@ -102,8 +115,8 @@ func Msgpack(example runtime.Object) (Codec, error) {
 	return newMsgpack(t)
 }
 
-// ForKind returns the codec for a kind of which only the name is known: that of the type which client-go's scheme has
-// for it, else that of unstructured objects.
+// ForKind returns the codec for a kind whose Go type is not known: the codec of the type
+// in client-go's scheme, or the codec of unstructured objects if the scheme has none.
 func ForKind(gvk schema.GroupVersionKind) Codec {
 	if obj, err := scheme.Scheme.New(gvk); err == nil {
 		if c, err := For(obj); err == nil {
@@ -113,9 +126,10 @@ func ForKind(gvk schema.GroupVersionKind) Codec {
 	return unstructuredCodec{}
 }
 
-// DecodeAny returns the object of a record of which only the codec id and the kind are known. A msgpack record comes
-// back as *unstructured.Unstructured with the TypeMeta that was stored, which may be none: gvk does not matter. A
-// protobuf record needs a type in client-go's scheme for gvk. Like Decode it never panics.
+// DecodeAny decodes a record of which only the codec ID and the kind are known. It
+// decodes a msgpack record to an *unstructured.Unstructured with the stored TypeMeta,
+// which may be empty, and ignores gvk. For a protobuf record, client-go's scheme must
+// have a type for gvk. Like Decode, DecodeAny never panics.
 func DecodeAny(id byte, gvk schema.GroupVersionKind, data []byte) (runtime.Object, error) {
 	switch id {
 	case IDMsgpack:
@@ -137,7 +151,7 @@ func DecodeAny(id byte, gvk schema.GroupVersionKind, data []byte) (runtime.Objec
 	return nil, fmt.Errorf("codec: unknown codec id %d", id)
 }
 
-// structType returns the struct that example points to.
+// structType returns the struct type that example points to.
 func structType(example runtime.Object) (reflect.Type, error) {
 	t := reflect.TypeOf(example)
 	if t == nil || t.Kind() != reflect.Pointer || t.Elem().Kind() != reflect.Struct {
@@ -158,7 +172,8 @@ func checkObject(obj runtime.Object, t reflect.Type) (reflect.Value, error) {
 	return v.Elem(), nil
 }
 
-// recoverTo turns a panic into an error. The panic's value is left out since it may hold content.
+// recoverTo turns a panic into an error. It omits the panic value, which may contain
+// content.
 func recoverTo(err *error, doing string, t reflect.Type) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("codec: %s %s: panic of type %T", doing, t, p)

@@ -25,7 +25,7 @@ import (
 	"github.com/informctl/informctl/codec"
 )
 
-// secretive keeps everything in private fields, behind its own JSON.
+// secretive has only private fields and its own JSON form.
 type secretive struct{ a, b int64 }
 
 func (s secretive) MarshalJSON() ([]byte, error) { return json.Marshal([]int64{s.a, s.b}) }
@@ -52,7 +52,7 @@ type node struct {
 	Named    map[string]*node `json:"named,omitempty"`
 }
 
-// odd is like the struct of a custom resource whose author used everything there is.
+// odd is like the struct of a custom resource that uses every kind of field.
 type odd struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -102,7 +102,7 @@ func (o *odd) DeepCopyObject() runtime.Object {
 	return c
 }
 
-// copyFields is shallow: no test changes what it shares.
+// copyFields makes a shallow copy: no test changes shared values.
 func copyFields(dst, src reflect.Value) {
 	for i := range src.NumField() {
 		if dst.Field(i).CanSet() {
@@ -176,7 +176,8 @@ func TestOddStruct(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// What JSON itself makes of it. Inside an embedded pointer empty fields are written, so that it comes back.
+			// JSON gives the expected result. Inside an embedded pointer empty fields are
+			// written, so that decoding allocates the pointer.
 			text, err := json.Marshal(obj)
 			if err != nil {
 				t.Fatal(err)
@@ -257,7 +258,7 @@ type withPanicking struct {
 	F               panicking `json:"f"`
 }
 
-// named embeds TypeMeta alone and so has the generated protobuf methods of TypeMeta.
+// named embeds only TypeMeta and so has the generated protobuf methods of TypeMeta.
 type named struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        metav1.ObjectMeta `json:"metadata"`

@@ -7,7 +7,8 @@ import (
 	"slices"
 )
 
-// maxPrealloc bounds what is allocated on the word of a length, before its elements were seen.
+// maxPrealloc limits the elements that are allocated for a declared length before they
+// are read.
 const maxPrealloc = 256
 
 type (
@@ -110,7 +111,7 @@ func decodeElems(r *reader, v reflect.Value, elem plan, n int) error {
 	return nil
 }
 
-// mapKey is a key with its JSON form.
+// mapKey is a map key with its JSON form.
 type mapKey struct {
 	name string
 	key  reflect.Value

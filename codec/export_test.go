@@ -1,4 +1,4 @@
 package codec
 
-// FingerprintOf is fingerprint.
+// FingerprintOf is fingerprint, for tests.
 var FingerprintOf = fingerprint

@@ -9,10 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ForFields returns a codec for a kind that decodes of each object only the fields that are named, as JSON has them at
-// the top ("metadata", "spec"), with TypeMeta; others are left empty, and a name that no field has is ignored. The codec
-// does not encode. It is nil where objects of the kind are not written as protobuf, or client-go's scheme has no type
-// for it.
+// ForFields returns a codec for a kind that decodes only TypeMeta and the named top-level
+// fields of each object. The names are those in JSON ("metadata", "spec"). The other
+// fields are left empty, and unknown names are ignored. The codec cannot encode.
+// ForFields returns nil if objects of the kind are not encoded as protobuf, or if
+// client-go's scheme has no type for the kind.
 func ForFields(gvk schema.GroupVersionKind, names ...string) Codec {
 	c, ok := ForKind(gvk).(protobufCodec)
 	if !ok {
@@ -30,10 +31,10 @@ func ForFields(gvk schema.GroupVersionKind, names ...string) Codec {
 	return c
 }
 
-// onlyFields are the numbers of fields in a message.
+// onlyFields contains the protobuf numbers of the fields to decode.
 type onlyFields map[protowire.Number]bool
 
-// fieldNumber reads a tag such as "bytes,2,opt,name=spec".
+// fieldNumber parses a tag such as "bytes,2,opt,name=spec".
 func fieldNumber(f reflect.StructField) (n protowire.Number) {
 	_, rest, _ := strings.Cut(f.Tag.Get("protobuf"), ",")
 	for _, digit := range rest {
@@ -45,7 +46,8 @@ func fieldNumber(f reflect.StructField) (n protowire.Number) {
 	return n
 }
 
-// of returns a message with these fields of another. What cannot be read is left to who decodes it.
+// of returns data with only these fields. It keeps a malformed rest unchanged, for which
+// decoding then returns an error.
 func (o onlyFields) of(data []byte) []byte {
 	out := make([]byte, 0, len(data))
 	for len(data) > 0 {

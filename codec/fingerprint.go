@@ -8,8 +8,9 @@ import (
 	"reflect"
 )
 
-// fingerprint hashes what of t can be stored. Fields that are not exported are left out: a new Go release may change
-// those of its own types, and none is stored except in the form that a type gives itself.
+// fingerprint hashes the parts of t that can be stored. Unexported fields are left out,
+// because a new Go release may change those of its own types, and they are stored only in
+// the form that their type defines itself.
 func fingerprint(t reflect.Type) string {
 	h := typeHash{Hash: sha256.New(), seen: map[reflect.Type]int{}}
 	h.add(t)
@@ -18,7 +19,9 @@ func fingerprint(t reflect.Type) string {
 
 type typeHash struct {
 	hash.Hash
-	seen map[reflect.Type]int // types in the order in which they were met: a second meeting is only a number
+	// seen contains the types in the order of their first occurrence. A later occurrence
+	// is hashed as a number.
+	seen map[reflect.Type]int
 }
 
 func (h typeHash) add(t reflect.Type) {
@@ -54,5 +57,5 @@ func (h typeHash) add(t reflect.Type) {
 	}
 }
 
-// put never fails: a hash takes everything.
+// put ignores the error: a hash never returns one.
 func (h typeHash) put(format string, args ...any) { _, _ = fmt.Fprintf(h, format, args...) }

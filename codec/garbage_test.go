@@ -16,7 +16,7 @@ import (
 
 var podKind = schema.GroupVersionKind{Version: "v1", Kind: "Pod"}
 
-// tryDecode decodes what may be anything. What it takes for an object must be one.
+// tryDecode decodes arbitrary data. If decoding succeeds, the result must be an object.
 func tryDecode(t *testing.T, c codec.Codec, data []byte) {
 	obj, err := c.Decode(data)
 	if (err == nil) != (obj != nil) {
@@ -99,7 +99,7 @@ func TestNestingBomb(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, c := range []codec.Codec{mustFor(t, &odd{}), mustFor(t, &unstructured.Unstructured{})} {
 				if name == "json" && c.Fingerprint() != "unstructured" {
-					continue // a raw extension keeps the text as it is
+					continue // a raw extension keeps the text unchanged
 				}
 				if _, err := c.Decode(data); err == nil {
 					t.Errorf("%s: no error", c.Name())

@@ -17,58 +17,57 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Key is a key of AES-256. It prints as nothing of what it is.
+// Key is a key of AES-256. Printing it does not reveal it.
 type Key [32]byte
 
-// NewKey returns a random one.
+// NewKey returns a random key.
 func NewKey() (k Key) {
 	_, _ = rand.Read(k[:]) // never fails
 	return k
 }
 
-// Format keeps the key out of whatever prints it.
+// Format hides the key from fmt.
 func (k Key) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "codec.Key") }
 
-// AEAD returns AES-256-GCM with random nonces: its NonceSize is 0, for Seal puts the
-// nonce in front and Open takes it from there. Safe for concurrent use. One key
-// seals 2^32 times at most (NIST SP 800-38D, 8.3).
+// AEAD returns AES-256-GCM with random nonces: its NonceSize is 0, because Seal prepends
+// the nonce and Open reads it from there. It is safe for concurrent use. One key may seal
+// at most 2^32 times (NIST SP 800-38D, 8.3).
 func (k Key) AEAD() cipher.AEAD {
 	block, err := aes.NewCipher(k[:])
 	if err != nil {
-		panic(err) // of another length only
+		panic(err) // only for another key length
 	}
 	aead, err := cipher.NewGCMWithRandomNonce(block)
 	if err != nil {
-		panic(err) // of another block size only
+		panic(err) // only for another block size
 	}
 	return aead
 }
 
-// KeyProvider has the keys of a user: what data keys are encrypted with.
+// KeyProvider returns the keys of a user. They encrypt the data keys.
 type KeyProvider interface {
-	// Keys returns the present key and behind it those before it, which open what
-	// they have sealed and seal nothing. It is called when a database first needs a
-	// key, for a rekey, and every few minutes before something is written. An error
-	// means that the keys cannot be had now: nothing is dropped because of it.
-	// Safe for concurrent use.
+	// Keys returns the present key, followed by the previous ones. The previous keys only
+	// open what they have sealed. Keys is called when a database first needs a key, for a
+	// rekey, and every few minutes before a write. An error means that the keys are not
+	// available now: no data is dropped because of it. Keys is safe for concurrent use.
 	Keys(ctx context.Context) ([]Key, error)
 }
 
-// KeyFile returns the keys of a file: one a line, 64 hexadecimal digits each, as
-// "openssl rand -hex 32" prints them. The first is the present one. The file is read
-// each time, so a new one counts without a restart. Nobody but its owner may be able
-// to read or write it, and a group, as Kubernetes mounts a Secret under fsGroup, only
-// to read it.
+// KeyFile returns the keys in a file, one per line, each as 64 hexadecimal digits, as
+// "openssl rand -hex 32" prints them. The first key is the present one. The file is read
+// for each call, so a new key is used without a restart. Only the owner may be able to
+// write the file, and only the owner and the group may be able to read it (Kubernetes
+// mounts a Secret with fsGroup so that the group can read it).
 func KeyFile(path string) KeyProvider { return keyFile(path) }
 
 type keyFile string
 
-// maxKeyText bounds what is read of a file or a command, in bytes.
+// maxKeyText limits the size, in bytes, of a key file or the output of a key command.
 const maxKeyText = 64 << 10
 
 // Keys implements KeyProvider.
 func (path keyFile) Keys(context.Context) ([]Key, error) {
-	// A named pipe would be waited for; it is refused below.
+	// O_NONBLOCK: opening a named pipe would block; it is refused below.
 	f, err := os.OpenFile(string(path), os.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read key file: %w", err)
@@ -95,12 +94,12 @@ func (path keyFile) Keys(context.Context) ([]Key, error) {
 	return keys, nil
 }
 
-// commandTimeout is how long a key command may take.
+// commandTimeout is the maximum run time of a key command.
 const commandTimeout = 10 * time.Second
 
-// KeyCommand returns the keys that a command prints to its standard output, in the
-// form of KeyFile. It is run each time, directly and through no shell, and killed after
-// 10 s. What it writes to standard error is no part of any error.
+// KeyCommand returns the keys that a command prints to its standard output, in the format
+// of KeyFile. The command is run for each call, without a shell, and killed after 10 s.
+// Its standard error is discarded.
 func KeyCommand(name string, args ...string) KeyProvider { return keyCommand{name, args} }
 
 type keyCommand struct {
@@ -116,7 +115,7 @@ func (c keyCommand) Keys(ctx context.Context) ([]Key, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.name, c.args...)
-	cmd.WaitDelay = time.Second // for a pipe that a child of its holds
+	cmd.WaitDelay = time.Second // for a pipe that a child process keeps open
 	out := &limitedBuffer{limit: maxKeyText}
 	cmd.Stdout = out
 	err := cmd.Run()
@@ -132,7 +131,7 @@ func (c keyCommand) Keys(ctx context.Context) ([]Key, error) {
 	return nil, fmt.Errorf("key command %s: %w", c.name, err)
 }
 
-// limitedBuffer keeps the first bytes and one more.
+// limitedBuffer keeps up to limit+1 bytes and discards the rest.
 type limitedBuffer struct {
 	bytes.Buffer
 	limit int
@@ -143,7 +142,7 @@ func (b *limitedBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// parseKeys reads one key a line. Its errors name lines, never what is in them.
+// parseKeys parses one key per line. Its errors name line numbers and never the content.
 func parseKeys(text []byte) (keys []Key, err error) {
 	const want = "want 64 hexadecimal digits, as openssl rand -hex 32 prints"
 	if len(text) > maxKeyText {

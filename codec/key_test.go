@@ -47,7 +47,7 @@ func wantKeys(t *testing.T, p codec.KeyProvider, want ...codec.Key) {
 	}
 }
 
-// TestKeyFile: what a file has is what counts, at each call.
+// TestKeyFile checks that each call reads the current content of the file.
 func TestKeyFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "key")
 	writeKeys(t, path, keyText(1), 0o600)
@@ -63,8 +63,8 @@ func TestKeyFile(t *testing.T) {
 	}
 }
 
-// TestKeyFileRefuses: each wrong file is an error that names what is wrong, and none of
-// its content.
+// TestKeyFileRefuses checks that each invalid file is an error that names the problem and
+// shows none of the content.
 func TestKeyFileRefuses(t *testing.T) {
 	secret := hex.EncodeToString([]byte("not to be printed, whatever"))
 	for name, test := range map[string]struct {
@@ -104,8 +104,8 @@ func TestKeyFileRefuses(t *testing.T) {
 	})
 }
 
-// TestKeyCommand: arguments go to the command as they are; what it writes to standard
-// error is not repeated.
+// TestKeyCommand checks that arguments are passed to the command unchanged, and that its
+// standard error is not part of an error.
 func TestKeyCommand(t *testing.T) {
 	wantKeys(t, codec.KeyCommand("printf", "%s%s", keyText(1), keyText(2)), key(1), key(2))
 	for name, test := range map[string]struct {
@@ -132,7 +132,7 @@ func TestKeyCommand(t *testing.T) {
 	}
 }
 
-// TestKeyCommandEnds: one that does not end is killed with its context.
+// TestKeyCommandEnds checks that a command that does not end is killed with its context.
 func TestKeyCommandEnds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -141,7 +141,7 @@ func TestKeyCommandEnds(t *testing.T) {
 	}
 }
 
-// TestKeyPrintsNothing: with whatever verb.
+// TestKeyPrintsNothing checks that no verb prints the key.
 func TestKeyPrintsNothing(t *testing.T) {
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%d", "%q"} {
 		k := key(7)
@@ -153,8 +153,8 @@ func TestKeyPrintsNothing(t *testing.T) {
 	}
 }
 
-// TestAEAD: what is sealed is opened with the same key and the same bound data only, and
-// a changed bit is noticed.
+// TestAEAD checks that sealed data can only be opened with the same key and the same
+// bound data, and that a changed bit is detected.
 func TestAEAD(t *testing.T) {
 	plain, bound := []byte("what nobody may read"), []byte("where it stands")
 	aead := key(1).AEAD()

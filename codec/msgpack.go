@@ -7,7 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// msgpackCodec writes the structs of one type by a plan that is made once.
+// msgpackCodec encodes structs of one type with a plan that is built once.
 type msgpackCodec struct {
 	typ         reflect.Type
 	plan        plan

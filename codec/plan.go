@@ -7,8 +7,9 @@ import (
 	"reflect"
 )
 
-// plan writes and reads the values of one Go type. Values are addressable, and zero when decode gets them. A plan is
-// immutable once built and holds the plans of the types inside, in a cycle where the types have one.
+// plan encodes and decodes the values of one Go type. Values are addressable; decode gets
+// a zero value. A plan is immutable after it was built. It refers to the plans of the
+// nested types and is cyclic if the type is recursive.
 type plan interface {
 	encode(w *writer, v reflect.Value) error
 	decode(r *reader, v reflect.Value) error
@@ -22,8 +23,8 @@ var (
 	textUnmarshalType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// planner builds the plans of a type and all types inside. Each plan is entered before those of its elements are
-// built, so that a type may reach itself.
+// planner builds the plans of a type and all nested types. It registers each plan before
+// it builds the plans of its elements, so that a type may be recursive.
 type planner map[reflect.Type]plan
 
 func (b planner) plan(t reflect.Type) (plan, error) {
@@ -77,7 +78,7 @@ func (b planner) elem(p *plan, t reflect.Type) (err error) {
 	return err
 }
 
-// scalar returns the plan of a type without elements, nil for other types.
+// scalar returns the plan of a type without elements; nil for other types.
 func scalar(t reflect.Type) plan {
 	switch t.Kind() {
 	case reflect.Bool:
@@ -98,7 +99,7 @@ func scalar(t reflect.Type) plan {
 	return nil
 }
 
-// ownForm returns the plan of a type that marshals itself, nil for other types.
+// ownForm returns the plan of a type that marshals itself; nil for other types.
 func ownForm(t reflect.Type) (plan, error) {
 	if t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer {
 		return nil, nil
@@ -128,8 +129,9 @@ func implements(t, iface reflect.Type) bool {
 	return t.Implements(iface) || reflect.PointerTo(t).Implements(iface)
 }
 
-// promotes reports whether t may have its methods of iface only from a field that it embeds beside others. A type
-// that embeds one and yet has methods of its own cannot be told apart.
+// promotes reports whether t may have its methods of iface only from an embedded field,
+// beside other fields. It cannot tell whether a type that embeds such a field also has
+// methods of its own.
 func promotes(t, iface reflect.Type) bool {
 	if t.Kind() != reflect.Struct || t.NumField() < 2 {
 		return false

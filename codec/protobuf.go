@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// message is what generated protobuf code gives to a type.
+// message is the interface of types with generated protobuf code.
 type message interface {
 	runtime.ProtobufReverseMarshaller
 	Unmarshal(data []byte) error
@@ -22,13 +22,13 @@ var (
 	typeMetaType = reflect.TypeFor[metav1.TypeMeta]()
 )
 
-// protobufCodec writes apiVersion and kind, each with its length as a uvarint in front, and then the message: generated
-// code leaves out TypeMeta.
+// protobufCodec writes apiVersion and kind, each prefixed with its length as a uvarint,
+// and then the message, because generated code omits TypeMeta.
 type protobufCodec struct {
 	typ         reflect.Type
 	typeMeta    int // index of the embedded metav1.TypeMeta, -1 if there is none
 	fingerprint string
-	only        *onlyFields // nil is all
+	only        *onlyFields // nil means all fields
 }
 
 func newProtobuf(t reflect.Type) Codec {
@@ -111,10 +111,10 @@ func typeMetaField(t reflect.Type) int {
 	return -1
 }
 
-// protobufTypes holds what hasProtobuf found out, a bool for each reflect.Type.
+// protobufTypes caches the results of hasProtobuf: reflect.Type to bool.
 var protobufTypes sync.Map
 
-// hasProtobuf reports whether objects of t are written as protobuf.
+// hasProtobuf reports whether objects of t are encoded as protobuf.
 func hasProtobuf(t reflect.Type) bool {
 	if has, ok := protobufTypes.Load(t); ok {
 		return has.(bool)
@@ -124,9 +124,10 @@ func hasProtobuf(t reflect.Type) bool {
 	return has
 }
 
-// generated reports whether t has protobuf of its own. That it has the methods is not enough: a struct which embeds
-// metav1.TypeMeta but not metav1.ObjectMeta has those of TypeMeta. So all its fields must carry protobuf tags, and
-// all structs in them the methods.
+// generated reports whether protobuf code was generated for t itself. The methods alone
+// do not prove that: a struct that embeds metav1.TypeMeta but not metav1.ObjectMeta has
+// the methods of TypeMeta. Therefore all fields must have protobuf tags, and all structs
+// in them the methods.
 func generated(t reflect.Type) bool {
 	if !reflect.PointerTo(t).Implements(messageType) {
 		return false
@@ -150,8 +151,9 @@ func generated(t reflect.Type) bool {
 	return true
 }
 
-// nestsTypeMeta reports whether a value of t, which is not recursive, can hold a TypeMeta below its own, as the
-// volumeClaimTemplates of a StatefulSet do: generated code leaves them out, and an API server fills them in JSON.
+// nestsTypeMeta reports whether a value of t, which must not be recursive, can contain a
+// nested TypeMeta, for example in the volumeClaimTemplates of a StatefulSet. Generated
+// code omits nested TypeMetas, but an API server sets them in JSON.
 func nestsTypeMeta(t reflect.Type, outermost bool) bool {
 	switch t.Kind() {
 	case reflect.Pointer, reflect.Slice, reflect.Map, reflect.Array:
@@ -167,7 +169,7 @@ func nestsTypeMeta(t reflect.Type, outermost bool) bool {
 	return false
 }
 
-// recursive reports whether a value of t can hold another t at any depth.
+// recursive reports whether a value of t can contain another t at any depth.
 func recursive(t reflect.Type) bool {
 	const active, done = 1, 2
 	state := map[reflect.Type]int{}

@@ -26,9 +26,11 @@ import (
 
 const perKind = 8
 
-// isMsgpack reports whether a kind with generated protobuf is written as msgpack all the same: a Workload's templates
-// hold templates, and generated code would follow any nesting; the others nest a TypeMeta, which generated code leaves
-// out. Every other kind with generated protobuf must be written as such. No kind is exempt from the round trip.
+// isMsgpack reports whether a kind with generated protobuf is nevertheless encoded as
+// msgpack: a Workload's templates contain templates, and generated code does not limit
+// the nesting depth; the others have a nested TypeMeta, which generated code omits. Every
+// other kind with generated protobuf must be encoded as protobuf. All kinds must pass the
+// round trip.
 func isMsgpack(gvk schema.GroupVersionKind) bool {
 	switch gvk.Kind {
 	case "Workload", "StatefulSet":
@@ -41,7 +43,8 @@ func isMsgpack(gvk schema.GroupVersionKind) bool {
 	return strings.HasSuffix(gvk.Kind, "List")
 }
 
-// typeMetas fills every TypeMeta, as a client that speaks JSON does; apimachinery's own function leaves them blank.
+// typeMetas fills every TypeMeta, like a client that speaks JSON; apimachinery's own
+// function leaves them blank.
 func typeMetas(runtimeserializer.CodecFactory) []any {
 	return []any{func(m *metav1.TypeMeta, c randfill.Continue) { m.APIVersion, m.Kind = c.String(0), c.String(0) }}
 }
@@ -88,7 +91,8 @@ func roundTripKind(t *testing.T, fuzz *randfill.Filler, gvk schema.GroupVersionK
 	for i := range perKind {
 		obj := example.DeepCopyObject()
 		fuzz.Fill(obj)
-		if i%2 == 0 { // API servers and caches differ in whether they set it
+		// API servers and caches differ in whether they set the kind.
+		if i%2 == 0 {
 			obj.GetObjectKind().SetGroupVersionKind(gvk)
 		} else {
 			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
@@ -99,8 +103,8 @@ func roundTripKind(t *testing.T, fuzz *randfill.Filler, gvk schema.GroupVersionK
 	}
 }
 
-// roundTrip checks that obj comes back the same. Protobuf loses the difference between nil and empty, which semantic
-// equality ignores; msgpack must not.
+// roundTrip checks that obj is unchanged after encoding and decoding. Protobuf loses the
+// difference between nil and empty, which semantic equality ignores; msgpack must not.
 func roundTrip(t *testing.T, c codec.Codec, obj runtime.Object) {
 	t.Helper()
 	want := obj.DeepCopyObject()
@@ -132,7 +136,8 @@ func roundTrip(t *testing.T, c codec.Codec, obj runtime.Object) {
 	}
 }
 
-// equal is semantic equality, which panics on types with private fields: those are compared exactly.
+// equal is semantic equality. Types with private fields, for which semantic equality
+// panics, are compared exactly.
 func equal(a, b runtime.Object) bool {
 	if _, ok := a.(*odd); ok {
 		return cmp.Equal(a, b, exportAll)
@@ -142,7 +147,8 @@ func equal(a, b runtime.Object) bool {
 
 var exportAll = cmp.Exporter(func(reflect.Type) bool { return true })
 
-// sameNils reports whether a and b, which are semantically equal, have nil in the same places.
+// sameNils reports whether a and b, which are semantically equal, have nil in the same
+// places.
 func sameNils(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -175,8 +181,9 @@ func sameNils(a, b reflect.Value) bool {
 	return true
 }
 
-// asUnstructured checks that a record of a struct reads without the Go type as the struct's unstructured form, and
-// that this form goes through its own codec unchanged.
+// asUnstructured checks that a record of a struct can be decoded without the Go type to
+// the struct's unstructured form, and that this form is unchanged after encoding and
+// decoding with its own codec.
 func asUnstructured(t *testing.T, c codec.Codec, obj runtime.Object) {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)

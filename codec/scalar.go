@@ -16,13 +16,14 @@ type (
 	floatPlan  struct{}
 	stringPlan struct{}
 	bytesPlan  struct{}
-	// anyPlan is that of interface{}, which holds what an unstructured object can hold.
+	// anyPlan is the plan of interface{}, with the values of unstructured objects.
 	anyPlan struct{}
-	// jsonPlan is that of types which implement json.Marshaler.
+	// jsonPlan is the plan of types that implement json.Marshaler.
 	jsonPlan struct{}
-	// textPlan is that of types which implement encoding.TextMarshaler but not json.Marshaler.
+	// textPlan is the plan of types that implement encoding.TextMarshaler but not
+	// json.Marshaler.
 	textPlan struct{}
-	// quotedPlan is that of scalars under `json:",string"`.
+	// quotedPlan is the plan of scalars with `json:",string"`.
 	quotedPlan struct{}
 )
 

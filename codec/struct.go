@@ -9,23 +9,23 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// structPlan writes a struct as a map with the keys that encoding/json would give it.
+// structPlan encodes a struct as a map with the keys of encoding/json.
 type structPlan struct {
 	fields  []*field
 	byName  map[string]*field
 	dropped []*field // fields without a JSON form
 }
 
-// field is a field of a struct or of one that it embeds.
+// field is a field of a struct, or of a struct embedded in it.
 type field struct {
 	name      string
 	index     []int
 	typ       reflect.Type
-	quoted    bool // under string
+	quoted    bool // has the option string
 	tagged    bool // name is from the tag
 	viaPtr    bool // inside an embedded pointer
-	omitEmpty bool // under omitempty
-	omitZero  bool // under omitzero
+	omitEmpty bool // has the option omitempty
+	omitZero  bool // has the option omitzero
 	plan      plan
 }
 
@@ -39,7 +39,8 @@ func (p *structPlan) encode(w *writer, v reflect.Value) error {
 			return fmt.Errorf("%s: field %s is set but has no JSON form", v.Type(), f.name)
 		}
 	}
-	// The header has the width that all fields would need, for the number of those present is known only afterwards.
+	// The header has the width for all fields, because the number of fields that are
+	// present is known only at the end.
 	head := w.buf.Len()
 	small := len(p.fields) <= int(msgpcode.FixedMapMask)
 	if small {
@@ -85,7 +86,8 @@ func (p *structPlan) decode(r *reader, v reflect.Value) error {
 		}
 		if f := p.byName[string(name)]; f != nil {
 			err = f.decode(r, f.make(v))
-		} else if !r.marker(extEmpty, "") { // of a type that had more fields, skipped as protobuf does
+		} else if !r.marker(extEmpty, "") {
+			// An unknown field of another version of the type is skipped, as in protobuf.
 			_, err = r.value()
 		}
 		if err != nil {
@@ -95,7 +97,7 @@ func (p *structPlan) decode(r *reader, v reflect.Value) error {
 	return nil
 }
 
-// in returns the field of v, and false if it is inside an embedded pointer that is nil.
+// in returns the field of v; false if it is inside an embedded nil pointer.
 func (f *field) in(v reflect.Value) (reflect.Value, bool) {
 	for _, i := range f.index {
 		if v.Kind() == reflect.Pointer {
@@ -109,7 +111,7 @@ func (f *field) in(v reflect.Value) (reflect.Value, bool) {
 	return v, true
 }
 
-// make is like in but sets embedded pointers that are nil.
+// make is like in but allocates embedded nil pointers.
 func (f *field) make(v reflect.Value) reflect.Value {
 	for _, i := range f.index {
 		if v.Kind() == reflect.Pointer {
@@ -123,9 +125,10 @@ func (f *field) make(v reflect.Value) reflect.Value {
 	return v
 }
 
-// omits reports whether v is left out: only a zero value, since that is what decoding leaves. Where JSON would leave out
-// more, an IsZero method or an empty slice, the value is written. Structs are never empty for JSON. Inside an embedded
-// pointer nothing is left out, so that the pointer comes back.
+// omits reports whether v is left out. Only a zero value is left out, because that is the
+// value after decoding. Values that JSON would also omit (because of an IsZero method, or
+// an empty slice) are written. JSON never treats a struct as empty. Inside an embedded
+// pointer no field is left out, so that decoding allocates the pointer.
 func (f *field) omits(v reflect.Value) bool {
 	if f.viaPtr || !v.IsZero() {
 		return false
@@ -154,7 +157,8 @@ func (f *field) decode(r *reader, v reflect.Value) error {
 
 func hasLen(v reflect.Value) bool { return v.Kind() == reflect.Slice || v.Kind() == reflect.Map }
 
-// fields fills p with the fields of t. Where several have the same name, the rules of encoding/json choose.
+// fields adds the fields of t to p. If several fields have the same name, the rules of
+// encoding/json decide.
 func (b planner) fields(p *structPlan, t reflect.Type) error {
 	var all []*field
 	if err := p.collect(&all, t, nil, false, []reflect.Type{t}); err != nil {
@@ -180,7 +184,8 @@ func (b planner) fields(p *structPlan, t reflect.Type) error {
 	return nil
 }
 
-// collect appends the fields of t, which is embedded at index, and those of what t embeds.
+// collect appends the fields of t, which is embedded at index, and the fields that t
+// embeds.
 func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr bool, path []reflect.Type) error {
 	for i := range t.NumField() {
 		sf := t.Field(i)
@@ -219,8 +224,9 @@ func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr 
 	return nil
 }
 
-// dominant reports whether f is the field that its name means: the one least deep, among those the one with a tag.
-// Two such hide each other.
+// dominant reports whether f is the field that its name refers to: the least nested
+// field, and among several of these the one with a tag. If several fields remain, none of
+// them is dominant.
 func dominant(f *field, all []*field) bool {
 	for _, o := range all {
 		if o == f || o.name != f.name || len(o.index) > len(f.index) {
@@ -233,7 +239,8 @@ func dominant(f *field, all []*field) bool {
 	return true
 }
 
-// quote returns the plan of a field under `json:",string"`, which is for scalars and pointers to them.
+// quote returns the plan of a field with `json:",string"`, which applies to scalars and
+// pointers to them.
 func quote(p plan) plan {
 	switch p := p.(type) {
 	case boolPlan, intPlan, uintPlan, floatPlan, stringPlan:

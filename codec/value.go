@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 )
 
-// unstructuredCodec writes the content of *unstructured.Unstructured. It also reads what the msgpack codec of any
-// struct wrote.
+// unstructuredCodec encodes the content of *unstructured.Unstructured. It can also decode
+// what the msgpack codec of a struct type has encoded.
 type unstructuredCodec struct{}
 
 func (unstructuredCodec) ID() byte            { return IDMsgpack }
@@ -59,7 +59,7 @@ func (unstructuredCodec) Decode(data []byte) (runtime.Object, error) {
 	return u, nil
 }
 
-// value writes a value as unstructured objects hold them.
+// value writes a value of an unstructured object.
 func (w *writer) value(x any) error {
 	switch x := x.(type) {
 	case nil:
@@ -121,7 +121,8 @@ func (w *writer) object(x map[string]any) error {
 	return nil
 }
 
-// value reads any value as unstructured objects hold them, also where a struct was written.
+// value reads any value in the form of unstructured objects, even if a struct was
+// written.
 func (r *reader) value() (any, error) {
 	c, err := r.PeekCode()
 	if err != nil {
@@ -136,7 +137,7 @@ func (r *reader) value() (any, error) {
 		return r.DecodeFloat64()
 	case c == msgpcode.Uint64:
 		u, err := r.DecodeUint64()
-		if u > math.MaxInt64 { // what reading the number from JSON would give
+		if u > math.MaxInt64 { // as decoding the number from JSON does
 			return float64(u), err
 		}
 		return int64(u), err

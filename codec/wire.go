@@ -15,11 +15,13 @@ import (
 
 // The msgpack extensions of a record. They are part of the file format.
 const (
-	// extJSON holds a value as JSON text, byte for byte as the value's own MarshalJSON gave it.
+	// extJSON contains a value as JSON text, byte for byte as its MarshalJSON returned
+	// it.
 	extJSON = 1
-	// extEmpty, without content, is an empty slice or map under omitempty: there for the Go type, absent in JSON.
+	// extEmpty has no content. It is an empty slice or map with omitempty: present for
+	// the Go type, absent in JSON.
 	extEmpty = 2
-	// extNil is a nil with a type: its content is one of the nil kinds below.
+	// extNil is a typed nil. Its content is one of the nil kinds below.
 	extNil = 3
 )
 
@@ -29,7 +31,8 @@ const (
 	nilPointee = 'p' // a pointer to something nil
 )
 
-// maxDepth bounds nesting in both directions, as encoding/json does when it reads.
+// maxDepth limits the nesting depth of encoding and decoding, like encoding/json's
+// decoder.
 const maxDepth = 10000
 
 var (
@@ -37,14 +40,15 @@ var (
 	errMalformed = errors.New("malformed msgpack")
 )
 
-// writer is where one Encode writes to. Not safe for concurrent use.
+// writer is the output of one Encode. It is not safe for concurrent use.
 type writer struct {
 	*msgpack.Encoder
 	buf   bytes.Buffer
 	depth int
 }
 
-// maxPooled keeps one huge object from pinning its buffer for good.
+// maxPooled limits the size of a pooled buffer, so that one huge object does not keep its
+// memory for ever.
 const maxPooled = 1 << 20
 
 var writers = sync.Pool{New: func() any {
@@ -53,7 +57,7 @@ var writers = sync.Pool{New: func() any {
 	return w
 }}
 
-// write returns what f writes.
+// write returns the bytes that f writes.
 func write(f func(w *writer) error) ([]byte, error) {
 	w := writers.Get().(*writer)
 	w.buf.Reset()
@@ -85,8 +89,9 @@ func (w *writer) ext(id int8, content ...byte) error {
 	return err
 }
 
-// json writes a value whose JSON form is text: plain strings, int64 and booleans as those of msgpack, from which
-// exactly the same text can be made again, everything else as the text.
+// json writes a value that has a JSON form. It writes plain strings, int64s and booleans
+// as msgpack values if the same text can be restored from them, everything else as JSON
+// text.
 func (w *writer) json(text []byte) error {
 	n := len(text)
 	if n >= 2 && text[0] == '"' && text[n-1] == '"' && plain(text[1:n-1]) {
@@ -104,7 +109,7 @@ func (w *writer) json(text []byte) error {
 	return w.ext(extJSON, text...)
 }
 
-// plain reports whether s is its own JSON form but for the quotes.
+// plain reports whether the JSON form of s is s in quotes.
 func plain(s []byte) bool {
 	for _, c := range s {
 		if c < ' ' || c == '"' || c == '\\' {
@@ -114,7 +119,8 @@ func plain(s []byte) bool {
 	return utf8.Valid(s)
 }
 
-// reader is where one Decode reads from. Not safe for concurrent use. What it returns without a copy says so.
+// reader is the input of one Decode. It is not safe for concurrent use. Methods that
+// return data without copying it say so.
 type reader struct {
 	*msgpack.Decoder
 	data  []byte
@@ -122,7 +128,7 @@ type reader struct {
 	depth int
 }
 
-// read lets f read data, all of it.
+// read calls f with a reader of data. f must read all of it.
 func read(data []byte, f func(r *reader) error) error {
 	r := &reader{data: data, src: bytes.NewReader(data)}
 	r.Decoder = msgpack.NewDecoder(r.src)
@@ -144,10 +150,10 @@ func (r *reader) enter() error {
 
 func (r *reader) leave() { r.depth-- }
 
-// rest is what is not read yet, without a copy.
+// rest returns the unread data, without a copy.
 func (r *reader) rest() []byte { return r.data[len(r.data)-r.src.Len():] }
 
-// take reads n bytes, without a copy.
+// take reads n bytes without copying them.
 func (r *reader) take(n int) ([]byte, error) {
 	b := r.rest()
 	if n < 0 || n > len(b) {
@@ -157,7 +163,7 @@ func (r *reader) take(n int) ([]byte, error) {
 	return b[:n], err
 }
 
-// bytes reads a string or binary, without a copy.
+// bytes reads a string or binary without copying it.
 func (r *reader) bytes() ([]byte, error) {
 	n, err := r.DecodeBytesLen()
 	if err != nil {
@@ -171,7 +177,8 @@ func (r *reader) string() (string, error) {
 	return string(b), err
 }
 
-// size checks the length of an array or map: it cannot have more elements than bytes are left. A nil has -1.
+// size checks the length of an array or map: it cannot have more elements than there are
+// bytes left. A nil has length -1.
 func (r *reader) size(n int, err error) (int, error) {
 	if err != nil || n < -1 || n > r.src.Len() {
 		return 0, errMalformed
@@ -182,13 +189,14 @@ func (r *reader) size(n int, err error) (int, error) {
 func (r *reader) arrayLen() (int, error) { return r.size(r.DecodeArrayLen()) }
 
 func (r *reader) mapLen() (int, error) {
-	if c, err := r.PeekCode(); err != nil || msgpcode.IsExt(c) { // DecodeMapLen would jump over an extension
+	// DecodeMapLen would skip an extension.
+	if c, err := r.PeekCode(); err != nil || msgpcode.IsExt(c) {
 		return 0, errMalformed
 	}
 	return r.size(r.DecodeMapLen())
 }
 
-// null reads a nil if there is one.
+// null reads a nil if it comes next.
 func (r *reader) null() bool {
 	if c, err := r.PeekCode(); err != nil || c != msgpcode.Nil {
 		return false
@@ -217,7 +225,7 @@ func (r *reader) uint() (uint64, error) {
 	return r.DecodeUint64()
 }
 
-// ext reads an extension, its content without a copy.
+// ext reads an extension without copying its content.
 func (r *reader) ext() (id int8, content []byte, err error) {
 	id, n, err := r.DecodeExtHeader()
 	if err != nil {
@@ -241,7 +249,7 @@ func (r *reader) marker(id int8, content string) bool {
 	return false
 }
 
-// json reads what writer.json wrote and returns the same text, in memory of its own.
+// json reads what writer.json wrote and returns the same text in new memory.
 func (r *reader) json() ([]byte, error) {
 	c, err := r.PeekCode()
 	if err != nil {

@@ -9,38 +9,39 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Zstd compresses encoded objects, with or without a dictionary. A dictionary
-// holds what the objects of one resource repeat of each other: 10 KB pods take
-// 1.9 KB with one that was made of 64 of them. Its methods are safe for concurrent
-// use. It has no goroutines and need not be closed.
+// Zstd compresses encoded objects, with or without a dictionary. A dictionary contains
+// data that many objects of one resource have in common: 10 KB pods take 1.9 KB with a
+// dictionary made from 64 of them. The methods of Zstd are safe for concurrent use. A
+// Zstd has no goroutines and need not be closed.
 type Zstd struct {
 	dictionary []byte
 	enc        *zstd.Encoder
 	dec        *zstd.Decoder
 }
 
-// MaxDecompressed bounds the object that damaged input may claim to be, in bytes: what is
-// longer must not be compressed, since Decompress refuses it.
-// An API server takes objects of 3 MiB at most (etcd's limit is 1.5 MiB).
+// MaxDecompressed limits the decompressed size, in bytes, so that damaged input cannot
+// claim a huge object. A longer payload must not be compressed, because Decompress
+// refuses it. An API server accepts objects of at most 3 MiB (etcd's limit is 1.5 MiB).
 const MaxDecompressed = 64 << 20
 
 const (
-	// encoders and decoders bound how many payloads are worked on at a time, and so
-	// the memory of a Zstd, whatever the number of cores.
+	// encoders and decoders limit the number of payloads that are processed concurrently,
+	// and thus the memory of a Zstd, regardless of the number of cores.
 	encoders = 2
 	decoders = 8
-	// window is how far back repetition is found, in bytes.
+	// window is the distance, in bytes, within which repetitions are found.
 	window = 128 << 10
 )
 
-// NewZstd returns a compressor. dictionary is what TrainDictionary or
-// Zstd.Dictionary returned, and is not copied; nil is none.
+// NewZstd returns a compressor. dictionary is the result of TrainDictionary or
+// Zstd.Dictionary and is not copied; nil means no dictionary.
 func NewZstd(dictionary []byte) (*Zstd, error) {
 	z := &Zstd{dictionary: dictionary}
 	encoding := []zstd.EOption{
-		zstd.WithEncoderLevel(zstd.SpeedFastest), // others take three times as long for a tenth less
-		zstd.WithEncoderCRC(false),               // a record has its own
-		// Each encoder holds a window and the dictionary's tables for good: 0.9 MB.
+		// Other levels take three times as long and save a tenth.
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderCRC(false), // a record has its own CRC
+		// Each encoder permanently holds a window and the dictionary's tables: 0.9 MB.
 		zstd.WithEncoderConcurrency(min(encoders, runtime.GOMAXPROCS(0))),
 		zstd.WithWindowSize(window),
 		zstd.WithLowerEncoderMem(true),
@@ -64,20 +65,21 @@ func NewZstd(dictionary []byte) (*Zstd, error) {
 	return z, nil
 }
 
-// Dictionary returns what NewZstd was given; it must not be changed.
+// Dictionary returns the argument of NewZstd. It must not be changed.
 func (z *Zstd) Dictionary() []byte { return z.dictionary }
 
 // Compress appends the compressed payload to dst.
 func (z *Zstd) Compress(dst, payload []byte) []byte { return z.enc.EncodeAll(payload, dst) }
 
-// Decompress appends the payload that Compress was given to dst. The error is that
-// of damage, or of another dictionary.
+// Decompress appends the decompressed payload to dst. It returns an error if the input is
+// damaged or was compressed with another dictionary.
 func (z *Zstd) Decompress(dst, compressed []byte) ([]byte, error) {
 	return z.dec.DecodeAll(compressed, dst)
 }
 
-// DecompressedSize returns the size, in bytes, that compressed says its payload
-// has; 0 where it is damaged, or of a few bytes only.
+// DecompressedSize returns the payload size, in bytes, that compressed declares. It
+// returns 0 if the input is damaged, or if the payload is so small that no size is
+// declared.
 func DecompressedSize(compressed []byte) int {
 	var head zstd.Header
 	if err := head.Decode(compressed); err != nil || !head.HasFCS || head.FrameContentSize > MaxDecompressed {
@@ -87,30 +89,30 @@ func DecompressedSize(compressed []byte) int {
 }
 
 const (
-	// MinSamples is how many payloads a dictionary is made of at least.
+	// MinSamples is the minimum number of payloads for a dictionary.
 	MinSamples = 64
-	// maxSamples bounds the time that it takes: 0.2 s for 128 pods of 10 KB. Four
-	// times as many make records smaller by a fiftieth.
+	// maxSamples limits the training time: 0.2 s for 128 pods of 10 KB. Four times as
+	// many samples make records only 2 % smaller.
 	maxSamples = 128
-	// maxSample is how much of a payload is looked at, in bytes: of 128 of 100 KB the
-	// library makes a dictionary in 3 s, and a dictionary helps little with those.
+	// maxSample is the number of bytes used of each payload. The library takes 3 s for
+	// 128 payloads of 100 KB, and a dictionary helps little with payloads of that size.
 	maxSample = 16 << 10
-	// maxDictionary bounds a dictionary, in bytes.
+	// maxDictionary limits the size of a dictionary, in bytes.
 	maxDictionary = 64 << 10
-	// dictionaryID is inside every dictionary. Nothing looks it up.
+	// dictionaryID is the ID in every dictionary. Nothing looks it up.
 	dictionaryID = 1
 )
 
 // errUntrainable indicates samples that have nothing in common.
 var errUntrainable = errors.New("no dictionary can be made of these objects")
 
-// TrainDictionary makes a dictionary of payloads, of which it uses an even
-// choice. The error says why they are no use: then objects are compressed without.
+// TrainDictionary makes a dictionary from an even selection of the payloads. The error
+// explains why they are not usable; objects are then compressed without a dictionary.
 func TrainDictionary(payloads [][]byte) (dictionary []byte, err error) {
 	if len(payloads) < MinSamples {
 		return nil, fmt.Errorf("%w: %d are too few", errUntrainable, len(payloads))
 	}
-	defer func() { // of what it is not made for the library panics
+	defer func() { // the library panics on input that it does not expect
 		if r := recover(); r != nil {
 			dictionary, err = nil, fmt.Errorf("%w: %v", errUntrainable, r)
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/informctl/informctl/testdata/objects"
 )
 
-// podPayloads are encoded pods.
+// podPayloads returns encoded pods.
 func podPayloads(tb testing.TB, n int) [][]byte {
 	tb.Helper()
 	c, err := codec.For(objects.Pod(0, 1))
@@ -26,8 +26,8 @@ func podPayloads(tb testing.TB, n int) [][]byte {
 	return out
 }
 
-// TestZstd: what was compressed comes back, from several goroutines, with and
-// without a dictionary, which makes pods much smaller.
+// TestZstd checks that several goroutines can compress and decompress, with and without a
+// dictionary, and that a dictionary makes pods much smaller.
 func TestZstd(t *testing.T) {
 	pods := podPayloads(t, 300)
 	dictionary, err := codec.TrainDictionary(pods[:200])
@@ -44,7 +44,7 @@ func TestZstd(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, pod := range pods[200:] { // which the dictionary has not seen
+		for _, pod := range pods[200:] { // the dictionary was not trained with them
 			sizes[trained] += len(z.Compress(nil, pod))
 		}
 		var g sync.WaitGroup
@@ -69,8 +69,8 @@ func TestZstd(t *testing.T) {
 	}
 }
 
-// TestZstdDamage: damaged input is an error or another payload, never a panic or
-// memory without bound; the record's checksum is what tells.
+// TestZstdDamage checks that damaged input is an error or another payload, and never
+// causes a panic or unbounded memory. The record's checksum detects another payload.
 func TestZstdDamage(t *testing.T) {
 	pods := podPayloads(t, codec.MinSamples)
 	dictionary, err := codec.TrainDictionary(pods)
@@ -101,8 +101,8 @@ func TestZstdDamage(t *testing.T) {
 	}
 }
 
-// TestTrainDictionaryRefuses: of too few objects, and of ones with nothing in
-// common, no dictionary is made, and it is an error rather than a panic.
+// TestTrainDictionaryRefuses checks that too few objects, and objects with nothing in
+// common, are an error and do not cause a panic.
 func TestTrainDictionaryRefuses(t *testing.T) {
 	if _, err := codec.TrainDictionary(podPayloads(t, codec.MinSamples-1)); err == nil {
 		t.Error("a dictionary of too few objects")

@@ -6,13 +6,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Change is what happened to one object.
+// Change contains the deltas of one object.
 type Change struct {
 	Key    string
 	Deltas cache.Deltas // oldest first, at least one
 }
 
-// Keyed is one delta of the stream.
+// Keyed is one delta of the stream, with its key.
 type Keyed struct {
 	Key string
 	cache.Delta
@@ -20,14 +20,16 @@ type Keyed struct {
 
 // Batch is the next piece of the stream.
 type Batch struct {
-	// Stream has the deltas in the order of the watch, across objects.
+	// Stream contains the deltas in the order of the watch, across objects.
 	Stream []Keyed
-	// RV is the resource version that the state is complete up to once the whole batch has been applied, and not
-	// before. "" says that it is unknown, so the last one known stays. A batch may consist of an RV alone.
+	// RV is the resource version that the state is complete up to once the whole batch
+	// has been applied, and not before. "" means that it is unknown: the last known RV
+	// stays valid. A batch may consist of an RV alone.
 	RV string
 }
 
-// Changes groups the stream by object: one element for each, in the order of their first deltas.
+// Changes groups the stream by object: one element per object, in the order of their
+// first deltas.
 func (b Batch) Changes() []Change {
 	var changes []Change
 	index := make(map[string]int, len(b.Stream))
@@ -43,11 +45,13 @@ func (b Batch) Changes() []Change {
 	return changes
 }
 
-// PopBatch blocks until something waits, hands out at most MaxBatch deltas of it, and calls process with them, which owns
-// the batch. It returns process's error; the batch is gone either way.
+// PopBatch blocks until entries wait, takes at most MaxBatch deltas, and calls process
+// with them. process owns the batch. PopBatch returns the error of process; the batch is
+// removed from the queue in any case.
 //
-// It returns the context's error, or ErrClosed as soon as the queue is closed, even if something waits: whoever stores
-// the RV of the last batch gets what was dropped here from the watch again.
+// PopBatch returns the context's error, or ErrClosed as soon as the queue is closed, even
+// if entries still wait. A consumer that has stored the RV of the last batch receives the
+// dropped entries again when it resumes the watch from that RV.
 func (q *Queue) PopBatch(ctx context.Context, process func(Batch) error) error {
 	batch, err := q.takeBatch(ctx)
 	if err != nil {
@@ -70,11 +74,11 @@ func (q *Queue) takeBatch(ctx context.Context) (Batch, error) {
 	return q.takeLocked(min(q.waitingLocked(), q.maxBatch)), nil
 }
 
-// takeLocked hands out the first n waiting entries. The entries stay in the stream until finish, because until then the
-// known objects do not show them.
+// takeLocked takes the first n waiting entries. They stay in the stream until finish,
+// because the known objects do not include them before.
 func (q *Queue) takeLocked(n int) Batch {
 	var batch Batch
-	last := make(map[string]int, n) // where a key's last delta is in the stream
+	last := make(map[string]int, n) // position in batch.Stream of each key's last delta
 	for i := range uint64(n) {
 		e := q.stream.at(q.stream.first + i)
 		if e.rv != "" {
@@ -94,7 +98,7 @@ func (q *Queue) takeLocked(n int) Batch {
 	return batch
 }
 
-// finish removes what was taken, when its process function has returned or panicked.
+// finish removes the taken entries after their process function has returned or panicked.
 func (q *Queue) finish() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -110,8 +114,9 @@ func (q *Queue) finish() {
 	q.changed.Broadcast()
 }
 
-// fold makes one of two deletions of an object in a row, in the place of the first: the one that knows more, which is the
-// first, unless that is a tombstone. It reports whether they were that.
+// fold merges two successive deletions of an object into the first one. The result is the
+// first deletion, or the second if the first is a tombstone. fold reports whether both
+// were deletions.
 func fold(last *cache.Delta, d cache.Delta) bool {
 	if last.Type != cache.Deleted || d.Type != cache.Deleted {
 		return false

@@ -10,15 +10,17 @@ import (
 
 var _ cache.Queue = (*Queue)(nil)
 
-// Add adds an Added delta. It blocks while the queue is full and returns ErrClosed or a *KeyError. Like Update and
-// Delete, it says nothing of resource versions.
+// Add adds an Added delta. It blocks while the queue is full and returns ErrClosed or a
+// *KeyError. Add, Update and Delete do not set a resource version.
 func (q *Queue) Add(obj interface{}) error { return q.add(cache.Added, obj) }
 
-// Update adds an Updated delta. It blocks while the queue is full and returns ErrClosed or a *KeyError.
+// Update adds an Updated delta. It blocks while the queue is full and returns ErrClosed
+// or a *KeyError.
 func (q *Queue) Update(obj interface{}) error { return q.add(cache.Updated, obj) }
 
-// Delete adds a Deleted delta, unless neither the queue nor the known objects have the object: then a Replace has deleted
-// it already. It blocks while the queue is full and returns ErrClosed or a *KeyError.
+// Delete adds a Deleted delta, unless neither the queue nor the known objects contain the
+// object, because then a Replace has already deleted it. It blocks while the queue is
+// full and returns ErrClosed or a *KeyError.
 func (q *Queue) Delete(obj interface{}) error { return q.add(cache.Deleted, obj) }
 
 func (q *Queue) add(t cache.DeltaType, obj any) error {
@@ -39,7 +41,7 @@ func (q *Queue) add(t cache.DeltaType, obj any) error {
 	return nil
 }
 
-// hasLocked reports whether key may be the key of an object.
+// hasLocked reports whether an object with this key may exist.
 func (q *Queue) hasLocked(key string) bool {
 	if _, ok := q.newest[key]; ok || q.own != nil && q.pushed {
 		return true
@@ -48,7 +50,7 @@ func (q *Queue) hasLocked(key string) bool {
 	return ok || err != nil
 }
 
-// addKnownLocked adds one delta and notes it in own.
+// addKnownLocked adds one delta and updates own.
 func (q *Queue) addKnownLocked(key string, t cache.DeltaType, obj any, rv string) {
 	q.addLocked(entry{key: key, delta: cache.Delta{Type: t, Object: obj}, rv: rv})
 	switch {
@@ -60,13 +62,15 @@ func (q *Queue) addKnownLocked(key string, t cache.DeltaType, obj any, rv string
 	}
 }
 
-// Replace adds a Replaced delta for each object of list, then, in key order, a Deleted delta with a
-// [cache.DeletedFinalStateUnknown] for each key that the queue or the known objects have and the list has not. Its Obj is
-// the last object known, nil if the known objects return an error or none. With the last of these deltas the stream is
-// complete up to resourceVersion; no earlier one says anything.
+// Replace adds a Replaced delta for each object in list. Then it adds, in key order, a
+// Deleted delta with a [cache.DeletedFinalStateUnknown] for each key that the queue or
+// the known objects contain and list does not. Its Obj is the last known object, or nil
+// if the known objects return an error or no object. The stream is complete up to
+// resourceVersion with the last of these deltas; the earlier ones set no resource
+// version.
 //
-// It blocks while the queue is full, then adds everything at once, whatever the capacity. It returns ErrClosed,
-// ErrKnownObjects or a *KeyError; then nothing was added.
+// Replace blocks while the queue is full, then adds everything at once, regardless of the
+// capacity. It returns ErrClosed, ErrKnownObjects or a *KeyError; then nothing was added.
 func (q *Queue) Replace(list []interface{}, resourceVersion string) error {
 	keys := make([]string, len(list))
 	listed := make(map[string]bool, len(list))
@@ -101,8 +105,8 @@ func (q *Queue) Replace(list []interface{}, resourceVersion string) error {
 	return nil
 }
 
-// missingLocked returns tombstones for all known keys that are not listed, in key order. A key whose deletion waits
-// already has none.
+// missingLocked returns tombstones for all known keys that are not in listed, in key
+// order. It skips keys whose deletion already waits.
 func (q *Queue) missingLocked(listed map[string]bool) []cache.DeletedFinalStateUnknown {
 	var missing []cache.DeletedFinalStateUnknown
 	for key, position := range q.newest {
@@ -124,9 +128,10 @@ func (q *Queue) missingLocked(listed map[string]bool) []cache.DeletedFinalStateU
 	return missing
 }
 
-// Resync adds a Sync delta for each known object that has no delta waiting or being processed, for those are newer. It
-// blocks while the queue is full and returns ErrClosed or ErrKnownObjects. An object that the known objects return an
-// error for is left out.
+// Resync adds a Sync delta for each known object, except objects with a delta that waits
+// or is being processed, because that delta is newer. It blocks while the queue is full
+// and returns ErrClosed or ErrKnownObjects. It skips objects for which the known objects
+// return an error.
 func (q *Queue) Resync() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -149,10 +154,11 @@ func (q *Queue) Resync() error {
 	return nil
 }
 
-// Pop blocks until a delta waits, then hands out the deltas of one object that follow each other directly, as
-// [cache.Deltas], which process owns. isInInitialList tells whether HasSynced was false before. Pop returns what it handed
-// out and process's error; the deltas are gone either way. Bookmarks are dropped. A closed queue is emptied first, as by
-// client-go, then Pop returns ErrClosed.
+// Pop blocks until a delta waits. It takes successive deltas of one object and passes
+// them to process as [cache.Deltas], which process owns. isInInitialList tells whether
+// HasSynced was false before. Pop returns the deltas and the error of process; the deltas
+// are removed from the queue in any case. Bookmarks are dropped. As in client-go, the
+// remaining deltas of a closed queue are handed out before Pop returns ErrClosed.
 func (q *Queue) Pop(process cache.PopProcessFunc) (interface{}, error) {
 	deltas, initial, err := q.takeRun()
 	if err != nil {
@@ -178,8 +184,9 @@ func (q *Queue) takeRun() (deltas cache.Deltas, initial bool, err error) {
 	return q.takeLocked(n).Changes()[0].Deltas, !q.hasSynced(), nil
 }
 
-// nextIsDeltaLocked reports whether a delta waits. A bookmark before it is dropped: only the first entry can be one,
-// because bookmarks belong to the entry before them. There must be no consumer.
+// nextIsDeltaLocked reports whether a delta waits. It drops a bookmark at the head: only
+// the first entry can be a bookmark, because a later one is merged into the entry before
+// it. There must be no other consumer.
 func (q *Queue) nextIsDeltaLocked() bool {
 	if q.stream.len() > 0 && q.stream.at(q.stream.first).isBookmark() {
 		q.stream.drop(1)
@@ -188,11 +195,13 @@ func (q *Queue) nextIsDeltaLocked() bool {
 	return q.stream.len() > 0
 }
 
-// HasSynced reports whether all deltas of the first Replace have been handed out and processed, or something other than
-// a Replace was added first, or the first Replace had nothing to add. It never blocks.
+// HasSynced reports whether all deltas of the first Replace have been taken and
+// processed. It is also true if something other than a Replace was added first, or if the
+// first Replace added nothing. It never blocks.
 func (q *Queue) HasSynced() bool { return q.hasSynced() }
 
-// HasSyncedChecker returns HasSynced as a channel. It never blocks.
+// HasSyncedChecker returns a DoneChecker whose channel is closed when HasSynced becomes
+// true. It never blocks.
 func (q *Queue) HasSyncedChecker() cache.DoneChecker { return syncedChecker(q.synced) }
 
 type syncedChecker chan struct{}
@@ -200,7 +209,7 @@ type syncedChecker chan struct{}
 func (c syncedChecker) Name() string          { return "fifo" }
 func (c syncedChecker) Done() <-chan struct{} { return c }
 
-// lastKnown is a cache.KeyListerGetter of the last object of each key.
+// lastKnown is a cache.KeyListerGetter that contains the last object of each key.
 type lastKnown map[string]any
 
 func (l lastKnown) ListKeys() []string {

@@ -32,7 +32,7 @@ func TestReplaceFindsMissingObjects(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// Without known objects the queue remembers for itself.
+	// Without known objects the queue remembers the last objects itself.
 	q = fifo.New(fifo.Options{})
 	must(t, q.Replace([]any{object("a", "1"), object("b", "2")}, "2"))
 	must(t, q.Update(object("b", "3")))
@@ -43,7 +43,7 @@ func TestReplaceFindsMissingObjects(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// It remembers nothing of what was pushed, and says so.
+	// It does not remember pushed objects, so Replace returns an error.
 	push(t, q, cache.Added, "d", "6", "6")
 	if err := q.Replace(nil, "7"); !errors.Is(err, fifo.ErrKnownObjects) {
 		t.Errorf("Replace after Push: got error %v", err)
@@ -53,7 +53,8 @@ func TestReplaceFindsMissingObjects(t *testing.T) {
 	}
 }
 
-// While an object is being processed, the known objects do not show it yet.
+// TestReplaceSeesWhatIsBeingProcessed checks that Replace includes an object that is
+// being processed and that the known objects do not include yet.
 func TestReplaceSeesWhatIsBeingProcessed(t *testing.T) {
 	known := cache.NewStore(cache.MetaNamespaceKeyFunc)
 	q := fifo.New(fifo.Options{KnownObjects: known})
@@ -125,7 +126,7 @@ func TestHasSynced(t *testing.T) {
 	}
 }
 
-// deltaQueue is a queue with a store as its consumer.
+// deltaQueue is a queue whose consumer is a store.
 type deltaQueue struct {
 	cache.Queue
 	known cache.Store
@@ -164,7 +165,8 @@ func explicitKeyFunc(obj any) (string, error) {
 	return cache.MetaNamespaceKeyFunc(obj)
 }
 
-// For a single object there is only one order, so this queue and DeltaFIFO agree on everything.
+// TestAgreesWithDeltaFIFO checks that this queue and DeltaFIFO agree for a single object:
+// it has only one order.
 func TestAgreesWithDeltaFIFO(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		theirKnown, ourKnown := cache.NewStore(explicitKeyFunc), cache.NewStore(explicitKeyFunc)
@@ -214,7 +216,8 @@ func TestAgreesWithDeltaFIFO(t *testing.T) {
 	})
 }
 
-// Invariants 1 to 3 on random streams: the state that a consumer holds after each batch is exactly the one at its RV.
+// TestStateAtRV checks invariants 1 to 3 with random streams: the state of a consumer
+// after each batch is exactly the state at its RV.
 func TestStateAtRV(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		q := fifo.New(fifo.Options{MaxBatch: rapid.IntRange(1, 5).Draw(rt, "MaxBatch"), Capacity: 1000})
@@ -269,7 +272,8 @@ func TestStateAtRV(t *testing.T) {
 	})
 }
 
-// Any mix of both sides' calls hands out each object's deltas in order and ends in the producer's state.
+// TestAnyMixKeepsOrder checks that with any mix of producer and consumer calls the deltas
+// of each object come in order and end in the producer's state.
 func TestAnyMixKeepsOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		capacity := rapid.IntRange(1, 6).Draw(rt, "Capacity")
@@ -370,7 +374,7 @@ func apply(state map[string]string, key string, d cache.Delta) {
 	}
 }
 
-// foldAll shows each key's deltas with runs of deletions reduced to their first.
+// foldAll returns the deltas of each key, with successive deletions reduced to the first.
 func foldAll(deltas map[string]cache.Deltas) map[string]string {
 	folded := map[string]string{}
 	for key, list := range deltas {

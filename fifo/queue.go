@@ -1,29 +1,36 @@
-// Package fifo is the queue of changes between a reflector and an informer: bounded, and in the order of the watch.
+// Package fifo is the bounded queue of changes between a reflector and an informer. It
+// keeps the order of the watch.
 //
-// client-go's DeltaFIFO groups what waits by object, so the stream A@5 B@7 A@9 comes out as A(5,9), B(7). Who stores
-// resource version 9 after A loses B in a crash. This queue hands out prefixes of the stream and groups only inside a
+// client-go's DeltaFIFO groups the waiting deltas by object: the stream A@5 B@7 A@9 comes
+// out as A(5,9), B(7). A consumer that stores resource version 9 after A loses B in a
+// crash. This queue hands out prefixes of the stream and groups by object only within a
 // prefix.
 //
 // # Usage
 //
-// A producer that knows resource versions calls [Queue.Push] and [Queue.Bookmark], and its consumer [Queue.PopBatch].
-// A [Queue] is a [cache.Queue], too, with DeltaFIFO's contract (EmitDeltaTypeReplaced set) but for the order.
+// A producer that knows resource versions calls [Queue.Push] and [Queue.Bookmark]; its
+// consumer calls [Queue.PopBatch]. A [Queue] also implements [cache.Queue] with the
+// contract of DeltaFIFO (with EmitDeltaTypeReplaced set), except for the order.
 //
 // # Invariants
 //
-//  1. What has been handed out at any time is a prefix of the stream of added deltas.
-//  2. Within it, each object's deltas come in the order in which they were added. Only a deletion directly after a
-//     deletion of the same object in the same hand-out is folded into it.
-//  3. A [Batch]'s RV was given for a delta of the prefix that ends with the batch. So with the batch applied, the state is
-//     complete up to that RV, and storing both together loses nothing in a crash. Deltas that say nothing of a resource
-//     version may follow: the RV may lag, it never leads.
+//  1. At any time, the deltas that have been handed out are a prefix of the stream of
+//     added deltas.
+//  2. Within it, the deltas of each object are in the order in which they were added. A
+//     deletion is folded only into a deletion of the same object that directly precedes
+//     it in the same batch.
+//  3. The RV of a [Batch] was given with a delta of the prefix that ends with the batch.
+//     Once the batch is applied, the state is complete up to that RV, so storing both
+//     together loses nothing in a crash. Deltas without a resource version may follow
+//     that delta: the RV may lag, it never leads.
 //
 // # Concurrency
 //
-// A Queue is safe for concurrent use. Many producers may add; the deltas of each keep their order. One consumer at a time
-// is served, a second one waits. The function that a consumer gives is called without the queue's lock, so it may add to
-// the queue, unless the queue is full, but not take from it or wait for it to be idle. The queue starts no goroutine of
-// its own.
+// A Queue is safe for concurrent use. Many producers may add deltas; the order of the
+// deltas of each producer is kept. The queue serves one consumer at a time; a second one
+// waits. The consumer's function is called without the queue's lock: it may add to the
+// queue if the queue is not full, but it must not take from the queue or wait until the
+// queue is idle. The queue starts no goroutine of its own.
 package fifo
 
 import (
@@ -35,21 +42,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ErrClosed is returned by calls on a closed queue. It is [cache.ErrFIFOClosed], which ends a client-go controller's
-// loop.
+// ErrClosed is returned by calls on a closed queue. It is [cache.ErrFIFOClosed], which
+// ends the loop of a client-go controller.
 var ErrClosed = cache.ErrFIFOClosed
 
-// ErrKnownObjects is returned by Replace and Resync of a queue that has no Options.KnownObjects and was fed by Push:
-// nothing remembers what was handed out, so deletions would be missed.
+// ErrKnownObjects is returned by Replace and Resync if Options.KnownObjects is nil and
+// Push was used: the queue does not remember pushed objects, so it would miss deletions.
 var ErrKnownObjects = errors.New("fifo: KnownObjects is needed to replace or resync pushed objects")
 
-// KeyError says that an object has no key. Its text names the object's type and never its content.
+// KeyError reports that an object has no key. Its text contains the object's type and
+// never its content.
 type KeyError struct {
 	Type string // Go type of the object
-	Err  error  // what the KeyFunc returned; not part of the text, for it may show the object
+	Err  error  // error of the KeyFunc; not part of the text: it may show the object
 }
 
-// Error returns the text.
+// Error returns the message.
 func (e *KeyError) Error() string { return "fifo: no key for a " + e.Type }
 
 // Unwrap returns the KeyFunc's error.
@@ -57,16 +65,20 @@ func (e *KeyError) Unwrap() error { return e.Err }
 
 // Options configures a Queue. The zero value is ready to use.
 type Options struct {
-	// KeyFunc names objects. Default: cache.DeletionHandlingMetaNamespaceKeyFunc. Tombstones keep their own key.
+	// KeyFunc returns the key of an object. Default:
+	// cache.DeletionHandlingMetaNamespaceKeyFunc. Tombstones keep their own key.
 	KeyFunc cache.KeyFunc
-	// KnownObjects is what the consumer holds, used by Delete, Replace and Resync. It is called with the queue's lock
-	// held and must not call the queue. Nil: the queue remembers the last object of each key that Add, Update and
-	// Replace gave it, which keeps all of them in memory. Push remembers nothing.
+	// KnownObjects are the objects that the consumer holds; Delete, Replace and Resync
+	// use them. They are read with the queue's lock held and must not call the queue. If
+	// nil, the queue keeps the last object of each key given by Add, Update and Replace
+	// in memory. Push does not add to them.
 	KnownObjects cache.KeyListerGetter
-	// Capacity is how many deltas may wait. Default: 4096. A full queue makes producers wait until a consumer has taken
-	// some, Close, or the end of their context. Replace waits until the queue is not full and is then added whole.
+	// Capacity is the maximum number of waiting deltas. Default: 4096. Producers block
+	// while the queue is full, until a consumer takes deltas, Close is called, or their
+	// context ends. Replace waits until the queue is not full and then adds all its
+	// deltas.
 	Capacity int
-	// MaxBatch is how many deltas one PopBatch hands out at most. Default: 1000.
+	// MaxBatch is the maximum number of deltas in one PopBatch. Default: 1000.
 	MaxBatch int
 }
 
@@ -76,16 +88,16 @@ type Queue struct {
 	known    cache.KeyListerGetter // Options.KnownObjects or own
 	capacity int
 	maxBatch int
-	synced   chan struct{} // closed when the first Replace was handed out and processed
+	synced   chan struct{} // closed when the first Replace has been taken and processed
 
-	mu         sync.Mutex        // protects all below
-	changed    sync.Cond         // something below changed; broadcast only
-	stream     stream            // what is being processed, then what waits
-	taken      int               // deltas at the head of stream that are being processed
+	mu         sync.Mutex        // protects all fields below
+	changed    sync.Cond         // broadcast when a field below changes
+	stream     stream            // entries being processed, then waiting entries
+	taken      int               // entries at the head of stream that are being processed
 	newest     map[string]uint64 // position of each key's last delta in stream
-	own        lastKnown         // nil with Options.KnownObjects
-	pushed     bool              // Push was used: own is not complete
-	populated  bool              // something was added: no later Replace is the first
+	own        lastKnown         // nil if Options.KnownObjects is set
+	pushed     bool              // Push was used, so own is not complete
+	populated  bool              // entries were added: a later Replace is not the first
 	initialEnd uint64            // position after the first Replace
 	busy       bool              // a consumer's function is running
 	closed     bool
@@ -118,12 +130,13 @@ func New(opts Options) *Queue {
 	return q
 }
 
-// Push adds one delta of type Added, Updated, Deleted, Replaced or Sync. rv is the resource version that the stream is
-// complete up to once this delta has been applied; "" says nothing. Unlike Delete, Push adds deletions of unknown
-// objects. For HasSynced a Push counts like an Add, whatever its type.
+// Push adds one delta of type Added, Updated, Deleted, Replaced or Sync. rv is the
+// resource version that the stream is complete up to once this delta has been applied; ""
+// means that it is unknown. Unlike Delete, Push adds deletions of unknown objects. For
+// HasSynced, a Push of any type counts like an Add.
 //
-// Push blocks while the queue is full. It returns ErrClosed, the context's error, a *KeyError, or an error naming an
-// unknown type; then nothing was added.
+// Push blocks while the queue is full. It returns ErrClosed, the context's error, a
+// *KeyError, or an error that names an unknown delta type; then nothing was added.
 func (q *Queue) Push(ctx context.Context, t cache.DeltaType, obj any, rv string) error {
 	switch t {
 	case cache.Added, cache.Updated, cache.Deleted, cache.Replaced, cache.Sync:
@@ -145,9 +158,9 @@ func (q *Queue) Push(ctx context.Context, t cache.DeltaType, obj any, rv string)
 	return nil
 }
 
-// Bookmark says that the stream is complete up to rv once everything that was added before has been applied. It belongs
-// to the last waiting delta or bookmark, whose resource version it replaces, and takes room only if nothing waits. An
-// empty rv does nothing.
+// Bookmark records that the stream is complete up to rv once everything that was added
+// before has been applied. It replaces the resource version of the last waiting delta or
+// bookmark; it takes up capacity only if nothing waits. An empty rv does nothing.
 //
 // Bookmark never blocks. It returns ErrClosed or the context's error.
 func (q *Queue) Bookmark(ctx context.Context, rv string) error {
@@ -163,8 +176,8 @@ func (q *Queue) Bookmark(ctx context.Context, rv string) error {
 	return nil
 }
 
-// Idle blocks until everything that was added before the call has been handed out and the functions it was handed to
-// have returned. It returns the context's error, or ErrClosed if the queue was closed before.
+// Idle blocks until all entries that were added before the call have been taken and
+// processed. It returns the context's error, or ErrClosed if the queue was closed before.
 func (q *Queue) Idle(ctx context.Context) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -179,16 +192,16 @@ func (q *Queue) Idle(ctx context.Context) error {
 	return nil
 }
 
-// Len returns the number of waiting deltas, a bookmark that waits alone included; what is being processed no longer
-// waits. It never blocks.
+// Len returns the number of waiting entries: deltas, and a bookmark that waits alone.
+// Entries that are being processed do not wait. Len never blocks.
 func (q *Queue) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.waitingLocked()
 }
 
-// Close makes all calls that block, and all later ones that would add, return ErrClosed. It does not wait for the
-// function of a consumer and may be called again.
+// Close makes all blocked calls and all later calls that would add return ErrClosed. It
+// does not wait for a consumer's function. It may be called more than once.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -207,7 +220,7 @@ func (q *Queue) keyOf(obj any) (string, error) {
 	return key, nil
 }
 
-// addLocked adds one delta, regardless of room.
+// addLocked adds one delta, even if the queue is full.
 func (q *Queue) addLocked(e entry) {
 	q.newest[e.key] = q.stream.end()
 	q.stream.push(e)
@@ -225,7 +238,8 @@ func (q *Queue) bookmarkLocked(rv string) {
 	}
 }
 
-// populateLocked notes that something was added. The first call decides where the initial list ends.
+// populateLocked records that entries were added. The first call sets the end of the
+// initial list.
 func (q *Queue) populateLocked(initialEnd uint64) {
 	if !q.populated {
 		q.populated = true
@@ -251,7 +265,7 @@ func (q *Queue) hasSynced() bool {
 
 func (q *Queue) waitingLocked() int { return q.stream.len() - q.taken }
 
-// waitRoomLocked blocks, without the lock, until the queue is not full.
+// waitRoomLocked releases the lock and blocks until the queue is not full or is closed.
 func (q *Queue) waitRoomLocked(ctx context.Context) error {
 	err := q.waitLocked(ctx, func() bool { return q.closed || q.waitingLocked() < q.capacity })
 	if q.closed {
@@ -260,7 +274,7 @@ func (q *Queue) waitRoomLocked(ctx context.Context) error {
 	return err
 }
 
-// waitLocked blocks, without the lock, until ready or the end of ctx.
+// waitLocked releases the lock and blocks until ready returns true or ctx ends.
 func (q *Queue) waitLocked(ctx context.Context, ready func() bool) error {
 	if err := ctx.Err(); err != nil {
 		return err

@@ -21,7 +21,7 @@ func object(name, version string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: version}}
 }
 
-// show writes deltas as "Added a1 Deleted a?", where ? marks a tombstone.
+// show formats deltas as "Added a1 Deleted a?", where ? is a tombstone.
 func show(deltas cache.Deltas) string {
 	var parts []string
 	for _, d := range deltas {
@@ -46,7 +46,7 @@ func showBatch(b fifo.Batch) string {
 	return strings.Join(append(parts, "@"+b.RV), ", ")
 }
 
-// popBatches empties the queue.
+// popBatches empties the queue with PopBatch.
 func popBatches(t *testing.T, q *fifo.Queue) []string {
 	t.Helper()
 	var got []string
@@ -61,7 +61,7 @@ func popBatches(t *testing.T, q *fifo.Queue) []string {
 	return got
 }
 
-// popAll empties the queue by Pop. A queue with bookmarks only blocks.
+// popAll empties the queue with Pop. It blocks if the queue contains only bookmarks.
 func popAll(t *testing.T, q *fifo.Queue) []string {
 	t.Helper()
 	var got []string
@@ -90,7 +90,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Invariant 3: A@5 B@7 A@9 never gives 9 before B is out.
+// TestRVNeverLeads checks invariant 3: A@5 B@7 A@9 never gives 9 before B is handed out.
 func TestRVNeverLeads(t *testing.T) {
 	for maxBatch, want := range map[int][]string{
 		1: {"a: Added a5, @5", "b: Added b7, @7", "a: Updated a9, @9"},
@@ -146,7 +146,7 @@ func TestBookmark(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 
-	// Pop drops bookmarks, and the producer that waits for their room gets it.
+	// Pop drops bookmarks, and then a producer that waits for room continues.
 	synctest.Test(t, func(t *testing.T) {
 		q := fifo.New(fifo.Options{Capacity: 1})
 		must(t, q.Bookmark(t.Context(), "8"))
@@ -301,7 +301,7 @@ func TestIdle(t *testing.T) {
 		synctest.Wait() // it waits for a and b
 		for range 2 {
 			must(t, q.PopBatch(t.Context(), func(fifo.Batch) error {
-				push(t, q, cache.Added, "later", "3", "3") // not waited for
+				push(t, q, cache.Added, "later", "3", "3") // Idle does not wait for it
 				synctest.Wait()
 				if idle.Load() {
 					t.Error("idle while a batch is being processed")

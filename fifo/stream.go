@@ -2,7 +2,8 @@ package fifo
 
 import "k8s.io/client-go/tools/cache"
 
-// entry is one delta of the stream, or a bookmark, which has no delta type and no key.
+// entry is one delta of the stream, or a bookmark. A bookmark has no delta type and no
+// key.
 type entry struct {
 	key   string
 	delta cache.Delta
@@ -11,23 +12,25 @@ type entry struct {
 
 func (e *entry) isBookmark() bool { return e.delta.Type == "" }
 
-// stream holds entries by their position, which counts all entries ever pushed. It is not safe for concurrent use.
+// stream contains entries by position. The position counts all entries ever pushed.
+// stream is not safe for concurrent use.
 type stream struct {
 	entries []entry
 	head    int    // index of the first entry in entries
-	first   uint64 // its position
+	first   uint64 // position of the first entry
 }
 
 func (s *stream) len() int { return len(s.entries) - s.head }
 
-// end is the position of the next entry to be pushed.
+// end returns the position of the next entry to be pushed.
 func (s *stream) end() uint64 { return s.first + uint64(s.len()) }
 
-// at returns the entry at a position from first up to end, valid until the next push or drop.
+// at returns the entry at a position between first and end. The pointer is valid until
+// the next push or drop.
 func (s *stream) at(position uint64) *entry { return &s.entries[s.head+int(position-s.first)] }
 
 func (s *stream) push(e entry) {
-	// Use the room before the head again if that moves no more entries than were dropped since.
+	// Reuse the room before the head if that moves no more entries than were dropped.
 	if len(s.entries) == cap(s.entries) && s.head > s.len() {
 		n := copy(s.entries, s.entries[s.head:])
 		clear(s.entries[n:])
@@ -38,7 +41,7 @@ func (s *stream) push(e entry) {
 
 // drop removes the first n entries.
 func (s *stream) drop(n int) {
-	clear(s.entries[s.head : s.head+n]) // lets their objects go
+	clear(s.entries[s.head : s.head+n]) // releases their objects
 	s.head += n
 	s.first += uint64(n)
 	if s.len() == 0 {
@@ -49,5 +52,6 @@ func (s *stream) drop(n int) {
 	}
 }
 
-// maxIdle is how many entries an empty stream keeps room for; a large Replace must not hold its memory for ever.
+// maxIdle is the capacity, in entries, that an empty stream keeps. It lets the queue
+// release the memory of a large Replace.
 const maxIdle = 8192

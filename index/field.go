@@ -13,17 +13,20 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// Field returns the index named "field:PATH" of any field, found by JSONPath as kubectl has it. The path is written with
-// JSON names for typed objects as for unstructured ones; "spec.nodeName", ".spec.nodeName", "$.spec.nodeName" and
-// "{.spec.nodeName}" are one and the same, named "field:spec.nodeName". It must be one expression without range.
+// Field returns the index named "field:PATH" of a field selected by a JSONPath in
+// kubectl's syntax. The path uses JSON names, for typed and unstructured objects;
+// "spec.nodeName", ".spec.nodeName", "$.spec.nodeName" and "{.spec.nodeName}" are
+// equivalent and named "field:spec.nodeName". It must be one expression without range.
 //
-// Each result of the path is a value, written as in JSON without quotes: times, quantities and other types with a JSON
-// form of their own are indexed by that form. What is missing, null, an empty string, or beyond the end of a list has no
-// value. A number or a boolean that is zero has one ("0", "false") if the object has the field, which a typed object
-// always does unless the field is a pointer. A result that is an object or a list is an error, and so is an index beyond
-// the end of a list below a wildcard, a filter, a slice or a union.
+// Each result of the path is a value, written as in JSON without quotes: times,
+// quantities and other types with their own JSON form are indexed by that form. A missing
+// field, null, an empty string, and an index beyond the end of a list have no value. A
+// zero number or boolean has a value ("0", "false") if the object has the field; a typed
+// object always has it unless the field is a pointer. A result that is an object or a
+// list is an error, and so is an index beyond the end of a list below a wildcard, a
+// filter, a slice or a union.
 //
-// Field itself returns an error if the path does not parse.
+// Field returns an error if the path cannot be parsed.
 func Field(path string) (Index, error) {
 	name, template := canonical(path)
 	if name == "" {
@@ -41,7 +44,8 @@ func Field(path string) (Index, error) {
 	return Index{Name: "field:" + name, Version: "1", Params: name, Func: f.values}, nil
 }
 
-// canonical returns a path without what is optional around it, and the JSONPath template for it.
+// canonical returns the path without its optional prefix and braces, and its JSONPath
+// template.
 func canonical(path string) (name, template string) {
 	name = strings.TrimSpace(path)
 	if inner, ok := strings.CutPrefix(name, "{"); ok && strings.HasSuffix(inner, "}") {
@@ -57,8 +61,8 @@ func canonical(path string) (name, template string) {
 	return name, "{." + name + "}"
 }
 
-// inspect reports whether the parsed path leads to one result at most. Keywords are an error: range makes an evaluation
-// change the parsed path, so that it works only once.
+// inspect reports whether the parsed path has at most one result. Keywords are an error:
+// evaluating a range changes the parsed path, so that it works only once.
 func inspect(list *jsonpath.ListNode) (single bool, err error) {
 	single = true
 	for _, node := range list.Nodes {
@@ -85,15 +89,16 @@ func inspect(list *jsonpath.ListNode) (single bool, err error) {
 type field struct {
 	path     string
 	template string
-	single   bool // the path leads to one result at most
+	single   bool // the path has at most one result
 
-	// evaluators holds *jsonpath.JSONPath, which serve one goroutine at a time.
+	// evaluators contains *jsonpath.JSONPath values. Only one goroutine may use one at a
+	// time.
 	evaluators sync.Pool
 }
 
 // values is the index function.
 func (f *field) values(obj any) (values []string, err error) {
-	defer func() { // jsonpath panics where a filter meets an unexported field
+	defer func() { // jsonpath panics if a filter accesses an unexported field
 		if recover() != nil {
 			values, err = nil, f.errorOn(obj)
 		}
@@ -107,7 +112,8 @@ func (f *field) values(obj any) (values []string, err error) {
 	}
 	results, err := f.find(data)
 	if err != nil {
-		// jsonpath has no sentinel for this. Its errors are not passed on: they show parts of the object.
+		// jsonpath has no sentinel for this error. Its errors are not wrapped, because
+		// they show parts of the object.
 		if f.single && strings.Contains(err.Error(), "array index out of bounds") {
 			return nil, nil
 		}
@@ -131,7 +137,8 @@ func (f *field) errorOn(obj any) error {
 	return fmt.Errorf("index field %q: path does not fit this %T", f.path, obj)
 }
 
-// find evaluates the path. An evaluator that returned an error is dropped, for its state is unknown.
+// find evaluates the path. It drops an evaluator that returned an error, because its
+// state is unknown.
 func (f *field) find(data any) ([][]reflect.Value, error) {
 	evaluator, ok := f.evaluators.Get().(*jsonpath.JSONPath)
 	if !ok {
@@ -149,8 +156,8 @@ func (f *field) find(data any) ([][]reflect.Value, error) {
 
 var errNotScalar = errors.New("result is neither a string, a number nor a boolean")
 
-// scalar returns the JSON form of v without quotes. ok is false for null and for the empty string: a typed object cannot
-// tell them from a missing field.
+// scalar returns the JSON form of v without quotes. ok is false for null and for the
+// empty string, because in a typed object they look like a missing field.
 func scalar(v reflect.Value) (value string, ok bool, err error) {
 	for v.Kind() == reflect.Interface && !v.IsNil() {
 		v = v.Elem()
@@ -167,7 +174,8 @@ func scalar(v reflect.Value) (value string, ok bool, err error) {
 	if v.Kind() == reflect.String && !isJSON && !isText {
 		return v.String(), v.String() != "", nil
 	}
-	// A struct that writes its own JSON may be a scalar; any other, and a map, never is, so its content is not encoded.
+	// A struct with its own JSON form may be a scalar. Other structs and maps are never
+	// scalars, so their content is not encoded.
 	if k := v.Kind(); (k == reflect.Struct || k == reflect.Map) && !isJSON && !isText {
 		return "", false, errNotScalar
 	}

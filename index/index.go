@@ -1,23 +1,27 @@
-// Package index names index functions, so that index entries written by one process can be trusted by the next.
+// Package index names index functions, so that a process can trust index entries that an
+// earlier process has written.
 //
-// A [cache.IndexFunc] is code: neither its address nor its body tells what a closure captured. An [Index] says it in
-// words, and a store keeps [Index.Identity] beside the entries. Entries of an equal identity are used as they are, all
-// others are built again.
+// A [cache.IndexFunc] is code: neither its address nor its body shows what a closure has
+// captured. An [Index] states it explicitly, and a store keeps [Index.Identity] with the
+// entries. Entries with an equal identity are reused; all others are rebuilt.
 //
 // # Usage
 //
-// Take a ready index ([Namespace], [Label], [Field], [OwnerUID], [NodeName]), parse one from a command line ([Parse]),
-// or fill in an [Index]. Whoever calls an index function that it does not own calls it through [Values].
+// Use a predefined index ([Namespace], [Label], [Field], [OwnerUID], [NodeName]), parse
+// one from a command line ([Parse]), or fill in an [Index]. To call an index function of
+// other code, use [Values].
 //
 // # Concurrency
 //
-// All functions here, and the functions of the ready indexes, are safe for concurrent use and never block. None of them
-// changes or keeps the object that it is given.
+// All functions here, and the functions of the predefined indexes, are safe for
+// concurrent use and never block. They neither change nor keep the object that they are
+// given.
 //
 // # Errors
 //
-// The functions of [Label], [Field], [OwnerUID] and [NodeName] return an error for what is no Kubernetes object, nil
-// pointers and tombstones included, and never panic. Errors name types and paths, never an object's content.
+// The functions of [Label], [Field], [OwnerUID] and [NodeName] return an error for an
+// argument that is not a Kubernetes object, including nil pointers and tombstones, and
+// never panic. Errors name types and paths and never contain the content of an object.
 package index
 
 import (
@@ -30,26 +34,30 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Index is an index function with an identity. An informer rebuilds an index whose identity differs from the stored one.
+// Index is an index function with an identity. An informer rebuilds an index if its
+// identity differs from the stored one.
 type Index struct {
 	// Name is the index's name, the key of [cache.Indexers].
 	Name string
-	// Version is raised when the meaning of Func changes. It is compared for equality only.
+	// Version must change when the meaning of Func changes. It is compared only for
+	// equality.
 	Version string
-	// Params is what Func captured, for example the label key.
+	// Params contains what Func has captured, for example the label key.
 	Params string
-	// Func computes an object's values. It must depend on nothing but the object and what Params says.
+	// Func computes the values of an object. It must depend only on the object and on the
+	// content of Params.
 	Func cache.IndexFunc
 }
 
-// Identity returns Name, Version and Params as one string. Two indexes have the same identity exactly if all three are
-// equal.
+// Identity returns Name, Version and Params as one string. Two indexes have the same
+// identity if and only if all three are equal.
 func (i Index) Identity() string {
 	return fmt.Sprintf("%q %q %q", i.Name, i.Version, i.Params)
 }
 
-// Values calls fn for obj and returns its values, sorted and each once, in a slice that is the caller's. An error of fn
-// is returned as it is. A panic of fn becomes an error that names the type of the panic's value only.
+// Values calls fn for obj and returns its values, sorted and without duplicates, in a
+// slice that the caller owns. It returns an error of fn unchanged. It turns a panic of fn
+// into an error that names only the type of the panic value.
 func Values(fn cache.IndexFunc, obj any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -65,12 +73,13 @@ func Values(fn cache.IndexFunc, obj any) (values []string, err error) {
 	return slices.Compact(values), nil
 }
 
-// IsNamespace reports whether fn is [cache.MetaNamespaceIndexFunc] itself. A function that calls it is another one.
+// IsNamespace reports whether fn is [cache.MetaNamespaceIndexFunc] itself. A function
+// that calls it is a different function.
 func IsNamespace(fn cache.IndexFunc) bool {
 	return reflect.ValueOf(fn).Pointer() == reflect.ValueOf(cache.MetaNamespaceIndexFunc).Pointer()
 }
 
-// accessor is meta.Accessor that returns an error for nil pointers, too.
+// accessor is like meta.Accessor but also returns an error for nil pointers.
 func accessor(obj any) (metav1.Object, error) {
 	if v := reflect.ValueOf(obj); v.Kind() != reflect.Pointer || v.IsNil() {
 		return nil, fmt.Errorf("index: no object but a %T", obj)

@@ -124,7 +124,8 @@ func TestFieldErrorsNameThePathOnly(t *testing.T) {
 		for _, obj := range []any{secret, unstructuredOf(t, secret)} {
 			values, err := ix.Func(obj)
 			if err == nil {
-				// A list that is missing altogether, which only an unstructured object can have, has no elements.
+				// A list that is missing completely has no elements. Only an unstructured
+				// object can have a missing list.
 				if _, ok := obj.(*unstructured.Unstructured); ok && strings.Contains(path, "env") {
 					continue
 				}

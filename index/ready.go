@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Namespace returns the index named [cache.NamespaceIndex], whose function is [cache.MetaNamespaceIndexFunc] itself.
-// Objects without a namespace have the value "".
+// Namespace returns the index named [cache.NamespaceIndex] with the function
+// [cache.MetaNamespaceIndexFunc]. Objects without a namespace have the value "".
 func Namespace() Index {
 	return Index{Name: cache.NamespaceIndex, Version: "1", Func: cache.MetaNamespaceIndexFunc}
 }
 
-// Label returns the index named "label:KEY" of the value of the label key. An object without that label has no value; a
-// label that is there and empty has the value "".
+// Label returns the index named "label:KEY" of the values of the label KEY. An object
+// without the label has no value; an empty label has the value "".
 func Label(key string) Index {
 	return Index{Name: "label:" + key, Version: "1", Params: key, Func: func(obj any) ([]string, error) {
 		m, err := accessor(obj)
@@ -46,8 +46,8 @@ func OwnerUID() Index {
 	}}
 }
 
-// NodeName returns the index named "node" of the name of the node that a pod, typed or unstructured, is bound to. An
-// unbound pod has no value. Objects of other types are errors.
+// NodeName returns the index named "node" of the node to which a typed or unstructured
+// pod is bound. An unbound pod has no value. Objects of other types are errors.
 func NodeName() Index {
 	return Index{Name: "node", Version: "1", Func: func(obj any) ([]string, error) {
 		if _, err := accessor(obj); err != nil {
@@ -60,7 +60,8 @@ func NodeName() Index {
 		case *unstructured.Unstructured:
 			var err error
 			if name, _, err = unstructured.NestedString(obj.Object, "spec", "nodeName"); err != nil {
-				return nil, fmt.Errorf("index %q: spec.nodeName is not a string", "node") // err shows the value
+				// The error is not wrapped, because it shows the value.
+				return nil, fmt.Errorf("index %q: spec.nodeName is not a string", "node")
 			}
 		default:
 			return nil, fmt.Errorf("index %q: a %T is not a pod", "node", obj)
@@ -72,8 +73,8 @@ func NodeName() Index {
 	}}
 }
 
-// Parse returns the ready index that spec names: "namespace", "label:KEY", "field:PATH", "owner" or "node". The error
-// for anything else lists these forms.
+// Parse returns the predefined index that spec names: "namespace", "label:KEY",
+// "field:PATH", "owner" or "node". Its error for any other spec lists these forms.
 func Parse(spec string) (Index, error) {
 	form, arg, hasArg := strings.Cut(spec, ":")
 	switch {

@@ -14,7 +14,7 @@ import (
 
 var sample = regexp.MustCompile(`^(informctl_\w+)[{ ]`)
 
-// TestDeployedNamesExist: what the dashboard and the alerts ask for is there.
+// TestDeployedNamesExist checks that the metrics in the dashboard and the alerts exist.
 func TestDeployedNamesExist(t *testing.T) {
 	names := map[string]bool{}
 	for line := range strings.Lines(samples(t, statuses{everything()})) {
@@ -42,7 +42,7 @@ func read(t *testing.T, file string) string {
 	return string(b)
 }
 
-// TestAlerts: rules are whole, each with a name of its own, and braces match.
+// TestAlerts checks that rules are complete, have unique names and balanced brackets.
 func TestAlerts(t *testing.T) {
 	var rules struct {
 		Groups []struct {
@@ -71,7 +71,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestRunbook: TROUBLESHOOTING.md says of each alert what to do, and of no other.
+// TestRunbook checks that TROUBLESHOOTING.md describes exactly the existing alerts.
 func TestRunbook(t *testing.T) {
 	alerts := sorted(regexp.MustCompile(`(?m)^ +- alert: (\w+)$`), read(t, "alerts.yaml"))
 	rows := sorted(regexp.MustCompile("(?m)^\\| `(Informer\\w+)` \\| [^|]+ \\| [^|]+ \\|$"), read(t, "../TROUBLESHOOTING.md"))
@@ -80,7 +80,7 @@ func TestRunbook(t *testing.T) {
 	}
 }
 
-// sorted are what the first group of a pattern matches.
+// sorted returns the sorted matches of the first group of a pattern.
 func sorted(pattern *regexp.Regexp, text string) (found []string) {
 	for _, m := range pattern.FindAllStringSubmatch(text, -1) {
 		found = append(found, m[1])
@@ -89,7 +89,7 @@ func sorted(pattern *regexp.Regexp, text string) (found []string) {
 	return found
 }
 
-// TestDashboard: panels have queries, and IDs of their own.
+// TestDashboard checks that panels have queries and unique IDs.
 func TestDashboard(t *testing.T) {
 	var dashboard struct {
 		Title  string
@@ -119,7 +119,7 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// isBalanced reports whether an expression has some text and its brackets match.
+// isBalanced reports whether an expression is not empty and its brackets match.
 func isBalanced(expr string) bool {
 	var open []rune
 	pairs := map[rune]rune{')': '(', ']': '[', '}': '{'}

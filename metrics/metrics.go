@@ -1,17 +1,17 @@
-// Package metrics tells Prometheus what informers are doing. It is a module of its
-// own, so that importers of the informer do not get Prometheus' client.
+// Package metrics exports the state of informers to Prometheus. It is a separate module,
+// so that users of the informer do not depend on Prometheus' client.
 //
 // # Labels
 //
-// What is one informer's has scope, the ID of its scope, which stays the same over
-// restarts, resource and namespace. Where two informers hold the same scope, one of
-// them in memory, the other one is told of. What is of a file has its path. An
-// informer whose scope is not known yet, since it has not run, is counted in
-// informctl_informers and nowhere else. What is no UTF-8, which Prometheus does not
-// take, has U+FFFD in its place.
+// A metric of one informer has the labels scope (the ID of the informer's scope, which is
+// stable across restarts), resource and namespace. If two informers have the same scope,
+// one of them is in memory, and only the other one is exported. A metric of a file has
+// the path of the file. An informer that has not run has no known scope; it is counted
+// only in informctl_informers. Bytes that are not valid UTF-8, which Prometheus does not
+// accept, are replaced by U+FFFD.
 //
-// docs/metrics.md lists all metrics; deploy/grafana-dashboard.json and
-// deploy/alerts.yaml are made for them.
+// docs/metrics.md lists all metrics; deploy/grafana-dashboard.json and deploy/alerts.yaml
+// use them.
 package metrics
 
 import (
@@ -25,9 +25,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// New returns a collector of what f says: an *informer.Factory, or several informers
-// together. Each collection asks f once and takes as long as that. It is safe for
-// concurrent use, as f is.
+// New returns a collector of the statuses of f: an *informer.Factory, or several
+// informers together. Each collection calls f.Status once and blocks as long as that
+// call. The collector is safe for concurrent use, as f is.
 func New(f interface{ Status() []informer.Status }) prometheus.Collector {
 	return collector{f}
 }
@@ -141,7 +141,8 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 		if s.File == "" {
 			continue
 		}
-		// A scope may be told of as it was a while ago: its file's counters would go back.
+		// The status of a scope may be old. Using an older one would decrease the file's
+		// counters.
 		file := valid(s.File)
 		if other, known := byFile[file]; !known || other.Time.Before(s.Time) {
 			byFile[file] = s
@@ -160,7 +161,7 @@ func labels(s informer.Status, more ...string) []string {
 	return append([]string{valid(s.Scope.ID), valid(s.Scope.Resource), valid(s.Scope.Namespace)}, more...)
 }
 
-// valid is a label's value: client_golang panics at what is no UTF-8.
+// valid returns a valid label value: client_golang panics if a value is not UTF-8.
 func valid(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
@@ -172,7 +173,8 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	ch <- gauge(persisted, number(s.Persisted), l...)
 	if s.Start != "" {
 		ch <- gauge(resumed, number(s.Start == "resumed"), l...)
-		reason, _, _ := strings.Cut(s.StartReason, ": ") // as lists are counted
+		// Lists are counted by the same key.
+		reason, _, _ := strings.Cut(s.StartReason, ": ")
 		ch <- gauge(started, 1, labels(s, s.Start, valid(reason))...)
 	}
 	stamp(ch, versioned, s.Checkpoint.Time, l...)
@@ -216,7 +218,7 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 }
 
-// collectHandlers adds up handlers of one type: they have no name of their own.
+// collectHandlers adds up the handlers of one type, because handlers have no names.
 func collectHandlers(ch chan<- prometheus.Metric, s informer.Status) {
 	type sum struct{ handlers, waiting, inFile, inMemory float64 }
 	byType := map[string]sum{}
@@ -266,7 +268,7 @@ func histogram(d *prometheus.Desc, n int, sum float64, buckets []store.Bucket, l
 	return prometheus.MustNewConstHistogram(d, uint64(n), sum, counts, labels...)
 }
 
-// stamp sends a time, where there was one.
+// stamp sends a time if it is set.
 func stamp(ch chan<- prometheus.Metric, d *prometheus.Desc, t time.Time, labels ...string) {
 	if !t.IsZero() {
 		ch <- gauge(d, float64(t.UnixMilli())/1000, labels...)

@@ -30,12 +30,12 @@ func ExampleNew() {
 	// Output:
 }
 
-// statuses says what a test wants said.
+// statuses are the statuses that a test wants to export.
 type statuses []informer.Status
 
 func (s statuses) Status() []informer.Status { return s }
 
-// everything is an informer of which there is all that metrics tell.
+// everything returns an informer's status with a value for every metric.
 func everything() informer.Status {
 	at := time.Unix(1700000000, 500e6)
 	return informer.Status{
@@ -57,7 +57,7 @@ func everything() informer.Status {
 	}
 }
 
-// TestMetrics: each figure under its name.
+// TestMetrics checks the name and the value of every metric.
 func TestMetrics(t *testing.T) {
 	want := `
 informctl_audit_findings_total{namespace="web",resource="pods",scope="1234"} 12
@@ -124,7 +124,7 @@ informctl_watches_resumed_total{namespace="web",resource="pods",scope="1234"} 4
 	}
 }
 
-// samples are the lines of a scrape, without comments.
+// samples returns the lines of a scrape, without comments.
 func samples(t *testing.T, s interface{ Status() []informer.Status }) string {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -143,7 +143,7 @@ func samples(t *testing.T, s interface{ Status() []informer.Status }) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestNamesAreAsPrometheusWants runs its linter.
+// TestNamesAreAsPrometheusWants runs Prometheus' linter.
 func TestNamesAreAsPrometheusWants(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(metrics.New(statuses{everything()}))
@@ -156,8 +156,8 @@ func TestNamesAreAsPrometheusWants(t *testing.T) {
 	}
 }
 
-// TestMetricsOfSeveral: informers of the same scope, and those whose scope is not
-// known, spoil nothing.
+// TestMetricsOfSeveral checks that informers with the same scope, and informers without a
+// known scope, do not cause errors.
 func TestMetricsOfSeveral(t *testing.T) {
 	twin, other := everything(), everything()
 	twin.Persisted, twin.File, twin.Objects, twin.Commits = false, "", 100, nil
@@ -176,14 +176,15 @@ func TestMetricsOfSeveral(t *testing.T) {
 	}
 }
 
-// TestMetricsOfAnyText: what is no UTF-8, such as a path may be, is told of with
-// another character in its place.
+// TestMetricsOfAnyText checks that bytes that are not UTF-8, for example in a path, are
+// replaced.
 func TestMetricsOfAnyText(t *testing.T) {
 	s := everything()
 	s.File, s.Scope.Namespace, s.Scope.Resource, s.Handlers[0].Type = "/\xff.db", "a\xffb", "p\xff", "*h\xff"
 	s.ListsByReason = map[string]int{"r\xff": 1, "r\xfe": 2}
 	other := s
-	other.Scope.ID, other.File = "5\xff", "/\xfe.db" // the same as the first, as far as can be told
+	// With replaced bytes, they cannot be told from those of the first.
+	other.Scope.ID, other.File = "5\xff", "/\xfe.db"
 	got := samples(t, statuses{s, other})
 	for _, want := range []string{
 		`informctl_file_bytes{file="/\uFFFD.db"} 65536`,
@@ -198,7 +199,8 @@ func TestMetricsOfAnyText(t *testing.T) {
 	}
 }
 
-// TestMetricsOfLittle: what has not happened has no time.
+// TestMetricsOfLittle checks that there is no timestamp for events that have not
+// happened.
 func TestMetricsOfLittle(t *testing.T) {
 	got := samples(t, statuses{{Scope: informer.ScopeStatus{ID: "1", Resource: "pods"}}})
 	if strings.Contains(got, "timestamp") || strings.Contains(got, "start_resumed") || !strings.Contains(got, "informctl_synced") {
@@ -206,12 +208,12 @@ func TestMetricsOfLittle(t *testing.T) {
 	}
 }
 
-// one is an informer as New takes it.
+// one is an informer in the form that New takes.
 type one struct{ *informer.Informer }
 
 func (o one) Status() []informer.Status { return []informer.Status{o.Informer.Status()} }
 
-// TestMetricsOfAnInformer: of one that runs.
+// TestMetricsOfAnInformer collects the metrics of a running informer.
 func TestMetricsOfAnInformer(t *testing.T) {
 	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 	if _, err := server.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "a"}}); err != nil {
@@ -250,8 +252,8 @@ func TestMetricsOfAnInformer(t *testing.T) {
 	}
 }
 
-// TestFileIsTheLatest: what is said of a file is what the scope says that was looked at
-// last, whichever comes first.
+// TestFileIsTheLatest checks that the metrics of a file are from the newest status, in
+// any order of the statuses.
 func TestFileIsTheLatest(t *testing.T) {
 	now, before := everything(), everything()
 	before.Scope.ID, before.Time = "5678", before.Time.Add(-time.Minute)

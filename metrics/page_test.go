@@ -31,8 +31,8 @@ with each process, and those of a file or of what is read of it when that is ope
 |---|---|---|---|---|
 `
 
-// TestPage: docs/metrics.md has every metric that the collector describes, with what
-// the collector says of it.
+// TestPage checks that docs/metrics.md contains every metric of the collector with its
+// help text.
 func TestPage(t *testing.T) {
 	c := metrics.New(statuses{everything()})
 	registry := prometheus.NewPedanticRegistry()
@@ -41,7 +41,7 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	places := map[string]int{} // in gathered, by name
+	places := map[string]int{} // index in gathered, by name
 	for i, f := range gathered {
 		places[f.GetName()] = i
 	}
@@ -91,7 +91,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// unit is what a metric's name and help say.
+// unit returns the unit that a metric's name and help imply.
 func unit(name, help string) string {
 	name = strings.TrimSuffix(name, "_total")
 	switch {

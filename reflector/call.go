@@ -5,13 +5,14 @@ import (
 	"time"
 )
 
-// callGrace is how long a request may take to return after its context has ended.
+// callGrace is how long a request may run after its context has ended.
 const callGrace = time.Second
 
-// call runs a request, and returns what it returns. A ListerWatcher may ignore its
-// context, as generated ones did before client-go v0.33: callGrace after the context's
-// end such a request is left to itself, in the goroutine that it runs in, and call
-// returns the context's error. late gets what it returns then; it may be nil.
+// call runs a request and returns its result. A ListerWatcher may ignore its context, as
+// generated ones did before client-go v0.33. If the request has not returned callGrace
+// after the end of the context, call abandons it in its goroutine and returns the
+// context's error. late receives a value that the request returns afterwards; it may be
+// nil.
 func call[T any](ctx context.Context, request func() (T, error), late func(T)) (T, error) {
 	type answer struct {
 		value    T

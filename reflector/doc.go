@@ -1,6 +1,6 @@
-// Package reflector brings one collection of an API server to a sink: it lists,
-// watches, resumes a watch from a stored resource version, and lists again where
-// the server has lost what was missed.
+// Package reflector delivers one collection of an API server to a sink. It lists and
+// watches the collection, resumes a watch from a stored resource version, and relists
+// when the server no longer has the missed changes.
 //
 // # Usage
 //
@@ -8,14 +8,15 @@
 //
 // # Starting
 //
-// A sink whose checkpoint has a resource version is not listed. One consistent
-// list of a single object, the probe, asks for the server's present resource version,
-// *now*: below the stored one, history was rewound, and the watch, which would be
-// accepted with silence for ever, is not opened. Then the watch resumes, in short
-// pieces at first, because nothing in the protocol marks the end of a replay: an
-// event or a bookmark at or after *now* does, and the server sends a bookmark
-// shortly before a watch's timeout (KEP-956). A server that sends none in two such
-// watches may have none, or a watch cache that lags: then a list follows.
+// If the sink's checkpoint has a resource version, the reflector does not list. It first
+// sends the probe, a consistent list of one object, to get the server's present resource
+// version, *now*. If *now* is below the stored resource version, history was rewound, and
+// the reflector does not resume the watch: the server would accept it and stay silent for
+// ever. Otherwise it resumes the watch. The first watches have short timeouts, because
+// the protocol does not mark the end of a replay: the reflector has caught up with an
+// event or a bookmark at or after *now*, and the server sends a bookmark shortly before
+// the timeout of a watch (KEP-956). If the server sends no bookmark in two such watches,
+// it may not support bookmarks, or its watch cache lags: then the reflector lists.
 //
 // # Losing the watch
 //
@@ -23,39 +24,40 @@
 //	or bookmarks
 //	closed at its timeout, in silence    probe, watch from the last resource version
 //	closed earlier, EOF, refused, 5xx,   back off, probe, watch from the last resource
-//	429, in-stream error                 version; list again where the server's own
-//	                                     error comes soon a third time at that one
-//	empty and closed at once, twice      list again: resources without a watch
-//	                                     cache do not say 410
-//	410, as status or event; an object   list again, at once the first time
+//	429, in-stream error                 version; relist if the server soon sends its
+//	                                     own error for the third time at that version
+//	empty and closed at once, twice      relist: resources without a watch cache do not
+//	                                     return 410
+//	410, as status or event; an object   relist, at once the first time
 //	that the server could not read
-//	504 ResourceVersionTooLarge          the server is behind: three tries, then
-//	                                     list again
+//	504 ResourceVersionTooLarge          the server is behind: three tries, then relist
 //	401, 403                             back off and report
-//	object that cannot be read           the same resource version once more, then
-//	                                     list again
-//	resource version below the held one  apply the event and probe; below the held one
-//	                                     there, too: history was rewound, list again
+//	object that cannot be read           watch from the same resource version once more,
+//	                                     then relist
+//	resource version below the held one  apply the event and probe; if the probe is also
+//	                                     below the held one, history was rewound: relist
 //
 // # Fakes
 //
-// A client that says that it streams no lists, as client-go's fakes do
-// (IsWatchListSemanticsUnSupported), and whose cluster nobody verifies, numbers as the
-// author of a test likes, and has watches that are fed by hand. Once it has caught up, nothing of such a client is
-// probed, no silence ends a watch, one that ended after events is opened again at once,
-// an object of another type is reported and left out, and after a resource version below
-// the held one none is stored until the next list.
+// client-go's fakes report that they do not support streamed lists
+// (IsWatchListSemanticsUnSupported). If such a client is used without Options.Verify, its
+// resource versions are arbitrary values chosen by the author of a test, and the test
+// sends the events of its watches by hand. The reflector skips an object of another type
+// and reports it. After a resource version below the held one it stores none until the
+// next list. Once it has caught up, it does not probe, does not end a silent watch, and
+// reopens a watch that ended after events at once.
 //
 // # Listing
 //
-// A streamed list (KEP-3157), where client and server have them; after one that failed
-// before it brought anything, as after two that broke, pages; after a continuation that
-// has expired, one answer with everything. Each is consistent: it asks for no resource
-// version, so the list is of the moment at which it was asked for.
+// The reflector uses a streamed list (KEP-3157) if the client and the server support it.
+// It uses pages if a streamed list failed before it delivered an object, or if two
+// streamed lists broke. It requests the whole list in one response if a continue token
+// has expired. Every list is consistent: it requests no resource version, so it shows the
+// state at the time of the request.
 //
 // # Concurrency
 //
-// A Reflector starts no goroutine that outlives Run, but for a request whose
-// ListerWatcher ignores its context: that is left to itself a second after Run's
-// context has ended. The sink's methods are called from Run's goroutine only.
+// A Reflector starts no goroutine that outlives Run, except for a request whose
+// ListerWatcher ignores its context: Run abandons such a request one second after its
+// context has ended. The sink's methods are called only from Run's goroutine.
 package reflector

@@ -14,8 +14,8 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// TestContextEnds: Run returns at once, wherever it is, reports nothing and
-// leaves no goroutine: a bubble does not end before all of its goroutines have.
+// TestContextEnds checks that Run returns at once in every state, reports nothing and
+// leaves no goroutine: a bubble ends only after all its goroutines.
 func TestContextEnds(t *testing.T) {
 	for name, in := range map[string]func(*world){
 		"list": func(w *world) {
@@ -74,8 +74,7 @@ func TestContextEnds(t *testing.T) {
 	}
 }
 
-// TestBlockedPush: a sink that is full keeps the watch waiting and nothing else
-// happens.
+// TestBlockedPush checks that a full sink makes the watch wait and has no other effect.
 func TestBlockedPush(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -89,7 +88,7 @@ func TestBlockedPush(t *testing.T) {
 	})
 }
 
-// blockedServer does not answer lists, and has no streamed ones.
+// blockedServer does not answer lists and does not support streamed lists.
 type blockedServer struct{ *fakeapi.Server }
 
 func (blockedServer) IsWatchListSemanticsUnSupported() bool { return true }
@@ -99,7 +98,7 @@ func (blockedServer) ListWithContext(ctx context.Context, _ metav1.ListOptions) 
 	return nil, ctx.Err()
 }
 
-// deafServer's first watch is never heard of.
+// deafServer never sends anything in its first watch.
 type deafServer struct {
 	*fakeapi.Server
 	opened bool
@@ -113,10 +112,10 @@ func (s *deafServer) WatchWithContext(ctx context.Context, opts metav1.ListOptio
 	return s.Server.WatchWithContext(ctx, opts)
 }
 
-// fake is what fake clients are: no resource versions, no bookmarks, and a watch
-// that knows nothing of what was before it.
+// fake behaves like a fake client: it has no resource versions, no bookmarks, and a watch
+// without earlier events.
 type fake struct {
-	lists   []int64 // their limits
+	lists   []int64 // the limits of the lists
 	watches int
 	open    *watch.FakeWatcher
 }
@@ -134,8 +133,8 @@ func (f *fake) Watch(metav1.ListOptions) (watch.Interface, error) {
 	return f.open, nil
 }
 
-// TestFake: without resource versions there is one list, whatever happens to the
-// watches after it.
+// TestFake checks that without resource versions there is only one list, whatever happens
+// to the watches after it.
 func TestFake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{}

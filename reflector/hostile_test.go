@@ -19,8 +19,8 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// between stands between the reflector and a server: a proxy, a load balancer, a client
-// of one's own. What is nil goes through.
+// between is between the reflector and a server, like a proxy, a load balancer or a
+// user's own client. A nil function passes requests through.
 type between struct {
 	*fakeapi.Server
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
@@ -41,14 +41,13 @@ func (b *between) WatchWithContext(ctx context.Context, opts metav1.ListOptions)
 	return b.Server.WatchWithContext(ctx, opts)
 }
 
-// through puts a list and a watch function of one's own between the reflector and the
-// server.
+// through inserts b between the reflector and the server.
 func (w *world) through(b between) {
 	b.Server = w.server
 	w.opts.ListerWatcher = &b
 }
 
-// silence is a watch that brings nothing for so long, or until its timeout.
+// silence returns a watch that is silent for d, or until its timeout.
 func silence(ctx context.Context, opts metav1.ListOptions, d time.Duration) watch.Interface {
 	if opts.TimeoutSeconds != nil {
 		d = min(d, time.Duration(*opts.TimeoutSeconds)*time.Second)
@@ -66,9 +65,10 @@ func silence(ctx context.Context, opts metav1.ListOptions, d time.Duration) watc
 	return w
 }
 
-// TestColdStreamFails: API servers whose etcd has no RequestWatchProgress answer each
-// streamed list with a 500 inside the stream, and count on clients that list then
-// (k8s.io/apiserver, storage/cacher). Fake clients answer with errors of their own.
+// TestColdStreamFails checks that the reflector lists if a streamed list fails. API
+// servers whose etcd has no RequestWatchProgress answer each streamed list with a 500
+// inside the stream and rely on that (k8s.io/apiserver, storage/cacher). Fake clients
+// return errors of their own.
 func TestColdStreamFails(t *testing.T) {
 	internal := apierrors.NewInternalError(errors.New("the required storage feature is disabled"))
 	_, foreign := strconv.Atoi("")
@@ -89,7 +89,7 @@ func TestColdStreamFails(t *testing.T) {
 				w.wantErrors(0, "")
 				w.wantSame()
 
-				// The next list is streamed, where that works by then.
+				// The next list is streamed again, if that works by then.
 				w.server.Send(errorEvent(expired()))
 				w.pass(time.Second)
 				w.wantRequests("watch stream", "list limit=500", "watch 3")
@@ -98,8 +98,8 @@ func TestColdStreamFails(t *testing.T) {
 	}
 }
 
-// TestColdStreamWithoutEnd: a client that drops bookmarks never gets the end of a
-// streamed list.
+// TestColdStreamWithoutEnd checks a client that drops bookmarks and so never gets the end
+// of a streamed list.
 func TestColdStreamWithoutEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
@@ -115,8 +115,8 @@ func TestColdStreamWithoutEnd(t *testing.T) {
 	})
 }
 
-// TestColdStreamWithDeletions: until Kubernetes 1.31 what changed while the initial
-// events were sent came before the bookmark that ends them.
+// TestColdStreamWithDeletions checks that changes that are sent together with the initial
+// events are applied. Servers before Kubernetes 1.31 send them before the final bookmark.
 func TestColdStreamWithDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
@@ -154,14 +154,14 @@ func TestColdStreamWithDeletions(t *testing.T) {
 	})
 }
 
-// TestContinuationsExpire: a list that takes longer than etcd keeps its history.
+// TestContinuationsExpire checks a list that takes longer than etcd keeps its history.
 func TestContinuationsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
 		w.opts.PageSize = 1
 		w.through(between{list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			if opts.Continue != "" {
-				w.delete("a") // which the first page had
+				w.delete("a") // the first page contained it
 				return nil, expired()
 			}
 			return w.server.ListWithContext(ctx, opts)
@@ -173,7 +173,8 @@ func TestContinuationsExpire(t *testing.T) {
 	})
 }
 
-// TestListIgnoresContext: generated clients before client-go v0.33 took no context.
+// TestListIgnoresContext checks clients that ignore the context, like generated clients
+// before client-go v0.33.
 func TestListIgnoresContext(t *testing.T) {
 	for _, what := range []string{"list", "watch"} {
 		t.Run(what, func(t *testing.T) {
@@ -212,13 +213,14 @@ func TestListIgnoresContext(t *testing.T) {
 	}
 }
 
-// onlyPages is a client that has no streamed lists.
+// onlyPages is a client that does not support streamed lists.
 type onlyPages struct{ *between }
 
 func (onlyPages) IsWatchListSemanticsUnSupported() bool { return true }
 
-// TestWarmServerLags: lists go to one API server, watches to one whose watch cache is
-// behind for a while: neither an event nor a bookmark above the start comes from it.
+// TestWarmServerLags checks a start in which lists go to one API server, and watches to
+// another one whose watch cache lags for a while: it sends no event and no bookmark above
+// the start.
 func TestWarmServerLags(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoWatchList: true})
@@ -239,8 +241,8 @@ func TestWarmServerLags(t *testing.T) {
 	})
 }
 
-// TestWarmLatency: a server ends watches from an expired resource version without a
-// word, and is far away: a watch begins when the server has accepted it.
+// TestWarmLatency checks a distant server that ends watches from an expired resource
+// version without an error: a watch begins when the server has accepted it.
 func TestWarmLatency(t *testing.T) {
 	for _, latency := range []time.Duration{100 * time.Millisecond, 1100 * time.Millisecond, 2200 * time.Millisecond, 20 * time.Second} {
 		t.Run(latency.String(), func(t *testing.T) {
@@ -273,8 +275,9 @@ func TestWarmLatency(t *testing.T) {
 	}
 }
 
-// TestWarmCutByProxy: a start in a rolling restart, and then a proxy that cuts each
-// watch after 30 seconds, while only the bookmark before a watch's timeout tells.
+// TestWarmCutByProxy checks a start during a rolling restart, followed by a proxy that
+// cuts each watch after 30 seconds, if only the bookmark before the timeout of a watch
+// shows that the reflector has caught up.
 func TestWarmCutByProxy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -299,8 +302,8 @@ func TestWarmCutByProxy(t *testing.T) {
 	})
 }
 
-// TestWarmCutInSilence: something ends each watch before it has brought anything, or lets
-// none end: a list says what there is.
+// TestWarmCutInSilence checks that the reflector lists if each watch ends before it
+// delivers anything, or if no watch ends.
 func TestWarmCutInSilence(t *testing.T) {
 	for name, lasts := range map[string]time.Duration{"cut": 1500 * time.Millisecond, "never ended": time.Hour} {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +311,7 @@ func TestWarmCutInSilence(t *testing.T) {
 				w := newWorld(t, "3", fakeapi.Options{NoWatchList: true})
 				w.server.Advance()
 				w.through(between{watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-					opts.TimeoutSeconds = nil // it keeps none
+					opts.TimeoutSeconds = nil // the timeout is ignored
 					return silence(ctx, opts, lasts), nil
 				}})
 				w.start()
@@ -321,8 +324,8 @@ func TestWarmCutInSilence(t *testing.T) {
 	}
 }
 
-// TestRewoundInSilence: history is rewound between the end of a watch and the next one,
-// which is from the future then and silent.
+// TestRewoundInSilence checks that a rewind between two watches is detected, although the
+// next watch starts in the future and so is silent.
 func TestRewoundInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -343,8 +346,8 @@ func TestRewoundInSilence(t *testing.T) {
 	})
 }
 
-// TestReplacedCluster: another cluster answers behind the same address, with a longer
-// history, and then the first one again.
+// TestReplacedCluster checks that the reflector detects that another cluster with a
+// longer history answers at the same address, and later the first cluster again.
 func TestReplacedCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -392,8 +395,8 @@ func TestReplacedCluster(t *testing.T) {
 	})
 }
 
-// TestLowerResourceVersions: an event is applied whatever its resource version is, and a
-// probe says whether history was rewound.
+// TestLowerResourceVersions checks that an event with a lower resource version is
+// applied, and that a probe decides whether history was rewound.
 func TestLowerResourceVersions(t *testing.T) {
 	send := func(w *world, name, rv string) {
 		obj := configMap(name)
@@ -424,7 +427,8 @@ func TestLowerResourceVersions(t *testing.T) {
 			w.wantRequests("list limit=1")
 			w.create("c")
 			w.pass(0)
-			w.wantTrace("updated a@", "added c@4") // what comes in order is stored with its resource version
+			// Events in order are stored with their resource versions.
+			w.wantTrace("updated a@", "added c@4")
 			for range 10 {
 				send(w, "a", "2")
 			}
@@ -435,7 +439,7 @@ func TestLowerResourceVersions(t *testing.T) {
 	t.Run("a history that was rewound under a watch", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := watching(t)
-			send(w, "a", "9") // and the server is at 3
+			send(w, "a", "9") // while the server is at 3
 			send(w, "a", "2")
 			w.wantRequests("list limit=1", "watch stream")
 			w.wantErrors(1, "rewound")

@@ -21,36 +21,37 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// errNoListEvent indicates an event that a streamed list does not have.
+// errNoListEvent indicates an event that is not part of a streamed list.
 var errNoListEvent = errors.New("no event of a streamed list")
 
-// errEndedEarly indicates a streamed list that was closed before its bookmark.
+// errEndedEarly indicates a streamed list that was closed before its final bookmark.
 var errEndedEarly = errors.New("the streamed list ended before it was whole")
 
-// errBroken wraps what broke a list that has brought objects already: they cannot be
-// taken back, so the list begins anew, in another way.
+// errBroken wraps the error of a list that has already delivered objects. They cannot be
+// taken back, so the list starts again in another way.
 var errBroken = errors.New("the list broke")
 
-// way is how a list is asked for.
+// way is the kind of request for a list.
 type way uint8
 
 const (
 	byStream way = iota // a watch that sends the present state first (KEP-3157)
 	byPages
-	inOne // one answer with everything, after a continuation that has expired
+	inOne // the whole list in one response, after a continue token has expired
 )
 
 const (
-	// streamTries is how many streamed lists in a row may break with a part of the list
-	// before pages are asked for.
+	// streamTries is how many streamed lists in a row may break after some objects before
+	// pages are used.
 	streamTries = 2
-	// streamSilence is how long a streamed list that has begun may bring nothing. Its end
-	// is a bookmark; a client that drops those would keep it waiting until its timeout.
+	// streamSilence is how long a streamed list may deliver nothing after its first
+	// object. A bookmark ends the list; without this limit, a client that drops bookmarks
+	// would wait until the timeout.
 	streamSilence = 30 * time.Second
 )
 
-// list replaces what the sink holds by what the server has. What goes wrong leaves the
-// sink as it was, and a list the next step.
+// list replaces the content of the sink by the content of the server. After an error the
+// sink is unchanged and the next step is again a list.
 func (r *Reflector) list(ctx context.Context) error {
 	r.stopStream()
 	begin, reason := time.Now(), r.relist
@@ -84,7 +85,7 @@ func (r *Reflector) firstWay() way {
 	return byPages
 }
 
-// listBy brings a whole list to the sink and returns its resource version.
+// listBy passes a whole list to the sink and returns its resource version.
 func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 	session, err := r.opts.Sink.Relist(ctx, r.relist)
 	if err != nil {
@@ -92,7 +93,7 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 	}
 	defer func() { _ = session.Close() }()
 	select {
-	case <-r.asked: // this list is it
+	case <-r.asked: // this list fulfils the request
 	default:
 	}
 	r.note(func(s *Status) { s.Listed = 0 })
@@ -112,9 +113,9 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 	return rv, session.Finish(ctx, rv)
 }
 
-// isPaged reports whether pages are asked for at once, after a stream that failed: as
-// client-go does, but not where pages would fail, too, or where history is about to be
-// had anew. Where the session has objects already the next list is one of pages.
+// isPaged reports whether the list continues with pages at once after a failed stream, as
+// in client-go. It does not if pages would fail, too, or if history is lost. If the
+// session already has objects, it is not continued: the next list may use pages.
 func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 	stalled := errors.Is(err, errStalled)
 	switch {
@@ -126,14 +127,14 @@ func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 		}
 		return false
 	case stalled:
-		r.report(ctx, err) // it has cost so much time
+		r.report(ctx, err) // reported because it took long
 	}
 	klog.FromContext(ctx).V(2).Info("No streamed list, listing in pages", "because", err.Error())
 	return true
 }
 
-// receiveStream lists by a watch that sends the present state first (KEP-3157).
-// The watch goes on as r.stream.
+// receiveStream lists with a watch that sends the present state first (KEP-3157). The
+// watch continues as r.stream.
 func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, error) {
 	s, err := r.open(ctx, randomTimeout(), metav1.ListOptions{
 		SendInitialEvents:    ptr.To(true),
@@ -168,8 +169,8 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 	}
 }
 
-// listEvent takes one event of a streamed list. Servers before Kubernetes 1.31 send what
-// changes meanwhile, deletions too, before the bookmark that ends the list.
+// listEvent handles one event of a streamed list. Servers before Kubernetes 1.31 also
+// send changes during the list, including deletions, before the bookmark that ends it.
 func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event) (rv string, whole bool, err error) {
 	switch e.Type {
 	case watch.Error:
@@ -191,8 +192,8 @@ func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event
 	return "", false, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
 }
 
-// addListed takes one object of a list. One that cannot be stored is reported by
-// the sink and does not spoil the list.
+// addListed adds one object of a list. If the object cannot be stored, it is passed to
+// Sink.Reject and the list continues.
 func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.Object) error {
 	r.note(func(s *Status) { s.Listed++ })
 	err := session.Add(ctx, obj)
@@ -204,8 +205,8 @@ func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.O
 	return err
 }
 
-// receivePages lists consistently, in pages or in one. A continuation that has expired
-// is errBroken.
+// receivePages lists consistently, in pages or in one response. If a continue token has
+// expired, the error wraps errBroken.
 func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (string, error) {
 	var opts metav1.ListOptions
 	if w == byPages {

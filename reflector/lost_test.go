@@ -16,21 +16,21 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// storeReadError is what an API server sends of the deletion of an object that it could
-// not decode (KEP-3926).
+// storeReadError is the error that an API server sends for the deletion of an object that
+// it could not decode (KEP-3926).
 func storeReadError() error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
 		Status: metav1.StatusFailure, Code: 500, Reason: metav1.StatusReasonStoreReadError, Message: "corrupt object has been deleted",
 	}}
 }
 
-// TestLosingTheWatch is the table of the package documentation, from a watch at
-// resource version 3 on. Whatever happens, an object is created after it, and the
-// sink holds it in the end.
+// TestLosingTheWatch checks the table in the package documentation, starting with a watch
+// at resource version 3. In each case an object is created afterwards, and in the end the
+// sink holds it.
 func TestLosingTheWatch(t *testing.T) {
 	resumes := []string{"list limit=1", "watch 3"}
 	relists := []string{"watch stream"}
-	// next makes the watch close, and the next ones fail.
+	// next closes the watch and makes the next ones fail.
 	next := func(errs ...error) func(*world) {
 		return func(w *world) {
 			w.server.FailWatch(errs...)
@@ -53,7 +53,7 @@ func TestLosingTheWatch(t *testing.T) {
 		want   [][]string // the requests that follow
 		errs   int        // how often OnError is called
 		err    string
-		atOnce bool // nothing is waited for
+		atOnce bool // there is no backoff
 	}{
 		{name: "closed at its timeout, in silence", happen: func(w *world) { w.until(1) }, want: [][]string{resumes}, atOnce: true},
 		{name: "closed at its timeout, after an event", happen: func(w *world) {
@@ -130,7 +130,7 @@ func TestLosingTheWatch(t *testing.T) {
 	}
 }
 
-// TestExpiredTwice: the second list in a row is waited for.
+// TestExpiredTwice checks that the second list in a row comes after a backoff.
 func TestExpiredTwice(t *testing.T) {
 	for name, lost := range map[string]func(*fakeapi.Server){
 		"410":        func(s *fakeapi.Server) { s.Send(errorEvent(expired())) },
@@ -157,8 +157,8 @@ func TestExpiredTwice(t *testing.T) {
 	}
 }
 
-// TestRewoundUnderWatch: a server that was restored, comes back below the held
-// resource version and has none of what was seen since.
+// TestRewoundUnderWatch checks a server that was restored to a state below the held
+// resource version and no longer has the later changes.
 func TestRewoundUnderWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -173,7 +173,8 @@ func TestRewoundUnderWatch(t *testing.T) {
 	})
 }
 
-// TestRetryAfter: the server's word counts where it is longer than the backoff.
+// TestRetryAfter checks that the server's Retry-After is used if it is longer than the
+// backoff.
 func TestRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -187,8 +188,8 @@ func TestRetryAfter(t *testing.T) {
 	})
 }
 
-// TestBackoff: each failure in a row is waited for longer, a minute at most, and
-// a watch that lasted ends the row.
+// TestBackoff checks that the backoff grows with each failure in a row, to a minute at
+// most, and that a watch that lasted resets it.
 func TestBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -221,8 +222,8 @@ func TestBackoff(t *testing.T) {
 	})
 }
 
-// TestClosedWithEvents: a server that closes each watch after an event is not
-// asked in a tight loop.
+// TestClosedWithEvents checks that there is no tight loop of requests if the server
+// closes each watch after an event.
 func TestClosedWithEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -240,7 +241,7 @@ func TestClosedWithEvents(t *testing.T) {
 	})
 }
 
-// TestStalled: a watch that is neither closed nor heard of is given up.
+// TestStalled checks that a watch that is neither closed nor sends anything is abandoned.
 func TestStalled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -257,8 +258,9 @@ func TestStalled(t *testing.T) {
 	})
 }
 
-// TestRefusedObject: what the sink cannot take is asked for once more, then listed
-// again; what a list did not mend is rejected and the watch goes on.
+// TestRefusedObject checks that an object that the sink refuses is requested once more
+// and then relisted. If the list does not repair it, it is rejected and the watch
+// continues.
 func TestRefusedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -277,8 +279,8 @@ func TestRefusedObject(t *testing.T) {
 	})
 }
 
-// TestRefusedObjectsApart: objects that were refused at different places, each
-// once, are no reason to list.
+// TestRefusedObjectsApart checks that objects that are refused once each, at different
+// resource versions, do not cause a list.
 func TestRefusedObjectsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)
@@ -315,8 +317,8 @@ func TestWrongType(t *testing.T) {
 	})
 }
 
-// TestListExpires: a list whose pages the server no longer has begins anew, without
-// pages.
+// TestListExpires checks that a list whose continue token has expired starts again
+// without pages.
 func TestListExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
@@ -330,8 +332,8 @@ func TestListExpires(t *testing.T) {
 	})
 }
 
-// TestRelistFails: a list that fails is tried again, and nothing is watched until
-// one is whole.
+// TestRelistFails checks that a failed list is retried, and that there is no watch before
+// a list is complete.
 func TestRelistFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watching(t)

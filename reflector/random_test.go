@@ -13,10 +13,10 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// TestRandom does things to a server at random; the seed is the name of the
-// subtest, though the waits of the reflector differ from run to run. In the end
-// the sink holds what the server has, and what was started warm was never listed
-// where the server kept its history.
+// TestRandom changes a server at random. The name of the subtest is the seed; however,
+// the backoffs of the reflector differ from run to run. In the end, the sink holds the
+// content of the server, and a warm start has not listed if the server has kept its
+// history.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(100) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -35,7 +35,8 @@ func TestRandom(t *testing.T) {
 				}
 				c.server.Slow(0)
 				c.server.Up()
-				for range 100 { // what lists were to fail with
+				// These lists consume the remaining errors of FailList.
+				for range 100 {
 					_, _ = c.server.ListWithContext(t.Context(), metav1.ListOptions{})
 				}
 				c.settle()
@@ -51,9 +52,10 @@ func TestRandom(t *testing.T) {
 						lists++
 					}
 				}
-				most := c.Status().Reasons["watches from this resource version fail"] // three in a row, by chance
+				// Three in a row may happen by chance.
+				most := c.Status().Reasons["watches from this resource version fail"]
 				if opts.NoBookmarks {
-					most++ // only a list says when it has caught up
+					most++ // only a list shows that it has caught up
 				}
 				if stored != "" && !c.forgets && lists > most {
 					t.Errorf("%d lists, of a server that had the whole history: %q", lists, c.newRequests())
@@ -66,7 +68,7 @@ func TestRandom(t *testing.T) {
 type chaos struct {
 	*world
 	rand    *rand.Rand
-	forgets bool // the server loses history
+	forgets bool // the server drops history
 	names   int
 }
 
@@ -81,16 +83,15 @@ func (c *chaos) write() {
 		c.create(fmt.Sprintf("c%d", c.names))
 		c.names++
 	case 1:
-		_, _ = c.server.Delete("default/" + name) // it may be gone
+		_, _ = c.server.Delete("default/" + name) // it may not exist
 	case 2:
 		c.server.Advance()
 	default:
-		_, _ = c.server.Update(configMap(name)) // it may be gone
+		_, _ = c.server.Update(configMap(name)) // it may not exist
 	}
 }
 
-// settle lets time go by until a watch is open that will not count as closed at
-// once.
+// settle waits until a watch is open long enough not to count as closed at once.
 func (c *chaos) settle() {
 	c.t.Helper()
 	for range 3600 {
@@ -128,10 +129,11 @@ func (c *chaos) step() {
 		}
 	case 7:
 		if c.forgets {
-			// A new history that grows past the held resource version before it is
-			// looked at cannot be told from the old one.
+			// A new history that grows past the held resource version before the next
+			// probe looks the same as the old one.
 			c.settle()
-			_ = c.server.Rewind([]string{"3", "4", "5"}[c.rand.IntN(3)]) // it may not have been there yet
+			// The resource version may not have existed yet.
+			_ = c.server.Rewind([]string{"3", "4", "5"}[c.rand.IntN(3)])
 			c.settle()
 			c.pass(3 * time.Minute)
 		}

@@ -21,125 +21,129 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Sink takes what the reflector learns. Its methods are called one at a time.
+// Sink receives what the reflector lists and watches. Its methods are called one at a
+// time.
 type Sink interface {
-	// Checkpoint says what the sink holds from an earlier process.
+	// Checkpoint returns the checkpoint that an earlier process has stored.
 	Checkpoint() store.Checkpoint
-	// Push takes one event, in the order of the watch; rv is what the stream is
-	// complete up to after it. It blocks while the sink is full. An
-	// *store.ObjectError says that this object cannot be taken.
+	// Push adds one event, in the order of the watch. rv is the resource version that the
+	// stream is complete up to after the event; "" if it is unknown. Push blocks while
+	// the sink is full. An *store.ObjectError reports that the sink cannot take this
+	// object.
 	Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error
-	// Reject is Push for an object that Push has refused and a new list could not
-	// mend: the sink keeps its last good state and freezes the stored RV.
+	// Reject is called instead of Push for an object that Push has refused and that a new
+	// list did not repair. The sink keeps the last good state of the object and freezes
+	// the stored RV.
 	Reject(ctx context.Context, obj runtime.Object, cause error)
-	// Bookmark says that the stream is complete up to rv.
+	// Bookmark records that the stream is complete up to rv.
 	Bookmark(ctx context.Context, rv string) error
-	// Relist begins to replace what the sink holds. It blocks until everything
-	// that was pushed before has been applied.
+	// Relist starts to replace the content of the sink. It blocks until everything that
+	// was pushed before has been applied.
 	Relist(ctx context.Context, reason string) (Relist, error)
-	// CaughtUp says that what was pushed is the server's state, or a later one, of
-	// the moment at which the reflector started. It blocks until that is applied.
+	// CaughtUp reports that the pushed state is at least as new as the server's state at
+	// the start of the reflector. It blocks until that state is applied.
 	CaughtUp(ctx context.Context) error
 }
 
-// Relist is one list on its way to the sink.
+// Relist receives one list for the sink.
 type Relist interface {
-	// Add takes one object of the list. The last state of an object that is added
-	// again counts.
+	// Add adds one object of the list. If an object is added again, its last state
+	// counts.
 	Add(ctx context.Context, obj runtime.Object) error
-	// Remove takes back an object that was added, or would have been.
+	// Remove removes an object from the list, whether it was added or not.
 	Remove(ctx context.Context, obj runtime.Object) error
-	// Finish makes the sink hold what was added, complete up to rv.
+	// Finish replaces the content of the sink by the added objects, complete up to rv.
 	Finish(ctx context.Context, rv string) error
-	// Close discards a list that was not finished.
+	// Close discards an unfinished list.
 	Close() error
 }
 
-// Options say what is reflected.
+// Options configure a Reflector.
 type Options struct {
 	ListerWatcher cache.ListerWatcher
-	Example       runtime.Object          // an object of the type that is expected
-	Kind          schema.GroupVersionKind // of Example where it does not say; may be empty
+	Example       runtime.Object          // an object of the expected type
+	Kind          schema.GroupVersionKind // of Example, if Example does not contain it
 	Sink          Sink
-	// Verify is called before each probe and each list: whether what Sink holds is of
-	// the cluster that answers now. relist says why it is not, and makes Run list
-	// instead of resuming. An error is reported, and Verify is called again after a
-	// backoff. May be nil.
+	// Verify is called before each probe and each list. It checks whether the content of
+	// Sink is from the cluster that answers now. If it is not, relist is the reason, and
+	// Run lists instead of resuming. An error is reported, and Verify is called again
+	// after a backoff. May be nil.
 	Verify func(ctx context.Context) (relist string, err error)
-	// NoProbe opens every watch without asking for the present resource version
-	// before, as client-go does. A history that was rewound is not noticed then. What
-	// an earlier process left is listed, not resumed.
+	// NoProbe opens every watch without the probe, as client-go does. A rewound history
+	// is then not detected, so Run lists instead of resuming from the checkpoint of an
+	// earlier process.
 	NoProbe bool
-	// OnError is told of every list, watch or probe that failed; may be nil.
+	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
-	// PageSize is how many objects one request of a paged list asks for. 0 is 500.
+	// PageSize is the limit of objects in one page of a list. 0 means 500.
 	PageSize int64
 }
 
-// Reflector keeps a sink up to date. Make one with New.
+// Reflector keeps a sink up to date. Create one with New.
 type Reflector struct {
 	opts Options
 	lw   cache.ListerWatcherWithContext
 
-	asked chan string // reasons of Relist; holds one
+	asked chan string // reasons given to Relist; capacity 1
 
 	// mu protects status and lastRV, which other goroutines read.
 	mu     sync.Mutex
 	status Status
 	lastRV string
 
-	// fake: the client says that it streams no lists, as client-go's fakes do, and nobody
-	// verifies which cluster answers. A fake's resource versions are what the
-	// author of a test has written, and a watch that the author feeds by hand is opened
-	// once: such a watch is not doubted, probed or ended, as client-go's is not.
+	// fake is true if the client reports that it does not support streamed lists, as
+	// client-go's fakes do, and Verify is nil. The author of a test chooses the resource
+	// versions of a fake and feeds its watch by hand, so the watch is opened once: like
+	// client-go, the reflector then does not check, probe or end it.
 	fake bool
 
-	// The fields below belong to Run's goroutine.
-	held      string // complete up to; what the next watch starts from
+	// Only Run's goroutine uses the fields below.
+	held      string // RV that the stream is complete up to; the next watch starts here
 	next      next
-	relist    string // why to list, where that is next
-	stored    bool   // held comes from an earlier process and was not probed yet
-	resumed   bool   // the watch from held is still to be reported
-	unordered bool   // the server's resource versions have no order that means anything
-	now       string // what catching up reaches; "" where it is not known yet
+	relist    string // the reason for the next list, if next is toList
+	stored    bool   // held is from an earlier process and has not been probed yet
+	resumed   bool   // the watch that resumes from held has not been logged yet
+	unordered bool   // the order of the server's resource versions is meaningless
+	now       string // the RV that ends catching up; "" if it is not known yet
 	caughtUp  bool
-	stream    *session // what a streamed list goes on as
+	stream    *session // the watch that continues a streamed list
 	backoff   wait.Backoff
 	tally     tally
-	tolerant  bool // a list could not mend an object that cannot be taken
+	tolerant  bool // a list did not repair an object that the sink cannot take
 	started   time.Time
 }
 
-// next says what Run does next.
+// next is the next step of Run.
 type next uint8
 
 const (
 	toList  next = iota
-	toProbe      // and then watch
+	toProbe      // then watch
 	toWatch
 )
 
-// tally counts what decides about the next step.
+// tally contains the counters that decide the next step.
 type tally struct {
-	emptyAtOnce    int // watches that ended at once without an event
+	emptyAtOnce    int // watches in a row that ended at once without an event
 	tooLarge       int
-	undecodable    repeated // objects that could not be taken
-	failures       repeated // watches that the server ended with an error soon after they began
-	expired        int      // watches that ended because history was lost, or rewound
-	whole          int      // catch-up watches that lasted to their timeout without a bookmark
-	cut            int      // catch-up watches in a row that were cut short and brought nothing
-	listStreams    int      // streamed lists in a row that broke with a part of the list
-	doubts         int      // resource versions below the held one that were no rewind
+	undecodable    repeated // objects that the sink could not take
+	failures       repeated // watches that soon ended with an error of the server
+	expired        int      // watches that ended because history was lost or rewound
+	whole          int      // catch-up watches that timed out without a bookmark
+	cut            int      // catch-up watches in a row that broke in silence
+	listStreams    int      // streamed lists in a row that broke after some objects
+	doubts         int      // resource versions below the held one without a rewind
 	catchUpSeconds int64
 }
 
-// repeated counts what happens while the held resource version stays the same.
+// repeated counts an occurrence while the held resource version stays the same.
 type repeated struct {
 	at string
 	n  int
 }
 
-// count returns how often it has happened at that resource version, this time included.
+// count adds one occurrence and returns the number of occurrences at this resource
+// version.
 func (r *repeated) count(held string) int {
 	if r.at != held {
 		*r = repeated{at: held}
@@ -150,23 +154,23 @@ func (r *repeated) count(held string) int {
 
 const (
 	defaultPage = 500
-	// firstCatchUp is the shortest timeout, in seconds, for which an API server
-	// sends the bookmark before the timeout; lastCatchUp bounds its doubling.
+	// firstCatchUp is the shortest timeout, in seconds, of a watch for which an API
+	// server sends a bookmark before the timeout. The timeout doubles up to lastCatchUp.
 	firstCatchUp = 3
 	lastCatchUp  = 60
-	// watchSeconds is the least timeout of an ordinary watch; up to as much again
-	// is added at random, so that clients do not come back together.
+	// watchSeconds is the minimum timeout of an ordinary watch. A random duration of up
+	// to watchSeconds is added, so that clients do not reconnect at the same time.
 	watchSeconds = 300
 	healthyAfter = 2 * time.Minute
 	doubtTries   = 3
 )
 
-// newBackoff is client-go's: 0.8 s doubling to 30 s, with full jitter.
+// newBackoff returns client-go's backoff: 0.8 s, doubled up to 30 s, with full jitter.
 func newBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// New checks the options. The error names the one that is missing.
+// New validates the options and returns a Reflector. The error names the missing option.
 func New(opts Options) (*Reflector, error) {
 	switch {
 	case opts.ListerWatcher == nil:
@@ -184,21 +188,20 @@ func New(opts Options) (*Reflector, error) {
 	}, nil
 }
 
-// LastSyncResourceVersion returns the resource version of the last event or list
-// that was received. It may be ahead of what the sink has applied, so it is
-// never what to store.
+// LastSyncResourceVersion returns the resource version of the last received event or
+// list. It may be ahead of the state that the sink has applied, so it must not be stored.
 func (r *Reflector) LastSyncResourceVersion() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.lastRV
 }
 
-// Relist makes Run list next, because the sink has lost something. It does not
-// block and may be called by the sink itself.
+// Relist makes Run list next, because the sink has lost content. It does not block, and
+// the sink may call it.
 func (r *Reflector) Relist(reason string) {
 	select {
 	case r.asked <- reason:
-	default: // one is asked for already
+	default: // a list is already requested
 	}
 }
 
@@ -235,7 +238,7 @@ func (r *Reflector) begin(ctx context.Context) {
 	}
 }
 
-// step does the one next thing: a list, a probe or a watch.
+// step runs the next step: a list, a probe or a watch.
 func (r *Reflector) step(ctx context.Context) error {
 	select {
 	case reason := <-r.asked:
@@ -263,14 +266,14 @@ func (r *Reflector) step(ctx context.Context) error {
 	return r.list(ctx)
 }
 
-// afterLoss makes the next watch one that follows a probe, unless a list is next.
+// afterLoss makes Run probe before the next watch, unless a list is next.
 func (r *Reflector) afterLoss() {
 	if r.next != toList {
 		r.next = toProbe
 	}
 }
 
-// pause waits after a failure, with jitter, for longer each time.
+// pause waits after a failure. The wait has jitter and grows each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.report(ctx, err)
 	t := time.NewTimer(max(r.backoff.Step(), suggestedDelay(err)))
@@ -307,8 +310,8 @@ func (r *Reflector) received(rv string) {
 	r.lastRV = rv
 }
 
-// probe asks for the server's present resource version before a watch is opened: one
-// below the held one means that history was rewound (kubernetes#107457).
+// probe gets the server's present resource version before a watch is opened. If it is
+// below the held one, history was rewound (kubernetes#107457).
 func (r *Reflector) probe(ctx context.Context) error {
 	now, err := r.present(ctx)
 	if err != nil {
@@ -330,7 +333,7 @@ func (r *Reflector) probe(ctx context.Context) error {
 	if r.caughtUp {
 		return nil
 	}
-	// What was the server's state at the first probe is enough: a later one must not
+	// The server's state at the first probe is a sufficient goal: a later probe must not
 	// move the goal of a watch that is cut again and again.
 	if r.now == "" {
 		r.now = now
@@ -341,8 +344,8 @@ func (r *Reflector) probe(ctx context.Context) error {
 	return nil
 }
 
-// present returns the server's resource version of this moment, by a consistent list of
-// one object.
+// present returns the server's present resource version, with a consistent list of one
+// object.
 func (r *Reflector) present(ctx context.Context) (string, error) {
 	list, err := r.listPage(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -355,11 +358,11 @@ func (r *Reflector) present(ctx context.Context) (string, error) {
 	return accessor.GetResourceVersion(), nil
 }
 
-// doubt is called when a watch has brought a resource version below the held one. An
-// API server does that after its history was rewound, and only a probe says so. Fake
-// clients and aggregated servers number as they like: where what the server lists is
-// numbered below what it has just sent, or history was not rewound again and again,
-// resource versions say nothing until the next list.
+// doubt is called when a watch delivered a resource version below the held one. An API
+// server sends one after its history was rewound; only a probe can confirm that. Fake
+// clients and aggregated servers may use arbitrary numbers: if the list has a lower
+// resource version than the event, or if several doubts were no rewind, resource versions
+// are ignored until the next list.
 func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	if r.unordered || r.opts.NoProbe {
 		r.hold(rv)
@@ -391,13 +394,13 @@ func (r *Reflector) doubt(ctx context.Context, rv string) error {
 	return nil
 }
 
-// isLower is false where the two cannot be compared.
+// isLower returns false if the two cannot be compared.
 func isLower(rv, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(rv, than)
 	return err == nil && order < 0
 }
 
-// reachedNow ends catching up.
+// reachedNow tells the sink that the reflector has caught up.
 func (r *Reflector) reachedNow(ctx context.Context) error {
 	if err := r.opts.Sink.CaughtUp(ctx); err != nil {
 		return err
@@ -408,7 +411,7 @@ func (r *Reflector) reachedNow(ctx context.Context) error {
 	return nil
 }
 
-// isExpected reports whether an event's object is of the type that was asked for.
+// isExpected returns an error if an event's object is not of the expected type.
 func (r *Reflector) isExpected(obj runtime.Object) error {
 	if want, got := reflect.TypeOf(r.opts.Example), reflect.TypeOf(obj); want != nil && want != got {
 		return fmt.Errorf("a %s where a %s was expected", got, want)

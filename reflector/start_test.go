@@ -23,7 +23,7 @@ func TestColdByStream(t *testing.T) {
 		w.wantRequests("watch stream")
 		w.wantTrace("relist: nothing stored yet", "listed 2@3", "caught up")
 
-		// The stream goes on as the watch.
+		// The stream continues as the watch.
 		w.create("c")
 		w.update("a")
 		w.delete("b")
@@ -35,7 +35,7 @@ func TestColdByStream(t *testing.T) {
 			t.Errorf("got resource version %s, want 6", got)
 		}
 
-		// Its end is that of any watch: no probe.
+		// It ends like any watch: without a probe.
 		w.until(1)
 		w.wantRequests("watch 6")
 		w.wantErrors(0, "")
@@ -64,8 +64,8 @@ func TestColdByPages(t *testing.T) {
 	})
 }
 
-// TestColdStreamBreaks: a stream that ends without its bookmark is tried twice;
-// an error in it before any object lets pages take over at once.
+// TestColdStreamBreaks checks that a stream that ends without its bookmark is tried
+// twice, and that after an error before the first object pages follow at once.
 func TestColdStreamBreaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
@@ -85,8 +85,8 @@ func TestColdStreamBreaks(t *testing.T) {
 	})
 }
 
-// TestColdStreamRefusedLate: what a stream brought before it was refused may be
-// gone when pages list, and must not stay.
+// TestColdStreamRefusedLate checks that objects from a failed stream do not stay if they
+// are deleted before the list in pages.
 func TestColdStreamRefusedLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
@@ -104,7 +104,7 @@ func TestColdStreamRefusedLate(t *testing.T) {
 	})
 }
 
-// TestColdStreamStalls: a streamed list of which nothing is heard is given up.
+// TestColdStreamStalls checks that a silent streamed list is abandoned.
 func TestColdStreamStalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
@@ -142,8 +142,8 @@ func TestWarmWithMissedChanges(t *testing.T) {
 	})
 }
 
-// TestWarmBookmark: the server is ahead without an event, so that only the
-// bookmark before the watch's timeout says that nothing was missed.
+// TestWarmBookmark checks a start in which the server is ahead without an event, so that
+// only the bookmark before the watch's timeout shows that nothing was missed.
 func TestWarmBookmark(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -160,7 +160,7 @@ func TestWarmBookmark(t *testing.T) {
 	})
 }
 
-// TestWarmBelowNow: an event or a bookmark below now does not end catching up.
+// TestWarmBelowNow checks that an event or a bookmark below now does not end catching up.
 func TestWarmBelowNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -180,8 +180,8 @@ func TestWarmBelowNow(t *testing.T) {
 	})
 }
 
-// TestWarmOverSlowLink: watches that end with a part of what was missed and
-// without a bookmark are opened again, with double the time.
+// TestWarmOverSlowLink checks that a watch that ends with a part of the missed events and
+// without a bookmark is followed by one with twice the timeout.
 func TestWarmOverSlowLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -204,8 +204,8 @@ func TestWarmOverSlowLink(t *testing.T) {
 	})
 }
 
-// TestWarmWatchesCutShort: a watch that ends before its timeout is followed by a
-// wait, a probe and one with double the time, up to a minute.
+// TestWarmWatchesCutShort checks that a watch that ends before its timeout is followed by
+// a backoff, a probe and a watch with twice the timeout, up to a minute.
 func TestWarmWatchesCutShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -224,8 +224,8 @@ func TestWarmWatchesCutShort(t *testing.T) {
 	})
 }
 
-// TestWarmRefusedWatch: a watch that the server did not accept says nothing
-// about how long one must be.
+// TestWarmRefusedWatch checks that a watch that the server did not accept does not change
+// the timeout.
 func TestWarmRefusedWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -238,9 +238,9 @@ func TestWarmRefusedWatch(t *testing.T) {
 	})
 }
 
-// TestWarmWithoutBookmarks: two watches that lasted and brought no bookmark, the
-// last of them nothing at all, are followed by a list: a server whose watch cache lags
-// is as silent as one that has no bookmarks.
+// TestWarmWithoutBookmarks checks that the reflector lists after two watches that lasted
+// to their timeout without a bookmark, the second without any event: a server whose watch
+// cache lags is as silent as one without bookmarks.
 func TestWarmWithoutBookmarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -257,8 +257,8 @@ func TestWarmWithoutBookmarks(t *testing.T) {
 	})
 }
 
-// TestWarmQuiet: a watch that brought nothing at all was not cut short, so the
-// next one is no longer.
+// TestWarmQuiet checks that after a watch that delivered nothing at all, which was not
+// cut short, the next one has the same timeout.
 func TestWarmQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -272,8 +272,8 @@ func TestWarmQuiet(t *testing.T) {
 	})
 }
 
-// TestWarmWithoutBookmarksBusy: while whole watches bring events, catching up is
-// not over.
+// TestWarmWithoutBookmarksBusy checks that catching up continues as long as watches that
+// last to their timeout deliver events.
 func TestWarmWithoutBookmarksBusy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
@@ -289,7 +289,7 @@ func TestWarmWithoutBookmarksBusy(t *testing.T) {
 	})
 }
 
-// TestWarmServerDown: what is loaded is kept until the server is back.
+// TestWarmServerDown checks that the stored objects are kept until the server is back.
 func TestWarmServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -334,7 +334,7 @@ func TestColdServerDown(t *testing.T) {
 
 func TestWarmRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, "5", fakeapi.Options{}) // of a and b at 3
+		w := newWorld(t, "5", fakeapi.Options{}) // the server is at 3
 		w.start()
 		w.wantRequests("list limit=1", "watch stream")
 		w.wantTrace("relist: history was rewound", "listed 2@3", "caught up")
@@ -358,7 +358,8 @@ func TestWarmExpired(t *testing.T) {
 	})
 }
 
-// TestWarmIncomparable: what cannot be compared is not resumed.
+// TestWarmIncomparable checks that a start does not resume from resource versions that
+// cannot be compared.
 func TestWarmIncomparable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "v/3", fakeapi.Options{RVPrefix: "v/"})
@@ -366,7 +367,7 @@ func TestWarmIncomparable(t *testing.T) {
 		w.wantRequests("list limit=1", "watch stream")
 		w.wantTrace("relist: resource versions of this API cannot be compared", "listed 2@v/3", "caught up")
 
-		// While it runs it is.
+		// In a running reflector, a watch resumes from them.
 		w.server.CloseWatches()
 		w.create("c")
 		w.pass(5 * time.Second)
@@ -376,7 +377,7 @@ func TestWarmIncomparable(t *testing.T) {
 	})
 }
 
-// TestSinkClosed: Run ends with its sink.
+// TestSinkClosed checks that Run ends when its sink is closed.
 func TestSinkClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -412,7 +413,7 @@ func checkNew(t *testing.T, opts reflector.Options, want string) {
 	}
 }
 
-// closedSink takes nothing.
+// closedSink returns ErrClosed.
 type closedSink struct{ *sink }
 
 func (closedSink) Push(context.Context, cache.DeltaType, runtime.Object, string) error {

@@ -6,20 +6,21 @@ import (
 	"time"
 )
 
-// Status is what a reflector is doing.
+// Status describes what a reflector is doing.
 type Status struct {
-	Listing string         // why the list that is under way is; "" where none is
-	Listed  int            // objects received of it
-	Lists   int            // lists finished
-	Reasons map[string]int // the same by reason, up to the reason's first colon
-	// Start is how the state of the server at the start was reached: "resumed",
-	// "listed", with the reason of the last list before, or "" where it is not yet.
+	Listing string         // the reason for the list in progress; "" if there is none
+	Listed  int            // objects received by the list
+	Lists   int            // finished lists
+	Reasons map[string]int // finished lists by reason, which is cut at its first colon
+	// Start is how the reflector caught up with the state at the start: "resumed" or
+	// "listed", or "" while it has not. StartReason is the reason of the last list
+	// before.
 	Start, StartReason string
-	Resumes            int       // watches that went on from a held resource version
-	Events             int       // changes that watches have brought
-	LastEvent          time.Time // zero where there was none
+	Resumes            int       // watches that resumed from a held resource version
+	Events             int       // changes delivered by watches
+	LastEvent          time.Time // zero if there was none
 	LastBookmark       time.Time
-	LastError          string // "" since the last success
+	LastError          string // "" after a success
 	LastErrorTime      time.Time
 	Errors             int // of lists, watches and probes
 }
@@ -33,7 +34,7 @@ func (r *Reflector) Status() Status {
 	return s
 }
 
-// note changes what Status says.
+// note updates the status.
 func (r *Reflector) note(change func(*Status)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,23 +25,23 @@ var (
 	errClosedAtOnce = errors.New("the watch ended at once without an event")
 	// errClosedEarly indicates a watch that ended well before its timeout.
 	errClosedEarly = errors.New("the watch ended before its timeout")
-	// errStalled indicates a watch of which nothing was heard past its timeout.
+	// errStalled indicates a watch that sent nothing until after its timeout.
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New("history was rewound")
 	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
 	errNoWatch = errors.New("the ListerWatcher returned no watch")
-	// errAsked indicates that the sink wants a list.
+	// errAsked indicates that the sink requested a list.
 	errAsked = errors.New("a list was asked for")
-	// errUnreadable wraps what is wrong with an object that cannot be taken.
+	// errUnreadable wraps the error of an object that cannot be taken.
 	errUnreadable = errors.New("unreadable object")
 )
 
 const (
-	atOnce        = time.Second      // a watch that lasts less ended at once
-	stallGrace    = 30 * time.Second // what a watch may be silent for beyond its timeout
-	timeoutSlack  = time.Second      // a watch may end so much before its timeout and have reached it
-	soon          = 10 * time.Second // an error that ends a watch so soon comes from where it began
+	atOnce        = time.Second      // a watch that lasts less has ended at once
+	stallGrace    = 30 * time.Second // how long a watch may be silent beyond its timeout
+	timeoutSlack  = time.Second      // how early a watch may end and count as timed out
+	soon          = 10 * time.Second // an error so early is due to the start of the watch
 	tooLargeTries = 3
 	failureTries  = 3
 	cutTries      = 10
@@ -49,18 +49,20 @@ const (
 
 // session is one watch.
 type session struct {
-	w         watch.Interface // nil where the server did not accept it
-	asked     time.Time
-	opened    time.Time // when the server had accepted it, which a proxy may report with the first event only
+	w     watch.Interface // nil if the server did not accept it
+	asked time.Time
+	// opened is when the server accepted the watch. A proxy may report that only with the
+	// first event.
+	opened    time.Time
 	timeout   time.Duration
-	events    int // bookmarks not counted
+	events    int // without bookmarks
 	bookmarks int
 }
 
-// brought reports whether the watch brought anything.
+// brought reports whether the watch delivered an event or a bookmark.
 func (s *session) brought() bool { return s.events+s.bookmarks > 0 }
 
-// open asks for a watch. The session it returns is never nil.
+// open starts a watch. The returned session is never nil.
 func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOptions) (*session, error) {
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
@@ -77,8 +79,8 @@ func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOpt
 	return s, err
 }
 
-// watch opens a watch at the held resource version, or takes the one that a
-// streamed list goes on as, and brings its events to the sink until it ends.
+// watch opens a watch at the held resource version, or continues the watch of a streamed
+// list. It passes the events to the sink until the watch ends.
 func (r *Reflector) watch(ctx context.Context) error {
 	s := r.stream
 	r.stream = nil
@@ -104,8 +106,8 @@ func (r *Reflector) watch(ctx context.Context) error {
 // stopGrace is how long a stopped watch may take to close its channel.
 const stopGrace = time.Second
 
-// stop ends the watch and takes what it still sends: apimachinery's
-// watch.Filter, which the metadata client uses, would wait for ever to be rid of
+// stop ends the watch and reads the events that it still sends: apimachinery's
+// watch.Filter, which the metadata client uses, would otherwise block for ever in sending
 // an event.
 func (s *session) stop() {
 	s.w.Stop()
@@ -123,7 +125,8 @@ func (s *session) stop() {
 	}
 }
 
-// consume returns nil when the watch was closed.
+// consume passes the events of a watch to the sink. It returns nil when the watch is
+// closed.
 func (r *Reflector) consume(ctx context.Context, s *session) error {
 	stalled := time.NewTimer(s.timeout + stallGrace)
 	defer stalled.Stop()
@@ -150,7 +153,7 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 	}
 }
 
-// event brings one event to the sink and advances the held resource version.
+// event passes one event to the sink and advances the held resource version.
 func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error {
 	if e.Type == watch.Error {
 		return apierrors.FromObject(e.Object)
@@ -160,15 +163,15 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	rv := accessor.GetResourceVersion()
-	// A watch without a resource version begins with the present state, in no
-	// order: none of those resource versions is one to resume from.
+	// A watch without a resource version starts with the present state, in no order: a
+	// watch must not resume from any of those resource versions.
 	if e.Type == watch.Added && (r.held == "" || r.held == "0") {
 		rv = ""
 	}
 	upTo := rv
 	lower := isLower(rv, r.held)
 	if lower || r.unordered {
-		upTo = "" // nothing is said of what the stream is complete up to
+		upTo = "" // the stream is not known to be complete up to rv
 	}
 	if e.Type == watch.Bookmark {
 		s.bookmarks++
@@ -222,14 +225,14 @@ func (r *Reflector) push(ctx context.Context, e watch.Event, rv string) error {
 		return nil
 	}
 	if r.fake && !errors.As(err, new(*store.ObjectError)) {
-		r.report(ctx, err) // the author of a test sends what is no object of the type
+		r.report(ctx, err) // the author of a test sends an object of another type
 		return nil
 	}
 	return fmt.Errorf("%w: %w", errUnreadable, err)
 }
 
-// lost decides what follows a watch that ended; the table in the package
-// documentation in code. An error makes the caller wait.
+// lost decides the step after a watch has ended. It implements the table in the package
+// documentation. An error makes the caller wait.
 func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -260,7 +263,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		return nil // as client-go does
 	case lasted >= s.timeout-timeoutSlack:
 		if !s.brought() {
-			r.afterLoss() // a history that was rewound is silent, too
+			r.afterLoss() // a watch is also silent after a rewind of history
 		}
 		r.catchUpEnded(ctx, s)
 		return nil
@@ -277,7 +280,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	return errClosedEarly
 }
 
-// failed is lost for a watch that did not end as watches do.
+// failed is like lost, for a watch that ended with an error.
 func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	switch {
 	case errors.Is(err, errRewound) || isExpired(err):
@@ -287,7 +290,8 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 		}
 		return r.relistAtOnce(ctx, reason, err)
 	case apierrors.IsStoreReadError(err):
-		// A deletion of what etcd could not read: no watch from here will bring it.
+		// The server sent a deletion of an object that etcd could not read. No watch from
+		// this resource version will deliver it.
 		return r.relistAtOnce(ctx, "the server could not read an object", err)
 	case isTooLarge(err):
 		if r.tally.tooLarge++; r.tally.tooLarge >= tooLargeTries {
@@ -307,7 +311,7 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	return err
 }
 
-// relistAtOnce makes a list the next step, without a wait the first time.
+// relistAtOnce makes a list the next step, without a backoff the first time.
 func (r *Reflector) relistAtOnce(ctx context.Context, reason string, err error) error {
 	r.relistFor(ctx, reason)
 	if r.tally.expired++; r.tally.expired > 1 {
@@ -322,11 +326,11 @@ func (r *Reflector) relistFor(ctx context.Context, reason string) {
 	r.next, r.relist = toList, reason
 }
 
-// catchUpEnded is what a watch that lasted to its timeout says about catching up. One
-// that ended with events or with a lower bookmark was cut short: the next one has
-// longer; one without anything was not. A server that sent no bookmark in two such
-// watches, nothing at all in the last, has none to send, or its watch cache lags: only
-// a list says which.
+// catchUpEnded handles a catch-up watch that lasted to its timeout. If it delivered
+// events or a lower bookmark, the timeout was too short: the next watch gets a longer
+// one. If it delivered nothing, the timeout stays. If two such watches had no bookmark,
+// and the last one had no event either, the server may not send bookmarks, or its watch
+// cache lags: only a list can tell.
 func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
 	if r.caughtUp {
 		return
@@ -348,10 +352,10 @@ func (r *Reflector) lengthenCatchUp() {
 	r.tally.catchUpSeconds = min(2*r.tally.catchUpSeconds, lastCatchUp)
 }
 
-// cutShort is called when a watch ended before its timeout. The next one that is to
-// catch up has longer, but less than this one has lasted, if that was long enough for a
-// bookmark: something on the way may cut each watch after that time.
-// After cutTries in silence, one after the other, only a list says what the server has.
+// cutShort handles a watch that ended before its timeout. The next catch-up watch gets a
+// longer timeout, but a shorter one than this watch has lasted if that was long enough
+// for a bookmark, because a proxy may cut every watch after that time. After cutTries
+// watches in a row that delivered nothing, only a list can tell the state of the server.
 func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Duration) {
 	r.tally.whole = 0
 	r.lengthenCatchUp()
@@ -363,7 +367,7 @@ func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Durati
 		return
 	}
 	r.tally.cut++
-	if lasted > s.timeout { // it was not cut: nothing ends it
+	if lasted > s.timeout { // nothing ended it in time, so it was not cut
 		r.tally.cut += cutTries / 3
 	}
 	if r.tally.cut >= cutTries {
@@ -372,8 +376,8 @@ func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Durati
 	}
 }
 
-// isAnswer reports whether an error is the server's word about a watch: neither that of
-// a connection, nor that the client comes too often or is not allowed to come.
+// isAnswer reports whether an error is the server's answer to a watch: not an error of
+// the connection, and not a rejection because of rate limits or permissions.
 func isAnswer(err error) bool {
 	switch {
 	case utilnet.IsConnectionRefused(err), utilnet.IsConnectionReset(err), utilnet.IsProbableEOF(err), utilnet.IsTimeout(err),
@@ -392,12 +396,12 @@ func isTooLarge(err error) bool {
 	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
-// causeDecoding is the cause of all errors of client-go's stream decoder.
+// causeDecoding is the cause of every error of client-go's stream decoder.
 const causeDecoding = "ClientWatchDecoding"
 
-// isUndecodable recognises what client-go's stream decoder makes of an object
-// that it cannot decode (k8s.io/client-go/rest/watch, Decoder.Decode). The cause
-// alone does not tell: a connection that breaks has it too.
+// isUndecodable recognises the error of client-go's stream decoder for an object that it
+// cannot decode (k8s.io/client-go/rest/watch, Decoder.Decode). The cause alone is not
+// enough, because a broken connection has the same cause.
 func isUndecodable(err error) bool {
 	if !apierrors.HasStatusCause(err, causeDecoding) {
 		return false
@@ -413,7 +417,7 @@ func isUndecodable(err error) bool {
 	return false
 }
 
-// suggestedDelay is the server's Retry-After.
+// suggestedDelay returns the server's Retry-After.
 func suggestedDelay(err error) time.Duration {
 	seconds, _ := apierrors.SuggestsClientDelay(err)
 	return time.Duration(seconds) * time.Second

@@ -28,15 +28,15 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// sink records what it is told, and holds what a store would.
+// sink records its calls and holds the content of a store.
 type sink struct {
 	checkpoint store.Checkpoint
-	refuse     string // the name of an object that cannot be taken
+	refuse     string // the name of an object that Push and Add refuse
 	full       bool   // Push and Bookmark block
 
-	mu     sync.Mutex // protects what follows
+	mu     sync.Mutex // protects the fields below
 	trace  []string
-	held   map[string]string // resource versions by name
+	held   map[string]string // resource versions by object name
 	caught time.Time
 	errs   []error
 }
@@ -143,7 +143,7 @@ func nameOf(obj runtime.Object) string {
 	return accessor.GetName()
 }
 
-// world is a reflector between a server and a sink. Make it in a synctest bubble.
+// world is a reflector between a server and a sink. Create it in a synctest bubble.
 type world struct {
 	t      *testing.T
 	server *fakeapi.Server
@@ -151,7 +151,7 @@ type world struct {
 	opts   reflector.Options
 	*reflector.Reflector
 	began    time.Time
-	requests int // how many of the server's requests were looked at
+	requests int // how many of the server's requests were checked
 	trace    int
 	errs     int
 	stop     func() // ends Run and waits for it
@@ -161,8 +161,8 @@ func configMap(name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}}
 }
 
-// newWorld has a server with the objects a@2 and b@3, and a sink that holds them
-// complete up to stored.
+// newWorld returns a world whose server has the objects a@2 and b@3, and whose sink holds
+// them complete up to stored.
 func newWorld(t *testing.T, stored string, opts fakeapi.Options) *world {
 	t.Helper()
 	w := &world{
@@ -177,7 +177,7 @@ func newWorld(t *testing.T, stored string, opts fakeapi.Options) *world {
 	return w
 }
 
-// watching is a world that resumed at 3 and waits for events.
+// watching returns a world that has resumed at 3 and waits for events.
 func watching(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, "3", fakeapi.Options{})
@@ -254,13 +254,13 @@ func (w *world) start() {
 	synctest.Wait()
 }
 
-// pass lets so much time go by.
+// pass lets time go by for d.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// until lets time go by until n more requests were made.
+// until lets time go by until there are n more requests.
 func (w *world) until(n int) {
 	w.t.Helper()
 	for range 3600 {
@@ -282,8 +282,8 @@ func (w *world) newRequests() []string {
 	return got
 }
 
-// show writes a request as "list limit=1", "list more", "watch 5", "watch 5 for
-// 3s" where the timeout is one of catching up, or "watch stream".
+// show formats a request as "list limit=1", "list more", "watch 5", "watch 5 for 3s" for
+// the timeout of a catch-up watch, or "watch stream".
 func show(r fakeapi.Request) string {
 	o := r.Options
 	switch {
@@ -299,7 +299,7 @@ func show(r fakeapi.Request) string {
 	return "watch " + o.ResourceVersion
 }
 
-// wantRequests compares the requests since the last look.
+// wantRequests compares the requests since the last check.
 func (w *world) wantRequests(want ...string) {
 	w.t.Helper()
 	if diff := cmp.Diff(want, w.newRequests()); diff != "" {
@@ -307,7 +307,7 @@ func (w *world) wantRequests(want ...string) {
 	}
 }
 
-// wantTrace compares what the sink was told since the last look.
+// wantTrace compares the calls of the sink since the last check.
 func (w *world) wantTrace(want ...string) {
 	w.t.Helper()
 	w.sink.mu.Lock()
@@ -319,8 +319,8 @@ func (w *world) wantTrace(want ...string) {
 	}
 }
 
-// wantErrors compares how many errors were reported since the last look, and
-// that the last one says text.
+// wantErrors compares the number of reported errors since the last check, and checks that
+// the last one contains text.
 func (w *world) wantErrors(n int, text string) {
 	w.t.Helper()
 	w.sink.mu.Lock()
@@ -332,7 +332,7 @@ func (w *world) wantErrors(n int, text string) {
 	}
 }
 
-// wantSame compares what the sink holds with what the server has.
+// wantSame compares the content of the sink with the content of the server.
 func (w *world) wantSame() {
 	w.t.Helper()
 	list, err := w.server.ListWithContext(w.t.Context(), metav1.ListOptions{})
@@ -352,14 +352,15 @@ func (w *world) wantSame() {
 	}
 }
 
-// waited returns how long the reflector waited before its last request but n.
+// waited returns the time between two requests: the n-th before the last and the one
+// before.
 func (w *world) waited(n int) time.Duration {
 	all := w.server.Requests()
 	i := len(all) - 1 - n
 	return all[i].Time.Sub(all[i-1].Time)
 }
 
-// caughtUpAfter returns how long the start took; negative where it is not over.
+// caughtUpAfter returns the duration of the start; negative if it is not over.
 func (w *world) caughtUpAfter() time.Duration {
 	w.sink.mu.Lock()
 	defer w.sink.mu.Unlock()
@@ -383,7 +384,8 @@ func tooLarge() error {
 	return err
 }
 
-// decoding is what client-go's stream decoder sends when it could not go on.
+// decoding returns the error that client-go's stream decoder sends when it cannot
+// continue.
 func decoding(text string) error {
 	reporter := apierrors.NewClientErrorReporter(500, "GET", "ClientWatchDecoding")
 	return apierrors.FromObject(reporter.AsObject(fmt.Errorf("unable to decode an event from the watch stream: %s", text)))

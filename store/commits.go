@@ -5,37 +5,38 @@ import (
 	"time"
 )
 
-// Commits says how the writing of a database goes, since it was opened.
+// Commits describes the commits of a database since it was opened.
 type Commits struct {
-	Count    int           // transactions that were committed, of all scopes of the database
-	Took     time.Duration // all of them together
-	Last     time.Time     // when the last one ended; zero where there was none
+	Count    int           // committed transactions, of all scopes of the database
+	Took     time.Duration // the duration of all of them together
+	Last     time.Time     // the end of the last commit; zero before the first one
 	LastTook time.Duration
-	Bytes    int64 // of the records that they wrote
+	Bytes    int64 // encoded size of the records that were written
 
-	// Durations and Sizes say how many transactions took how many seconds, and wrote how
-	// many bytes.
+	// Durations and Sizes are cumulative histograms of the transactions: by duration in
+	// seconds and by written bytes.
 	Durations, Sizes []Bucket
 
 	Err     error // of the last attempt to write the scope; nil after a success
 	Waiting int64 // bytes of the scope's changes that are not written yet
 	Stored  int64 // bytes of the scope's records in the file, as of the last write
 
-	// Rebuilds is how often the file was damaged or lost, and begun again.
+	// Rebuilds is how often the database started a new file because the old one was
+	// damaged or lost.
 	Rebuilds int
 
-	// AllWaiting is the same of all scopes of the database. More than MaxWaiting is too
-	// much: nothing is dropped, but the disk does not keep up.
+	// AllWaiting is Waiting for all scopes of the database together. A value above
+	// MaxWaiting means that the disk does not keep up; no change is dropped.
 	AllWaiting, MaxWaiting int64
 }
 
-// Bucket counts values: those of the buckets before it, too.
+// Bucket is one bucket of a cumulative histogram: Count includes the buckets before it.
 type Bucket struct {
-	UpTo  float64 // the largest value that it counts
+	UpTo  float64 // the largest value that is counted
 	Count uint64
 }
 
-// TooMuchWaits says that more waits for the disk than is to; "" where it does not.
+// TooMuchWaits returns a message if AllWaiting exceeds MaxWaiting, else "".
 func (c Commits) TooMuchWaits() string {
 	if c.AllWaiting <= c.MaxWaiting {
 		return ""
@@ -43,8 +44,8 @@ func (c Commits) TooMuchWaits() string {
 	return fmt.Sprintf("%d bytes of changes wait for the disk, more than %d", c.AllWaiting, c.MaxWaiting)
 }
 
-// Committer is implemented by Stores that write later than Apply returns.
+// Committer is implemented by Stores that write to disk after Apply has returned.
 type Committer interface {
-	// Commits does not wait for the disk.
+	// Commits returns the statistics. It does not wait for the disk.
 	Commits() Commits
 }

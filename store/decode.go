@@ -8,12 +8,12 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// DecodeAll returns the objects of entries of s, in their order. It decodes in
-// parallel and blocks until that is done. The error is that of s.Decode, or says
-// which entry is no T.
+// DecodeAll returns the objects of the entries of s, in the order of entries. It decodes
+// in parallel and blocks until all objects are decoded. It returns the error of s.Decode,
+// or an error that names the entry whose object is not a T.
 func DecodeAll[T runtime.Object](s Reader, entries []Entry) ([]T, error) {
 	objects := make([]T, len(entries))
-	var encoded []int // the places of those that have to be decoded
+	var encoded []int // positions of the entries that have to be decoded
 	take := func(i int, obj runtime.Object) (err error) {
 		var ok bool
 		if objects[i], ok = obj.(T); !ok {

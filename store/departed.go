@@ -1,27 +1,31 @@
 package store
 
-// Departed is an object that was deleted.
+// Departed is a deleted object that is kept for handlers that are added later.
 type Departed struct {
-	Number uint64 // ascends in the order in which objects departed; greater than 0
-	Before Entry  // what was stored; a key only where that can no longer be read
-	Last   Entry  // the final state as the server sent it; without a key where that is not known
+	Number uint64 // increases with each departed object; greater than 0
+	// Before is the stored state before the deletion; only its key is set if that state
+	// can no longer be read.
+	Before Entry
+	// Last is the final state as the server sent it; without a key if it is not known.
+	Last Entry
 }
 
-// Departer is implemented by Stores that keep what Change.Departs says, so that whoever
-// comes later can be told of it: in this process or, until it is settled, in the next.
-// What is kept is bounded, in bytes of the encoded objects; what comes beyond is not.
+// Departer is implemented by Stores that keep departed objects (see Change.Departs), so
+// that handlers that are added later still receive them: in this process or, unless
+// Settle was called, in the next one. The encoded size of the kept objects is bounded; a
+// departed object that would exceed the bound is dropped.
 type Departer interface {
-	// Departed returns up to limit objects with a Number above after, in the order of
-	// their numbers and as of one moment; fewer than limit means that there are no more.
+	// Departed returns up to limit objects with a Number above after, ordered by Number
+	// and as of one moment. A result shorter than limit is the end.
 	Departed(after uint64, limit int) ([]Departed, error)
-	// Settle says that everybody whom it concerns was told of all that has departed so
-	// far: whoever opens the scope next does not find it. This Store goes on to return it.
-	// It does not wait for the disk.
+	// Settle records that every handler has received all objects that have departed so
+	// far: they are dropped when the scope is opened the next time. This Store continues
+	// to return them. Settle does not wait for the disk.
 	Settle()
-	// Unsettle takes back what Settle has said since the scope was opened: somebody has
-	// come who was not told.
+	// Unsettle undoes the calls of Settle since the scope was opened, because a new
+	// handler has not received the departed objects.
 	Unsettle()
-	// Departures counts what is kept, and what was not since the scope was opened. It
-	// does not wait for the disk.
+	// Departures returns the number of kept objects, and the number that were not kept
+	// since the scope was opened. It does not wait for the disk.
 	Departures() (kept, dropped int)
 }

@@ -6,73 +6,74 @@ import (
 )
 
 var (
-	// ErrInUse indicates that another informer holds the scope. Returned by
-	// Backend.Open; wait for that informer to end, or run on memory.
+	// ErrInUse indicates that another informer holds the scope. Backend.Open returns it.
+	// Wait until that informer has ended, or use the memory backend.
 	ErrInUse = errors.New("store: scope is in use")
 
-	// ErrLocked indicates that another process holds the database. Returned,
-	// with the path, by the functions that open one.
+	// ErrLocked indicates that another process holds the database. The functions that
+	// open a database return it, with the path.
 	ErrLocked = errors.New("store: database is locked by another process")
 
-	// ErrClosed indicates a use after Close of the Store or its Backend.
+	// ErrClosed indicates that the Store or its Backend was used after Close.
 	ErrClosed = errors.New("store: closed")
 
 	// ErrReadOnly indicates a write to a database that was opened read-only.
 	ErrReadOnly = errors.New("store: opened read-only")
 
-	// ErrNotFound indicates that a read-only database has no such scope.
-	// Returned by Backend.Open.
+	// ErrNotFound indicates that a read-only database does not contain the scope.
+	// Backend.Open returns it.
 	ErrNotFound = errors.New("store: no such scope")
 
-	// ErrNotOurs indicates a file that is no database of this project. It was
-	// not changed. Returned, with the path, by the functions that open one.
+	// ErrNotOurs indicates that a file is not a database of this project. The file was
+	// not changed. The functions that open a database return it, with the path.
 	ErrNotOurs = errors.New("store: not an informctl cache")
 
-	// ErrIncomplete indicates that a scope's first list has not been whole yet.
+	// ErrIncomplete indicates that the first list of a scope has not been completed yet.
 	ErrIncomplete = errors.New("store: first list is not complete")
 
-	// ErrNoKey indicates that a scope may be stored encrypted only, or is, and that
-	// the key is not at hand. Returned by Backend.Open, and for a read-only database
-	// by what reads content; keys and counts need none. Give the key, or run on memory.
+	// ErrNoKey indicates that the encryption key is missing: the scope is stored
+	// encrypted, or may be stored only encrypted. Backend.Open returns it. For a
+	// read-only database, methods that read content return it; keys and counts can be
+	// read without the encryption key. Provide the key, or use the memory backend.
 	ErrNoKey = errors.New("store: no key")
 
-	// ErrCorrupt is what errors.Is finds in every *CorruptionError.
+	// ErrCorrupt matches every *CorruptionError in errors.Is.
 	ErrCorrupt = errors.New("store: damaged")
 
-	// ErrWiped indicates that what was stored of the scope was dropped on demand while
-	// it was open. Reads return it until the scope has been listed again.
+	// ErrWiped indicates that the stored content of the scope was dropped on request
+	// while the scope was open. Reads return it until the scope has been relisted.
 	ErrWiped = errors.New("store: wiped, to be listed again")
 
-	// ErrNoIndex indicates that a scope has no index of that name.
+	// ErrNoIndex indicates that a scope has no index with that name.
 	ErrNoIndex = errors.New("store: no such index")
 )
 
-// CorruptionError reports damage. The damaged bytes are never part of its text.
+// CorruptionError reports damage. Its text never contains the damaged bytes.
 type CorruptionError struct {
-	Path  string // the file
+	Path  string // the damaged file
 	Where string // what was read: a page, the manifest, an object's key
-	Err   error  // what was wrong with it
+	Err   error  // the result of the failed check
 }
 
-// Error names the file, the place and the finding.
+// Error names the file, the place and the failed check.
 func (e *CorruptionError) Error() string {
 	return fmt.Sprintf("%s is damaged: %s: %v", e.Path, e.Where, e.Err)
 }
 
-// Unwrap returns the finding.
+// Unwrap returns the result of the failed check.
 func (e *CorruptionError) Unwrap() error { return e.Err }
 
 // Is reports whether target is ErrCorrupt.
 func (e *CorruptionError) Is(target error) bool { return target == ErrCorrupt }
 
-// ObjectError reports an object that cannot be stored: its key, its encoding or
-// an index function failed. What the store held under Key before is unchanged.
+// ObjectError reports an object that cannot be stored because its key function, its
+// encoding or an index function failed. The stored state under Key is unchanged.
 type ObjectError struct {
-	Key string // "" where the key function failed
+	Key string // "" if the key function failed
 	Err error
 }
 
-// Error names the object by its key, never by its content.
+// Error names the object by its key and never shows its content.
 func (e *ObjectError) Error() string {
 	if e.Key == "" {
 		return fmt.Sprintf("object without a key: %v", e.Err)
@@ -80,5 +81,5 @@ func (e *ObjectError) Error() string {
 	return fmt.Sprintf("object %q: %v", e.Key, e.Err)
 }
 
-// Unwrap returns what failed.
+// Unwrap returns the cause.
 func (e *ObjectError) Unwrap() error { return e.Err }

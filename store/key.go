@@ -7,8 +7,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// KeyOf returns what fn calls an object. An error of fn, a panic, as a nil
-// pointer causes, and an empty key are an *ObjectError that names the Go type.
+// KeyOf returns the key that fn gives to an object. It returns an *ObjectError that names
+// the Go type if fn fails, panics (for example because of a nil pointer) or returns an
+// empty key.
 func KeyOf(fn cache.KeyFunc, obj any) (key string, err error) {
 	defer func() {
 		if recover() != nil {

@@ -1,10 +1,10 @@
 package store
 
-// Loser is implemented by Stores that can lose what they hold while they are open:
-// with their file, or because it is wiped. Reads return why until the scope has been
-// listed again.
+// Loser is implemented by Stores that can lose their content while they are open, because
+// their file is lost or because the scope is wiped. Reads return the cause until the
+// scope has been relisted.
 type Loser interface {
-	// Lost brings a value after each loss; one that was not received stands for those
-	// after it, too. It is never closed.
+	// Lost receives a value after each loss. A value that was not received also stands
+	// for later losses. The channel is never closed.
 	Lost() <-chan struct{}
 }

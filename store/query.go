@@ -2,24 +2,24 @@ package store
 
 import "k8s.io/apimachinery/pkg/labels"
 
-// Query says which entries Store.Select returns. An entry has to fit every field
-// that is set; the zero value is all entries.
+// Query specifies which entries Store.Select returns. An entry must match every field
+// that is set; the zero value matches all entries.
 type Query struct {
-	// Index and Value ask for what has Value in the index of that name.
+	// Index and Value select the entries that have Value in the index named Index.
 	Index, Value string
-	// Namespace "" is all namespaces, and objects that are in none.
+	// Namespace "" selects all namespaces and cluster-scoped objects.
 	Namespace string
-	// Selector is asked for its Requirements once, before anything is read; its
-	// Matches is never called. nil is all.
+	// Selector selects by labels; nil selects all entries. Its Requirements method is
+	// called once, before anything is read; its Matches method is never called.
 	Selector labels.Selector
-	// After and Limit ask for a part: keys after this one, and at most so many of
-	// them. Limit 0 is all; fewer than a Limit means that there are no more.
+	// After and Limit select a page: at most Limit entries with keys greater than After.
+	// Limit 0 means no limit. A result shorter than Limit is the end.
 	After string
 	Limit int
 }
 
-// Matcher returns a Selector that selects what q.Selector does and is package
-// labels' own, so that a backend may run it where no code of a caller may run.
+// Matcher returns a Selector of package labels that is equivalent to q.Selector. A
+// backend can run it where it must not call user code.
 func (q Query) Matcher() labels.Selector {
 	if q.Selector == nil {
 		return labels.Everything()
@@ -31,8 +31,8 @@ func (q Query) Matcher() labels.Selector {
 	return labels.NewSelector().Add(requirements...)
 }
 
-// Range returns the keys that the query can be about: those greater than after
-// that begin with prefix. They are neighbours in key order.
+// Range returns the range of keys that the query can match: the keys that are greater
+// than after and begin with prefix. They are contiguous in key order.
 func (q Query) Range() (after, prefix string) {
 	if q.Namespace == "" {
 		return q.After, ""
@@ -41,8 +41,8 @@ func (q Query) Range() (after, prefix string) {
 	return max(q.After, prefix), prefix
 }
 
-// Among returns those of the keys that there are and whose labels match, in their order
-// and as of one moment, without decoding any.
+// Among returns those of the given keys that exist and whose labels match selector, in
+// the given order and as of one moment. It decodes no objects.
 func Among(s Reader, keys []string, selector labels.Selector) ([]string, error) {
 	headers, err := s.HeadersOf(keys)
 	if err != nil {

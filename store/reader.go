@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Reader is a scope as readers see it: the methods of Store that change nothing and
-// return their errors. The rules of Store hold for each.
+// Reader contains the methods of Store that change nothing and return their errors. The
+// contract of Store applies to each of them.
 type Reader interface {
 	Checkpoint() Checkpoint
 	Len() int

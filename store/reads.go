@@ -2,31 +2,31 @@ package store
 
 import "time"
 
-// Reads says how a store is read and what its objects cost, since it was opened.
+// Reads describes reads of a store and the cost of its objects since it was opened.
 type Reads struct {
-	// Hits are the objects that were asked for by key and found decoded; Misses those
-	// that had to be read and decoded.
+	// Hits counts reads by key that found a decoded object, Misses those that had to read
+	// and decode it.
 	Hits, Misses uint64
-	// Longest is the longest read transaction, of all scopes of the database. While one
-	// is open, pages that are free are not used again and the file grows.
+	// Longest is the duration of the longest read transaction, of all scopes of the
+	// database. While a read transaction is open, freed pages are not reused and the file
+	// grows.
 	Longest time.Duration
-	// Encodes and Decodes are what it takes to make bytes of objects, and objects of
-	// bytes: with what compressing takes, without encryption, the disk and the
-	// checksums. Goroutines that work at the same time add up.
+	// Encodes and Decodes measure encoding with compression, and decoding with
+	// decompression. They do not include encryption, disk access and checksums. The
+	// durations of concurrent goroutines add up.
 	Encodes, Decodes Work
-	// DecodedBytes is the memory that objects which are kept decoded take, as far as it
-	// can be estimated.
+	// DecodedBytes is the estimated memory of the cached decoded objects.
 	DecodedBytes int64
 }
 
-// Work is how often something was done, and how long all of it took.
+// Work is the number of operations and their total duration.
 type Work struct {
 	Count uint64
 	Took  time.Duration
 }
 
-// ReadCounter is implemented by Stores that do not hold every object decoded.
+// ReadCounter is implemented by Stores that do not keep every object decoded.
 type ReadCounter interface {
-	// Reads does not wait for the disk.
+	// Reads returns the statistics. It does not wait for the disk.
 	Reads() Reads
 }

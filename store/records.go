@@ -1,37 +1,39 @@
 package store
 
-// Record is one object as a backend keeps it in its file.
+// Record is one object in the form in which a backend stores it in its file.
 type Record struct {
-	Key        string
-	Codec      byte   // codec.IDProtobuf or codec.IDMsgpack
-	Dictionary uint64 // which of Records.Dictionaries Payload is compressed with; 0 is not compressed
+	Key   string
+	Codec byte // codec.IDProtobuf or codec.IDMsgpack
+	// Dictionary is the key in Records.Dictionaries of the dictionary that Payload is
+	// compressed with; 0 means that Payload is not compressed.
+	Dictionary uint64
 	Payload    []byte // not to be changed
-	Bytes      int    // as stored: those of Entry.Raw
+	Bytes      int    // the decompressed size: the length of Entry.Raw
 }
 
-// Records are objects with what it takes to decode them.
+// Records are objects together with the dictionaries that are needed to decode them.
 type Records struct {
 	Records []Record
-	// Dictionaries are those that the records need, by number. An empty one stands for
-	// compression without a dictionary; see codec.NewZstd.
+	// Dictionaries are the dictionaries that the records use, by number. An empty one
+	// means compression without a dictionary; see codec.NewZstd.
 	Dictionaries map[uint64][]byte
 }
 
-// Recorder is implemented by stores that keep objects encoded, for who hands them
-// to another process as they are: that costs neither decoding nor decompressing.
+// Recorder is implemented by stores that keep objects encoded. A caller can pass the
+// records to another process unchanged, without decoding or decompressing them.
 type Recorder interface {
-	// Keys is Select for who wants keys only.
+	// Keys is like Select but returns only the keys.
 	Keys(Query) ([]string, error)
-	// Records returns those of the keys that there are, in the order of keys and as of
-	// one moment.
+	// Records returns the records of those keys that exist, in the order of keys and as
+	// of one moment.
 	Records(keys []string) (Records, error)
 }
 
-// Viewer is implemented by backends that can show a scope which nobody has opened.
+// Viewer is implemented by backends that can read a scope without opening it.
 type Viewer interface {
-	// View returns a store of the scope with that ID for reading, without a lease and
-	// without a change of what is stored: writing to it is an error, it has every
-	// index that is stored, and it need not be closed. Where the scope is open, or was,
-	// that store is returned. Errors: ErrNotFound, ErrClosed, and damage.
+	// View returns a store for reading the scope with that ID. It takes no lease and does
+	// not change the stored state: writes return an error, the store has every stored
+	// index, and it need not be closed. If the scope is open or was opened before, View
+	// returns that store. Errors: ErrNotFound, ErrClosed, and damage.
 	View(id string) (Store, Scope, error)
 }

@@ -14,7 +14,7 @@ import (
 // Form is the Go form of a scope's objects.
 type Form uint8
 
-// The forms that client-go's informers come in.
+// The forms of objects that client-go's informers support.
 const (
 	Typed        Form = iota // generated structs
 	Unstructured             // *unstructured.Unstructured
@@ -34,21 +34,21 @@ func (f Form) String() string {
 	return fmt.Sprintf("form(%d)", uint8(f))
 }
 
-// Scope says what an informer holds. Stored state is used again only under an
-// equal Scope: one that differs in any field asked the server another question.
+// Scope identifies the collection that an informer holds. Stored state is reused only for
+// an equal Scope, because a difference in any field is a different request to the server.
 type Scope struct {
-	Cluster       string // identity of the cluster; "" where the caller vouches for it
+	Cluster       string // identity of the cluster; "" if the caller guarantees it
 	Resource      string // "pods", "deployments.apps": the resource as kubectl writes it
 	Kind          schema.GroupVersionKind
-	Namespace     string // "" is all
+	Namespace     string // "" means all namespaces
 	LabelSelector string // canonical form
 	FieldSelector string // canonical form
 	Form          Form   // Typed, Unstructured or Metadata
 }
 
-// Canonical returns the scope with its selectors in the form that their parsers
-// print, so that two spellings of one question are one scope. The error names
-// the selector that does not parse.
+// Canonical returns the scope with its selectors as their parsers print them, so that two
+// spellings of the same selector give the same scope. The error names the selector that
+// cannot be parsed.
 func (s Scope) Canonical() (Scope, error) {
 	label, err := labels.Parse(s.LabelSelector)
 	if err != nil {
@@ -62,8 +62,8 @@ func (s Scope) Canonical() (Scope, error) {
 	return s, nil
 }
 
-// ID returns the name under which a database keeps the scope: a hash of all
-// its fields, equal for equal scopes only.
+// ID returns the name of the scope in a database: a hash of all its fields. Only equal
+// scopes have equal IDs.
 func (s Scope) ID() string {
 	h := sha256.New()
 	for _, part := range []string{
@@ -75,14 +75,14 @@ func (s Scope) ID() string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// IsSecret reports whether the scope is of Secrets, in any form: their annotations
-// may hold their data.
+// IsSecret reports whether the scope contains Secrets, in any form: even their metadata
+// may contain secret data, in annotations.
 func (s Scope) IsSecret() bool {
 	return s.Resource == "secrets" || s.Kind.Group == "" && s.Kind.Kind == "Secret"
 }
 
-// String describes the scope for a person: resource, namespace, selectors and,
-// where it is not typed, the form.
+// String describes the scope for a person: resource, namespace, selectors and, if it is
+// not typed, the form.
 func (s Scope) String() string {
 	var b strings.Builder
 	b.WriteString(s.Resource)

@@ -25,8 +25,8 @@ import (
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 )
 
-// newInformer is the shape of cache.NewSharedIndexInformer and of
-// informer.Factory.NewInformer. The controller does not see which one it is.
+// newInformer has the signature of cache.NewSharedIndexInformer and of
+// informer.Factory.NewInformer. The controller does not know which one it uses.
 type newInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
 // byGreeter is the index of Deployments by the Greeter that controls them.
@@ -38,7 +38,8 @@ type controller struct {
 	client      *v1alpha1.Client
 	greeters    cache.SharedIndexInformer
 	deployments cache.SharedIndexInformer
-	queue       workqueue.TypedRateLimitingInterface[cache.ObjectName] // names of Greeters
+	// queue contains the names of Greeters.
+	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 }
 
 func newController(ctx context.Context, kube kubernetes.Interface, client *v1alpha1.Client, informerFor newInformer) (*controller, error) {
@@ -73,7 +74,7 @@ func newController(ctx context.Context, kube kubernetes.Interface, client *v1alp
 	return c, c.greeters.SetWatchErrorHandlerWithContext(explain)
 }
 
-// explain says what to do about the one error that a first start runs into.
+// explain logs what to do about the error that a first start usually runs into.
 func explain(ctx context.Context, r *cache.Reflector, err error) {
 	if apierrors.IsNotFound(err) {
 		klog.FromContext(ctx).Info("The server does not know Greeters, waiting for crd.yaml to be applied")
@@ -82,7 +83,7 @@ func explain(ctx context.Context, r *cache.Reflector, err error) {
 	cache.DefaultWatchErrorHandler(ctx, r, err)
 }
 
-// enqueue takes a Greeter or the tombstone of one.
+// enqueue accepts a Greeter or its tombstone.
 func (c *controller) enqueue(logger klog.Logger, obj any) (cache.ObjectName, bool) {
 	name, err := cache.DeletionHandlingObjectToName(obj)
 	if err != nil {
@@ -93,9 +94,9 @@ func (c *controller) enqueue(logger klog.Logger, obj any) (cache.ObjectName, boo
 	return name, true
 }
 
-// enqueueOwner takes a Deployment or the tombstone of one. The name of its Greeter
-// is enqueued though that may be gone: a process that was killed between the
-// deletion of a Greeter and that of its Deployment hears only of the latter again.
+// enqueueOwner accepts a Deployment or its tombstone. It enqueues the name of the Greeter
+// even if the Greeter may be deleted: if the process was killed between the deletion of a
+// Greeter and the deletion of its Deployment, only the latter is delivered again.
 func (c *controller) enqueueOwner(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
@@ -149,7 +150,8 @@ func (c *controller) run(ctx context.Context, workers int) {
 	logger.Info("Stopping")
 }
 
-// workOne blocks until there is a name to work on; false: the queue was shut down.
+// workOne processes one name from the queue. It blocks until there is one and returns
+// false if the queue was shut down.
 func (c *controller) workOne(ctx context.Context) bool {
 	name, shutdown := c.queue.Get()
 	if shutdown {
@@ -161,16 +163,17 @@ func (c *controller) workOne(ctx context.Context) bool {
 		c.queue.Forget(name)
 		return true
 	}
-	if !apierrors.IsConflict(err) { // which is no news: a cache is behind the server
+	// A conflict is not logged: it only means that a cache is behind the server.
+	if !apierrors.IsConflict(err) {
 		klog.FromContext(ctx).Info("Trying again", "greeter", name, "because", err.Error())
 	}
 	c.queue.AddRateLimited(name)
 	return true
 }
 
-// sync makes the cluster as the Greeter of that name says, whatever has happened
-// to bring it up. It writes nothing where nothing differs, so that a restart,
-// which brings up every Greeter, costs no request.
+// sync makes the cluster match the Greeter with that name, whatever event has triggered
+// it. It writes only differences, so a restart, which triggers every Greeter, costs no
+// request.
 func (c *controller) sync(ctx context.Context, name cache.ObjectName) error {
 	greeter, err := c.cached(name)
 	if err != nil {
@@ -178,7 +181,7 @@ func (c *controller) sync(ctx context.Context, name cache.ObjectName) error {
 	}
 	removed, err := c.removeStrays(ctx, name, greeter)
 	if err != nil || removed {
-		return err // a Deployment's deletion brings the name up again
+		return err // the deletion of a Deployment triggers the name again
 	}
 	if greeter == nil || greeter.DeletionTimestamp != nil {
 		return nil
@@ -190,8 +193,8 @@ func (c *controller) sync(ctx context.Context, name cache.ObjectName) error {
 	return errors.Join(err, c.report(ctx, greeter, deployment, err))
 }
 
-// cached returns nil where there is no Greeter of that name. An object of a cache
-// must not be changed.
+// cached returns nil if there is no Greeter with that name. Objects of a cache must not
+// be changed.
 func (c *controller) cached(name cache.ObjectName) (*v1alpha1.Greeter, error) {
 	obj, exists, err := c.greeters.GetIndexer().GetByKey(name.String())
 	if err != nil || !exists {
@@ -204,9 +207,9 @@ func (c *controller) cached(name cache.ObjectName) (*v1alpha1.Greeter, error) {
 	return greeter, nil
 }
 
-// removeStrays deletes Deployments that are there for a Greeter of that name and
-// not wanted by it: it is gone, or another one now, or names another Deployment. A
-// cluster's garbage collector would only see to the first two.
+// removeStrays deletes Deployments of a Greeter with that name that the Greeter does not
+// want: it was deleted or replaced by another one, or it names another Deployment. The
+// cluster's garbage collector would handle only the first two cases.
 func (c *controller) removeStrays(ctx context.Context, name cache.ObjectName, greeter *v1alpha1.Greeter) (removed bool, err error) {
 	children, err := c.deployments.GetIndexer().ByIndex(byGreeter, name.String())
 	if err != nil {
@@ -217,7 +220,7 @@ func (c *controller) removeStrays(ctx context.Context, name cache.ObjectName, gr
 		if !ok || d.DeletionTimestamp != nil || wants(greeter, d) {
 			continue
 		}
-		// Two caches are not of one moment, and a deletion cannot be taken back.
+		// The two caches may be from different moments, and a deletion cannot be undone.
 		live, err := c.client.Get(ctx, name.Namespace, name.Name)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return removed, fmt.Errorf("ask for the Greeter: %w", err)
@@ -241,11 +244,10 @@ func wants(greeter *v1alpha1.Greeter, d *appsv1.Deployment) bool {
 	return greeter != nil && metav1.IsControlledBy(d, greeter) && d.Name == greeter.Spec.DeploymentName
 }
 
-// errTaken indicates a Deployment of the wanted name that is somebody else's.
+// errTaken indicates that another owner controls the Deployment with the wanted name.
 var errTaken = errors.New("the Deployment is not controlled by this Greeter")
 
-// apply creates or changes the Greeter's Deployment where it is not as wanted, and
-// returns it.
+// apply creates the Greeter's Deployment, or changes it if it differs, and returns it.
 func (c *controller) apply(ctx context.Context, greeter *v1alpha1.Greeter) (*appsv1.Deployment, error) {
 	name := greeter.Spec.DeploymentName
 	deployments := c.kube.AppsV1().Deployments(greeter.Namespace)
@@ -255,7 +257,8 @@ func (c *controller) apply(ctx context.Context, greeter *v1alpha1.Greeter) (*app
 		if !apierrors.IsAlreadyExists(err) {
 			return created, err
 		}
-		existing, err = deployments.Get(ctx, name, metav1.GetOptions{}) // the cache has not heard of it yet
+		// The cache does not have it yet.
+		existing, err = deployments.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -295,8 +298,8 @@ func newDeployment(greeter *v1alpha1.Greeter) *appsv1.Deployment {
 	}
 }
 
-// report writes the Greeter's status where it differs. refused says why there is
-// no Deployment.
+// report writes the Greeter's status if it differs. refused is the reason why there is no
+// Deployment.
 func (c *controller) report(ctx context.Context, greeter *v1alpha1.Greeter, deployment *appsv1.Deployment, refused error) error {
 	changed := greeter.DeepCopy()
 	applied := metav1.Condition{

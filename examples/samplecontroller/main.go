@@ -1,12 +1,12 @@
-// Command samplecontroller is a controller whose informers survive its restart:
-// for each Greeter it keeps a Deployment. README.md says what to look at.
+// Command samplecontroller is a controller whose informers survive its restart. It keeps
+// a Deployment for each Greeter. README.md describes what to look at.
 //
 // # Usage
 //
 //	samplecontroller --kubeconfig ~/.kube/config --db samplecontroller.db
 //
-// It ends with 0 after SIGTERM or an interrupt, with 1 after an error and with 64
-// for wrong usage.
+// Its exit code is 0 after SIGTERM or an interrupt, 1 after an error and 64 after wrong
+// usage.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// The exit codes. 2 is not among them: the Go runtime ends with it on a panic.
+// The exit codes. 2 is not used, because the Go runtime uses it for a panic.
 const (
 	exitOK    = 0
 	exitError = 1
@@ -52,7 +52,8 @@ func execute(args []string) int {
 	case code == exitUsage:
 		err = fmt.Errorf("%w; see --help", err)
 	}
-	line := strings.Join(strings.Fields(err.Error()), " ") // other libraries' errors have line breaks
+	// Errors of other libraries may contain line breaks.
+	line := strings.Join(strings.Fields(err.Error()), " ")
 	_, _ = fmt.Fprintln(os.Stderr, "samplecontroller:", line)
 	return code
 }
@@ -64,7 +65,7 @@ type options struct {
 	workers    int
 }
 
-// parse returns flag.ErrHelp when help was asked for, and has printed it then.
+// parse returns flag.ErrHelp if help was requested; then it has printed the help.
 func parse(args []string) (options, error) {
 	var o options
 	flags := flag.NewFlagSet("samplecontroller", flag.ContinueOnError)
@@ -92,7 +93,7 @@ func parse(args []string) (options, error) {
 	return o, err
 }
 
-// run blocks until a signal comes, and the informers and the file are closed.
+// run blocks until a signal arrives and the informers and the file are closed.
 func run(ctx context.Context, o options) (err error) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -102,9 +103,9 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	// The two calls that a controller on client-go's informers does not have. The
-	// factory comes before the clients: they have to be made from the cfg that it
-	// wraps. The file is closed when the informers have ended.
+	// Only these two calls differ from a controller with client-go's informers. The
+	// factory is created before the clients, because they must be created from the cfg
+	// that it wraps. The file is closed after the informers have ended.
 	db, err := bolt.Open(o.db, bolt.Options{Logger: klog.FromContext(ctx)})
 	if err != nil {
 		return err
@@ -138,6 +139,6 @@ func clusterConfig(path string) (*rest.Config, error) {
 		return nil, err
 	}
 	cfg.UserAgent = "samplecontroller"
-	cfg.QPS = -1 // the server limits by itself
+	cfg.QPS = -1 // the server has its own rate limit
 	return cfg, nil
 }

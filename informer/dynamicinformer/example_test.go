@@ -24,7 +24,8 @@ func Example() {
 			return err
 		}
 		defer func() { _ = db.Close() }()
-		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // before the client
+		// The factory must be created before the client.
+		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 		if err != nil {
 			return err
 		}

@@ -1,32 +1,31 @@
-// Package metadatainformer is client-go's metadatainformer on a persistent store:
-// informers of objects' metadata, by resource, that start with what the last
-// process left and resume their watch.
+// Package metadatainformer provides client-go's metadatainformer with a persistent store:
+// informers of objects' metadata, by resource, that start with the metadata that the last
+// process has stored and resume their watch.
 //
 // # Usage
 //
-// NewFactory takes the place of client-go's NewFilteredSharedInformerFactory, and
-// the Factory that of its SharedInformerFactory; all else stays:
+// NewFactory replaces client-go's NewFilteredSharedInformerFactory, and Factory replaces
+// its SharedInformerFactory; everything else stays:
 //
 //	persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 //	client, err := metadata.NewForConfig(cfg)
 //	factory := metadatainformer.NewFactory(persistent, client, metadatainformer.Options{})
 //
-// The client has to be made from the configuration that informer.NewFactory was
-// given, and after it. The informers of another client are not persisted, which is
-// logged.
+// The client must be created after informer.NewFactory and from the same configuration.
+// The informers of any other client are not persisted; this is logged.
 //
 // # Concurrency
 //
-// A Factory is safe for concurrent use. Each informer that was started has
-// goroutines of its own until its context ends; Shutdown waits for them.
+// A Factory is safe for concurrent use. Each started informer has its own goroutines
+// until its context ends; Shutdown waits for them.
 //
 // # Compatibility
 //
-// What handlers and listers see is what package informer says. A resource is
-// stored under its version, and apart from typed and dynamic informers of it. The
-// file does not say its kind, since nobody asks the server for that. Secrets are
-// held in memory unless the backend has a key.
+// For the behaviour of handlers and listers, see package informer. A resource is stored
+// under its version, and separately from typed and dynamic informers of the same
+// resource. The file does not contain the kind of the resource, because no request needs
+// it. Secrets are held in memory unless the backend has an encryption key.
 //
-// There is no option for a transform: set it on the informer that ForResource
-// returns, before it is started.
+// There is no option for a transform: set it on the informer that ForResource returns,
+// before the informer is started.
 package metadatainformer

@@ -15,7 +15,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// The owners of what is deleted, as a garbage collector wants them, from a file.
+// The owners of deleted objects, as a garbage collector needs them, from a file.
 func Example() {
 	run := func(ctx context.Context, cfg *rest.Config) error {
 		db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
@@ -23,7 +23,8 @@ func Example() {
 			return err
 		}
 		defer func() { _ = db.Close() }()
-		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // before the client
+		// The factory must be created before the client.
+		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 		if err != nil {
 			return err
 		}

@@ -14,31 +14,32 @@ import (
 	"github.com/informctl/informctl/informer/internal/generic"
 )
 
-// Options are those of all informers of a Factory.
+// Options apply to all informers of a Factory.
 type Options struct {
-	// DefaultResync is the resync period of handlers that name none; 0 is no resync.
+	// DefaultResync is the resync period of handlers without their own; 0 means no
+	// resync.
 	DefaultResync time.Duration
-	// Namespace is the only one that is listed; "" is all.
+	// Namespace is the only namespace that is listed; "" means all.
 	Namespace string
-	// TweakListOptions changes the options of each list and watch, as for a
-	// selector; nil changes nothing. It is called from several goroutines and has to
-	// set the same selectors each time: they say under what objects are stored.
+	// TweakListOptions changes the options of each list and watch, for example to set a
+	// selector; nil changes nothing. It is called concurrently and must set the same
+	// selectors each time, because the objects are stored under them.
 	TweakListOptions func(*metav1.ListOptions)
 }
 
 // Factory is client-go's metadatainformer.SharedInformerFactory with persistent
-// informers. Beside that interface it has the methods of client-go's typed factory
-// that take a context, StartWithContext and WaitForCacheSyncWithContext. The latter
-// returns what WaitForCacheSync does.
+// informers. It also has StartWithContext and WaitForCacheSyncWithContext, the methods of
+// client-go's typed factory that take a context. WaitForCacheSyncWithContext returns the
+// result of WaitForCacheSync.
 type Factory struct {
 	*generic.Factory
 }
 
 var _ metadatainformer.SharedInformerFactory = (*Factory)(nil)
 
-// NewFactory returns a factory without informers, whose ForResource makes them. It
-// asks the server nothing. Neither persistent nor client may be nil; the caller
-// closes persistent's backend after Shutdown.
+// NewFactory returns a factory without informers; ForResource creates them. NewFactory
+// sends no request to the server. persistent and client must not be nil. The caller
+// closes the backend of persistent after Shutdown.
 func NewFactory(persistent *informer.Factory, client metadata.Interface, opts Options) *Factory {
 	return &Factory{generic.New(persistent, generic.Options(opts), generic.Form[*metav1.PartialObjectMetadataList]{
 		Client:  client,

@@ -1,25 +1,25 @@
-// Package audit compares what a store holds with what the server has, to find what
-// no probe shows: that the store is of another history, one that a restored etcd has
-// left and that has since grown past the stored resource version.
+// Package audit compares the content of a store with the server. It detects that the
+// store is from another history, which no probe can show if etcd was restored from a
+// backup and has since grown past the stored resource version.
 //
-// # What can be judged
+// # Comparison
 //
-// The store may be behind the list, or ahead of it. C is the resource version that
-// the store was complete up to before the list was asked for, L that of the list. In
-// one history, where resource versions can be compared:
+// The store may be behind the list or ahead of it. C is the resource version that the
+// store was complete up to before the list was requested, L is the resource version of
+// the list. In one history, and if resource versions can be compared:
 //
-//   - An object that is listed at C or below has not changed since, so the store has
-//     that version of it, or, where the store goes on, one that is newer than L.
-//   - Two states of equal UID and resource version have equal content.
-//   - An object that was stored at L or below, and is not listed, is gone from a store
-//     that is complete up to L. A store that is not may still have it.
+//   - An object that is listed at C or below has not changed since. The store has the
+//     same version of it or, if the store continues to change, a version newer than L.
+//   - Two states with equal UID and resource version have equal content.
+//   - An object that was stored at L or below, and is not listed, is deleted in a store
+//     that is complete up to L. A store that is not complete up to L may still have it.
 //
-// All else may have changed meanwhile and is counted, not reported.
+// Any other difference may be a change during the audit. It is counted, not reported.
 //
 // # Cost
 //
-// One list of all objects, in pages: the content of an object is compared, and
-// servers have no digest of it. Memory is one page and the set of listed keys.
+// An audit lists all objects, in pages: it compares the content of objects, and servers
+// have no digest of it. It uses memory for one page and for the set of listed keys.
 package audit
 
 import (
@@ -36,17 +36,19 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Kind is what is different of an object.
+// Kind is the kind of a difference.
 type Kind string
 
 // The kinds of findings.
 const (
-	Missing      Kind = "missing" // on the server, and not stored
-	Ghost        Kind = "ghost"   // stored, and not on the server
-	OtherUID     Kind = "uid"     // stored with another UID
-	OtherRV      Kind = "version" // stored at a resource version that it never had, or no longer has
-	OtherContent Kind = "content" // stored with the same UID and resource version
-	Rewound      Kind = "rewound" // the server is behind the store; of no object
+	Missing  Kind = "missing" // on the server, not in the store
+	Ghost    Kind = "ghost"   // in the store, not on the server
+	OtherUID Kind = "uid"     // stored with another UID
+	// OtherRV is an object stored at a resource version that it never had or no longer
+	// has.
+	OtherRV      Kind = "version"
+	OtherContent Kind = "content" // stored with other content at the same UID and RV
+	Rewound      Kind = "rewound" // the server is behind the store; without a key
 )
 
 // Finding is an object that differs.
@@ -55,7 +57,7 @@ type Finding struct {
 	Key  string
 }
 
-// String names kind and key.
+// String returns the kind and the key.
 func (f Finding) String() string {
 	if f.Key == "" {
 		return string(f.Kind)
@@ -63,44 +65,44 @@ func (f Finding) String() string {
 	return string(f.Kind) + " " + f.Key
 }
 
-// Options say what is compared. Functions that may be nil say so.
+// Options specify what is compared. A function that may be nil is documented as such.
 type Options struct {
 	List  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	Store store.Store
-	// From is what the store was complete up to before Run was called.
+	// From is the resource version that the store was complete up to before Run.
 	From string
-	// Held says whether the store had a key at From. nil: it does not change.
+	// Held reports whether the store had a key at From. nil: the store does not change.
 	Held func(key string) bool
-	// Await blocks until the store may be complete up to rv, or will not be soon. nil:
-	// it does not change.
+	// Await blocks until the store is complete up to rv, or will not be soon. nil: the
+	// store does not change.
 	Await func(ctx context.Context, rv string) error
-	// Transform is what stored objects went through. nil: nothing.
+	// Transform was applied to the stored objects. nil: no transform.
 	Transform func(runtime.Object) (runtime.Object, error)
-	// Content has the content compared beside UID and resource version.
+	// Content compares the content, in addition to UID and resource version.
 	Content bool
-	// Pause blocks between two pages. nil: not at all.
+	// Pause is called between two pages. nil: no pause.
 	Pause func(context.Context) error
-	// Found is told of each finding.
+	// Found is called for each finding.
 	Found func(Finding) error
 }
 
-// Result says what was compared.
+// Result is the result of a comparison.
 type Result struct {
 	RV       string // of the list
 	Listed   int    // objects of the list
-	Same     int    // of them, those that are stored as they are listed
-	Changed  int    // objects that have changed between store and list, or may have
-	Gone     int    // stored, not listed, and perhaps deleted since
-	Unjudged int    // objects that nothing can be said of
+	Same     int    // listed objects that are equal in the store
+	Changed  int    // objects that have changed, or may have changed, during the audit
+	Gone     int    // stored objects that are not listed and may have been deleted since
+	Unjudged int    // objects that cannot be compared
 	Findings int
-	First    Finding // of them
+	First    Finding // the first finding
 }
 
-// PageSize is how many objects one request asks for.
+// PageSize is the number of objects per request.
 const PageSize = 500
 
-// Run compares once. It blocks until that is done or the context ends. Errors: those
-// of Options' functions and of the store.
+// Run compares once. It blocks until the comparison is done or the context ends. It
+// returns the errors of the functions in Options and of the store.
 func Run(ctx context.Context, o Options) (Result, error) {
 	a := &audit{Options: o, listed: map[string]struct{}{}, behind: map[string]string{}}
 	if a.Held == nil {
@@ -122,7 +124,7 @@ type audit struct {
 	Options
 	result Result
 	listed map[string]struct{}
-	behind map[string]string // what of the list the store has yet to reach, by key
+	behind map[string]string // RVs of the list that the store has not reached, by key
 }
 
 func (a *audit) found(kind Kind, key string) error {
@@ -133,9 +135,9 @@ func (a *audit) found(kind Kind, key string) error {
 	return a.Found(f)
 }
 
-// list compares each object of a list and returns the resource version of its last
-// page. It sets none: that is a consistent read, where 0 would be any staleness, and
-// no pages.
+// list compares each object of a list and returns the resource version of its last page.
+// The request has no resource version, so it is a consistent read. With "0" it would be
+// of any age and not paged.
 func (a *audit) list(ctx context.Context) (rv string, err error) {
 	opts := metav1.ListOptions{Limit: PageSize}
 	for {
@@ -217,17 +219,17 @@ func (a *audit) object(obj runtime.Object, listRV string) error {
 	return nil
 }
 
-// otherVersion is of an object that is listed at rv and stored at another.
+// otherVersion compares an object that is listed at rv and stored at another version.
 func (a *audit) otherVersion(held store.Header, key, rv, uid, listRV string, known bool) error {
 	order, ok := compare(held.RV, rv)
 	if !ok {
 		a.result.Unjudged++
 		return nil
 	}
-	wrong := known // it is older, and was rv when the store was complete up to that
+	wrong := known // it is older, and the store was complete up to rv
 	if order > 0 {
 		past, ok := compare(held.RV, listRV)
-		wrong = ok && past <= 0 // at listRV it had rv, not this
+		wrong = ok && past <= 0 // at listRV the object had rv, not this version
 	}
 	switch {
 	case wrong && held.UID != uid:
@@ -242,7 +244,8 @@ func (a *audit) otherVersion(held store.Header, key, rv, uid, listRV string, kno
 	return nil
 }
 
-// stored looks for what the list did not have, and again at what was behind it.
+// stored finds stored objects that were not listed, and checks again the objects that
+// were behind the list.
 func (a *audit) stored(listRV string) error {
 	order, ok := compare(a.Store.Checkpoint().RV, listRV)
 	complete := ok && order >= 0

@@ -18,7 +18,7 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// parse makes objects of "NAME UID RV CONTENT".
+// parse returns objects from lines "NAME UID RV CONTENT".
 func parse(lines []string) (objects []corev1.ConfigMap) {
 	for _, line := range lines {
 		f := strings.Fields(line)
@@ -54,14 +54,14 @@ func openStore(t *testing.T, b store.Batch) store.Store {
 	return s
 }
 
-// TestJudged: a store that is complete up to 100 against a list of 200, as it is, and
-// where it catches up meanwhile.
+// TestJudged compares a store that is complete up to 100 with a list of 200: if the store
+// does not change, and if it catches up meanwhile.
 func TestJudged(t *testing.T) {
 	type counts struct{ same, changed, gone, unjudged int }
 	for name, tt := range map[string]struct {
 		stored, listed []string
-		caughtUp       []string // what brings the store to the list; nil: it stays as it is
-		held           string   // what it had when the audit began, and has no longer
+		caughtUp       []string // the changes that bring the store to the list; nil: none
+		held           string   // what the store had when the audit began, and lacks now
 		found          string
 		want           counts
 	}{
@@ -122,7 +122,7 @@ func TestJudged(t *testing.T) {
 
 var errOnPurpose = errors.New("on purpose")
 
-// TestEnds: a server that is behind ends it, and so does each error.
+// TestEnds checks that a server that is behind the store, and each error, ends the audit.
 func TestEnds(t *testing.T) {
 	s := openStore(t, batch("100", "a u 7 x"))
 	list := func(rv string) func(context.Context, metav1.ListOptions) (runtime.Object, error) {

@@ -1,4 +1,4 @@
-// Package bolttest looks into the files of tests.
+// Package bolttest reads the database files of tests.
 package bolttest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// Scopes returns what a file holds that no process has open.
+// Scopes returns the scopes in a database file that no process has open.
 func Scopes(t testing.TB, path string) []store.Info {
 	t.Helper()
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})

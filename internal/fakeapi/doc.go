@@ -1,5 +1,5 @@
-// Package fakeapi is an API server in memory for one collection of objects, for
-// tests of what lists and watches.
+// Package fakeapi is an in-memory API server for one collection of objects. It is used to
+// test clients that list and watch.
 //
 // # Usage
 //
@@ -7,18 +7,18 @@
 //	rv, err := server.Create(configMap)
 //	// server is a cache.ListerWatcher
 //
-// A Server keeps the rules of a real one for resource versions, pages, streamed
-// lists, bookmarks and lost history, and fails as it is told to. Time is package
-// time's, so that a test may run in a synctest bubble: make the Server in there.
+// A Server follows the rules of a real API server for resource versions, pages, streamed
+// lists, bookmarks and expired history, and fails on request. It uses package time, so a
+// test may run in a synctest bubble: create the Server in the bubble.
 //
 // # Concurrency
 //
-// A Server is safe for concurrent use. Each open watch has one goroutine. It ends
-// with the watch: by Stop, by the request's context, at its timeout, or because
-// the server closes it.
+// A Server is safe for concurrent use. Each open watch has one goroutine. It ends with
+// the watch: by Stop, at the end of the request's context, at its timeout, or when the
+// server closes the watch.
 //
 // # Limits
 //
-// Selectors are answered by a 400; a list with a resource version from the future
-// fails at once, where a real server waits for three seconds first.
+// Requests with selectors get a 400. A list with a resource version from the future fails
+// at once; a real server waits for three seconds first.
 package fakeapi

@@ -12,7 +12,7 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// TestHold: lists wait, of either kind, and watches do not.
+// TestHold checks that paged and streamed lists wait, and that watches do not.
 func TestHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, fakeapi.Options{})

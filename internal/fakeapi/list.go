@@ -16,16 +16,16 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// List is ListWithContext without a context.
+// List is like ListWithContext but without a context.
 //
-// Deprecated: cache.ListerWatcher wants it; call ListWithContext.
+// Deprecated: cache.ListerWatcher requires it; call ListWithContext.
 func (s *Server) List(opts metav1.ListOptions) (runtime.Object, error) {
 	return s.ListWithContext(context.TODO(), opts)
 }
 
-// ListWithContext answers a list, in key order, with copies of the objects. It
-// blocks between Hold and Release only, or until the context ends. All pages of one
-// list are of the same resource version.
+// ListWithContext returns copies of the objects, in key order. It blocks only between
+// Hold and Release, or until the context ends. All pages of a list have the same resource
+// version.
 func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,7 +69,7 @@ func (s *Server) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 	return list, nil
 }
 
-// releasedLocked waits, without the lock, until lists are answered.
+// releasedLocked releases the lock and waits until Release or the end of ctx.
 func (s *Server) releasedLocked(ctx context.Context) error {
 	held := s.held
 	if held == nil {
@@ -85,20 +85,21 @@ func (s *Server) releasedLocked(ctx context.Context) error {
 	}
 }
 
-// page returns how many objects a page has; 0 is all.
+// page returns the number of objects per page; 0 means all.
 func (s *Server) page(opts metav1.ListOptions) int {
 	n := int(opts.Limit)
 	if bound := s.opts.MaxPage; bound > 0 && (n == 0 || bound < n) {
 		n = bound
 	}
-	if opts.ResourceVersion == "0" { // as a real server: a list from its cache has no pages
+	// As in a real server, a list from the watch cache has no pages.
+	if opts.ResourceVersion == "0" {
 		return 0
 	}
 	return n
 }
 
-// snapshotLocked returns the resource version that a list is of and the key that
-// it begins after.
+// snapshotLocked returns the resource version of a list and the key after which it
+// starts.
 func (s *Server) snapshotLocked(opts metav1.ListOptions) (rv uint64, after string, err error) {
 	if opts.Continue != "" {
 		return s.continueLocked(opts.Continue)
@@ -107,7 +108,7 @@ func (s *Server) snapshotLocked(opts metav1.ListOptions) (rv uint64, after strin
 	if err != nil {
 		return 0, "", err
 	}
-	// With a limit and no match a resource version means exactly that one.
+	// With a limit and without a match, a resource version means exactly that one.
 	exact := opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact || opts.ResourceVersionMatch == "" && opts.Limit > 0
 	switch {
 	case rv > s.now:

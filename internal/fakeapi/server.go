@@ -24,32 +24,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// ErrCloseAtOnce is for FailWatch: the server accepts the watch and closes it
+// ErrCloseAtOnce is an argument of FailWatch: the server accepts the watch and closes it
 // without an event.
 var ErrCloseAtOnce = errors.New("fakeapi: watch closed at once")
 
-// Options say what the server is like. The zero value is like a real one.
+// Options configure the server. With the zero value it behaves like a real one.
 type Options struct {
-	// NoBookmarks sends none but the one that ends a streamed list.
+	// NoBookmarks disables bookmarks, except the one that ends a streamed list.
 	NoBookmarks bool
 	// NoWatchList refuses sendInitialEvents with a 422, as old servers do.
 	NoWatchList bool
-	// MaxPage is how many objects one page of a list has at most, whatever is asked
-	// for; 0 is no bound. A list that any staleness will do for is not paged.
+	// MaxPage is the maximum number of objects in one page of a list, whatever limit is
+	// requested; 0 means no maximum. A list at resource version "0" is not paged.
 	MaxPage int
-	// RVPrefix stands before the number in each resource version: with one they
+	// RVPrefix is a prefix of each resource version. If it is set, resource versions
 	// cannot be compared.
 	RVPrefix string
 }
 
-// Request is one request that the server got, whatever became of it.
+// Request is a request that the server has received, with any result.
 type Request struct {
 	Verb    string // "list" or "watch"
 	Options metav1.ListOptions
 	Time    time.Time
 }
 
-// Server holds one collection. Make one with New.
+// Server contains one collection. Create one with New.
 type Server struct {
 	opts    Options
 	example runtime.Object
@@ -57,16 +57,16 @@ type Server struct {
 
 	// mu protects the fields below and those of watcher.
 	mu       sync.Mutex
-	now      uint64 // the present resource version
-	oldest   uint64 // the lowest that a watch may start from
+	now      uint64 // the current resource version
+	oldest   uint64 // the lowest resource version that a watch may start from
 	state    map[string]runtime.Object
-	log      []change // all of them: Compact hides, and Rewind needs them
+	log      []change // all changes; Compact only hides them, and Rewind needs them
 	watchers map[*watcher]struct{}
 	requests []Request
 	down     bool
-	held     chan struct{} // closed by Release; nil while lists are answered
+	held     chan struct{} // closed by Release; nil if Hold is not active
 	delay    time.Duration
-	// What the next requests fail with, first things first.
+	// Errors of the next requests, in order.
 	failLists, failWatches []error
 }
 
@@ -82,9 +82,9 @@ type change struct {
 	event watch.Event
 }
 
-// New returns a server of an empty collection at resource version 1. example is
-// an object of the collection's type and list an empty list of it; neither is
-// changed.
+// New returns a server with an empty collection at resource version 1. example is an
+// object of the collection's type and list an empty list of that type; New changes
+// neither.
 func New(example, list runtime.Object, opts Options) *Server {
 	return &Server{
 		opts: opts, example: example, list: list, now: 1,
@@ -92,14 +92,14 @@ func New(example, list runtime.Object, opts Options) *Server {
 	}
 }
 
-// Create adds a copy of the object, with a UID if it has none, and returns its
-// resource version. The error is an AlreadyExists, or says that obj has no name.
+// Create adds a copy of the object and returns its resource version. The copy gets a UID
+// if the object has none. The error is an AlreadyExists, or reports that obj has no name.
 func (s *Server) Create(obj runtime.Object) (rv string, err error) {
 	return s.write(watch.Added, obj)
 }
 
-// Update replaces the object by a copy of obj and returns its resource version;
-// the resource version that obj has is not looked at. The error is a NotFound.
+// Update replaces the object by a copy of obj and returns its resource version. It
+// ignores the resource version of obj. The error is a NotFound.
 func (s *Server) Update(obj runtime.Object) (rv string, err error) {
 	return s.write(watch.Modified, obj)
 }
@@ -134,8 +134,8 @@ func (s *Server) write(t watch.EventType, obj runtime.Object) (string, error) {
 	return s.recordLocked(t, key, obj, accessor), nil
 }
 
-// Delete removes the object of that key (namespace/name) and returns the resource
-// version of its deletion. The error is a NotFound.
+// Delete removes the object with the key (namespace/name) and returns the resource
+// version of the deletion. The error is a NotFound.
 func (s *Server) Delete(key string) (rv string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -161,8 +161,8 @@ func (s *Server) recordLocked(t watch.EventType, key string, obj runtime.Object,
 	return rv
 }
 
-// Advance raises the resource version without a change, as a write to another
-// collection does, and returns it.
+// Advance increases the resource version without a change, like a write to another
+// collection, and returns it.
 func (s *Server) Advance() (rv string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,15 +170,15 @@ func (s *Server) Advance() (rv string) {
 	return s.format(s.now)
 }
 
-// RV returns the present resource version.
+// RV returns the current resource version.
 func (s *Server) RV() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.format(s.now)
 }
 
-// Compact forgets the changes up to rv: a watch or a list from below gets a 410.
-// Watches that are open go on. The error says that rv is none of this server.
+// Compact drops the changes up to rv: a watch or a list from a lower resource version
+// gets a 410. Open watches continue. The error reports that rv is malformed.
 func (s *Server) Compact(rv string) error {
 	n, err := s.parse(rv)
 	if err != nil {
@@ -190,9 +190,9 @@ func (s *Server) Compact(rv string) error {
 	return nil
 }
 
-// Rewind restores the state and the resource version that the server had at rv,
-// as an etcd that is restored from a snapshot, and closes all watches. The error
-// says that rv is none of this server, or from the future.
+// Rewind restores the state and the resource version that the server had at rv, like an
+// etcd that is restored from a snapshot, and closes all watches. The error reports that
+// rv is malformed or in the future.
 func (s *Server) Rewind(rv string) error {
 	n, err := s.parse(rv)
 	if err != nil {
@@ -225,32 +225,31 @@ func (s *Server) Up() {
 	s.down = false
 }
 
-// FailList makes the next lists fail, one error each; a nil lets one pass.
+// FailList makes the next lists fail with one error each; for a nil, the list succeeds.
 func (s *Server) FailList(errs ...error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failLists = append(s.failLists, errs...)
 }
 
-// FailWatch makes the next watches fail, streamed lists among them, one error
-// each; a nil lets one pass. See ErrCloseAtOnce and InStream.
+// FailWatch makes the next watches, including streamed lists, fail with one error each;
+// for a nil, the watch succeeds. See ErrCloseAtOnce and InStream.
 func (s *Server) FailWatch(errs ...error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failWatches = append(s.failWatches, errs...)
 }
 
-// Slow makes the server wait for d before each event that it sends, also in
-// watches that are open.
+// Slow makes the server wait for d before it sends an event, also in open watches.
 func (s *Server) Slow(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.delay = d
 }
 
-// Send sends an event to all open watches as it is, before any change that they
-// have not sent; none replays it later. A watch.Error comes before everything
-// that waits, and ends the watch. The object is not to be changed afterwards.
+// Send sends an event unchanged to all open watches, before any change that they have not
+// sent yet. The event is never replayed. A watch.Error replaces everything that waits and
+// ends the watch. The object must not be changed afterwards.
 func (s *Server) Send(e watch.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -263,9 +262,9 @@ func (s *Server) Send(e watch.Event) {
 	s.wakeLocked()
 }
 
-// Hold makes lists wait for Release, as if there were very many objects: one in
-// pages before each page, a streamed one before its first event. Watches go on, and
-// a list of one object is answered.
+// Hold makes lists wait for Release, as if there were very many objects: a paged list
+// waits before each page, a streamed list before its first event. Watches continue, and a
+// list with limit 1 is answered.
 func (s *Server) Hold() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -274,8 +273,8 @@ func (s *Server) Hold() {
 	}
 }
 
-// Release ends Hold. A page is of the state that the server has then, a streamed
-// list of the one that it had when it was asked for.
+// Release ends Hold. A page shows the state at the time of Release, a streamed list the
+// state at the time of its request.
 func (s *Server) Release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,21 +284,21 @@ func (s *Server) Release() {
 	}
 }
 
-// CloseWatches closes all watches; what they have not sent is not sent.
+// CloseWatches closes all watches. It drops the events that they have not sent.
 func (s *Server) CloseWatches() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closeWatchesLocked()
 }
 
-// Watches returns how many watches are open.
+// Watches returns the number of open watches.
 func (s *Server) Watches() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.watchers)
 }
 
-// Requests returns what was asked so far, in order.
+// Requests returns all requests so far, in order.
 func (s *Server) Requests() []Request {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +321,7 @@ func (s *Server) closeWatchesLocked() {
 	}
 }
 
-// acceptLocked records a request and returns what it fails with.
+// acceptLocked records a request and returns its error, if it must fail.
 func (s *Server) acceptLocked(ctx context.Context, verb string, opts metav1.ListOptions, fail *[]error) error {
 	s.requests = append(s.requests, Request{Verb: verb, Options: *opts.DeepCopy(), Time: time.Now()})
 	if err := ctx.Err(); err != nil {
@@ -343,7 +342,7 @@ func (s *Server) acceptLocked(ctx context.Context, verb string, opts metav1.List
 	return nil
 }
 
-// stateLocked returns the collection as it was at rv.
+// stateLocked returns the state of the collection at rv.
 func (s *Server) stateLocked(rv uint64) map[string]runtime.Object {
 	if rv == s.now {
 		return s.state
@@ -367,7 +366,7 @@ func (s *Server) afterLocked(rv uint64) int {
 
 func (s *Server) format(rv uint64) string { return s.opts.RVPrefix + strconv.FormatUint(rv, 10) }
 
-// parse reads a resource version; "" and "0" are 0.
+// parse parses a resource version; "" and "0" are 0.
 func (s *Server) parse(rv string) (uint64, error) {
 	if rv == "" || rv == "0" {
 		return 0, nil

@@ -26,7 +26,7 @@ func configMap(name string) *v1.ConfigMap {
 	return &v1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}}
 }
 
-// newServer has a@2, b@3 and c@4.
+// newServer returns a server with a@2, b@3 and c@4.
 func newServer(t *testing.T, opts fakeapi.Options) *fakeapi.Server {
 	t.Helper()
 	s := fakeapi.New(&v1.ConfigMap{}, &v1.ConfigMapList{}, opts)
@@ -76,8 +76,8 @@ func open(t *testing.T, s *fakeapi.Server, opts metav1.ListOptions) watch.Interf
 	return w
 }
 
-// events returns what a watch brings until it is silent, with "closed" where it
-// was closed.
+// events returns the events of a watch until it is silent, with "closed" if it was
+// closed.
 func events(w watch.Interface) []string {
 	var got []string
 	for {
@@ -347,7 +347,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestSlow: a watch ends at its timeout whatever it has not sent by then.
+// TestSlow checks that a watch ends at its timeout even if it has unsent events.
 func TestSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, fakeapi.Options{})
@@ -363,7 +363,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// TestWatchEnds: a watch that nobody reads ends with its context or its timeout.
+// TestWatchEnds checks that an unread watch ends with its context or at its timeout.
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, fakeapi.Options{})
@@ -385,8 +385,8 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestClientGo: client-go's reflector understands the server, through everything
-// that a server does.
+// TestClientGo checks that client-go's reflector works with the server, whatever the
+// server does.
 func TestClientGo(t *testing.T) {
 	for name, opts := range map[string]fakeapi.Options{"stream": {}, "pages": {NoWatchList: true}} {
 		t.Run(name, func(t *testing.T) {

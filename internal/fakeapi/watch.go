@@ -17,22 +17,22 @@ import (
 )
 
 const (
-	// defaultTimeout is how long a watch lasts that does not say.
+	// defaultTimeout is the timeout of a watch that does not set one.
 	defaultTimeout = 30 * time.Minute
-	// bookmarkEvery is the period of bookmarks; one more is sent bookmarkBefore
-	// the end of a watch whose timeout is minBookmarkTimeout at least.
+	// bookmarkEvery is the period of bookmarks. If the timeout of a watch is at least
+	// minBookmarkTimeout, another bookmark is sent bookmarkBefore its end.
 	bookmarkEvery      = time.Minute
 	bookmarkBefore     = time.Second
 	minBookmarkTimeout = 3 * time.Second
-	// futureWait is how long a streamed list waits for a resource version.
+	// futureWait is how long a streamed list waits for a future resource version.
 	futureWait = 3 * time.Second
 )
 
 // inStream is an error that is sent as an event of an accepted watch.
 type inStream struct{ error }
 
-// InStream is for FailWatch: the server accepts the watch, sends err as its only
-// event and closes it. An err without a status is sent as a 500.
+// InStream returns an argument of FailWatch: the server accepts the watch, sends err as
+// its only event and closes it. An err without a status is sent as a 500.
 func InStream(err error) error { return inStream{err} }
 
 func errorEvent(err error) watch.Event {
@@ -44,15 +44,15 @@ func errorEvent(err error) watch.Event {
 	return watch.Event{Type: watch.Error, Object: &s}
 }
 
-// Watch is WatchWithContext without a context.
+// Watch is like WatchWithContext but without a context.
 //
-// Deprecated: cache.ListerWatcher wants it; call WatchWithContext.
+// Deprecated: cache.ListerWatcher requires it; call WatchWithContext.
 func (s *Server) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 	return s.WatchWithContext(context.TODO(), opts)
 }
 
-// WatchWithContext opens a watch, which the end of the context ends. It never
-// blocks. Without a resource version the watch begins with the present state.
+// WatchWithContext opens a watch that ends with the context. It never blocks. Without a
+// resource version, the watch starts with the current state.
 func (s *Server) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *Server) WatchWithContext(ctx context.Context, opts metav1.ListOptions) 
 	return w, nil
 }
 
-// startLocked sets where a watch starts and what it sends first.
+// startLocked sets the start of a watch and its first events.
 func (s *Server) startLocked(w *watcher, opts metav1.ListOptions) error {
 	rv, err := s.parse(opts.ResourceVersion)
 	if err != nil {
@@ -148,25 +148,25 @@ type watcher struct {
 	result    chan watch.Event
 	stop      sync.Once
 	done      chan struct{} // closed by Stop, or by the server to end the watch
-	wake      chan struct{} // there may be something to send
+	wake      chan struct{} // signals that there may be an event to send
 	bookmarks bool
 	timeout   time.Duration
-	first     time.Duration // waited for before the first event
-	held      chan struct{} // the same until it is closed; nil is not
+	first     time.Duration // delay before the first event
+	held      chan struct{} // the first event waits until it is closed; nil: no wait
 
-	// The fields below are protected by server.mu.
-	start, sent uint64        // bookmarks are above start, changes up to sent were sent
+	// server.mu protects the fields below.
+	start, sent uint64
 	queue       []watch.Event // sent before the next changes
 }
 
 // ResultChan implements watch.Interface.
 func (w *watcher) ResultChan() <-chan watch.Event { return w.result }
 
-// Stop implements watch.Interface. It never blocks; the channel is closed soon
-// after.
+// Stop implements watch.Interface. It never blocks. The channel is closed soon
+// afterwards.
 func (w *watcher) Stop() { w.stop.Do(func() { close(w.done) }) }
 
-// run sends until the watch ends; see the package documentation for who ends it.
+// run sends events until the watch ends; see the package documentation.
 func (w *watcher) run(ctx context.Context) {
 	defer close(w.result)
 	defer w.forget()
@@ -202,7 +202,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// untilMark returns how long it is until the next bookmark.
+// untilMark returns the time until the next bookmark.
 func (w *watcher) untilMark(opened time.Time) time.Duration {
 	last := w.timeout - bookmarkBefore - time.Since(opened)
 	if w.timeout < minBookmarkTimeout || last <= 0 {
@@ -211,7 +211,7 @@ func (w *watcher) untilMark(opened time.Time) time.Duration {
 	return min(last, bookmarkEvery)
 }
 
-// next returns what is to be sent next, a bookmark last and only if it is due.
+// next returns the next event. A bookmark comes last, and only if it is due.
 func (w *watcher) next(due bool) (e watch.Event, delay time.Duration, ok bool) {
 	s := w.server
 	s.mu.Lock()
@@ -235,7 +235,7 @@ func (w *watcher) next(due bool) (e watch.Event, delay time.Duration, ok bool) {
 	return e, s.delay, true
 }
 
-// wait reports whether the watch goes on after d.
+// wait waits for d. It returns false if the watch ends before.
 func (w *watcher) wait(ctx context.Context, end *time.Timer, d time.Duration) bool {
 	if d == 0 {
 		return true
@@ -252,7 +252,7 @@ func (w *watcher) wait(ctx context.Context, end *time.Timer, d time.Duration) bo
 	return false
 }
 
-// released reports whether the watch goes on after Hold.
+// released waits for Release. It returns false if the watch ends before.
 func (w *watcher) released(ctx context.Context, end *time.Timer) bool {
 	if w.held == nil {
 		return true
@@ -267,7 +267,7 @@ func (w *watcher) released(ctx context.Context, end *time.Timer) bool {
 	return false
 }
 
-// deliver reports whether the watch goes on after e.
+// deliver sends e. It returns false if the watch ends before.
 func (w *watcher) deliver(ctx context.Context, end *time.Timer, e watch.Event) bool {
 	select {
 	case w.result <- e:

@@ -1,9 +1,9 @@
-// Package guarantees checks what an event handler is told against what an informer
-// guarantees its handlers, for tests. A [Recorder] is such a handler, or is called by
-// one, over as many starts as there are.
+// Package guarantees checks, in tests, that the calls of an event handler fulfil the
+// guarantees of an informer. A [Recorder] is such a handler, or a handler calls it. It
+// checks any number of starts.
 //
-// It is bounded: it keeps the state of each object that it was told of, some 200 bytes
-// for a key, not the trace.
+// Its memory is bounded: it keeps the last state of each object, about 200 bytes per key,
+// and not the sequence of calls.
 package guarantees
 
 import (
@@ -23,36 +23,38 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Guarantee is the name of one. Those that speak of a start hold for each
-// registration of a handler, whether in a new process or not.
+// Guarantee is the name of a guarantee. "Start" means each registration of a handler, in
+// the same process or a new one.
 type Guarantee string
 
 const (
-	// Ordered says that the resource version of an object never goes back, and that
-	// nothing is told twice: what is told at an equal one has other content, as a new
-	// default of a CRD makes it. Resource versions without an order are not compared.
+	// Ordered means that the resource version of an object never decreases, and no state
+	// is delivered twice. Two states with an equal resource version have different
+	// content, for example because of a new default of a CRD. Resource versions that have
+	// no order are not compared.
 	Ordered Guarantee = "ordered per object"
-	// OldIsLast says that the old object of an update, and that of a tombstone, is what
-	// was told last, and that a deletion is of the object that was told.
+	// OldIsLast means that the old object of an update, and the object of a tombstone, is
+	// the state delivered last; a deletion is of the object delivered last.
 	OldIsLast Guarantee = "old is what was last delivered"
-	// AddFirst says that no update and no deletion comes before the add.
+	// AddFirst means that an add comes before any update and deletion.
 	AddFirst Guarantee = "no update before add"
-	// OneAdd says that an object is added once, unless it was deleted.
+	// OneAdd means that an object is added only once, unless it was deleted.
 	OneAdd Guarantee = "one add per object and start"
-	// SyncedAfterAdds says that no initial add comes once the handler has synced.
+	// SyncedAfterAdds means that no initial add comes after the handler has synced.
 	SyncedAfterAdds Guarantee = "synced after the initial adds"
-	// NothingMissing says that at rest what was told adds up to what there is.
+	// NothingMissing means that at rest, the delivered states are the existing objects.
 	NothingMissing Guarantee = "nothing missing at rest"
-	// Resumable says that at rest each object that was held when the last start ended
-	// was added by this one, not older than it was held, whether it is still there or
-	// not. It is ours alone: client-go's informer forgets.
+	// Resumable means that at rest, each object that was held at the end of the last
+	// start has been added in this start, at the same or a newer state, even if it no
+	// longer exists. Only this project's informer guarantees that; client-go's informer
+	// keeps no state.
 	Resumable Guarantee = "resumable"
-	// NothingAfterShutdown says that no call comes once the informer's Run has
-	// returned or the handler's removal has ended.
+	// NothingAfterShutdown means that no call comes after the informer's Run has returned
+	// or after the removal of the handler has ended.
 	NothingAfterShutdown Guarantee = "nothing after shutdown"
 )
 
-// State is an object as it is compared.
+// State is the part of an object that is compared.
 type State struct {
 	UID, RV string
 	Hash    string // of its Go type and its JSON
@@ -60,8 +62,8 @@ type State struct {
 
 func (s State) String() string { return fmt.Sprintf("%s@%s#%s", s.UID, s.RV, s.Hash) }
 
-// StateOf returns the key and the state of an object or of a tombstone's. The kind is
-// left out, as lists do.
+// StateOf returns the key and the state of an object or of the object in a tombstone. It
+// ignores the kind, because listed objects do not have it.
 func StateOf(obj any) (key string, s State, err error) {
 	if key, err = cache.DeletionHandlingMetaNamespaceKeyFunc(obj); err != nil {
 		return key, s, err
@@ -102,12 +104,12 @@ func States[T any](objs []T) (map[string]State, error) {
 	return out, nil
 }
 
-// Violation is a guarantee that was broken.
+// Violation is a broken guarantee.
 type Violation struct {
 	Guarantee Guarantee
 	Key       string
-	Start     int // 1 is the first
-	Position  int // how many calls there were in this start
+	Start     int // the first start is 1
+	Position  int // number of calls in this start
 	What      string
 }
 
@@ -115,25 +117,25 @@ func (v Violation) Error() string {
 	return fmt.Sprintf("%s: %q, call %d of start %d: %s", v.Guarantee, v.Key, v.Position, v.Start, v.What)
 }
 
-// maxViolations are noted. Those that follow say nothing new.
+// maxViolations is the maximum number of recorded violations. Later ones add no
+// information.
 const maxViolations = 100
 
-// Count is how often a handler was called in a start.
+// Count contains the numbers of calls of a handler in a start.
 type Count struct{ Adds, Updates, Deletes int }
 
-// Recorder is a cache.ResourceEventHandler that checks the guarantees as it is called.
-// The others of its methods say what happens to the informer. All are safe for
-// concurrent use.
+// Recorder is a cache.ResourceEventHandler that checks the guarantees in each call. The
+// other methods report events of the informer. All methods are safe for concurrent use.
 type Recorder struct {
-	// Repeats allows updates that change nothing, which client-go's informer makes of
-	// every list. To be set before the first call.
+	// Repeats allows updates that change nothing; client-go's informer sends them for
+	// every list. It must be set before the first call.
 	Repeats bool
 
-	mu         sync.Mutex        // protects what follows
+	mu         sync.Mutex        // protects the fields below
 	changed    chan struct{}     // closed by the next call
-	held       map[string]State  // what was told last, of what was not deleted
-	last       map[string]string // the resource version that was told last, of what was deleted, too
-	owed       map[string]State  // held when the last start ended, and not added yet
+	held       map[string]State  // the states delivered last, without deleted objects
+	last       map[string]string // the RVs delivered last, also of deleted objects
+	owed       map[string]State  // held at the end of the last start, and not added yet
 	start      int
 	count      Count
 	synced     func() bool
@@ -144,16 +146,16 @@ type Recorder struct {
 
 var _ cache.ResourceEventHandler = (*Recorder)(nil)
 
-// New returns a Recorder in its first start. held is what [Recorder.Start] takes.
+// New returns a Recorder in its first start. For held, see [Recorder.Start].
 func New(held map[string]State) *Recorder {
 	r := &Recorder{changed: make(chan struct{})}
 	r.Start(held)
 	return r
 }
 
-// Start begins a start: the handler is registered anew, with an informer of this
-// process or another. held is what the handler held when the last start ended, as far
-// as it is stored for certain, or nil: see Resumable.
+// Start begins a start: the handler is registered again, with an informer of this process
+// or of another one. held is what the handler held at the end of the last start, as far
+// as it is certainly stored, or nil: see Resumable.
 func (r *Recorder) Start(held map[string]State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,32 +164,33 @@ func (r *Recorder) Start(held map[string]State) {
 	r.count, r.synced, r.damaged, r.ended = Count{}, nil, false, false
 }
 
-// Registered takes what AddEventHandler has returned. Until then SyncedAfterAdds is not
-// checked.
+// Registered receives the result of AddEventHandler. SyncedAfterAdds is not checked
+// before.
 func (r *Recorder) Registered(h cache.ResourceEventHandlerRegistration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.synced = h.HasSynced
 }
 
-// Rewound says that the server's history went back, and so may resource versions.
+// Rewound reports that the server's history was rewound, so resource versions may
+// decrease.
 func (r *Recorder) Rewound() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	clear(r.last)
 }
 
-// Damaged says that what is stored is lost: until the next start an update may have
-// the new object for its old one, also where nothing has changed, and a deletion an
-// object that has its name only.
+// Damaged reports that stored state is lost. Until the next start, the old object of an
+// update may be equal to the new one, even if nothing has changed, and a deletion may
+// contain an object with only the name in common.
 func (r *Recorder) Damaged() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.damaged = true
 }
 
-// End says that the informer's Run has returned, or that the handler was removed and
-// its last call has.
+// End reports that the informer's Run has returned, or that the handler was removed and
+// its last call has returned.
 func (r *Recorder) End() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -252,19 +255,20 @@ func (r *Recorder) OnDelete(obj any) {
 		}
 		r.inOrder(key, is)
 		delete(r.held, key)
-		if !isTombstone { // its state may be of a history that went back
+		// The state of a tombstone may be from a history that was rewound.
+		if !isTombstone {
 			r.last[key] = is.RV
 		}
 	})
 }
 
-// told counts a call and, under mu, checks it.
+// told counts a call and checks it with mu held.
 func (r *Recorder) told(n *int, obj any, check func(key string, is State)) {
 	key, is, err := StateOf(obj)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	*n++
-	if err != nil { // a tombstone without an object, say
+	if err != nil { // for example a tombstone without an object
 		r.violated(OldIsLast, key, "%v", err)
 		delete(r.held, key)
 	} else {
@@ -300,8 +304,9 @@ func (r *Recorder) hasSynced() bool {
 	return synced != nil && synced()
 }
 
-// AtRest checks what holds when nothing changes and nothing waits to be told. is is
-// what there is: the server's objects, or the store's where those are compared, too.
+// AtRest checks the guarantees that apply when nothing changes and no notification waits.
+// is contains the existing objects: those of the server, or those of the store if both
+// are compared.
 func (r *Recorder) AtRest(is map[string]State) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -322,28 +327,28 @@ func (r *Recorder) AtRest(is map[string]State) {
 	}
 }
 
-// Violations returns the first 100.
+// Violations returns the first violations, at most maxViolations.
 func (r *Recorder) Violations() []Violation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.violations)
 }
 
-// Held returns what the handler was told last of each object that was not deleted.
+// Held returns the states delivered last, without deleted objects.
 func (r *Recorder) Held() map[string]State {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return maps.Clone(r.held)
 }
 
-// Count returns how often the handler was called in this start.
+// Count returns the numbers of calls in this start.
 func (r *Recorder) Count() Count {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.count
 }
 
-// Await blocks until the handler holds an object of that key, or returns ctx's error.
+// Await blocks until the handler holds an object with the key, or returns ctx's error.
 func (r *Recorder) Await(ctx context.Context, key string) error {
 	for {
 		r.mu.Lock()

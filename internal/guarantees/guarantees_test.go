@@ -16,14 +16,14 @@ import (
 	. "github.com/informctl/informctl/internal/guarantees"
 )
 
-// object is "a" with a UID, a resource version and content.
+// object returns an object "a" with a UID, a resource version and content.
 func object(uid, rv, content string) *corev1.ConfigMap {
 	obj := &corev1.ConfigMap{Data: map[string]string{"v": content}}
 	obj.Name, obj.UID, obj.ResourceVersion = "a", types.UID(uid), rv
 	return obj
 }
 
-// At a resource version there is one content, but for one.
+// Each resource version has one content, except 2, which has two.
 var (
 	first   = object("u", "1", "1")
 	second  = object("u", "2", "2")
@@ -45,7 +45,7 @@ func states(objs ...*corev1.ConfigMap) map[string]State {
 	return out
 }
 
-// registration says that a handler has synced, or not.
+// registration is a registration of a handler that has synced, or not.
 type registration struct {
 	cache.ResourceEventHandlerRegistration
 	synced bool
@@ -53,8 +53,8 @@ type registration struct {
 
 func (r *registration) HasSynced() bool { return r.synced }
 
-// TestGuarantees has for each guarantee traces that break it, with where, and traces
-// that do not.
+// TestGuarantees contains traces that violate each guarantee, with the expected
+// violation, and traces that do not.
 func TestGuarantees(t *testing.T) {
 	type violation struct {
 		of              Guarantee
@@ -70,7 +70,7 @@ func TestGuarantees(t *testing.T) {
 		{"a life", none, func(r *Recorder) {
 			r.OnAdd(first, true)
 			r.OnUpdate(first, second)
-			r.OnDelete(third) // a watch's has the resource version of the deletion
+			r.OnDelete(third) // a deletion of a watch has its own resource version
 			r.OnAdd(another, false)
 			r.OnDelete(tombstone(another))
 		}},
@@ -244,7 +244,7 @@ func TestGuarantees(t *testing.T) {
 	}
 }
 
-// TestBounded: neither a long trace nor one that is wrong throughout is kept.
+// TestBounded checks that neither a long trace nor many violations are kept.
 func TestBounded(t *testing.T) {
 	r := New(nil)
 	for n := range 10_000 {

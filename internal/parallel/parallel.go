@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// share is how many calls make another goroutine worth its start.
+// share is the number of calls for which another goroutine is started.
 const share = 16
 
-// Do calls fn with 0 to n-1 and returns the first error, after which calls may be
-// left out. It uses all cores, and none but the caller's goroutine where n is small.
+// Do calls fn with 0 to n-1 and returns the first error. After an error, calls may be
+// left out. Do uses all cores, or only the caller's goroutine if n is small.
 func Do(n int, fn func(i int) error) error { return on(runtime.GOMAXPROCS(0), n, fn) }
 
-// DoBeside is Do on half of the cores, for work that must not hold up other work.
-// It lets that go first after every call.
+// DoBeside is like Do but uses half of the cores, for work that must not delay other
+// work. It yields to other goroutines before every call.
 func DoBeside(n int, fn func(i int) error) error {
 	return on(max(1, runtime.GOMAXPROCS(0)/2), n, func(i int) error {
 		runtime.Gosched()

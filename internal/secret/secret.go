@@ -1,4 +1,4 @@
-// Package secret decides what is shown of a Secret.
+// Package secret defines which parts of a Secret may be shown.
 package secret
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Redacted stands for each value of a Secret.
+// Redacted replaces each value of a Secret.
 const Redacted = "REDACTED"
 
 // Is reports whether an object of a scope is a Secret, in any form.
@@ -22,9 +22,10 @@ func Is(scope store.Scope, obj runtime.Object) bool {
 	return kind.Group == "" && kind.Kind == "Secret" || scope.IsSecret()
 }
 
-// Redact returns a Secret without its values: those of data and stringData, and what
-// kubectl apply left of them in an annotation. It is an unstructured object unless it
-// is metadata. obj is not changed, but may share the rest. The error quotes nothing.
+// Redact returns a Secret without its values: the values of data and stringData, and the
+// copy of them that kubectl apply keeps in an annotation. The result is unstructured
+// unless obj is metadata. Redact does not change obj, but the result may share parts of
+// it. The error shows no content.
 func Redact(obj runtime.Object) (runtime.Object, error) {
 	if m, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		if _, applied := m.Annotations[corev1.LastAppliedConfigAnnotation]; applied {
@@ -40,8 +41,7 @@ func Redact(obj runtime.Object) (runtime.Object, error) {
 	return &unstructured.Unstructured{Object: redact(content)}, nil
 }
 
-// redact copies the maps in which it changes something: content may be an object of
-// others.
+// redact copies the maps that it changes, because other objects may share content.
 func redact(content map[string]any) map[string]any {
 	content = maps.Clone(content)
 	for _, field := range []string{"data", "stringData"} {

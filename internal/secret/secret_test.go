@@ -12,8 +12,8 @@ import (
 	"github.com/informctl/informctl/internal/secret"
 )
 
-// TestRedact: no value is left in any form, names and labels are, and the object
-// itself is what it was.
+// TestRedact checks that no value remains in any form, that names and labels remain, and
+// that the object itself does not change.
 func TestRedact(t *testing.T) {
 	annotations := func() map[string]string {
 		return map[string]string{corev1.LastAppliedConfigAnnotation: "hunter2", "a": "b"}

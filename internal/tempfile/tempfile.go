@@ -1,5 +1,4 @@
-// Package tempfile makes temporary files that leave nothing behind, however the process
-// ends.
+// Package tempfile creates temporary files that are removed however the process ends.
 package tempfile
 
 import (
@@ -7,9 +6,9 @@ import (
 	"os"
 )
 
-// Unnamed creates a file in dir and removes its name, so that the file is gone when it
-// is closed. An empty dir is the system's directory for temporary files; pattern is that
-// of os.CreateTemp.
+// Unnamed creates a file in dir and removes its name, so that the file is deleted when it
+// is closed. If dir is empty, it uses the system's directory for temporary files. pattern
+// is the pattern of os.CreateTemp.
 func Unnamed(dir, pattern string) (*os.File, error) {
 	file, err := os.CreateTemp(dir, pattern)
 	if err != nil {

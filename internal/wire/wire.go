@@ -1,7 +1,7 @@
-// Package wire is what informer's endpoint and informctl say to each other beside
-// JSON: objects as they are stored, so that the one who asks decodes them.
+// Package wire defines the protocol between the informer's endpoint and informctl in
+// addition to JSON: objects are sent in their stored form, and the client decodes them.
 //
-// Writers and readers are for one goroutine.
+// Writers and readers must be used by one goroutine at a time.
 package wire
 
 import (
@@ -16,31 +16,31 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// ContentType is that of an answer of parts.
+// ContentType is the content type of an answer that consists of parts.
 const ContentType = "application/vnd.msgpack"
 
-// File is what a process says of the file that it keeps, as JSON.
+// File is how a process describes its database file, as JSON.
 type File struct {
 	Path string `json:"path"`
-	// Device and Inode tell whether the path is the same file for both.
+	// Device and Inode show whether the path is the same file for server and client.
 	Device uint64       `json:"device"`
 	Inode  uint64       `json:"inode"`
-	Scopes []store.Info `json:"scopes"` // after the last commit
-	// Memory are the scopes that an informer holds in memory, whatever the file has of
-	// them.
+	Scopes []store.Info `json:"scopes"` // as of the last commit
+	// Memory contains the scopes that an informer holds in memory, even if the file also
+	// contains them.
 	Memory []store.Info `json:"memory"`
 }
 
-// Failure is an error as it is sent, outside of parts as JSON.
+// Failure is an error in its encoded form: JSON, or a part in an answer of parts.
 type Failure struct {
 	Text  string `json:"error"`
-	Cause string `json:"cause,omitempty"` // a name of causes
+	Cause string `json:"cause,omitempty"` // a key of causes
 }
 
-// causes are what whoever asks tells from other errors.
+// causes are the errors that the client can recognise with errors.Is.
 var causes = map[string]error{"damage": store.ErrCorrupt, "no key": store.ErrNoKey}
 
-// NewFailure returns what is sent of an error.
+// NewFailure returns the encoded form of an error.
 func NewFailure(err error) *Failure {
 	f := &Failure{Text: err.Error()}
 	for name, cause := range causes {
@@ -53,11 +53,11 @@ func NewFailure(err error) *Failure {
 
 func (f *Failure) Error() string { return f.Text }
 
-// Is reports whether target is the cause.
+// Is reports whether target is the cause of the failure.
 func (f *Failure) Is(target error) bool { return causes[f.Cause] == target }
 
-// part is one element of an answer: keys, a dictionary, a record, a header, or the
-// error that ends it.
+// part is one element of an answer: keys, a dictionary, a record, a header, or the error
+// that ends the answer.
 type part struct {
 	_msgpack   struct{} `msgpack:",as_array"` //nolint:unused // read by msgpack
 	Error      string
@@ -71,8 +71,8 @@ type part struct {
 	Cause      string // of the error
 }
 
-// DictionaryName tells a dictionary from every other, also from that of a process that
-// was here before and had the number from another file.
+// DictionaryName returns a unique name of a dictionary. It also differs for dictionaries
+// with the same number from the file of an earlier process.
 func DictionaryName(id uint64, dictionary []byte) string {
 	return fmt.Sprintf("%d-%08x", id, crc32.ChecksumIEEE(dictionary))
 }
@@ -83,19 +83,19 @@ type Writer struct {
 	enc *msgpack.Encoder
 }
 
-// NewWriter returns a Writer to w, with a buffer.
+// NewWriter returns a buffered Writer to w.
 func NewWriter(w io.Writer) *Writer {
-	buf := bufio.NewWriterSize(w, 32<<10) // msgpack writes a byte at a time
+	buf := bufio.NewWriterSize(w, 32<<10) // msgpack writes single bytes
 	return &Writer{buf, msgpack.NewEncoder(buf)}
 }
 
-// Flush writes what is in the buffer.
+// Flush writes the buffered data.
 func (w *Writer) Flush() error { return w.buf.Flush() }
 
 // Keys writes keys without their objects.
 func (w *Writer) Keys(keys []string) error { return w.enc.Encode(&part{Keys: keys}) }
 
-// Dictionary writes what later records need.
+// Dictionary writes a dictionary. Records that are compressed with it must follow later.
 func (w *Writer) Dictionary(id uint64, dictionary []byte) error {
 	return w.enc.Encode(&part{Dictionary: id, Payload: dictionary})
 }
@@ -105,10 +105,10 @@ func (w *Writer) Record(r store.Record) error {
 	return w.enc.Encode(&part{Key: r.Key, Codec: r.Codec, Dictionary: r.Dictionary, Bytes: r.Bytes, Payload: r.Payload})
 }
 
-// Header writes what is known of an object without decoding it.
+// Header writes the header of an object.
 func (w *Writer) Header(h store.Header) error { return w.enc.Encode(&part{Header: &h}) }
 
-// Error writes why there is no more, and flushes.
+// Error writes the error that ends the answer, and flushes.
 func (w *Writer) Error(err error) error {
 	f := NewFailure(err)
 	if err := w.enc.Encode(&part{Error: f.Text, Cause: f.Cause}); err != nil {
@@ -117,7 +117,7 @@ func (w *Writer) Error(err error) error {
 	return w.Flush()
 }
 
-// Answer is what Read has read.
+// Answer is the result of Read.
 type Answer struct {
 	Keys         []string
 	Records      []store.Record
@@ -125,13 +125,14 @@ type Answer struct {
 	Dictionaries map[uint64][]byte
 }
 
-// Read reads all parts. Errors: a *Failure that the writer has written, or one of r, or
-// of bytes that are no parts.
+// Read reads all parts. It returns a *Failure that the writer has written, an error of r,
+// or an error for malformed data.
 func Read(r io.Reader) (Answer, error) {
 	a := Answer{Dictionaries: map[uint64][]byte{}}
 	for dec := msgpack.NewDecoder(r); ; {
 		if _, err := dec.PeekCode(); errors.Is(err, io.EOF) {
-			return a, nil // between two parts: within one it is cut
+			// The end is between two parts. An end within a part is an error.
+			return a, nil
 		}
 		var p part
 		switch err := dec.Decode(&p); {

@@ -11,7 +11,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestErrorKeepsItsCause: who reads an answer can tell damage and a missing key from
+// TestErrorKeepsItsCause checks that a reader can tell damage and a missing key from
 // other errors.
 func TestErrorKeepsItsCause(t *testing.T) {
 	for cause, kept := range map[error]bool{store.ErrCorrupt: true, store.ErrNoKey: true, store.ErrClosed: false} {
@@ -33,7 +33,7 @@ func TestErrorKeepsItsCause(t *testing.T) {
 	}
 }
 
-// TestReadCut: what is cut within a part is no whole answer.
+// TestReadCut checks that an answer that ends within a part is an error.
 func TestReadCut(t *testing.T) {
 	var b bytes.Buffer
 	w := wire.NewWriter(&b)

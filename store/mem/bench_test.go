@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// benchObjects is the size of the scope that is measured: in 100 namespaces.
+// benchObjects is the size of the measured scope, in 100 namespaces.
 const benchObjects = 50_000
 
 func benchObject(i int, rv string) *corev1.ConfigMap {
@@ -24,7 +24,7 @@ func benchObject(i int, rv string) *corev1.ConfigMap {
 	}}
 }
 
-// indexersUnderTest are this backend's store and client-go's, both full.
+// indexersUnderTest returns the store of this backend and client-go's, both full.
 func indexersUnderTest(b *testing.B) map[string]cache.Indexer {
 	b.Helper()
 	c, err := codec.For(&corev1.ConfigMap{})
@@ -107,8 +107,8 @@ func BenchmarkUpdate(b *testing.B) {
 	})
 }
 
-// BenchmarkApply changes 1,000 objects all over the scope, prepared before as
-// an informer does; for client-go that is 1,000 calls. ns/op is of the batch.
+// BenchmarkApply changes 1,000 objects spread over the scope, prepared before as an
+// informer does; for client-go these are 1,000 calls. ns/op is the time of the batch.
 func BenchmarkApply(b *testing.B) {
 	batch := store.Batch{RV: "2"}
 	for i := range 1000 {

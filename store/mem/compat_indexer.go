@@ -35,8 +35,8 @@ func (s *lease) Add(obj interface{}) error {
 // Update stores an object, as Add does.
 func (s *lease) Update(obj interface{}) error { return s.Add(obj) }
 
-// Delete removes an object, if it is there. It takes tombstones and
-// cache.ExplicitKey, too.
+// Delete removes an object, if it exists. It also accepts tombstones and
+// cache.ExplicitKey.
 func (s *lease) Delete(obj interface{}) error {
 	key, err := store.KeyOf(cache.DeletionHandlingMetaNamespaceKeyFunc, obj)
 	if err != nil {
@@ -49,15 +49,14 @@ func (s *lease) Delete(obj interface{}) error {
 	})
 }
 
-// follow sets the last resource version to that of an object, if it has
-// metadata.
+// follow sets the last resource version to that of an object, if it has metadata.
 func (st *state) follow(obj interface{}) {
 	if m, err := meta.Accessor(obj); err == nil {
 		st.lastRV = m.GetResourceVersion()
 	}
 }
 
-// itemOfAny is newItem for what might be no object.
+// itemOfAny is like newItem but accepts any type.
 func (s *lease) itemOfAny(obj interface{}) (*item, error) {
 	object, ok := obj.(runtime.Object)
 	if !ok {
@@ -66,7 +65,7 @@ func (s *lease) itemOfAny(obj interface{}) (*item, error) {
 	return s.newItem("", object)
 }
 
-// Replace puts a list in the place of what is there.
+// Replace replaces all objects by a list.
 func (s *lease) Replace(list []interface{}, rv string) error {
 	items := make([]*item, len(list))
 	for i, obj := range list {
@@ -96,21 +95,20 @@ func (s *lease) Replace(list []interface{}, rv string) error {
 // Resync does nothing, as in client-go.
 func (s *lease) Resync() error { return nil }
 
-// Bookmark moves the checkpoint to rv. Without rv, and after Close, it does
-// nothing.
+// Bookmark moves the checkpoint to rv. It does nothing if rv is empty or after Close.
 func (s *lease) Bookmark(rv string) {
 	if rv == "" {
 		return
 	}
-	// The one error is ErrClosed, which the signature has no room for.
+	// The only error is ErrClosed, and the method has no error result.
 	_ = s.update(func(next *state) error {
 		next.complete(rv)
 		return nil
 	})
 }
 
-// LastStoreSyncResourceVersion returns the resource version of the last object
-// that was written alone, of the last batch, list or bookmark.
+// LastStoreSyncResourceVersion returns the resource version of the last written object,
+// batch, list or bookmark.
 func (s *lease) LastStoreSyncResourceVersion() string {
 	st, _ := s.view()
 	return st.lastRV
@@ -122,7 +120,7 @@ func (s *lease) List() []interface{} {
 	return list
 }
 
-// TryList is List, or store.ErrClosed.
+// TryList is like List but returns store.ErrClosed.
 func (s *lease) TryList() ([]interface{}, error) {
 	st, err := s.view()
 	if err != nil {
@@ -142,7 +140,7 @@ func (s *lease) ListKeys() []string {
 	return keys
 }
 
-// TryListKeys is ListKeys, or store.ErrClosed.
+// TryListKeys is like ListKeys but returns store.ErrClosed.
 func (s *lease) TryListKeys() ([]string, error) {
 	st, err := s.view()
 	if err != nil {
@@ -160,7 +158,7 @@ func (s *lease) Get(obj interface{}) (item interface{}, exists bool, err error) 
 	return s.GetByKey(key)
 }
 
-// GetByKey returns the object of a key.
+// GetByKey returns the object with a key.
 func (s *lease) GetByKey(key string) (item interface{}, exists bool, err error) {
 	st, err := s.view()
 	if it, ok := st.objects.Get(key); ok {
@@ -169,7 +167,7 @@ func (s *lease) GetByKey(key string) (item interface{}, exists bool, err error) 
 	return nil, false, err
 }
 
-// Index returns the objects that share an index value with obj, each once.
+// Index returns the objects that share an index value with obj, without duplicates.
 func (s *lease) Index(indexName string, obj interface{}) ([]interface{}, error) {
 	st, ix, err := s.index(indexName)
 	if err != nil {
@@ -221,7 +219,7 @@ func (s *lease) IndexKeys(indexName, indexedValue string) ([]string, error) {
 	return keys, nil
 }
 
-// index returns the named index and the state that it is part of.
+// index returns the named index and its state.
 func (s *lease) index(name string) (*state, inverted, error) {
 	st, err := s.view()
 	if err != nil {
@@ -231,14 +229,14 @@ func (s *lease) index(name string) (*state, inverted, error) {
 	return st, ix, err
 }
 
-// ListIndexFuncValues returns the values of an index in order; nil if there is
-// no such index.
+// ListIndexFuncValues returns the values of an index in order; nil if the index does not
+// exist.
 func (s *lease) ListIndexFuncValues(indexName string) []string {
 	values, _ := s.TryListIndexFuncValues(indexName)
 	return values
 }
 
-// TryListIndexFuncValues is ListIndexFuncValues, or says why there are none.
+// TryListIndexFuncValues is like ListIndexFuncValues but returns an error.
 func (s *lease) TryListIndexFuncValues(indexName string) ([]string, error) {
 	_, ix, err := s.index(indexName)
 	if err != nil {
@@ -247,7 +245,7 @@ func (s *lease) TryListIndexFuncValues(indexName string) ([]string, error) {
 	return ix.distinct(), nil
 }
 
-// GetIndexers returns the index functions in a map that is the caller's.
+// GetIndexers returns the index functions in a map that the caller owns.
 func (s *lease) GetIndexers() cache.Indexers {
 	st, _ := s.view()
 	indexers := make(cache.Indexers, len(st.inverted))
@@ -257,8 +255,8 @@ func (s *lease) GetIndexers() cache.Indexers {
 	return indexers
 }
 
-// AddIndexers adds index functions, all or none, and calls them for the objects
-// that are there. Other writers wait meanwhile, readers do not.
+// AddIndexers adds all index functions or, on an error, none. It calls them for the
+// stored objects. Meanwhile other writers wait; readers do not.
 func (s *lease) AddIndexers(newIndexers cache.Indexers) error {
 	return s.update(func(next *state) error {
 		for _, name := range slices.Sorted(maps.Keys(newIndexers)) {

@@ -16,26 +16,26 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// DB is a database of scopes on the heap. It implements store.Backend and is
-// safe for concurrent use. None of its methods blocks, except that Open calls
-// index functions for the objects that it finds.
+// DB is a database of scopes on the heap. It implements store.Backend and is safe for
+// concurrent use. None of its methods blocks, except that Open calls index functions for
+// the stored objects.
 type DB struct {
-	// mu protects scopes and all that they hold, beside the leases' insides.
+	// mu protects scopes and their content, except the fields of the leases.
 	mu     sync.Mutex
 	scopes map[string]*kept // by Scope.ID
-	closed atomic.Bool      // set under mu, read without
+	closed atomic.Bool      // set under mu, read without it
 }
 
 var _ store.Backend = (*DB)(nil)
 
-// kept is what the database knows of a scope.
+// kept is the state of a scope in the database.
 type kept struct {
 	scope       store.Scope
 	codec       string
 	fingerprint string // of the codec
 	transform   string
 	state       *state // as of the last Close
-	lease       *lease // nil while nobody holds the scope
+	lease       *lease // nil while the scope is not open
 }
 
 // current returns the newest state.
@@ -48,13 +48,13 @@ func (k *kept) current() *state {
 	return k.state
 }
 
-// New returns an empty database. It needs no Close, except to make the stores
-// that were opened from it answer store.ErrClosed.
+// New returns an empty database. Close is only needed to make its stores return
+// store.ErrClosed.
 func New() *DB {
 	return &DB{scopes: map[string]*kept{}}
 }
 
-// Open leases a scope until the Store's Close.
+// Open leases a scope until Close is called on the Store.
 func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	indexes, err := newInverted(opts)
 	if err != nil {
@@ -69,7 +69,7 @@ func (db *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	return s, nil
 }
 
-// reserve registers the lease and returns the state that it begins with.
+// reserve registers the lease and returns its initial state.
 func (db *DB) reserve(s *lease, scope store.Scope, opts store.Options) (*state, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -94,7 +94,7 @@ func (db *DB) reserve(s *lease, scope store.Scope, opts store.Options) (*state, 
 	return k.state, nil
 }
 
-// mismatch says why what is kept cannot be used under opts; "" if it can.
+// mismatch returns the reason why the kept state cannot be used with opts; "" if it can.
 func (k *kept) mismatch(opts store.Options) string {
 	switch {
 	case opts.Fresh:
@@ -116,8 +116,8 @@ func (db *DB) release(s *lease, st *state) {
 	}
 }
 
-// Scopes describes every scope, ordered by resource, namespace and selectors.
-// Bytes is 0 for all. Returns store.ErrClosed after Close.
+// Scopes describes every scope, ordered by resource, namespace and selectors. Bytes is
+// always 0. Scopes returns store.ErrClosed after Close.
 func (db *DB) Scopes() ([]store.Info, error) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -145,7 +145,7 @@ func (db *DB) Scopes() ([]store.Info, error) {
 	return infos, nil
 }
 
-// indexInfos describes the indexes that have an identity, ordered by name.
+// indexInfos describes the indexes with an identity, ordered by name.
 func (st *state) indexInfos() []store.IndexInfo {
 	var infos []store.IndexInfo
 	for _, ix := range st.inverted {
@@ -157,8 +157,8 @@ func (st *state) indexInfos() []store.IndexInfo {
 	return infos
 }
 
-// Close forgets everything. Stores that are still open answer store.ErrClosed
-// from then on. Idempotent; the error is always nil.
+// Close drops everything. Stores that are still open return store.ErrClosed afterwards.
+// Close is idempotent and always returns nil.
 func (db *DB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
@@ -167,7 +167,7 @@ func (db *DB) Close() error {
 	return nil
 }
 
-// newInverted returns the indexes that opts name, without entries.
+// newInverted returns the indexes in opts, without entries.
 func newInverted(opts store.Options) ([]inverted, error) {
 	var indexes []inverted
 	for _, name := range slices.Sorted(maps.Keys(opts.Indexers)) {
@@ -193,8 +193,7 @@ func newInverted(opts store.Options) ([]inverted, error) {
 
 var errTwice = errors.New("there is one of that name already")
 
-// fromFunc names an index function; only the namespace function has an
-// identity.
+// fromFunc returns the index of a function. Only the namespace function has an identity.
 func fromFunc(name string, fn cache.IndexFunc) inverted {
 	ns := index.Namespace()
 	if name == ns.Name && fn != nil && index.IsNamespace(fn) {
@@ -203,10 +202,10 @@ func fromFunc(name string, fn cache.IndexFunc) inverted {
 	return inverted{name: name, fn: fn}
 }
 
-// rebuild returns the old state with other indexes. Values of an index whose
-// identity is what it was are taken over, as its identity promises; the others
-// are computed; an object that a function fails for has none there, and rejected, which
-// may be nil, is told.
+// rebuild returns the old state with other indexes. It keeps the values of an index whose
+// identity has not changed and computes the others. If an index function fails for an
+// object, the object has no values in that index, and rejected is called; rejected may be
+// nil.
 func rebuild(old *state, indexes []inverted, rejected func(*store.ObjectError)) *state {
 	next := newState(indexes, "")
 	next.checkpoint, next.lastRV, next.listed = old.checkpoint, old.lastRV, old.listed

@@ -22,28 +22,27 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// lease is an opened scope: the store.Store of this backend.
+// lease is an opened scope. It implements store.Store for this backend.
 type lease struct {
 	db    *DB
 	id    string
-	codec codec.Codec  // only asked whether it takes a Go type; may be nil
-	takes atomic.Value // reflect.Type: the one that codec was seen to take
+	codec codec.Codec  // only used to check Go types; may be nil
+	takes atomic.Value // reflect.Type: a type that codec has accepted
 
-	// write protects closed and relist, and makes changes of state one at a
-	// time.
+	// write protects closed and relist, and serializes changes of state.
 	write  sync.Mutex
 	closed bool
-	relist *relist // the one that is not closed, or nil
+	relist *relist // the relist that is not closed, or nil
 
-	state atomic.Pointer[state] // stored under write, read without
+	state atomic.Pointer[state] // written under write, read without a lock
 }
 
 var _ store.Store = (*lease)(nil)
 
-// emptyState is what a store reads after its database was closed.
+// emptyState is the state that reads use after the database was closed.
 var emptyState = newState(nil, "database is closed")
 
-// view returns the state to read from. With an error it is an empty one.
+// view returns the state to read from. If it returns an error, the state is empty.
 func (s *lease) view() (*state, error) {
 	if s.db.closed.Load() {
 		return emptyState, store.ErrClosed
@@ -51,7 +50,7 @@ func (s *lease) view() (*state, error) {
 	return s.state.Load(), nil
 }
 
-// checkLocked returns ErrClosed if nothing can be written any more.
+// checkLocked returns ErrClosed if the lease or the database is closed.
 func (s *lease) checkLocked() error {
 	if s.closed || s.db.closed.Load() {
 		return store.ErrClosed
@@ -59,8 +58,8 @@ func (s *lease) checkLocked() error {
 	return nil
 }
 
-// update publishes what change makes of the current state, or nothing if it
-// returns an error.
+// update calls change with a copy of the current state and publishes the copy, unless
+// change returns an error.
 func (s *lease) update(change func(next *state) error) error {
 	s.write.Lock()
 	defer s.write.Unlock()
@@ -75,8 +74,8 @@ func (s *lease) update(change func(next *state) error) error {
 	return nil
 }
 
-// prepared is a Change's Prepared. The item's values are by position, so they
-// mean something to the lease that made it only.
+// prepared is the type of Change.Prepared. The values of the item are stored by index
+// position, so only the lease that created it can use it.
 type prepared struct {
 	lease *lease
 	item  *item
@@ -102,8 +101,8 @@ func (s *lease) Prepare(b *store.Batch) error {
 	return errors.Join(errs...)
 }
 
-// itemOf returns the item of a change, that of Prepare if there is one; nil if
-// the change is a deletion.
+// itemOf returns the item of a change: the prepared one if there is one, nil for a
+// deletion.
 func (s *lease) itemOf(c store.Change) (*item, error) {
 	if p, ok := c.Prepared.(prepared); ok && p.lease == s {
 		return p.item, nil
@@ -117,8 +116,8 @@ func (s *lease) itemOf(c store.Change) (*item, error) {
 	return nil, nil
 }
 
-// newItem checks an object and calls the index functions. Its error is an
-// *ObjectError. An empty key is computed.
+// newItem checks an object and calls the index functions. It computes the key if key is
+// empty. Its error is an *ObjectError.
 func (s *lease) newItem(key string, object runtime.Object) (*item, error) {
 	if key == "" {
 		var err error
@@ -133,8 +132,8 @@ func (s *lease) newItem(key string, object runtime.Object) (*item, error) {
 	return st.extend(&item{key: key, object: object, values: make([][]string, 0, len(st.inverted))})
 }
 
-// checkType asks the codec once for each Go type, so that a scope refuses the
-// objects that a backend which encodes them would refuse.
+// checkType calls the codec once per Go type, so that a scope refuses the same objects as
+// a backend that encodes them.
 func (s *lease) checkType(object runtime.Object) error {
 	if s.codec == nil {
 		return errors.New("store was opened without a codec")
@@ -150,7 +149,7 @@ func (s *lease) checkType(object runtime.Object) error {
 	return nil
 }
 
-// Apply makes a batch visible. Never blocks, except for other writers.
+// Apply makes a batch visible. It blocks only for other writers.
 func (s *lease) Apply(b store.Batch) error {
 	items := make([]*item, len(b.Changes))
 	for i, c := range b.Changes {
@@ -186,8 +185,7 @@ func (s *lease) Apply(b store.Batch) error {
 	})
 }
 
-// Invalidate sets a checkpoint without RV. Never blocks, except for other
-// writers.
+// Invalidate sets a checkpoint without an RV. It blocks only for other writers.
 func (s *lease) Invalidate(_ context.Context, reason string) error {
 	if reason == "" {
 		reason = "invalidated"
@@ -200,7 +198,7 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 
 var _ store.Departer = (*lease)(nil)
 
-// Departed returns objects that were deleted.
+// Departed returns the departed objects.
 func (s *lease) Departed(after uint64, limit int) ([]store.Departed, error) {
 	st, err := s.view()
 	if err != nil {
@@ -212,23 +210,24 @@ func (s *lease) Departed(after uint64, limit int) ([]store.Departed, error) {
 	return objects[:min(limit, len(objects))], nil
 }
 
-// Settle says that everybody was told of them.
+// Settle records that every handler has received the departed objects.
 func (s *lease) Settle() {
-	_ = s.update(func(next *state) error { // its error is that of a store that was closed
+	_ = s.update(func(next *state) error { // the only error is ErrClosed
 		next.departed.told = next.departed.last
 		return nil
 	})
 }
 
-// Unsettle says that somebody was not.
+// Unsettle undoes Settle.
 func (s *lease) Unsettle() {
 	_ = s.update(func(next *state) error {
-		next.departed.told = 0 // what was told when the lease began is not kept
+		// The objects that were settled before the lease are not kept.
+		next.departed.told = 0
 		return nil
 	})
 }
 
-// Departures counts them.
+// Departures counts the departed objects.
 func (s *lease) Departures() (kept, dropped int) {
 	st, _ := s.view()
 	return len(st.departed.objects), st.departed.dropped
@@ -240,7 +239,7 @@ func (s *lease) Checkpoint() store.Checkpoint {
 	return st.checkpoint
 }
 
-// Flush has nothing to do. Returns store.ErrClosed after Close of the backend.
+// Flush does nothing. It returns store.ErrClosed after Close of the backend.
 func (s *lease) Flush(context.Context) error { return s.Err() }
 
 // Len returns the number of objects.
@@ -259,7 +258,7 @@ func (s *lease) Entry(key string) (store.Entry, bool, error) {
 	return store.Entry{Key: it.key, Object: it.object}, true, nil
 }
 
-// Scan returns up to limit entries after a key.
+// Scan returns up to limit entries with keys greater than after.
 func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
 	st, err := s.view()
 	if err != nil || limit <= 0 {
@@ -275,7 +274,7 @@ func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
 	return entries, nil
 }
 
-// Select returns the entries that a query asks for.
+// Select returns the entries that match q.
 func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
 	matcher := q.Matcher()
 	after, prefix := q.Range()
@@ -285,7 +284,7 @@ func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
 	}
 	take := func(it *item) (more bool) {
 		if !strings.HasPrefix(it.key, prefix) {
-			return false // past the namespace
+			return false // the key is in the next namespace
 		}
 		if !matcher.Empty() {
 			var m metav1.Object
@@ -321,14 +320,15 @@ func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
 	return entries, err
 }
 
-// Encode implements store.Store, for what waits elsewhere: objects that are stored are
-// kept as they are. Without a codec so is this one.
+// Encode implements store.Store. Its callers keep the entry elsewhere; the store itself
+// does not encode objects. Without a codec the entry contains the object.
 func (s *lease) Encode(obj runtime.Object) (store.Entry, error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if err != nil || s.codec == nil {
 		return store.Entry{Key: key, Object: obj}, err
 	}
-	raw, err := s.codec.Encode(obj.DeepCopyObject()) // encoding may write to it, see store.Store
+	// Encoding may write to the object, see store.Store.
+	raw, err := s.codec.Encode(obj.DeepCopyObject())
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}
@@ -350,7 +350,7 @@ func (s *lease) Decode(e store.Entry) (runtime.Object, error) {
 	return obj, nil
 }
 
-// Compare compares whole objects.
+// Compare compares complete objects.
 func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if err != nil {
@@ -368,8 +368,8 @@ func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err e
 	return held, s.codec != nil && equal(it.object, obj), err
 }
 
-// chunk is the number of objects that All and Headers read at once. Between
-// chunks they hold no old state back from the garbage collector.
+// chunk is the number of objects that All and Headers read at once. Between chunks they
+// do not keep an old state in memory.
 const chunk = 256
 
 // All yields every object in key order.
@@ -410,7 +410,7 @@ func (s *lease) Headers() iter.Seq2[store.Header, error] {
 	}
 }
 
-// HeadersOf returns the headers of those of the keys that there are.
+// HeadersOf returns the headers of those keys that exist.
 func (s *lease) HeadersOf(keys []string) ([]store.Header, error) {
 	v, err := s.view()
 	if err != nil {
@@ -449,8 +449,8 @@ func (s *lease) Err() error {
 	return err
 }
 
-// Close ends the lease. The store goes on showing its last state, whatever a
-// later holder of the scope writes.
+// Close ends the lease. The store continues to show its last state, even if a later lease
+// changes the scope.
 func (s *lease) Close() error {
 	s.write.Lock()
 	defer s.write.Unlock()

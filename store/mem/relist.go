@@ -14,22 +14,21 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// partSize is the greatest number of changes in a batch of Parts.
+// partSize is the maximum number of changes in a batch of Parts.
 const partSize = 500
 
-// relist compares a new list with what the lease holds. It is the lease's only
-// one while lease.relist points to it. What the list gave waits in staged.
+// relist compares a new list with the state of the lease. It is active while lease.relist
+// points to it. The listed objects are collected in staged.
 //
-// Where the scope was never listed there is nothing to compare with. Parts then
-// yields one batch without changes, and Apply of that batch puts the staged
-// objects in the place of whatever is there.
+// If the scope was never listed, there is nothing to compare with. Parts then yields one
+// batch without changes, and Apply of that batch replaces all objects by the staged ones.
 type relist struct {
 	lease  *lease
 	first  bool             // the scope was never listed
 	staged map[string]*item // nil for an object that cannot be stored
 
-	// Protected by lease.write. ready says that Parts has yielded the batch
-	// that ends a first list, and that it carries rv.
+	// ready and rv are protected by lease.write. ready is true after Parts has yielded
+	// the last batch of a first list; rv is the RV of that batch.
 	ready bool
 	rv    string
 }
@@ -64,11 +63,10 @@ func (r *relist) Add(object runtime.Object) error {
 // Keep counts a key as listed.
 func (r *relist) Keep(key string) { r.staged[key] = nil }
 
-// Remove takes a key back.
+// Remove counts a key as not listed.
 func (r *relist) Remove(key string) { delete(r.staged, key) }
 
-// check returns an error that wraps ErrClosed once this is not the lease's
-// relist any more.
+// check returns an error that wraps ErrClosed if this relist is no longer active.
 func (r *relist) check() error {
 	r.lease.write.Lock()
 	defer r.lease.write.Unlock()
@@ -81,7 +79,7 @@ func (r *relist) check() error {
 	return nil
 }
 
-// Parts yields what the list changes.
+// Parts yields the differences.
 func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 	return func(yield func(store.Batch, error) bool) {
 		if err := r.check(); err != nil {
@@ -106,8 +104,8 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 	}
 }
 
-// changes returns what makes the list of st: deletions, then the rest, both in
-// key order.
+// changes returns the changes that turn st into the list: deletions, then the rest, both
+// in key order.
 func (r *relist) changes(st *state) []store.Change {
 	var changes []store.Change
 	st.objects.Scan(func(key string, _ *item) bool {
@@ -127,8 +125,7 @@ func (r *relist) changes(st *state) []store.Change {
 	return changes
 }
 
-// equal compares whole objects: an equal resource version does not mean equal
-// content.
+// equal compares complete objects: an equal resource version does not mean equal content.
 func equal(a, b runtime.Object) (same bool) {
 	defer func() {
 		if recover() != nil { // a type with unexported fields that Semantic does not know
@@ -149,12 +146,12 @@ func (r *relist) loaded() []*item {
 	return items
 }
 
-// endsWithLocked reports whether b is the batch that ends this first list.
+// endsWithLocked reports whether b is the last batch of this first list.
 func (r *relist) endsWithLocked(b store.Batch) bool {
 	return r.ready && len(b.Changes) == 0 && (b.RV == r.rv || b.RV == "")
 }
 
-// Close discards what is staged.
+// Close discards the staged objects.
 func (r *relist) Close() error {
 	r.lease.write.Lock()
 	defer r.lease.write.Unlock()

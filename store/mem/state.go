@@ -14,30 +14,31 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// state is a scope at one moment. A published state is immutable; its trees
-// share nodes with those of its successors.
+// state is the content of a scope at one moment. A published state is immutable; its
+// trees share nodes with the trees of later states.
 type state struct {
 	objects    *btree.Map[string, *item]
 	inverted   []inverted // AddIndexers appends, so positions are stable
 	checkpoint store.Checkpoint
-	lastRV     string // what LastStoreSyncResourceVersion returns
-	listed     bool   // a whole list has been stored
+	lastRV     string // result of LastStoreSyncResourceVersion
+	listed     bool   // a complete list was stored
 	departed   departed
 }
 
-// departed are objects that were deleted and that not everybody has been told of.
+// departed are the deleted objects that the scope keeps for handlers that are added
+// later.
 type departed struct {
-	objects []store.Departed // in the order of their numbers; appended to, never changed
-	last    uint64           // the highest number that was given
-	told    uint64           // numbers up to it were told
-	dropped int              // what was not kept
+	objects []store.Departed // ordered by Number; append-only
+	last    uint64           // the highest assigned number
+	told    uint64           // every handler has received the numbers up to it
+	dropped int              // number of objects that were not kept
 }
 
-// maxDeparted bounds what is kept of a scope: objects are not encoded here, so that their
-// bytes are not known.
+// maxDeparted limits the number of kept objects per scope. Their encoded size is not
+// known, because this backend does not encode objects.
 const maxDeparted = 4096
 
-// depart keeps what is stored under the key of a change.
+// depart keeps the object that is stored under the key of a change.
 func (st *state) depart(c store.Change) {
 	d := &st.departed
 	it, ok := st.objects.Get(c.Key)
@@ -56,7 +57,7 @@ func (st *state) depart(c store.Change) {
 	d.objects = append(d.objects, gone)
 }
 
-// withoutTold returns what is left for whoever opens the scope next.
+// withoutTold returns the departed objects for the next lease of the scope.
 func (d departed) withoutTold() departed {
 	i := slices.IndexFunc(d.objects, func(o store.Departed) bool { return o.Number > d.told })
 	if i < 0 {
@@ -69,18 +70,18 @@ func (d departed) withoutTold() departed {
 type item struct {
 	key    string
 	object runtime.Object
-	values [][]string // of the inverted index at the same position
+	values [][]string // values[i] belongs to the index at position i
 }
 
 // inverted is one index: its function and its entries.
 type inverted struct {
 	name     string
-	identity string // "" for a function without one
+	identity string // "" for a function without identity
 	fn       cache.IndexFunc
 	entries  *btree.BTreeG[entry]
 }
 
-// entry says that an object has an index value.
+// entry maps an index value to an object.
 type entry struct {
 	value string
 	item  *item
@@ -93,7 +94,7 @@ func newEntries() *btree.BTreeG[entry] {
 	return btree.NewBTreeGOptions(less, btree.Options{NoLocks: true})
 }
 
-// newState returns a state without objects that has the indexes of another.
+// newState returns a state without objects and with the given indexes.
 func newState(indexes []inverted, reason string) *state {
 	st := &state{
 		objects:    btree.NewMap[string, *item](0),
@@ -106,7 +107,7 @@ func newState(indexes []inverted, reason string) *state {
 	return st
 }
 
-// copy returns a state that can be changed without changing st.
+// copy returns a copy of st that can be changed independently.
 func (st *state) copy() *state {
 	next := *st
 	next.objects = st.objects.Copy()
@@ -117,7 +118,7 @@ func (st *state) copy() *state {
 	return &next
 }
 
-// index returns the index of that name, or an error that wraps ErrNoIndex.
+// index returns the index with that name, or an error that wraps ErrNoIndex.
 func (st *state) index(name string) (inverted, error) {
 	for _, ix := range st.inverted {
 		if ix.name == name {
@@ -127,7 +128,7 @@ func (st *state) index(name string) (inverted, error) {
 	return inverted{}, fmt.Errorf("index %q: %w", name, store.ErrNoIndex)
 }
 
-// set stores an item that has a value list for every index.
+// set stores an item. The item must have values for every index.
 func (st *state) set(it *item) {
 	old, replaced := st.objects.Set(it.key, it)
 	for i, ix := range st.inverted {
@@ -140,7 +141,7 @@ func (st *state) set(it *item) {
 	}
 }
 
-// delete removes the object of a key, if there is one.
+// delete removes the object with the key, if it exists.
 func (st *state) delete(key string) {
 	old, ok := st.objects.Delete(key)
 	if !ok {
@@ -159,8 +160,8 @@ func (st *state) clear() {
 	}
 }
 
-// complete says that the objects are whole up to rv. Without rv the state is
-// still a whole list, but the checkpoint stays.
+// complete records that the objects are complete up to rv. If rv is empty, the list is
+// still complete, but the checkpoint does not change.
 func (st *state) complete(rv string) {
 	st.listed = true
 	if rv != "" {
@@ -169,8 +170,8 @@ func (st *state) complete(rv string) {
 	}
 }
 
-// extend returns the item with values for every index of the state. It calls
-// the functions of those indexes that the item was made without.
+// extend returns the item with values for every index of the state. It calls the
+// functions of the indexes for which the item has no values.
 func (st *state) extend(it *item) (*item, error) {
 	if len(it.values) == len(st.inverted) {
 		return it, nil
@@ -186,7 +187,7 @@ func (st *state) extend(it *item) (*item, error) {
 	return &item{key: it.key, object: it.object, values: values}, nil
 }
 
-// extendAll gives every item values for the indexes that it was stored without.
+// extendAll adds the missing index values to every item.
 func (st *state) extendAll() error {
 	var failed error
 	for _, it := range st.objects.Values() {
@@ -239,7 +240,7 @@ func (ix inverted) distinct() []string {
 		more = false
 		ix.entries.Ascend(next, func(e entry) bool {
 			values, more = append(values, e.value), true
-			next.value = e.value + "\x00" // the least value that is greater
+			next.value = e.value + "\x00" // the smallest greater value
 			return false
 		})
 	}

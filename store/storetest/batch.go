@@ -50,7 +50,8 @@ func testApplyUnprepared(h *harness) {
 	h.wantObjects(two)
 }
 
-// testApplyRefused: a batch that was not prepared is applied whole or not.
+// testApplyRefused checks that a batch that was not prepared is applied completely or not
+// at all.
 func testApplyRefused(h *harness) {
 	h.apply("1", put(configMap("a/old", "1", "red")))
 	for name, object := range refused() {
@@ -68,8 +69,8 @@ func testApplyRefused(h *harness) {
 	}
 }
 
-// testPrepareRefused: what cannot be stored leaves the batch, each with its
-// error, and the rest stays in its order.
+// testPrepareRefused checks that objects that cannot be stored are removed from the
+// batch, each with its own error, and that the rest keeps its order.
 func testPrepareRefused(h *harness) {
 	h.add(configMap("a/gone", "1", "red"))
 	b := store.Batch{RV: "9", Changes: []store.Change{put(configMap("a/first", "2", "red"))}}
@@ -115,8 +116,8 @@ func testPrepareRefused(h *harness) {
 	h.wantObjects(want...)
 }
 
-// testPrepareBeforeAddIndexers: an index that is added between Prepare and
-// Apply has the batch's objects.
+// testPrepareBeforeAddIndexers checks that an index that is added between Prepare and
+// Apply contains the objects of the batch.
 func testPrepareBeforeAddIndexers(h *harness) {
 	b := store.Batch{RV: "9", Changes: []store.Change{put(configMap("a/one", "2", "red"))}}
 	must(h, h.Prepare(&b))
@@ -135,12 +136,12 @@ func testPrepareIsNoWrite(h *harness) {
 	}
 }
 
-// testCheckpoint: promise 2, and who moves it.
+// testCheckpoint checks promise 2, and which methods move the checkpoint.
 func testCheckpoint(h *harness) {
 	for _, step := range []struct {
 		name string
 		do   func() error
-		want string // RV; "" wants a reason
+		want string // RV; "" means that a reason is expected
 	}{
 		{"nothing", func() error { return nil }, ""},
 		{"Add", func() error { return h.Add(configMap("a/one", "5", "red")) }, ""},

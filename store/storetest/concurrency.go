@@ -21,7 +21,7 @@ var concurrencyCases = []testCase{
 	{"CloseUnderReaders", testCloseUnderReaders},
 }
 
-// testReadersAndWriters: writers with keys of their own, whose last states are
+// testReadersAndWriters runs writers with separate keys, so that their last states are
 // known, and readers of everything.
 func testReadersAndWriters(h *harness) {
 	const writers, rounds = 4, 60
@@ -79,8 +79,8 @@ func (h *harness) writeRounds(w, rounds int) {
 	}
 }
 
-// readEverything calls every reading method and reports what cannot be at any
-// moment.
+// readEverything calls every reading method and reports results that are impossible at
+// any moment.
 func (h *harness) readEverything() {
 	var errs []error
 	for _, obj := range h.List() {
@@ -124,7 +124,7 @@ func (h *harness) readEverything() {
 	}
 }
 
-// testBatchIsAtomic: a reader sees all of a batch or nothing of it.
+// testBatchIsAtomic checks that a reader sees all of a batch or nothing of it.
 func testBatchIsAtomic(h *harness) {
 	const objects, rounds = 40, 50
 	h.fill("0", many(objects, "0", "round-0"))
@@ -148,7 +148,7 @@ func testBatchIsAtomic(h *harness) {
 	h.wantObjects(many(objects, fmt.Sprint(rounds), fmt.Sprintf("round-%d", rounds))...)
 }
 
-// wantOneRound reports a list or an index value that has half a batch.
+// wantOneRound reports a list or an index value that contains a part of a batch.
 func (h *harness) wantOneRound(objects int) {
 	seen := map[string]int{}
 	for _, obj := range h.List() {
@@ -205,7 +205,8 @@ func testOneOpenWins(h *harness) {
 	h.Store = <-stores
 }
 
-// testCloseUnderReaders: readers get objects or ErrClosed, and Close returns.
+// testCloseUnderReaders checks that readers get objects or ErrClosed, and that Close
+// returns.
 func testCloseUnderReaders(h *harness) {
 	h.fill("1", many(300, "1", "red"))
 	var readers sync.WaitGroup

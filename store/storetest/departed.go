@@ -20,7 +20,7 @@ var departedCases = []testCase{
 	{"Many", testDepartedMany},
 }
 
-// departer returns the store's, or skips the test.
+// departer returns the store as a Departer, or skips the test.
 func (h *harness) departer() store.Departer {
 	h.Helper()
 	d, ok := h.Store.(store.Departer)
@@ -30,12 +30,12 @@ func (h *harness) departer() store.Departer {
 	return d
 }
 
-// departs deletes an object that is stored and departs; last may be nil.
+// departs returns the deletion of a stored object that departs; last may be nil.
 func departs(key string, last runtime.Object) store.Change {
 	return store.Change{Key: key, Departs: true, Last: last}
 }
 
-// wantDeparted compares what has departed, as "key@rv last", after a number, and
+// wantDeparted compares the departed objects with a higher number, as "key@rv last". It
 // returns the highest number.
 func (h *harness) wantDeparted(after uint64, want ...string) uint64 {
 	h.Helper()
@@ -85,8 +85,8 @@ func testDepartedOrder(h *harness) {
 	h.wantObjects()
 }
 
-// testDepartedRecreated: another object takes the place of one that departs, at once and
-// after a change that was not written.
+// testDepartedRecreated checks that another object can replace a departed one at once,
+// and also after a change that was not written.
 func testDepartedRecreated(h *harness) {
 	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 	h.apply("11", store.Change{Object: configMap("a/one", "11", "new"), Departs: true, Last: configMap("a/one", "10", "red")})
@@ -101,7 +101,8 @@ func testDepartedRecreated(h *harness) {
 	h.wantObjects(configMap("a/one", "11", "new"), configMap("a/two", "15", "newest"))
 }
 
-// testDepartedReopened: what nobody was told of is there in the next process.
+// testDepartedReopened checks that departed objects that were not settled are there in
+// the next process.
 func testDepartedReopened(h *harness) {
 	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 	h.apply("11", departs("a/one", configMap("a/one", "11", "red")))
@@ -116,7 +117,7 @@ func testDepartedReopened(h *harness) {
 	}
 }
 
-// testDepartedSettled: what everybody was told of is there until the scope is opened
+// testDepartedSettled checks that settled objects are there until the scope is opened
 // again.
 func testDepartedSettled(h *harness) {
 	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
@@ -138,8 +139,8 @@ func testDepartedSettled(h *harness) {
 	}
 }
 
-// testDepartedSettledBeforeMore: what departs after Settle, in the same transaction, is
-// not settled.
+// testDepartedSettledBeforeMore checks that an object that departs after Settle, in the
+// same transaction, is not settled.
 func testDepartedSettledBeforeMore(h *harness) {
 	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 	h.apply("11", departs("a/one", nil))
@@ -163,7 +164,7 @@ func testDepartedUnsettled(h *harness) {
 	h.wantDeparted(0, "a/two@1", "a/three@1") // the first was settled before
 }
 
-// testDepartedNotStored: what was never stored has no state to keep.
+// testDepartedNotStored checks that an object that was never stored is not kept.
 func testDepartedNotStored(h *harness) {
 	h.listed(configMap("a/one", "1", "red"))
 	h.apply("11", departs("a/never", nil))

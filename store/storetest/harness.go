@@ -20,14 +20,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// reporter is what *testing.T and *rapid.T have in common.
+// reporter contains the common methods of *testing.T and *rapid.T.
 type reporter interface {
 	Helper()
 	Errorf(format string, args ...any)
 	Fatalf(format string, args ...any)
 }
 
-// harness is a backend in a directory with one scope of it opened.
+// harness is a backend in a directory, with one open scope.
 type harness struct {
 	*testing.T
 	store.Store
@@ -50,8 +50,8 @@ func newHarness(t *testing.T, cfg Config) *harness {
 	return h
 }
 
-// options returns how configMapScope is opened: two indexes with an identity
-// and one without.
+// options returns the options for configMapScope: two indexes with an identity and one
+// without.
 func options(t *testing.T) store.Options {
 	return store.Options{
 		Codec:    codecFor(t, &corev1.ConfigMap{}),
@@ -69,7 +69,7 @@ func codecFor(t *testing.T, example runtime.Object) codec.Codec {
 	return c
 }
 
-// open opens a scope, which must succeed.
+// open opens a scope. It fails the test on an error.
 func (h *harness) open(scope store.Scope, opts store.Options) store.Store {
 	h.Helper()
 	s, err := h.db.Open(scope, opts)
@@ -79,8 +79,7 @@ func (h *harness) open(scope store.Scope, opts store.Options) store.Store {
 	return s
 }
 
-// reopen closes the store, and the backend where it persists, and opens both
-// again.
+// reopen closes the store, and the backend if it is persistent, and opens both again.
 func (h *harness) reopen() {
 	h.Helper()
 	h.shut()
@@ -97,7 +96,7 @@ func (h *harness) shut() {
 	}
 }
 
-// must ends the test if there is an error.
+// must fails the test if err is not nil.
 func must(t reporter, err error) {
 	t.Helper()
 	if err != nil {
@@ -105,7 +104,7 @@ func must(t reporter, err error) {
 	}
 }
 
-// wantIs reports an error that is not the one that is wanted.
+// wantIs reports an error if got is not want.
 func wantIs(t reporter, what string, got, want error) {
 	t.Helper()
 	if !errors.Is(got, want) {
@@ -121,8 +120,8 @@ var semantic = func() conversion.Equalities {
 	return e
 }()
 
-// same reports a difference. Objects are equal as for the API server: nil and
-// empty are the same, and times and quantities compare by their meaning.
+// same reports a difference. Objects are compared like in the API server: nil and empty
+// are equal, and times and quantities are compared by value.
 func same[T any](t reporter, what string, got, want T) {
 	t.Helper()
 	if !semantic.DeepEqual(got, want) { // much faster than cmp
@@ -146,18 +145,17 @@ func (h *harness) apply(rv string, changes ...store.Change) {
 	must(h, h.Apply(b))
 }
 
-// put is the change that stores an object.
+// put returns the change that stores an object.
 func put(object runtime.Object) store.Change { return store.Change{Object: object} }
 
-// view is all that readers of a cache.Indexer can see.
+// view contains everything that readers of a cache.Indexer can see.
 type view struct {
 	Objects map[string]any
 	Indexes map[string]map[string][]string // name -> value -> keys
 	LastRV  string
 }
 
-// viewOf reads everything by every method and reports where two methods do not
-// agree.
+// viewOf reads everything with every method and reports methods that disagree.
 func viewOf(t reporter, ix cache.Indexer) view {
 	t.Helper()
 	v := view{Objects: map[string]any{}, Indexes: map[string]map[string][]string{}, LastRV: ix.LastStoreSyncResourceVersion()}
@@ -180,7 +178,7 @@ func viewOf(t reporter, ix cache.Indexer) view {
 	return v
 }
 
-// entriesOf reads one index. Keys are in the order of IndexKeys.
+// entriesOf reads the entries of one index. The keys are in the order of IndexKeys.
 func entriesOf(t reporter, ix cache.Indexer, name string) map[string][]string {
 	t.Helper()
 	entries := map[string][]string{}
@@ -223,7 +221,7 @@ func sortedKeys[T any](t reporter, objects []T) []string {
 	return keys
 }
 
-// wantObjects reports a scope that holds anything but these objects, with
+// wantObjects reports an error if the scope does not hold exactly these objects with
 // their index entries.
 func (h *harness) wantObjects(want ...runtime.Object) {
 	h.Helper()
@@ -235,7 +233,7 @@ func (h *harness) wantObjects(want ...runtime.Object) {
 	}
 }
 
-// expected returns the view of config maps under options.
+// expected returns the expected view of config maps with options.
 func expected(objects []runtime.Object) view {
 	v := view{Objects: map[string]any{}, Indexes: map[string]map[string][]string{}}
 	reference := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexes())

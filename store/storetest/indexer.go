@@ -27,8 +27,8 @@ var indexerCases = []testCase{
 	{"GetIndexersIsACopy", testGetIndexersIsACopy},
 }
 
-// testLikeClientGo gives the same calls to client-go's indexer and compares all
-// that can be read after each.
+// testLikeClientGo makes the same calls to client-go's indexer and compares everything
+// that can be read after each call.
 func testLikeClientGo(h *harness) {
 	reference := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexes())
 	for i, step := range []func(ix cache.Indexer) error{
@@ -85,7 +85,7 @@ func testGet(h *harness) {
 func testIndex(h *harness) {
 	h.add(configMap("a/one", "1", "red blue"), configMap("a/two", "2", "blue"), configMap("b/three", "3", "red green"))
 	for query, want := range map[string][]string{
-		"red blue": {"a/one", "a/two", "b/three"}, // a/one has both and is there once
+		"red blue": {"a/one", "a/two", "b/three"}, // a/one has both, is returned once
 		"blue":     {"a/one", "a/two"},
 		"yellow":   {},
 		"":         {},
@@ -161,7 +161,8 @@ func testReplace(h *harness) {
 	}
 }
 
-// testRefusedObjects: a write that fails changes nothing and tells no content.
+// testRefusedObjects checks that a failed write changes nothing and that its error shows
+// no content.
 func testRefusedObjects(h *harness) {
 	good := configMap("a/good", "1", "red")
 	old := []runtime.Object{good, configMap("a/error", "2", "red"), configMap("a/panic", "3", "red blue")}
@@ -288,7 +289,7 @@ func testGetIndexersIsACopy(h *harness) {
 	same(h, "values by the function that was returned", values, []string{"red"})
 	clear(got)
 	got["length"] = length
-	clear(h.opts.Indexers) // the map that Open was given
+	clear(h.opts.Indexers) // the map that was passed to Open
 	h.add(configMap("a/one", "1", "red"))
 	h.wantObjects(configMap("a/one", "1", "red"))
 }

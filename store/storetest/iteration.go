@@ -40,7 +40,7 @@ func (h *harness) fill(rv string, objects []runtime.Object) {
 	h.apply(rv, changes...)
 }
 
-// collect returns what All yields.
+// collect returns the objects that All yields.
 func (h *harness) collect() []runtime.Object {
 	h.Helper()
 	var objects []runtime.Object
@@ -128,7 +128,7 @@ func testScanWhileChanged(h *harness) {
 	must(h, h.Flush(h.Context()))
 	first := h.scanKeys("", 4)
 	h.apply("2",
-		store.Change{Key: "many/00001"}, // passed
+		store.Change{Key: "many/00001"}, // already passed
 		store.Change{Key: "many/00003"}, // the cursor itself
 		store.Change{Key: "many/00005"},
 		put(configMap("many/00000", "2", "new")),
@@ -169,9 +169,9 @@ func testAll(h *harness) {
 	}
 }
 
-// churn is the body of a loop over keys many/00000 to many/00699 that writes as
-// it goes: it deletes the key that it is at and the next, and adds one before
-// and one behind all of them.
+// churn is the body of a loop over the keys many/00000 to many/00699 that writes during
+// the iteration: it deletes the current key and the next one, and adds one key before and
+// one after all of them.
 func (h *harness) churn(i int) {
 	h.Helper()
 	must(h, h.Delete(configMap(fmt.Sprintf("many/%05d", i), "", "")))
@@ -182,7 +182,7 @@ func (h *harness) churn(i int) {
 	}
 }
 
-// testAllWhileWritten: nothing is held while the loop's body runs.
+// testAllWhileWritten checks that All holds nothing while the loop body runs.
 func testAllWhileWritten(h *harness) {
 	h.fill("1", many(700, "1", "red"))
 	var keys []string
@@ -198,8 +198,8 @@ func testAllWhileWritten(h *harness) {
 	h.wantInOrder(keys)
 }
 
-// wantInOrder reports keys that are not in order or not each at most once, or
-// that are without one which was there all the time.
+// wantInOrder reports keys that are out of order or duplicate, and keys that are missing
+// although they were always stored.
 func (h *harness) wantInOrder(keys []string) {
 	h.Helper()
 	if !slices.IsSorted(keys) || len(slices.Compact(slices.Clone(keys))) != len(keys) {
@@ -207,8 +207,8 @@ func (h *harness) wantInOrder(keys []string) {
 	}
 	for i := 0; i < 700; i += 2 {
 		if key := fmt.Sprintf("many/%05d", i); !slices.Contains(keys, key) {
-			// An odd one that was seen, because its deletion came after the
-			// chunk was read, has deleted the even one that follows.
+			// If an odd key was seen because it was deleted after its chunk was read, the
+			// next even key was deleted, too.
 			if !slices.Contains(keys, fmt.Sprintf("many/%05d", i-1)) {
 				h.Errorf("%s was not seen, although nobody had deleted it", key)
 			}
@@ -227,7 +227,7 @@ func testHeaders(h *harness) {
 		{Key: "b/two", UID: "uid-b/two", RV: "2"},
 		{Key: "c/three", UID: "uid-c/three", RV: "3", Labels: map[string]string{"app": "blue"}},
 	}
-	// known takes what depends on the backend off a header.
+	// known removes values that depend on the backend from a header.
 	known := func(header store.Header) store.Header {
 		if h.cfg.Persistent && header.Bytes <= 0 {
 			h.Errorf("header of %q has Bytes = %d", header.Key, header.Bytes)

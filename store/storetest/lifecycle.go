@@ -40,7 +40,7 @@ func testInUse(h *harness) {
 	h.wantObjects(configMap("a/one", "1", "red"))
 }
 
-// testOpenError: what Open refuses it does not lease.
+// testOpenError checks that an Open that fails does not lease the scope.
 func testOpenError(h *harness) {
 	must(h, h.Close())
 	bad := h.opts
@@ -77,7 +77,7 @@ func testTwoScopes(h *harness) {
 	h.wantObjects(configMap("a/one", "1", "red"), configMap("b/two", "1", "blue"))
 }
 
-// writes are all methods that change a store, as far as they return an error.
+// writes returns all methods that change a store and return an error.
 func (h *harness) writes() map[string]func() error {
 	return map[string]func() error{
 		"Add":         func() error { return h.Add(configMap("a/new", "9", "red")) },
@@ -91,7 +91,7 @@ func (h *harness) writes() map[string]func() error {
 	}
 }
 
-// testStoreClosed: a closed store can be read and not written.
+// testStoreClosed checks that a closed store can be read but not written.
 func testStoreClosed(h *harness) {
 	one := configMap("a/one", "1", "red")
 	h.apply("1", put(one))
@@ -129,8 +129,8 @@ func keysOf(h *harness, s store.Store) []string {
 	return keys
 }
 
-// testBackendClosed: a store whose backend is closed has no answer, and where
-// it can it says so.
+// testBackendClosed checks that a store whose backend is closed returns no content, and
+// returns an error if the method has one.
 func testBackendClosed(h *harness) {
 	h.apply("1", put(configMap("a/one", "1", "red")))
 	entry, _, err := h.Entry("a/one")
@@ -205,7 +205,8 @@ func (h *harness) wantClosed() {
 	_, _, _, _ = h.ListKeys(), h.GetIndexers(), h.Len(), h.Checkpoint() // must not panic
 }
 
-// testBackendClosedFirst: closing the backend writes what its stores have.
+// testBackendClosedFirst checks that closing the backend writes the pending changes of
+// its stores.
 func testBackendClosedFirst(h *harness) {
 	if !h.cfg.Persistent {
 		h.Skip("forgets")
@@ -258,8 +259,8 @@ func testScopes(h *harness) {
 	}
 }
 
-// wantInfo reports a description of a scope that is not right. Indexes are
-// compared where some are wanted, beside those without an identity.
+// wantInfo reports a wrong description of a scope. It compares the indexes with an
+// identity, if want is not nil.
 func (h *harness) wantInfo(infos []store.Info, scope store.Scope, objects int, complete bool, rv string, want []store.IndexInfo) {
 	h.Helper()
 	for _, info := range infos {
@@ -287,8 +288,8 @@ func (h *harness) wantInfo(infos []store.Info, scope store.Scope, objects int, c
 	h.Errorf("no Info of %s", scope)
 }
 
-// testCompare: an object's header, and whether its content is the same, whatever its
-// resource version says.
+// testCompare checks the header of an object, and that its content is compared regardless
+// of its resource version.
 func testCompare(h *harness) {
 	stored := configMap("ns/a", "1", "x")
 	must(h, h.Apply(store.Batch{RV: "1", Changes: []store.Change{{Object: stored}}}))

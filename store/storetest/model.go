@@ -17,9 +17,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// RunModel writes to a backend and to a plain map at random and compares all
-// that can be read after each step. On failure it prints how to run the same
-// steps again.
+// RunModel applies random writes to a backend and to a plain map, and compares everything
+// that can be read after each step. After a failure it prints how to repeat the same
+// steps.
 func RunModel(t *testing.T, cfg Config) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp(t.TempDir(), "model")
@@ -28,13 +28,13 @@ func RunModel(t *testing.T, cfg Config) {
 		m.db = cfg.Open(t, dir)
 		defer func() { must(rt, m.db.Close()) }()
 		m.open(rt)
-		m.Replace(rt) // so that there is a whole list to compare with
+		m.Replace(rt) // so that there is a complete list to compare with
 		rt.Repeat(rapid.StateMachineActions(m))
 	})
 }
 
-// model is a map of objects and the store that should be like it. Its exported
-// methods are the steps.
+// model is a map of objects and the store that must match it. Its exported methods are
+// the steps.
 type model struct {
 	cfg Config
 	t   *testing.T
@@ -43,7 +43,7 @@ type model struct {
 	s   store.Store
 
 	objects  map[string]*corev1.ConfigMap
-	revision int    // of the last object
+	revision int    // resource version of the last object
 	rv       string // of the checkpoint
 	lastRV   string
 	lastSet  bool // lastRV was set since the store was opened
@@ -63,17 +63,17 @@ func (m *model) next() string {
 
 func (m *model) last(rv string) { m.lastRV, m.lastSet = rv, true }
 
-// longKey is longer than any key that a file may have as it is: Kubernetes has no bound
-// for the names of Roles.
+// longKey is longer than a key in a file may be: Kubernetes does not limit the length of
+// the names of Roles.
 var longKey = "a/x" + strings.Repeat("long ", 9000)
 
-// key draws one of few keys, among them such that are prefixes of others.
+// key draws one of a few keys. Some of them are prefixes of others.
 func (m *model) key(rt *rapid.T) string {
 	return rapid.SampledFrom([]string{"a/x", "a/xy", "a/y", "a-b/x", "b/x", "b/xx", "x", "xy", longKey}).Draw(rt, "key")
 }
 
-// object draws an object. Its resource version is new, or now and then that
-// of an object whose content may differ.
+// object draws an object. Its resource version is new, or sometimes that of the existing
+// object, whose content may differ.
 func (m *model) object(rt *rapid.T, key string) *corev1.ConfigMap {
 	rv := m.next()
 	if old := m.objects[key]; old != nil && rapid.Bool().Draw(rt, "equal rv") {
@@ -91,7 +91,7 @@ func (m *model) Add(rt *rapid.T) {
 	m.last(cm.ResourceVersion)
 }
 
-// Update stores another state of an object that is there.
+// Update stores another state of an existing object.
 func (m *model) Update(rt *rapid.T) {
 	if len(m.objects) == 0 {
 		rt.Skip("nothing there")
@@ -106,7 +106,7 @@ func (m *model) store(cm *corev1.ConfigMap) {
 	m.objects[cache.MetaObjectToName(cm).String()] = cm.DeepCopy()
 }
 
-// Delete removes one object, if it is there.
+// Delete removes one object, if it exists.
 func (m *model) Delete(rt *rapid.T) {
 	key := m.key(rt)
 	rv := m.next()
@@ -115,7 +115,7 @@ func (m *model) Delete(rt *rapid.T) {
 	m.last(rv)
 }
 
-// Batch applies several changes at once, prepared or not, with RV or without.
+// Batch applies several changes at once, prepared or not, with or without an RV.
 func (m *model) Batch(rt *rapid.T) {
 	b := store.Batch{}
 	for _, key := range rapid.SliceOfNDistinct(rapid.Custom(m.key), 0, 5, rapid.ID[string]).Draw(rt, "keys") {
@@ -139,7 +139,7 @@ func (m *model) Batch(rt *rapid.T) {
 	must(rt, m.s.Apply(b))
 }
 
-// list draws a whole list.
+// list draws a complete list.
 func (m *model) list(rt *rapid.T) []*corev1.ConfigMap {
 	var list []*corev1.ConfigMap
 	for _, key := range rapid.SliceOfNDistinct(rapid.Custom(m.key), 0, 8, rapid.ID[string]).Draw(rt, "keys") {
@@ -152,7 +152,7 @@ func (m *model) list(rt *rapid.T) []*corev1.ConfigMap {
 	return list
 }
 
-// become makes the model the list.
+// become sets the model to the list.
 func (m *model) become(list []*corev1.ConfigMap, rv string) {
 	m.objects = map[string]*corev1.ConfigMap{}
 	for _, cm := range list {
@@ -162,7 +162,7 @@ func (m *model) become(list []*corev1.ConfigMap, rv string) {
 	m.last(rv)
 }
 
-// Replace replaces everything.
+// Replace replaces all objects.
 func (m *model) Replace(rt *rapid.T) {
 	var objects []any
 	list := m.list(rt)
@@ -174,7 +174,7 @@ func (m *model) Replace(rt *rapid.T) {
 	m.become(list, rv)
 }
 
-// Relist compares with a list, which it ends early now and then.
+// Relist compares the store with a list. Sometimes it stops early.
 func (m *model) Relist(rt *rapid.T) {
 	relist, err := m.s.Relist()
 	must(rt, err)
@@ -205,7 +205,7 @@ func (m *model) Relist(rt *rapid.T) {
 	m.become(list, rv)
 }
 
-// checkChange reports a change that the list does not ask for.
+// checkChange reports a change that the list does not require.
 func (m *model) checkChange(rt *rapid.T, c store.Change, list []*corev1.ConfigMap) {
 	i := slices.IndexFunc(list, func(cm *corev1.ConfigMap) bool { return cache.MetaObjectToName(cm).String() == c.Key })
 	if (i < 0) != c.IsDeletion() {
@@ -231,7 +231,7 @@ func (m *model) Bookmark(*rapid.T) {
 	m.last(m.rv)
 }
 
-// Invalidate takes the checkpoint's RV away.
+// Invalidate removes the RV of the checkpoint.
 func (m *model) Invalidate(rt *rapid.T) {
 	must(rt, m.s.Invalidate(m.t.Context(), "drawn"))
 	m.rv = ""
@@ -240,8 +240,7 @@ func (m *model) Invalidate(rt *rapid.T) {
 // Flush waits for the disk.
 func (m *model) Flush(rt *rapid.T) { must(rt, m.s.Flush(m.t.Context())) }
 
-// Reopen closes the store, and the backend where it persists, and opens them
-// again.
+// Reopen closes the store, and the backend if it is persistent, and opens them again.
 func (m *model) Reopen(rt *rapid.T) {
 	must(rt, m.s.Close())
 	if m.cfg.Persistent {
@@ -251,7 +250,7 @@ func (m *model) Reopen(rt *rapid.T) {
 	m.open(rt)
 }
 
-// Select asks for a part.
+// Select compares the result of a query.
 func (m *model) Select(rt *rapid.T) {
 	index := rapid.SampledFrom(append([]string{""}, indexNames...)).Draw(rt, "index")
 	q := store.Query{

@@ -15,11 +15,11 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// secret is in every object that is refused, and must be in no error.
+// secret is part of every refused object. No error may contain it.
 const secret = "hunter2"
 
-// configMap returns an object whose words are index values of "words" and whose
-// first word, if there is one, is its label app.
+// configMap returns an object. Each of its words is an index value of "words"; the first
+// word, if there is one, is its label app.
 func configMap(key, rv, words string) *corev1.ConfigMap {
 	namespace, name, err := cache.SplitMetaNamespaceKey(key)
 	if err != nil {
@@ -37,16 +37,15 @@ func configMap(key, rv, words string) *corev1.ConfigMap {
 	return cm
 }
 
-// annotated returns the object with an annotation that words obeys: "error" or
-// "panic".
+// annotated adds an annotation that makes words fail: "error" or "panic".
 func annotated(cm *corev1.ConfigMap, value string) *corev1.ConfigMap {
 	cm.Annotations = map[string]string{"words": value}
 	cm.Data["secret"] = secret
 	return cm
 }
 
-// words is an index function without an identity that gives none, one or
-// several values, some of them twice.
+// words is an index function without an identity. It returns none, one or several values,
+// some of them twice.
 func words(obj any) ([]string, error) {
 	cm := obj.(*corev1.ConfigMap)
 	switch cm.Annotations["words"] {
@@ -58,10 +57,10 @@ func words(obj any) ([]string, error) {
 	return strings.Fields(cm.Data["words"]), nil
 }
 
-// indexNames are the indexes that options asks for.
+// indexNames are the names of the indexes in options.
 var indexNames = []string{"label:app", cache.NamespaceIndex, "words"}
 
-// indexes returns the functions of all of them, for comparison.
+// indexes returns the functions of these indexes, for comparison.
 func indexes() cache.Indexers {
 	return cache.Indexers{
 		cache.NamespaceIndex: cache.MetaNamespaceIndexFunc,
@@ -70,7 +69,7 @@ func indexes() cache.Indexers {
 	}
 }
 
-// refused are objects that no scope of config maps can store.
+// refused returns objects that no scope of config maps can store.
 func refused() map[string]runtime.Object {
 	return map[string]runtime.Object{
 		"index function returns an error": annotated(configMap("a/error", "901", "x"), "error"),

@@ -24,10 +24,10 @@ var queryCases = []testCase{
 	{"SelectWhileLoading", testSelectWhileLoading},
 }
 
-// selectors are asked in every combination with the rest of a Query.
+// selectors are combined with all other fields of a Query.
 var selectors = []string{"", "app", "!app", "app=red", "app==blue", "app!=red", "app in (red,re)", "app notin (red,blue)", "app=red,other", "app>1"}
 
-// testSelect asks every Query of some objects, in memory, on disk and in both.
+// testSelect runs all combinations of a Query on objects in memory, on disk and in both.
 func testSelect(h *harness) {
 	objects := map[string]*corev1.ConfigMap{}
 	for i, key := range []string{"a/x", "a/y", "a/z", "a-b/x", "a.b/x", "ab/x", "b/x", "b/y", "cluster-wide", "a"} {
@@ -76,7 +76,7 @@ func parseSelector(t reporter, text string) labels.Selector {
 	return selector
 }
 
-// selected is what a Query has to find, by looking at every object.
+// selected returns the keys that a Query must find. It checks every object.
 func selected(t reporter, q store.Query, objects map[string]*corev1.ConfigMap) []string {
 	t.Helper()
 	keys := []string{}
@@ -98,7 +98,7 @@ func selected(t reporter, q store.Query, objects map[string]*corev1.ConfigMap) [
 	return keys
 }
 
-// checkSelect reports a Query whose answer is not that of selected.
+// checkSelect reports a Query whose result differs from selected.
 func checkSelect(t reporter, s store.Store, q store.Query, objects map[string]*corev1.ConfigMap) []store.Entry {
 	t.Helper()
 	entries, err := s.Select(q)
@@ -119,7 +119,7 @@ func checkSelect(t reporter, s store.Store, q store.Query, objects map[string]*c
 	return entries
 }
 
-// checkSelectInParts asks for two entries at a time.
+// checkSelectInParts runs the query with a limit of two.
 func checkSelectInParts(t reporter, s store.Store, q store.Query, objects map[string]*corev1.ConfigMap) {
 	t.Helper()
 	for q.Limit = 2; ; {
@@ -142,7 +142,7 @@ func testSelectUnknownIndex(h *harness) {
 	}
 }
 
-// testSelectManyLabels: labels of every length that a store may write in a
+// testSelectManyLabels checks labels of every length that a store may encode in a
 // different way.
 func testSelectManyLabels(h *harness) {
 	objects := map[string]*corev1.ConfigMap{}
@@ -168,7 +168,7 @@ func testSelectManyLabels(h *harness) {
 	checkSelect(h, h, store.Query{Selector: parseSelector(h, "39")}, objects)
 }
 
-// countingCodec counts what it decodes.
+// countingCodec counts the decoded objects.
 type countingCodec struct {
 	codec.Codec
 	decoded *atomic.Int64
@@ -179,13 +179,14 @@ func (c countingCodec) Decode(data []byte) (runtime.Object, error) {
 	return c.Codec.Decode(data)
 }
 
-// testSelectDecodesNothingElse: whatever a Query leaves out is not decoded.
+// testSelectDecodesNothingElse checks that only objects that match a Query are decoded.
 func testSelectDecodesNothingElse(h *harness) {
 	for i := range 100 {
 		h.add(configMap(fmt.Sprintf("a/%02d", i), "1", []string{"red", "blue", "blue", "blue"}[i%4]))
 	}
 	counter := countingCodec{h.opts.Codec, &atomic.Int64{}}
-	h.opts.Codec, h.opts.Indexers = counter, nil // to make the entries of one it would decode
+	// Without Indexers: computing their entries would decode the objects.
+	h.opts.Codec, h.opts.Indexers = counter, nil
 	h.reopen()
 	counter.decoded.Store(0)
 	for _, q := range []store.Query{
@@ -201,7 +202,7 @@ func testSelectDecodesNothingElse(h *harness) {
 	}
 }
 
-// ownSelector does what a caller's selector might, as if it were app=red.
+// ownSelector makes the calls that a user's selector may make. It selects app=red.
 type ownSelector struct {
 	labels.Selector
 	h     *harness
@@ -210,7 +211,8 @@ type ownSelector struct {
 
 func (s ownSelector) Requirements() (labels.Requirements, bool) {
 	*s.asked++
-	s.h.add(configMap("a/own", "2", "red")) // would wait for ever, if a lock were held
+	// This call would block for ever if a lock were held.
+	s.h.add(configMap("a/own", "2", "red"))
 	must(s.h, s.h.Flush(s.h.Context()))
 	return s.Selector.Requirements()
 }
@@ -238,7 +240,7 @@ func testSelectorOfOnesOwn(h *harness) {
 	}
 }
 
-// testSelectWhileLoading: a first list that is not whole is not seen.
+// testSelectWhileLoading checks that an incomplete first list is not visible.
 func testSelectWhileLoading(h *harness) {
 	list := h.relist()
 	for _, object := range many(300, "1", "red") {

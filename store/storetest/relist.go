@@ -43,8 +43,8 @@ func (h *harness) relist(objects ...runtime.Object) store.Relist {
 	return list
 }
 
-// applyParts applies what a relist found, closes it and returns the keys that
-// changed, in order. It reports parts that break the rules of Parts.
+// applyParts applies the batches of a relist, closes it and returns the changed keys in
+// order. It reports batches that violate the rules of Parts.
 func (h *harness) applyParts(list store.Relist, rv string) []string {
 	h.Helper()
 	var keys []string
@@ -88,7 +88,8 @@ func testRelistFirst(h *harness) {
 	h.wantObjects(slices.Delete(objects, 4, 5)...)
 }
 
-// testRelistFirstIsInvisible: half a first list is served by no method.
+// testRelistFirstIsInvisible checks that no method returns objects of an incomplete first
+// list.
 func testRelistFirstIsInvisible(h *harness) {
 	list := h.relist(many(600, "1", "red")...)
 	h.wantObjects()
@@ -113,8 +114,7 @@ func testRelistFirstIsInvisible(h *harness) {
 	h.wantObjects(many(600, "1", "red")...)
 }
 
-// testRelistFirstInterrupted: what a first list left behind is in nothing that
-// comes later.
+// testRelistFirstInterrupted checks that an interrupted first list leaves nothing behind.
 func testRelistFirstInterrupted(h *harness) {
 	for i, interrupt := range []func(store.Relist){
 		func(list store.Relist) { must(h, list.Close()) },
@@ -159,8 +159,8 @@ func testRelistFirstEmpty(h *harness) {
 	}
 }
 
-// testRelistFirstWithoutRV: servers that have no resource versions, as fakes,
-// have lists all the same.
+// testRelistFirstWithoutRV checks that lists of servers without resource versions, for
+// example fakes, work.
 func testRelistFirstWithoutRV(h *harness) {
 	h.applyParts(h.relist(configMap("a/one", "", "red")), "")
 	h.wantObjects(configMap("a/one", "", "red"))
@@ -169,8 +169,7 @@ func testRelistFirstWithoutRV(h *harness) {
 	}
 }
 
-// testRelistAfterAdd: objects that were added to a scope without a list are not
-// in the way of one.
+// testRelistAfterAdd checks that a list replaces the objects that were added before it.
 func testRelistAfterAdd(h *harness) {
 	h.add(configMap("a/same", "1", "red"), configMap("a/changed", "1", "red"), configMap("a/gone", "1", "red"))
 	must(h, h.Flush(h.Context()))
@@ -181,7 +180,7 @@ func testRelistAfterAdd(h *harness) {
 	h.wantObjects(want...)
 }
 
-// listed gives the scope a whole list of objects at RV 10.
+// listed stores a complete list of objects at RV 10.
 func (h *harness) listed(objects ...runtime.Object) {
 	h.Helper()
 	list := make([]any, len(objects))
@@ -231,8 +230,8 @@ func testRelistChanges(h *harness) {
 	}
 }
 
-// testRelistChangesNothingItself: only Apply changes what readers see, part by
-// part.
+// testRelistChangesNothingItself checks that only Apply changes what readers see, batch
+// by batch.
 func testRelistChangesNothingItself(h *harness) {
 	old := []runtime.Object{configMap("a/changed", "1", "red"), configMap("a/gone", "1", "red")}
 	h.listed(old...)
@@ -252,8 +251,8 @@ func testRelistChangesNothingItself(h *harness) {
 	h.wantObjects(configMap("a/changed", "2", "blue"), configMap("a/new", "2", "blue"))
 }
 
-// testRelistEqualRV: a new default in a CRD changes objects at their resource
-// version.
+// testRelistEqualRV checks that changes without a new resource version are found: a new
+// default in a CRD changes objects in this way.
 func testRelistEqualRV(h *harness) {
 	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 	h.reopen()
@@ -270,7 +269,7 @@ func testRelistEmpty(h *harness) {
 	h.wantObjects()
 }
 
-// testRelistLarge: many parts, of which only the last has the RV.
+// testRelistLarge checks that only the last of many batches has the RV.
 func testRelistLarge(h *harness) {
 	h.applyParts(h.relist(many(3000, "1", "red")...), "20")
 	h.wantObjects(many(3000, "1", "red")...)
@@ -291,8 +290,8 @@ func testRelistLarge(h *harness) {
 	h.wantObjects(want...)
 }
 
-// testRelistInvalidated: a scope that was listed once is compared, and served
-// meanwhile, also when its resource version is lost.
+// testRelistInvalidated checks that a scope that was listed once is compared with the
+// list and can be read meanwhile, even if it has lost its resource version.
 func testRelistInvalidated(h *harness) {
 	h.listed(configMap("a/same", "1", "red"), configMap("a/gone", "1", "red"))
 	must(h, h.Invalidate(h.Context(), "expired"))
@@ -327,8 +326,8 @@ func testRelistAborted(h *harness) {
 	}
 }
 
-// testRelistAbortedBetweenParts: what was applied stays, and nothing else
-// happens.
+// testRelistAbortedBetweenParts checks that the applied batches stay and that nothing
+// else changes.
 func testRelistAbortedBetweenParts(h *harness) {
 	h.listed(many(1500, "1", "red")...)
 	list := h.relist(many(1500, "2", "blue")...)
@@ -362,7 +361,7 @@ func testRelistAbortedBetweenParts(h *harness) {
 	h.wantObjects(many(1500, "2", "blue")...)
 }
 
-// testRelistSuperseded: one that was not closed is discarded by the next.
+// testRelistSuperseded checks that Relist discards an earlier one that was not closed.
 func testRelistSuperseded(h *harness) {
 	h.listed(configMap("a/one", "1", "red"))
 	first := h.relist(configMap("a/lost", "1", "red"))
@@ -376,14 +375,15 @@ func testRelistSuperseded(h *harness) {
 }
 
 func testRelistAddedTwice(h *harness) {
-	for range 2 { // a first list, then a comparison
+	for range 2 { // a first list, then a relist
 		h.applyParts(h.relist(configMap("a/one", "1", "red"), configMap("a/two", "1", "x"), configMap("a/one", "2", "blue")), "20")
 		h.wantObjects(configMap("a/one", "2", "blue"), configMap("a/two", "1", "x"))
 		h.applyParts(h.relist(configMap("a/one", "3", "green")), "30")
 	}
 }
 
-// testRelistRefused: an object that cannot be stored is no deleted object.
+// testRelistRefused checks that an object that cannot be stored does not count as
+// deleted.
 func testRelistRefused(h *harness) {
 	h.listed(configMap("a/error", "1", "red"), configMap("a/gone", "1", "red"))
 	list := h.relist()
@@ -398,9 +398,9 @@ func testRelistRefused(h *harness) {
 	h.wantObjects(configMap("a/error", "1", "red"), configMap("a/new", "2", "red"))
 }
 
-// testRelistRemoved: what is taken back was not in the list.
+// testRelistRemoved checks that a removed object counts as not listed.
 func testRelistRemoved(h *harness) {
-	for range 2 { // a first list, then a comparison
+	for range 2 { // a first list, then a relist
 		list := h.relist(configMap("a/gone", "2", "blue"), configMap("a/back", "2", "blue"), configMap("a/stays", "1", "red"))
 		list.Remove("a/gone")
 		list.Remove("a/back")

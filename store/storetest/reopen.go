@@ -60,8 +60,8 @@ func testReopenEverything(h *harness) {
 	}
 }
 
-// testReopenNeverListed: who uses a store without an informer need not give it
-// a resource version.
+// testReopenNeverListed checks that a program that uses a store without an informer need
+// not set a resource version.
 func testReopenNeverListed(h *harness) {
 	h.add(configMap("a/one", "1", "red"))
 	h.reopen()
@@ -88,8 +88,8 @@ func fixed(version, value string) index.Index {
 	}}
 }
 
-// testReopenIndexIdentity: entries are trusted as long as the identity says so,
-// whatever the function does.
+// testReopenIndexIdentity checks that entries are reused if and only if the identity is
+// the same, whatever the function returns.
 func testReopenIndexIdentity(h *harness) {
 	object := configMap("a/one", "1", "red")
 	h.apply("1", put(object))
@@ -97,10 +97,10 @@ func testReopenIndexIdentity(h *harness) {
 		index index.Index
 		want  string
 	}{
-		{fixed("1", "first"), "first"},   // new: built from what is there
+		{fixed("1", "first"), "first"},   // new: built from the stored objects
 		{fixed("1", "ignored"), "first"}, // same identity: not called
 		{fixed("2", "second"), "second"},
-		{fixed("1", "third"), "third"}, // an identity from before the last
+		{fixed("1", "third"), "third"}, // the identity before the last one
 	} {
 		h.opts.Indexes = []index.Index{index.Namespace(), step.index}
 		h.reopen()
@@ -112,8 +112,8 @@ func testReopenIndexIdentity(h *harness) {
 	same(h, "entries of a function without identity", entriesOf(h, h, "fixed"), map[string][]string{"without identity": {"a/one"}})
 }
 
-// testReopenIndexDropped: an index that comes back has what happened while it
-// was away.
+// testReopenIndexDropped checks that an index that is added again includes the changes
+// made while it was not there.
 func testReopenIndexDropped(h *harness) {
 	h.apply("1", put(configMap("a/one", "1", "red")), put(configMap("a/two", "1", "red")))
 	with := h.opts
@@ -130,8 +130,8 @@ func testReopenIndexDropped(h *harness) {
 	h.wantObjects(configMap("a/one", "2", "blue"), configMap("a/three", "2", "red"))
 }
 
-// testReopenIndexFails: an index function that fails for one stored object costs that
-// object's entry and nothing else, at each start, and is reported.
+// testReopenIndexFails checks that if an index function fails for one stored object, only
+// the entry of that object is missing, and that this is reported at each start.
 func testReopenIndexFails(h *harness) {
 	h.apply("1", put(configMap("a/one", "1", "red")), put(configMap("a/odd", "1", "red")), put(configMap("a/two", "1", "red")))
 	picky := func(obj any) ([]string, error) {
@@ -167,7 +167,7 @@ func testReopenIndexFails(h *harness) {
 	h.wantObjects(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"))
 }
 
-// wantEmpty reports a scope that has anything of another.
+// wantEmpty reports a scope that contains anything.
 func (h *harness) wantEmpty(what string) {
 	h.Helper()
 	if keys := h.ListKeys(); len(keys) != 0 || h.Len() != 0 {
@@ -235,7 +235,7 @@ func testReopenFresh(h *harness) {
 	h.wantObjects(configMap("a/two", "2", "blue"))
 }
 
-// testReopenWithoutCodec: whoever has no Go types can read.
+// testReopenWithoutCodec checks that a program without Go types can read.
 func testReopenWithoutCodec(h *harness) {
 	h.apply("1", put(configMap("a/one", "1", "red")))
 	full := h.opts
@@ -252,7 +252,7 @@ func testReopenWithoutCodec(h *harness) {
 	h.wantObjects(configMap("a/one", "1", "red"))
 }
 
-// pod returns an object with what encodings get wrong.
+// pod returns an object with values that encodings often change.
 func pod(name string) *corev1.Pod {
 	grace, now := int64(0), metav1.NewTime(time.Date(2026, 3, 29, 2, 30, 0, 0, time.FixedZone("CEST", 7200)))
 	return &corev1.Pod{
@@ -311,8 +311,8 @@ func testReopenUnstructured(h *harness) {
 	same(h, "what a relist changes", changed, []string{"w/two"})
 }
 
-// testReopenMutation: what is written is the object as it was when it was
-// handed over. Only a backend that encodes can promise that.
+// testReopenMutation checks that an object is written as it was when it was passed to the
+// store. Only a backend that encodes can guarantee that.
 func testReopenMutation(h *harness) {
 	if !h.cfg.Persistent {
 		h.Skip("keeps live objects")

@@ -1,9 +1,10 @@
-// Package storetest is the suite that every backend of the persistent informer
-// passes: the contract of package store as tests.
+// Package storetest is the conformance suite for backends of the persistent informer: it
+// tests the contract of package store.
 //
 // # Usage
 //
-// A backend's own tests hand [Run] and [RunModel] a way to open it:
+// The tests of a backend call [Run] and [RunModel] with a function that opens the
+// backend:
 //
 //	func TestStore(t *testing.T) {
 //		cfg := storetest.Config{Open: open, Persistent: true}
@@ -11,13 +12,13 @@
 //		t.Run("model", func(t *testing.T) { storetest.RunModel(t, cfg) })
 //	}
 //
-// Differences are printed as cmp.Diff does: - is what the contract asks for, +
-// is what the backend has.
+// Differences are printed in the format of cmp.Diff: - is required by the contract, + is
+// the state of the backend.
 //
 // # Concurrency
 //
-// The suite starts goroutines and ends all of them before it returns, so that
-// its caller can look for leaks. It is meant to run under the race detector.
+// The suite starts goroutines and ends all of them before it returns, so that the caller
+// can check for leaks. It is meant to run under the race detector.
 package storetest
 
 import (
@@ -26,20 +27,19 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Config says how a backend is opened and what is to be expected of it.
+// Config specifies how a backend is opened and what is expected of it.
 type Config struct {
-	// Open opens the backend in a directory, which exists. It fails the test if
-	// it cannot. The suite closes what it got before it opens the directory
-	// again.
+	// Open opens the backend in an existing directory. It fails the test on an error. The
+	// suite closes the backend before it opens the same directory again.
 	Open func(t *testing.T, dir string) store.Backend
-	// Persistent says that a backend which is closed and opened again in the
-	// same directory has what was stored, that its objects are decoded afresh
-	// and that it knows their encoded size. Of others that is expected only of
-	// a scope that is closed and opened again in one backend.
+	// Persistent means that a backend keeps its content when it is closed and opened
+	// again in the same directory, that it decodes its objects again, and that it knows
+	// their encoded size. Other backends must keep only the content of a scope that is
+	// closed and opened again in one backend.
 	Persistent bool
 }
 
-// Run runs the whole suite, each rule as one subtest with a new backend.
+// Run runs the whole suite. Each rule is a subtest with a new backend.
 func Run(t *testing.T, cfg Config) {
 	for _, group := range []struct {
 		name  string

@@ -8,7 +8,7 @@ import (
 	"github.com/informctl/informctl/store/storetest"
 )
 
-// TestRun: the suite passes on the backend that is simplest to get right.
+// TestRun checks that the simplest backend passes the suite.
 func TestRun(t *testing.T) {
 	storetest.Run(t, storetest.Config{Open: func(*testing.T, string) store.Backend { return mem.New() }})
 }

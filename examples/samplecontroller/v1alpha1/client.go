@@ -12,14 +12,14 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// resource is what Greeters are in a URL.
+// resource is the name of Greeters in a URL.
 const resource = "greeters"
 
-// Client reads Greeters and writes their statuses. Errors of the API server are
-// returned as they are.
+// Client reads Greeters and writes their statuses. It returns errors of the API server
+// unchanged.
 type Client struct{ rest rest.Interface }
 
-// NewClient returns a client of the cluster that cfg names. cfg stays as it is.
+// NewClient returns a client of the cluster in cfg. It does not change cfg.
 func NewClient(cfg *rest.Config) (*Client, error) {
 	s := runtime.NewScheme()
 	if err := AddToScheme(s); err != nil {
@@ -36,20 +36,20 @@ func NewClient(cfg *rest.Config) (*Client, error) {
 	return &Client{c}, nil
 }
 
-// ListWatch is what an informer of all Greeters asks the server with.
+// ListWatch returns the ListerWatcher for an informer of all Greeters.
 func (c *Client) ListWatch() cache.ListerWatcher {
 	return cache.NewListWatchFromClient(c.rest, resource, metav1.NamespaceAll, fields.Everything())
 }
 
-// Get asks the server for one Greeter.
+// Get reads one Greeter from the server.
 func (c *Client) Get(ctx context.Context, namespace, name string) (*Greeter, error) {
 	g := &Greeter{}
 	err := c.rest.Get().Namespace(namespace).Resource(resource).Name(name).Do(ctx).Into(g)
 	return g, err
 }
 
-// UpdateStatus writes g's status and nothing else of it. It is a conflict where
-// the server has a later g.
+// UpdateStatus writes only the status of g. It returns a conflict if the server has a
+// newer g.
 func (c *Client) UpdateStatus(ctx context.Context, g *Greeter) (*Greeter, error) {
 	updated := &Greeter{}
 	err := c.rest.Put().Namespace(g.Namespace).Resource(resource).Name(g.Name).SubResource("status").Body(g).Do(ctx).Into(updated)

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// DeepCopyInto makes out a copy that shares nothing with g.
+// DeepCopyInto sets out to a copy that shares nothing with g.
 func (g *Greeter) DeepCopyInto(out *Greeter) {
 	*out = *g
 	g.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -31,7 +31,7 @@ func (g *Greeter) DeepCopyObject() runtime.Object {
 	return g.DeepCopy()
 }
 
-// DeepCopyInto makes out a copy that shares nothing with l.
+// DeepCopyInto sets out to a copy that shares nothing with l.
 func (l *GreeterList) DeepCopyInto(out *GreeterList) {
 	*out = *l
 	l.ListMeta.DeepCopyInto(&out.ListMeta)

@@ -26,7 +26,7 @@ func change(g *v1alpha1.Greeter) {
 	g.Status.Conditions[0].Status = metav1.ConditionFalse
 }
 
-// TestDeepCopy: a copy is equal, and stays as it is when the object changes.
+// TestDeepCopy checks that a copy is equal and does not change with the original.
 func TestDeepCopy(t *testing.T) {
 	one, list := greeter(), &v1alpha1.GreeterList{Items: []v1alpha1.Greeter{*greeter()}}
 	copies := []runtime.Object{one.DeepCopyObject(), list.DeepCopyObject()}

@@ -1,5 +1,4 @@
-// Package v1alpha1 is the API of the sample controller: the kind Greeter, and a
-// client of it.
+// Package v1alpha1 is the API of the sample controller: the kind Greeter and its client.
 //
 // # Concurrency
 //
@@ -13,13 +12,13 @@ import (
 )
 
 var (
-	// GroupVersion is that of every type here.
+	// GroupVersion is the group and version of all types here.
 	GroupVersion = schema.GroupVersion{Group: "samplecontroller.informctl.dev", Version: "v1alpha1"}
 	// GreeterKind is the kind of Greeter, for owner references.
 	GreeterKind = GroupVersion.WithKind("Greeter")
 )
 
-// Greeter asks for a Deployment of that many replicas which say hello.
+// Greeter requests a Deployment with a number of replicas that say hello.
 type Greeter struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -28,23 +27,23 @@ type Greeter struct {
 	Status GreeterStatus `json:"status,omitempty"`
 }
 
-// GreeterSpec is what is asked for.
+// GreeterSpec is the requested state.
 type GreeterSpec struct {
-	// DeploymentName names the Deployment, in the Greeter's namespace. The one of
-	// an earlier name is deleted.
+	// DeploymentName is the name of the Deployment in the Greeter's namespace. A
+	// Deployment with an earlier name is deleted.
 	DeploymentName string `json:"deploymentName"`
-	// Replicas are those of the Deployment; the CRD's default is 1.
+	// Replicas is the number of replicas of the Deployment; the CRD's default is 1.
 	Replicas int32 `json:"replicas"`
 }
 
-// Applied is the type of a Greeter's condition: its Deployment is as the spec says.
+// Applied is a condition of a Greeter: its Deployment matches the spec.
 const Applied = "Applied"
 
-// GreeterStatus is what has been done about it.
+// GreeterStatus is the observed state.
 type GreeterStatus struct {
-	// AvailableReplicas are those of the Deployment.
+	// AvailableReplicas is the number of available replicas of the Deployment.
 	AvailableReplicas int32 `json:"availableReplicas"`
-	// Conditions are Applied and no other.
+	// Conditions contains only Applied.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
@@ -56,7 +55,7 @@ type GreeterList struct {
 	Items []Greeter `json:"items"`
 }
 
-// AddToScheme makes a scheme know the types here.
+// AddToScheme adds the types here to a scheme.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &Greeter{}, &GreeterList{})
 	metav1.AddToGroupVersion(s, GroupVersion)

@@ -35,10 +35,10 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// dialect is what differs between the two clients in a test of both. A client is passed
-// as an any: each dialect has its own.
+// dialect contains the differences of the two clients in a test of both. A client is
+// passed as an any, because each dialect has its own type.
 type dialect struct {
-	apiVersion, kind string // of what the server sends
+	apiVersion, kind string // of the objects that the server sends
 
 	widget   func(namespace, name, color string) runtime.Object
 	show     func(obj any) string
@@ -48,15 +48,15 @@ type dialect struct {
 	ours     func(f *informer.Factory, client any, namespace string) factory
 }
 
-// fakeClient is client-go's fake of a client and what changes the objects that it has:
-// the widgets one/a and two/b, which are red.
+// fakeClient is client-go's fake of a client with functions that change its objects: the
+// red widgets one/a and two/b.
 type fakeClient struct {
 	client         any
 	create, update func(ctx context.Context, namespace string, obj runtime.Object) error
 	remove         func(ctx context.Context, namespace, name string) error
 }
 
-// colored is a widget with a label.
+// colored returns a widget with a label.
 func colored(namespace, name, color string) *metav1.PartialObjectMetadata {
 	w := widget(namespace, name)
 	w.Labels = map[string]string{"color": color}
@@ -145,11 +145,11 @@ var dialects = map[string]dialect{
 	},
 }
 
-// makeFactory makes a factory for one namespace, "" for all, and what closes its backend.
-// Without a client it makes one from the configuration.
+// makeFactory creates a factory for one namespace ("" for all) and returns a function
+// that closes its backend. If client is nil, it creates one from the configuration.
 type makeFactory func(t *testing.T, d dialect, cfg *rest.Config, client any, namespace string) (factory, func())
 
-// dialed returns the client, or one that is made from the configuration.
+// dialed returns the client, or creates one from the configuration if it is nil.
 func dialed(t *testing.T, d dialect, cfg *rest.Config, client any) any {
 	t.Helper()
 	if client != nil {
@@ -169,7 +169,8 @@ func clientGo(t *testing.T, d dialect, cfg *rest.Config, client any, namespace s
 
 func onBackend(t *testing.T, backend store.Backend, d dialect, cfg *rest.Config, client any, namespace string) factory {
 	t.Helper()
-	f, err := informer.NewFactory(backend, cfg, informer.FactoryOptions{}) // which changes cfg
+	// NewFactory changes cfg.
+	f, err := informer.NewFactory(backend, cfg, informer.FactoryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +197,7 @@ func onBolt(path string) makeFactory {
 	}
 }
 
-// onEachFactory runs a test on client-go's factory and ours, of both clients.
+// onEachFactory runs a test with client-go's factory and with ours, for both clients.
 func onEachFactory(t *testing.T, test func(t *testing.T, d dialect, construct makeFactory)) {
 	t.Helper()
 	for name, d := range dialects {
@@ -208,9 +209,10 @@ func onEachFactory(t *testing.T, test func(t *testing.T, d dialect, construct ma
 	}
 }
 
-// TestFakeClient drives factories above client-go's fake clients, of all namespaces and
-// of one: what handlers are told, and what listers have. Requests of a fake client pass
-// no transport, so a factory with a file holds its objects in memory.
+// TestFakeClient uses factories with client-go's fake clients, for all namespaces and for
+// one. It checks the notifications of handlers and the content of listers. Requests of a
+// fake client do not use a transport, so a factory with a file holds its objects in
+// memory.
 func TestFakeClient(t *testing.T) {
 	for namespace, told := range map[string][]string{
 		"":    {"add one/a=red", "add two/b=red", "add one/c=red", "add two/d=red", "update one/a=red one/a=blue", "update two/b=red two/b=blue", "delete one/a=blue", "delete two/b=blue"},
@@ -277,7 +279,7 @@ func useFakeClient(t *testing.T, d dialect, construct makeFactory, namespace str
 	closeBackend()
 }
 
-// streaming is an API server that streams an empty list and refuses to list otherwise.
+// streaming returns an API server that streams an empty list and refuses other lists.
 func streaming(d dialect) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -295,8 +297,8 @@ func streaming(d dialect) http.HandlerFunc {
 	}
 }
 
-// TestStreamedList checks that a client which streams lists is asked for a stream, and
-// that its last bookmark alone is a list.
+// TestStreamedList checks that a client that supports streamed lists requests one, and
+// that its final bookmark alone is a complete list.
 func TestStreamedList(t *testing.T) {
 	onEachFactory(t, func(t *testing.T, d dialect, construct makeFactory) {
 		server := httptest.NewServer(streaming(d))

@@ -1,10 +1,10 @@
-// Package generic is what the factories of informers by resource have in common:
-// those of the dynamic and of the metadata client.
+// Package generic contains the common code of the informer factories for the dynamic and
+// the metadata client.
 //
 // # Usage
 //
-// New is told what the clients differ in, a Form, and returns the Factory that the
-// public packages embed.
+// New takes a Form, which contains the differences of the clients, and returns the
+// Factory that the public packages embed.
 //
 // # Concurrency
 //

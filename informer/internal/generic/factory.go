@@ -15,19 +15,19 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// Options are those of all informers of a Factory.
+// Options apply to all informers of a Factory.
 type Options struct {
 	DefaultResync    time.Duration
 	Namespace        string
 	TweakListOptions func(*metav1.ListOptions)
 }
 
-// Factory has one informer for each resource that was asked for. Make one with
-// New. It goes by client-go's rules (k8s.io/client-go/dynamic/dynamicinformer).
+// Factory has one informer for each requested resource. Create one with New. It follows
+// the rules of client-go (k8s.io/client-go/dynamic/dynamicinformer).
 type Factory struct {
 	newInformer func(schema.GroupVersionResource) informers.GenericInformer
 
-	running sync.WaitGroup // informers that Start started
+	running sync.WaitGroup // informers that Start has started
 
 	// mu protects the fields below.
 	mu        sync.Mutex
@@ -36,7 +36,7 @@ type Factory struct {
 	ended     bool // Shutdown was called
 }
 
-// New returns a factory without informers. It asks the server nothing.
+// New returns a factory without informers. It sends no request to the server.
 func New[L runtime.Object](persistent *informer.Factory, opts Options, form Form[L]) *Factory {
 	return &Factory{
 		informers: map[schema.GroupVersionResource]informers.GenericInformer{},
@@ -49,8 +49,8 @@ func New[L runtime.Object](persistent *informer.Factory, opts Options, form Form
 	}
 }
 
-// ForResource returns the resource's informer, the same one each time. It does
-// not start it: Start does, also when it was called before.
+// ForResource returns the resource's informer, the same one for each call. It does not
+// start the informer; a later call of Start does.
 func (f *Factory) ForResource(gvr schema.GroupVersionResource) informers.GenericInformer {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -60,12 +60,11 @@ func (f *Factory) ForResource(gvr schema.GroupVersionResource) informers.Generic
 	return f.informers[gvr]
 }
 
-// Start is StartWithContext for a context that ends when stopCh is closed.
+// Start is like StartWithContext with a context that ends when stopCh is closed.
 func (f *Factory) Start(stopCh <-chan struct{}) { f.StartWithContext(wait.ContextForChannel(stopCh)) }
 
-// StartWithContext starts the informers that were not started before, each in a
-// goroutine that runs until ctx ends. It does not block, and after Shutdown it
-// does nothing.
+// StartWithContext starts the informers that were not started before, each in a goroutine
+// that runs until ctx ends. It does not block. After Shutdown it does nothing.
 func (f *Factory) StartWithContext(ctx context.Context) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,14 +79,14 @@ func (f *Factory) StartWithContext(ctx context.Context) {
 	}
 }
 
-// WaitForCacheSync is WaitForCacheSyncWithContext for a context that ends when
+// WaitForCacheSync is like WaitForCacheSyncWithContext with a context that ends when
 // stopCh is closed.
 func (f *Factory) WaitForCacheSync(stopCh <-chan struct{}) map[schema.GroupVersionResource]bool {
 	return f.WaitForCacheSyncWithContext(wait.ContextForChannel(stopCh))
 }
 
-// WaitForCacheSyncWithContext blocks until all informers that were started have
-// synced, or ctx ends, and says of each whether it has. The caller owns the map.
+// WaitForCacheSyncWithContext blocks until all started informers have synced, or until
+// ctx ends. It returns for each of them whether it has synced. The caller owns the map.
 func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) map[schema.GroupVersionResource]bool {
 	waiting := map[schema.GroupVersionResource]cache.DoneChecker{}
 	f.mu.Lock()
@@ -106,9 +105,9 @@ func (f *Factory) WaitForCacheSyncWithContext(ctx context.Context) map[schema.Gr
 	return synced
 }
 
-// Shutdown makes Start do nothing from now on and blocks until all informers that
-// were started have ended, for which their contexts have to end. It may be called
-// again, also at the same time.
+// Shutdown makes later calls of Start do nothing and blocks until all started informers
+// have ended. They end when their contexts end. Shutdown may be called more than once,
+// also concurrently.
 func (f *Factory) Shutdown() {
 	f.mu.Lock()
 	f.ended = true

@@ -40,7 +40,7 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// The interfaces of client-go's two factories are the same.
+// Both factories of client-go have the same interface.
 type factory = clientdynamicinformer.DynamicSharedInformerFactory
 
 var (
@@ -49,7 +49,7 @@ var (
 	secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// widget is an object as the fakes of both clients take it.
+// widget returns an object that the fakes of both clients accept.
 func widget(namespace, name string) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "example.com/v1", Kind: "Widget"},
@@ -84,7 +84,7 @@ func metadataClient(t *testing.T, objects ...*metav1.PartialObjectMetadata) *met
 	return metadatafake.NewSimpleMetadataClient(scheme, given...)
 }
 
-// inMemory is a factory for clients that do not go through its transport.
+// inMemory returns a factory for clients that do not use its transport.
 func inMemory(t *testing.T) *informer.Factory {
 	t.Helper()
 	f, err := informer.NewFactory(mem.New(), &rest.Config{}, informer.FactoryOptions{})
@@ -123,7 +123,7 @@ func wantSyncs(t *testing.T, when string, got, want syncs) {
 	}
 }
 
-// TestRules: what client-go's interfaces say of Start, ForResource,
+// TestRules checks the rules of client-go's interfaces for Start, ForResource,
 // WaitForCacheSync and Shutdown.
 func TestRules(t *testing.T) {
 	for name, implementation := range implementations {
@@ -201,7 +201,8 @@ func checkLister(t *testing.T, l cache.GenericLister) {
 	}
 }
 
-// TestNotSynced: waiting ends with the channel, and says what did not sync.
+// TestNotSynced checks that waiting ends with the channel and returns which informers
+// have not synced.
 func TestNotSynced(t *testing.T) {
 	for name, implementation := range implementations {
 		t.Run(name, func(t *testing.T) {
@@ -222,7 +223,7 @@ func TestNotSynced(t *testing.T) {
 	}
 }
 
-// recorder is a client that notes what it is asked for and has nothing.
+// recorder is a client that records its requests and has no objects.
 type recorder struct {
 	t         *testing.T
 	namespace string
@@ -254,13 +255,13 @@ func (r *recorder) Watch(ctx context.Context, opts metav1.ListOptions) (watch.In
 	return watch.NewFake(), nil
 }
 
-// noStreams is a client that does not know streamed lists.
+// noStreams is a client that may not support streamed lists.
 type noStreams bool
 
 func (n noStreams) IsWatchListSemanticsUnSupported() bool { return bool(n) }
 
-// TestRequests: namespace, tweak and context reach each request, and whether the
-// client knows streamed lists reaches the reflector.
+// TestRequests checks that each request has the namespace, the tweak and the context, and
+// that the reflector knows whether the client supports streamed lists.
 func TestRequests(t *testing.T) {
 	for name, client := range map[string]noStreams{"pages": true, "stream": false} {
 		t.Run(name, func(t *testing.T) {
@@ -280,7 +281,8 @@ func TestRequests(t *testing.T) {
 				f.ForResource(widgets)
 				ctx, cancel := context.WithCancel(context.WithValue(t.Context(), contextKey{}, true))
 				f.StartWithContext(ctx)
-				got := []metav1.ListOptions{<-r.lists} // the factory's question for the scope
+				// The first list is the request in which the factory learns the scope.
+				got := []metav1.ListOptions{<-r.lists}
 				if client {
 					got = append(got, <-r.lists)
 				}
@@ -303,7 +305,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// forbidding is a server that answers nothing else.
+// forbidding is a server that answers every request with Forbidden.
 type forbidding struct{}
 
 func (forbidding) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -314,8 +316,8 @@ func (forbidding) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// TestScopes: a resource is stored under its group, version and form, as often as
-// its informer is started; Secrets are not.
+// TestScopes checks that a resource is stored under its group, version and form, however
+// often its informer is started, and that Secrets are not stored.
 func TestScopes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	for range 2 {
@@ -337,8 +339,8 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// startForbidden runs both factories' informers until each has opened its scope
-// and asked the server for the first time.
+// startForbidden runs the informers of both factories until each has opened its scope and
+// sent its first request.
 func startForbidden(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})

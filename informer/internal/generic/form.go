@@ -10,21 +10,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Resource lists and watches one resource; L is what a list comes as.
+// Resource lists and watches one resource; L is the type of its lists.
 type Resource[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
 }
 
-// Form is what the clients differ in.
+// Form contains the differences of the clients.
 type Form[L runtime.Object] struct {
-	// Client is asked whether it knows streamed lists, which fakes do not.
+	// Client is checked for support of streamed lists, which fakes do not have.
 	Client any
 	// Example is an object as the client returns it, without a kind.
 	Example runtime.Object
-	// Resource returns the client of one resource in one namespace, "" for all.
+	// Resource returns the client of one resource in one namespace; "" means all.
 	Resource func(gvr schema.GroupVersionResource, namespace string) Resource[L]
-	// Lister reads what an informer of that resource holds.
+	// Lister returns a lister of an informer's objects.
 	Lister func(indexer cache.Indexer, gvr schema.GroupVersionResource) cache.GenericLister
 }
 
