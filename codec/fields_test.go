@@ -10,12 +10,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 func TestForFields(t *testing.T) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
-	pod := objects.Pod(1, 1)
+	pod := testobjects.Pod(1, 1)
 	pod.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}
 	data, err := codec.ForKind(kind).Encode(pod)
 	if err != nil {

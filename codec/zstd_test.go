@@ -7,19 +7,19 @@ import (
 	"testing"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // podPayloads returns encoded pods.
 func podPayloads(tb testing.TB, n int) [][]byte {
 	tb.Helper()
-	c, err := codec.For(objects.Pod(0, 1))
+	c, err := codec.For(testobjects.Pod(0, 1))
 	if err != nil {
 		tb.Fatal(err)
 	}
 	out := make([][]byte, n)
 	for i := range out {
-		if out[i], err = c.Encode(objects.Pod(i, 1)); err != nil {
+		if out[i], err = c.Encode(testobjects.Pod(i, 1)); err != nil {
 			tb.Fatal(err)
 		}
 	}

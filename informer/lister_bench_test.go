@@ -17,8 +17,8 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // These are after client-go's BenchmarkLister_Match_* and
@@ -56,7 +56,7 @@ func benchServer(b *testing.B, n int) *fakeapi.Server {
 	b.Helper()
 	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
 	for i := range n {
-		pod := objects.Pod(i, 1)
+		pod := testobjects.Pod(i, 1)
 		if i%(n/100) == 0 {
 			pod.Labels["match"] = "true"
 		}
@@ -168,7 +168,7 @@ func BenchmarkListerRead(b *testing.B) {
 	readers := start(b, kinds[:4], benchServer(b, pods))
 	benchList(b, readers, "everything", "", labels.Everything(), pods)
 	benchList(b, readers, "namespace", "default", labels.Everything(), pods/50)
-	namespace, name := objects.PodKey(pods / 2)
+	namespace, name := testobjects.PodKey(pods / 2)
 	for _, r := range readers {
 		b.Run("get/"+r.name, func(b *testing.B) {
 			b.ReportAllocs()
@@ -240,7 +240,7 @@ func besideWrites(b *testing.B, server *fakeapi.Server, r reader, n, pods int) {
 	}
 	for i := 0; b.Loop(); i++ {
 		underWay <- struct{}{}
-		if _, err := server.Update(objects.Pod(i*7919%pods, int64(i))); err != nil {
+		if _, err := server.Update(testobjects.Pod(i*7919%pods, int64(i))); err != nil {
 			b.Fatal(err)
 		}
 	}

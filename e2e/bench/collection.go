@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 const (
@@ -55,18 +55,18 @@ func kinds() []kind {
 			name: "pods", title: "pods, typed, protobuf, 10 KB each",
 			gvr: corev1.SchemeGroupVersion.WithResource("pods"), gvk: corev1.SchemeGroupVersion.WithKind("Pod"), protobuf: true,
 			example: func() kruntime.Object { return &corev1.Pod{} },
-			object:  func(i int) kruntime.Object { return objects.Pod(i, seed) },
+			object:  func(i int) kruntime.Object { return testobjects.Pod(i, seed) },
 			reads:   measureReads[*corev1.Pod],
 		},
 		{
 			name: "widgets", title: "custom resources, unstructured, JSON, 5 KB each",
-			gvr: objects.WidgetResource, gvk: objects.WidgetKind,
+			gvr: testobjects.WidgetResource, gvk: testobjects.WidgetKind,
 			example: func() kruntime.Object {
 				u := &unstructured.Unstructured{}
-				u.SetGroupVersionKind(objects.WidgetKind)
+				u.SetGroupVersionKind(testobjects.WidgetKind)
 				return u
 			},
-			object: func(i int) kruntime.Object { return objects.Widget(i, seed) },
+			object: func(i int) kruntime.Object { return testobjects.Widget(i, seed) },
 			reads:  measureReads[*unstructured.Unstructured],
 		},
 		{
@@ -90,10 +90,10 @@ func kindOf(name string) (kind, error) {
 
 // largeConfigMap joins the documents of many config maps.
 func largeConfigMap(i int) kruntime.Object {
-	cm := objects.ConfigMap(i, seed)
+	cm := testobjects.ConfigMap(i, seed)
 	var all strings.Builder
 	for k := 0; all.Len() < largeBytes; k++ {
-		all.WriteString(objects.ConfigMap(1_000_000+i*200+k, seed).Data["config.yaml"])
+		all.WriteString(testobjects.ConfigMap(1_000_000+i*200+k, seed).Data["config.yaml"])
 	}
 	cm.Data["config.yaml"] = all.String()
 	return cm

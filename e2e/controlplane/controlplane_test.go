@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/e2e/controlplane"
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 const pods = 200
@@ -132,15 +132,15 @@ func checkPods(t *testing.T, client kubernetes.Interface) {
 		t.Errorf("a pod has %d bytes as protobuf, want about 9600", mean)
 	}
 	t.Logf("a pod has %d bytes as protobuf, %d of them managed fields", size/pods, managed/pods)
-	namespace, name := objects.PodKey(1)
+	namespace, name := testobjects.PodKey(1)
 	got, err := client.CoreV1().Pods(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := objects.Pod(1, 1)
+	want := testobjects.Pod(1, 1)
 	// The server has more than one way to make these, so they are not compared.
 	for _, pod := range []*corev1.Pod{got, want} {
-		objects.ClearServerFields(pod)
+		testobjects.ClearServerFields(pod)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the server changed the pod (-want +got):\n%s", diff)

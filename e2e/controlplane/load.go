@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // writers is how many objects are written at the same time.
@@ -57,7 +57,7 @@ func Load(ctx context.Context, cfg *rest.Config, opts LoadOptions) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(writers)
 	for i := opts.First; i < opts.First+opts.Pods && ctx.Err() == nil; i++ {
-		g.Go(func() error { return createPod(ctx, client, objects.Pod(i, opts.Seed)) })
+		g.Go(func() error { return createPod(ctx, client, testobjects.Pod(i, opts.Seed)) })
 	}
 	for i := opts.First; i < opts.First+opts.Widgets && ctx.Err() == nil; i++ {
 		g.Go(func() error { return createWidget(ctx, custom, i, opts.Seed) })
@@ -66,7 +66,7 @@ func Load(ctx context.Context, cfg *rest.Config, opts LoadOptions) error {
 }
 
 func createNamespaces(ctx context.Context, client kubernetes.Interface) error {
-	for _, name := range objects.NamespaceNames() {
+	for _, name := range testobjects.NamespaceNames() {
 		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		_, err := client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
@@ -78,13 +78,13 @@ func createNamespaces(ctx context.Context, client kubernetes.Interface) error {
 
 // createCRD returns when widgets are served.
 func createCRD(ctx context.Context, client dynamic.Interface) error {
-	crd := objects.WidgetCRD()
-	_, err := client.Resource(objects.CRDResource).Create(ctx, crd, metav1.CreateOptions{})
+	crd := testobjects.WidgetCRD()
+	_, err := client.Resource(testobjects.CRDResource).Create(ctx, crd, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create CRD %s: %w", crd.GetName(), err)
 	}
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := client.Resource(objects.WidgetResource).List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := client.Resource(testobjects.WidgetResource).List(ctx, metav1.ListOptions{Limit: 1})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
@@ -98,7 +98,7 @@ func createCRD(ctx context.Context, client dynamic.Interface) error {
 
 // createPod writes spec and status under the names of their usual writers, which makes the usual managed fields.
 func createPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
-	objects.ClearServerFields(pod)
+	testobjects.ClearServerFields(pod)
 	pods := client.CoreV1().Pods(pod.Namespace)
 	created, err := pods.Create(ctx, pod, metav1.CreateOptions{FieldManager: "kube-controller-manager"})
 	if err != nil {
@@ -112,9 +112,9 @@ func createPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod
 }
 
 func createWidget(ctx context.Context, client dynamic.Interface, i int, seed int64) error {
-	widget := objects.Widget(i, seed)
-	objects.ClearServerFields(widget)
-	widgets := client.Resource(objects.WidgetResource).Namespace(widget.GetNamespace())
+	widget := testobjects.Widget(i, seed)
+	testobjects.ClearServerFields(widget)
+	widgets := client.Resource(testobjects.WidgetResource).Namespace(widget.GetNamespace())
 	created, err := widgets.Create(ctx, widget, metav1.CreateOptions{FieldManager: "kubectl-create"})
 	if err != nil {
 		return fmt.Errorf("create widget %s/%s: %w", widget.GetNamespace(), widget.GetName(), err)

@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/informctl/informctl/e2e/controlplane"
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // What happens to the pods while informctl is down.
@@ -41,7 +41,7 @@ func changePods(ctx context.Context, cfg *rest.Config, pods int) error {
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	const every = (changed + deleted) / deleted
 	for n, deletions := 0, 0; n < changed+deleted; n++ {
-		namespace, name := objects.PodKey(n * (pods / leastPods))
+		namespace, name := testobjects.PodKey(n * (pods / leastPods))
 		r := client.Resource(podResource).Namespace(namespace)
 		if n%every == 0 && deletions < deleted {
 			deletions++

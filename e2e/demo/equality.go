@@ -15,7 +15,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // content is what an object is compared by: its UID, its resource version and the
@@ -73,7 +73,7 @@ func (d *demo) compare(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("make a client: %w", err)
 	}
 	d.equal = map[string]int{}
-	for _, r := range []schema.GroupVersionResource{podResource, objects.WidgetResource} {
+	for _, r := range []schema.GroupVersionResource{podResource, testobjects.WidgetResource} {
 		var server, file contents
 		both, ctx := errgroup.WithContext(ctx)
 		both.Go(func() (err error) {

@@ -30,16 +30,16 @@ import (
 	"github.com/informctl/informctl/informer/dynamicinformer"
 	"github.com/informctl/informctl/informer/metadatainformer"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 var (
 	pods       = corev1.SchemeGroupVersion.WithResource("pods")
 	configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 	secrets    = corev1.SchemeGroupVersion.WithResource("secrets")
-	widgets    = objects.WidgetResource
+	widgets    = testobjects.WidgetResource
 )
 
 // world is a control plane and a client that changes it.
@@ -75,16 +75,16 @@ func object(gvr schema.GroupVersionResource, name string) *unstructured.Unstruct
 	var u *unstructured.Unstructured
 	switch gvr {
 	case widgets:
-		u = objects.Widget(1, 1)
+		u = testobjects.Widget(1, 1)
 	case pods:
-		u = asUnstructured(objects.Pod(1, 1), "Pod")
+		u = asUnstructured(testobjects.Pod(1, 1), "Pod")
 		unstructured.RemoveNestedField(u.Object, "status")
 	case secrets:
 		u = asUnstructured(&corev1.Secret{StringData: map[string]string{"password": name}}, "Secret")
 	default:
-		u = asUnstructured(objects.ConfigMap(1, 1), "ConfigMap")
+		u = asUnstructured(testobjects.ConfigMap(1, 1), "ConfigMap")
 	}
-	objects.ClearServerFields(u)
+	testobjects.ClearServerFields(u)
 	u.SetNamespace("default")
 	u.SetName(name)
 	return u

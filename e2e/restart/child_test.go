@@ -29,9 +29,9 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // childDir names the variable with the directory in which a child runs the informers
@@ -50,7 +50,7 @@ type collection struct {
 var collections = []collection{
 	{corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithKind("Pod"), func() runtime.Object { return &corev1.Pod{} }},
 	{corev1.SchemeGroupVersion.WithResource("configmaps"), corev1.SchemeGroupVersion.WithKind("ConfigMap"), func() runtime.Object { return &corev1.ConfigMap{} }},
-	{objects.WidgetResource, objects.WidgetKind, func() runtime.Object { return &objects.TypedWidget{} }},
+	{testobjects.WidgetResource, testobjects.WidgetKind, func() runtime.Object { return &testobjects.TypedWidget{} }},
 }
 
 // listWatch returns a ListerWatcher of a collection, typed (over protobuf where
@@ -73,7 +73,7 @@ func (c collection) listWatch(cfg *rest.Config, form store.Form, namespace strin
 	if err := scheme.AddToScheme(s); err != nil {
 		return nil, err
 	}
-	if err := objects.AddToScheme(s); err != nil {
+	if err := testobjects.AddToScheme(s); err != nil {
 		return nil, err
 	}
 	cfg = rest.CopyConfig(cfg)

@@ -26,8 +26,8 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // world is a control plane, a directory for the child, and clients.
@@ -205,14 +205,14 @@ func (c collection) object(i int, namespace, name string) *unstructured.Unstruct
 	var u *unstructured.Unstructured
 	switch c.resource.Resource {
 	case "pods":
-		u = toUnstructured(objects.Pod(i, 1))
+		u = toUnstructured(testobjects.Pod(i, 1))
 		unstructured.RemoveNestedField(u.Object, "status")
 	case "configmaps":
-		u = toUnstructured(objects.ConfigMap(i, 1))
+		u = toUnstructured(testobjects.ConfigMap(i, 1))
 	default:
-		u = objects.Widget(i, 1)
+		u = testobjects.Widget(i, 1)
 	}
-	objects.ClearServerFields(u)
+	testobjects.ClearServerFields(u)
 	u.SetGroupVersionKind(c.kind)
 	u.SetNamespace(namespace)
 	u.SetName(name)

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // wantLists checks how many scopes listed since the child started.
@@ -104,8 +104,8 @@ func TestSchemaChange(t *testing.T) {
 // API server serves it.
 func (w *world) addDefault() {
 	w.t.Helper()
-	r := w.client.Resource(objects.CRDResource)
-	name := objects.WidgetCRD().GetName()
+	r := w.client.Resource(testobjects.CRDResource)
+	name := testobjects.WidgetCRD().GetName()
 	crd, err := r.Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
@@ -126,7 +126,7 @@ func (w *world) addDefault() {
 		w.t.Fatal(err)
 	}
 	w.eventually("the new default is served", func() bool {
-		list, err := w.client.Resource(objects.WidgetResource).List(w.t.Context(), metav1.ListOptions{Limit: 1})
+		list, err := w.client.Resource(testobjects.WidgetResource).List(w.t.Context(), metav1.ListOptions{Limit: 1})
 		if err != nil || len(list.Items) == 0 {
 			return false
 		}

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // clients are those that a controller would make: typed ones over protobuf, and a dynamic one.
@@ -51,21 +51,21 @@ type collection struct {
 
 var collections = []collection{
 	{corev1.SchemeGroupVersion.WithResource("pods"), &corev1.Pod{}, func(i int) any {
-		pod := objects.Pod(i, 1)
+		pod := testobjects.Pod(i, 1)
 		pod.Status = corev1.PodStatus{}
 		return pod
 	}},
-	{corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{}, func(i int) any { return objects.ConfigMap(i, 1) }},
+	{corev1.SchemeGroupVersion.WithResource("configmaps"), &corev1.ConfigMap{}, func(i int) any { return testobjects.ConfigMap(i, 1) }},
 	{corev1.SchemeGroupVersion.WithResource("services"), &corev1.Service{}, func(i int) any {
 		return &corev1.Service{Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Selector: map[string]string{"app": fmt.Sprint(i)}}}
 	}},
 	{appsv1.SchemeGroupVersion.WithResource("deployments"), unstructuredOf(appsv1.SchemeGroupVersion.WithKind("Deployment")), func(i int) any {
 		labels := map[string]string{"app": fmt.Sprint(i)}
-		template := corev1.PodTemplateSpec{Spec: objects.Pod(i, 1).Spec}
+		template := corev1.PodTemplateSpec{Spec: testobjects.Pod(i, 1).Spec}
 		template.Labels, template.Spec.NodeName = labels, ""
 		return &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template}}
 	}},
-	{objects.WidgetResource, unstructuredOf(objects.WidgetKind), func(i int) any { return objects.Widget(i, 1).Object }},
+	{testobjects.WidgetResource, unstructuredOf(testobjects.WidgetKind), func(i int) any { return testobjects.Widget(i, 1).Object }},
 }
 
 func unstructuredOf(kind schema.GroupVersionKind) *unstructured.Unstructured {
@@ -99,7 +99,7 @@ func (c collection) make(i int, namespace, name string) (*unstructured.Unstructu
 	if err := json.Unmarshal(b, &u.Object); err != nil {
 		return nil, err
 	}
-	objects.ClearServerFields(u)
+	testobjects.ClearServerFields(u)
 	kind := map[string]string{"pods": "Pod", "configmaps": "ConfigMap", "services": "Service", "deployments": "Deployment", "widgets": "Widget"}
 	u.SetGroupVersionKind(c.resource.GroupVersion().WithKind(kind[c.resource.Resource]))
 	u.SetNamespace(namespace)

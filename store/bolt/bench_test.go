@@ -10,9 +10,9 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 var benchPods = flag.Int("bolt.pods", 5000, "how many pods benchmarks store")
@@ -32,7 +32,7 @@ func filled(b *testing.B) (path string, keys []string) {
 
 func reopened(b *testing.B, path string, opts store.Options) (*bolt.DB, store.Store) {
 	b.Helper()
-	c, err := codec.For(objects.Pod(0, 1))
+	c, err := codec.For(testobjects.Pod(0, 1))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func BenchmarkRead(b *testing.B) {
 		"client-go": func(*testing.B) cache.Indexer {
 			s := cache.NewIndexer(cache.MetaNamespaceKeyFunc, namespaces)
 			for i := range *benchPods {
-				_ = s.Add(objects.Pod(i, 1))
+				_ = s.Add(testobjects.Pod(i, 1))
 			}
 			return s
 		},
@@ -146,7 +146,7 @@ func BenchmarkApply(b *testing.B) {
 	for b.Loop() {
 		batch := store.Batch{RV: fmt.Sprint(2000 + n)}
 		for i := range 100 {
-			pod := objects.Pod((n*100+i)%*benchPods, 1)
+			pod := testobjects.Pod((n*100+i)%*benchPods, 1)
 			pod.Annotations = map[string]string{"n": fmt.Sprint(n)}
 			batch.Changes = append(batch.Changes, store.Change{Object: pod})
 		}
@@ -212,7 +212,7 @@ func benchmarkWrites(b *testing.B, s store.Store) {
 	for b.Loop() {
 		batch := store.Batch{RV: fmt.Sprint(2000 + n)}
 		for i := range 1000 {
-			pod := objects.Pod((n*1000+i)%*benchPods, 1)
+			pod := testobjects.Pod((n*1000+i)%*benchPods, 1)
 			pod.Annotations = map[string]string{"n": fmt.Sprint(n)}
 			batch.Changes = append(batch.Changes, store.Change{Object: pod})
 		}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // podScope is a scope of realistic pods.
@@ -49,7 +49,7 @@ func listPods(tb testing.TB, s store.Store, n int, seed int64) {
 		tb.Fatal(err)
 	}
 	for _, i := range inKeyOrder(n, seed) {
-		if err := r.Add(objects.Pod(i, seed)); err != nil {
+		if err := r.Add(testobjects.Pod(i, seed)); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -72,7 +72,7 @@ func inKeyOrder(n int, seed int64) []int {
 	keys := make([]string, n)
 	numbers := make([]int, n)
 	for i := range n {
-		pod := objects.Pod(i, seed)
+		pod := testobjects.Pod(i, seed)
 		keys[i], numbers[i] = pod.Namespace+"/"+pod.Name, i
 	}
 	slices.SortFunc(numbers, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
@@ -83,7 +83,7 @@ func wantPods(t *testing.T, s store.Store, n int, seed int64) {
 	t.Helper()
 	want := map[string]*corev1.Pod{}
 	for i := range n {
-		pod := objects.Pod(i, seed)
+		pod := testobjects.Pod(i, seed)
 		want[pod.Namespace+"/"+pod.Name] = pod
 	}
 	found := 0
@@ -129,7 +129,7 @@ func TestCompression(t *testing.T) {
 					if i < n/2 {
 						seed = 2
 					}
-					if err := r.Add(objects.Pod(i, seed)); err != nil {
+					if err := r.Add(testobjects.Pod(i, seed)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -200,7 +200,7 @@ func TestDictionary(t *testing.T) {
 	wantPods(t, s, n, 1)
 	var b store.Batch
 	for i := n; i < 2*n; i++ {
-		b.Changes = append(b.Changes, store.Change{Object: objects.Pod(i, 1)})
+		b.Changes = append(b.Changes, store.Change{Object: testobjects.Pod(i, 1)})
 	}
 	b.RV = "2000"
 	if err := s.Apply(b); err != nil {
@@ -224,7 +224,7 @@ func TestDictionaryOfGrownScope(t *testing.T) {
 	const n = 300
 	numbers := inKeyOrder(n, 1)
 	for i := range n {
-		must(t, s.Apply(store.Batch{RV: fmt.Sprint(i + 1), Changes: []store.Change{{Object: objects.Pod(numbers[i], 1)}}}))
+		must(t, s.Apply(store.Batch{RV: fmt.Sprint(i + 1), Changes: []store.Change{{Object: testobjects.Pod(numbers[i], 1)}}}))
 		if i%20 == 19 {
 			must(t, s.Flush(t.Context()))
 		}

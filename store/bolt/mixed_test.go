@@ -13,15 +13,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // What is built of dictionaries, keys, wipes and lost files meets here.
 
 // sharing is in every Secret of sharingSecrets, as a cluster's ca.crt is.
-var sharing = fmt.Appendf(nil, "%x", objects.Secret(0, 7, 1<<10).Data["value"])
+var sharing = fmt.Appendf(nil, "%x", testobjects.Secret(0, 7, 1<<10).Data["value"])
 
 var secretScope = store.Scope{Resource: "secrets", Kind: corev1.SchemeGroupVersion.WithKind("Secret")}
 

@@ -9,9 +9,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // TestWork: what is encoded, compressed and decoded is counted with what it took, and
@@ -45,13 +45,13 @@ func TestWork(t *testing.T) {
 	}
 	get := func(s store.Store) {
 		t.Helper()
-		if _, ok, err := s.GetByKey(objects.Pod(1, 1).Namespace + "/" + objects.Pod(1, 1).Name); !ok || err != nil {
+		if _, ok, err := s.GetByKey(testobjects.Pod(1, 1).Namespace + "/" + testobjects.Pod(1, 1).Name); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
 	s := open()
 	check(s, "opened", 0, 0, false, false)
-	if err := s.Apply(store.Batch{RV: "1", Changes: []store.Change{{Object: objects.Pod(1, 1)}, {Object: objects.Pod(2, 1)}}}); err != nil {
+	if err := s.Apply(store.Batch{RV: "1", Changes: []store.Change{{Object: testobjects.Pod(1, 1)}, {Object: testobjects.Pod(2, 1)}}}); err != nil {
 		t.Fatal(err)
 	}
 	check(s, "applied", 2, 0, true, false)
@@ -61,11 +61,11 @@ func TestWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	check(s, "compressed", 2, 0, true, false)
-	if _, _, err := s.Compare(objects.Pod(1, 1)); err != nil {
+	if _, _, err := s.Compare(testobjects.Pod(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	check(s, "compared", 3, 0, true, false)
-	if _, err := s.Encode(objects.Pod(1, 1)); err != nil {
+	if _, err := s.Encode(testobjects.Pod(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	check(s, "encoded", 4, 0, true, false)
@@ -108,7 +108,7 @@ func TestDecodedBytes(t *testing.T) {
 			if n := bytes(); n != 0 {
 				t.Errorf("%d bytes of nothing", n)
 			}
-			pod := objects.Pod(1, 1)
+			pod := testobjects.Pod(1, 1)
 			apply := func(c store.Change) {
 				t.Helper()
 				if err := s.Apply(store.Batch{RV: "1", Changes: []store.Change{c}}); err != nil {
@@ -124,12 +124,12 @@ func TestDecodedBytes(t *testing.T) {
 			if n := bytes(); n != one {
 				t.Errorf("%d bytes after it was replaced, want %d", n, one)
 			}
-			apply(store.Change{Object: objects.Pod(2, 1)})
+			apply(store.Change{Object: testobjects.Pod(2, 1)})
 			if n := bytes(); n < one*3/2 {
 				t.Errorf("%d bytes for two, %d for one", n, one)
 			}
 			for _, i := range []int{1, 2} {
-				apply(store.Change{Key: objects.Pod(i, 1).Namespace + "/" + objects.Pod(i, 1).Name})
+				apply(store.Change{Key: testobjects.Pod(i, 1).Namespace + "/" + testobjects.Pod(i, 1).Name})
 			}
 			if n := bytes(); n != 0 {
 				t.Errorf("%d bytes after both were deleted", n)
@@ -163,7 +163,7 @@ func TestStoredBytes(t *testing.T) {
 	check("nothing", false, false)
 	listPods(t, s, 100, 1)
 	check("the first list", true, false)
-	if err := s.Apply(store.Batch{RV: "1001", Changes: []store.Change{{Object: objects.Pod(200, 1)}}}); err != nil {
+	if err := s.Apply(store.Batch{RV: "1001", Changes: []store.Change{{Object: testobjects.Pod(200, 1)}}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Flush(t.Context()); err != nil {
@@ -197,7 +197,7 @@ func TestCommitBuckets(t *testing.T) {
 	for i := range 3 {
 		b := store.Batch{RV: fmt.Sprint(i + 1)} // the first and the last have no object
 		if i == 1 {
-			b.Changes = []store.Change{{Object: objects.Pod(1, 1)}}
+			b.Changes = []store.Change{{Object: testobjects.Pod(1, 1)}}
 		}
 		if err := s.Apply(b); err != nil {
 			t.Fatal(err)

@@ -13,9 +13,9 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 var recordScope = store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
@@ -35,7 +35,7 @@ func recordFile(t *testing.T, path string, n int) (*bolt.DB, store.Store) {
 	list, err := s.Relist()
 	must(t, err)
 	for i := range n {
-		must(t, list.Add(objects.Pod(i, 1)))
+		must(t, list.Add(testobjects.Pod(i, 1)))
 	}
 	for batch, err := range list.Parts("10") {
 		must(t, err)
@@ -53,7 +53,7 @@ func TestRecords(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 200)
 	_ = s.List()
 	keys := s.ListKeys()
-	changed := objects.Pod(7, 2)
+	changed := testobjects.Pod(7, 2)
 	must(t, s.Apply(store.Batch{Changes: []store.Change{{Object: changed}, {Key: keys[3]}}}))
 	records, err := s.(store.Recorder).Records(append([]string{"no/such"}, keys...))
 	must(t, err)
@@ -82,9 +82,9 @@ func TestRecords(t *testing.T) {
 func TestKeys(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 300)
 	all := s.ListKeys()
-	must(t, s.Apply(store.Batch{Changes: []store.Change{{Key: all[0]}, {Object: objects.Pod(1000, 1)}}}))
-	namespace := objects.Pod(60, 1).Namespace
-	app, err := labels.Parse("app=" + objects.Pod(60, 1).Labels["app"])
+	must(t, s.Apply(store.Batch{Changes: []store.Change{{Key: all[0]}, {Object: testobjects.Pod(1000, 1)}}}))
+	namespace := testobjects.Pod(60, 1).Namespace
+	app, err := labels.Parse("app=" + testobjects.Pod(60, 1).Labels["app"])
 	must(t, err)
 	for name, q := range map[string]store.Query{
 		"all": {}, "namespace": {Namespace: namespace}, "part": {After: all[9], Limit: 20},

@@ -10,16 +10,16 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // changedPod is a pod after a rollout that gave all pods of a cluster something long
 // to have in common.
 func changedPod(i int) *corev1.Pod {
-	pod := objects.Pod(i, 1)
-	pod.Annotations = map[string]string{"example.com/policy": fmt.Sprintf("%x", objects.Secret(0, 7, 4<<10).Data["value"])}
+	pod := testobjects.Pod(i, 1)
+	pod.Annotations = map[string]string{"example.com/policy": fmt.Sprintf("%x", testobjects.Secret(0, 7, 4<<10).Data["value"])}
 	return pod
 }
 
@@ -81,9 +81,9 @@ func TestDictionaryDecays(t *testing.T) {
 	}
 	db, s = openPods(t, path, bolt.Options{})
 	wantChanged(t, s, numbers[:n/4])
-	got, _, err := s.GetByKey(objects.Pod(numbers[n-1], 1).Namespace + "/" + objects.Pod(numbers[n-1], 1).Name)
+	got, _, err := s.GetByKey(testobjects.Pod(numbers[n-1], 1).Namespace + "/" + testobjects.Pod(numbers[n-1], 1).Name)
 	must(t, err)
-	if diff := cmp.Diff(objects.Pod(numbers[n-1], 1), got); diff != "" {
+	if diff := cmp.Diff(testobjects.Pod(numbers[n-1], 1), got); diff != "" {
 		t.Errorf("a pod of the first dictionary (-want +got):\n%s", diff)
 	}
 	must(t, db.Close())

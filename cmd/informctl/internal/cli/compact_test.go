@@ -10,9 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // TestCompactRetrains: where the objects have come to have other things in common than
@@ -21,11 +21,11 @@ func TestCompactRetrains(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const n = 400
 	first, later := make([]runtime.Object, n), make([]runtime.Object, n)
-	policy := fmt.Sprintf("%x", objects.Secret(0, 1, 4<<10).Data["value"])
+	policy := fmt.Sprintf("%x", testobjects.Secret(0, 1, 4<<10).Data["value"])
 	for i := range n {
-		pod := objects.Pod(i, 2)
+		pod := testobjects.Pod(i, 2)
 		pod.Annotations = map[string]string{"example.com/policy": policy}
-		first[i], later[i] = objects.Pod(i, 1), pod
+		first[i], later[i] = testobjects.Pod(i, 1), pod
 	}
 	for _, list := range [][]runtime.Object{first, later} {
 		db, err := bolt.Open(path, bolt.Options{})

@@ -17,9 +17,9 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // largeFile is one that takes a moment to copy.
@@ -32,7 +32,7 @@ func largeFile(t *testing.T) string {
 	}
 	list := make([]runtime.Object, 1500)
 	for i := range list {
-		list[i] = objects.Pod(i, 1)
+		list[i] = testobjects.Pod(i, 1)
 	}
 	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, list...)
 	if err := db.Close(); err != nil {

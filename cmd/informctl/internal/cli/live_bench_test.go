@@ -12,9 +12,9 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // benchPods is the size of the collection that the promises are about: pods of 10 KB
@@ -39,7 +39,7 @@ func benchFile(b *testing.B) string {
 		b.Fatal(err)
 	}
 	for i := range benchPods {
-		if err := list.Add(objects.Pod(i, 1)); err != nil {
+		if err := list.Add(testobjects.Pod(i, 1)); err != nil {
 			b.Fatal(err)
 		}
 	}

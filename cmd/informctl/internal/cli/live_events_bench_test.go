@@ -18,8 +18,8 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // BenchmarkEvents is how long a change takes from the server to a handler, with 100
@@ -29,7 +29,7 @@ func BenchmarkEvents(b *testing.B) {
 	const pods, every = 10_000, 10 * time.Millisecond
 	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
 	for i := range pods {
-		if _, err := server.Create(objects.Pod(i, 1)); err != nil {
+		if _, err := server.Create(testobjects.Pod(i, 1)); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -93,7 +93,7 @@ func BenchmarkEvents(b *testing.B) {
 			var took []time.Duration
 			for tick := time.NewTicker(every); b.Loop(); <-tick.C {
 				n++
-				pod := objects.Pod(n%pods, 1)
+				pod := testobjects.Pod(n%pods, 1)
 				pod.Annotations = map[string]string{"n": time.Duration(n).String()}
 				began := time.Now()
 				if _, err := server.Update(runtime.Object(pod)); err != nil {

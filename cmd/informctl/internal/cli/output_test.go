@@ -24,9 +24,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
-	"github.com/informctl/informctl/testdata/objects"
 )
 
 // pods is more than one chunk.
@@ -68,7 +68,7 @@ func smallPod(i int) *corev1.Pod {
 }
 
 func TestListIsWholeAndOrdered(t *testing.T) {
-	path := podFile(t, func(i int) *corev1.Pod { return objects.Pod(i, 1) })
+	path := podFile(t, func(i int) *corev1.Pod { return testobjects.Pod(i, 1) })
 	var fromJSON, fromYAML unstructured.UnstructuredList
 	for format, list := range map[string]*unstructured.UnstructuredList{"json": &fromJSON, "yaml": &fromYAML} {
 		data := run(t, "dump", "pods", "--db", path, "-o", format)
@@ -87,7 +87,7 @@ func TestListIsWholeAndOrdered(t *testing.T) {
 	}
 	want := map[string]*corev1.Pod{}
 	for i := range pods {
-		p := objects.Pod(i, 1)
+		p := testobjects.Pod(i, 1)
 		want[p.Namespace+"/"+p.Name] = p
 	}
 	last := ""

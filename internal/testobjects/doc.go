@@ -1,4 +1,4 @@
-// Package objects makes varied, realistic Kubernetes objects for tests, benchmarks and the demo.
+// Package testobjects makes varied, realistic Kubernetes objects for tests, benchmarks and the demo.
 //
 // Every object is a function of its number i and a seed: the same two give the same object, in every process.
 // The key of an object depends on i alone, so two seeds give two contents of the same keys.
@@ -9,4 +9,4 @@
 // # Concurrency
 //
 // All functions are safe for concurrent use, never block and return a new object that the caller owns.
-package objects
+package testobjects

@@ -1,4 +1,4 @@
-package objects
+package testobjects
 
 import (
 	"maps"
@@ -21,7 +21,7 @@ func (w *TypedWidget) DeepCopy() *TypedWidget {
 		return nil
 	}
 	c := *w
-	w.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
+	w.DeepCopyInto(&c.ObjectMeta)
 	c.Spec.Selector = maps.Clone(w.Spec.Selector)
 	c.Spec.Parts = slices.Clone(w.Spec.Parts)
 	for k := range c.Spec.Parts {
@@ -39,7 +39,7 @@ func (l *TypedWidgetList) DeepCopyObject() runtime.Object {
 		return nil
 	}
 	c := *l
-	l.ListMeta.DeepCopyInto(&c.ListMeta)
+	l.DeepCopyInto(&c.ListMeta)
 	c.Items = slices.Clone(l.Items)
 	for k := range c.Items {
 		c.Items[k] = *l.Items[k].DeepCopy()

@@ -1,4 +1,4 @@
-package objects
+package testobjects
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"

@@ -1,4 +1,4 @@
-package objects_test
+package testobjects_test
 
 import (
 	"encoding/json"
@@ -9,15 +9,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/informctl/informctl/testdata/objects"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 var kinds = map[string]func(i int, seed int64) runtime.Object{
-	"pod":         func(i int, seed int64) runtime.Object { return objects.Pod(i, seed) },
-	"configmap":   func(i int, seed int64) runtime.Object { return objects.ConfigMap(i, seed) },
-	"secret":      func(i int, seed int64) runtime.Object { return objects.Secret(i, seed, 100) },
-	"widget":      func(i int, seed int64) runtime.Object { return objects.Widget(i, seed) },
-	"typedwidget": func(i int, seed int64) runtime.Object { return objects.NewTypedWidget(i, seed) },
+	"pod":         func(i int, seed int64) runtime.Object { return testobjects.Pod(i, seed) },
+	"configmap":   func(i int, seed int64) runtime.Object { return testobjects.ConfigMap(i, seed) },
+	"secret":      func(i int, seed int64) runtime.Object { return testobjects.Secret(i, seed, 100) },
+	"widget":      func(i int, seed int64) runtime.Object { return testobjects.Widget(i, seed) },
+	"typedwidget": func(i int, seed int64) runtime.Object { return testobjects.NewTypedWidget(i, seed) },
 }
 
 func metadata(t *testing.T, obj runtime.Object) metav1.Object {
@@ -77,13 +77,13 @@ func TestKeysAreUnique(t *testing.T) {
 				inDefault++
 			}
 			if name == "pod" {
-				if namespace, podName := objects.PodKey(i); namespace != m.GetNamespace() || podName != m.GetName() {
+				if namespace, podName := testobjects.PodKey(i); namespace != m.GetNamespace() || podName != m.GetName() {
 					t.Fatalf("PodKey(%d) = %s/%s, want %s/%s", i, namespace, podName, m.GetNamespace(), m.GetName())
 				}
 			}
 		}
 		got := []int{len(keys), len(uids), inDefault, len(namespaces)}
-		if diff := cmp.Diff([]int{n, n, n / 50, objects.Namespaces + 1}, got); diff != "" {
+		if diff := cmp.Diff([]int{n, n, n / 50, testobjects.Namespaces + 1}, got); diff != "" {
 			t.Errorf("%s: keys, UIDs, objects in default, namespaces (-want +got):\n%s", name, diff)
 		}
 	}
@@ -99,13 +99,13 @@ func TestSizes(t *testing.T) {
 	jsonBytes, protobuf, bare, widget, configMap := 0, 0, 0, 0, 0
 	const n = 600
 	for i := range n {
-		pod := objects.Pod(i, 1)
+		pod := testobjects.Pod(i, 1)
 		jsonBytes += len(marshal(t, pod))
 		protobuf += pod.Size()
 		pod.ManagedFields = nil
 		bare += pod.Size()
-		widget += len(marshal(t, objects.Widget(i, 1)))
-		configMap += len(marshal(t, objects.ConfigMap(i, 1)))
+		widget += len(marshal(t, testobjects.Widget(i, 1)))
+		configMap += len(marshal(t, testobjects.ConfigMap(i, 1)))
 	}
 	t.Logf("mean bytes: pod %d JSON, %d protobuf, %d without managed fields; widget %d JSON; config map %d JSON",
 		jsonBytes/n, protobuf/n, bare/n, widget/n, configMap/n)
@@ -119,8 +119,8 @@ func TestSizes(t *testing.T) {
 func TestManagedFieldsAreJSON(t *testing.T) {
 	for name, newObject := range kinds {
 		for _, entry := range metadata(t, newObject(1, 1)).GetManagedFields() {
-			if !json.Valid(entry.FieldsV1.Raw) {
-				t.Errorf("%s: the fields of %s are no JSON: %s", name, entry.Manager, entry.FieldsV1.Raw)
+			if !json.Valid(entry.FieldsV1.GetRawBytes()) {
+				t.Errorf("%s: the fields of %s are no JSON: %s", name, entry.Manager, entry.FieldsV1.GetRawBytes())
 			}
 		}
 	}
@@ -128,23 +128,23 @@ func TestManagedFieldsAreJSON(t *testing.T) {
 
 func TestTypedWidgetIsWidget(t *testing.T) {
 	scheme := runtime.NewScheme()
-	if err := objects.AddToScheme(scheme); err != nil {
+	if err := testobjects.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	typed, err := scheme.New(objects.WidgetKind)
+	typed, err := scheme.New(testobjects.WidgetKind)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(objects.Widget(5, 1).Object, typed); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(testobjects.Widget(5, 1).Object, typed); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(marshal(t, objects.NewTypedWidget(5, 1))), string(marshal(t, typed))); diff != "" {
+	if diff := cmp.Diff(string(marshal(t, testobjects.NewTypedWidget(5, 1))), string(marshal(t, typed))); diff != "" {
 		t.Errorf("the widget changed on its way through Unstructured (-want +got):\n%s", diff)
 	}
 }
 
 func BenchmarkPod(b *testing.B) {
 	for i := range b.N {
-		objects.Pod(i, 1)
+		testobjects.Pod(i, 1)
 	}
 }

@@ -1,4 +1,4 @@
-package objects_test
+package testobjects_test
 
 import (
 	"testing"

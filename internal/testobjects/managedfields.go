@@ -1,4 +1,4 @@
-package objects
+package testobjects
 
 import (
 	"fmt"
@@ -59,7 +59,7 @@ func (f *fieldSet) element(name string) {
 func (f *fieldSet) entry(manager, apiVersion, subresource string, at metav1.Time) metav1.ManagedFieldsEntry {
 	return metav1.ManagedFieldsEntry{
 		Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: apiVersion, Time: &at,
-		FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte("{" + f.String() + "}")}, Subresource: subresource,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1("{" + f.String() + "}"), Subresource: subresource,
 	}
 }
 
