@@ -101,7 +101,7 @@ var codeSpan = regexp.MustCompile("`([^`]+)`")
 // has that header.
 func quoted(t *testing.T, header string) (spans []string) {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(root, "TROUBLESHOOTING.md"))
+	b, err := os.ReadFile("troubleshooting.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +126,7 @@ func quoted(t *testing.T, header string) (spans []string) {
 	return spans
 }
 
-// TestQuotedWords: each message that TROUBLESHOOTING.md quotes is printed by the
+// TestQuotedWords: each message that docs/troubleshooting.md quotes is printed by the
 // programs in these words.
 func TestQuotedWords(t *testing.T) {
 	all := fragments(sources(t))
@@ -160,12 +160,12 @@ func TestLogLines(t *testing.T) {
 	}
 	for line := range logged {
 		if !slices.Contains(listed, line) {
-			t.Errorf("TROUBLESHOOTING.md does not have the log line %q", line)
+			t.Errorf("docs/troubleshooting.md does not have the log line %q", line)
 		}
 	}
 	for _, line := range listed {
 		if !logged[line] {
-			t.Errorf("TROUBLESHOOTING.md has the log line %q, which nobody logs", line)
+			t.Errorf("docs/troubleshooting.md has the log line %q, which nobody logs", line)
 		}
 	}
 }

@@ -71,12 +71,12 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestRunbook checks that TROUBLESHOOTING.md describes exactly the existing alerts.
+// TestRunbook checks that docs/troubleshooting.md describes exactly the existing alerts.
 func TestRunbook(t *testing.T) {
 	alerts := sorted(regexp.MustCompile(`(?m)^ +- alert: (\w+)$`), read(t, "alerts.yaml"))
-	rows := sorted(regexp.MustCompile("(?m)^\\| `(Informer\\w+)` \\| [^|]+ \\| [^|]+ \\|$"), read(t, "../TROUBLESHOOTING.md"))
+	rows := sorted(regexp.MustCompile("(?m)^\\| `(Informer\\w+)` \\| [^|]+ \\| [^|]+ \\|$"), read(t, "../docs/troubleshooting.md"))
 	if !slices.Equal(alerts, rows) || len(alerts) == 0 {
-		t.Errorf("there are the alerts\n%q, and TROUBLESHOOTING.md has\n%q", alerts, rows)
+		t.Errorf("there are the alerts\n%q, and docs/troubleshooting.md has\n%q", alerts, rows)
 	}
 }
 

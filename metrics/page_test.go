@@ -20,7 +20,7 @@ const pageHead = `# Metrics
 
 What package ` + "`metrics`" + ` and ` + "`informctl run --metrics-bind-address`" + ` tell Prometheus. Written by
 ` + "`make docs`" + `; a test compares it with the collector. ` + "`deploy/alerts.yaml`" + ` and
-` + "`deploy/grafana-dashboard.json`" + ` use them, and [TROUBLESHOOTING.md](../TROUBLESHOOTING.md)
+` + "`deploy/grafana-dashboard.json`" + ` use them, and [troubleshooting.md](troubleshooting.md)
 says what to do when an alert fires.
 
 ` + "`scope`" + ` is the ID of a scope, which stays the same over restarts; ` + "`handler`" + ` is a Go type, of

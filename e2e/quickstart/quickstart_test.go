@@ -61,10 +61,13 @@ func (w *world) remove(t *testing.T, name string) {
 	}
 }
 
-// build makes a program of a package in dir.
-func (w *world) build(t *testing.T, dir, name string) {
+// build makes a program of the package in dir, or of files.
+func (w *world) build(t *testing.T, dir, name string, files ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(w.bin, name), ".")
+	if len(files) == 0 {
+		files = []string{"."}
+	}
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"build", "-o", filepath.Join(w.bin, name)}, files...)...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("go build in %s: %v\n%s", dir, err, out)
@@ -147,16 +150,24 @@ func (w *world) lists(t *testing.T, name string, since time.Time) (n int) {
 	return n
 }
 
-// TestQuickStart: what README's quick start has for each kind of users does what it
-// says there.
+// TestQuickStart: what the pages have for each kind of users does what they say there.
 func TestQuickStart(t *testing.T) {
 	w := newWorld(t)
-	t.Run("controller-runtime", func(t *testing.T) {
-		w.program(t, "controllerruntime",
+	reconciled := func(t *testing.T, name string) {
+		w.program(t, name,
 			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: true"},
 			[]string{"reconcile default/web-1 there: true", "reconcile default/web-2 there: false", "reconcile default/web-3 there: true"})
+	}
+	t.Run("controller-runtime", func(t *testing.T) {
+		w.build(t, "controllerruntime", "controllerruntime")
+		reconciled(t, "controllerruntime")
+	})
+	t.Run("kubebuilder", func(t *testing.T) {
+		w.build(t, ".", "kubebuilder", kubebuilder(t))
+		reconciled(t, "kubebuilder")
 	})
 	t.Run("client-go", func(t *testing.T) {
+		w.build(t, "clientgo", "clientgo")
 		w.program(t, "clientgo",
 			[]string{"added default/web-1", "added default/web-2", "synced, 2 pods"},
 			[]string{"added default/web-1", "added default/web-2", "deleted default/web-2", "added default/web-3", "synced, 2 pods"})
@@ -166,7 +177,6 @@ func TestQuickStart(t *testing.T) {
 
 // program runs a program twice, with changes between, the second time without a list.
 func (w *world) program(t *testing.T, name string, first, second []string) {
-	w.build(t, name, name)
 	dir := t.TempDir()
 	started := w.run(t, name, dir, first...)
 	if w.lists(t, name, started) == 0 {
@@ -182,14 +192,11 @@ func (w *world) program(t *testing.T, name string, first, second []string) {
 	w.remove(t, "web-3")
 }
 
-// commands runs the shell blocks as they are typed.
+// commands runs the shell block as it is typed.
 func (w *world) commands(t *testing.T) {
 	w.build(t, "../../cmd/informctl", "informctl")
-	blocks := readme(t, "sh")
-	if len(blocks) != 1 {
-		t.Fatalf("README's quick start has %d blocks of commands, want 1", len(blocks))
-	}
-	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", blocks[0])
+	commands := block(t, "README.md", "## The command", "sh")
+	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", commands)
 	cmd.Dir = t.TempDir()
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cp.Kubeconfig(), "PATH="+w.bin+":"+os.Getenv("PATH"))
 	started := time.Now()
@@ -204,44 +211,5 @@ func (w *world) commands(t *testing.T) {
 		if !regexp.MustCompile(want).Match(out) {
 			t.Errorf("%s is not in\n%s", want, out)
 		}
-	}
-}
-
-// TestBlocks: README has the programs that are run here.
-func TestBlocks(t *testing.T) {
-	blocks := readme(t, "go")
-	programs := []string{"controllerruntime/main.go", "clientgo/main.go"}
-	if len(blocks) != len(programs) {
-		t.Fatalf("README's quick start has %d programs, want %d", len(blocks), len(programs))
-	}
-	for i, path := range programs {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, program, _ := strings.Cut(string(b), "\n") // the package's comment is for this project
-		if blocks[i] != program {
-			t.Errorf("README's program %d is not %s", i+1, path)
-		}
-	}
-}
-
-// readme returns the blocks of a language in README's quick start.
-func readme(t *testing.T, language string) (blocks []string) {
-	t.Helper()
-	b, err := os.ReadFile("../../README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, start, _ := strings.Cut(string(b), "\n## Quick start\n")
-	start, _, _ = strings.Cut(start, "\n## ")
-	for {
-		var block string
-		var found bool
-		if _, start, found = strings.Cut(start, "\n```"+language+"\n"); !found {
-			return blocks
-		}
-		block, start, _ = strings.Cut(start, "\n```\n")
-		blocks = append(blocks, block+"\n")
 	}
 }

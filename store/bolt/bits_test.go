@@ -207,7 +207,7 @@ func noticed(path string, b []byte, what string) error {
 
 // TestPagesDamagedWhileOpen takes the last element of a page away in a file that
 // is open: what is read then is right, or an error. Only entries of indexes are
-// missed until the next Open (RELIABILITY.md).
+// missed until the next Open (docs/reliability.md).
 func TestPagesDamagedWhileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, damageScript, 3)

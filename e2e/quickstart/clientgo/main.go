@@ -1,4 +1,4 @@
-// Command clientgo is README's quick start for users of client-go's informers.
+// Command clientgo is the program of docs/adopting.md for users of client-go's informers.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command controllerruntime is README's quick start for users of controller-runtime.
+// Command controllerruntime is the program of docs/adopting.md for users of controller-runtime.
 package main
 
 import (

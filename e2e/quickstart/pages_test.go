@@ -1,0 +1,119 @@
+package quickstart_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// adopting is the page with whole programs.
+const adopting = "docs/adopting.md"
+
+// TestPrograms: the page has the programs that are run here, and no others.
+func TestPrograms(t *testing.T) {
+	for heading, path := range map[string]string{
+		"## A controller on controller-runtime": "controllerruntime/main.go",
+		"## A controller on client-go":          "clientgo/main.go",
+	} {
+		_, program, _ := strings.Cut(read(t, path), "\n") // the package's comment is for this project
+		if block(t, adopting, heading, "go") != program {
+			t.Errorf("%s: %q does not have %s", adopting, heading, path)
+		}
+	}
+	if n := strings.Count(read(t, "../../"+adopting), "\npackage main\n"); n != 2 {
+		t.Errorf("%s has %d programs, want 2", adopting, n)
+	}
+}
+
+// TestParts: each line of a part of a program is in a whole one, which is run or
+// compiled.
+func TestParts(t *testing.T) {
+	for _, part := range []struct{ page, heading, language, whole string }{
+		{"README.md", "### client-go", "diff", "clientgo/main.go"},
+		{"README.md", "### Dynamic and metadata clients, or one informer alone", "go", "../../informer/example_test.go"},
+		{adopting, "## One informer alone", "go", "../../informer/example_test.go"},
+		{adopting, "## Listers", "go", "../../informer/example_test.go"},
+	} {
+		whole := map[string]bool{}
+		for line := range strings.Lines(read(t, part.whole)) {
+			whole[code(line)] = true
+		}
+		for line := range strings.Lines(block(t, part.page, part.heading, part.language)) {
+			if part.language == "diff" {
+				if line[0] == '-' {
+					continue
+				}
+				line = line[1:]
+			}
+			if !whole[code(line)] {
+				t.Errorf("%s: %q: %s does not have the line %q", part.page, part.heading, part.whole, line)
+			}
+		}
+	}
+}
+
+// code is a line without what surrounds its code.
+func code(line string) string {
+	line, _, _ = strings.Cut(line, " // ")
+	return strings.TrimSpace(line)
+}
+
+// kubebuilder applies the README's diff to a main.go of kubebuilder's shape and returns
+// the path of the result.
+func kubebuilder(t *testing.T) string {
+	t.Helper()
+	program := read(t, "testdata/kubebuilder/main.go")
+	diff := "\n" + block(t, "README.md", "### controller-runtime", "diff")
+	hunks := strings.Split(diff, "\n@@")[1:]
+	if len(hunks) != 3 {
+		t.Fatalf("the README's diff has %d parts, want 3", len(hunks))
+	}
+	for _, hunk := range hunks {
+		var before, after strings.Builder
+		_, lines, _ := strings.Cut(hunk, "\n")
+		for line := range strings.Lines(strings.TrimSuffix(lines, "\n") + "\n") {
+			if line[0] != '+' {
+				before.WriteString(line[1:])
+			}
+			if line[0] != '-' {
+				after.WriteString(line[1:])
+			}
+		}
+		if n := strings.Count(program, before.String()); n != 1 {
+			t.Fatalf("what the README's diff changes is there %d times, want once:\n%s", n, &before)
+		}
+		program = strings.Replace(program, before.String(), after.String(), 1)
+	}
+	path := filepath.Join(t.TempDir(), "main.go")
+	if err := os.WriteFile(path, []byte(program), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// block returns the one block of a language below a heading of a page.
+func block(t *testing.T, page, heading, language string) string {
+	t.Helper()
+	_, section, found := strings.Cut(read(t, "../../"+page), "\n"+heading+"\n")
+	if !found {
+		t.Fatalf("%s has no heading %q", page, heading)
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	section, _, _ = strings.Cut(section, "\n### ")
+	blocks := strings.Split(section, "\n```"+language+"\n")[1:]
+	if len(blocks) != 1 {
+		t.Fatalf("%s: %q has %d blocks of %s, want 1", page, heading, len(blocks), language)
+	}
+	text, _, _ := strings.Cut(blocks[0], "\n```\n")
+	return text + "\n"
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
