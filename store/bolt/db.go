@@ -24,50 +24,53 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// Options say how a database is opened and written. The zero value is the
+// Options configure how a database is opened and written. The zero value selects the
 // documented defaults.
 type Options struct {
-	// CommitInterval is how long a change waits for others to share its
-	// transaction. 0 is 1 s. A crash loses at most this much progress, never
-	// consistency: the resource version goes back with the objects.
+	// CommitInterval is how long a change waits for other changes to share its
+	// transaction. 0 means 1 s. A crash loses at most this much progress and never
+	// consistency: the objects and the resource version go back together.
 	CommitInterval time.Duration
-	// CommitBytes of waiting changes are written without waiting for the
-	// interval's end. 0 is 8 MiB.
+	// CommitBytes is the number of bytes of waiting changes at which they are written
+	// without waiting for the end of the interval. 0 means 8 MiB.
 	CommitBytes int
-	// Compression says how records are written from now on.
+	// Compression specifies how new records are compressed.
 	Compression Compression
-	// Keys has the user's keys, with which Secrets are encrypted. nil: nothing is, and
-	// opening a scope of Secrets is store.ErrNoKey. While a provider has an error, so
-	// is opening any scope that is encrypted, and what is stored stays as it is; where
-	// its keys are others than the file's were, such scopes start cold.
+	// Keys provides the user's keys, which protect encrypted scopes. If it is nil,
+	// nothing is encrypted, and opening a scope of Secrets returns store.ErrNoKey. While
+	// the provider returns an error, opening an encrypted scope returns store.ErrNoKey
+	// and the stored state does not change. If none of the provider's keys opens the
+	// file, encrypted scopes start cold.
 	Keys codec.KeyProvider
-	// EncryptAll encrypts every scope. One that was stored otherwise starts cold;
-	// bbolt overwrites what that was in time only. Without Keys it is an error.
+	// EncryptAll encrypts every scope. A scope that was stored unencrypted starts cold;
+	// bbolt overwrites its old pages only in the course of time. EncryptAll without Keys
+	// is an error.
 	EncryptAll bool
-	// LockTimeout is how long Open waits for another process to release the
-	// file. 0 is 1 s.
+	// LockTimeout is how long Open waits for another process to release the file. 0 means
+	// 1 s.
 	LockTimeout time.Duration
-	// MaxPending is how many bytes of changes may wait for the disk before that is
-	// reported as degraded (store.Commits). 0 is 256 MiB. What waits is the newest
-	// state of each changed object; beyond the bound nothing is dropped and nobody
-	// waits.
+	// MaxPending is the number of bytes of waiting changes above which the database is
+	// reported as degraded (store.Commits). 0 means 256 MiB. Only the newest state of
+	// each changed object waits. Above the bound no change is dropped and no caller
+	// blocks.
 	MaxPending int64
-	// MaxBytes bounds the file, in bytes; 0 is no bound. At the bound it is as on a
-	// full disk: what is not written waits in memory, and is served from there. Of a bound
-	// under 16 MiB the next lower power of two is used.
+	// MaxBytes bounds the size of the file, in bytes; 0 means no bound. A file that has
+	// reached the bound behaves as on a full disk: changes that cannot be written wait in
+	// memory and are served from there. A bound below 16 MiB is rounded down to a power
+	// of two.
 	MaxBytes int
-	// MaxAge is how old a scope's checkpoint may be when the scope is opened; an
-	// older one is dropped. 0 is no bound: the server says what is too old.
+	// MaxAge is the maximum age of a scope's checkpoint when the scope is opened; a scope
+	// with an older checkpoint is dropped. 0 means no bound: the server decides what is
+	// too old.
 	MaxAge time.Duration
-	// Epoch names a history. When it is another one than the file was last opened
-	// with, all that is stored is dropped: to be changed after a cluster's etcd was
-	// restored, for example. "" leaves the file's as it is.
+	// Epoch names a history of the cluster. If it differs from the epoch that the file
+	// was last opened with, all stored scopes are dropped. Change it, for example, after
+	// the cluster's etcd was restored. "" keeps the epoch of the file.
 	Epoch string
-	// AllowNetworkFS lets the file be on NFS or SMB, whose locks and mapped memory do
-	// not keep what bbolt needs.
+	// AllowNetworkFS permits a file on NFS or SMB, whose locks and mapped memory do not
+	// give the guarantees that bbolt needs.
 	AllowNetworkFS bool
-	// Logger is told of damage and of writes that failed. The zero Logger
-	// discards.
+	// Logger logs damage and failed writes. The zero Logger discards.
 	Logger logr.Logger
 }
 
@@ -88,67 +91,71 @@ func (o *Options) applyDefaults() {
 
 // DB is a database in one bbolt file. It is a store.Backend.
 type DB struct {
-	path      string // as it was given
-	absolute  string // the same, whatever the process's directory is by now
-	opts      Options
-	readOnly  bool
-	setAside  string // where a damaged file went last; "" where there was none; protected by mu
-	suspended error  // why there is no file: see maxRebuilds
+	path     string // as the caller passed it
+	absolute string // path made absolute, independent of the current directory
+	opts     Options
+	readOnly bool
+	// where the last damaged file was moved; "" if there was none; protected by mu
+	setAside  string
+	suspended error // why no file is used: see maxRebuilds
 
-	// handleMu protects handle: readers hold it for reading while they have a
-	// transaction, the committer for writing while it opens the file again.
+	// handleMu protects handle. Readers hold it for reading during a transaction; the
+	// committer holds it for writing while it reopens the file.
 	handleMu sync.RWMutex
 	handle   *bbolt.DB   // nil after Close
-	file     fs.FileInfo // of the file that was opened last
-	working  fs.FileInfo // of the file of the last handle
+	file     fs.FileInfo // the file that was opened last
+	working  fs.FileInfo // the file of the last working handle
 
-	// beginMu is held while bbolt begins a transaction. Where that panics, on a file
-	// that was cut under it, bbolt's locks stay locked: the handle is poisoned and
-	// nobody may touch it again, not even to close it.
+	// beginMu is held while bbolt begins a transaction. If that panics, because the file
+	// was truncated while it was open, bbolt's locks stay locked: the handle is poisoned
+	// and must not be used again, not even to close it.
 	beginMu  sync.Mutex
 	poisoned bool
-	lock     *os.File // what handle works on, to release its lock without it
+	lock     *os.File // the file of handle, to release its lock without handle
 	found    uint64   // bbolt's number of the last transaction when the file was opened
-	written  uint64   // the same of the last one that was written since; changed under writeMu
+	// the number of the last transaction that this process wrote; changed under writeMu
+	written uint64
 
-	beside *os.File // whose lock is held until Close; nil: there is none
+	beside *os.File // the lock file, whose lock is held until Close; nil if there is none
 
-	// writeMu is held by whoever writes: the committer, and a scope that is being
-	// opened or loaded. bbolt has such a lock too; this one is released while the
-	// file is opened again.
+	// writeMu is held by every writer: the committer, and the opening or loading of a
+	// scope. bbolt has such a lock too, but writeMu is also held while the file is
+	// reopened.
 	writeMu sync.Mutex
-	damaged int // writes in turn that failed by damage; protected by writeMu
+	damaged int // consecutive writes that failed because of damage; protected by writeMu
 
-	// keyMu protects the fields below. It is held while the user's keys are asked for.
+	// keyMu protects the fields below. It is held during the call of the key provider.
 	keyMu      sync.Mutex
 	keys       *keyring // nil until a scope needs it
-	rewrapped  *keyring // the same, where another user's key wraps it than in the file
+	rewrapped  *keyring // equal to keys if they were wrapped anew and not yet written
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
-	departedBytes int64 // what each scope keeps of the departed; set before any is opened
+	// departedBytes bounds the departed objects of each scope; set before any scope is
+	// opened.
+	departedBytes int64
 
-	// openMu is held for reading while a scope is opened, for writing while some are
-	// wiped. Taken before all others.
+	// openMu is held for reading while a scope is opened and for writing while scopes are
+	// wiped. It is locked before all other locks.
 	openMu sync.RWMutex
 
 	// mu protects the fields below.
 	mu      sync.Mutex
-	scopes  map[string]*Store // by id: every scope that was opened
-	commits store.Commits     // less what is a scope's own
+	scopes  map[string]*Store // every scope that was opened, by id
+	commits store.Commits     // without the fields that belong to one scope
 
 	closed      atomic.Bool  // set under mu
-	longestRead atomic.Int64 // nanoseconds of a transaction
-	rebuilds    atomic.Int64 // files that were damaged or lost and begun again
+	longestRead atomic.Int64 // nanoseconds of a read transaction
+	rebuilds    atomic.Int64 // how often a damaged or lost file was replaced by a new one
 
-	pending   atomic.Int64 // bytes that wait in all scopes; changed under Store.mu
-	overwhelm atomic.Bool  // more than MaxPending wait, and it was logged
+	pending   atomic.Int64 // waiting bytes of all scopes; changed under Store.mu
+	overwhelm atomic.Bool  // more than MaxPending bytes wait, and that was logged
 
-	changed    chan struct{}      // tells the committer that something waits; holds one
-	urgent     chan struct{}      // tells it not to wait for the interval; holds one
-	stop       context.CancelFunc // ends the committer, which then writes once more
+	changed    chan struct{}      // changes wait; holds one value
+	urgent     chan struct{}      // a commit must not wait for the interval; holds one
+	stop       context.CancelFunc // ends the committer after one last commit
 	committer  chan struct{}      // closed when the committer has ended
-	checked    thoroughness       // of openFile
+	checked    thoroughness       // by openFile
 	verified   chan struct{}      // closed when verifyRest has ended
 	closeOnce  sync.Once
 	closeError error
@@ -156,14 +163,14 @@ type DB struct {
 
 var _ store.Backend = (*DB)(nil)
 
-// Open opens or creates the database at path, and its directory. Damage is no
-// error: a damaged file is renamed (see DB.SetAside) and a fresh one begun. Every
-// entry is checked; the records of a file of more than 1 GiB in the background, while
-// nothing is written to it. Where
-// that has happened three times within ten minutes no file is used: opening a scope
-// is an error then, and informers run in memory. Errors: a file that is not the
-// process's own alone, *NetworkFSError, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs for a file
-// of another kind, and those of the file system; the file is then unchanged.
+// Open opens or creates the database at path and its directory. Damage is not an error: a
+// damaged file is renamed (see DB.SetAside) and replaced by an empty one. Open checks
+// every entry; for a file of more than 1 GiB the records are checked in the background,
+// and nothing is written until that has ended. If the file was replaced three times
+// within ten minutes, no file is used: opening a scope then returns an error, and
+// informers run in memory. Errors: a file that users other than the process's own can
+// change, *NetworkFSError, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs
+// for a file of another kind, and errors of the file system; the file is then unchanged.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	if opts.EncryptAll && opts.Keys == nil {
@@ -174,8 +181,8 @@ func Open(path string, opts Options) (*DB, error) {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	err = d.openFile(creating)
-	// Others may be opening the same file: what one has just created is empty to
-	// the next, until its lock is taken.
+	// Another process may be creating the same file: until that process has locked the
+	// file, it is empty and looks damaged.
 	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
 		if n := len(recentRebuilds(d.absolute, time.Now())); n >= maxRebuilds {
 			d.suspend(fmt.Errorf("%w; begun again %d times within %s, not used for now", err, n, rebuildWindow))
@@ -187,7 +194,7 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	if err == nil {
 		if err = d.beginEpoch(); err != nil && d.handle != nil {
-			_ = d.closeHandle(d.handle) // or its lock would stay
+			_ = d.closeHandle(d.handle) // else its lock would stay held
 		}
 	}
 	if err != nil {
@@ -201,7 +208,7 @@ func Open(path string, opts Options) (*DB, error) {
 	return d, nil
 }
 
-// suspend makes a database without a file.
+// suspend makes the database work without a file.
 func (d *DB) suspend(cause error) {
 	d.suspended = cause
 	d.opts.Logger.Error(cause, "Cache file is damaged too often, going on without", "path", d.path)
@@ -210,7 +217,7 @@ func (d *DB) suspend(cause error) {
 	close(d.verified)
 }
 
-// beginEpoch drops all scopes where the epoch has changed.
+// beginEpoch drops all scopes if the epoch has changed.
 func (d *DB) beginEpoch() error {
 	if d.opts.Epoch == "" {
 		return nil
@@ -237,10 +244,11 @@ func (d *DB) beginEpoch() error {
 	})
 }
 
-// OpenReadOnly opens an existing database for reading and changes nothing.
-// The pages and manifests are checked here, a scope's entries when it is opened,
-// and each record again when it is read. Errors: store.ErrLocked while a process has it open for writing,
-// *store.CorruptionError, store.ErrNotOurs, *NetworkFSError, and those of the file system.
+// OpenReadOnly opens an existing database for reading and changes nothing. It checks the
+// pages and the manifests. The entries of a scope are checked when an answer depends on
+// their number, and each record again when it is read. Errors: store.ErrLocked while a
+// process has the database open for writing, *store.CorruptionError, store.ErrNotOurs,
+// *NetworkFSError, and errors of the file system.
 func OpenReadOnly(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	d, err := newDB(path, opts, true)
@@ -279,7 +287,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	}, nil
 }
 
-// SetAside returns where Open moved a damaged file; "" where there was none.
+// SetAside returns where the last damaged file was moved, or "" if there was none.
 func (d *DB) SetAside() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -289,8 +297,8 @@ func (d *DB) SetAside() string {
 // Path returns the absolute path of the file.
 func (d *DB) Path() string { return d.absolute }
 
-// at is where the file is: as its user has named it, for the errors of opening it, and
-// once it was opened by its absolute path.
+// at returns the path of the file: as the caller passed it until the file has been
+// opened, so that errors name it, and the absolute path afterwards.
 func (d *DB) at() string {
 	if d.working == nil {
 		return d.path
@@ -298,13 +306,13 @@ func (d *DB) at() string {
 	return d.absolute
 }
 
-// opening says what a file is opened for.
+// opening is the purpose for which a file is opened.
 type opening int
 
 const (
-	creating  opening = iota // to write, every entry checked; made where there is none
-	reopening                // to write on, after a failure
-	reading                  // to read
+	creating  opening = iota // for writing: checks every entry, creates a missing file
+	reopening                // for writing again after a failure
+	reading                  // for reading
 )
 
 // openFile opens and checks the file and sets d.handle.
@@ -386,14 +394,14 @@ func (d *DB) lastWritten(handle *bbolt.DB) (number uint64, err error) {
 	return number, err
 }
 
-// isFormat reports whether a format's name is of another version of this program.
+// isFormat reports whether name is the format of some version of this program.
 func isFormat(name []byte) bool {
 	version, ok := bytes.CutPrefix(name, []byte(formatPrefix))
 	_, err := strconv.ParseUint(string(version), 10, 16)
 	return ok && err == nil
 }
 
-// classify tells what bbolt's errors mean to a caller.
+// classify maps bbolt's errors to errors of this package.
 func (d *DB) classify(where string, err error) error {
 	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
 		if errors.Is(err, damage) {
@@ -406,7 +414,8 @@ func (d *DB) classify(where string, err error) error {
 	return err
 }
 
-// check reads the format and what there is to verify.
+// check reads the format and verifies the entries as thoroughly as how says. It
+// initializes an empty file.
 func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	var known, empty bool
 	err := pagefile.Guard(d.path, "format", func() error {
@@ -459,7 +468,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	})
 }
 
-// createMeta makes the meta bucket of a fresh file.
+// createMeta creates the meta bucket of an empty file.
 func createMeta(tx *bbolt.Tx) error {
 	meta, err := tx.CreateBucket(bucketMeta)
 	if err != nil {
@@ -471,7 +480,7 @@ func createMeta(tx *bbolt.Tx) error {
 	return meta.Put(keyFormat, []byte(format))
 }
 
-// onlyOurs reports what else than our buckets is in the root.
+// onlyOurs returns an error if the root contains anything other than our buckets.
 func onlyOurs(tx *bbolt.Tx) error {
 	c := tx.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
@@ -482,7 +491,7 @@ func onlyOurs(tx *bbolt.Tx) error {
 	return nil
 }
 
-// replaceDamaged sets the file aside, under its lock.
+// replaceDamaged sets the file aside while it holds the file's lock.
 func (d *DB) replaceDamaged(cause error) error {
 	f, _, err := pagefile.OpenLocked(d.at(), os.O_RDWR, d.opts.LockTimeout)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -493,7 +502,7 @@ func (d *DB) replaceDamaged(cause error) error {
 	}
 	defer pagefile.Unlock(f)
 	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
-		return err // or has replaced it
+		return err // nil: another process has replaced it
 	}
 	aside, err := setAside(d.at(), cause)
 	if err != nil {
@@ -528,7 +537,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 			}
 			for _, name := range m.indexNames() {
 				if !m.Indexes[name].Ready {
-					continue // made again when an informer opens the scope
+					continue // built again when an informer opens the scope
 				}
 				info.Indexes = append(info.Indexes, store.IndexInfo{
 					Name: name, Identity: m.Indexes[name].Identity, Values: countValues(b, name),
@@ -546,7 +555,8 @@ func sortKey(s store.Scope) string {
 	return strings.Join([]string{s.Resource, s.Namespace, s.LabelSelector, s.FieldSelector, s.Form.String(), s.Cluster, s.Kind.Version}, "\x00")
 }
 
-// countValues counts the distinct values of a stored index by seeking past each.
+// countValues counts the distinct values of a stored index. It seeks past the entries of
+// each value.
 func countValues(scope *bbolt.Bucket, name string) int {
 	b := indexBucket(scope, name)
 	if b == nil {
@@ -571,8 +581,8 @@ func indexBucket(scope *bbolt.Bucket, name string) *bbolt.Bucket {
 	return nil
 }
 
-// view runs fn in a read transaction. fn copies what it needs and calls no user
-// code: a transaction that stays open makes the file grow.
+// view runs fn in a read transaction. fn must copy what it needs and must not call user
+// code, because the file grows while a transaction is open.
 func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
@@ -590,7 +600,7 @@ func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
 	})
 }
 
-// endRead ends a read transaction that began then.
+// endRead ends a read transaction and records its duration since began.
 func (d *DB) endRead(tx *bbolt.Tx, began time.Time) {
 	_ = tx.Rollback()
 	took := int64(time.Since(began))
@@ -599,7 +609,7 @@ func (d *DB) endRead(tx *bbolt.Tx, began time.Time) {
 	}
 }
 
-// begin needs handleMu.
+// begin begins a transaction. The caller must hold handleMu.
 func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
 	d.beginMu.Lock()
 	defer d.beginMu.Unlock()
@@ -614,7 +624,7 @@ func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
 	return tx, err
 }
 
-// closeHandle closes a handle, or leaves a poisoned one behind without its lock.
+// closeHandle closes a handle. It does not close a poisoned handle but releases its lock.
 func (d *DB) closeHandle(handle *bbolt.DB) error {
 	d.beginMu.Lock()
 	poisoned := d.poisoned
@@ -626,8 +636,8 @@ func (d *DB) closeHandle(handle *bbolt.DB) error {
 	return pagefile.Guard(d.path, "closing", handle.Close)
 }
 
-// update runs fn in a write transaction, while readers go on. After an error the
-// file is opened again, for its state is unknown.
+// update runs fn in a write transaction; readers continue meanwhile. After an error it
+// reopens the file, because the state of the file is unknown.
 func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	if d.readOnly {
 		return store.ErrReadOnly
@@ -651,8 +661,8 @@ func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	return errors.Join(err, d.reopenLocked(d.damaged > 1, err))
 }
 
-// isThere notices that the file was removed or replaced under its name, which an
-// open file does not show.
+// isThere returns an error if the file was removed or replaced under its name. An open
+// file does not show that.
 func (d *DB) isThere() error {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
@@ -697,12 +707,13 @@ func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
 	return err
 }
 
-// isNext reports whether a transaction of that number follows what this process has
-// written: the last one, or one whose commit had an error and that the file may have.
+// isNext reports whether a transaction with that number follows what this process has
+// written: the last transaction, or one more whose commit returned an error but may be in
+// the file.
 func (d *DB) isNext(number uint64) bool { return number == d.written+1 || number == d.written+2 }
 
-// noHandle says why there is none: the database was closed, or the file could
-// not be opened again after a write that failed.
+// noHandle returns why there is no handle: the database was closed or suspended, or the
+// file could not be reopened after a failed write.
 func (d *DB) noHandle() error {
 	if d.isClosed() {
 		return store.ErrClosed
@@ -713,7 +724,7 @@ func (d *DB) noHandle() error {
 	return d.corrupt("file", errNoHandle)
 }
 
-// errWritten indicates a file that a program which keeps no locks has written to.
+// errWritten indicates that a program which takes no locks has written to the file.
 var errWritten = errors.New("another process has written to it")
 
 var errNoHandle = errors.New("could not be opened again after a write that failed")
@@ -724,7 +735,7 @@ func (d *DB) corrupt(where string, err error) error {
 	return &store.CorruptionError{Path: d.path, Where: where, Err: err}
 }
 
-// Close implements store.Backend: it writes what waits, ends the committer and
+// Close implements store.Backend. It writes the waiting changes, ends the committer and
 // releases the file.
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {

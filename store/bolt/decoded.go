@@ -13,35 +13,37 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// defaultDecoded is the budget for decoded objects, in bytes of heap.
+// defaultDecoded is the default budget for decoded objects, in bytes of heap.
 const defaultDecoded = 64 << 20
 
-// sized is a decoded object and what it was decoded from: how many bytes, and
-// their hash; nil where that is not known.
+// sized is a decoded object with the size of its encoding, in bytes, and the hash of its
+// content; hash is nil if it is not known.
 type sized struct {
 	object  runtime.Object
 	encoded int
 	hash    []byte
 }
 
-// decodedWeight estimates an object's heap: a pod of 9.6 KB is 21 KB of it.
+// decodedWeight estimates the heap of a decoded object, in bytes: a pod of 9.6 KB takes
+// 21 KB.
 func decodedWeight(key string, v sized) uint32 {
 	return uint32(len(key) + 3*v.encoded + 256)
 }
 
-// decodedObjects are the objects of one scope that are decoded: as many as fit a
-// budget, or all, in a map that List can copy out. Writers hold Store.mu.
+// decodedObjects caches the decoded objects of one scope: as many as fit into a budget,
+// or all, in a map that List can copy. A caller that changes it must hold Store.mu.
 type decodedObjects struct {
 	bounded *otter.Cache[string, sized] // nil without a budget
 
-	// mu is held to write the fields below, and to read all without Store.mu.
+	// mu is held to change the fields below, and to read them without Store.mu.
 	mu      sync.RWMutex
 	all     map[string]sized
-	ordered *btree.Map[string, runtime.Object] // the same by key
-	weight  int64                              // of all
+	ordered *btree.Map[string, runtime.Object] // the objects of all, by key
+	weight  int64                              // of all, in bytes
 }
 
-// newDecodedObjects takes a budget in bytes: 0 is the default, -1 none.
+// newDecodedObjects takes a budget in bytes: 0 means the default, a negative one no
+// bound.
 func newDecodedObjects(budget int64) (*decodedObjects, error) {
 	if budget < 0 {
 		return &decodedObjects{all: map[string]sized{}, ordered: &btree.Map[string, runtime.Object]{}}, nil
@@ -67,7 +69,7 @@ func (d *decodedObjects) get(key string) (sized, bool) {
 	return v, ok
 }
 
-// peek is get for who reads many: it does not count as a use.
+// peek is like get but does not count as a use. It is for callers that read many objects.
 func (d *decodedObjects) peek(key string) (sized, bool) {
 	if d.bounded != nil {
 		e, ok := d.bounded.GetEntryQuietly(key)
@@ -76,7 +78,7 @@ func (d *decodedObjects) peek(key string) (sized, bool) {
 	return d.get(key)
 }
 
-// set needs Store.mu.
+// set stores an object. The caller must hold Store.mu.
 func (d *decodedObjects) set(key string, v sized) {
 	if d.bounded != nil {
 		d.bounded.Set(key, v)
@@ -90,7 +92,7 @@ func (d *decodedObjects) set(key string, v sized) {
 	d.weight += int64(decodedWeight(key, v))
 }
 
-// drop needs Store.mu.
+// drop removes an object. The caller must hold Store.mu.
 func (d *decodedObjects) drop(key string) {
 	if d.bounded != nil {
 		d.bounded.Invalidate(key)
@@ -109,7 +111,7 @@ func (d *decodedObjects) forgetLocked(key string) {
 	}
 }
 
-// clear needs Store.mu.
+// clear removes all objects. The caller must hold Store.mu.
 func (d *decodedObjects) clear() {
 	if d.bounded != nil {
 		d.bounded.InvalidateAll()
@@ -122,7 +124,7 @@ func (d *decodedObjects) clear() {
 	d.weight = 0
 }
 
-// bytes is the memory that they take, estimated.
+// bytes returns the estimated memory of the objects.
 func (d *decodedObjects) bytes() int64 {
 	if d.bounded != nil {
 		return int64(d.bounded.WeightedSize())
@@ -132,15 +134,16 @@ func (d *decodedObjects) bytes() int64 {
 	return d.weight
 }
 
-// hasAll reports whether all of n objects are there. It needs Store.mu.
+// hasAll reports whether all n objects of the scope are cached without a budget. The
+// caller must hold Store.mu.
 func (d *decodedObjects) hasAll(n int) bool { return d.bounded == nil && len(d.all) == n }
 
 var groupSeed = maphash.MakeSeed()
 
 func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
 
-// offer puts an object into the cache, unless its key may have changed since the
-// read that it is of began, at that generation.
+// offer puts an object into the cache, unless its key may have changed since the read
+// began. generation is the generation of the key's group at that time.
 func (s *Store) offer(key string, v sized, generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +152,8 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 	}
 }
 
-// allDecoded returns all objects as of one moment, where everything is decoded: lists
-// need no file then. Nobody writes to what it returns.
+// allDecoded returns all objects as of one moment, if every object is cached. A list then
+// does not need the file. The caller must not change the result.
 func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -160,7 +163,7 @@ func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	return s.decoded.ordered.Copy(), true
 }
 
-// listDecoded answers List from them.
+// listDecoded answers List from the cache, if every object is cached.
 func (s *Store) listDecoded() ([]interface{}, bool) {
 	all, ok := s.allDecoded()
 	if !ok {
@@ -174,7 +177,8 @@ func (s *Store) listDecoded() ([]interface{}, bool) {
 	return out, true
 }
 
-// selectDecoded answers a query that no index and no label narrows.
+// selectDecoded answers a query without an index and without a selector from the cache,
+// if every object is cached.
 func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 	if s.decoded.bounded != nil || q.Index != "" || !q.Selector.Empty() {
 		return nil, false
@@ -197,7 +201,7 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 			return false
 		}
 		if isHashed(key) {
-			key, _ = cache.MetaNamespaceKeyFunc(obj) // which it was stored under
+			key, _ = cache.MetaNamespaceKeyFunc(obj) // the object's own key
 		}
 		entries = append(entries, store.Entry{Key: key, Object: obj})
 		return q.Limit <= 0 || len(entries) < q.Limit
@@ -205,7 +209,8 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 	return entries, true
 }
 
-// indexDecoded is the same for ByIndex; the objects of the values are enough.
+// indexDecoded answers ByIndex from the cache, if the objects with these values are
+// cached.
 func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,7 +230,7 @@ func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool)
 	return out, true
 }
 
-// isWellLocked reports whether what is in memory may answer without the file.
+// isWellLocked reports whether reads may be answered from memory without the file.
 func (s *Store) isWellLocked() bool {
 	return !s.loading && s.lost == nil && s.readErr == nil && !s.db.readOnly && !s.db.isClosed()
 }

@@ -35,7 +35,7 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 	}
 }
 
-// deletions yields what the list did not have.
+// deletions yields a deletion for each stored object that was not in the list.
 func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	for after, more := "", true; more; {
 		var keys []string
@@ -70,7 +70,8 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	return true
 }
 
-// differences yields what the list had otherwise, in key order.
+// differences yields the objects of the list that differ from the stored ones, in key
+// order.
 func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	var b store.Batch
 	bytes := 0
@@ -109,7 +110,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	}
 	if going {
 		r.staged.Scan(func(_ string, e *entry) bool {
-			if e.head != nil { // else it was taken back, and deletions has seen to it
+			if e.head != nil { // else deletions has handled it
 				going = add(e)
 			}
 			return going
@@ -145,9 +146,11 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 	return entries, err
 }
 
-// change yields an object as it is, encoded: who is told of it decodes it then.
-// What came back from the file lacks the values of functions without an identity,
-// and what was added before an AddIndexers lacks its: Prepare runs them again.
+// change returns the change for a staged entry. The object stays encoded unless every
+// object is kept decoded; the receiver decodes it. An entry that was read back from the
+// file lacks the values of index functions without an identity, and an entry that was
+// staged before an AddIndexers call lacks the values of the added functions: Prepare runs
+// the functions again.
 func (r *relist) change(e *entry) (store.Change, error) {
 	c := r.s.pendingEntry(e)
 	if r.s.opts.DecodedBytes < 0 {
@@ -158,7 +161,7 @@ func (r *relist) change(e *entry) (store.Change, error) {
 		c, e.object = store.Entry{Key: e.name, Object: obj}, obj
 	}
 	if e.indexes == nil && len(r.indexes.volatile) == 0 {
-		e.indexes = r.indexes // that of staged entries, if it is still the scope's
+		e.indexes = r.indexes // staged entries were made with this set
 	}
 	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// picker collects what a Query asks for from one snapshot. Labels are matched
-// inside the transaction: the records of what matches have to be of the same
-// moment as its headers, and to copy all records out would take longer than to
-// look at all headers. The Matcher is no user code.
+// picker collects the entries that a Query selects from one snapshot. It matches labels
+// inside the transaction, because the matching records must be of the same moment as
+// their headers, and because copying all records takes longer than reading all headers.
+// The Matcher is not user code.
 type picker struct {
 	s           *Store
 	sn          *snapshot
@@ -28,18 +28,18 @@ type picker struct {
 	prefix      string
 	limit       int
 	matcher     labels.Selector
-	keeps       bool // in the cache, what is decoded for it
-	keysOnly    bool // entries have nothing else
+	keeps       bool // objects that are decoded for the query are cached
+	keysOnly    bool // entries contain only keys
 	view        headerView
 	generations [256]uint64
 	entries     []store.Entry
-	hashes      [][]byte // of entries that are to be kept decoded
-	records     []found  // of entries that are to be copied out of the file
+	hashes      [][]byte // of the entries whose objects are to be cached
+	records     []found  // of the entries whose records are to be copied out of the file
 	objects     walker
 }
 
-// found is a record where it stands in the file, under that file key, and the place of
-// its entry.
+// found is a record in the file's memory, with its file key and the position of its
+// entry.
 type found struct {
 	entry  int
 	key    string
@@ -52,7 +52,7 @@ func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.Selector = q.Matcher() // once
+	q.Selector = q.Matcher() // convert the selector only once
 	if entries, ok := s.selectDecoded(q); ok {
 		return entries, nil
 	}
@@ -63,8 +63,8 @@ func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 	return s.pick(q, name, values, s.opts.DecodedBytes < 0)
 }
 
-// labelIndex returns the stored index, with values, that has all that a selector
-// can match; "" where there is none.
+// labelIndex returns a stored index and the values in it that contain everything that a
+// selector can match. It returns "" if there is no such index.
 func (s *Store) labelIndex(matcher labels.Selector) (name string, values []string) {
 	s.mu.Lock()
 	stored := s.indexes.stored
@@ -82,9 +82,10 @@ func (s *Store) labelIndex(matcher labels.Selector) (name string, values []strin
 	return "", nil
 }
 
-// pick answers a query by the values of the named index, or by all keys. keep is
-// set by who will decode all of the answer: then it is decoded here and kept, if it
-// fits the budget whole. A larger answer would only drive out what others read.
+// pick answers a query by values of the named index, or by all keys if the name is "".
+// keep is set if the caller will decode the whole answer: pick then decodes it and caches
+// it, if all of it fits into the budget. A larger answer would only evict objects that
+// other readers use.
 func (s *Store) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
 	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keeps: keep}
 	p.setRange(q)
@@ -96,7 +97,7 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 		}
 	}
 	if s.db.readOnly {
-		// What is left out has no checksum that could fail.
+		// A missing entry has no checksum that could fail.
 		if err := errors.Join(s.Err(), s.verifyStored()); err != nil {
 			return nil, err
 		}
@@ -172,8 +173,8 @@ func (p *picker) byIndex(find finder) error {
 	return err
 }
 
-// take adds the entry of a key, if its labels match. The header is used where the
-// key is not pending.
+// take adds the entry of a key if its labels match. header is used if the key is not
+// pending.
 func (p *picker) take(key string, pending *entry, header []byte) (more bool, err error) {
 	if !strings.HasPrefix(key, p.prefix) {
 		return false, nil
@@ -214,9 +215,9 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 	return p.limit <= 0 || len(p.entries) < p.limit, nil
 }
 
-// entry returns the decoded object of a key where there is one of the snapshot's
-// content: what is in the cache is of now, which may be later. What is in the file alone
-// gets its form by copyOut.
+// entry returns the entry of a key with its decoded object, if the cache has the object
+// with the content of the snapshot; the cache may be newer. Otherwise it returns the
+// pending state. For an object that only the file contains, copyOut sets Raw later.
 func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entry {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
 		return store.Entry{Key: name, Object: v.object}
@@ -228,11 +229,11 @@ func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entr
 	return store.Entry{Key: name}
 }
 
-// copied is how many bytes of records are copied into one piece of memory.
+// copied is the number of bytes of records that are copied into one allocation.
 const copied = 1 << 20
 
-// copyOut copies the records that were found, on all cores: while the transaction is
-// open pages that are free are not used again, and 50,000 pods are 125 MB.
+// copyOut copies the found records on all cores, because freed pages are not reused while
+// the transaction is open, and 50,000 pods are 125 MB.
 func (p *picker) copyOut() error {
 	var parts [][]found
 	size := 0
@@ -253,7 +254,7 @@ func (p *picker) copyPart(records []found) error {
 	for _, r := range records {
 		size += len(r.record)
 	}
-	buf := make([]byte, 0, size) // a record is longer than its form
+	buf := make([]byte, 0, size) // a record is longer than its raw form
 	for _, r := range records {
 		e := &p.entries[r.entry]
 		if r.record == nil {
@@ -268,13 +269,13 @@ func (p *picker) copyPart(records []found) error {
 	return nil
 }
 
-// walker gets values of a bucket by keys that mostly follow each other.
+// walker gets values from a bucket by keys that are mostly consecutive.
 type walker struct {
 	*bbolt.Cursor
 	key, value []byte
 }
 
-// get returns nil where there is no such key.
+// get returns nil if the key does not exist.
 func (w *walker) get(key string) []byte {
 	if w.Cursor == nil {
 		return nil
@@ -291,7 +292,7 @@ func (w *walker) get(key string) []byte {
 	return w.value
 }
 
-// fits reports whether all entries, decoded, fit the budget.
+// fits reports whether the decoded entries fit into the budget.
 func (p *picker) fits() bool {
 	budget := p.s.opts.DecodedBytes
 	if budget < 0 {
@@ -308,7 +309,8 @@ func (p *picker) fits() bool {
 	return budget >= 0
 }
 
-// keep decodes what is not and puts it into the cache.
+// keep decodes the entries that are not decoded yet and puts their objects into the
+// cache.
 func (p *picker) keep() error {
 	objects, err := store.DecodeAll[kruntime.Object](p.s, p.entries)
 	if err != nil {

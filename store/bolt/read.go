@@ -20,21 +20,22 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// snapshot is the scope at one moment: the file and, over it, what is pending.
+// snapshot is the scope at one moment: the file and, merged over it, the pending entries.
 type snapshot struct {
-	pending, indexed *btree.Map[string, *entry] // as Store's
-	scope            *bbolt.Bucket              // nil where nothing may be seen
+	pending, indexed *btree.Map[string, *entry] // copies of those of Store
+	scope            *bbolt.Bucket              // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
-	length           int // how many objects there are; -1 where that is not known
+	length           int // number of objects; -1 if it is not known
 }
 
-// read runs fn on a snapshot. locked, where there is one, runs at the same
-// moment under mu. fn copies out what it needs and calls no user code.
+// read runs fn on a snapshot. If locked is not nil, it runs at the moment of the snapshot
+// with mu held. fn must copy what it needs and must not call user code.
 func (s *Store) read(where string, locked func(), fn func(*snapshot) error) error {
 	return s.readAs(where, false, locked, fn)
 }
 
-// readAs is read that shows, where loaded is set, what a first list has written so far.
+// readAs is like read. If loaded is set, the snapshot also shows what a first list has
+// written so far.
 func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapshot) error) error {
 	d := s.db
 	d.handleMu.RLock()
@@ -61,14 +62,17 @@ func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapsh
 	})
 }
 
-// begin captures the moment; the file is part of it where visible is true.
+// begin begins a transaction and captures the state in memory at the same moment. visible
+// reports whether the file is part of the snapshot.
 func (s *Store) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lost != nil {
 		return nil, nil, false, s.lost
 	}
-	inFile := !s.noBucket.Load() // before the transaction begins, which then has the bucket
+	// Read this before the transaction begins: if the bucket exists now, the transaction
+	// sees it.
+	inFile := !s.noBucket.Load()
 	if tx, err = s.db.begin(where, false); err != nil {
 		return nil, nil, false, err
 	}
@@ -89,11 +93,11 @@ func (sn *snapshot) exists(key string) bool {
 	return sn.headers != nil && sn.headers.Get([]byte(key)) != nil
 }
 
-// isShort reports whether n is not the number of objects, as where a page has lost
-// some. Where the number is not known it finds nothing.
+// isShort reports whether n differs from the number of objects, for example because a
+// damaged page has lost some. It reports false if the number is not known.
 func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
-// header returns that of one object; nil where there is none.
+// header returns the header of one object, or nil if the object does not exist.
 func (s *Store) header(sn *snapshot, key string) (*header, error) {
 	if e, ok := sn.pending.Get(key); ok {
 		return e.head, nil
@@ -134,7 +138,7 @@ func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	return e, err == nil, err
 }
 
-// named gives an entry the object's own key.
+// named replaces the file key of an entry by the object's own key.
 func (s *Store) named(sn *snapshot, e *store.Entry) error {
 	name, err := sn.name(e.Key)
 	if err != nil {
@@ -156,8 +160,8 @@ func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
 	return store.Entry{Key: key, Raw: raw}, err
 }
 
-// appendRaw checks a record and returns its raw form, in the room that buf has behind
-// its end: as much as the record is long is enough.
+// appendRaw checks a record and returns its raw form. It uses the capacity of buf beyond
+// its length; len(b) bytes are enough.
 func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 	r, err := decodeRecord(key, b)
 	if err == nil {
@@ -186,7 +190,7 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: payload})}, nil
 }
 
-// encode needs a codec.
+// encode encodes an object. The Store must have a codec.
 func (s *Store) encode(obj kruntime.Object) ([]byte, error) {
 	defer s.encodes.add(1, time.Now())
 	return s.opts.Codec.Encode(obj)
@@ -258,8 +262,8 @@ func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 	return e, ok, err
 }
 
-// rawEntry returns beside the entry the hash of its content; nil where the header
-// is damaged, which does no harm to the object.
+// rawEntry returns an entry and the hash of its content. The hash is nil if the header is
+// damaged, which does not affect the object.
 func (s *Store) rawEntry(key string) (e store.Entry, hash []byte, ok bool, err error) {
 	err = s.read("object "+key, nil, func(sn *snapshot) error {
 		if e, ok, err = s.raw(sn, key); ok && err == nil {
@@ -284,7 +288,8 @@ func (sn *snapshot) hash(key string) []byte {
 	return bytes.Clone(view.hash)
 }
 
-// get returns one object: from the decoded ones, from pending, from the file.
+// get returns one object: from the cache of decoded objects, from pending or from the
+// file.
 func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	if s.db.isClosed() {
 		return nil, false, store.ErrClosed
@@ -319,10 +324,10 @@ func (s *Store) get(key string) (kruntime.Object, bool, error) {
 	return obj, true, nil
 }
 
-// merge calls fn with every file key after that of the given key in order, until fn
-// returns false: the pending entry where there is one, else the file's value.
-// The error is that of damaged pages, which bbolt walks without a word: one of
-// them twice, and another not at all.
+// merge calls fn in key order with every file key after the given one, until fn returns
+// false. It passes the pending entry if there is one, else the value in the file. It
+// returns an error if the keys do not ascend: on damaged pages bbolt reports nothing and
+// may visit one page twice and another not at all.
 func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
 	after = fileKey(after)
 	pending := sn.pending.Iter()
@@ -375,7 +380,7 @@ func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error)
 	return s.scanAs(false, after, limit)
 }
 
-// scanAs is Scan; see readAs.
+// scanAs is like Scan; readAs explains loaded.
 func (s *Store) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
 	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
 		entries, err = s.scan(sn, after, limit)
@@ -385,7 +390,7 @@ func (s *Store) scanAs(loaded bool, after string, limit int) (entries []store.En
 }
 
 func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
-	// Headers lead, so that an object which a damaged page has lost is missed.
+	// The headers come first, so that an object that a damaged page has lost is noticed.
 	var records *bbolt.Cursor
 	var k, v []byte
 	order := sn.merge(sn.headers, after, func(key string, p *entry, _ []byte) bool {
@@ -543,7 +548,7 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 }
 
 // isWhole checks that a walk over a scope that was opened read-only has found all
-// that there is.
+// objects.
 func (s *Store) isWhole(n int) error {
 	if want := s.Len(); s.db.readOnly && n != want {
 		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
@@ -551,7 +556,7 @@ func (s *Store) isWhole(n int) error {
 	return nil
 }
 
-// keys returns up to limit keys after the given one; limit < 0 is all.
+// keys returns up to limit keys after the given one. A negative limit means all keys.
 func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	var damage error
 	err = sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
@@ -572,10 +577,10 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	return keys, err
 }
 
-// indexKeys returns the file keys of one value of a stored index, sorted. stored is the
-// value as the file has it.
+// indexKeys returns the sorted file keys of the objects that have a value in a stored
+// index. stored is the form of the value in the file.
 func (sn *snapshot) indexKeys(name, value, stored string) []string {
-	var found []byte // the keys, one behind the other
+	var found []byte // the keys, concatenated
 	var ends []int
 	if sn.scope != nil {
 		if b := indexBucket(sn.scope, name); b != nil {
@@ -615,7 +620,7 @@ func (sn *snapshot) isPending(key string) bool {
 	return pending
 }
 
-// indexValues returns the distinct values of a stored index, sorted.
+// indexValues returns the sorted distinct values of a stored index.
 func (s *Store) indexValues(sn *snapshot, name string) ([]string, error) {
 	values := map[string]struct{}{}
 	err := s.eachIndexed(sn, name, func(key, value string) {

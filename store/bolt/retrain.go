@@ -12,20 +12,21 @@ import (
 	"github.com/informctl/informctl/codec"
 )
 
-// A dictionary is made of a scope's first objects. Those of later may repeat each
-// other in another way: a rollout changes what pods have in common, and the first
-// namespaces of a list need not be like the others. So now and then, by what was
-// written and not by the clock, another one is made of what is written then and
-// tried beside the old one; and Retrain does it for a whole file.
+// A dictionary is trained on the first objects of a scope. Later objects may repeat each
+// other in other ways: a rollout changes what pods have in common, and the first
+// namespaces of a list need not resemble the others. Therefore, after every retrainBytes
+// of payloads, a new dictionary is trained on recently written objects and compared with
+// the current one. Retrain does the same for a whole file.
 
 const (
-	// retrainBytes of payloads are compressed between two trials, which take 0.3 s of
-	// one core.
+	// retrainBytes is the number of payload bytes that are compressed between two trials.
+	// A trial takes 0.3 s of one core.
 	retrainBytes = 128 << 20
-	// trialSamples are half for the new dictionary and half to try it on.
+	// trialSamples is the number of samples of a trial: one half trains the new
+	// dictionary, the other half tests it.
 	trialSamples = 2 * codec.MinSamples
-	// maxDictionaries bounds a scope's: each takes memory for good, and only Retrain
-	// removes any.
+	// maxDictionaries bounds the dictionaries of a scope, because each takes memory and
+	// only Retrain removes any.
 	maxDictionaries = 8
 	// retrainTx is how many bytes of records Retrain rewrites in one transaction.
 	retrainTx = 8 << 20
@@ -35,11 +36,12 @@ const (
 type trials struct {
 	mu      sync.Mutex // protects the fields below
 	every   int        // bytes between two trials
-	bytes   int        // compressed since the last
-	samples [][]byte   // what was written since the next was due
+	bytes   int        // compressed since the last trial
+	samples [][]byte   // payloads that were written since the next trial is due
 }
 
-// next returns samples once enough was written.
+// next counts the payloads of entries. It returns samples when the next trial is due and
+// enough samples were written, else nil.
 func (t *trials) next(entries []*entry) [][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -59,8 +61,9 @@ func (t *trials) next(entries []*entry) [][]byte {
 	return samples
 }
 
-// try makes a dictionary of half of the samples and returns it, nil where they are no
-// use, with the size of the other half by it and by old.
+// try trains a dictionary on half of the samples. It returns the compressor, or nil if
+// the samples are not suitable, and the size of the other half compressed with the new
+// dictionary and as old computes it.
 func try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
 	var half, other [][]byte
 	for i, sample := range samples {
@@ -81,7 +84,8 @@ func try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
 	return z, is, was
 }
 
-// compressorOf returns one with a dictionary of payloads; nil where they are no use.
+// compressorOf returns a compressor with a dictionary that is trained on payloads, or nil
+// if the payloads are not suitable.
 func compressorOf(payloads [][]byte) *codec.Zstd {
 	dictionary, err := codec.TrainDictionary(payloads)
 	if err != nil {
@@ -94,7 +98,7 @@ func compressorOf(payloads [][]byte) *codec.Zstd {
 	return z
 }
 
-// with returns dictionaries of which z is the current one.
+// with returns a copy of d in which z is the current dictionary.
 func (d *dictionaries) with(z *codec.Zstd) *dictionaries {
 	next := &dictionaries{current: plainZstd + 1, byID: maps.Clone(d.byID)}
 	for id := range next.byID {
@@ -104,8 +108,8 @@ func (d *dictionaries) with(z *codec.Zstd) *dictionaries {
 	return next
 }
 
-// retrain returns dictionaries with a better one, where samples show that there is
-// one: it saves a fifth.
+// retrain returns dictionaries with a new current one, if the samples show that it saves
+// a fifth; else it returns d.
 func (d *dictionaries) retrain(samples [][]byte) *dictionaries {
 	if len(d.byID) > maxDictionaries {
 		return d
@@ -118,16 +122,16 @@ func (d *dictionaries) retrain(samples [][]byte) *dictionaries {
 	return d.with(z)
 }
 
-// Retrain makes each scope's dictionary anew, of objects from all of it, and writes
-// its records with that, where it makes them smaller by a twentieth at least. A scope
-// without one is left so: that may have been asked for, and is by encryption. It
-// reports whether any was written. The file grows by what is written; a copy by
-// bbolt's Compact gives that back. progress is told after every transaction how many
-// records have been written.
+// Retrain trains a new dictionary for each scope on objects of the whole scope, and
+// rewrites the scope's records with it if that makes them smaller by at least a
+// twentieth. It does not change a scope without a dictionary: Options.Compression or
+// encryption may be the reason. It reports whether it has rewritten any scope. The file
+// grows by what is written; bbolt's Compact writes a copy without the free space. After
+// every transaction Retrain calls progress with the number of records written so far.
 //
-// Each transaction leaves a valid file, and none is begun after ctx has ended, which
-// is an error. Nobody else may have the file open: store.ErrLocked otherwise. Other
-// errors are those of OpenReadOnly.
+// Each transaction leaves a valid file. Retrain begins no transaction after ctx has ended
+// and then returns the error of ctx. It returns store.ErrLocked if another process has
+// the file open. Other errors are those of OpenReadOnly.
 func Retrain(ctx context.Context, path string, progress func(records int)) (retrained bool, err error) {
 	opts := Options{}
 	opts.applyDefaults()
@@ -178,12 +182,12 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 	return retrained, nil
 }
 
-// betterDictionary returns the scope's dictionaries with a new one, or nil where that
-// would save too little.
+// betterDictionary returns the scope's dictionaries with a new current one, or nil if
+// that would save too little.
 func (s *Store) betterDictionary() (better *dictionaries, err error) {
 	where := "records of " + s.scope.String()
 	var samples [][]byte
-	stored := map[*byte]int{} // by payload, how many bytes it takes now
+	stored := map[*byte]int{} // the compressed size by payload
 	err = s.db.view(where, func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
 		m, err := readManifest(s.id, b)
@@ -191,7 +195,7 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 			return s.db.corrupt("scope "+s.scope.String(), err)
 		}
 		if m.Keys != "" {
-			return nil // a dictionary would be content: see Options.EncryptAll
+			return nil // a dictionary contains content: see Options.EncryptAll
 		}
 		if err := s.loadDictionaries(b); err != nil || m.Dictionaries.Count == 0 {
 			return err
@@ -231,8 +235,8 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 	return s.dictionaries.Load().with(z), nil
 }
 
-// unpackRecord returns a stored record and what it was before it was compressed, which
-// is part of b if it was not.
+// unpackRecord returns a stored record and its uncompressed payload. If the record is not
+// compressed, the payload is part of b.
 func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record, payload []byte, err error) {
 	if rec, err = decodeRecord(key, b); err == nil {
 		payload, err = d.unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
@@ -243,8 +247,8 @@ func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record,
 	return rec, payload, nil
 }
 
-// repack writes the records behind a key with the current dictionary, retrainTx bytes
-// of them, and drops the other dictionaries when it has come to the end.
+// repack rewrites the records after a key with the current dictionary, up to retrainTx
+// bytes of them. After the last record it drops the other dictionaries.
 func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last []byte, more bool, err error) {
 	w, err := s.writer(tx)
 	if err != nil {
@@ -274,7 +278,7 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 		size += len(v) + len(value)
 	}
 	more = k != nil
-	for _, put := range puts { // a cursor does not go on behind a change
+	for _, put := range puts { // a cursor is not valid after a change
 		if err := w.objects.Put(put.key, put.value); err != nil {
 			return 0, nil, false, err
 		}
@@ -290,7 +294,7 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 	return len(puts), last, more, w.m.write(w.scope)
 }
 
-// dropDictionariesBut drops those that no record has any more.
+// dropDictionariesBut drops the dictionaries that no record uses any more.
 func (w *writer) dropDictionariesBut(id uint64) error {
 	b := w.scope.Bucket(bucketDictionaries)
 	used, err := departedDictionaries(w.scope)

@@ -18,84 +18,93 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Store is one scope of a DB. It is a store.Store.
+// Store is one scope of a DB. It implements store.Store.
 //
 // # Pending
 //
-// Apply puts changes into pending and returns; readers merge pending over the
-// file. The committer copies pending, writes it with the checkpoint of the same
-// moment in one transaction (promises 1 and 2), and only then removes what it
-// wrote. A reader copies pending and begins its transaction under mu, which a
-// commit needs to remove its entries: so it sees exactly one moment, whether the
-// commit in flight is in its transaction or not.
+// Apply puts changes into pending and returns; readers merge pending over the file. The
+// committer copies pending, writes the copy in one transaction with the checkpoint of the
+// same moment (promises 1 and 2), and only then removes the written entries from pending.
+// A reader copies pending and begins its transaction under mu, and the committer needs mu
+// to remove entries. Therefore a reader sees exactly one moment, whether or not its
+// transaction contains the commit in progress.
 //
 // # Decoded objects
 //
-// A reader that decoded an object offers it to the cache with the generation
-// that the key had before the read; Apply raises the generation, so an object
-// that was replaced meanwhile is not kept. Generations are counted for groups of
-// keys, which costs a missed insertion now and then and no memory per key. A
-// reader of a snapshot takes an object from the cache by the hash of its content,
-// which the header has: the cache may be ahead of the snapshot.
+// A reader that has decoded an object offers it to the cache together with the generation
+// that the key had before the read. Apply increments the generation, so an object that
+// was replaced meanwhile is not cached. Generations are counted for groups of keys: that
+// costs a missed insertion now and then, but no memory per key. The cache may be newer
+// than a reader's snapshot; the reader takes an object from the cache only if the hash of
+// its content equals the hash in the snapshot's header.
 type Store struct {
 	db    *DB
 	id    string
 	scope store.Scope
 	opts  store.Options
-	seal  *seal // nil: not encrypted
+	seal  *seal // nil if the scope is not encrypted
 
 	dictionaries atomic.Pointer[dictionaries]
 	trials       trials
-	lostSignal   chan struct{} // holds one
-	// noBucket says that the file has nothing of the scope, or nothing that may be seen. It
-	// is set to false under DB.writeMu. It is read inside transactions, in which no lock
-	// may be waited for: who holds it may be waiting to begin one, behind a writer that
-	// waits for this one to end.
+	lostSignal   chan struct{} // holds one value
+	// noBucket means that the file contains nothing of the scope, or nothing that readers
+	// may see. It is set to false under DB.writeMu. It is atomic because it is read
+	// inside transactions, where waiting for a lock could deadlock: the holder of the
+	// lock may be waiting to begin a transaction, behind a writer that waits for this
+	// transaction to end.
 	noBucket atomic.Bool
 
-	next atomic.Pointer[Store] // opened in the place of this one; nil: it is the newest
+	next atomic.Pointer[Store] // opened after this one was closed; nil: none
 
 	encodes, decodes work // of objects
 
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
 
-	// writerMu is held by Apply, AddIndexers and the like, one at a time, so that
-	// an index can be made while readers go on. Taken before mu.
+	// writerMu is held by Apply, AddIndexers and other writers, one at a time, so that an
+	// index can be built while readers continue. It is locked before mu.
 	writerMu sync.Mutex
 
 	// mu protects the fields below.
 	mu           sync.Mutex
 	pending      *btree.Map[string, *entry]
-	indexed      *btree.Map[string, *entry] // the same by pendingIndexKey, for each value
+	indexed      *btree.Map[string, *entry] // the same by index value
 	pendingBytes int
 	storedBytes  int64 // of the records in the file
-	length       int   // objects that readers see
-	miscounted   bool  // length may be wrong, since the file could not be read when something was applied
-	checkpoint   store.Checkpoint
-	storeRV      string                  // what LastStoreSyncResourceVersion answers
-	dirty        bool                    // checkpoint or pending differ from the file
-	listed       bool                    // something was stored: a list is compared with it
-	loading      bool                    // a first list is being loaded: readers see nothing
-	indexes      *indexSet               // replaced, never changed
-	inMemory     map[string]*memoryIndex // entries of indexes.volatile, and of all where all is decoded
+	length       int   // number of objects that readers see
+	// miscounted means that length may be wrong, because the file could not be read during
+	// an Apply.
+	miscounted bool
+	checkpoint store.Checkpoint
+	storeRV    string // the result of LastStoreSyncResourceVersion
+	dirty      bool   // checkpoint or pending differs from the file
+	// listed means that something was stored: the next list is compared with it.
+	listed bool
+	// loading means that a first list is being loaded: readers see nothing.
+	loading bool
+	indexes *indexSet // replaced, never changed
+	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
+	// is kept decoded.
+	inMemory     map[string]*memoryIndex
 	generations  [256]uint64
-	decoded      *decodedObjects  // written under mu
-	hits, misses uint64           // of get
-	readErr      error            // why List could not answer
-	lost         error            // why there is nothing to read until the scope is listed again
-	losses       uint64           // how often what was stored was lost
-	oldIndexes   []string         // of the file, dropped by the next write; changed to nil under writeMu
-	commitErr    error            // of the last attempt; nil after a success
-	committed    chan struct{}    // closed and replaced after each attempt to commit
-	applied      uint64           // number of the last change of state
-	written      uint64           // the same, as the file has it
-	indexErrs    map[string]error // what verifyIndex found, by name
-	sampled      bool             // for a dictionary, when the scope had grown
-	departed     departures
-	leased       bool
-	writable     bool
-	relist       *relist
+	decoded      *decodedObjects // written under mu
+	hits, misses uint64          // of get
+	readErr      error           // why List could not answer
+	lost         error           // why nothing can be read until the next list
+	losses       uint64          // how often the stored content was lost
+	// oldIndexes are indexes in the file that the next write drops; set to nil under
+	// writeMu.
+	oldIndexes []string
+	commitErr  error            // of the last attempt; nil after a success
+	committed  chan struct{}    // closed and replaced after each commit attempt
+	applied    uint64           // number of the last change of state
+	written    uint64           // number of the last change that the file contains
+	indexErrs  map[string]error // results of verifyIndex, by name
+	sampled    bool             // samples was called for a scope that had grown
+	departed   departures
+	leased     bool
+	writable   bool
+	relist     *relist
 }
 
 var _ store.Store = (*Store)(nil)
@@ -103,18 +112,23 @@ var _ store.Store = (*Store)(nil)
 // entry is the newest state of a changed key.
 type entry struct {
 	key     string  // in the file
-	name    string  // the object's own: see fileKey
-	payload packed  // none: deleted
-	head    *header // nil: deleted
-	// volatile holds the values of index functions without an identity, by name.
+	name    string  // the object's own key: see fileKey
+	payload packed  // empty if deleted
+	head    *header // nil if deleted
+	// volatile contains the values of index functions without an identity, by name.
 	volatile map[string][]string
-	indexes  *indexSet      // what the index values were made with
-	object   runtime.Object // what was encoded, for the cache; not kept in pending
+	indexes  *indexSet      // the functions that computed the index values
+	object   runtime.Object // the encoded object, for the cache; not kept in pending
 
-	departing bool   // what was stored under the key is to be kept among the departed
-	departs   uint64 // its number there, given when the entry becomes visible; 0: it is not
-	before    packed // of what departs: what was stored, where the file does not have that
-	last      packed // of what departs: its final state
+	// departing means that the stored state is to be kept as a departed object.
+	departing bool
+	// departs is the number of the departed object. It is assigned when the entry becomes
+	// visible; 0 means that the entry does not depart.
+	departs uint64
+	// before is the stored state of the departed object, if the file does not contain it.
+	before packed
+	// last is the final state of the departed object.
+	last packed
 }
 
 // values returns the object's values in an index.
@@ -125,7 +139,7 @@ func (e *entry) values(name string) []string {
 	return e.head.Index[name]
 }
 
-// stored returns the header as it is written beside p.
+// stored returns the header that is written together with p.
 func (e *entry) stored(p packed) *header {
 	if p.head != nil {
 		return p.head
@@ -181,8 +195,8 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	return s, nil
 }
 
-// replaceBy forgets what a closed store could not write, and has it read from the one
-// that was opened in its place.
+// replaceBy discards what a closed store could not write, and makes its reads use next,
+// the store that was opened in its place.
 func (s *Store) replaceBy(next *Store) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +207,9 @@ func (s *Store) replaceBy(next *Store) {
 	s.endAttemptLocked()
 }
 
-// reader returns the store that is read in the place of this one: after Close, that
-// which was opened since. While that holds no whole list there is nothing to read.
+// reader returns the store that answers the reads of s: s itself or, after Close, the
+// store that was opened last in its place. It returns an error if that store does not
+// hold a complete list.
 func (s *Store) reader() (*Store, error) {
 	now := s
 	for next := now.next.Load(); next != nil; next = now.next.Load() {
@@ -267,9 +282,9 @@ func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Stor
 	return s, nil
 }
 
-// maxIndexName bounds the name of an index whose entries are stored, in bytes. It is the
-// name of a bucket, and bbolt refuses an empty one and one of more than 32 KiB at the next
-// commit, which is one of all scopes.
+// maxIndexName bounds the name of a stored index, in bytes. The name becomes the name of
+// a bucket. bbolt rejects an empty bucket name and one of more than 32 KiB; the rejection
+// would fail the next commit, which all scopes share.
 const maxIndexName = 1 << 10
 
 func checkIndexName(name string) error {
@@ -282,8 +297,8 @@ func checkIndexName(name string) error {
 	return nil
 }
 
-// load reads what the file holds of the scope, drops it where it is of no use,
-// and makes the indexes that are not there.
+// load reads what the file contains of the scope, drops it if it cannot be used, and
+// builds missing indexes.
 func (s *Store) load() error {
 	m, err := s.readOwnManifest()
 	if err != nil {
@@ -309,12 +324,12 @@ func (s *Store) load() error {
 		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
 			return err
 		}
-		// A disk that is full must not keep the scope from being persisted later: whoever
-		// writes to it first makes its bucket.
+		// A full disk must not keep the scope from being persisted later: the first write
+		// creates its bucket.
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
 		s.noBucket.Store(true)
 		s.mu.Lock()
-		s.changedLocked() // what is of no use goes as soon as it can
+		s.changedLocked() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
 		return nil
@@ -331,13 +346,13 @@ func (s *Store) load() error {
 	return s.fillIndexes()
 }
 
-// mayGoOn reports whether an error is of a write alone, as on a full disk: what there is
-// can be read.
+// mayGoOn reports whether only a write failed, for example on a full disk, so that the
+// stored state can still be read.
 func mayGoOn(err error) bool {
 	return err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrClosed)
 }
 
-// startFrom takes over what is stored. The committer may look at s already.
+// startFrom takes over the stored state. The committer may already use s.
 func (s *Store) startFrom(m *manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -350,7 +365,7 @@ func (s *Store) startFrom(m *manifest) {
 	}
 }
 
-// dropStaging forgets a relist that the last process did not end.
+// dropStaging drops the staging bucket of a relist that did not end.
 func (s *Store) dropStaging() error {
 	left := false
 	where := "staging of " + s.scope.String()
@@ -384,7 +399,7 @@ func (s *Store) readOwnManifest() (m *manifest, err error) {
 	return m, err
 }
 
-// useless says why stored state cannot be used; "" where it can.
+// useless returns why the stored state cannot be used, or "" if it can be used.
 func (s *Store) useless(m *manifest) string {
 	codec := s.opts.Codec
 	switch {
@@ -408,7 +423,8 @@ func (s *Store) useless(m *manifest) string {
 	return ""
 }
 
-// startEmpty drops the scope's bucket and begins a new one.
+// startEmpty creates an empty bucket for the scope. If drop is set, it drops the old
+// bucket first.
 func (s *Store) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)
 	s.mu.Lock()
@@ -421,7 +437,7 @@ func (s *Store) startEmpty(drop bool, why string) error {
 	return err
 }
 
-// create makes the scope's bucket.
+// create creates the scope's bucket.
 func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
 	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
 	if err != nil {
@@ -450,7 +466,8 @@ func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
 	return writeScopeTally(tx)
 }
 
-// emptyManifest is that of a scope that has not been listed, and why.
+// emptyManifest returns the manifest of a scope that has not been listed, with the
+// reason.
 func (s *Store) emptyManifest(why string) *manifest {
 	m := newManifest(s.scope)
 	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.keysID()
@@ -466,7 +483,7 @@ func (s *Store) emptyManifest(why string) *manifest {
 	return m
 }
 
-// bucket returns what may be read or changed of the file; nil where there is nothing.
+// bucket returns the scope's bucket, or nil if there is none that may be used.
 func (s *Store) bucket(tx *bbolt.Tx) *bbolt.Bucket {
 	if s.needsBucket() {
 		return nil
@@ -540,8 +557,8 @@ func (s *Store) Close() error {
 	}
 	var err error
 	if !s.db.readOnly && !s.db.isChecking() {
-		// One attempt: a disk that is full must not keep a process from ending. What is
-		// not written while the file is checked is by DB.Close, which ends that.
+		// Only one attempt: a full disk must not keep a process from ending. If the file
+		// is still being checked, DB.Close ends the check and writes the changes.
 		err = s.flushOnce(context.Background())
 	}
 	s.mu.Lock()
@@ -558,7 +575,7 @@ func (s *Store) endWrites() {
 	s.writable = false
 }
 
-// unwritten returns the error of the last commit where something still waits.
+// unwritten returns an error if changes still wait, with the error of the last commit.
 func (s *Store) unwritten() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -601,12 +618,13 @@ func (s *Store) Flush(ctx context.Context) error {
 	return nil
 }
 
-// flushOnce waits for one attempt to write what was applied before: a disk that
-// is broken keeps nobody.
+// flushOnce waits for one attempt to write the changes that were applied before the call.
+// A broken disk does not block it.
 func (s *Store) flushOnce(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.applied
-	for tries := 0; s.written < target && tries < 2; tries++ { // the first may have begun before
+	// The first attempt may have begun before this call.
+	for tries := 0; s.written < target && tries < 2; tries++ {
 		attempt := s.committed
 		s.mu.Unlock()
 		s.db.wake()
@@ -631,7 +649,7 @@ func (s *Store) Invalidate(ctx context.Context, reason string) error {
 		s.writerMu.Unlock()
 		return store.ErrClosed
 	}
-	if s.lost != nil { // and so has no resource version
+	if s.lost != nil { // lost content has no resource version
 		s.mu.Unlock()
 		s.writerMu.Unlock()
 		return nil
