@@ -53,13 +53,13 @@ func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error)
 	return e, nil
 }
 
-// prepareObject encodes an object and computes its index values. key "" is
-// computed from the object.
+// prepareObject encodes an object and computes its index values. If key is "", it
+// computes the key from the object.
 func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
 	return s.prepareWith(indexes, key, obj, nil)
 }
 
-// prepareWith is prepareObject; failed is that of indexSet.values.
+// prepareWith is like prepareObject; indexSet.values explains failed.
 func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, failed func(error)) (*entry, error) {
 	var err error
 	if key == "" {
@@ -106,7 +106,7 @@ func (s *Store) Apply(b store.Batch) error {
 	return s.applyBatch(b)
 }
 
-// applyBatch needs writerMu.
+// applyBatch applies a batch. The caller must hold writerMu.
 func (s *Store) applyBatch(b store.Batch) error {
 	want := len(b.Changes)
 	b.Changes = append([]store.Change(nil), b.Changes...)
@@ -125,7 +125,7 @@ func (s *Store) applyBatch(b store.Batch) error {
 	return nil
 }
 
-// insert makes prepared entries visible. It needs writerMu.
+// insert makes prepared entries visible. The caller must hold writerMu.
 func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,9 +153,9 @@ func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bo
 	return nil
 }
 
-// whichExist needs writerMu, without which the answer might change. Of a file
-// that cannot be read it says that all do, and that this is not known: then Len is
-// not exact, but no change is lost.
+// whichExist reports which entries have stored objects. The caller must hold writerMu,
+// else the answer could change. If the file cannot be read, it reports that all exist and
+// that known is false: then Len is not exact, but no change is lost.
 func (s *Store) whichExist(entries []*entry) (existed []bool, known bool) {
 	existed = make([]bool, len(entries))
 	if len(entries) == 0 {
@@ -194,7 +194,7 @@ func (s *Store) insertLocked(e *entry, existed bool) {
 	case !existed && !deleted:
 		s.length++
 	case deleted:
-		return // neither there nor coming
+		return // the object did not exist
 	}
 	s.departLocked(e)
 	s.setPendingLocked(e)

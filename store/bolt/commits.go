@@ -24,10 +24,10 @@ func (s *Store) Reads() store.Reads {
 	}
 }
 
-// work is a store.Work that many goroutines add to.
+// work is a store.Work that several goroutines may add to.
 type work struct{ count, took atomic.Int64 }
 
-// add counts n things that have ended now.
+// add counts n operations that began at the given time and end now.
 func (w *work) add(n int64, began time.Time) {
 	w.count.Add(n)
 	w.took.Add(int64(time.Since(began)))
@@ -51,7 +51,8 @@ func (s *Store) Commits() store.Commits {
 	return c
 }
 
-// newBuckets returns empty ones from the least bound on, each times wider than the last.
+// newBuckets returns n empty buckets. The first has the bound least; each further bound
+// is times the previous one.
 func newBuckets(least, times float64, n int) []store.Bucket {
 	buckets := make([]store.Bucket, n)
 	for i := range buckets {
@@ -69,11 +70,11 @@ func count(buckets []store.Bucket, value float64) {
 	}
 }
 
-// noteWaiting logs when MaxPending is passed, and when no longer.
+// noteWaiting logs when the waiting changes exceed MaxPending and when they no longer do.
 func (d *DB) noteWaiting() {
 	c := store.Commits{AllWaiting: d.pending.Load(), MaxWaiting: d.opts.MaxPending}
 	is := c.AllWaiting > c.MaxWaiting
-	if d.overwhelm.Swap(is) == is { // every Apply asks
+	if d.overwhelm.Swap(is) == is { // the common case of every Apply
 		return
 	}
 	if why := c.TooMuchWaits(); is {
@@ -83,7 +84,7 @@ func (d *DB) noteWaiting() {
 	d.opts.Logger.Info("The disk keeps up again", "path", d.path, "waiting", c.AllWaiting)
 }
 
-// noteCommit counts a transaction that was committed, with what it wrote.
+// noteCommit counts a committed transaction and the bytes that it wrote.
 func (d *DB) noteCommit(took time.Duration, captures []capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -13,18 +13,17 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The committer is the one goroutine of a DB. Close ends it, after a last
-// attempt to write.
+// Each DB has one committer goroutine. Close ends it after a last attempt to write.
 //
-// A commit that failed leaves an unknown outcome: bbolt was seen to return an
-// error for a transaction that readers then saw. So the file is opened again and
-// the same state, or a later one, is written again; since old index values and
-// sums come from the file inside the transaction, writing twice is right.
+// The outcome of a failed commit is not known: bbolt has returned an error for a
+// transaction that readers could see afterwards. Therefore the file is reopened and the
+// same or a later state is written again. Writing twice is correct, because the
+// transaction reads the old index values and sums from the file.
 
 // maxBackoff bounds the time between attempts while the disk is broken.
 const maxBackoff = 30 * time.Second
 
-// tell says that something waits.
+// tell tells the committer that changes wait.
 func (d *DB) tell(urgent bool) {
 	c := d.changed
 	if urgent {
@@ -36,7 +35,7 @@ func (d *DB) tell(urgent bool) {
 	}
 }
 
-// wake asks for a commit now.
+// wake requests a commit now.
 func (d *DB) wake() { d.tell(true) }
 
 func (d *DB) commitLoop(ctx context.Context) {
@@ -48,7 +47,7 @@ func (d *DB) commitLoop(ctx context.Context) {
 			d.pause(ctx, d.opts.CommitInterval)
 		case <-d.urgent:
 		case <-ctx.Done():
-			_ = d.commit() // its error is in every scope's commitErr
+			_ = d.commit() // every scope's commitErr has its error
 			return
 		}
 		if err := d.commit(); err != nil {
@@ -61,7 +60,7 @@ func (d *DB) commitLoop(ctx context.Context) {
 	}
 }
 
-// pause waits for the duration, the context's end or somebody in a hurry.
+// pause waits for the given duration, for an urgent commit or for the end of ctx.
 func (d *DB) pause(ctx context.Context, wait time.Duration) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
@@ -81,16 +80,16 @@ type capture struct {
 	applied    uint64
 	losses     uint64
 	entries    []*entry    // of pending, in key order
-	packed     []packed    // the same
-	departing  []departing // of those that depart, the same; nil: none does
-	settled    uint64      // numbers of the departed that were told
-	kept       int         // of the departed, after it
-	dropped    int         // of what would have departed
-	stored     int         // objects in the file after it; -1 where nothing was written
+	packed     []packed    // of entries
+	departing  []departing // of entries that depart; nil if none departs
+	settled    uint64      // the last departed object that was delivered
+	kept       int         // departed objects after the write
+	dropped    int         // departed objects that were not kept
+	stored     int         // objects in the file after the write; -1 if nothing was written
 	bytes      int64       // of their records
 }
 
-// commit writes what waits in every scope, in one transaction.
+// commit writes the waiting changes of all scopes in one transaction.
 func (d *DB) commit() error {
 	d.writeRewrapped()
 	d.mu.Lock()
@@ -132,7 +131,9 @@ func (d *DB) writeCaptures(captures []capture) error {
 		for i := range captures {
 			c := &captures[i]
 			if !d.isCurrent(c.s) || c.isLost() {
-				continue // closed with a broken disk, and opened anew since; or of a file that is lost
+				// The scope was closed while the disk was broken and opened again since,
+				// or the file that it was captured for is lost.
+				continue
 			}
 			if err := c.write(tx); err != nil {
 				return err
@@ -157,8 +158,8 @@ func (s *Store) capture() (capture, bool) {
 	}, s.dirty && s.lost == nil
 }
 
-// passedOver ends the wait for an attempt to write a scope that is lost: there will be
-// none.
+// passedOver ends the wait for a commit attempt of a lost scope, because no attempt will
+// follow.
 func (s *Store) passedOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,21 +168,21 @@ func (s *Store) passedOver() {
 	}
 }
 
-// endAttemptLocked wakes who waits for an attempt to write.
+// endAttemptLocked wakes the goroutines that wait for a commit attempt.
 func (s *Store) endAttemptLocked() {
 	close(s.committed)
 	s.committed = make(chan struct{})
 }
 
-// isLost reports whether what was captured is of a file that was lost since. Inside a
-// transaction the answer stays the same.
+// isLost reports whether the captured content was lost since it was captured. The answer
+// does not change inside a transaction.
 func (c *capture) isLost() bool {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	return c.s.losses != c.losses
 }
 
-// pack compresses and encrypts before the transaction what it will write.
+// pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
 	if c.packed, err = c.s.pack(c.entries, inScope); err == nil {
@@ -199,7 +200,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 		return err
 	}
 	for i, e := range c.entries {
-		runtime.Gosched() // events go first
+		runtime.Gosched() // let event handling run first
 		if e.departs != 0 {
 			if err := w.depart(e, c.departing[i]); err != nil {
 				return err
@@ -217,7 +218,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	return w.m.write(w.scope)
 }
 
-// committedUpTo takes out of pending what was written and has not changed since.
+// committedUpTo removes the written entries that have not changed since from pending.
 func (s *Store) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,8 +260,8 @@ type writer struct {
 	s                       *Store
 	m                       *manifest
 	scope, headers, objects *bbolt.Bucket
-	lastDictionary          uint64 // which the file has
-	dropped                 int    // what would have departed, beyond the bound
+	lastDictionary          uint64 // the last dictionary that is known to be in the file
+	dropped                 int    // departed objects that exceeded the bound
 }
 
 func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
@@ -268,8 +269,8 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 		if err := s.create(tx, s.emptyManifest("nothing stored yet"), true); err != nil {
 			return nil, err
 		}
-		// Under writeMu, or another writer would begin it again. Until then readers have
-		// all from pending.
+		// This runs under writeMu, else another writer would create the bucket again.
+		// Until then readers read everything from pending.
 		tx.OnCommit(func() { s.setNoBucket(false) })
 	}
 	b := s.bucketIn(tx)
@@ -290,7 +291,7 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 	return w, s.seal.persistKeys(tx)
 }
 
-// dropOldIndexes drops what reconcileIndexes could not.
+// dropOldIndexes drops the indexes that reconcileIndexes could not drop.
 func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	s := w.s
 	s.mu.Lock()
@@ -311,7 +312,7 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	return nil
 }
 
-// apply writes one entry: object, header and index entries, and the tallies.
+// apply writes one entry: its record, header and index entries, and the tallies.
 func (w *writer) apply(e *entry, p packed) error {
 	key := []byte(e.key)
 	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
@@ -319,8 +320,8 @@ func (w *writer) apply(e *entry, p packed) error {
 	if oldHeader != nil {
 		var err error
 		if old, err = decodeHeader(e.key, oldHeader); err != nil {
-			// Its index entries stay, so that the next Open finds that the index does
-			// not add up and sets the file aside. Until then writing goes on.
+			// The old index entries stay. The next Open finds that the index does not add
+			// up and sets the file aside. Until then writes continue.
 			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.key, err), "A damaged header is overwritten")
 			old = nil
 		}
@@ -354,8 +355,8 @@ func (w *writer) apply(e *entry, p packed) error {
 	return w.headers.Put(key, head)
 }
 
-// index changes the entries of one object, old to new. What the old header says
-// of an index that was made anew since is not there and is passed over.
+// index replaces the index entries of one object. The old header may name entries of an
+// index that was rebuilt since; they do not exist any more and are skipped.
 func (w *writer) index(key string, old, now *header) error {
 	for name, state := range w.m.Indexes {
 		var was, is []string

@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The methods of cache.Indexer; the rest of the package is typed.
+// These are the methods of cache.Indexer; the rest of the package is typed.
 var _ cache.Indexer = (*Store)(nil)
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -39,8 +39,8 @@ func (s *Store) put(obj interface{}) error {
 	return nil
 }
 
-// sawObject keeps client-go's rule for LastStoreSyncResourceVersion: that of the
-// last written object, whatever it is.
+// sawObject follows client-go's rule for LastStoreSyncResourceVersion: it is the resource
+// version of the last written object, even if it is not the newest.
 func (s *Store) sawObject(obj runtime.Object) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		s.mu.Lock()
@@ -90,7 +90,7 @@ func (s *Store) Replace(list []interface{}, rv string) error {
 	}
 	stored, err := s.TryListKeys()
 	if err != nil {
-		return err // or what is left out would stay
+		return err // else the objects that are not in the list would stay
 	}
 	for _, key := range stored {
 		if _, kept := byKey[key]; !kept {
@@ -113,14 +113,14 @@ func (s *Store) Replace(list []interface{}, rv string) error {
 	return nil
 }
 
-// Resync implements cache.Store; there is nothing to do.
+// Resync implements cache.Store. It does nothing.
 func (s *Store) Resync() error { return nil }
 
 // Bookmark implements cache.Store.
 func (s *Store) Bookmark(rv string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.writable || s.lost != nil { // what is lost is complete up to nothing
+	if !s.writable || s.lost != nil { // a lost scope has no checkpoint
 		return
 	}
 	if rv == "" {
@@ -156,8 +156,8 @@ func (s *Store) GetByKey(key string) (item interface{}, exists bool, err error) 
 	return obj, true, nil
 }
 
-// List implements cache.Store. It answers from one snapshot, or returns nil and
-// leaves the reason in Err: never fewer objects than there are.
+// List implements cache.Store. It answers from one snapshot. If it cannot return every
+// object, it returns nil and Err returns the reason.
 func (s *Store) List() []interface{} {
 	out, _ := s.TryList()
 	return out
@@ -179,12 +179,13 @@ func (s *Store) TryList() ([]interface{}, error) {
 	if !s.db.readOnly {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.readErr = nil // a new list has mended what was damaged
+		s.readErr = nil // a relist has replaced the damaged objects
 	}
 	return out, nil
 }
 
-// noteUnread keeps for Err why a method without an error could not answer.
+// noteUnread stores for Err the reason why a method without an error result could not
+// answer.
 func (s *Store) noteUnread(err error) error {
 	if errors.Is(err, store.ErrClosed) {
 		return err
@@ -195,7 +196,7 @@ func (s *Store) noteUnread(err error) error {
 	return err
 }
 
-// ListKeys implements cache.Store, as List.
+// ListKeys implements cache.Store. It reports errors as List does.
 func (s *Store) ListKeys() []string {
 	keys, _ := s.TryListKeys()
 	return keys
@@ -298,8 +299,8 @@ func (s *Store) IndexKeys(indexName, indexedValue string) (keys []string, err er
 	return keys, err
 }
 
-// finder finds the file keys of some values of one index. locked runs at the
-// snapshot's moment: entries in memory are of that moment then too.
+// finder finds the file keys of some values of one index. locked runs at the moment of
+// the snapshot, so that entries in memory are of the same moment.
 type finder struct {
 	locked func()
 	keys   func(*snapshot) ([]string, error)
@@ -355,7 +356,8 @@ func (s *Store) noIndex(name string) error {
 	return fmt.Errorf("%w: %q; there are %q", store.ErrNoIndex, name, sortedKeys(s.indexes.indexers()))
 }
 
-// ListIndexFuncValues implements cache.Indexer, as List. The values are sorted.
+// ListIndexFuncValues implements cache.Indexer. It reports errors as List does. The
+// values are sorted.
 func (s *Store) ListIndexFuncValues(indexName string) []string {
 	values, _ := s.TryListIndexFuncValues(indexName)
 	return values

@@ -13,65 +13,65 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// Compression says how records are written. Each is read in the way in which it
-// was written, whatever the option says.
+// Compression specifies how records are written. Existing records are read as they were
+// written, independent of this option.
 type Compression int
 
 const (
-	// Dictionary compresses by zstd with a dictionary of the scope's own objects,
-	// encrypted scopes as Zstd does. It
-	// is made when codec.MinSamples of them are first written in one transaction, as
-	// the first list does, or when the scope has grown to four times as many; objects
-	// that are written before, and those of fewer than 128 bytes, are stored as they
-	// are.
+	// Dictionary compresses with zstd and a dictionary of the scope's own objects; for
+	// encrypted scopes it is the same as Zstd. The dictionary is trained when
+	// codec.MinSamples objects are first written in one transaction, as by the first
+	// list, or when the scope has grown to four times as many objects. Objects that are
+	// written before that, and objects of fewer than 128 bytes, are not compressed.
 	Dictionary Compression = iota
-	// Zstd compresses without a dictionary.
+	// Zstd compresses with zstd without a dictionary.
 	Zstd
-	// Uncompressed stores objects as they are encoded.
+	// Uncompressed does not compress.
 	Uncompressed
 )
 
 var bucketDictionaries = []byte("dictionaries")
 
-// The dictionary ids of records. Others are keys of bucketDictionaries.
+// The special dictionary ids of records. All other ids are keys of bucketDictionaries.
 const (
 	notCompressed = 0
 	plainZstd     = 1
 )
 
-// grownScope is the number of objects at which a scope whose list was too short for
-// a dictionary gets one.
+// grownScope is the number of objects at which a dictionary is trained for a scope whose
+// first list was too short for one.
 const grownScope = 4 * codec.MinSamples
 
 // minCompressed is the size, in bytes, below which compression saves nothing.
 const minCompressed = 128
 
-// dictionaries are the compressors of one scope, by dictionary id. It is replaced,
+// dictionaries contains the compressors of one scope, by dictionary id. It is replaced,
 // never changed.
 type dictionaries struct {
-	current uint64 // what is written
+	current uint64 // the id for new records
 	byID    map[uint64]*codec.Zstd
 }
 
 // packed is an encoded object, compressed or not.
 type packed struct {
 	dictionary uint64
-	bytes      []byte // nil: there is no object
+	bytes      []byte // nil if there is no object
 
-	// Of what is written of an encrypted scope: its bytes are sealed, as its header is.
+	// dataKey and head are set for an encrypted scope: then bytes are sealed, and head is
+	// the sealed header.
 	dataKey uint64
 	head    *header
 }
 
-// pack compresses the payloads of entries and makes the scope's dictionary of them
-// if it has none; then it seals them for a place, if the scope is encrypted. Its
-// result has their order. It works in parallel, and leaves half of the cores to
-// others: a commit must not hold up events.
+// pack compresses the payloads of entries, and trains the scope's dictionary on them if
+// the scope has none. If the scope is encrypted, it then seals the payloads for a place.
+// The result is in the order of entries. pack works in parallel and leaves half of the
+// cores to other goroutines, because a commit must not delay events.
 func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
-		defer s.encodes.add(0, time.Now()) // counted when it was encoded
+		defer s.encodes.add(0, time.Now()) // the object was counted when it was encoded
 		out[i] = d.pack(entries[i].payload)
 		return nil
 	})
@@ -80,12 +80,12 @@ func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
 
 func (s *Store) codecID() byte {
 	if s.opts.Codec == nil {
-		return 0 // nothing but deletions can be written
+		return 0 // only deletions can be written
 	}
 	return s.opts.Codec.ID()
 }
 
-// pack compresses what is not.
+// pack compresses a payload that is not compressed yet, if that makes it smaller.
 func (d *dictionaries) pack(p packed) packed {
 	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed && len(p.bytes) <= codec.MaxDecompressed {
 		if z := d.byID[d.current].Compress(nil, p.bytes); len(z) < len(p.bytes) {
@@ -95,7 +95,7 @@ func (d *dictionaries) pack(p packed) packed {
 	return p
 }
 
-// unpack returns the payload of a record, in buf where it was compressed.
+// unpack returns the payload of a record. A compressed payload is decompressed into buf.
 func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 	if p.dictionary == notCompressed {
 		return p.bytes, nil
@@ -107,12 +107,12 @@ func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 	return z.Decompress(buf, p.bytes)
 }
 
-// trained returns the scope's compressors, after making a dictionary of entries
-// where there is none and enough of them, or a better one. The writer writes it with
-// the first records that need it.
+// trained returns the scope's compressors. If the scope has no dictionary and there are
+// enough entries, it trains one first; it also trains a better one if a trial finds one.
+// The writer writes a dictionary together with the first records that use it.
 func (s *Store) trained(entries []*entry) *dictionaries {
 	d := s.dictionaries.Load()
-	if s.db.opts.Compression != Dictionary || s.seal != nil { // a dictionary is content
+	if s.db.opts.Compression != Dictionary || s.seal != nil { // it contains content
 		return d
 	}
 	if d.current != notCompressed {
@@ -137,8 +137,8 @@ func (s *Store) trained(entries []*entry) *dictionaries {
 	return s.useDictionaries(d, d.with(z))
 }
 
-// useDictionaries replaces d, unless another writer was first, and returns what is
-// used.
+// useDictionaries replaces d by next, unless another writer has replaced it already. It
+// returns the dictionaries in use.
 func (s *Store) useDictionaries(d, next *dictionaries) *dictionaries {
 	if !s.dictionaries.CompareAndSwap(d, next) {
 		return s.dictionaries.Load()
@@ -146,7 +146,8 @@ func (s *Store) useDictionaries(d, next *dictionaries) *dictionaries {
 	return next
 }
 
-// samples returns encoded objects of a scope that has grown one by one, once.
+// samples returns encoded objects of a scope that has grown without a list. It returns
+// them only once.
 func (s *Store) samples() (payloads [][]byte) {
 	s.mu.Lock()
 	grown := s.length >= grownScope && !s.sampled && !s.loading
@@ -157,7 +158,7 @@ func (s *Store) samples() (payloads [][]byte) {
 	}
 	entries, err := s.Scan("", grownScope)
 	if err != nil {
-		return nil // whoever reads it next says so
+		return nil // the next reader returns the error
 	}
 	for _, e := range entries {
 		if _, p, err := parseRaw(e.Raw); err == nil && p.dictionary == notCompressed && len(p.bytes) >= minCompressed {
@@ -167,23 +168,23 @@ func (s *Store) samples() (payloads [][]byte) {
 	return payloads
 }
 
-// compression is how objects are written while there is no dictionary.
+// compression returns the dictionary id for new records while there is no dictionary.
 func (s *Store) compression() uint64 {
 	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
-		return plainZstd // a dictionary is content
+		return plainZstd // a dictionary contains content
 	}
 	return notCompressed
 }
 
-// retireDictionaries has none written any more: they are made of what was dropped. What
-// waits for handlers is still read with them.
+// retireDictionaries stops the use of the current dictionary for new records, because it
+// was trained on dropped content. Departed objects can still be read with it.
 func (s *Store) retireDictionaries() {
-	if d := s.dictionaries.Load(); d != nil { // else the scope is being opened
+	if d := s.dictionaries.Load(); d != nil { // nil while the scope is being opened
 		s.dictionaries.Store(&dictionaries{current: s.compression(), byID: d.byID})
 	}
 }
 
-// loadDictionaries reads those of the file. scope may be nil.
+// loadDictionaries reads the dictionaries in the file. scope may be nil.
 func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 	plain, err := codec.NewZstd(nil)
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
 	return nil
 }
 
-// eachDictionary calls fn with those of the file, and with what the file has of each.
+// eachDictionary calls fn with each dictionary in the file, and with its stored form.
 // scope may be nil.
 func eachDictionary(scope *bbolt.Bucket, fn func(id uint64, dictionary, stored []byte) error) error {
 	if scope == nil || scope.Bucket(bucketDictionaries) == nil {
@@ -231,7 +232,7 @@ func parseDictionary(k, v []byte) (id uint64, dictionary []byte, err error) {
 	return binary.BigEndian.Uint64(k), dictionary, nil
 }
 
-// dictionary writes the dictionary that a record needs, if the file lacks it.
+// dictionary writes the dictionary of a record, if the file does not contain it.
 func (w *writer) dictionary(id uint64) error {
 	if id == notCompressed || id == plainZstd || id == w.lastDictionary {
 		return nil
@@ -254,7 +255,7 @@ func (w *writer) dictionary(id uint64) error {
 	return nil
 }
 
-// verifyDictionaries returns the ids that records may have.
+// verifyDictionaries returns the dictionary ids that records may use.
 func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
 	ids := map[uint64]bool{notCompressed: true, plainZstd: true}
 	var t tally
@@ -272,14 +273,14 @@ func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, erro
 	return ids, nil
 }
 
-// Entry.Raw is the codec's id, the dictionary's and the payload, so that an entry
-// can be decoded without the store's file.
+// rawForm returns the value of Entry.Raw: the codec id, the dictionary id and the
+// payload. With these an entry can be decoded without the file.
 func rawForm(codecID byte, p packed) []byte {
 	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
 	return append(appendRawHead(b, codecID, p.dictionary), p.bytes...)
 }
 
-// appendRawHead appends what is before a payload.
+// appendRawHead appends the part of the raw form that precedes the payload.
 func appendRawHead(b []byte, codecID byte, dictionary uint64) []byte {
 	return binary.AppendUvarint(append(b, codecID), dictionary)
 }
@@ -295,7 +296,7 @@ func parseRaw(raw []byte) (codecID byte, p packed, err error) {
 	return raw[0], packed{dictionary: id, bytes: raw[1+n:]}, nil
 }
 
-// rawSize is how many bytes an entry's object was encoded in.
+// rawSize returns the number of bytes of an entry's encoded object before compression.
 func rawSize(raw []byte) int {
 	_, p, err := parseRaw(raw)
 	if err != nil || p.dictionary == notCompressed {
@@ -304,5 +305,5 @@ func rawSize(raw []byte) int {
 	return codec.DecompressedSize(p.bytes)
 }
 
-// buffers are for what is decompressed: decoding copies out of it.
+// buffers holds buffers for decompression. Decoding copies what it needs out of them.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}

@@ -7,10 +7,10 @@ import (
 	bbolt "go.etcd.io/bbolt"
 )
 
-// CopyTo writes the file as it is after the last commit and returns the bytes
-// written. The copy is a database that Open takes. One read transaction is open
-// meanwhile, in which the file grows with each commit, so w is to be something
-// fast: a local file. Safe for concurrent use; writers and readers go on.
+// CopyTo writes the file as of the last commit to w and returns the number of bytes
+// written. The copy is a database that Open accepts. One read transaction stays open
+// meanwhile, and each commit makes the file grow, so w should be fast, for example a
+// local file. CopyTo is safe for concurrent use; it does not block writers or readers.
 func (d *DB) CopyTo(w io.Writer) (n int64, err error) {
 	err = d.view("copying", func(tx *bbolt.Tx) error {
 		n, err = tx.WriteTo(w)

@@ -13,46 +13,48 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The departed bucket has, by number, what was stored of objects that were deleted, for
-// whoever has not been told of that. It is written in the transaction of the deletion, so
-// that no crash lies between them, and bounded. Numbers ascend in the order in which the
-// deletions were applied and are never given twice.
+// The departed bucket contains, by number, the last stored state of deleted objects, for
+// handlers that have not received the deletion. An object is added to it in the
+// transaction of the deletion, so that no crash can separate the two. The bucket is
+// bounded. Numbers ascend in the order in which the deletions were applied and are never
+// reused.
 //
-// What was told of stays until the scope is opened again, for those that come late in
-// this process, and is dropped by the first commit then.
+// Objects that every handler has received stay until the scope is opened again, for
+// handlers that are added later in this process. The first commit after that drops them.
 
 var bucketDeparted = []byte("departed")
 
-// departedBytes bounds the departed of one scope: what is encoded, in bytes.
+// departedBytes bounds the encoded departed objects of one scope, in bytes.
 const departedBytes = 64 << 20
 
-// departedState is what the manifest says of the departed.
+// departedState is the part of the manifest about the departed objects.
 type departedState struct {
 	Tally   tally  `msgpack:"tally"`
 	Bytes   int64  `msgpack:"bytes"`
-	Last    uint64 `msgpack:"last"`    // the highest number that was given
-	Settled uint64 `msgpack:"settled"` // numbers up to it were told to everybody
+	Last    uint64 `msgpack:"last"`    // the highest assigned number
+	Settled uint64 `msgpack:"settled"` // objects up to this number were delivered
 }
 
-// departures is what an open scope knows of them. Its fields are protected by Store.mu.
+// departures is the state of the departed objects of an open scope. Store.mu protects its
+// fields.
 type departures struct {
-	last         uint64 // the highest number that was given
-	settled      uint64 // numbers up to it were told by an earlier process
-	told         uint64 // numbers up to it were told
-	kept         int    // in the file, as of the last commit
-	dropped      int    // since the scope was opened
-	dropFromFile uint64 // numbers up to it are dropped by the next commit; 0: none
+	last         uint64 // the highest assigned number
+	settled      uint64 // objects up to this number were delivered by an earlier process
+	told         uint64 // objects up to this number were delivered
+	kept         int    // objects in the file as of the last commit
+	dropped      int    // objects that were not kept since the scope was opened
+	dropFromFile uint64 // the next commit drops objects up to this number; 0: none
 }
 
-// departedValue is one of them in the file, behind a CRC-32C.
+// departedValue is one departed object in the file; a CRC-32C precedes it.
 type departedValue struct {
-	Key    string `msgpack:"k"`           // the file's
-	Name   string `msgpack:"n,omitempty"` // the object's own, where it is another one
-	Record []byte `msgpack:"r"`           // as it stood among the objects
+	Key    string `msgpack:"k"`           // the file key
+	Name   string `msgpack:"n,omitempty"` // the object's own key, if it differs
+	Record []byte `msgpack:"r"`           // the record of the objects bucket
 	Last   []byte `msgpack:"l,omitempty"` // a record of the final state
 }
 
-// encodeLast encodes a final state. One that cannot be encoded is unknown.
+// encodeLast encodes a final state. A state that cannot be encoded counts as unknown.
 func (s *Store) encodeLast(last runtime.Object) packed {
 	if last == nil || s.opts.Codec == nil {
 		return packed{}
@@ -64,10 +66,12 @@ func (s *Store) encodeLast(last runtime.Object) packed {
 	return packed{bytes: payload}
 }
 
-// departing is what is written of an entry that departs, beside what the file has.
+// departing contains the records that an entry departs with and that the file does not
+// have.
 type departing struct{ before, last packed }
 
-// sealDeparting packs what entries depart with, in their order; nil where none departs.
+// sealDeparting packs the records that entries depart with, in the order of entries. It
+// returns nil if no entry departs.
 func (s *Store) sealDeparting(entries []*entry) (out []departing) {
 	for i, e := range entries {
 		if e.departs == 0 {
@@ -91,8 +95,9 @@ func (s *Store) packDeparted(place byte, key string, p packed) packed {
 	return p
 }
 
-// departLocked numbers an entry that departs. One that takes the place of an entry which
-// was not written yet departs in its stead: what the file has of the key is the same.
+// departLocked assigns a number to an entry that departs. An entry that replaces a
+// departing entry that has not been written yet departs in its place, because the stored
+// state of the key is the same.
 func (s *Store) departLocked(e *entry) {
 	old, waits := s.pending.Get(e.key)
 	switch {
@@ -109,7 +114,7 @@ func (s *Store) departLocked(e *entry) {
 
 func departedKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
 
-// depart keeps what was stored under a key, before that is changed.
+// depart keeps the stored state of a key before the state is changed.
 func (w *writer) depart(e *entry, with departing) error {
 	d := &w.m.Departed
 	d.Last = max(d.Last, e.departs)
@@ -126,7 +131,8 @@ func (w *writer) depart(e *entry, with departing) error {
 		}
 		*state.to = state.p.record(w.s.codecID()).encode(e.key)
 	}
-	if v.Record == nil { // nothing was stored, or an attempt that had an error has kept it
+	// Nothing was stored, or a failed attempt has kept it already.
+	if v.Record == nil {
 		return nil
 	}
 	if e.name != e.key {
@@ -141,7 +147,7 @@ func (w *writer) depart(e *entry, with departing) error {
 		return err
 	}
 	key := departedKey(e.departs)
-	if b.Get(key) != nil { // by an attempt whose outcome was not known
+	if b.Get(key) != nil { // an attempt of unknown outcome has written it
 		return nil
 	}
 	if d.Bytes+int64(len(value)) > w.s.db.departedBytes {
@@ -156,7 +162,7 @@ func (w *writer) depart(e *entry, with departing) error {
 	return b.Put(key, value)
 }
 
-// dropTold drops what an earlier process has told of.
+// dropTold drops the departed objects that an earlier process has delivered.
 func (w *writer) dropTold() error {
 	w.s.mu.Lock()
 	upTo := w.s.departed.dropFromFile
@@ -209,7 +215,7 @@ func (s *Store) departedIn(sn *snapshot, after uint64, limit int) (out []store.D
 	if len(out) == limit {
 		return out, nil
 	}
-	// What is not written yet has higher numbers than what is.
+	// Objects that have not been written yet have higher numbers than those in the file.
 	var waiting []*entry
 	sn.pending.Scan(func(_ string, e *entry) bool {
 		if e.departs > last {
@@ -243,8 +249,8 @@ func (s *Store) departedIn(sn *snapshot, after uint64, limit int) (out []store.D
 	return out, nil
 }
 
-// record is what the file has of an object, valid in the snapshot's transaction; nil is
-// nothing.
+// record returns an object's record in the file, or nil if there is none. It is valid
+// until the snapshot's transaction ends.
 func (sn *snapshot) record(key string) []byte {
 	if sn.objects == nil {
 		return nil
@@ -252,8 +258,8 @@ func (sn *snapshot) record(key string) []byte {
 	return sn.objects.Get([]byte(key))
 }
 
-// openDeparted returns one of the file. What is damaged of it is left out; a list mends
-// nothing here.
+// openDeparted returns one departed object of the file. It leaves out damaged content,
+// because a relist cannot restore it.
 func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 	if len(k) != 8 {
 		return d, s.db.corrupt("departed objects", errors.New("a number that is none"))
@@ -325,7 +331,7 @@ func (s *Store) Departures() (kept, dropped int) {
 
 var _ store.Departer = (*Store)(nil)
 
-// verifyDeparted checks that they add up, and their records.
+// verifyDeparted checks the departed objects: each of them, its record and their tally.
 func verifyDeparted(m *manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
 	b := scope.Bucket(bucketDeparted)
 	if b == nil {
@@ -362,7 +368,7 @@ func keyLength(k []byte) error {
 	return nil
 }
 
-// departedDictionaries returns the dictionaries that their records have.
+// departedDictionaries returns the ids of the dictionaries that departed objects use.
 func departedDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
 	used := map[uint64]bool{}
 	b := scope.Bucket(bucketDeparted)

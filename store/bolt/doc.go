@@ -1,62 +1,63 @@
-// Package bolt keeps scopes in one bbolt file.
+// Package bolt stores scopes in one bbolt file.
 //
 // # Usage
 //
-// Open a DB, hand it to informers, and close it after they have ended. A file is
-// used by one process at a time; OpenReadOnly is for looking into the file of a
+// Open a DB, pass it to informers, and close it after they have ended. Only one process
+// at a time can use a file for writing. OpenReadOnly is for inspecting the file of a
 // process that has ended.
 //
 // # Durability
 //
-// Changes are visible at once and are written in groups, every CommitInterval or
-// CommitBytes, each group in one synced transaction with the resource version
-// that it is complete up to. A crash therefore goes back to an earlier state of
-// objects, index entries and resource version alike, from which resuming the
-// watch is right. While the disk is full or broken reads go on, from memory and
-// what the file has, and writing is tried again.
+// Changes are visible at once. They are written in groups, every CommitInterval or
+// CommitBytes; each group is one synced transaction that also contains the resource
+// version that the group is complete up to. After a crash the objects, the index entries
+// and the resource version are all those of one earlier state, from which the watch can
+// be resumed. While the disk is full or broken, reads are answered from memory and from
+// the file, and writes are retried.
 //
-// A process that has a database open holds the lock of FILE.lock beside it, which Close
-// removes.
+// A process that has a database open holds the lock of FILE.lock next to it. Close
+// removes that file.
 //
 // # Corruption
 //
-// Every record, header and manifest carries a CRC-32C, and the manifest what its
-// buckets add up to. Open checks all of it; a damaged file is renamed to
-// FILE.corrupt-TIME and a fresh one begun, since a cache can be filled again and
-// must not take its controller down. bbolt is called under recover, with faults
-// turned into panics.
+// Every record, header and manifest has a CRC-32C, and the manifest contains the count
+// and the sum of the entries of its buckets. Open checks all of it. It renames a damaged
+// file to FILE.corrupt-TIME and starts an empty one, because a cache can be filled again
+// and must not take its controller down. All calls of bbolt recover panics, and memory
+// faults are turned into panics.
 //
 // # Encryption
 //
-// Secrets are written only where Options.Keys has a key, and encrypted; with
-// Options.EncryptAll everything is. Records and headers are sealed by AES-256-GCM,
-// bound to scope, bucket and object key, under a random data key of the file, which the
-// user's key wraps. Hashes of objects and index values are HMACs, under a key of the
-// file that never changes. In the clear are what a scope is of, its resource version,
-// object keys, sizes and counts, and which objects share a value of an index. Encrypted
-// scopes are compressed without a dictionary: a dictionary is content.
+// Secrets are written only if Options.Keys provides a key, and only encrypted;
+// Options.EncryptAll encrypts all scopes. Records and headers are sealed with
+// AES-256-GCM, bound to scope, bucket and object key, under a random data key of the
+// file. The user's key wraps the data keys. Hashes of objects and index values are HMACs
+// under a key of the file that never changes. Not encrypted are the identity of a scope,
+// its resource version, object keys, sizes and counts, and the fact that objects share a
+// value of an index. Encrypted scopes are compressed without a dictionary, because a
+// dictionary contains content.
 //
-// A user's key is 64 hexadecimal digits in a file (codec.KeyFile) or the output of a
-// command (codec.KeyCommand). To replace it put the new one in front of the old one:
-// the next Open, DB.Rekey, or a running process some minutes later wraps the data keys
-// with it, and then the old one is not needed. A key that does not open the file is a
-// cold start of what was encrypted. While no key can be had such scopes cannot be
-// opened, and are kept; informers of them run on memory.
+// A user's key is 64 hexadecimal digits in a file (codec.KeyFile) or in the output of a
+// command (codec.KeyCommand). To replace it, put the new key in front of the old one. The
+// next Open, DB.Rekey, or a running process after some minutes then wraps the data keys
+// with the new key, and the old key is no longer needed. If no key opens the file, the
+// encrypted scopes start cold. While the provider returns no key, such scopes are kept
+// but cannot be opened, and their informers run in memory.
 //
-// Encryption keeps what is in a file, or in a copy of it, from who has no key. It does
-// not keep who may write the file from removing objects or from putting back what the
-// file had before, nor what is in the memory of the process from who may read that.
-// bbolt leaves old pages as they are until they are used again: what was stored before
-// it was encrypted is gone with the file only.
+// Encryption protects the content of the file, and of copies of it, from readers without
+// the key. It does not prevent a writer of the file from removing objects or restoring an
+// earlier content, and it does not protect the memory of the process. bbolt does not
+// erase old pages before it reuses them: content that was stored before encryption is
+// only gone when the file is deleted.
 //
 // # Another history
 //
-// A file that is whole may be of a history that the cluster no longer has.
-// Options.Epoch drops all of it at the next Open, DB.Wipe at once, also under
-// informers that hold it.
+// An undamaged file may belong to a history that the cluster no longer has, for example
+// after etcd was restored. Options.Epoch drops all scopes at the next Open. DB.Wipe drops
+// them at once, also while informers hold them.
 //
 // # Compatibility
 //
-// The file names its format. A file of a newer format is refused and left alone.
-// It must not be on a network file system.
+// The file contains the name of its format. A file of another format version is rejected
+// and not changed. The file must not be on a network file system.
 package bolt

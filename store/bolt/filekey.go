@@ -5,14 +5,16 @@ import (
 	"fmt"
 )
 
-// maxKey is the length, in bytes, of an object's key that the file has as it is. bbolt's
-// keys end at 32 KiB, and Kubernetes has no such bound: a Role's name may be as long as a
-// request. One that bbolt refuses would stop the commits of all scopes.
+// maxKey is the maximum length, in bytes, of an object key that the file contains
+// unchanged. bbolt's keys end at 32 KiB, and Kubernetes has no such bound: a Role's name
+// may be as long as a request. A key that bbolt rejects would fail the commits of all
+// scopes.
 const maxKey = 1 << 10
 
-// fileKey is the key under which the file, what is pending and all in memory have an
-// object: its own, or of a longer one the beginning and a SHA-256 of all of it. Such an
-// object's header has the key itself. No key that is its own file key is as long.
+// fileKey returns the key of an object in the file, in pending and in all maps in memory:
+// the object's own key or, if that is longer than maxKey, its beginning followed by the
+// SHA-256 of the whole key. The header of such an object contains its own key. Both cases
+// cannot collide, because a hashed key is longer than maxKey.
 func fileKey(key string) string {
 	if len(key) <= maxKey {
 		return key
@@ -24,7 +26,7 @@ func fileKey(key string) string {
 // isHashed reports whether a file key is not the object's own key.
 func isHashed(key string) bool { return len(key) > maxKey }
 
-// headerName returns the object's own key of what is stored under a file key.
+// headerName returns the object's own key of the header that is stored under a file key.
 func headerName(key string, header []byte) (string, error) {
 	if !isHashed(key) {
 		return key, nil
@@ -39,7 +41,7 @@ func headerName(key string, header []byte) (string, error) {
 	return h.Name, nil
 }
 
-// name returns an object's own key.
+// name returns the own key of the object with a file key.
 func (sn *snapshot) name(key string) (string, error) {
 	if !isHashed(key) {
 		return key, nil

@@ -13,39 +13,41 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// header is what must be known of an object without decoding it: a relist
-// compares hashes, a label selector filters, an update finds the index values
-// that it replaces. Old index values are never computed by running a function on
-// an old object: the function may have changed.
+// header contains what must be known about an object without decoding it: a relist
+// compares hashes, a label selector filters, and an update finds the index values that it
+// replaces. Old index values are never computed from an old object, because the function
+// may have changed.
 type header struct {
-	UID    string              `msgpack:"u"`
-	RV     string              `msgpack:"r"`
-	Labels map[string]string   `msgpack:"l"`
-	Hash   []byte              `msgpack:"h"` // of the payload before compression
-	Size   int64               `msgpack:"s"` // of the payload before compression
-	Index  map[string][]string `msgpack:"i"` // index name -> values, of stored indexes only
-	// Created is the creation timestamp in seconds since 1970. 0 is unknown: the object has
-	// none, or was written before headers had it.
+	UID    string            `msgpack:"u"`
+	RV     string            `msgpack:"r"`
+	Labels map[string]string `msgpack:"l"`
+	Hash   []byte            `msgpack:"h"` // of the payload before compression
+	Size   int64             `msgpack:"s"` // of the payload before compression
+	// Index maps index names to values. It contains stored indexes only.
+	Index map[string][]string `msgpack:"i"`
+	// Created is the creation timestamp in seconds since 1970. 0 means unknown: the
+	// object has none, or was written before headers contained it.
 	Created int64 `msgpack:"c,omitempty"`
-	// Name is the object's key where it is not that of the file: see fileKey.
+	// Name is the object's own key, if it differs from the file key: see fileKey.
 	Name string `msgpack:"n,omitempty"`
 
-	// In the file of an encrypted scope UID, RV, Labels and Created are in Sealed, with
-	// Index, whose values are HMACs outside of it. Hash is keyed.
+	// In the file of an encrypted scope, Sealed contains UID, RV, Labels, Index and
+	// Created. Index is also present outside of Sealed, with HMACs as values. Hash is an
+	// HMAC.
 	DataKey uint64 `msgpack:"k,omitempty"`
 	Sealed  []byte `msgpack:"x,omitempty"`
 }
 
-// payloadHash is short enough to keep for every object and long enough that two
-// contents never share it by chance.
+// payloadHash returns a hash that is short enough to be kept for every object and long
+// enough that two contents never share it by chance.
 func payloadHash(payload []byte) []byte {
 	h := sha256.Sum256(payload)
 	return h[:16]
 }
 
-// sameContent reports whether a stored header stands for the same object as a new
-// one, with the same entries in the indexes that there are now. An equal resource
-// version says nothing: a new default of a CRD changes objects at the same one.
+// sameContent reports whether the stored header h describes the same object as now, with
+// the same index values. It does not compare resource versions: a new default of a CRD
+// changes objects without a new resource version.
 func (h *header) sameContent(now *header) bool {
 	if !bytes.Equal(h.Hash, now.Hash) {
 		return false
@@ -58,8 +60,8 @@ func (h *header) sameContent(now *header) bool {
 	return true
 }
 
-// encode returns the header with its CRC-32C in front. The key is part of the
-// sum, though not of the bytes, for the reason that a record holds its key.
+// encode returns the header with its CRC-32C in front. The sum covers the key although
+// the bytes do not contain it, for the same reason that a record contains its key.
 func (h *header) encode(key string) ([]byte, error) {
 	b, err := sealed(h)
 	if err != nil {
@@ -69,7 +71,8 @@ func (h *header) encode(key string) ([]byte, error) {
 	return b, nil
 }
 
-// public is what the store says of the header of a key, the file's or the object's own.
+// public returns the store.Header of a header. key is the file key or the object's own
+// key.
 func (h *header) public(key string) store.Header {
 	if h.Name != "" {
 		key = h.Name
@@ -89,7 +92,8 @@ func decodeHeader(key string, b []byte) (*header, error) {
 	if err := checkHeader(key, b); err != nil {
 		return nil, err
 	}
-	if _, err := msgpackSkip(b[4:]); err != nil { // or a length that is not true would be allocated
+	// msgpack would allocate a false length.
+	if _, err := msgpackSkip(b[4:]); err != nil {
 		return nil, err
 	}
 	h := &header{}
@@ -109,7 +113,7 @@ func checkHeader(key string, b []byte) error {
 	return nil
 }
 
-// sealed returns v as msgpack behind four bytes of CRC-32C.
+// sealed returns v as msgpack after four bytes of CRC-32C.
 func sealed(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Write(make([]byte, 4))

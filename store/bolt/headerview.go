@@ -8,14 +8,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// headerView is what a Query or a check needs of every header, left where it
-// stands in the file: to decode a header takes 2 us, to look at it 0.2. It is valid
-// until the transaction ends. It is the labels.Labels of its object.
+// headerView reads the parts of a header that a Query or a check needs, without copying
+// the header out of the file: decoding a header takes 2 us, viewing it 0.2 us. It is
+// valid until the transaction ends. It implements labels.Labels for the object's labels.
 type headerView struct {
 	hash    []byte
-	pairs   []byte // msgpack of the labels, keys and values in turn
+	pairs   []byte // msgpack of the labels, alternating keys and values
 	count   int    // of labels
-	indexes []byte // msgpack of the index values: names, and an array of values each
+	indexes []byte // msgpack of the index values: each name and its array of values
 	names   int    // of indexes
 }
 
@@ -72,8 +72,8 @@ func (v *headerView) Lookup(label string) (value string, exists bool) {
 	return "", false
 }
 
-// indexValues calls fn with each name of an index and each of the object's values
-// in it.
+// indexValues calls fn with each index name and each of the object's values in that
+// index.
 func (v *headerView) indexValues(fn func(name, value []byte)) error {
 	b := v.indexes
 	for range v.names {
@@ -108,15 +108,15 @@ func (v *headerView) Get(label string) string {
 	return value
 }
 
-// msgpackHead takes the head off the first value of b: how many values it
-// consists of, where it is a map or an array, and else how many bytes.
+// msgpackHead removes the head of the first value from b. It returns how many values a
+// map or an array consists of, or else how many bytes follow.
 func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
 	if len(b) == 0 {
 		return 0, 0, nil, errShort
 	}
 	c, rest := b[0], b[1:]
 	switch {
-	case msgpcode.IsFixedString(c): // first, since most are
+	case msgpcode.IsFixedString(c): // first, because most values are strings
 		return 0, int(c & msgpcode.FixedStrMask), rest, nil
 	case msgpcode.IsFixedNum(c) || c == msgpcode.Nil:
 		return 0, 0, rest, nil
@@ -156,7 +156,7 @@ func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
 	return 0, 0, rest, nil // a number
 }
 
-// msgpackBytes takes a string off b.
+// msgpackBytes removes a string from b.
 func msgpackBytes(b []byte) (s, rest []byte, err error) {
 	_, size, rest, err := msgpackHead(b)
 	if err == nil && size > len(rest) {
@@ -168,7 +168,7 @@ func msgpackBytes(b []byte) (s, rest []byte, err error) {
 	return rest[:size], rest[size:], nil
 }
 
-// msgpackSkip takes a value, with all that it consists of, off b.
+// msgpackSkip removes a value, with all that it contains, from b.
 func msgpackSkip(b []byte) (rest []byte, err error) {
 	for todo := 1; todo > 0; todo-- {
 		values, size, rest, err := msgpackHead(b)

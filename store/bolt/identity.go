@@ -8,8 +8,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// bucketIdentities, in bucketMeta, has what was last verified about clusters: the
-// hash of how they were asked, to a sealed identity.
+// bucketIdentities, in bucketMeta, contains the last verified identities of clusters. The
+// keys are hashes of how a cluster is addressed.
 var bucketIdentities = []byte("identities")
 
 // identity is one entry of bucketIdentities.
@@ -20,7 +20,7 @@ type identity struct {
 
 var _ store.Identities = (*DB)(nil)
 
-// Identity implements store.Identities. An entry that is damaged is none.
+// Identity implements store.Identities. It ignores a damaged entry.
 func (d *DB) Identity(asked string) (cluster string, err error) {
 	var found identity
 	err = d.view("identities", func(tx *bbolt.Tx) error {

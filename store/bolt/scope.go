@@ -72,7 +72,7 @@ type Store struct {
 	pendingBytes int
 	storedBytes  int64 // of the records in the file
 	length       int   // number of objects that readers see
-	// miscounted means that length may be wrong, because the file could not be read during
+	// miscounted means that length may be wrong: the file could not be read during
 	// an Apply.
 	miscounted bool
 	checkpoint store.Checkpoint
