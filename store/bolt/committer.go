@@ -85,7 +85,7 @@ type capture struct {
 	settled    uint64      // the last departed object that was delivered
 	kept       int         // departed objects after the write
 	dropped    int         // departed objects that were not kept
-	stored     int         // objects in the file after the write; -1 if nothing was written
+	stored     int         // not kept as departed objects
 	bytes      int64       // of their records
 }
 

@@ -112,7 +112,7 @@ func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
 // The writer writes a dictionary together with the first records that use it.
 func (s *Store) trained(entries []*entry) *dictionaries {
 	d := s.dictionaries.Load()
-	if s.db.opts.Compression != Dictionary || s.seal != nil { // it contains content
+	if s.db.opts.Compression != Dictionary || s.seal != nil { // as Zstd
 		return d
 	}
 	if d.current != notCompressed {
@@ -171,7 +171,7 @@ func (s *Store) samples() (payloads [][]byte) {
 // compression returns the dictionary id for new records while there is no dictionary.
 func (s *Store) compression() uint64 {
 	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
-		return plainZstd // a dictionary contains content
+		return plainZstd // a dictionary is content
 	}
 	return notCompressed
 }

@@ -13,12 +13,12 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// chunk is how many objects are read, decoded or written at a time.
+// chunk is the number of objects that are read, decoded or written at a time.
 const chunk = 256
 
-// indexSet is the scope's index functions: those with an identity, whose entries
-// are in the file, and those without, whose entries live in memory for as long as
-// the scope is open.
+// indexSet contains the scope's index functions: stored ones, which have an identity and
+// whose entries are in the file, and volatile ones, which have no identity and whose
+// entries are in memory while the scope is open.
 type indexSet struct {
 	stored   map[string]index.Index
 	volatile cache.Indexers
@@ -38,8 +38,9 @@ func (x *indexSet) indexers() cache.Indexers {
 	return out
 }
 
-// values runs every function on one object. One that fails ends it, unless failed, which
-// may be nil, takes the error: then the object has no values in that index.
+// values runs every function on one object. If failed is nil, the first failing function
+// ends it with an error. Otherwise failed receives the errors, and the object has no
+// values in the indexes whose functions failed.
 func (x *indexSet) values(obj runtime.Object, failed func(error)) (stored, volatile map[string][]string, err error) {
 	stored = make(map[string][]string, len(x.stored))
 	for name, idx := range x.stored {
@@ -70,7 +71,8 @@ func indexValues(name string, fn cache.IndexFunc, obj runtime.Object, failed fun
 	return nil, nil
 }
 
-// rejects returns what takes the errors of index functions while the scope is opened.
+// rejects returns a function that passes the errors of index functions to
+// Options.Rejected while the scope is opened.
 func (s *Store) rejects(key string) func(error) {
 	return func(err error) {
 		if s.opts.Rejected != nil {
@@ -79,7 +81,7 @@ func (s *Store) rejects(key string) func(error) {
 	}
 }
 
-// memoryIndex holds the entries of one index function. Its owner locks.
+// memoryIndex contains the entries of one index. Its owner does the locking.
 type memoryIndex struct {
 	keys   map[string]map[string]struct{} // value -> keys
 	values map[string][]string            // key -> values
@@ -89,7 +91,7 @@ func newMemoryIndex() *memoryIndex {
 	return &memoryIndex{keys: map[string]map[string]struct{}{}, values: map[string][]string{}}
 }
 
-// set replaces the values of a key; none removes it.
+// set replaces the values of a key. Without values it removes the key.
 func (m *memoryIndex) set(key string, values []string) {
 	for _, value := range m.values[key] {
 		delete(m.keys[value], key)
@@ -111,7 +113,7 @@ func (m *memoryIndex) add(key, value string) {
 	m.keys[value][key] = struct{}{}
 }
 
-// find returns the keys of some values, each once, in no order.
+// find returns the keys of some values, each key once and in no order.
 func (m *memoryIndex) find(values []string) []string {
 	if len(values) == 1 {
 		return slices.Collect(maps.Keys(m.keys[values[0]]))
@@ -123,9 +125,10 @@ func (m *memoryIndex) find(values []string) []string {
 	return slices.Collect(maps.Keys(found))
 }
 
-// reconcileIndexes makes the file's indexes those of the options: others are
-// dropped, missing and changed ones are made from the stored objects. On a disk that is
-// full those are kept in memory, and the next write drops what the file has of them.
+// reconcileIndexes changes the file's indexes to those of the options: it drops other
+// indexes and builds missing and changed ones from the stored objects. If the disk is
+// full, it keeps the latter in memory, and the next write drops their old entries from
+// the file.
 func (s *Store) reconcileIndexes(m *manifest) error {
 	var drop, build []string
 	for name, state := range m.Indexes {
@@ -179,8 +182,8 @@ func (s *Store) reconcileIndexes(m *manifest) error {
 	return nil
 }
 
-// sayDropped tells of indexes that are no longer asked for: a query by one of
-// them worked before.
+// sayDropped logs the indexes that are no longer requested, because queries by them
+// worked before.
 func (s *Store) sayDropped(names []string) {
 	for _, name := range names {
 		if !s.indexes.has(name) {
@@ -189,9 +192,9 @@ func (s *Store) sayDropped(names []string) {
 	}
 }
 
-// buildIndexes writes the headers and index entries of every object again, in
-// chunks: no user code runs inside a transaction. Until the last of them the
-// indexes are not ready, so a crash only makes the next start begin anew.
+// buildIndexes rewrites the headers and index entries of every object, in chunks, so that
+// no user code runs inside a transaction. The indexes become ready with the last chunk;
+// after a crash before that, the next start builds them again.
 func (s *Store) buildIndexes(names []string) error {
 	for after, more := "", true; more; {
 		entries, err := s.Scan(after, chunk)
@@ -242,7 +245,7 @@ func (s *Store) buildIndexes(names []string) error {
 	return nil
 }
 
-// fillIndexes makes the entries of the indexes in memory.
+// fillIndexes computes or reads the entries of the indexes in memory.
 func (s *Store) fillIndexes() error {
 	if len(s.indexes.volatile) > 0 {
 		built, err := s.computeVolatile(s.indexes.volatile, false, s.rejects)
@@ -250,7 +253,7 @@ func (s *Store) fillIndexes() error {
 			return err
 		}
 		s.mu.Lock()
-		if s.lost == nil { // or it was built of what is no longer there
+		if s.lost == nil { // else built is of lost content
 			maps.Copy(s.inMemory, built)
 		}
 		s.mu.Unlock()
@@ -272,8 +275,8 @@ func (s *Store) fillIndexes() error {
 	return nil
 }
 
-// computeVolatile makes the entries of index functions; loaded is that of readAs. Where
-// rejects is nil a function that fails ends it.
+// computeVolatile computes the entries of index functions; readAs explains loaded. If
+// rejects is nil, a failing function ends it.
 func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*memoryIndex, error) {
 	built := map[string]*memoryIndex{}
 	for name := range indexers {
@@ -307,15 +310,16 @@ func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects fu
 	return built, nil
 }
 
-// AddIndexers implements cache.Indexer. Writers wait while the entries of
-// objects that are there already are made, readers do not. The entries of
-// functions that are added so live in memory.
+// AddIndexers implements cache.Indexer. Writers wait while it computes the entries of the
+// existing objects, readers do not. The entries of the added functions are kept in
+// memory.
 func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	current, writable := s.indexes, s.writable
-	whole := s.relist != nil && s.relist.whole // the list is in the file and is applied next
+	// The whole list is in the file and will be applied next.
+	whole := s.relist != nil && s.relist.whole
 	s.mu.Unlock()
 	if !writable {
 		return store.ErrClosed
@@ -336,7 +340,7 @@ func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
 	maps.Copy(next.volatile, newIndexers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil { // since: what was built is of nothing
+	if s.lost != nil { // built is of lost content
 		return s.lost
 	}
 	s.indexes = next

@@ -5,14 +5,14 @@ import (
 	"crypto/sha256"
 )
 
-// An index bucket maps value, separator, key to nothing. A zero byte inside a
-// value is written as 00 FF, and the value ends with 00 01, so that values sort
-// as they compare and none is a prefix of another. bbolt's keys end at 32 KiB:
-// a value over maxIndexValue is cut and ends with 00 02 and its SHA-256, and the
-// entry then holds the value itself.
+// The keys of an index bucket are value, separator, object key; their values are empty. A
+// zero byte inside a value is written as 00 FF, and the value ends with 00 01, so that
+// values sort as they compare and no value is a prefix of another. bbolt's keys end at 32
+// KiB: therefore a value of more than maxIndexValue bytes is truncated, ends with 00 02
+// and its SHA-256, and is the value of the entry.
 const maxIndexValue = 1 << 10
 
-// indexPrefix returns what all entries of a value begin with.
+// indexPrefix returns the prefix of all entries of a value.
 func indexPrefix(value string) []byte {
 	return appendIndexPrefix(make([]byte, 0, min(len(value), maxIndexValue)+2), []byte(value))
 }
@@ -31,8 +31,8 @@ func appendIndexPrefix(b, value []byte) []byte {
 	return append(append(b, 0, 2), sum[:]...)
 }
 
-// indexEntry returns the key and value of one entry. The value is never nil:
-// bbolt's Get could not tell a nil one from a missing entry.
+// indexEntry returns the key and the value of one entry. The value is never nil, because
+// bbolt's Get returns nil for a missing entry.
 func indexEntry(value, key string) (k, v []byte) {
 	v = []byte{}
 	if len(value) > maxIndexValue {
@@ -41,9 +41,9 @@ func indexEntry(value, key string) (k, v []byte) {
 	return append(indexPrefix(value), key...), v
 }
 
-// parseIndexEntry is the inverse of indexEntry; ok is false for bytes that it
-// cannot have made. What it returns is part of k or v, where the value has no zero
-// byte.
+// parseIndexEntry is the inverse of indexEntry. ok is false for bytes that indexEntry
+// cannot have returned. If the value contains no zero byte, the results are parts of k or
+// v.
 func parseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
 	for from := 0; ; {
 		zero := bytes.IndexByte(k[from:], 0)

@@ -17,42 +17,43 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// keyKeys, in bucketMeta, has the keys that encrypted scopes are sealed with, wrapped
-// by the user's.
+// keyKeys, in bucketMeta, is the key of the keys that encrypt scopes, wrapped with the
+// user's key.
 var keyKeys = []byte("keys")
 
 const (
-	// defaultSealBudget is how often one data key seals before another begins. With
-	// random nonces 2^32 times is the limit (NIST SP 800-38D, 8.3); an object is two.
+	// defaultSealBudget is how often one data key seals before a new one is used. With
+	// random nonces the limit is 2^32 (NIST SP 800-38D, 8.3). Writing an object seals
+	// twice.
 	defaultSealBudget = 1 << 28
-	// sealStep is in what steps the file is told how often a data key has sealed: a
-	// start counts what was announced as done.
+	// sealStep is the number of seals that are announced in the file in advance. After a
+	// start, announced seals count as done.
 	sealStep = 1 << 16
-	// keyInterval is how often a commit asks whether the user's key has changed.
+	// keyInterval is how often a commit checks whether the user's key has changed.
 	keyInterval = 5 * time.Minute
-	// keyPatience is how long a provider may take.
+	// keyPatience bounds a call of the key provider.
 	keyPatience = 15 * time.Second
 )
 
-// keyring is the keys of one file. They are random. The root key never changes: index
-// values and payload hashes are under HMACs whose keys are derived from it. Of the
-// data keys the last is written with, the others are there to read what they have
-// sealed. All are in one value of the file, wrapped by the user's key.
+// keyring contains the keys of one file. They are random. The root key never changes: the
+// HMAC keys for index values and payload hashes are derived from it. The last data key
+// encrypts new content; the others only decrypt what they have sealed. One value of the
+// file contains all keys, wrapped with the user's key.
 type keyring struct {
-	id     string // named by the manifests of what it has encrypted
+	id     string // the manifests of encrypted scopes contain it
 	root   codec.Key
 	budget uint64
 
 	// mu protects the fields below.
 	mu        sync.Mutex
-	user      codec.Key // what the others are wrapped with
-	data      []dataKey // by id less one
-	seals     uint64    // by the last of them
-	announced uint64    // seals that the file says there were
-	wrapped   []byte    // root and data, for the file; nil where they have changed
+	user      codec.Key // wraps the other keys
+	data      []dataKey // the index is the id minus one
+	seals     uint64    // number of seals with the last data key
+	announced uint64    // number of seals according to the file
+	wrapped   []byte    // root and data as in the file; nil if they have changed
 }
 
-// dataKey seals records and headers. Its id is its place, from 1.
+// dataKey seals records and headers. Its id is its position, starting at 1.
 type dataKey struct {
 	key  codec.Key
 	aead cipher.AEAD
@@ -78,7 +79,7 @@ func newKeyring(user codec.Key, budget uint64) *keyring {
 	return r
 }
 
-// openKeyring returns nil where none of the user's keys has wrapped what is stored.
+// openKeyring returns nil if none of the user's keys has wrapped the stored keys.
 func openKeyring(stored *storedKeys, user []codec.Key, budget uint64) *keyring {
 	for _, k := range user {
 		plain, err := k.AEAD().Open(nil, nil, stored.Wrapped, stored.bound())
@@ -101,15 +102,15 @@ func openKeyring(stored *storedKeys, user []codec.Key, budget uint64) *keyring {
 	return nil
 }
 
-// extendLocked begins another data key.
+// extendLocked adds a new data key.
 func (r *keyring) extendLocked() {
 	k := codec.NewKey()
 	r.data = append(r.data, dataKey{k, k.AEAD()})
 	r.seals, r.announced, r.wrapped = 0, 0, nil
 }
 
-// forget begins with another data key and drops those before: nothing that they have
-// sealed is left but bytes on free pages.
+// forget replaces all data keys by a new one. Content that they have sealed may remain
+// only on free pages.
 func (r *keyring) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,7 +118,7 @@ func (r *keyring) forget() {
 	r.extendLocked()
 }
 
-// take returns the data key for n seals.
+// take returns the data key to use for n seals.
 func (r *keyring) take(n int) (id uint64, aead cipher.AEAD) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -128,7 +129,7 @@ func (r *keyring) take(n int) (id uint64, aead cipher.AEAD) {
 	return uint64(len(r.data)), r.data[len(r.data)-1].aead
 }
 
-// opener returns the data key of an id.
+// opener returns the data key with an id.
 func (r *keyring) opener(id uint64) (cipher.AEAD, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,8 +139,8 @@ func (r *keyring) opener(id uint64) (cipher.AEAD, error) {
 	return r.data[id-1].aead, nil
 }
 
-// wrap makes user the key that wraps, and reports whether that changes anything. With
-// another it begins a data key, too.
+// wrap makes user the key that wraps the others, and reports whether the stored keys
+// change. If another is set, it also adds a data key.
 func (r *keyring) wrap(user codec.Key, another bool) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -152,8 +153,9 @@ func (r *keyring) wrap(user codec.Key, another bool) bool {
 	return r.wrapped == nil
 }
 
-// persist writes the keys, if the file has others, in the transaction that writes what
-// they seal. It may be called again after one that failed, or for a fresh file.
+// persist writes the keys, if they differ from those in the file. It is called in the
+// transaction that writes what the keys seal. It may be called again after a failed
+// transaction, or for a new file.
 func (r *keyring) persist(tx *bbolt.Tx) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +186,7 @@ func (r *keyring) persist(tx *bbolt.Tx) error {
 	return meta.Put(keyKeys, value)
 }
 
-// readKeys returns nil where there are none.
+// readKeys returns nil if the file contains no keys.
 func readKeys(tx *bbolt.Tx) (*storedKeys, error) {
 	value := tx.Bucket(bucketMeta).Get(keyKeys)
 	if value == nil {
@@ -197,7 +199,7 @@ func readKeys(tx *bbolt.Tx) (*storedKeys, error) {
 	return stored, nil
 }
 
-// userKeys asks the provider.
+// userKeys calls the key provider.
 func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
 	if d.opts.Keys == nil {
 		return nil, fmt.Errorf("%w was given", store.ErrNoKey)
@@ -214,15 +216,15 @@ func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
 	return keys, nil
 }
 
-// errOtherKey is why keys that were read do not help.
+// errOtherKey indicates that none of the user's keys opens the stored keys.
 var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
 
-// errNoKeys is damage: an encrypted scope is in the file, and its keys are not.
+// errNoKeys indicates damage: the file contains an encrypted scope but not its keys.
 var errNoKeys = errors.New("the keys of what is encrypted are missing")
 
-// loadKeys returns the file's keys. Where there are none, or none that the user's keys
-// open, begin makes new ones, which take the place of those with the first scope that
-// they encrypt; else that is an error.
+// loadKeys returns the file's keys. If the file has none, or none of the user's keys
+// opens them, loadKeys returns an error; with begin set it returns new keys instead,
+// which replace the stored ones when they first encrypt a scope.
 func (d *DB) loadKeys(begin bool) (*keyring, error) {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
@@ -264,15 +266,15 @@ func (d *DB) loadKeys(begin bool) (*keyring, error) {
 	return found, nil
 }
 
-// Rekey wraps the data keys with the first of Options.Keys and begins another data
-// key. It blocks until that is written, which takes one small transaction: what is
-// stored stays as it is, under the data keys that it was sealed with, and what is
-// written from now on is sealed with the new one. The user's earlier key is not needed
-// from then on. Who had it, and a copy of the file of that time, can read that copy;
-// to be rid of a key that is known to others, drop the file. A running database does
-// the first half by itself some minutes after the provider has another first key.
-// Nothing is changed where nothing is encrypted. Errors: store.ErrNoKey where none of
-// the user's keys opens the data keys, store.ErrReadOnly, and those of writing.
+// Rekey wraps the data keys with the first of Options.Keys and adds a new data key. It
+// blocks until both are written, which takes one small transaction. Stored content stays
+// under the data keys that sealed it; new content is sealed with the new data key. The
+// user's earlier key is no longer needed then. With that key and a copy of the file from
+// before the call, the copy can still be read; if a key is known to others, delete the
+// file. A running database does the first half by itself some minutes after the provider
+// has another first key. Rekey changes nothing if the file has no keys. Errors:
+// store.ErrNoKey if none of the user's keys opens the data keys, store.ErrReadOnly, and
+// errors of writing.
 func (d *DB) Rekey(ctx context.Context) error {
 	if d.readOnly {
 		return store.ErrReadOnly
@@ -299,9 +301,9 @@ func (d *DB) Rekey(ctx context.Context) error {
 	return d.update("keys", keys.persist)
 }
 
-// writeRewrapped writes what loadKeys has wrapped with another key. The committer calls
-// it: who opens a scope waits for no write, of which there is none while a large file
-// is checked.
+// writeRewrapped writes the keys that loadKeys has wrapped with another key. The
+// committer calls it, because opening a scope must not wait for a write: nothing is
+// written while a large file is checked.
 func (d *DB) writeRewrapped() {
 	d.keyMu.Lock()
 	keys := d.rewrapped
@@ -310,13 +312,13 @@ func (d *DB) writeRewrapped() {
 	if keys == nil {
 		return
 	}
-	if err := d.update("keys", keys.persist); err != nil { // or with what is written next
+	if err := d.update("keys", keys.persist); err != nil { // the next write retries
 		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
 	}
 }
 
-// refreshKeys wraps the data keys with another user's key, where the provider has one
-// now: the next process will be given that. The committer calls it.
+// refreshKeys wraps the data keys with the user's new key, if the provider has one: the
+// next process may only have the new key. The committer calls it.
 func (d *DB) refreshKeys() {
 	d.keyMu.Lock()
 	keys := d.keys

@@ -8,9 +8,9 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// Lock takes the lock of the database at path, as Open does, for a program that replaces
-// the file. It waits for timeout; then, and where a process has the database open, the
-// error is store.ErrLocked. release may be called once.
+// Lock takes the lock of the database at path, as Open does. It is for programs that
+// replace the file. If another process still has the database open after timeout, Lock
+// returns store.ErrLocked. release may be called once.
 func Lock(path string, timeout time.Duration) (release func(), err error) {
 	f, err := pagefile.LockBeside(path, false, timeout)
 	if err != nil {
@@ -19,8 +19,8 @@ func Lock(path string, timeout time.Duration) (release func(), err error) {
 	return func() { pagefile.UnlockBeside(f, path, false) }, nil
 }
 
-// holdLock makes the database's directory and takes the lock beside it, unless it is held
-// and its file still has that name.
+// holdLock creates the database's directory and locks the lock file, unless the lock is
+// held already and the lock file still has its name.
 func (d *DB) holdLock() error {
 	if err := os.MkdirAll(filepath.Dir(d.absolute), 0o700); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The names of the buckets and keys of the file.
+// These are the names of the buckets and keys of the file.
 var (
 	bucketMeta    = []byte("meta")
 	keyFormat     = []byte("format")
@@ -27,17 +27,17 @@ var (
 	bucketStaging = []byte("staging")
 )
 
-// format is written under meta/format. It is a sentence, so that a file whose
-// meta pages are gone is still known as ours.
+// format is stored under meta/format. It is a sentence, so that a file without valid meta
+// pages can still be recognized as ours.
 const (
 	formatPrefix = "informctl cache format "
 	format       = formatPrefix + "1"
 )
 
-// tally is what a bucket must add up to. Sums are of the entries' CRC-32C,
-// additive, so that one entry's change is one subtraction and one addition, in
-// the transaction that makes it. bbolt checks nothing but its meta pages: a lost
-// entry shows here only.
+// tally is the number of entries of a bucket and the sum of their CRC-32Cs. The sum is
+// additive: one changed entry costs one subtraction and one addition, in the transaction
+// that changes it. bbolt has checksums only for its meta pages, so only the tally shows a
+// lost entry.
 type tally struct {
 	Count uint64 `msgpack:"c"`
 	Sum   uint64 `msgpack:"s"`
@@ -46,16 +46,15 @@ type tally struct {
 func (t *tally) add(sum uint32)    { t.Count++; t.Sum += uint64(sum) }
 func (t *tally) remove(sum uint32) { t.Count--; t.Sum -= uint64(sum) }
 
-// indexState describes one stored index. Ready is false while its entries are
-// being made from objects that were there before it.
+// indexState describes one stored index. Ready is false while its entries are being built
+// from existing objects.
 type indexState struct {
 	Identity string `msgpack:"i"`
 	Ready    bool   `msgpack:"r"`
 	Tally    tally  `msgpack:"t"`
 }
 
-// manifest describes a scope; it changes in the transaction that changes what
-// it describes.
+// manifest describes a scope. It changes in the same transaction as the scope.
 type manifest struct {
 	Cluster       string `msgpack:"cluster"`
 	Resource      string `msgpack:"resource"`
@@ -76,7 +75,7 @@ type manifest struct {
 	Time     time.Time `msgpack:"time"`   // of RV or Reason
 	Complete bool      `msgpack:"complete"`
 
-	Keys string `msgpack:"keys,omitempty"` // which keyring has encrypted it; "" is none
+	Keys string `msgpack:"keys,omitempty"` // id of the keyring; "" if not encrypted
 
 	Headers      tally                 `msgpack:"headers"`
 	Objects      tally                 `msgpack:"objects"`
@@ -105,8 +104,8 @@ func (m *manifest) scope() store.Scope {
 	}
 }
 
-// sealedWith names the keyring that opens what is stored; "" where nothing is sealed, as
-// after a wipe, which drops the keys too.
+// sealedWith returns the keyring that opens the stored content, or "" if nothing is
+// sealed, for example after a wipe, which also drops the keys.
 func (m *manifest) sealedWith() string {
 	if m.Headers.Count == 0 && m.Departed.Tally.Count == 0 {
 		return ""
@@ -126,8 +125,8 @@ func (m *manifest) indexNames() []string {
 	return slices.Sorted(maps.Keys(m.Indexes))
 }
 
-// readManifest returns the manifest of a scope's bucket. It belongs under that
-// bucket's name only.
+// readManifest returns the manifest of a scope's bucket. It returns an error if the
+// manifest belongs to a bucket of another name.
 func readManifest(id string, b *bbolt.Bucket) (*manifest, error) {
 	m := &manifest{}
 	if err := unseal(b.Get(keyManifest), m); err != nil {
@@ -150,7 +149,7 @@ func (m *manifest) write(b *bbolt.Bucket) error {
 	return b.Put(keyManifest, data)
 }
 
-// scopeTally adds up the ids of the scopes that are there.
+// scopeTally returns the tally of the ids of the stored scopes.
 func scopeTally(tx *bbolt.Tx) (t tally, err error) {
 	scopes := tx.Bucket(bucketScope)
 	if scopes == nil {
@@ -162,8 +161,8 @@ func scopeTally(tx *bbolt.Tx) (t tally, err error) {
 	})
 }
 
-// writeScopeTally is called by who adds or drops a scope, in that transaction: a
-// scope that is missing would look like one that was never there.
+// writeScopeTally is called in every transaction that adds or drops a scope. Without the
+// tally a lost scope would look as if it had never been stored.
 func writeScopeTally(tx *bbolt.Tx) error {
 	t, err := scopeTally(tx)
 	if err != nil {

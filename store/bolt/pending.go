@@ -16,14 +16,14 @@ func (s *Store) setPendingLocked(e *entry) {
 	s.indexPendingLocked(e, true)
 }
 
-// dropPendingOfLocked forgets an entry that was written.
+// dropPendingOfLocked removes a written entry from pending.
 func (s *Store) dropPendingOfLocked(e *entry) {
 	s.pending.Delete(e.key)
 	s.addPendingLocked(-e.size())
 	s.indexPendingLocked(e, false)
 }
 
-// dropPendingLocked forgets all that waits.
+// dropPendingLocked discards all pending entries.
 func (s *Store) dropPendingLocked() {
 	s.addPendingLocked(-s.pendingBytes)
 	s.pending, s.indexed = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}
@@ -44,14 +44,14 @@ func (s *Store) indexPendingLocked(e *entry, is bool) {
 	}
 }
 
-// pendingIndexPrefix is what the keys of Store.indexed begin with for a value of a stored
-// index. None is the beginning of another.
+// pendingIndexPrefix returns the prefix of the keys in Store.indexed for a value of a
+// stored index. No prefix is the beginning of another.
 func pendingIndexPrefix(name, value string) string {
 	b := binary.AppendUvarint(nil, uint64(len(name)))
 	return string(appendIndexPrefix(append(b, name...), []byte(value)))
 }
 
-// addPendingLocked counts bytes that wait, or no longer do.
+// addPendingLocked adds n bytes, which may be negative, to the number of waiting bytes.
 func (s *Store) addPendingLocked(n int) {
 	s.pendingBytes += n
 	s.db.pending.Add(int64(n))

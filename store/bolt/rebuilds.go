@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// A file that is damaged again and again says that its disk cannot be trusted, and
-// each time costs a list of everything. So after maxRebuilds within rebuildWindow a
-// database is not begun again: its scopes cannot be opened, and informers run in
-// memory, until the window has passed. The times are in the text that says why the
-// damaged file was set aside.
+// A file that is damaged repeatedly shows that its disk cannot be trusted, and each
+// rebuild costs a full list. After maxRebuilds rebuilds within rebuildWindow the database
+// is not rebuilt again: its scopes cannot be opened and informers run in memory until the
+// window has passed. The text file next to a file that was set aside contains the times.
 var maxRebuilds = 3
 
 const (
@@ -23,7 +22,7 @@ const (
 	reasonSuffix  = ".reason"
 )
 
-// recentRebuilds returns when the file was begun again within the window.
+// recentRebuilds returns the times at which the file was rebuilt within the window.
 func recentRebuilds(path string, now time.Time) (times []time.Time) {
 	reasons, err := filepath.Glob(globEscape(path) + corruptSuffix + "*" + reasonSuffix)
 	if err != nil || len(reasons) == 0 {
@@ -31,7 +30,7 @@ func recentRebuilds(path string, now time.Time) (times []time.Time) {
 	}
 	b, err := os.ReadFile(slices.Max(reasons))
 	if err != nil {
-		return nil // nobody can say
+		return nil // the times are not known
 	}
 	for line := range strings.Lines(string(b)) {
 		at, err := time.Parse(time.RFC3339, strings.TrimSpace(line))
@@ -42,7 +41,7 @@ func recentRebuilds(path string, now time.Time) (times []time.Time) {
 	return times
 }
 
-// reason is the text beside a file that is set aside.
+// reason returns the text that is stored next to a file that is set aside.
 func reason(cause error, rebuilds []time.Time) string {
 	var b strings.Builder
 	b.WriteString(cause.Error() + "\nbegun again at\n")
@@ -52,12 +51,12 @@ func reason(cause error, rebuilds []time.Time) string {
 	return b.String()
 }
 
-// corruptSuffix is between a database's name and the time at which it was set
+// corruptSuffix separates a database's name from the time at which the file was set
 // aside.
 const corruptSuffix = ".corrupt-"
 
-// setAside renames a damaged file, keeps only the newest such file and writes
-// beside it why. The caller holds the lock.
+// setAside renames a damaged file, removes files that were set aside earlier, and writes
+// the reason next to it. The caller holds the lock.
 func setAside(path string, cause error) (string, error) {
 	now := time.Now()
 	rebuilds := append(recentRebuilds(path, now), now)
@@ -74,7 +73,7 @@ func setAside(path string, cause error) (string, error) {
 			return aside, fmt.Errorf("remove earlier damaged file: %w", err)
 		}
 	}
-	// The reason is a courtesy: a full disk must not keep the cache from starting.
+	// The reason is optional: a full disk must not keep the cache from starting.
 	_ = os.WriteFile(aside+reasonSuffix, []byte(reason(cause, rebuilds)), 0o600)
 	return aside, syncDir(filepath.Dir(path))
 }

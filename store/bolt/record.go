@@ -7,23 +7,23 @@ import (
 	"hash/crc32"
 )
 
-// castagnoli is the polynomial of every checksum in the file; CPUs have an
+// castagnoli is the polynomial of every checksum in the file, because CPUs have an
 // instruction for it.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func checksum(b []byte) uint32 { return crc32.Checksum(b, castagnoli) }
 
-// A record is one object as the objects bucket holds it:
+// A record is one object in the objects bucket:
 //
 //	CRC-32C of the rest, 4 bytes little endian
 //	codec, 1 byte
-//	dictionary id, uvarint; 0 is not compressed
-//	data key id, uvarint; 0 is not encrypted
+//	dictionary id, uvarint; 0 means not compressed
+//	data key id, uvarint; 0 means not encrypted
 //	key, uvarint length and bytes
 //	payload
 //
-// The key is inside, so that a page which is intact but in the wrong place, or
-// a bucket key with a flipped bit, is noticed.
+// The record contains the key, so that an intact page in the wrong place or a flipped bit
+// in a bucket key is noticed.
 type record struct {
 	codec      byte
 	dictionary uint64
@@ -31,7 +31,7 @@ type record struct {
 	payload    []byte
 }
 
-// record is that of a packed payload.
+// record returns the record of a packed payload.
 func (p packed) record(codecID byte) record {
 	return record{codec: codecID, dictionary: p.dictionary, dataKey: p.dataKey, payload: p.bytes}
 }
@@ -50,8 +50,8 @@ func (r record) encode(key string) []byte {
 	return b
 }
 
-// decodeRecord checks the record that is stored under key. The payload is part
-// of b: inside a transaction the caller copies it out.
+// decodeRecord checks the record that is stored under key. The payload is part of b: a
+// caller that keeps it beyond the transaction must copy it.
 func decodeRecord(key string, b []byte) (record, error) {
 	if len(b) < 5 {
 		return record{}, errShort
@@ -78,7 +78,7 @@ func decodeRecord(key string, b []byte) (record, error) {
 	return r, nil
 }
 
-// recordSum returns the checksum that a record or header begins with.
+// recordSum returns the checksum at the beginning of a record or header.
 func recordSum(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0

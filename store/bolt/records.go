@@ -92,7 +92,7 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 	return out, nil
 }
 
-// isLost reports whether what was stored has been wiped, or lost with the file.
+// isLost reports whether the stored content was wiped or was lost with the file.
 func (s *Store) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,7 +101,7 @@ func (s *Store) isLost() bool {
 
 // View implements store.Viewer.
 func (d *DB) View(id string) (store.Store, store.Scope, error) {
-	d.openMu.RLock() // a wipe waits for keyMu and takes scopes away
+	d.openMu.RLock() // a wipe removes scopes and takes keyMu
 	defer d.openMu.RUnlock()
 	d.mu.Lock()
 	if d.isClosed() || d.suspended != nil {
@@ -144,7 +144,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 			s.indexes.stored[name] = index.Index{Name: name}
 		}
 	}
-	// The manifest is read again: what is in the file may have changed meanwhile.
+	// Read the manifest again, because the file may have changed meanwhile.
 	if m, err = s.readOwnManifest(); err != nil {
 		return nil, store.Scope{}, err
 	}
@@ -157,7 +157,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if opened := d.scopes[id]; opened != nil && opened != known {
 		return opened, opened.scope, nil
 	}
-	if sealed == nil || sealed.err == nil { // else the next one asks for the key again
+	if sealed == nil || sealed.err == nil { // else the next View asks for the key again
 		d.scopes[id] = s
 	}
 	return s, s.scope, nil

@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// stagingBytes is how much of what a relist found to differ goes to the staging
-	// bucket in one transaction. As much again is collected meanwhile.
+	// stagingBytes is how many bytes of differing objects a relist writes to the staging
+	// bucket in one transaction. The same amount is collected in memory meanwhile.
 	stagingBytes = 16 << 20
-	// loadBytes is the same of a first list.
+	// loadBytes is the corresponding number for a first list.
 	loadBytes = 8 << 20
-	// fillOfList is how full a first list's pages are made; bbolt's default is half,
-	// for keys that come in no order.
+	// fillOfList is how full the pages of a first list are made. bbolt's default is half,
+	// for keys in random order.
 	fillOfList = 0.95
 	// partChanges and partBytes bound one batch of Parts.
 	partChanges = 256
@@ -29,30 +29,30 @@ const (
 
 // relist implements store.Relist. One goroutine drives it.
 //
-// Where the scope has no list yet, what is added is written straight to the
-// objects, while Store.loading hides them and the manifest says that they are
-// incomplete: a start that finds that drops them. Otherwise what differs is
-// staged, in memory and then in the file's staging bucket.
+// If the scope has no list yet, objects are written directly to the objects bucket.
+// Store.loading hides them, and the manifest marks them as incomplete: the next start
+// drops incomplete objects. Otherwise differing objects are staged, in memory and then in
+// the staging bucket of the file.
 //
-// Either is written by a goroutine, at most one at a time, which ends when its
-// transaction has: the list goes on meanwhile.
+// A goroutine writes either of them, at most one goroutine at a time. It ends after its
+// transaction. The list continues meanwhile.
 type relist struct {
 	s       *Store
 	direct  bool
-	indexes *indexSet // those there were at the start
+	indexes *indexSet // the scope's indexes at the start
 	seen    map[string]struct{}
 	staged  *btree.Map[string, *entry]
 	bytes   int                        // of staged
-	limit   int                        // bytes at which staged is written
-	writing *btree.Map[string, *entry] // by the goroutine; nil: there is none
+	limit   int                        // size at which staged is written
+	writing *btree.Map[string, *entry] // written by the goroutine; nil if there is none
 	written chan error                 // its result
-	sent    bool                       // something was handed to that goroutine
-	spilled bool                       // staging bucket holds something
-	loaded  int                        // objects written directly
-	wrote   bool                       // something was, or may have been
+	sent    bool                       // something was passed to the goroutine
+	spilled bool                       // the staging bucket contains entries
+	loaded  int                        // number of objects written directly
+	wrote   bool                       // something was or may have been written
 	closed  bool
-	whole   bool  // set under Store.mu: what was loaded is the whole list
-	lost    error // set under Store.mu: the file is another one since
+	whole   bool  // set under Store.mu: the whole list was loaded
+	lost    error // set under Store.mu: what was written is lost
 }
 
 // Relist implements store.Store.
@@ -70,7 +70,7 @@ func (s *Store) Relist() (store.Relist, error) {
 	s.mu.Lock()
 	leftover := s.loading
 	s.mu.Unlock()
-	if leftover { // of a first list that the disk did not let go
+	if leftover { // from a first list that could not be dropped
 		if err := s.discardLoad(true); err != nil {
 			return nil, err
 		}
@@ -134,9 +134,9 @@ func (r *relist) Add(obj runtime.Object) error {
 	return nil
 }
 
-// awaitWritten waits for the goroutine that writes. A disk that is full or broken
-// must not keep the list from being served: then what it had waits in memory, and
-// the next attempt comes when it has doubled.
+// awaitWritten waits for the goroutine that writes. A full or broken disk must not keep
+// the list from being served: the entries that were not written stay in memory, and the
+// next attempt begins when their size has doubled.
 func (r *relist) awaitWritten() {
 	if r.writing == nil {
 		return
@@ -165,8 +165,8 @@ func (r *relist) write(entries []*entry) error {
 	return r.spill(entries)
 }
 
-// check returns an error where the relist cannot go on: it was closed, or what it
-// has written is lost with the file.
+// check returns an error if the relist cannot continue, because it was closed or because
+// what it has written is lost.
 func (r *relist) check() error {
 	if r.closed {
 		return store.ErrClosed
@@ -182,7 +182,7 @@ func (r *relist) isLost() bool {
 	return r.lost != nil
 }
 
-// giveUp begins a fresh file where what is stored cannot be compared with: the next
+// giveUp starts a new file if the list cannot be compared with damaged content: the next
 // list would meet the same damage.
 func (r *relist) giveUp(err error) error {
 	d := r.s.db
@@ -200,8 +200,8 @@ func (r *relist) giveUp(err error) error {
 // Keep implements store.Relist.
 func (r *relist) Keep(key string) { r.seen[fileKey(key)] = struct{}{} }
 
-// Remove implements store.Relist. What may be in the file already is deleted there by an
-// entry that is a deletion.
+// Remove implements store.Relist. An entry that may already be in the file is deleted
+// there by staging a deletion.
 func (r *relist) Remove(name string) {
 	key := fileKey(name)
 	delete(r.seen, key)
@@ -220,8 +220,8 @@ func (r *relist) stage(e *entry) {
 	r.bytes += e.size()
 }
 
-// unstage drops an earlier version of a key that the list then had unchanged. It
-// reports false where that may be on its way to the file.
+// unstage drops a staged earlier version of a key that the list then contained unchanged.
+// It returns false if that version may already be on its way to the file.
 func (r *relist) unstage(key string) bool {
 	if r.spilled || r.writing != nil {
 		return false
@@ -234,7 +234,7 @@ func (r *relist) unstage(key string) bool {
 
 func (r *relist) isStored(e *entry) (same bool, err error) {
 	err = r.s.read("header "+e.key, nil, func(sn *snapshot) error {
-		// What is damaged is not the same, so that this list mends it.
+		// A damaged object counts as different, so that this list replaces it.
 		h, err := r.s.header(sn, e.key)
 		if err == nil && h != nil && !sn.isPending(e.key) {
 			err = r.s.checkRecord(e.key, sn.objects.Get([]byte(e.key)))
@@ -256,13 +256,13 @@ func (r *relist) load(entries []*entry) error {
 	}
 	err = s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
 		if r.isLost() {
-			return nil // the file is a fresh one, for the next list
+			return nil // the list has to start again in the new file
 		}
 		w, err := s.writer(tx)
 		if err != nil {
 			return err
 		}
-		// A server lists in key order, so what follows goes behind.
+		// A server lists in key order, so new keys are appended.
 		w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
 		for i, e := range entries {
 			if err := w.apply(e, packed[i]); err != nil {
@@ -290,8 +290,8 @@ func (r *relist) load(entries []*entry) error {
 	return nil
 }
 
-// endLoad writes the rest of a first list, or leaves it to the committer where
-// the disk does not take it.
+// endLoad writes the rest of a first list. If the disk does not accept it, endLoad leaves
+// the rest to the committer.
 func (r *relist) endLoad() error {
 	r.awaitWritten()
 	err := r.load(r.staged.Values())
@@ -306,7 +306,7 @@ func (r *relist) endLoad() error {
 	if err != nil {
 		r.staged.Scan(func(_ string, e *entry) bool {
 			removed := e.head == nil
-			s.miscounted = s.miscounted || removed // whether the file has it is not known
+			s.miscounted = s.miscounted || removed // the file may contain it
 			s.insertLocked(e, removed)
 			return true
 		})
@@ -321,8 +321,8 @@ func (r *relist) endLoad() error {
 	return nil
 }
 
-// indexAgain makes the entries of indexers that were added while the list was
-// loaded, from all objects.
+// indexAgain computes the entries of indexers that were added during the load, from all
+// objects.
 func (r *relist) indexAgain() {
 	s := r.s
 	s.writerMu.Lock()
@@ -344,8 +344,8 @@ func (r *relist) reset() {
 	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
 }
 
-// spill writes staged entries to the staging bucket, the first of a list in the place
-// of what another one may have left.
+// spill writes staged entries to the staging bucket. The first call of a relist drops
+// what an earlier relist may have left there.
 func (r *relist) spill(entries []*entry) error {
 	s := r.s
 	if s.needsBucket() {
@@ -392,9 +392,8 @@ func (r *relist) spill(entries []*entry) error {
 	})
 }
 
-// A staged entry is its header, with the length in front, and its record. Its
-// dictionary and its data key may be such as the file has not: nobody reads it after
-// this process.
+// A staged entry is the length of its header, its header and its record. Its dictionary
+// and its data key may be missing in the file, because only this process reads it.
 func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
 	head, err := e.stored(p).encode(e.key)
 	if err != nil {
@@ -451,19 +450,18 @@ func (r *relist) Close() error {
 	return s.dropStaging()
 }
 
-// waitForRoom keeps what is pending bounded while a relist makes changes faster
-// than the disk takes them. It waits for one commit and not for a disk that is
-// broken.
+// waitForRoom bounds the pending changes if a relist makes changes faster than the disk
+// writes them. It waits for one commit attempt, and not at all after a failed one.
 func (s *Store) waitForRoom() {
 	s.mu.Lock()
 	full := s.pendingBytes > 2*s.db.opts.CommitBytes && s.commitErr == nil
 	s.mu.Unlock()
 	if full {
-		_ = s.flushOnce(context.Background()) // its error stays in commitErr
+		_ = s.flushOnce(context.Background()) // commitErr has its error
 	}
 }
 
-// discardLoad drops what a first list that did not end has written.
+// discardLoad drops what an unfinished first list has written.
 func (s *Store) discardLoad(wrote bool) error {
 	if wrote {
 		s.mu.Lock()

@@ -12,13 +12,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// reopenLocked replaces a handle whose state is unknown. It checks what bbolt
-// needs and no entry: those were checked at Open.
+// reopenLocked replaces a handle whose state is unknown. It checks what bbolt needs but
+// no entries, because Open has checked those.
 //
-// Where the file is damaged, gone or another one, a fresh file takes its place and
-// every scope has to be listed again; until then its reads return the damage. again
-// says that writing has failed by damage before, since a reopened file may look
-// well to a check that does not read every page. Needs writeMu.
+// If the file is damaged, gone or another one, a new file takes its place and every scope
+// has to be relisted; until then reads return the damage. again means that an earlier
+// write has failed because of damage: then the file is replaced without a check, because
+// a check that does not read every page may miss the damage. The caller must hold
+// writeMu.
 func (d *DB) reopenLocked(again bool, cause error) error {
 	if err := d.replaceHandle(again, cause); err != nil || d.isClosed() {
 		return err
@@ -26,7 +27,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 	d.mu.Lock()
 	var scopes []*Store
 	for _, s := range d.scopes {
-		if s.isLeased() && s.needsBucket() { // else nobody lists it
+		if s.isLeased() && s.needsBucket() { // other scopes will not be relisted
 			scopes = append(scopes, s)
 		}
 	}
@@ -48,8 +49,8 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 	return err
 }
 
-// replaceHandle opens the file again, or a fresh one. No reader sees that before its
-// scope is known to be lost.
+// replaceHandle reopens the file or starts a new one. Readers see the new file only after
+// their scope is marked as lost.
 func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	d.handleMu.Lock()
 	defer d.handleMu.Unlock()
@@ -57,7 +58,8 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		return nil
 	}
 	if d.handle != nil {
-		// An error here says nothing that the next line would not.
+		// The outcome does not depend on this error: openFile below reports every
+		// problem.
 		_ = d.closeHandle(d.handle)
 		d.handle = nil
 	}
@@ -69,7 +71,7 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	}
 	switch {
 	case err == nil && os.SameFile(before, d.working) && d.found-written <= 1:
-		return nil // it has the last transaction, or the one that had an error, too
+		return nil // the last transaction is in it, perhaps also the failed one
 	case err == nil && os.SameFile(before, d.working):
 		d.lose(errWritten)
 		return nil
@@ -92,7 +94,7 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	return nil
 }
 
-// lose forgets what was stored of every scope.
+// lose discards the stored content of every scope.
 func (d *DB) lose(cause error) {
 	lost := cause
 	if !errors.Is(cause, store.ErrCorrupt) {
@@ -106,7 +108,7 @@ func (d *DB) lose(cause error) {
 	}
 }
 
-// lose forgets what was stored.
+// lose discards the stored content of the scope.
 func (s *Store) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +139,7 @@ func (s *Store) lose(cause error) {
 	s.endAttemptLocked()
 	select {
 	case s.lostSignal <- struct{}{}:
-	default: // one that was not received stands for this one
+	default: // a value that was not received also stands for this loss
 	}
 }
 

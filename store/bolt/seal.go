@@ -15,19 +15,19 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// seal encrypts one scope. Records and headers are sealed by AES-256-GCM, bound to the
-// scope, the bucket, the object's key and what the record says of itself, so that none
-// stands in for another. What the file must answer without the key, to add up, is under
-// HMAC-SHA-256: the hash of a payload, bound to the object's key, and index values,
-// bound to the index's name. A nil seal is that of a scope that is not encrypted.
+// seal encrypts one scope. Records and headers are sealed with AES-256-GCM, bound to the
+// scope, the bucket, the object's key and the clear fields of the record or header, so
+// that none can replace another. Values that are compared without decryption are
+// HMAC-SHA-256: the hash of a payload, bound to the object's key, and index values, bound
+// to the index name. A nil seal means that the scope is not encrypted.
 type seal struct {
-	err         error // why nothing can be opened: a reader has not the key
+	err         error // why nothing can be decrypted: a reader does not have the key
 	keys        *keyring
-	scope       string // its id
-	hash, index []byte // keys
+	scope       string // the scope's id
+	hash, index []byte // HMAC keys
 }
 
-// The buckets that sealed bytes are bound to.
+// These are the places that sealed bytes are bound to.
 const (
 	inScope    = 0
 	inStaging  = 1
@@ -45,7 +45,7 @@ func newSeal(keys *keyring, scope string) (*seal, error) {
 	return s, nil
 }
 
-// keysID is what the manifest of a scope that is sealed so names.
+// keysID returns the keyring id for the manifest, or "" if the scope is not encrypted.
 func (s *seal) keysID() string {
 	if s == nil {
 		return ""
@@ -53,7 +53,8 @@ func (s *seal) keysID() string {
 	return s.keys.id
 }
 
-// persistKeys is called in each transaction that writes what was sealed.
+// persistKeys writes the keys. It is called in each transaction that writes sealed
+// content.
 func (s *seal) persistKeys(tx *bbolt.Tx) error {
 	if s == nil {
 		return nil
@@ -61,8 +62,8 @@ func (s *seal) persistKeys(tx *bbolt.Tx) error {
 	return s.keys.persist(tx)
 }
 
-// sealOf returns the seal of a scope as it is to be opened, by what is stored of it and
-// by the options.
+// sealOf returns the seal for opening a scope. It depends on the stored manifest and on
+// the options.
 func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 	stored := newManifest(scope)
 	id := scope.ID()
@@ -100,7 +101,8 @@ func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 	return newSeal(keys, id)
 }
 
-// readersSeal needs no key for what is not content.
+// readersSeal returns the seal for reading a scope. Without the right key it returns a
+// seal whose err is set: keys and counts can be read, but no content.
 func (d *DB) readersSeal(m *manifest) (*seal, error) {
 	id := m.sealedWith()
 	if id == "" {
@@ -116,7 +118,7 @@ func (d *DB) readersSeal(m *manifest) (*seal, error) {
 	return newSeal(keys, m.scope().ID())
 }
 
-// payloadHash is that of a header.
+// payloadHash returns the hash of a payload for its header.
 func (s *seal) payloadHash(key string, payload []byte) []byte {
 	if s == nil {
 		return payloadHash(payload)
@@ -124,7 +126,7 @@ func (s *seal) payloadHash(key string, payload []byte) []byte {
 	return mac(s.hash, key, payload)
 }
 
-// indexValue is what an index bucket has for a value.
+// indexValue returns the form of a value in an index bucket.
 func (s *seal) indexValue(name, value string) (string, error) {
 	switch {
 	case s == nil:
@@ -135,8 +137,8 @@ func (s *seal) indexValue(name, value string) (string, error) {
 	return string(mac(s.index, name, []byte(value))), nil
 }
 
-// mac is short enough for each object and each index entry, and long enough that two
-// never meet by chance.
+// mac returns an HMAC that is short enough for each object and each index entry, and long
+// enough that two values never share it by chance.
 func mac(key []byte, name string, b []byte) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write(binary.AppendUvarint(nil, uint64(len(name))))
@@ -145,7 +147,7 @@ func mac(key []byte, name string, b []byte) []byte {
 	return h.Sum(nil)[:16]
 }
 
-// boundRecord is what a record's payload is bound to.
+// boundRecord returns the bytes that a record's payload is bound to.
 func (s *seal) boundRecord(place byte, key string, r record) []byte {
 	b := append([]byte(s.scope), 'r', place, r.codec)
 	b = binary.AppendUvarint(b, r.dictionary)
@@ -153,7 +155,7 @@ func (s *seal) boundRecord(place byte, key string, r record) []byte {
 	return append(b, key...)
 }
 
-// boundHeader is the same of a header.
+// boundHeader returns the bytes that a header is bound to.
 func (s *seal) boundHeader(place byte, key string, h *header) []byte {
 	b := append([]byte(s.scope), 'h', place)
 	b = binary.AppendUvarint(b, h.DataKey)
@@ -162,8 +164,8 @@ func (s *seal) boundHeader(place byte, key string, h *header) []byte {
 	return append(b, key...)
 }
 
-// lock seals what pack has made of entries, in place. It works beside others, as pack
-// does.
+// lock seals, in place, the payloads that pack has compressed. It leaves half of the
+// cores to other goroutines, as pack does.
 func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) error {
 	if s == nil {
 		return nil
@@ -210,7 +212,7 @@ var (
 	errForged    = errors.New("not what was sealed here")
 )
 
-// open appends what was sealed to dst.
+// open appends the decrypted bytes to dst.
 func (s *seal) open(dst []byte, id uint64, b, bound []byte) ([]byte, error) {
 	aead, err := s.keys.opener(id)
 	if err != nil {
@@ -222,7 +224,7 @@ func (s *seal) open(dst []byte, id uint64, b, bound []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// appendPayload appends a record's payload, still compressed, to dst.
+// appendPayload appends a record's decrypted payload, which may be compressed, to dst.
 func (s *seal) appendPayload(dst []byte, place byte, key string, r record) ([]byte, error) {
 	switch {
 	case s == nil && r.dataKey == 0:
@@ -237,7 +239,7 @@ func (s *seal) appendPayload(dst []byte, place byte, key string, r record) ([]by
 	return s.open(dst, r.dataKey, r.payload, s.boundRecord(place, key, r))
 }
 
-// header returns a stored header as it was before it was sealed.
+// header returns a stored header, decrypted.
 func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 	h, err := decodeHeader(key, b)
 	switch {
@@ -262,7 +264,8 @@ func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 	return open, nil
 }
 
-// otherSeal says why a scope that is sealed otherwise than it is to be cannot be used.
+// otherSeal returns why a scope cannot be used whose stored encryption differs from the
+// requested one.
 func (s *Store) otherSeal(m *manifest) string {
 	why := "the key that it was encrypted with is lost"
 	switch {
@@ -275,7 +278,7 @@ func (s *Store) otherSeal(m *manifest) string {
 	return why
 }
 
-// checkRecord reports whether a stored record can be read.
+// checkRecord returns an error if a stored record cannot be read.
 func (s *Store) checkRecord(key string, b []byte) error {
 	r, err := decodeRecord(key, b)
 	if err == nil && s.seal != nil {
@@ -284,8 +287,8 @@ func (s *Store) checkRecord(key string, b []byte) error {
 	return err
 }
 
-// eachIndexed calls fn with each entry that the file has of a stored index. Those of
-// an encrypted scope are HMACs: then the values are those of the headers.
+// eachIndexed calls fn with each entry of a stored index in the file. The index entries
+// of an encrypted scope are HMACs, so their values are taken from the headers.
 func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
 	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
 		return nil
@@ -311,7 +314,7 @@ func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string
 	})
 }
 
-// unreadable is the error of a read: what has no key is not damaged.
+// unreadable returns the error of a failed read: a missing key is not damage.
 func (d *DB) unreadable(where string, err error) error {
 	if errors.Is(err, store.ErrNoKey) {
 		return err

@@ -6,22 +6,22 @@ import (
 	"syscall"
 )
 
-// NetworkFSError reports a file on a network, which Open and OpenReadOnly refuse
-// unless Options.AllowNetworkFS is set. The file is unchanged.
+// NetworkFSError reports a file on a network file system. Open and OpenReadOnly return it
+// unless Options.AllowNetworkFS is set. The file is not changed.
 type NetworkFSError struct {
 	Path       string
 	FileSystem string // NFS, for example
 }
 
-// Error says what would be right, to who can set options.
+// Error names the file and its file system, and suggests what to do.
 func (e *NetworkFSError) Error() string {
 	return fmt.Sprintf("%s is on %s, where locks and mapped memory cannot be trusted; use a local disk, or set AllowNetworkFS", e.Path, e.FileSystem)
 }
 
-// checkTrust refuses a file that is not the process's own alone: another user, name
-// or group of writers could change it between two reads. The group may write, since
-// a Pod's fsGroup makes it so. A reader checks nothing but the file system: it
-// believes no file.
+// checkTrust rejects a file that is not owned by the process alone: another user, hard
+// link or writer could change it between two reads. The group may write, because a Pod's
+// fsGroup has that effect. For a reader only the file system is checked, because a reader
+// trusts no file.
 func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOnly bool) error {
 	if !opts.AllowNetworkFS {
 		if name := networkFS(f); name != "" {
@@ -40,7 +40,7 @@ func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOn
 	case info.Mode().Perm()&0o002 != 0:
 		return fmt.Errorf("%s may be written by everybody (mode %04o): chmod o-w it, or remove it", path, info.Mode().Perm())
 	case info.Mode().Perm()&0o007 != 0:
-		// What it holds is the cluster's, and others' eyes were never asked for.
+		// The file contains data of the cluster, which other users must not read.
 		if err := f.Chmod(info.Mode().Perm() &^ 0o007); err != nil {
 			return fmt.Errorf("%s may be read by everybody (mode %04o): %w", path, info.Mode().Perm(), err)
 		}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkFileSystems are those that are known not to keep what bbolt needs, by the
-// magic number of statfs(2).
+// networkFileSystems are file systems that are known not to provide what bbolt needs, by
+// the magic number of statfs(2).
 var networkFileSystems = map[int64]string{
 	unix.NFS_SUPER_MAGIC:  "NFS",
 	unix.SMB_SUPER_MAGIC:  "SMB",
@@ -18,8 +18,8 @@ var networkFileSystems = map[int64]string{
 	unix.CEPH_SUPER_MAGIC: "CephFS",
 }
 
-// networkFS returns the name of the network file system that f is on; "" where it is
-// on none that is known.
+// networkFS returns the name of the network file system that f is on, or "" if it is on
+// no known one.
 func networkFS(f *os.File) string {
 	var stat unix.Statfs_t
 	if unix.Fstatfs(int(f.Fd()), &stat) != nil {

@@ -4,5 +4,5 @@ package bolt
 
 import "os"
 
-// networkFS knows file systems on Linux only.
+// networkFS returns "": network file systems are recognized on Linux only.
 func networkFS(*os.File) string { return "" }

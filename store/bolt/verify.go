@@ -14,21 +14,22 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// indexDepth is where index/<name> is: root, scope, <id>, index, <name>.
+// indexDepth is the depth of index/<name>: root, scope, <id>, index, <name>.
 const indexDepth = 4
 
-// thoroughness says what of a file is checked.
+// thoroughness specifies which parts of a file are checked.
 type thoroughness int
 
 const (
-	// leading is what leads to the entries: those are checked when they are read.
+	// leading checks everything that leads to the entries. The entries are checked when
+	// they are read.
 	leading thoroughness = iota
-	// butRecords is everything but the records, which headers lead to.
+	// butRecords checks everything except the records, which the headers lead to.
 	butRecords
 	everything
 )
 
-// preflight checks the pages of a file as thoroughly as is said.
+// preflight checks the pages of a file as thoroughly as how says.
 func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
 	check := pagefile.Check{Marker: formatPrefix}
 	if how != everything {
@@ -37,7 +38,7 @@ func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
 	return pagefile.Preflight(path, f, size, check)
 }
 
-// passes reports whether the pages of a bucket are passed over.
+// passes reports whether the pages of a bucket are skipped.
 func (how thoroughness) passes(depth int, name []byte) bool {
 	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketDeparted)
 	switch how {
@@ -50,15 +51,15 @@ func (how thoroughness) passes(depth int, name []byte) bool {
 	return false
 }
 
-// backgroundBytes is the size, in bytes, above which a file's records are verified in
-// the background: 1 GiB takes 0.3 s from the page cache and many times that from a disk.
+// backgroundBytes is the size, in bytes, above which a file's records are verified in the
+// background: 1 GiB takes 0.3 s from the page cache and many times that from a disk.
 var backgroundBytes int64 = 1 << 30
 
-// verifyRest checks what openFile has left, in a goroutine that ends when it has, or
-// with ctx. Headers and indexes were checked: a record that is missing or damaged is an
-// error of its read meanwhile. Nothing is written, so that what is checked is of one
-// moment and no transaction makes the file grow; changes wait in memory. Damage has the
-// file begun anew, as damage that is met by a write.
+// verifyRest checks in a goroutine what openFile has not checked. The goroutine ends
+// after the check or with ctx. Headers and indexes are already checked; a missing or
+// damaged record makes its read fail meanwhile. Nothing is written, so that the check
+// sees one moment and its transaction does not make the file grow; changes wait in
+// memory. Damage has the same effect as damage found by a write: the file is replaced.
 func (d *DB) verifyRest(ctx context.Context) {
 	if d.checked == everything {
 		close(d.verified)
@@ -70,12 +71,12 @@ func (d *DB) verifyRest(ctx context.Context) {
 		defer d.writeMu.Unlock()
 		d.opts.Logger.Info("Cache file is large, checking its records in the background", "path", d.path, "bytes", d.working.Size())
 		if err := d.verifyFile(ctx); err != nil && ctx.Err() == nil {
-			_ = d.reopenLocked(true, err) // its error is that of every read from then on
+			_ = d.reopenLocked(true, err) // later reads return its error
 		}
 	}()
 }
 
-// isChecking reports whether verifyRest is at work: nothing is written meanwhile.
+// isChecking reports whether verifyRest is running. Nothing is written meanwhile.
 func (d *DB) isChecking() bool {
 	select {
 	case <-d.verified:
@@ -85,7 +86,7 @@ func (d *DB) isChecking() bool {
 	}
 }
 
-// verifyFile checks every page and entry. Needs writeMu.
+// verifyFile checks every page and entry. The caller must hold writeMu.
 func (d *DB) verifyFile(ctx context.Context) error {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
@@ -102,7 +103,7 @@ func (d *DB) verifyFile(ctx context.Context) error {
 	})
 }
 
-// untilDone is a file that cannot be read any more once ctx has ended.
+// untilDone is a file whose reads fail after ctx has ended.
 type untilDone struct {
 	ctx context.Context
 	*os.File
@@ -116,9 +117,9 @@ func (f untilDone) ReadAt(b []byte, off int64) (int, error) {
 	return f.File.ReadAt(b, off)
 }
 
-// verify reads the manifest of every scope and the entries: each record's and header's
-// own sum, that they stand under the same keys, and that each bucket adds up to what
-// the manifest says (promise 5). It holds one transaction and ends with ctx.
+// verify checks the manifest of every scope and the entries: the checksum of each record
+// and header, that records and headers have the same keys, and that each bucket matches
+// its tally in the manifest (promise 5). It holds one transaction and ends with ctx.
 func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) error {
 	if err := checkScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
@@ -163,7 +164,7 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 	if err != nil {
 		return err
 	}
-	indexes := map[string]*tally{} // as the headers have it
+	indexes := map[string]*tally{} // as the headers imply
 	for name := range m.Indexes {
 		indexes[name] = &tally{}
 	}
@@ -231,7 +232,7 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]*tally) error {
 	for name, state := range m.Indexes {
 		if !state.Ready {
-			continue // made again when the scope is opened
+			continue // built again when the scope is opened
 		}
 		var t tally
 		if bucket := indexBucket(b, name); bucket != nil {
@@ -251,9 +252,9 @@ func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]*tally) 
 	return nil
 }
 
-// verifyStored checks every entry of a scope that was opened read-only, once: a
-// writer's Open did, a reader's has not. Called where an answer might be short
-// without a checksum that fails: nothing was found, or all was listed.
+// verifyStored checks every entry of a scope that was opened read-only, once: a writer's
+// Open has checked them, a reader's has not. It is called where an answer might be
+// incomplete without a failing checksum: nothing was found, or everything was listed.
 func (s *Store) verifyStored() error {
 	s.verifyOnce.Do(func() {
 		where := "scope " + s.scope.String()
@@ -277,8 +278,8 @@ func (s *Store) verifyStored() error {
 	return s.verifyErr
 }
 
-// verifyIndex checks that an index is there, and for a scope that was opened read-only
-// that it adds up: its entries are few bytes, unlike the objects.
+// verifyIndex checks that an index exists. For a scope that was opened read-only it also
+// checks the index's tally: unlike the objects, index entries are few bytes.
 func (s *Store) verifyIndex(sn *snapshot, name string) error {
 	if sn.scope == nil {
 		return nil
@@ -313,8 +314,8 @@ func (s *Store) verifyIndex(sn *snapshot, name string) error {
 	return err
 }
 
-// isIndexThere returns an error where the manifest counts entries of an index that has no
-// bucket: what is looked for in it would not be found, without a word.
+// isIndexThere returns an error if the manifest counts entries of an index whose bucket
+// is missing: a lookup in it would silently find nothing.
 func (s *Store) isIndexThere(sn *snapshot, name string) error {
 	if indexBucket(sn.scope, name) != nil {
 		return nil

@@ -12,27 +12,30 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// reasonWiped is the reason of a scope that was wiped while it was open.
+// reasonWiped is the checkpoint's reason of a scope that was wiped while it was open.
 const reasonWiped = "wiped"
 
-// Wipe drops the scopes that which picks, nil of all, in one transaction, and
-// returns what the file had of each. When no other scope is left, what the file
-// knows beside them goes, too: then it is as a fresh one of the same Epoch.
+// Wipe drops the scopes for which which returns true, or all scopes if which is nil, in
+// one transaction. It returns what the file contained of each. If no other scope is left,
+// Wipe also drops everything else that the file contains: the file is then as new, with
+// the same Epoch.
 //
-// A scope that is open loses what it holds: its reads return store.ErrWiped until it
-// has been listed again, which an informer does at once and tells its handlers what
-// differs from what they knew. An error leaves everything as it was, as far as the
-// disk lets that be known; a scope of which it does not is listed again, too.
+// An open scope loses its content: its reads return store.ErrWiped until it has been
+// relisted. An informer relists at once and delivers to its handlers what differs from
+// what they have received. After an error everything is as before, as far as the disk
+// allows that to be determined; a scope for which it cannot be determined is relisted,
+// too.
 //
-// It blocks while a scope is being opened, and for the disk; writes to the scopes
-// wait meanwhile. The space stays in the file and is used again; the bytes in it are
-// not overwritten: what was encrypted, and the data keys that the user's key opens,
-// stay there until the pages are used again or bbolt's Compact leaves them behind.
+// Wipe blocks while a scope is being opened and until the disk has written; writes to the
+// scopes wait meanwhile. The file does not shrink, and its free space is reused. The
+// bytes in it are not overwritten: encrypted content, and the data keys that the user's
+// key opens, stay in the file until the pages are reused or bbolt's Compact copies the
+// file without them.
 func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	if d.readOnly {
 		return nil, store.ErrReadOnly
 	}
-	<-d.verified // or writers would be kept waiting for it
+	<-d.verified // else writers would wait for the check
 	d.openMu.Lock()
 	defer d.openMu.Unlock()
 	infos, err := d.Scopes()
@@ -61,8 +64,8 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	return infos, d.wipe(infos, open, len(infos) == there)
 }
 
-// wipe needs the writerMu of what is open, which is hidden from before the
-// transaction until its outcome is known.
+// wipe drops scopes. The caller must hold writerMu of the open ones. They are hidden from
+// before the transaction until its outcome is known.
 func (d *DB) wipe(infos []store.Info, open []*Store, all bool) error {
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
@@ -94,7 +97,7 @@ func (d *DB) wipe(infos []store.Info, open []*Store, all bool) error {
 	return err
 }
 
-// forgetKeys drops the data keys, of which the file has nothing any more.
+// forgetKeys drops the data keys, because the file contains nothing sealed with them.
 func (d *DB) forgetKeys() {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
@@ -107,7 +110,7 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 	scopes := tx.Bucket(bucketScope)
 	for _, info := range infos {
 		if scopes == nil {
-			break // begun anew since they were listed
+			break // the file was replaced since the scopes were listed
 		}
 		if err := scopes.DeleteBucket([]byte(info.ID)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 			return err
@@ -127,13 +130,13 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 	}
 	for _, s := range open {
 		if !s.isLeased() {
-			continue // nobody will list it
+			continue // the scope will not be relisted
 		}
 		if err := s.create(tx, s.emptyManifest(reasonWiped), false); err != nil {
 			return err
 		}
 	}
-	if all { // what is written next is sealed with others, and brings them
+	if all { // the next sealed write stores new keys
 		if err := tx.Bucket(bucketMeta).Delete(keyKeys); err != nil {
 			return err
 		}
@@ -141,10 +144,10 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 	return writeScopeTally(tx)
 }
 
-// errHidden is store.ErrWiped of a wipe whose outcome is not known yet.
+// errHidden is store.ErrWiped for a wipe whose outcome is not known yet.
 var errHidden = fmt.Errorf("%w", store.ErrWiped)
 
-// hide makes reads return that the scope is wiped.
+// hide makes reads return store.ErrWiped.
 func (s *Store) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,24 +156,24 @@ func (s *Store) hide() {
 	}
 }
 
-// show ends hide, unless something was lost before or since.
+// show ends hide, unless the content was lost before or since.
 func (s *Store) show() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if errors.Is(s.lost, errHidden) {
 		s.lost = nil
 	}
-	if s.dirty { // the committer may have passed over it meanwhile
+	if s.dirty { // the committer may have skipped the scope meanwhile
 		s.db.wake()
 	}
 }
 
 func (s *Store) setNoBucket(is bool) { s.noBucket.Store(is) }
 
-// isWiped looks in the file whether a wipe of unknown outcome has come to pass.
+// isWiped checks in the file whether a wipe of unknown outcome has happened.
 func (s *Store) isWiped() (wiped, known bool) {
 	if s.needsBucket() {
-		return false, false // what there is of it in the file is not its
+		return false, false // a bucket in the file would not be this scope's
 	}
 	err := s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
@@ -179,7 +182,7 @@ func (s *Store) isWiped() (wiped, known bool) {
 			return nil
 		}
 		m, err := readManifest(s.id, b)
-		if err == nil { // or a list has begun since an earlier wipe
+		if err == nil { // false if a list has begun since an earlier wipe
 			wiped = m.Reason == reasonWiped && m.Objects.Count == 0
 		}
 		return err

@@ -13,12 +13,13 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// lockPoll is how often a locked file is asked again, as in bbolt.
+// lockPoll is the time between two attempts to lock a file, as in bbolt.
 const lockPoll = 50 * time.Millisecond
 
-// OpenLocked opens the file, or creates it where flag says so, and takes its lock,
-// shared for a reader. The lock is taken here, before anything is read, and bbolt takes
-// it again for nothing. created says that nobody had made the file before.
+// OpenLocked opens the file, or creates it if flag contains os.O_CREATE, and takes its
+// lock, for a reader a shared one. It takes the lock before anything is read; bbolt then
+// takes the same lock again without effect. created reports whether this call created the
+// file.
 func OpenLocked(path string, flag int, timeout time.Duration) (f *os.File, created bool, err error) {
 	for deadline := time.Now().Add(timeout); ; {
 		f, err := openRegular(path, flag&^os.O_CREATE)
@@ -37,7 +38,7 @@ func OpenLocked(path string, flag int, timeout time.Duration) (f *os.File, creat
 			_ = f.Close()
 			return nil, false, err
 		}
-		// Who had the lock may have set the file aside meanwhile.
+		// The previous holder of the lock may have set the file aside meanwhile.
 		mine, err := f.Stat()
 		if err != nil {
 			Unlock(f)
@@ -50,15 +51,16 @@ func OpenLocked(path string, flag int, timeout time.Duration) (f *os.File, creat
 	}
 }
 
-// Unlock closes the file and releases its lock, which a mapping that bbolt left
-// behind when it panicked would otherwise keep.
+// Unlock closes the file and releases its lock. Without the release, a mapping that bbolt
+// has left behind after a panic would keep the lock.
 func Unlock(f *os.File) {
 	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
 	_ = f.Close()
 }
 
 func openRegular(path string, flag int) (*os.File, error) {
-	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600) // or a named pipe is waited for
+	// O_NONBLOCK: opening a named pipe would block.
+	f, err := os.OpenFile(path, flag|unix.O_CLOEXEC|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		if errors.Is(err, unix.ELOOP) {
 			return nil, fmt.Errorf("%s is a symbolic link; name the file itself", path)
@@ -94,17 +96,18 @@ func lock(f *os.File, path string, readOnly bool, deadline time.Time) error {
 	}
 }
 
-// lockSuffix is behind a database's name in that of its lock file.
+// lockSuffix is appended to the path of a database to name its lock file.
 const lockSuffix = ".lock"
 
-// A process holds the lock of a file beside the database for as long as it has that
-// open. The lock of the database itself is given up each time the file is opened again,
-// after a write that failed, and would be anybody's then. Close removes the lock file;
-// who has waited for its lock then looks whether the file still has its name.
+// A process holds the lock of a file next to the database while it has the database open.
+// The lock of the database itself is released each time the file is reopened after a
+// failed write, and another process could take it then. Close removes the lock file. A
+// process that was waiting for its lock then checks whether the file still has its name.
 
-// LockBeside takes that lock, shared for a reader, which makes no file. It returns nil
-// where there is none and none can be made, as on a full disk: then the lock of the
-// database is all there is. Errors: store.ErrLocked, and a lock file that is not one.
+// LockBeside takes the lock of the lock file. A reader takes a shared lock and does not
+// create the file. LockBeside returns nil if there is no lock file and none can be
+// created, for example on a full disk: then only the lock of the database protects it.
+// Errors: store.ErrLocked, and a lock file that is not a regular file.
 func LockBeside(path string, readOnly bool, timeout time.Duration) (*os.File, error) {
 	flag := os.O_RDWR | os.O_CREATE
 	if readOnly {
@@ -136,8 +139,8 @@ func IsNamed(f *os.File, path string) bool {
 	return err == nil && namedErr == nil && os.SameFile(mine, named)
 }
 
-// UnlockBeside gives the lock up, and removes its file if that was made by who writes. f
-// may be nil.
+// UnlockBeside releases the lock, and removes the lock file unless the caller is a
+// reader. f may be nil.
 func UnlockBeside(f *os.File, path string, readOnly bool) {
 	if f == nil {
 		return
@@ -148,7 +151,7 @@ func UnlockBeside(f *os.File, path string, readOnly bool) {
 	Unlock(f)
 }
 
-// cannotBeMade reports whether a file could not be made where others can be read.
+// cannotBeMade reports whether an error allows reading files but not creating one.
 func cannotBeMade(err error) bool {
 	for _, no := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EROFS, syscall.EACCES, syscall.EPERM} {
 		if errors.Is(err, no) {

@@ -1,6 +1,6 @@
-// Package pagefile opens, locks and checks a bbolt file whose bytes may be wrong: what
-// bbolt believes unseen, and would panic on, write over or wait for, is read here first.
-// It knows bbolt's pages and nothing of what the buckets hold.
+// Package pagefile opens, locks and checks a bbolt file whose bytes may be wrong. It
+// reads and checks what bbolt trusts without a check and would otherwise panic on,
+// overwrite or wait for. It knows bbolt's pages but not the contents of the buckets.
 package pagefile
 
 import (
@@ -16,30 +16,31 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// initialMmap lets the file grow without a remap: bbolt's writer waits for every
-// reader to remap, and every new reader for the writer.
+// initialMmap lets the file grow without being mapped again. To map the file again,
+// bbolt's writer waits for every reader, and every new reader waits for the writer.
 const initialMmap = 1 << 30
 
-// allocSize is by how much bbolt lets a file grow at a time, once it is so large.
+// allocSize is the number of bytes by which bbolt extends a file that has this size.
 const allocSize = 16 << 20
 
-// Options returns those of every handle on f. maxBytes bounds the file; 0 is no bound. Never NoSync: a power cut corrupted
-// 12 of 12 files. Never NoFreelistSync: bbolt then walks a damaged file in a
-// goroutine whose panic nobody can recover.
+// Options returns bbolt's options for a handle on f. maxBytes bounds the file; 0 means no
+// bound. NoSync is never set, because a power cut corrupted 12 of 12 files with it.
+// NoFreelistSync is never set, because bbolt then walks a damaged file in a goroutine
+// whose panic cannot be recovered.
 func Options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	mmap := initialMmap
 	if maxBytes > 0 {
-		mmap = min(mmap, maxBytes) // bbolt looks at the bound when the mapping is full
+		mmap = min(mmap, maxBytes) // bbolt checks the bound when the mapping is full
 		if mmap < allocSize {
-			// A file this small is made as long as its mapping, and that a power of two.
+			// bbolt extends a file this small to the size of its mapping, a power of two.
 			mmap = 1 << (bits.Len(uint(mmap)) - 1)
 		}
 	}
 	if readOnly {
-		mmap = 0 // it does not grow
+		mmap = 0 // the file does not grow
 	}
 	return &bbolt.Options{
-		Timeout:         time.Second, // the lock is held already
+		Timeout:         time.Second, // the lock is already held
 		ReadOnly:        readOnly,
 		InitialMmapSize: mmap,
 		MaxSize:         maxBytes,
@@ -49,11 +50,11 @@ func Options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	}
 }
 
-// ErrPanicked is in the error of a guarded call that panicked or faulted.
+// ErrPanicked is wrapped by the error of a guarded call that panicked or faulted.
 var ErrPanicked = errors.New("bbolt")
 
-// Guard runs fn, in which bbolt may panic or fault on damaged pages, and turns
-// both into a *store.CorruptionError. fn must not call user code.
+// Guard runs fn. bbolt may panic or fault on damaged pages in it; Guard returns both as a
+// *store.CorruptionError. fn must not call user code.
 func Guard(path, where string, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

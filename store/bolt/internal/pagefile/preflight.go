@@ -12,8 +12,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The layout of bbolt's pages, as far as it is needed before bbolt itself may
-// map the file (go.etcd.io/bbolt/internal/common/page.go and meta.go).
+// This is the layout of bbolt's pages, as far as it is needed before bbolt may map the
+// file (go.etcd.io/bbolt/internal/common/page.go and meta.go).
 const (
 	boltMagic      = 0xED0CDAED
 	pageHeaderSize = 16
@@ -24,19 +24,20 @@ const (
 	noFreelist     = ^uint64(0)
 )
 
-// Check says what Preflight checks.
+// Check specifies what Preflight checks.
 type Check struct {
-	// Marker is in every file of ours: a file without meta pages that has it is damaged,
-	// another one is somebody else's.
+	// Marker is a text that every file of this project contains. A file without meta
+	// pages is damaged if it contains Marker, else it belongs to another program.
 	Marker string
-	// Passes reports whether the pages of a bucket are passed over; depth is the number
-	// of buckets it is in. nil: every page is checked, and the freelist against them.
+	// Passes reports whether the pages of a bucket are skipped; depth is the number of
+	// buckets that contain it. If Passes is nil, every page is checked, and the freelist
+	// against them.
 	Passes func(depth int, name []byte) bool
 }
 
-// Preflight reads what decides whether bbolt can map the file without harm, and its
-// pages: bbolt may write to a file whose pages are all right. Errors: store.ErrNotOurs
-// for a file that is not ours, a *store.CorruptionError for one that is.
+// Preflight checks whether bbolt can map the file and use its pages without harm. bbolt
+// may write only to a file whose pages are valid. Errors: store.ErrNotOurs for a file
+// that is not of this project, and a *store.CorruptionError for a damaged one.
 func Preflight(path string, f io.ReaderAt, size int64, check Check) error {
 	damaged := func(where, format string, args ...any) error {
 		return &store.CorruptionError{Path: path, Where: where, Err: fmt.Errorf(format, args...)}
@@ -57,7 +58,8 @@ func Preflight(path string, f io.ReaderAt, size int64, check Check) error {
 	case pageSize > 0:
 		return damaged("meta pages", "neither is valid")
 	case size <= int64(4*os.Getpagesize()) && bytes.Equal(head[:n], make([]byte, n)):
-		return damaged("file", "nothing but its length was written") // a power cut right after it was created
+		// A power cut right after the creation leaves such a file.
+		return damaged("file", "nothing but its length was written")
 	default:
 		ours, err := HasMarker(f, check.Marker)
 		if err != nil {
@@ -68,7 +70,8 @@ func Preflight(path string, f io.ReaderAt, size int64, check Check) error {
 		}
 		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
 	}
-	if m.Freelist == noFreelist { // never in ours; bbolt would write one at once
+	// Files of this project always have a freelist; bbolt would write one at once.
+	if m.Freelist == noFreelist {
 		return fmt.Errorf("%s: %w", path, store.ErrNotOurs)
 	}
 	if m.Pages > uint64(size)/uint64(pageSize) {
@@ -86,7 +89,7 @@ func Preflight(path string, f io.ReaderAt, size int64, check Check) error {
 	return nil
 }
 
-// beginning is what every bbolt file begins with: page 0, a meta page, and the
+// beginning returns the first bytes of every bbolt file: page 0, a meta page, and the
 // magic number.
 func beginning() []byte {
 	b := make([]byte, pageHeaderSize+4)
@@ -95,13 +98,13 @@ func beginning() []byte {
 	return b
 }
 
-// Meta is what a meta page says.
+// Meta is the content of a meta page.
 type Meta struct {
-	Root, Freelist, Pages, TxID uint64 // the first two are page numbers
+	Root, Freelist, Pages, TxID uint64 // Root and Freelist are page numbers
 }
 
-// NewestMeta returns the valid meta page with the higher transaction, or nil; the
-// page size is not 0 where any meta page carries the magic number.
+// NewestMeta returns the valid meta page with the highest transaction number, or nil.
+// pageSize is not 0 if any meta page has the magic number.
 func NewestMeta(f io.ReaderAt) (newest *Meta, pageSize int) {
 	for size := 1 << 10; size <= 1<<16; size <<= 1 {
 		for page := range 2 {

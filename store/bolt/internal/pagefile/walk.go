@@ -15,31 +15,32 @@ const (
 	flagBucket       = 0x01 // of a leaf element: its value is a bucket
 )
 
-// errShort indicates bytes that end before what they say is in them.
+// errShort indicates that the bytes end before the length that they specify.
 var errShort = errors.New("cut short")
 
-// pageWalk checks what bbolt believes unseen and no checksum covers: that every
-// page is used once, that the freelist has none of them, and that keys are where
-// a search looks for them. A page that is free by mistake would be overwritten by
-// a later commit, and a branch with a wrong key hides objects that a walk over
-// all of them finds. bbolt's own check runs in a goroutine of its own, where
-// nobody could recover its panics.
+// pageWalk checks what bbolt trusts without a check and no checksum covers: that every
+// page is used once, that the freelist contains no used page, and that keys are where a
+// search expects them. A later commit would overwrite a page that is free by mistake. A
+// branch with a wrong key hides objects from a search although a walk over all objects
+// finds them. bbolt's own check is not used because it runs in its own goroutine, whose
+// panics cannot be recovered.
 type pageWalk struct {
 	f        io.ReaderAt
 	pageSize int
 	used     []bool                            // by page id
-	passes   func(depth int, name []byte) bool // as Check.Passes
-	depth    int                               // of the bucket that is walked; the root's is 0
+	passes   func(depth int, name []byte) bool // see Check.Passes
+	depth    int                               // of the walked bucket; 0: root
 	unused   []walkedPage
 }
 
-// walkedPage is the memory for a page and its elements, which a walk uses again.
+// walkedPage is the memory for a page and its elements. A walk reuses it.
 type walkedPage struct {
 	bytes    []byte
 	elements []element
 }
 
-// checkPages checks pages, and that none is both in use and free if it has seen all.
+// checkPages checks the pages. If passes is nil, it also checks that no page is both used
+// and free.
 func checkPages(f io.ReaderAt, pageSize int, m *Meta, passes func(depth int, name []byte) bool) error {
 	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.Pages), passes: passes}
 	if err := w.walk(m.Root, nil, nil); err != nil || passes != nil {
@@ -48,22 +49,21 @@ func checkPages(f io.ReaderAt, pageSize int, m *Meta, passes func(depth int, nam
 	return w.freelist(m.Freelist)
 }
 
-// CheckBucket checks the pages of one bucket of an open file, for a reader
-// that searches it.
+// CheckBucket checks the pages of one bucket of an open file before a reader searches it.
 func CheckBucket(f io.ReaderAt, root uint64) error {
 	m, pageSize := NewestMeta(f)
 	if m == nil {
 		return errors.New("meta pages are gone")
 	}
 	if root == 0 {
-		return nil // inside its parent's page
+		return nil // the bucket is inside its parent's page
 	}
 	w := &pageWalk{f: f, pageSize: pageSize, used: make([]bool, m.Pages)}
 	return w.walk(root, nil, nil)
 }
 
-// read returns a page with its overflow and marks them as used. buf is used, if
-// it is long enough.
+// read returns a page with its overflow pages and marks them as used. It uses buf if buf
+// is long enough.
 func (w *pageWalk) read(id uint64, buf []byte) (page []byte, err error) {
 	total := uint64(len(w.used))
 	if id < 2 || id >= total {
@@ -93,9 +93,9 @@ func (w *pageWalk) read(id uint64, buf []byte) (page []byte, err error) {
 	return page, err
 }
 
-// walk checks a page and all below it. Its first key is low, as its parent says:
-// bbolt takes a page's key from the page and replaces the parent's of that name.
-// All are before high. nil is no bound.
+// walk checks a page and all pages below it. The first key must be low, the key in the
+// parent: bbolt takes a page's key from the page and then replaces the parent's element
+// of that key. All keys must be less than high. nil means no bound.
 func (w *pageWalk) walk(id uint64, low, high []byte) error {
 	var memory walkedPage
 	if n := len(w.unused); n > 0 {
@@ -134,7 +134,8 @@ func (w *pageWalk) walk(id uint64, low, high []byte) error {
 	return nil
 }
 
-// bucket checks a bucket: the id of its root page or, after 16 bytes, the page.
+// bucket checks the value of a bucket: the id of its root page or, after 16 bytes, an
+// inline page.
 func (w *pageWalk) bucket(name, value []byte) error {
 	if len(value) < bucketHeaderSize {
 		return errShort
@@ -159,14 +160,14 @@ func (w *pageWalk) bucket(name, value []byte) error {
 	return nil
 }
 
-// freelist checks that no page is both free and in use.
+// freelist checks that no page is both free and used.
 func (w *pageWalk) freelist(id uint64) error {
 	page, err := w.read(id, nil)
 	if err != nil {
 		return err
 	}
 	ids, count := page[pageHeaderSize:], uint64(binary.LittleEndian.Uint16(page[10:]))
-	if count == 0xFFFF { // does not fit into the header
+	if count == 0xFFFF { // the count does not fit into the header
 		count, ids = binary.LittleEndian.Uint64(ids), ids[8:]
 	}
 	if count > uint64(len(ids)/8) {
@@ -182,15 +183,16 @@ func (w *pageWalk) freelist(id uint64) error {
 	return nil
 }
 
-// element is an entry of a page: of a branch it has a child, of a leaf a value.
+// element is an entry of a page. An element of a branch has a child, one of a leaf a
+// value.
 type element struct {
 	key, value []byte
 	child      uint64
 	bucket     bool
 }
 
-// parsePage returns the elements of a branch or leaf page, whose keys ascend. buf
-// is used, if it is long enough.
+// parsePage returns the elements of a branch or leaf page and checks that their keys
+// ascend. It uses buf if buf is long enough.
 func parsePage(page []byte, buf []element) (elements []element, branch bool, err error) {
 	if len(page) < pageHeaderSize {
 		return nil, false, errShort
