@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ConfigMap returns config map i, about 2 KB as JSON: a YAML document and a few single values.
+// ConfigMap returns config map i, about 2 KB as JSON: a YAML document and a few single
+// values.
 func ConfigMap(i int, seed int64) *corev1.ConfigMap {
 	s := newSource(streamConfigMap, i, seed)
 	cm := &corev1.ConfigMap{ObjectMeta: s.objectMeta(i, namespaceOf(i), fmt.Sprintf("%s-config-%06d", domains[i%len(domains)], i))}

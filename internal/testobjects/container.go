@@ -54,7 +54,7 @@ func (w workload) proxyContainer(token string) corev1.Container {
 	return c
 }
 
-// container returns a container with what the API server defaults.
+// container returns a container with the fields that the API server defaults.
 func container(name, image string, limits corev1.ResourceRequirements) corev1.Container {
 	return corev1.Container{
 		Name:                     name,

@@ -5,11 +5,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// CRDResource is the resource to create the object of [WidgetCRD] with.
+// CRDResource is the resource with which the object of [WidgetCRD] is created.
 var CRDResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// WidgetCRD returns the CustomResourceDefinition widgets.demo.informctl.dev: version v1, namespaced, with a structural
-// schema and a status subresource. It has no fields that an API server sets.
+// WidgetCRD returns the CustomResourceDefinition widgets.demo.informctl.dev: version v1,
+// namespaced, with a structural schema and a status subresource. It has no fields that an
+// API server sets.
 func WidgetCRD() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object{
 		"apiVersion": "apiextensions.k8s.io/v1",

@@ -14,7 +14,7 @@ import (
 // fieldSet writes a FieldsV1 document in the order of its calls.
 type fieldSet struct{ strings.Builder }
 
-// leaf adds fields that nothing is below of.
+// leaf adds fields that contain no other fields.
 func (f *fieldSet) leaf(names ...string) {
 	for _, name := range names {
 		f.element("f:" + name)
@@ -22,7 +22,7 @@ func (f *fieldSet) leaf(names ...string) {
 	}
 }
 
-// open begins a map that its manager owns as a whole; body adds what is in it.
+// open adds a map that its manager owns as a whole. body adds the fields of the map.
 func (f *fieldSet) open(name string, body func()) {
 	f.within("f:"+name, func() {
 		f.owned()
@@ -30,7 +30,7 @@ func (f *fieldSet) open(name string, body func()) {
 	})
 }
 
-// item begins the list item that the JSON object key names.
+// item adds the list item with the given key, a JSON object.
 func (f *fieldSet) item(key string, body func()) {
 	f.within("k:"+key, func() {
 		f.owned()
@@ -38,7 +38,8 @@ func (f *fieldSet) item(key string, body func()) {
 	})
 }
 
-// within begins an element that only fields below are owned of.
+// within adds an element that its manager does not own itself. body adds the owned fields
+// below.
 func (f *fieldSet) within(element string, body func()) {
 	f.element(element)
 	f.WriteByte('{')

@@ -21,9 +21,10 @@ func (w workload) podName(i int) string {
 	return w.app + "-" + w.hash + "-" + suffix(i)
 }
 
-// Pod returns running pod i: about 13 KB as JSON and 9.6 KB as protobuf, more than half of that managed fields.
-// It has two containers and belongs to one of 300 ReplicaSets in 51 namespaces; every 50th pod is in "default".
-// An API server accepts it after [ClearServerFields], with the status written by UpdateStatus.
+// Pod returns running pod i: about 13 KB as JSON and 9.6 KB as protobuf, more than half
+// of that managed fields. It has two containers and belongs to one of 300 ReplicaSets in
+// 51 namespaces; every 50th pod is in "default". An API server accepts it after
+// [ClearServerFields], with the status written by UpdateStatus.
 func Pod(i int, seed int64) *corev1.Pod {
 	w := newWorkload(i%Workloads, seed)
 	s := newSource(streamPod, i, seed)

@@ -9,7 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// podStatus returns the status that a kubelet writes for a pod that runs. One pod of 50 is not ready.
+// podStatus returns the status that a kubelet writes for a running pod. One of 50 pods is
+// not ready.
 func (w workload) podStatus(s source, pod *corev1.Pod, node int) corev1.PodStatus {
 	scheduled := pod.CreationTimestamp
 	started := s.after(metav1.NewTime(scheduled.Add(time.Second)), 10*time.Second)

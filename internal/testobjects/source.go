@@ -11,16 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Namespaces is the number of namespaces, ns-00 to ns-49, that objects are spread over besides "default".
+// Namespaces is the number of namespaces, ns-00 to ns-49, that contain objects besides
+// "default".
 const Namespaces = 50
 
-// suffixAlphabet is what the API server makes generated names of: no vowels and no look-alikes.
+// suffixAlphabet contains the characters of names that the API server generates: no
+// vowels and no look-alikes.
 const suffixAlphabet = "bcdfghjklmnpqrstvwxz2456789"
 
 // epoch is the time of the oldest object.
 var epoch = time.Date(2026, time.March, 2, 8, 0, 0, 0, time.UTC)
 
-// Streams keep the sources of different kinds of objects apart.
+// The streams separate the random sources of different kinds of objects.
 const (
 	streamPod uint64 = iota + 1
 	streamWorkload
@@ -60,12 +62,14 @@ func (s source) pick(words []string) string {
 	return words[s.IntN(len(words))]
 }
 
-// after returns a time up to limit later than t, in whole seconds as the API server stores it.
+// after returns a time up to limit later than t, in whole seconds as the API server
+// stores it.
 func (s source) after(t metav1.Time, limit time.Duration) metav1.Time {
 	return metav1.NewTime(t.Add(time.Duration(s.Int64N(int64(limit/time.Second))) * time.Second))
 }
 
-// suffix returns five letters as the API server appends to generated names, different for each i below 27^5.
+// suffix returns five letters like those that the API server appends to generated names.
+// They differ for each i below 27^5.
 func suffix(i int) string {
 	const base = len(suffixAlphabet)
 	// The factor has no divisor in common with 27, so this is a permutation.
@@ -78,7 +82,8 @@ func suffix(i int) string {
 	return string(b[:])
 }
 
-// namespaceOf puts every 50th object into "default" and spreads the others over the numbered namespaces.
+// namespaceOf puts every 50th object into "default" and spreads the others over the
+// numbered namespaces.
 func namespaceOf(i int) string {
 	if i%50 == 0 {
 		return metav1.NamespaceDefault
@@ -86,7 +91,8 @@ func namespaceOf(i int) string {
 	return fmt.Sprintf("ns-%02d", (i-i/50-1)%Namespaces)
 }
 
-// NamespaceNames returns the names of all namespaces that objects are in, "default" first.
+// NamespaceNames returns the names of all namespaces that objects are in, "default"
+// first.
 func NamespaceNames() []string {
 	names := []string{metav1.NamespaceDefault}
 	for n := range Namespaces {
@@ -95,7 +101,8 @@ func NamespaceNames() []string {
 	return names
 }
 
-// objectMeta returns the metadata that an API server gives to object i when it is created.
+// objectMeta returns the metadata that an API server gives to object i when it is
+// created.
 func (s source) objectMeta(i int, namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:              name,
@@ -106,8 +113,8 @@ func (s source) objectMeta(i int, namespace, name string) metav1.ObjectMeta {
 	}
 }
 
-// ClearServerFields empties the fields of obj that an API server sets, so that obj can be created on one.
-// It writes to obj, which must not be in use elsewhere.
+// ClearServerFields empties the fields of obj that an API server sets, so that obj can be
+// created on one. It writes to obj, which must not be in use elsewhere.
 func ClearServerFields(obj metav1.Object) {
 	obj.SetUID("")
 	obj.SetResourceVersion("")

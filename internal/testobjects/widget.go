@@ -34,7 +34,7 @@ type TypedWidgetList struct {
 	Items []TypedWidget `json:"items"`
 }
 
-// WidgetSpec is what a widget shall be.
+// WidgetSpec is the desired state of a widget.
 type WidgetSpec struct {
 	Color    string            `json:"color"`
 	Size     int64             `json:"size"`
@@ -56,7 +56,7 @@ type WidgetPart struct {
 	Digest   string   `json:"digest,omitempty"`
 }
 
-// WidgetStatus is what a widget is.
+// WidgetStatus is the observed state of a widget.
 type WidgetStatus struct {
 	ObservedGeneration int64              `json:"observedGeneration,omitempty"`
 	Phase              string             `json:"phase,omitempty"`
@@ -132,7 +132,7 @@ func widgetManagedFields(w *TypedWidget) []metav1.ManagedFieldsEntry {
 	}
 }
 
-// Widget returns what [NewTypedWidget] does without the Go type.
+// Widget returns the same widget as [NewTypedWidget], as unstructured content.
 func Widget(i int, seed int64) *unstructured.Unstructured {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(NewTypedWidget(i, seed))
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 	}
 )
 
-// workload is what all pods of one ReplicaSet have in common.
+// workload contains the properties that all pods of one ReplicaSet share.
 type workload struct {
 	app, namespace string
 	hash           string

@@ -85,7 +85,7 @@ type capture struct {
 	settled    uint64      // the last departed object that was delivered
 	kept       int         // departed objects after the write
 	dropped    int         // departed objects that were not kept
-	stored     int         // not kept as departed objects
+	stored     int         // objects in the file after it; -1: nothing written
 	bytes      int64       // of their records
 }
 
