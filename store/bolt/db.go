@@ -95,12 +95,13 @@ type DB struct {
 	absolute string // path made absolute, independent of the current directory
 	opts     Options
 	readOnly bool
-	// where the last damaged file was moved; "" if there was none; protected by mu
+	// setAside is where the last damaged file was moved, or "" if there was none. mu
+	// protects it.
 	setAside  string
 	suspended error // why no file is used: see maxRebuilds
 
-	// handleMu protects handle. Readers hold it for reading during a transaction; the
-	// committer holds it for writing while it reopens the file.
+	// handleMu protects handle. Readers hold it for reading during a transaction; a
+	// writer holds it for writing while it reopens the file.
 	handleMu sync.RWMutex
 	handle   *bbolt.DB   // nil after Close
 	file     fs.FileInfo // the file that was opened last
@@ -113,7 +114,8 @@ type DB struct {
 	poisoned bool
 	lock     *os.File // the file of handle, to release its lock without handle
 	found    uint64   // bbolt's number of the last transaction when the file was opened
-	// the number of the last transaction that this process wrote; changed under writeMu
+	// written is the number of the last transaction that this process wrote. It changes
+	// under writeMu.
 	written uint64
 
 	beside *os.File // the lock file, whose lock is held until Close; nil if there is none
