@@ -102,8 +102,8 @@ var reasons = map[string]bool{
 	"the server does not say when a watch has caught up": false,
 }
 
-// count adds to the tally how a process has started. It returns an error for each broken
-// guarantee.
+// count adds to the tally how a process has started. It returns an error if the process
+// broke a guarantee.
 func (w *world) count(a answer) error {
 	for name, s := range a.Scopes {
 		if len(s.Violations) > 0 {
