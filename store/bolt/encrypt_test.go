@@ -485,7 +485,7 @@ func TestSealBudget(t *testing.T) {
 		}
 		must(t, db.Close())
 	}
-	// There are 60 batches of 5 objects with 2 seals each, and the first batch of all keys.
+	// There are 60 batches of 5 objects with 2 seals each. The first has all keys.
 	if used := dataKeys(t, path); len(used) < 2 {
 		t.Errorf("the data keys in use are %d", used)
 	}
