@@ -17,19 +17,19 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 )
 
-// apiServer is a running process that children are measured against.
+// apiServer is a running server process for measurements.
 type apiServer struct {
 	url        string // of this command's server
 	kubeconfig string // of a kube-apiserver
 	pid        int
-	// reset goes on by some resource versions; this command's server goes back to its
-	// first state before.
+	// reset advances the resource version by ahead. This command's server restores its
+	// first state before that.
 	reset func(ctx context.Context, ahead int) error
-	stop  func() error // called once
+	stop  func() error // must be called once
 }
 
-// startServer blocks until this command's server has encoded the group's objects
-// and listens.
+// startServer starts this command's server. It blocks until the server has encoded the
+// group's objects and listens.
 func (r *run) startServer(ctx context.Context, g *group) (*apiServer, error) {
 	cmd, err := again(ctx, serverRole, serving{Kind: g.Kind.name, Objects: g.Objects})
 	if err != nil {
@@ -66,8 +66,8 @@ func (r *run) startServer(ctx context.Context, g *group) (*apiServer, error) {
 	}, nil
 }
 
-// startKube blocks until a kube-apiserver serves the group's pods. Its files are in a
-// new directory below dir, which goes with it.
+// startKube blocks until a kube-apiserver serves the group's pods. Its files are in a new
+// directory below r.dir, which stop removes.
 func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error) {
 	dir, err := os.MkdirTemp(r.dir, "kube-")
 	if err != nil {
@@ -99,7 +99,8 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 	return &apiServer{
 		kubeconfig: cp.Kubeconfig(), pid: cp.APIServerPID(), stop: stop,
 		reset: func(ctx context.Context, ahead int) error {
-			for range ahead { // what is measured stays as it is
+			// Writes to another resource do not change the measured objects.
+			for range ahead {
 				other := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 				if _, err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, other, metav1.CreateOptions{}); err != nil {
 					return fmt.Errorf("advance the resource version: %w", err)
@@ -110,7 +111,8 @@ func (r *run) startKube(ctx context.Context, g *group) (_ *apiServer, err error)
 	}, nil
 }
 
-// weigh reads all pods, since the API server has added to what was written.
+// weigh returns the size of all pods. It reads them, because the API server has added
+// fields to what was written.
 func (k kind) weigh(ctx context.Context, client kubernetes.Interface) (s served, err error) {
 	pods := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (kruntime.Object, error) {
 		return client.CoreV1().Pods(metav1.NamespaceAll).List(ctx, o)

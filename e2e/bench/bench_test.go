@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// TestEveryRow runs the whole command with few objects, in parts that wait at the
-// same time.
+// TestEveryRow runs the whole command with few objects, in parallel parts.
 func TestEveryRow(t *testing.T) {
 	measured := map[string]bool{}
 	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file)"} {
@@ -62,7 +61,7 @@ func runPart(t *testing.T, only *regexp.Regexp) {
 	}
 }
 
-// TestKube measures pods of a real API server.
+// TestKube measures pods on a real API server.
 func TestKube(t *testing.T) {
 	t.Parallel()
 	r := newRun(options{

@@ -28,18 +28,18 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// task is what a child process is asked to measure.
+// task describes what a child process measures.
 type task struct {
 	Kind       string
 	Objects    int
 	URL        string // of this command's server
-	Kubeconfig string // of a kube-apiserver, without URL
+	Kubeconfig string // of a kube-apiserver, if URL is empty
 	Ours       bool
-	File       string // of ours: used if it is there, made if not
+	File       string // of ours: created if it does not exist
 	Scenario   scenario
-	Seconds    float64       // how long changes at a rate go on
-	Quiet      time.Duration // how long nothing happens before something is settled
-	Profile    string        // where a CPU profile of what is measured is written; "" is none
+	Seconds    float64       // duration of changes at a rate
+	Quiet      time.Duration // time without activity after which a state is settled
+	Profile    string        // path for a CPU profile of the measured part; "" means none
 }
 
 // figures are the results of a child: seconds, bytes and counts.
@@ -90,7 +90,8 @@ func measure(ctx context.Context, t task) (_ figures, err error) {
 		defer close(done)
 		c.inf.RunWithContext(ctx)
 	}()
-	defer func() { // a file that is closed is complete
+	// The file is complete when it is closed.
+	defer func() {
 		cancel()
 		<-done
 		err = cmp.Or(err, closeFile())
@@ -122,7 +123,7 @@ func measure(ctx context.Context, t task) (_ figures, err error) {
 	return c.figures, nil
 }
 
-// profile begins a CPU profile, if one is wanted.
+// profile starts a CPU profile if one is wanted.
 func (c *child) profile(wanted bool) (stop func(), err error) {
 	if c.Profile == "" || !wanted {
 		return func() {}, nil
@@ -140,7 +141,7 @@ func (c *child) profile(wanted bool) (stop func(), err error) {
 	}), nil
 }
 
-// heapProfile writes what is on the heap, beside the CPU profile.
+// heapProfile writes a heap profile next to the CPU profile.
 func (c *child) heapProfile() (err error) {
 	if c.Profile == "" {
 		return nil
@@ -197,7 +198,7 @@ func (k kind) listWatch(cfg *rest.Config) (cache.ListerWatcher, error) {
 	}, nil
 }
 
-// make makes the informer with its handler.
+// make creates the informer and its handler.
 func (c *child) make(lw cache.ListerWatcher) (closeFile func() error, err error) {
 	closeFile = func() error { return nil }
 	if c.Ours {
@@ -220,7 +221,7 @@ func (c *child) make(lw cache.ListerWatcher) (closeFile func() error, err error)
 	return closeFile, err
 }
 
-// start waits until everything has been added and has settled.
+// start waits until the handler has received all objects and the process has settled.
 func (c *child) start(ctx context.Context, began time.Time) error {
 	select {
 	case <-c.inf.HasSyncedChecker().Done():
@@ -240,7 +241,7 @@ func (c *child) start(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// settle waits until nothing was written and no handler called for a while.
+// settle waits until nothing was written and no handler was called for c.Quiet.
 func (c *child) settle(ctx context.Context) error {
 	type state struct{ written, notified int64 }
 	var last state
@@ -262,8 +263,8 @@ func (c *child) settle(ctx context.Context) error {
 	return nil
 }
 
-// steady measures the memory that a process has for long: without garbage, and
-// without what the runtime has yet to give back.
+// steady measures the memory that a process needs permanently: without garbage and
+// without memory that the runtime has not returned yet.
 func (c *child) steady() error {
 	runtime.GC()
 	runtime.GC()
@@ -281,14 +282,14 @@ type seen struct {
 	objects  int
 	allAdded chan struct{}
 
-	mu       sync.Mutex // protects what follows
+	mu       sync.Mutex // protects the fields below
 	adds     int
 	updates  int
 	deletes  int
 	lastAdd  time.Time
 	last     time.Time
 	delays   []float64
-	expected int // updates, until enough is closed
+	expected int // number of updates after which enough is closed
 	enough   chan struct{}
 }
 
@@ -331,7 +332,7 @@ func (s *seen) OnDelete(any) {
 	s.deletes++
 }
 
-// expect returns what is closed after so many updates.
+// expect returns a channel that is closed after that many updates.
 func (s *seen) expect(updates int) <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -27,23 +27,23 @@ import (
 
 const (
 	seed = 1
-	// firstRV makes all resource versions equally long.
+	// firstRV is so large that all resource versions have the same length.
 	firstRV = 1_000_000_000
-	// sentKey is the annotation with the time at which an event was sent, as Unix
-	// nanoseconds; sentMark is its value in an object that was never changed.
+	// sentKey is the annotation with the time at which an event was sent, in Unix
+	// nanoseconds. sentMark is its value in an object that was never changed.
 	sentKey  = "bench.informctl.dev/sent"
 	sentMark = "7070707070707070707"
-	// largeBytes is about how big a large object is.
+	// largeBytes is the approximate size of a large object.
 	largeBytes = 100_000
 )
 
-// kind is a kind of objects that is measured.
+// kind is a kind of objects to measure.
 type kind struct {
 	name     string
 	title    string
 	gvr      schema.GroupVersionResource
 	gvk      schema.GroupVersionKind
-	protobuf bool // and typed; the others are unstructured and JSON
+	protobuf bool // typed objects in protobuf; otherwise unstructured objects in JSON
 	example  func() kruntime.Object
 	object   func(i int) kruntime.Object
 	reads    func(*child) error
@@ -88,7 +88,7 @@ func kindOf(name string) (kind, error) {
 	return kind{}, fmt.Errorf("no kind %q", name)
 }
 
-// largeConfigMap joins the documents of many config maps.
+// largeConfigMap joins the documents of many config maps into one.
 func largeConfigMap(i int) kruntime.Object {
 	cm := testobjects.ConfigMap(i, seed)
 	var all strings.Builder
@@ -99,15 +99,15 @@ func largeConfigMap(i int) kruntime.Object {
 	return cm
 }
 
-// item is one object in the encoding in which it is sent.
+// item is one object in its wire encoding.
 type item struct {
 	key          string
-	data         []byte // never changed
-	rvAt, sentAt int    // where the resource version and the time are
+	data         []byte // never modified
+	rvAt, sentAt int    // offsets of the resource version and the time
 	rawAt, rawTo int    // the object without its envelope, for lists in protobuf
 }
 
-// with returns the object at another resource version, sent now.
+// with returns a copy of the object with another resource version and sending time.
 func (it item) with(rv uint64, sent int64) item {
 	it.data = bytes.Clone(it.data)
 	copy(it.data[it.rvAt:], strconv.FormatUint(rv, 10))
@@ -115,7 +115,7 @@ func (it item) with(rv uint64, sent int64) item {
 	return it
 }
 
-// collection is all objects in the order of their keys, and what they are as
+// collection contains all objects in the order of their keys, and their total size as
 // compact JSON.
 type collection struct {
 	items     []item
@@ -190,7 +190,7 @@ func compactJSON(obj kruntime.Object) ([]byte, error) {
 	return json.Marshal(obj)
 }
 
-// envelope encodes an object as the API server sends it in protobuf.
+// envelope encodes an object in protobuf as the API server does.
 func (k kind) envelope(obj kruntime.Object) ([]byte, error) {
 	if _, status := obj.(*metav1.Status); status {
 		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
@@ -202,7 +202,7 @@ func (k kind) envelope(obj kruntime.Object) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// bare returns an object that has metadata only, as bookmarks have, or a status.
+// bare encodes an object with only metadata, such as a bookmark, or a status.
 func (k kind) bare(obj kruntime.Object) ([]byte, error) {
 	if k.protobuf {
 		return k.envelope(obj)
@@ -210,7 +210,7 @@ func (k kind) bare(obj kruntime.Object) ([]byte, error) {
 	return compactJSON(obj)
 }
 
-// appendEvent appends the frame of one watch event.
+// appendEvent appends the frame of one watch event to b.
 func (k kind) appendEvent(b []byte, event string, object []byte) []byte {
 	if !k.protobuf {
 		b = append(b, `{"type":"`...)
@@ -219,7 +219,8 @@ func (k kind) appendEvent(b []byte, event string, object []byte) []byte {
 		b = append(b, object...)
 		return append(b, "}\n"...)
 	}
-	// A metav1.WatchEvent: its type, and a RawExtension whose only field is the object.
+	// The frame is a metav1.WatchEvent: its type, and a RawExtension whose only field is
+	// the object.
 	var extension, message []byte
 	extension = binary.AppendUvarint(append(extension, 1<<3|2), uint64(len(object)))
 	message = binary.AppendUvarint(append(message, 1<<3|2), uint64(len(event)))

@@ -10,15 +10,15 @@ import (
 	"time"
 )
 
-// state is what the server answers when it has changed something.
+// state is the server's answer after a change.
 type state struct {
-	RV string // the present resource version
+	RV string // the current resource version
 }
 
-// control changes the collection on request; see changeNow, changeAtRate, lose and
-// reset. The answer is the state after it.
+// control changes the collection on request; see changeNow, changeAtRate, lose and reset.
+// The answer is the resulting state.
 func (s *server) control(w http.ResponseWriter, r *http.Request) {
-	count, _ := strconv.Atoi(r.URL.Query().Get("count")) // none is 0
+	count, _ := strconv.Atoi(r.URL.Query().Get("count")) // a missing count is 0
 	rate, _ := strconv.Atoi(r.URL.Query().Get("rate"))
 	switch r.URL.Path {
 	case "/control/reset":
@@ -38,11 +38,11 @@ func (s *server) control(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	answer := state{RV: strconv.FormatUint(s.now, 10)}
 	s.mu.Unlock()
-	_ = json.NewEncoder(w).Encode(answer) // the client has gone
+	_ = json.NewEncoder(w).Encode(answer) // fails only if the client has gone
 }
 
-// reset goes back to the first state and history, and on by some resource
-// versions, as after writes to other collections.
+// reset restores the first state and history, and then advances the resource version by
+// ahead, as writes to other collections would.
 func (s *server) reset(ahead int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,9 +51,10 @@ func (s *server) reset(ahead int) {
 	s.oldest = firstRV + 1 + uint64(len(s.items))
 }
 
-// changeLocked changes one object, another one each time until all have been.
+// changeLocked changes one object. It changes each object once before it changes one
+// again.
 func (s *server) changeLocked() entry {
-	const stride = 7919 // prime, so that changes are spread and meet each object once
+	const stride = 7919 // prime, so that changes are spread over all objects
 	i := s.next * stride % len(s.items)
 	s.next++
 	s.now++
@@ -75,7 +76,7 @@ func (s *server) changeNow(count int) {
 	}
 }
 
-// changeAtRate blocks until all changes are made, rate of them a second.
+// changeAtRate blocks until all changes are made, with rate changes per second.
 func (s *server) changeAtRate(ctx context.Context, count, rate int) {
 	begin := time.Now()
 	for i := range count {
@@ -89,8 +90,8 @@ func (s *server) changeAtRate(ctx context.Context, count, rate int) {
 	}
 }
 
-// lose changes objects and takes the history of it away: open watches end with a
-// 410, and so does every new one from before.
+// lose changes objects and drops the history. Open watches end with a 410, and so does
+// every new watch from an earlier resource version.
 func (s *server) lose(count int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +104,7 @@ func (s *server) lose(count int) {
 	s.wakeLocked()
 }
 
-// controller asks a server to change.
+// controller sends requests for changes to a server.
 type controller struct{ url string }
 
 func (c controller) ask(ctx context.Context, what string, count, rate int) (state, error) {

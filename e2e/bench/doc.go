@@ -1,27 +1,27 @@
-// Command bench measures client-go's informer and ours against the same server
-// and writes docs/benchmarks.md.
+// Command bench compares client-go's informer with ours on the same server and writes
+// docs/benchmarks.md.
 //
 // # Results
 //
-// benchmarks.json beside the report has the figures of every round and under what
-// they were measured, by groups: a kind and a number of objects. A run replaces all
-// of it; with -add it replaces the groups that it measures, so that hours of
-// measuring can be divided. -report writes the report and the plots anew.
+// The file benchmarks.json next to the report contains the figures of every round and the
+// conditions of the measurement, by group. A group is a kind and a number of objects. A
+// run replaces the whole file. With -add it replaces only the groups that it measures, so
+// hours of measuring can be divided. -report only writes the report and the plots again.
 //
 // # Processes
 //
-// The command starts itself again: one process is the API server of one
-// collection, and every measurement is a process of its own, client-go's and ours
-// in turn. A process is told what to do by the environment variable of its role
-// and answers with JSON on its standard output.
+// The command starts itself again in other roles: one process is the API server of one
+// collection, and every measurement is a separate process, alternately with client-go's
+// informer and ours. The environment variable of the role contains the task of a process.
+// The process answers with JSON on its standard output.
 //
 // # The server
 //
-// It holds each object encoded, with a resource version and the time of sending
-// as numbers of a fixed width, so that a change costs a copy and the server is
-// never what is measured. Between measurements it goes back to what it held at
-// its start.
+// The server holds each object in encoded form, with the resource version and the time of
+// sending as numbers of a fixed width. A change therefore costs only a copy, and the
+// server does not limit what is measured. Between measurements it returns to its first
+// state.
 //
-// With -kube the server is a kube-apiserver of package controlplane and the group has
-// the starts only: what comes after them needs a server that changes on command.
+// With -kube the server is a kube-apiserver of package controlplane, and the group
+// contains only the starts: the later steps need a server that changes on command.
 package main

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// machineText says on what the command runs.
+// machineText describes the machine that the command runs on.
 func machineText() (string, error) {
 	cpus, err := os.ReadFile("/proc/cpuinfo")
 	if err != nil {
@@ -32,7 +32,7 @@ func machineText() (string, error) {
 		model, runtime.NumCPU(), float64(memory<<10)/1e9, strings.TrimSpace(string(kernel)), runtime.Version(), runtime.GOARCH), nil
 }
 
-// loadAverage is that of the last minute.
+// loadAverage returns the load average of the last minute.
 func loadAverage() (string, error) {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

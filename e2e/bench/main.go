@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Processes of these environment variables are servers and children.
+// These environment variables turn a process into a server or a child.
 const (
 	serverRole = "INFORMCTL_BENCH_SERVER"
 	childRole  = "INFORMCTL_BENCH_CHILD"
@@ -40,15 +40,15 @@ type options struct {
 	rounds  int
 	sizes   []int
 	kinds   []string
-	large   int // how many objects there are of a kind of large ones
+	large   int // number of objects of a kind with large ones
 	only    *regexp.Regexp
 	out     string
 	dir     string
 	profile string
 	seconds float64
 	quiet   time.Duration
-	// add keeps the results of an earlier run, report measures nothing, and kube
-	// measures kubeSize pods of a kube-apiserver, too.
+	// add keeps the results of an earlier run. report measures nothing. kube also
+	// measures kubeSize pods on a kube-apiserver.
 	add, report, kube bool
 	kubeSize          int
 }
@@ -103,7 +103,7 @@ func bench(ctx context.Context, args []string, progress io.Writer) error {
 	return newRun(o, progress).all(ctx)
 }
 
-// play does what this process was started for, if the command started it.
+// play runs the role of this process if the command started it.
 func play(ctx context.Context) (done bool, err error) {
 	if text := os.Getenv(serverRole); text != "" {
 		var ask serving

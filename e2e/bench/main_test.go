@@ -9,8 +9,8 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain makes the test's binary a server or a child where the command under
-// test starts itself again.
+// TestMain turns the test's binary into a server or a child if the command under test has
+// started it.
 func TestMain(m *testing.M) {
 	done, err := play(context.TODO())
 	if !done {

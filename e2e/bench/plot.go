@@ -26,16 +26,16 @@ const (
 	textSize    = font.Length(10)
 )
 
-// picture is one plot over the number of objects, with a panel for each kind that has
-// been measured with several numbers. The panels have the same axis of figures.
+// picture is a plot over the number of objects, with a panel for each kind that was
+// measured with several numbers. All panels have the same vertical axis.
 type picture struct {
 	file, title, axis string
-	scale             float64 // what one on the axis is
-	log               bool    // for figures that are orders of magnitude apart
+	scale             float64 // value of 1 on the axis
+	log               bool    // for figures that differ by orders of magnitude
 	lines             []line
 }
 
-// line is one row's side in it.
+// line is one side of a row in a picture.
 type line struct {
 	name   string
 	ours   bool
@@ -80,7 +80,7 @@ func (r *run) plots() ([]picture, error) {
 	return drawn, nil
 }
 
-// draw reports whether there was something to draw.
+// draw reports whether it has drawn anything.
 func (r *run) draw(pic picture) (bool, error) {
 	var panels []*plot.Plot
 	for _, k := range kinds() {
@@ -127,10 +127,10 @@ func (r *run) draw(pic picture) (bool, error) {
 	return true, errors.Join(err, f.Close())
 }
 
-// panel returns nil if there are not several numbers of objects.
+// panel returns nil unless several numbers of objects were measured.
 func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 	p := plot.New()
-	// A label beside a logarithmic axis takes the height of the plot away.
+	// A label next to a logarithmic axis would reduce the height of the plot.
 	p.Title.Text, p.X.Label.Text = k.title+"\n"+pic.axis, "objects"
 	p.Title.TextStyle.Font.Size, p.X.Label.TextStyle.Font.Size = textSize, textSize
 	var sizes plot.ConstantTicks
@@ -177,7 +177,7 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 	return p, nil
 }
 
-// logTicks has a label at each power of ten.
+// logTicks returns ticks with a label at each power of ten.
 func logTicks(least, most float64) []plot.Tick {
 	ticks := plot.LogTicks{Prec: -1}.Ticks(least, most)
 	for i, t := range ticks {
@@ -200,7 +200,7 @@ func (l line) draw(points plotter.XYs) (*plotter.Line, *plotter.Scatter, error) 
 	return drawn, dots, nil
 }
 
-// legend stands beside the panels, where it hides no line.
+// legend returns a legend that is drawn next to the panels, where it hides no line.
 func (pic picture) legend() (plot.Legend, error) {
 	legend := plot.NewLegend()
 	legend.Top, legend.Left = true, true

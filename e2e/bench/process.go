@@ -17,16 +17,17 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// memory is how much of a process is in memory, in bytes, sampled all the time.
+// memory samples the resident memory of this process and keeps the maximum in bytes.
 type memory struct {
 	mu  sync.Mutex // protects max
 	max usage
 }
 
-// usage is resident memory: anonymous, and with the pages of files.
+// usage is the resident memory in bytes: anonymous memory, and the total with the pages
+// of files.
 type usage struct{ anon, total int64 }
 
-// sampleEvery is the period of samples.
+// sampleEvery is the time between two samples.
 const sampleEvery = 20 * time.Millisecond
 
 func watchMemory(ctx context.Context) *memory {
@@ -49,7 +50,7 @@ func watchMemory(ctx context.Context) *memory {
 func (m *memory) sample() {
 	now, err := readMemory()
 	if err != nil {
-		return // the reading at the end says it
+		return // the reading at the end returns the error
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -77,13 +78,14 @@ func readMemory() (usage, error) {
 	return usage{anon << 10, total << 10}, err
 }
 
-// writtenBytes is what this process has given to write calls. The kernel's count of
-// what goes to disks (write_bytes) has all of a large folio where one page of it was
-// written: 20 pages of 4 KB counted as 32 MB.
+// writtenBytes returns the number of bytes that this process has passed to write calls.
+// The kernel's count of bytes sent to disks (write_bytes) includes a whole large folio if
+// one of its pages was written: 20 pages of 4 KB counted as 32 MB.
 func writtenBytes() (int64, error) { return procNumber("/proc/self/io", "wchar:") }
 
-// diskBytes changes whenever something was written to a file. writtenBytes does so
-// without, as the runtime wakes its threads by writing.
+// diskBytes returns a number that changes whenever something was written to a file.
+// writtenBytes also changes at other times, because the runtime wakes its threads with
+// writes.
 func diskBytes() (int64, error) { return procNumber("/proc/self/io", "write_bytes:") }
 
 func procNumber(path, field string) (int64, error) {
@@ -99,7 +101,7 @@ func procNumber(path, field string) (int64, error) {
 	return 0, fmt.Errorf("%s has no %s", path, field)
 }
 
-// cpuSeconds is what this process has used.
+// cpuSeconds returns the CPU time that this process has used.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -108,7 +110,7 @@ func cpuSeconds() float64 {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano()).Seconds()
 }
 
-// cpuSecondsOf is what another process has used, in steps of 10 ms.
+// cpuSecondsOf returns the CPU time that another process has used, in steps of 10 ms.
 func cpuSecondsOf(pid int) (float64, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -121,8 +123,8 @@ func cpuSecondsOf(pid int) (float64, error) {
 	return stat.CPUTime(), nil
 }
 
-// lastTransaction returns the number of the last transaction of a bbolt file, the
-// greater one of those in its two meta pages.
+// lastTransaction returns the ID of the last transaction in a bbolt file, the greater of
+// those in its two meta pages.
 func lastTransaction(path string) (_ int64, err error) {
 	const (
 		magicAt, pageSizeAt, transactionAt, end = 16, 24, 64, 72
@@ -149,8 +151,8 @@ func lastTransaction(path string) (_ int64, err error) {
 	return int64(last), nil
 }
 
-// copyFile copies a file and waits until it is on disk, so that nothing of it is
-// written while something is measured.
+// copyFile copies a file and syncs it to disk, so that nothing of it is written during a
+// measurement.
 func copyFile(from, to string) (err error) {
 	content, err := os.ReadFile(from)
 	if err != nil {

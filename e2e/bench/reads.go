@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	hotKeys  = 100  // read again and again
-	coldKeys = 2000 // read once, where there are so many
+	hotKeys  = 100  // read repeatedly
+	coldKeys = 2000 // read once, if there are that many
 )
 
-// reader is client-go's lister, or ours.
+// reader is a lister of client-go or ours.
 type reader[T kruntime.Object] struct {
 	get  func(namespace, name string) (T, error)
 	list func(labels.Selector) ([]T, error)
@@ -42,7 +42,7 @@ func readerOf[T kruntime.Object](c *child) (reader[T], error) {
 	}, nil
 }
 
-// measureReads times each kind of read, in seconds a call.
+// measureReads measures each kind of read in seconds per call.
 func measureReads[T kruntime.Object](c *child) error {
 	r, err := readerOf[T](c)
 	if err != nil {
@@ -86,10 +86,11 @@ func measureReads[T kruntime.Object](c *child) error {
 			c.figures["longestRead"] = reads.LongestSeconds
 		}
 	}
-	return c.steady() // with what reads leave in memory
+	return c.steady() // includes the memory that the reads use
 }
 
-// measureLists times the reads of many objects; list returns how many it found.
+// measureLists measures the reads of many objects. list returns the number of objects
+// that it found.
 func (c *child) measureLists(budget time.Duration, one cache.ObjectName, list func(labels.Selector) (int, error)) error {
 	selector, err := c.oneApp(one)
 	if err != nil {
@@ -127,8 +128,8 @@ func (c *child) measureLists(budget time.Duration, one cache.ObjectName, list fu
 	return nil
 }
 
-// perCall returns the mean of as many calls as the budget is enough for, three at
-// least, after one that is not counted.
+// perCall returns the mean duration of a call. It makes as many calls as the budget
+// allows, at least three, after one that is not counted.
 func perCall(budget time.Duration, call func() error) (seconds float64, err error) {
 	if err := call(); err != nil {
 		return 0, err
@@ -144,7 +145,7 @@ func perCall(budget time.Duration, call func() error) (seconds float64, err erro
 	}
 }
 
-// names returns all names, shuffled in the same way in each process.
+// names returns all names, shuffled with the same seed in each process.
 func (c *child) names() ([]cache.ObjectName, error) {
 	keys := c.inf.GetIndexer().ListKeys()
 	if len(keys) != c.Objects {
@@ -162,7 +163,7 @@ func (c *child) names() ([]cache.ObjectName, error) {
 	return names, nil
 }
 
-// oneApp selects the objects with the same first label as one object has.
+// oneApp returns a selector for the objects with the same first label as one object.
 func (c *child) oneApp(name cache.ObjectName) (labels.Selector, error) {
 	obj, _, err := c.inf.GetIndexer().GetByKey(name.String())
 	if err != nil {

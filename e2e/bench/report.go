@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// spread is the results of all rounds.
+// spread summarizes the results of all rounds.
 type spread struct{ median, least, most float64 }
 
 func spreadOf(values []float64) (spread, bool) {
@@ -94,7 +94,7 @@ both of ours.
 
 `
 
-// shared returns the conditions of all groups, without those that differ.
+// shared returns the conditions that are equal in all groups.
 func (r *results) shared() []string {
 	if len(r.Groups) == 0 {
 		return nil
@@ -106,7 +106,7 @@ func (r *results) shared() []string {
 	return shared
 }
 
-// writeGroup writes the conditions that are not shared, and the rows that have figures.
+// writeGroup writes the conditions that are not shared, and the rows with figures.
 func (r *run) writeGroup(b *bytes.Buffer, g *group, shared []string) {
 	title := g.Kind.title
 	if g.Kube != "" {
@@ -147,7 +147,8 @@ with the other server only.
 
 `
 
-// writeBounds says which bounds are kept; nothing without the group that they are of.
+// writeBounds writes which bounds are kept. It writes nothing if the group with bounds
+// was not measured.
 func (r *run) writeBounds(b *bytes.Buffer) {
 	groups := r.results.Groups
 	i := slices.IndexFunc(groups, func(g *group) bool { return g.Kube == "" && g.Kind.name == boundKind && g.Objects == boundObjects })
@@ -206,18 +207,19 @@ func (u unit) format(v float64) string {
 	return thousands(v)
 }
 
-// significant writes so many digits, and all of those before the point.
+// significant formats v with at least that many significant digits and all digits before
+// the decimal point.
 func significant(v float64, digits int) string {
 	if v == 0 {
 		return "0"
 	}
-	// 9.999 has a digit more before the point than it seems.
+	// Rounding may add a digit before the point, as in 9.999.
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(math.Abs(v), 'e', digits-1, 64), 64)
 	after := max(0, digits-1-int(math.Floor(math.Log10(rounded))))
 	return strconv.FormatFloat(v, 'f', after, 64)
 }
 
-// thousands writes a whole number with commas.
+// thousands formats a whole number with commas.
 func thousands(v float64) string {
 	digits := strconv.FormatFloat(math.Round(v), 'f', 0, 64)
 	var b strings.Builder

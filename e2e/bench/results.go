@@ -12,26 +12,25 @@ import (
 	"strings"
 )
 
-// results is everything that the report is made of, as benchmarks.json has it.
+// results is the content of benchmarks.json, from which the report is made.
 type results struct {
 	Groups []*group `json:"groups"` // in the order of the report
 }
 
-// group is the results of one kind and number of objects.
+// group contains the results for one kind and number of objects.
 type group struct {
 	Kind    kind `json:"kind"`
 	Objects int  `json:"objects"`
-	// Kube is the version of the kube-apiserver that was asked; "" is the server of
-	// this command.
+	// Kube is the version of the kube-apiserver, "" for the server of this command.
 	Kube string `json:"kube,omitempty"`
 	conditions
 	served
-	// ClientGo and Ours have the figures of each round.
+	// ClientGo and Ours contain the figures of each round.
 	ClientGo map[source][]float64 `json:"clientGo"`
 	Ours     map[source][]float64 `json:"ours"`
 }
 
-// conditions are those under which a group was measured.
+// conditions are the conditions under which a group was measured.
 type conditions struct {
 	Machine string  `json:"machine"`
 	Date    string  `json:"date"`
@@ -40,7 +39,7 @@ type conditions struct {
 	Seconds float64 `json:"seconds"`
 }
 
-// lines are what the report says of the conditions.
+// lines returns the conditions as sentences of the report.
 func (c conditions) lines() []string {
 	return []string{
 		"Machine: " + c.Machine + ".",
@@ -51,19 +50,19 @@ func (c conditions) lines() []string {
 	}
 }
 
-// same reports whether results of one replace those of the other.
+// same reports whether the results of one group replace those of the other.
 func (g *group) same(other *group) bool {
 	return g.Kind.name == other.Kind.name && g.Objects == other.Objects && (g.Kube == "") == (other.Kube == "")
 }
 
-// put adds a group in the place of the same one.
+// put adds a group and replaces an earlier one with the same kind, number and server.
 func (r *results) put(g *group) {
 	r.Groups = append(slices.DeleteFunc(r.Groups, g.same), g)
 	r.sort()
 }
 
-// sort brings the groups into the order of the report: those of this command's
-// server by kind, those of a kube-apiserver behind, small ones first.
+// sort orders the groups as in the report: first those of this command's server by kind,
+// then those of a kube-apiserver, smaller numbers first.
 func (r *results) sort() {
 	place := func(g *group) int {
 		return slices.IndexFunc(kinds(), func(k kind) bool { return k.name == g.Kind.name })
@@ -75,8 +74,8 @@ func (r *results) sort() {
 
 func resultsFile(dir string) string { return filepath.Join(dir, "benchmarks.json") }
 
-// readResults reads what an earlier run wrote. Figures that no row has any more are
-// kept; an error wraps fs.ErrNotExist if there is no file.
+// readResults reads the results of an earlier run. It keeps figures that no row uses. The
+// error wraps fs.ErrNotExist if there is no file.
 func readResults(dir string) (r results, err error) {
 	text, err := os.ReadFile(resultsFile(dir))
 	if err != nil {
@@ -91,7 +90,7 @@ func readResults(dir string) (r results, err error) {
 
 var numbers = regexp.MustCompile(`\[[^][{}"]+\]`)
 
-// write writes benchmarks.json with the rounds of a figure in one line.
+// write writes benchmarks.json. All rounds of a figure are on one line.
 func (r *results) write(dir string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -104,7 +103,7 @@ func (r *results) write(dir string) error {
 	return nil
 }
 
-// MarshalText implements encoding.TextMarshaler: a kind is its name.
+// MarshalText implements encoding.TextMarshaler. The text is the name of the kind.
 func (k kind) MarshalText() ([]byte, error) { return []byte(k.name), nil }
 
 // UnmarshalText implements encoding.TextUnmarshaler.

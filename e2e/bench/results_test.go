@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fabricated returns a group with the figures of all rows, which grow with the number
-// of objects on client-go's side and less on ours.
+// fabricated returns a group with figures for all rows. They grow with the number of
+// objects, more for client-go than for ours.
 func fabricated(t *testing.T, kindName string, objects int, kube string) *group {
 	t.Helper()
 	k, err := kindOf(kindName)
@@ -86,8 +86,8 @@ func headings(text string) (all []string) {
 	return all
 }
 
-// TestResultsComeBack: what is read is what was written, in an order of its own, and
-// written again it is the same file.
+// TestResultsComeBack checks that written results are read back in the order of the
+// report, and that writing them again results in the same file.
 func TestResultsComeBack(t *testing.T) {
 	dir := t.TempDir()
 	wrote := []*group{
@@ -113,8 +113,8 @@ func TestResultsComeBack(t *testing.T) {
 	}
 }
 
-// TestReportOfResults: a report that measures nothing has all groups, the conditions
-// that differ with each, and plots of several sizes.
+// TestReportOfResults checks that a report without a measurement contains all groups, the
+// conditions that differ between them, and plots over several sizes.
 func TestReportOfResults(t *testing.T) {
 	dir := t.TempDir()
 	later := fabricated(t, "widgets", 10_000, "")
@@ -161,7 +161,8 @@ func TestReportOfResults(t *testing.T) {
 	}
 }
 
-// TestKubeTable has the starts and neither lists, changes nor reads.
+// TestKubeTable checks that the table for a kube-apiserver contains starts but no lists,
+// changes or reads.
 func TestKubeTable(t *testing.T) {
 	dir := t.TempDir()
 	writeResults(t, dir, fabricated(t, "pods", 50_000, "v1.37.1"))
@@ -180,8 +181,8 @@ func TestKubeTable(t *testing.T) {
 	}
 }
 
-// TestOldResults: figures that no row has any more are kept, and rows that have none
-// yet are left out.
+// TestOldResults checks that figures that no row uses are kept, and that rows without
+// figures are left out.
 func TestOldResults(t *testing.T) {
 	dir := t.TempDir()
 	g := fabricated(t, "pods", boundObjects, "")
@@ -189,7 +190,8 @@ func TestOldResults(t *testing.T) {
 	g.Ours[gone] = []float64{1, 2}
 	delete(g.ClientGo, source{"cold", "serverCPU"})
 	delete(g.Ours, source{"cold", "serverCPU"})
-	delete(g.ClientGo, source{"saturated", "eventsPerSecond"}) // no bound without what it is relative to
+	// Without this figure there is no bound that is relative to it.
+	delete(g.ClientGo, source{"saturated", "eventsPerSecond"})
 	writeResults(t, dir, g)
 	text := report(t, dir)
 	for title, want := range map[string]bool{
@@ -210,8 +212,8 @@ func TestOldResults(t *testing.T) {
 	}
 }
 
-// TestAdd measures one group: it takes the place of the same one, and the others stay
-// only if they shall.
+// TestAdd measures one group. It must replace the same group, and the other groups must
+// stay only with -add.
 func TestAdd(t *testing.T) {
 	for _, add := range []bool{true, false} {
 		t.Run(map[bool]string{true: "add", false: "alone"}[add], func(t *testing.T) {
@@ -244,7 +246,7 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestBadInput says what is wrong and leaves the results alone.
+// TestBadInput checks the error messages, and that the results do not change.
 func TestBadInput(t *testing.T) {
 	for _, c := range []struct{ name, results, args, want string }{
 		{"no results", "", "-report", "read earlier results"},
@@ -279,7 +281,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestSignificant keeps the number of digits when rounding adds one.
+// TestSignificant checks that the number of digits does not change if rounding adds one.
 func TestSignificant(t *testing.T) {
 	for v, want := range map[float64]string{9.9999: "10.0", 9.99: "9.99", 0.99999: "1.00", 1076: "1076", 0: "0", -2: "-2.00", 0.0123: "0.0123"} {
 		if got := significant(v, 3); got != want {

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// unit says how a figure is written.
+// unit is the format of a figure.
 type unit int
 
 const (
@@ -12,20 +12,20 @@ const (
 	fraction
 )
 
-// source is where a figure comes from.
+// source is the scenario and the name of a figure.
 type source struct{ scenario, figure string }
 
-// row is one line of a table: a figure of client-go beside ours.
+// row is one line of a table: a figure of client-go next to ours.
 type row struct {
 	name     string
 	title    string
 	unit     unit
-	clientGo source // zero: client-go has none
-	ours     source // zero: ours has none
+	clientGo source // zero if client-go has no such figure
+	ours     source // zero if ours has no such figure
 	bounds   []bound
 }
 
-// bound is what ours shall keep with boundObjects pods.
+// bound is a limit for our figure with boundObjects pods.
 type bound struct {
 	text string
 	kept func(clientGo, ours float64) bool
@@ -50,12 +50,13 @@ func timesAtMost(text string, limit float64) []bound {
 	return []bound{{text, func(clientGo, ours float64) bool { return ours <= limit*clientGo }}}
 }
 
-// same is a row whose figure has the same name on both sides.
+// same returns a row whose figure has the same name on both sides.
 func same(name, title string, u unit, scenario, figure string, bounds []bound) row {
 	return row{name, title, u, source{scenario, figure}, source{scenario, figure}, bounds}
 }
 
-// against is a row of ours beside client-go's start, of which there is one kind.
+// against returns a row with a start of ours next to client-go's cold start, the only
+// kind that client-go has.
 func against(name, title string, u unit, scenario, figure string, bounds []bound) row {
 	return row{name, title, u, source{"cold", figure}, source{scenario, figure}, bounds}
 }

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// childTimeout is when a child has gone wrong.
+// childTimeout is the time after which a child has failed.
 const childTimeout = 10 * time.Minute
 
 // run is one run of the command.
@@ -31,7 +31,7 @@ func newRun(o options, progress io.Writer) *run {
 	return &run{options: o, progress: progress}
 }
 
-// all measures everything and writes the results and the report after each group.
+// all measures everything. It writes the results and the report after each group.
 func (r *run) all(ctx context.Context) (err error) {
 	plan, err := r.plan()
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *run) all(ctx context.Context) (err error) {
 	return nil
 }
 
-// planned is a group to measure and how its server is started.
+// planned is a group to measure and the function that starts its server.
 type planned struct {
 	*group
 	start func(context.Context, *group) (*apiServer, error)
@@ -128,7 +128,7 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 				continue
 			}
 			sides := []bool{false, true}
-			if round%2 == 1 { // neither is always the one that comes first
+			if round%2 == 1 { // so neither side is always the first
 				slices.Reverse(sides)
 			}
 			for _, ours := range sides {
@@ -144,8 +144,8 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 	return nil
 }
 
-// wanted returns the scenarios that the wanted rows are made of, and the cold one,
-// which makes the file of the others.
+// wanted returns the scenarios of the selected rows and the cold scenario, which makes
+// the file for the others.
 func (r *run) wanted() map[string]bool {
 	wanted := map[string]bool{"cold": true}
 	for _, row := range rows() {
@@ -237,7 +237,7 @@ func runChild(ctx context.Context, t task) (figures, error) {
 	return f, json.Unmarshal(out, &f)
 }
 
-// again is this program in another role.
+// again returns a command that runs this program in another role.
 func again(ctx context.Context, role string, ask any) (*exec.Cmd, error) {
 	self, err := os.Executable()
 	if err != nil {

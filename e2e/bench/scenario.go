@@ -8,18 +8,19 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// scenario is what one child process goes through. Its figures begin with its name.
+// scenario is the sequence of steps of one child process. The names of its figures begin
+// with its name.
 type scenario struct {
 	Name     string
 	OursOnly bool
-	Fresh    bool // no file of an earlier process
-	Ahead    int  // how far the server's resource version is beyond the file's
+	Fresh    bool // without a file of an earlier process
+	Ahead    int  // distance from the file's to the server's resource version
 	SyncWhen informer.SyncPolicy
-	// DecodedBytes is that of informer.Options.
+	// DecodedBytes is the value of informer.Options.DecodedBytes.
 	DecodedBytes int64
-	After        string // what follows the start, see afters; "" is nothing
-	Percent      int    // changed before a relist
-	Rate         int    // changes a second; 0 is as fast as it goes
+	After        string // runs after the start, see afters; "" means nothing
+	Percent      int    // of the objects are changed before a relist
+	Rate         int    // changes per second; 0 means as fast as possible
 }
 
 func scenarios() []scenario {
@@ -40,13 +41,13 @@ func scenarios() []scenario {
 	}
 }
 
-// afters are what can follow a start.
+// afters are the functions that can run after a start.
 var afters = map[string]func(context.Context, *child) error{
 	"relist": relist, "change": change, "reads": func(_ context.Context, c *child) error { return c.kind.reads(c) },
 }
 
-// relist takes the server's history away and waits until the informer has what
-// the server has.
+// relist makes the server lose its history and waits until the informer has the server's
+// state.
 func relist(ctx context.Context, c *child) error {
 	before, err := writtenBytes()
 	if err != nil {
@@ -59,7 +60,8 @@ func relist(ctx context.Context, c *child) error {
 	if err != nil {
 		return err
 	}
-	for c.inf.GetStore().LastStoreSyncResourceVersion() < answer.RV { // equally long numbers
+	// Strings are compared, because all resource versions have the same length.
+	for c.inf.GetStore().LastStoreSyncResourceVersion() < answer.RV {
 		select {
 		case <-time.After(5 * time.Millisecond):
 		case <-ctx.Done():
@@ -81,10 +83,10 @@ func relist(ctx context.Context, c *child) error {
 	return err
 }
 
-// maxSaturated is how many changes are made as fast as it goes.
+// maxSaturated is the number of changes that are made as fast as possible.
 const maxSaturated = 20_000
 
-// change measures how changes of objects arrive.
+// change measures how changes of objects arrive at the handler.
 func change(ctx context.Context, c *child) error {
 	count := min(c.Objects, maxSaturated)
 	if c.Scenario.Rate > 0 {
@@ -114,7 +116,7 @@ func change(ctx context.Context, c *child) error {
 	return err
 }
 
-// writes returns what has been written so far, and in how many commits.
+// writes returns the bytes written so far and the number of commits.
 func (c *child) writes() (written, commits int64, err error) {
 	if written, err = writtenBytes(); err != nil || !c.Ours {
 		return written, 0, err

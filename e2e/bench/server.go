@@ -19,36 +19,36 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 )
 
-// serving is what a server is asked to hold.
+// serving describes the objects that a server holds.
 type serving struct {
 	Kind    string
 	Objects int
 }
 
-// served is how much there is of all objects.
+// served contains the total size of all objects.
 type served struct {
-	WireBytes int64 `json:"wireBytes"` // as they are sent
-	JSONBytes int64 `json:"jsonBytes"` // compact
+	WireBytes int64 `json:"wireBytes"` // in the wire encoding
+	JSONBytes int64 `json:"jsonBytes"` // as compact JSON
 }
 
-// listening is what a server answers once it listens.
+// listening is the message of a server when it listens.
 type listening struct {
 	URL string
 	served
 }
 
-// server holds one collection.
+// server serves one collection.
 type server struct {
 	kind   kind
 	origin []item
 
-	mu      sync.Mutex // protects what follows
+	mu      sync.Mutex // protects the fields below
 	items   []item
 	log     []entry
 	now     uint64
-	oldest  uint64        // the lowest resource version that a watch may begin at
-	lost    int           // how often open watches lost their history
-	next    int           // which object is changed next
+	oldest  uint64        // the lowest resource version at which a watch may begin
+	lost    int           // how often the history was lost
+	next    int           // number of the next change
 	changed chan struct{} // closed at the next change
 	pages   map[uint64][]item
 }
@@ -114,11 +114,11 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// list answers a list as of now, in pages if it is asked to; all pages are of the
-// first one's resource version.
+// list answers a list request with the current objects, in pages if the request has a
+// limit. All pages have the resource version of the first one.
 func (s *server) list(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	limit, _ := strconv.Atoi(query.Get("limit")) // none is 0
+	limit, _ := strconv.Atoi(query.Get("limit")) // a missing limit is 0
 	items, from, rv, err := s.page(query.Get("continue"))
 	if err != nil {
 		return err
@@ -138,7 +138,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) error {
 	} else {
 		err = s.writeJSONList(buffered, m, items[from:to])
 	}
-	_, _ = err, buffered.Flush() // the client has gone
+	_, _ = err, buffered.Flush() // fails only if the client has gone
 	return nil
 }
 
@@ -192,8 +192,8 @@ func (s *server) writeJSONList(w io.Writer, m metav1.ListMeta, items []item) err
 	return err
 }
 
-// writeProtobufList writes the envelope, a runtime.Unknown, and in it the list:
-// its metadata is field 1 and each object a field 2.
+// writeProtobufList writes the envelope, a runtime.Unknown, that contains the list: field
+// 1 is the metadata, and each object is a field 2.
 func (s *server) writeProtobufList(w io.Writer, m metav1.ListMeta, items []item) error {
 	head, err := m.Marshal()
 	if err != nil {

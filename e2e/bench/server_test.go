@@ -18,7 +18,7 @@ import (
 
 const fewObjects = 10
 
-// serveFew runs a server in this process.
+// serveFew runs a server with few objects in this process.
 func serveFew(t *testing.T, k kind) (*server, cache.ListerWatcherWithContext) {
 	t.Helper()
 	c, err := k.collection(fewObjects)
@@ -52,7 +52,8 @@ func keys(t *testing.T, list kruntime.Object) (all []string) {
 	return all
 }
 
-// TestPages: pages have what the list has, of the moment of the first one.
+// TestPages checks that pages contain the objects of the whole list at the time of the
+// first page.
 func TestPages(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {
@@ -89,8 +90,9 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestWatch: a streamed list ends with its bookmark, changes follow, a lost
-// history is a 410, and a watch of three seconds has a bookmark after one.
+// TestWatch checks that a streamed list ends with its bookmark, that changes follow, that
+// lost history results in a 410, and that a watch of three seconds has a bookmark after
+// one second.
 func TestWatch(t *testing.T) {
 	for _, k := range kinds() {
 		t.Run(k.name, func(t *testing.T) {

@@ -16,13 +16,14 @@ import (
 )
 
 const (
-	// bookmarkEvery and bookmarkBefore are the API server's: one bookmark a minute,
-	// and one so long before the end of a watch.
+	// bookmarkEvery and bookmarkBefore are the values of the API server: it sends a
+	// bookmark every minute and one that long before the end of a watch.
 	bookmarkEvery  = time.Minute
 	bookmarkBefore = 2 * time.Second
-	// defaultTimeout is that of a watch that names none.
+	// defaultTimeout is the timeout of a watch that sets none.
 	defaultTimeout = 30 * time.Minute
-	// eventChunk is how many events are written before others may change something.
+	// eventChunk is the number of events that are written before other requests may
+	// change objects.
 	eventChunk = 256
 )
 
@@ -33,15 +34,16 @@ type watcher struct {
 	flush     func() error
 	frame     []byte
 	bookmarks bool
-	start     uint64 // bookmarks are above it
-	sent      uint64 // the changes up to it have been sent
+	start     uint64 // bookmarks have higher resource versions
+	sent      uint64 // changes up to this resource version have been sent
 	lost      int
 }
 
-// watch streams events until the timeout, a lost history or the client's end.
+// watch streams events until the timeout, until the history is lost or until the client
+// closes the connection.
 func (s *server) watch(response http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
-	rv, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64) // none is 0
+	rv, _ := strconv.ParseUint(query.Get("resourceVersion"), 10, 64) // 0 if missing
 	w := &watcher{
 		server: s, out: bufio.NewWriterSize(response, 1<<16), bookmarks: query.Get("allowWatchBookmarks") == "true",
 		start: rv, sent: rv,
@@ -68,11 +70,11 @@ func (s *server) watch(response http.ResponseWriter, r *http.Request) error {
 	if err == nil {
 		err = w.follow(r, timeout)
 	}
-	_, _ = err, w.flush() // the client has gone
+	_, _ = err, w.flush() // fails only if the client has gone
 	return nil
 }
 
-// begin sends the present state, if it is asked for.
+// begin sends the current objects if the request asks for them.
 func (w *watcher) begin(stream bool) error {
 	s := w.server
 	s.mu.Lock()
@@ -144,7 +146,7 @@ func untilMark(opened time.Time, timeout time.Duration) time.Duration {
 	return min(last, bookmarkEvery)
 }
 
-// pending returns the next changes, or what is closed when there are some.
+// pending returns the next changes, and a channel that is closed at the next change.
 func (w *watcher) pending() (entries []entry, changed <-chan struct{}, lost bool) {
 	s := w.server
 	s.mu.Lock()
@@ -180,7 +182,7 @@ func (w *watcher) bookmark(rv uint64, annotations map[string]string) error {
 	return w.sendObject(watch.Bookmark, obj)
 }
 
-// expired says that the history is lost, as an event of an accepted watch.
+// expired sends an event that reports lost history on an accepted watch.
 func (w *watcher) expired() error {
 	status := errors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", w.sent)).Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}

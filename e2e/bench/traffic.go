@@ -10,13 +10,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// traffic counts what a client asks and what its connections bring, with headers and
-// as it is compressed and encrypted.
+// traffic counts a client's requests and the bytes that its connections receive,
+// including headers and as compressed and encrypted.
 type traffic struct{ requests, bytes atomic.Int64 }
 
-// count makes a client with cfg one that is counted.
+// count makes the clients of cfg count their traffic.
 func (t *traffic) count(cfg *rest.Config) {
-	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second} // client-go's
+	// These are the values of client-go.
+	dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 	cfg.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dialer.DialContext(ctx, network, address)
 		if err != nil {

@@ -1,5 +1,6 @@
-// Package child makes a test's binary the process that is killed, too: a child reads
-// commands from its standard input, a line each, and answers with lines of JSON.
+// Package child lets a test binary start itself again as a child process that the test
+// can kill. The child reads commands from its standard input, one per line, and answers
+// each with a line of JSON.
 package child
 
 import (
@@ -16,9 +17,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is what TestMain does. Where the environment has variable this process is a
-// child: run is called with its value, and ends it. Else the tests are run, after
-// which no goroutine may be left.
+// Main implements TestMain. If the environment variable is set, this process is a child:
+// Main calls run with the value of the variable and exits when run returns. Otherwise
+// Main runs the tests and then checks that no goroutine is left.
 func Main(m goleak.TestingM, variable string, run func(ctx context.Context, dir string) error) {
 	if dir := os.Getenv(variable); dir != "" {
 		if err := run(context.Background(), dir); err != nil {
@@ -30,15 +31,16 @@ func Main(m goleak.TestingM, variable string, run func(ctx context.Context, dir 
 	goleak.VerifyTestMain(m)
 }
 
-// Process is a child that was started. Its methods are for one goroutine.
+// Process is a child process that has been started. Its methods must be called from one
+// goroutine.
 type Process struct {
 	*exec.Cmd
 	in  io.Writer
 	out *bufio.Reader
 }
 
-// Start starts this binary again, with env beside this process's environment, until
-// ctx ends at the latest. The caller waits for it.
+// Start starts this binary again. The child has the environment of this process plus env,
+// and is killed when ctx ends. The caller must wait for the child.
 func Start(ctx context.Context, log io.Writer, env ...string) (*Process, error) {
 	cmd := exec.CommandContext(ctx, os.Args[0])
 	cmd.Env = append(os.Environ(), env...)
@@ -54,11 +56,11 @@ func Start(ctx context.Context, log io.Writer, env ...string) (*Process, error) 
 	return &Process{cmd, in, bufio.NewReader(out)}, cmd.Start()
 }
 
-// ErrNoAnswer indicates that a child did not answer in the time that it was given.
+// ErrNoAnswer indicates that a child did not answer in time.
 var ErrNoAnswer = errors.New("no answer")
 
-// Ask sends a command and reads the answer. After an error there is nothing more to
-// be asked.
+// Ask sends a command and reads the answer into answer. After an error the process must
+// not be asked again.
 func (p *Process) Ask(command string, patience time.Duration, answer any) error {
 	if _, err := fmt.Fprintln(p.in, command); err != nil {
 		return fmt.Errorf("%s: %w", command, err)
@@ -88,7 +90,7 @@ func (p *Process) Ask(command string, patience time.Duration, answer any) error 
 	}
 }
 
-// Kill ends the process as a power cut would, and waits for its end.
+// Kill kills the process, as a power cut would, and waits until it has ended.
 func (p *Process) Kill() {
 	_ = p.Process.Kill()
 	_ = p.Wait()

@@ -5,10 +5,11 @@ import (
 	"strings"
 )
 
-// memberName is etcd's name in its cluster of one.
+// memberName is the name of etcd in its cluster of one member.
 const memberName = "default"
 
-// disabledPlugins are the admission plugins that reject or change objects unless controllers run.
+// disabledPlugins are the admission plugins that reject or change objects if no
+// controllers run.
 var disabledPlugins = []string{
 	"ServiceAccount", "NamespaceLifecycle", "LimitRanger", "ResourceQuota", "Priority", "DefaultTolerationSeconds", "TaintNodesByCondition",
 }
@@ -34,11 +35,12 @@ func (c *ControlPlane) apiserverArgs() []string {
 	args := []string{
 		"--bind-address=127.0.0.1",
 		"--advertise-address=127.0.0.1",
-		// Nothing reads the endpoints of the service "kubernetes", and they may not be on the loopback interface.
+		// Nothing reads the endpoints of the service "kubernetes", and they must not be
+		// on the loopback interface.
 		"--endpoint-reconciler-type=none",
 		"--secure-port=" + strconv.Itoa(c.ports.apiserver),
 		"--etcd-servers=" + c.etcdURL(),
-		// History goes only when Compact is called.
+		// Only Compact removes history.
 		"--etcd-compaction-interval=0",
 		"--tls-cert-file=" + c.path("server.crt"),
 		"--tls-private-key-file=" + c.path("server.key"),

@@ -11,27 +11,29 @@ import (
 	"time"
 )
 
-// Request is one request that the API server got, as its audit log tells.
+// Request is one request that the API server received, as recorded in its audit log.
 type Request struct {
 	// Verb is the Kubernetes verb: get, list, watch, create, update, patch, delete, ...
 	Verb        string
 	Group       string
 	Resource    string
 	Subresource string
-	// Namespace is empty for a request over all namespaces.
+	// Namespace is empty for a request for all namespaces.
 	Namespace string
 	Name      string
 	UserAgent string
 	// URI is the path and the query.
 	URI string
-	// Code is the HTTP status, 0 while there is none.
+	// Code is the HTTP status, 0 until it is known.
 	Code int
-	// Stage is the last stage reached: RequestReceived, ResponseStarted (of a watch), ResponseComplete or Panic.
+	// Stage is the last stage that the request reached: RequestReceived, ResponseStarted
+	// (of a watch), ResponseComplete or Panic.
 	Stage    string
 	Received time.Time
 }
 
-// Query returns the parameters of the URI, such as limit or resourceVersion. Parameters that cannot be parsed are left out.
+// Query returns the parameters of the URI, such as limit or resourceVersion. Parameters
+// that cannot be parsed are left out.
 func (r Request) Query() url.Values {
 	u, err := url.Parse(r.URI)
 	if err != nil {
@@ -40,7 +42,8 @@ func (r Request) Query() url.Values {
 	return u.Query()
 }
 
-// auditEvent is the part of an audit.k8s.io/v1 Event that is read. A request has an event for each stage.
+// auditEvent contains the fields of an audit.k8s.io/v1 Event that are used. A request has
+// one event for each stage.
 type auditEvent struct {
 	AuditID    string `json:"auditID"`
 	Stage      string `json:"stage"`
@@ -60,10 +63,11 @@ type auditEvent struct {
 	Received time.Time `json:"requestReceivedTimestamp"`
 }
 
-// Requests returns the requests received at since or later in the order of their arrival, also those of API servers
-// before a restart. Requests of the API server to itself and health checks are not among them.
-// A request that has got an answer is in the result, but its Stage and Code may be those of an earlier stage for a moment.
-// It reads the whole log, which takes seconds after tens of thousands of requests.
+// Requests returns the requests received at since or later, in the order of their
+// arrival. It includes requests to API servers before a restart and leaves out health
+// checks and the API server's requests to itself. A request that has been answered is in
+// the result, but for a moment its Stage and Code may be those of an earlier stage.
+// Requests reads the whole log, which takes seconds after tens of thousands of requests.
 func (c *ControlPlane) Requests(since time.Time) ([]Request, error) {
 	f, err := os.Open(c.auditLog())
 	if errors.Is(err, os.ErrNotExist) {
@@ -73,12 +77,12 @@ func (c *ControlPlane) Requests(since time.Time) ([]Request, error) {
 	}
 	defer f.Close()
 	var requests []Request
-	index := map[string]int{} // audit ID to position in requests
+	index := map[string]int{} // position in requests by audit ID
 	since = since.Truncate(time.Microsecond)
 	for r := bufio.NewReader(f); ; {
 		line, err := r.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			// What follows the last newline is being written.
+			// The server is still writing the text after the last newline.
 			return requests, nil
 		} else if err != nil {
 			return nil, fmt.Errorf("read the audit log: %w", err)

@@ -19,9 +19,10 @@ type Binaries struct {
 	Version string
 }
 
-// Build builds the programs into the user's cache directory with the go command, in whose working directory's module
-// they must be required as tools. Only what changed is built: the first time takes minutes, later ones seconds.
-// Concurrent builds, also of other processes, wait for each other. Progress is written to log.
+// Build builds the programs into the user's cache directory with the go command. The
+// module of the working directory must require them as tools. Build compiles only what
+// has changed: the first build takes minutes, later ones take seconds. Concurrent builds
+// wait for each other, also those of other processes. Progress is written to log.
 func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 	version, err := moduleVersion(ctx, "k8s.io/kubernetes")
 	if err != nil {
@@ -45,7 +46,7 @@ func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 	if err := goBuild(ctx, log, b.Etcd, "go.etcd.io/etcd/server/v3", ""); err != nil {
 		return Binaries{}, err
 	}
-	// Without a version in it the server calls itself v0.0.0, which clients may refuse.
+	// Without this flag the server reports version v0.0.0, which clients may refuse.
 	stamp := "-X k8s.io/component-base/version.gitVersion=" + version
 	if err := goBuild(ctx, log, b.APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", stamp); err != nil {
 		return Binaries{}, err
@@ -73,7 +74,7 @@ func goBuild(ctx context.Context, log io.Writer, path, pkg, ldflags string) erro
 	return nil
 }
 
-// lock makes dir and returns when no other process holds its lock.
+// lock creates dir and blocks until no other process holds its lock.
 func lock(dir string) (unlock func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

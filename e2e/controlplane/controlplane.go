@@ -17,26 +17,30 @@ import (
 )
 
 const (
-	// pollInterval is the time between two looks whether a server is ready.
+	// pollInterval is the time between two checks whether a server is ready.
 	pollInterval = 50 * time.Millisecond
-	// stopTimeout is how long etcd may take to end by itself.
+	// stopTimeout is the time that etcd has to end by itself.
 	stopTimeout = 10 * time.Second
 )
 
-// Options configure a control plane. All but Dir may be zero.
+// Options configure a control plane. All fields except Dir are optional.
 type Options struct {
-	// Dir holds data, certificates and logs. It is created when absent. Data found there is used again.
+	// Dir contains data, certificates and logs. It is created if it does not exist.
+	// Existing data is used again.
 	Dir string
 	// NoWatchCache makes the API server read everything from etcd.
 	NoWatchCache bool
-	// APIServerArgs and EtcdArgs are appended to the arguments of the programs, where the last value of a flag counts.
+	// APIServerArgs and EtcdArgs are appended to the arguments of the programs. If a flag
+	// is repeated, its last value counts.
 	APIServerArgs []string
 	EtcdArgs      []string
-	// Log gets a line per step. Nil discards them. The programs' own output goes to etcd.log and kube-apiserver.log in Dir.
+	// Log receives one line per step. Nil discards the lines. The output of the programs
+	// goes to etcd.log and kube-apiserver.log in Dir.
 	Log io.Writer
 }
 
-// ControlPlane is a running etcd with a kube-apiserver. See the package's comment for concurrency.
+// ControlPlane is a running etcd with a kube-apiserver. The package comment says which
+// methods are safe for concurrent use.
 type ControlPlane struct {
 	opts        Options
 	binaries    Binaries
@@ -46,11 +50,12 @@ type ControlPlane struct {
 	apiserver   *process
 }
 
-// ports stay the same over restarts.
+// ports are the ports of the servers. They stay the same over restarts.
 type ports struct{ etcdClient, etcdPeer, apiserver int }
 
-// Start builds the programs if they are not up to date, starts them and returns when the API server is ready.
-// When ctx ends earlier, what was started is stopped. After that ctx has no effect: the caller must call Stop.
+// Start builds the programs if they are not up to date, starts them and returns when the
+// API server is ready. If ctx ends before that, Start stops what it has started. Later
+// ctx has no effect: the caller must call Stop.
 func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 	if opts.Dir == "" {
 		return nil, errors.New("controlplane: Options.Dir is empty")
@@ -84,7 +89,8 @@ func Start(ctx context.Context, opts Options) (*ControlPlane, error) {
 // Version returns the Kubernetes version of the API server.
 func (c *ControlPlane) Version() string { return c.binaries.Version }
 
-// APIServerPID returns the process ID of the API server, another one after each start of it. It must run.
+// APIServerPID returns the process ID of the API server, which must be running. The ID
+// changes with each start.
 func (c *ControlPlane) APIServerPID() int { return c.apiserver.process.Pid }
 
 func (c *ControlPlane) startBoth(ctx context.Context) error {
@@ -94,7 +100,8 @@ func (c *ControlPlane) startBoth(ctx context.Context) error {
 	return c.StartAPIServer(ctx)
 }
 
-// StartAPIServer starts the API server on its port and returns when it is ready. It does nothing when it runs.
+// StartAPIServer starts the API server on its port and returns when it is ready. It does
+// nothing if the server is running.
 func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	if c.apiserver != nil {
 		return nil
@@ -111,16 +118,17 @@ func (c *ControlPlane) StartAPIServer(ctx context.Context) error {
 	return c.waitReady(ctx, c.apiserver, client, c.url()+"/readyz")
 }
 
-// StopAPIServer kills the API server, which cuts all watches, and leaves etcd alone.
-// It does nothing when the API server does not run.
+// StopAPIServer kills the API server, which cuts all watches. etcd continues to run.
+// StopAPIServer does nothing if the server is not running.
 func (c *ControlPlane) StopAPIServer(ctx context.Context) error {
-	// A graceful end waits for the clients' watches.
+	// A graceful shutdown would wait for the clients' watches.
 	c.apiserver.stop(ctx, syscall.SIGKILL)
 	c.apiserver = nil
 	return nil
 }
 
-// RestartAPIServer stops and starts the API server: same port, same certificates, but an empty watch cache.
+// RestartAPIServer stops and starts the API server. Port and certificates stay the same,
+// but the watch cache is empty.
 func (c *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	if err := c.StopAPIServer(ctx); err != nil {
 		return err
@@ -128,7 +136,8 @@ func (c *ControlPlane) RestartAPIServer(ctx context.Context) error {
 	return c.StartAPIServer(ctx)
 }
 
-// Stop ends both programs and waits for them. It leaves Dir as it is. Calling it again does nothing.
+// Stop ends both programs and waits for them. It does not change Dir. A second call does
+// nothing.
 func (c *ControlPlane) Stop() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
@@ -152,7 +161,7 @@ func (c *ControlPlane) stopEtcd(ctx context.Context) {
 	c.etcd = nil
 }
 
-// waitReady polls url until it answers with 200, p ends or ctx does.
+// waitReady polls url until it answers with 200, p ends or ctx ends.
 func (c *ControlPlane) waitReady(ctx context.Context, p *process, client *http.Client, url string) error {
 	fmt.Fprintf(c.opts.Log, "waiting for %s\n", p.name)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -188,7 +197,8 @@ func (c *ControlPlane) peerURL() string { return "http://" + address(c.ports.etc
 
 func address(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts asks the kernel for three ports. Another process may take one before it is used, which then fails Start.
+// freePorts asks the kernel for three ports. If another process takes one of them before
+// it is used, Start fails.
 func freePorts() (ports, error) {
 	var free [3]int
 	for k := range free {
@@ -196,7 +206,7 @@ func freePorts() (ports, error) {
 		if err != nil {
 			return ports{}, fmt.Errorf("find a free port: %w", err)
 		}
-		// All three stay open until the last is known, so that they differ.
+		// All three stay open until the last one is known, so that they differ.
 		defer l.Close()
 		free[k] = l.Addr().(*net.TCPAddr).Port
 	}

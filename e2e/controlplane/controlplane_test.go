@@ -40,7 +40,8 @@ func start(t *testing.T) *controlplane.ControlPlane {
 	return cp
 }
 
-// newClient returns a client with connections of its own, which end with the test.
+// newClient returns a client with its own connections, which are closed when the test
+// ends.
 func newClient(t *testing.T, cfg *rest.Config, userAgent string) kubernetes.Interface {
 	t.Helper()
 	cfg = rest.CopyConfig(cfg)
@@ -111,7 +112,7 @@ func TestControlPlane(t *testing.T) {
 	t.Run("restore", func(t *testing.T) { testRestore(t, cp, client) })
 }
 
-// checkPods looks for the pods of package objects, in full size.
+// checkPods checks that the server has the pods of package testobjects in full size.
 func checkPods(t *testing.T, client kubernetes.Interface) {
 	t.Helper()
 	found := list(t, client, metav1.ListOptions{}).Items
@@ -138,7 +139,7 @@ func checkPods(t *testing.T, client kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	want := testobjects.Pod(1, 1)
-	// The server has more than one way to make these, so they are not compared.
+	// The server makes these fields in more than one way, so they are not compared.
 	for _, pod := range []*corev1.Pod{got, want} {
 		testobjects.ClearServerFields(pod)
 	}
@@ -244,7 +245,7 @@ func TestStopLeavesNoProcess(t *testing.T) {
 	}
 }
 
-// processesWith returns the command lines that name dir.
+// processesWith returns the command lines that contain dir.
 func processesWith(t *testing.T, dir string) []string {
 	t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/cmdline")

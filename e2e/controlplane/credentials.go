@@ -13,7 +13,8 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// auditPolicy records all requests of clients. The server's requests to itself and health checks would be most of the log.
+// auditPolicy records all requests of clients. It leaves out health checks and the
+// requests of the server to itself, which would be most of the log.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
@@ -24,13 +25,14 @@ rules:
 - level: Metadata
 `
 
-// credentials are what the server identifies itself with and what an administrator does.
+// credentials hold the certificate of the server and the token of an administrator.
 type credentials struct {
 	certPEM []byte
 	token   string
 }
 
-// writeCredentials makes new credentials and writes the server's configuration files into dir.
+// writeCredentials makes new credentials and writes the server's configuration files to
+// dir.
 func writeCredentials(dir string) (credentials, error) {
 	certPEM, keyPEM, err := cert.GenerateSelfSignedCertKey("localhost", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {
@@ -51,8 +53,8 @@ func writeCredentials(dir string) (credentials, error) {
 	return c, nil
 }
 
-// Config returns a new client configuration of an administrator without client-side rate limits and without warnings.
-// It stays valid over restarts.
+// Config returns a new client configuration of an administrator, without client-side rate
+// limits and without warnings. It stays valid over restarts.
 func (c *ControlPlane) Config() *rest.Config {
 	return &rest.Config{
 		Host:            c.url(),
@@ -63,7 +65,7 @@ func (c *ControlPlane) Config() *rest.Config {
 	}
 }
 
-// Kubeconfig returns the path of a kubeconfig file of an administrator, in Options.Dir.
+// Kubeconfig returns the path of an administrator's kubeconfig file in Options.Dir.
 func (c *ControlPlane) Kubeconfig() string { return c.path("kubeconfig") }
 
 func (c *ControlPlane) writeKubeconfig() error {

@@ -1,4 +1,5 @@
-// Package controlplane runs a real kube-apiserver on a real etcd, both built from their Go modules.
+// Package controlplane runs a real kube-apiserver with a real etcd, both built from their
+// Go modules.
 //
 // # Usage
 //
@@ -7,22 +8,26 @@
 //	defer cp.Stop()
 //	client, err := kubernetes.NewForConfig(cp.Config())
 //
-// The go command must run in this package's module, as it does in its tests, because it builds the two binaries. The
-// first build takes minutes; cmd/controlplane -build-only does it ahead.
+// The package builds the two binaries with the go command, so it must be used in the
+// module of this package, as its tests are. The first build takes minutes;
+// cmd/controlplane -build-only does it ahead of time.
 //
-// No kubelet, controller or scheduler runs: objects stay as they are written. The admission plugins that want
-// controllers are off, so pods can be created in any namespace with any service account. [Load] fills the server.
+// No kubelet, controller or scheduler runs: objects stay as they are written. The
+// admission plugins that need controllers are off, so pods can be created in any
+// namespace with any service account. [Load] fills the server with objects.
 //
-// Methods lose history on purpose: [ControlPlane.RestartAPIServer] empties the watch cache, [ControlPlane.Compact]
-// forgets old revisions and [ControlPlane.Restore] goes back to a snapshot's revision.
+// Some methods lose history on purpose: [ControlPlane.RestartAPIServer] empties the watch
+// cache, [ControlPlane.Compact] forgets old revisions, and [ControlPlane.Restore] goes
+// back to the revision of a snapshot.
 //
 // # Concurrency
 //
-// Config, Kubeconfig and Requests are safe for concurrent use. Everything else that a ControlPlane has must be called
-// from one goroutine at a time.
+// Config, Kubeconfig and Requests are safe for concurrent use. All other methods of a
+// ControlPlane must be called from one goroutine at a time.
 //
 // # Processes
 //
-// The two processes live until Stop. On Linux the kernel kills them when the process that started them ends, however
-// it ends. They do not survive a crash of the machine with their data: etcd runs without fsync.
+// The two processes live until Stop. On Linux the kernel kills them when the process that
+// started them ends for any reason. Their data does not survive a crash of the machine:
+// etcd runs without fsync.
 package controlplane

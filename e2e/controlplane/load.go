@@ -18,23 +18,24 @@ import (
 	"github.com/informctl/informctl/internal/testobjects"
 )
 
-// writers is how many objects are written at the same time.
+// writers is the number of objects that are written concurrently.
 const writers = 32
 
-// LoadOptions say what Load creates.
+// LoadOptions specify the objects that Load creates.
 type LoadOptions struct {
 	// First is the number of the first object of each kind, 0 by default.
 	First int
-	// Pods and Widgets are how many are created.
+	// Pods and Widgets are the numbers of objects to create.
 	Pods    int
 	Widgets int
-	// Seed is handed to package objects.
+	// Seed is passed to package testobjects.
 	Seed int64
 }
 
-// Load creates the namespaces, pods and widgets of package objects with their statuses, two requests each, and the
-// widgets' CRD if there is to be a widget. Objects must not be there yet; namespaces and the CRD may be.
-// It blocks until all are written, ctx ends or a write fails.
+// Load creates the namespaces, pods and widgets of package testobjects with their
+// statuses, with two requests each, and the CRD of the widgets if there are any. The pods
+// and widgets must not exist yet; the namespaces and the CRD may. Load blocks until all
+// objects are written, ctx ends or a write fails.
 func Load(ctx context.Context, cfg *rest.Config, opts LoadOptions) error {
 	protobuf := rest.CopyConfig(cfg)
 	protobuf.ContentType = runtime.ContentTypeProtobuf
@@ -76,7 +77,7 @@ func createNamespaces(ctx context.Context, client kubernetes.Interface) error {
 	return nil
 }
 
-// createCRD returns when widgets are served.
+// createCRD blocks until the server serves widgets.
 func createCRD(ctx context.Context, client dynamic.Interface) error {
 	crd := testobjects.WidgetCRD()
 	_, err := client.Resource(testobjects.CRDResource).Create(ctx, crd, metav1.CreateOptions{})
@@ -96,7 +97,8 @@ func createCRD(ctx context.Context, client dynamic.Interface) error {
 	return nil
 }
 
-// createPod writes spec and status under the names of their usual writers, which makes the usual managed fields.
+// createPod writes spec and status with the field managers that usually write them, which
+// results in the usual managed fields.
 func createPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) error {
 	testobjects.ClearServerFields(pod)
 	pods := client.CoreV1().Pods(pod.Namespace)

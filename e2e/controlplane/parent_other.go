@@ -4,5 +4,5 @@ package controlplane
 
 import "syscall"
 
-// dieWithParent changes nothing: only Linux has a way.
+// dieWithParent does nothing: only Linux can kill a child with its parent.
 func dieWithParent() *syscall.SysProcAttr { return nil }

@@ -9,17 +9,18 @@ import (
 	"runtime"
 )
 
-// process is a child that has been started. Its output is appended to a file.
+// process is a child process that has been started. Its output is appended to a file.
 type process struct {
 	name    string
 	logPath string
 	process *os.Process
-	// done is closed when the child has ended; err is its exit status then.
+	// done is closed when the child has ended; then err is its exit status.
 	done chan struct{}
 	err  error
 }
 
-// startProcess starts the program and returns once it runs. One goroutine waits for it until it ends.
+// startProcess starts the program and returns when it runs. A goroutine waits for the
+// program to end.
 func startProcess(program string, args []string, logPath string) (*process, error) {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -33,7 +34,8 @@ func startProcess(program string, args []string, logPath string) (*process, erro
 	go func() {
 		defer log.Close()
 		defer close(p.done)
-		// The kernel kills the child with the thread that started it, so this thread has to last as long.
+		// The kernel kills the child when the thread that started it ends, so this
+		// goroutine keeps its thread until the child has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -49,13 +51,13 @@ func startProcess(program string, args []string, logPath string) (*process, erro
 	return p, nil
 }
 
-// stop sends the signal and waits until the child has ended. When ctx ends first, it kills the child and waits.
-// A child that has ended already, or a nil one, is left alone.
+// stop sends the signal and waits until the child has ended. If ctx ends first, it kills
+// the child and waits. It does nothing if p is nil or the child has ended already.
 func (p *process) stop(ctx context.Context, signal os.Signal) {
 	if p == nil {
 		return
 	}
-	// The only error is that the child has ended.
+	// The only possible error is that the child has ended.
 	_ = p.process.Signal(signal)
 	select {
 	case <-p.done:
@@ -65,7 +67,8 @@ func (p *process) stop(ctx context.Context, signal os.Signal) {
 	}
 }
 
-// exited describes the end of a child that should run. It has the end of the log, which a test removes with its directory.
+// exited returns an error for a child that ended but should run. The error contains the
+// end of the log, because a test removes the log with its directory.
 func (p *process) exited() error {
 	log, err := os.ReadFile(p.logPath)
 	if err != nil {

@@ -13,7 +13,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// Snapshot writes all that etcd holds now to a new file at path. The control plane goes on running.
+// Snapshot writes the current content of etcd to a new file at path. The control plane
+// continues to run.
 func (c *ControlPlane) Snapshot(ctx context.Context, path string) (err error) {
 	client, err := c.etcdClient()
 	if err != nil {
@@ -39,8 +40,9 @@ func (c *ControlPlane) Snapshot(ctx context.Context, path string) (err error) {
 	return nil
 }
 
-// Restore stops both programs, puts the snapshot at path in the place of etcd's data and starts them again on the same
-// ports. History is rewound: resource versions continue from the snapshot's, so later ones are used a second time.
+// Restore stops both programs, replaces the data of etcd with the snapshot at path and
+// starts the programs again on the same ports. This rewinds history: resource versions
+// continue from that of the snapshot, so later ones are used a second time.
 func (c *ControlPlane) Restore(ctx context.Context, path string) error {
 	if err := c.StopAPIServer(ctx); err != nil {
 		return err
@@ -63,21 +65,23 @@ func (c *ControlPlane) Restore(ctx context.Context, path string) error {
 	return c.startBoth(ctx)
 }
 
-// Compact makes etcd forget all revisions before the current one. The API server's watch cache still holds recent ones:
-// requests at those get 410 only after RestartAPIServer.
+// Compact makes etcd forget all revisions before the current one. The watch cache of the
+// API server still holds recent ones: requests for those get 410 only after
+// RestartAPIServer.
 func (c *ControlPlane) Compact(ctx context.Context) error {
 	client, err := c.etcdClient()
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	// Any read tells the current revision.
+	// The answer to any read contains the current revision.
 	resp, err := client.Get(ctx, "compact_rev_key", clientv3.WithCountOnly())
 	if err != nil {
 		return fmt.Errorf("read etcd's revision: %w", err)
 	}
 	_, err = client.Compact(ctx, resp.Header.Revision, clientv3.WithCompactPhysical())
-	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) { // nothing was written since the last time
+	// ErrCompacted means that nothing was written since the last compaction.
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
 		return fmt.Errorf("compact etcd: %w", err)
 	}
 	return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/internal/testobjects"
 )
 
-// What happens to the pods while informctl is down.
+// The numbers of pods that are created, changed and deleted while informctl is down.
 const (
 	created = 30
 	changed = 50
@@ -26,7 +26,8 @@ const (
 
 var podResource = corev1.SchemeGroupVersion.WithResource("pods")
 
-// changePods creates, changes and deletes, the latter two spread over all of the first pods.
+// changePods creates, changes and deletes pods. The changed and deleted pods are spread
+// over all of the first pods.
 func changePods(ctx context.Context, cfg *rest.Config, pods int) error {
 	err := controlplane.Load(ctx, cfg, controlplane.LoadOptions{First: pods, Pods: created, Seed: seed})
 	if err != nil {
@@ -37,7 +38,7 @@ func changePods(ctx context.Context, cfg *rest.Config, pods int) error {
 		return fmt.Errorf("make a client: %w", err)
 	}
 	patch := []byte(`{"metadata":{"annotations":{"demo.informctl.dev/changed":"while informctl was down"}}}`)
-	// Without a kubelet nobody would end a graceful deletion.
+	// No kubelet runs that would complete a graceful deletion.
 	now := metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	const every = (changed + deleted) / deleted
 	for n, deletions := 0, 0; n < changed+deleted; n++ {

@@ -15,29 +15,29 @@ import (
 )
 
 const (
-	// widgets is how many custom resources there are.
+	// widgets is the number of custom resources.
 	widgets = 200
-	// commitTime is more than informctl lets a change wait before it writes it.
+	// commitTime is longer than the time after which informctl commits a change.
 	commitTime = 2 * time.Second
-	// catchUpTimeout is when a start has gone wrong.
+	// catchUpTimeout is the time after which a start has failed.
 	catchUpTimeout = 2 * time.Minute
-	// headLines is how much is shown of a long output.
+	// headLines is the number of lines that are shown of a long output.
 	headLines = 6
 )
 
-// file is the name of informctl's file in the directory of the demo, where all
-// its commands run.
+// file is the name of informctl's file in the directory of the demo. All commands run in
+// that directory.
 const file = "informers.db"
 
 var errInterrupted = errors.New("interrupted")
 
 // options configure a demo.
 type options struct {
-	// Pods is how many there are at first, at least leastPods.
+	// Pods is the number of pods at the beginning, at least leastPods.
 	Pods int
 }
 
-// demo is what its steps share.
+// demo is the state that the steps share.
 type demo struct {
 	opts      options
 	out       *output
@@ -47,10 +47,10 @@ type demo struct {
 	informctl *informctl
 
 	cold, warm figures
-	process    *follower // the cold start's, until it is killed
-	before     versions  // of the file, when informctl had been killed
+	process    *follower // of the cold start, until it is killed
+	before     versions  // of the file after informctl was killed
 	seen       difference
-	equal      map[string]int // objects that are in the file as on the server, by resource
+	equal      map[string]int // equal objects in file and server, by resource
 }
 
 // step is one line of the output.
@@ -59,8 +59,8 @@ type step struct {
 	do   func(context.Context) (result string, err error)
 }
 
-// run plays the demo. It blocks until all is shown and everything stopped, also
-// when ctx ends early, which is errInterrupted.
+// run plays the demo. It blocks until everything is shown and stopped. If ctx ends early,
+// it returns errInterrupted.
 func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	if opts.Pods < leastPods {
 		return fmt.Errorf("%d pods are too few, the least are %d", opts.Pods, leastPods)
@@ -71,7 +71,7 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	}
 	d := &demo{opts: opts, out: &output{w: stdout}, dir: dir}
 	defer func() {
-		// What fails in an interrupted demo fails because of that.
+		// An interrupt causes other errors, so errInterrupted replaces them.
 		if ctx.Err() != nil {
 			err = errInterrupted
 		}
@@ -109,7 +109,7 @@ func (d *demo) twoStarts() []step {
 	}
 }
 
-// stop ends all that runs and removes the directory.
+// stop ends all processes and removes the directory.
 func (d *demo) stop() error {
 	var errs []error
 	if d.process != nil {
@@ -169,7 +169,7 @@ func (d *demo) startCold(ctx context.Context) (_ string, err error) {
 	return "caught up", err
 }
 
-// kill ends informctl as a power cut would end it.
+// kill kills informctl, as a power cut would.
 func (d *demo) kill(ctx context.Context) (_ string, err error) {
 	select {
 	case <-time.After(commitTime):
@@ -205,7 +205,7 @@ func (d *demo) startWarm(ctx context.Context) (_ string, err error) {
 	return "caught up and ended", nil
 }
 
-// evaluate completes the figures.
+// evaluate computes the remaining figures.
 func (d *demo) evaluate(ctx context.Context) (string, error) {
 	after, err := d.informctl.versions(ctx)
 	if err != nil {
@@ -232,7 +232,7 @@ func (d *demo) evaluate(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// show runs a command as a user would.
+// show runs a command as a user would and prints the beginning of its output.
 func (d *demo) show(ctx context.Context, args ...string) error {
 	begin := time.Now()
 	lines, err := d.informctl.lines(ctx, args...)

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// temporary makes the directory of temporary files one that must be empty in the end.
+// temporary sets a new directory for temporary files and checks at the end of the test
+// that the demo left nothing in it.
 func temporary(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +48,7 @@ func TestDemo(t *testing.T) {
 	}
 }
 
-// interruptor ends a context when text is written to it.
+// interruptor cancels a context when text is written to it.
 type interruptor struct {
 	text   string
 	cancel context.CancelFunc
@@ -60,7 +61,8 @@ func (i interruptor) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestInterrupt: what was started is stopped and the directory removed.
+// TestInterrupt checks that an interrupted demo stops its processes and removes its
+// directory.
 func TestInterrupt(t *testing.T) {
 	temporary(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +73,7 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// closed is an output whose reader went away.
+// closed is an output whose reader has gone away.
 type closed struct{}
 
 func (closed) Write([]byte) (int, error) { return 0, os.ErrClosed }

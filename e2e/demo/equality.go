@@ -18,14 +18,14 @@ import (
 	"github.com/informctl/informctl/internal/testobjects"
 )
 
-// content is what an object is compared by: its UID, its resource version and the
-// hash of all of its JSON.
+// content is what is compared of an object: its UID, its resource version and the hash of
+// its JSON.
 type content struct {
 	uid, rv string
 	hash    [sha256.Size]byte
 }
 
-// contents are those of a collection by namespace and name.
+// contents holds the content of each object in a collection, by namespace and name.
 type contents map[string]content
 
 func (c contents) add(obj *unstructured.Unstructured) error {
@@ -42,8 +42,8 @@ func (c contents) add(obj *unstructured.Unstructured) error {
 	return nil
 }
 
-// differs returns an error that names an object which is not the same in file and
-// server, if there is one.
+// differs returns an error that names an object that differs between the file and the
+// server, or nil if there is none.
 func (c contents) differs(server contents) error {
 	for key, want := range server {
 		got, there := c[key]
@@ -64,7 +64,7 @@ func (c contents) differs(server contents) error {
 	return nil
 }
 
-// compare fails unless the file has what the server has.
+// compare returns an error unless the file and the server have the same objects.
 func (d *demo) compare(ctx context.Context) (string, error) {
 	cfg := d.cp.Config()
 	cfg.DisableCompression = true
@@ -117,7 +117,7 @@ func serverContents(ctx context.Context, client dynamic.Interface, r schema.Grou
 	}
 }
 
-// contents reads a dump as it is printed, since it is long.
+// contents decodes a dump while the command prints it, because the dump is long.
 func (c *informctl) contents(ctx context.Context, resource string) (contents, error) {
 	cmd := c.command(ctx, "dump", resource, "--db", file, "-o", "json", "--show-managed-fields")
 	stdout, err := cmd.StdoutPipe()
@@ -128,7 +128,7 @@ func (c *informctl) contents(ctx context.Context, resource string) (contents, er
 		return nil, err
 	}
 	all, err := decodeList(stdout)
-	// A reader that stops early would end the command with success.
+	// If the reader stopped early, the command would end with success.
 	if err != nil {
 		_ = cmd.Process.Kill()
 	}
@@ -138,7 +138,7 @@ func (c *informctl) contents(ctx context.Context, resource string) (contents, er
 	return all, err
 }
 
-// decodeList reads a List, one item after the other, to its end.
+// decodeList reads a List to its end, one item at a time.
 func decodeList(r io.Reader) (contents, error) {
 	decoder := json.NewDecoder(r)
 	c := contents{}
@@ -169,7 +169,7 @@ func decodeList(r io.Reader) (contents, error) {
 	return c, nil
 }
 
-// addItems reads an array.
+// addItems reads an array of objects.
 func (c contents) addItems(decoder *json.Decoder) error {
 	if _, err := decoder.Token(); err != nil {
 		return err
@@ -179,7 +179,8 @@ func (c contents) addItems(decoder *json.Decoder) error {
 		if err := decoder.Decode(&data); err != nil {
 			return err
 		}
-		// Decoded as the server's answers are, so that numbers are encoded alike.
+		// This decoder is the one that decodes the server's answers, so numbers are
+		// encoded alike.
 		obj := &unstructured.Unstructured{}
 		if err := utiljson.Unmarshal(data, &obj.Object); err != nil {
 			return err

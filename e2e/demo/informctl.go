@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// resources are those that informctl follows.
+// resources are the resources that informctl watches.
 var resources = []string{"pods", "widgets"}
 
-// informctl is the program, whose commands run in dir.
+// informctl is the program. Its commands run in dir.
 type informctl struct {
 	path, dir, kubeconfig string
 }
 
-// buildInformctl builds the program into dir, as make build does.
+// buildInformctl builds the program into dir in the same way as make build.
 func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, error) {
 	const module = "github.com/informctl/informctl"
 	list := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module)
@@ -32,7 +32,8 @@ func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, er
 	}
 	c := &informctl{path: filepath.Join(dir, "informctl"), dir: dir, kubeconfig: kubeconfig}
 	build := exec.CommandContext(ctx, "go", "build", "-o", c.path, ".")
-	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl") // a module of its own
+	// The command is a separate module.
+	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if _, err := build.Output(); err != nil {
 		return nil, fmt.Errorf("build informctl: %w", outputError(err))
@@ -40,7 +41,7 @@ func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, er
 	return c, nil
 }
 
-// outputError adds what a program wrote to standard error.
+// outputError adds the text that a program wrote to standard error.
 func outputError(err error) error {
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {
@@ -56,7 +57,7 @@ func (c *informctl) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// lines returns what a command prints.
+// lines returns the output of a command.
 func (c *informctl) lines(ctx context.Context, args ...string) ([]string, error) {
 	out, err := c.command(ctx, args...).Output()
 	if err != nil {
@@ -65,7 +66,7 @@ func (c *informctl) lines(ctx context.Context, args ...string) ([]string, error)
 	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n"), nil
 }
 
-// follower is a running "informctl run". Its methods are for one goroutine.
+// follower is a running "informctl run". Its methods must be called from one goroutine.
 type follower struct {
 	cmd    *exec.Cmd
 	stderr *bufio.Reader
@@ -74,7 +75,8 @@ type follower struct {
 	said   string // the last line on standard error
 }
 
-// follow starts "informctl run", which must be waited for or killed. It ends with ctx.
+// follow starts "informctl run". The caller must wait for it or kill it. It is killed
+// when ctx ends.
 func (c *informctl) follow(ctx context.Context, flags ...string) (*follower, error) {
 	args := append([]string{"run"}, resources...)
 	args = append(args, "--db", file, "--log-format", "json")
@@ -90,8 +92,8 @@ func (c *informctl) follow(ctx context.Context, flags ...string) (*follower, err
 	return f, nil
 }
 
-// awaitCaughtUp blocks until all resources are caught up and returns how long
-// that took since the start. After the timeout it kills the process.
+// awaitCaughtUp blocks until all resources are caught up and returns the time since the
+// start. After the timeout it kills the process.
 func (f *follower) awaitCaughtUp(timeout time.Duration) (time.Duration, error) {
 	expired := time.AfterFunc(timeout, func() { _ = f.cmd.Process.Kill() })
 	defer expired.Stop()
@@ -104,7 +106,7 @@ func (f *follower) awaitCaughtUp(timeout time.Duration) (time.Duration, error) {
 		}
 		f.said = line
 		var event struct{ Msg, Resource string }
-		// What is not JSON is told to a person.
+		// Lines that are not JSON are messages to a person.
 		if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "Caught up" {
 			caughtUp[event.Resource] = true
 		}
@@ -112,7 +114,8 @@ func (f *follower) awaitCaughtUp(timeout time.Duration) (time.Duration, error) {
 	return time.Since(f.begin), nil
 }
 
-// wait blocks until the process has ended by itself, which is an error unless it succeeded.
+// wait blocks until the process has ended by itself. It returns an error unless the
+// process succeeded.
 func (f *follower) wait() error {
 	rest, err := io.ReadAll(f.stderr)
 	f.ended = true
@@ -122,7 +125,7 @@ func (f *follower) wait() error {
 	return nil
 }
 
-// kill sends SIGKILL and waits. A process that was waited for is left alone.
+// kill sends SIGKILL and waits. It does nothing after wait.
 func (f *follower) kill() {
 	if f.ended {
 		return

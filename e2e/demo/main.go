@@ -4,12 +4,12 @@
 //
 //	go run ./demo
 //
-// It starts a control plane in a temporary directory and loads it, lets
-// informctl follow it into an empty file and kills it, changes some pods and
-// starts informctl again. Then it compares the two starts, and each object of the
-// file with the server's. -pods sets how many pods there are.
+// It starts a control plane in a temporary directory and loads objects into it. It runs
+// informctl with an empty file, kills it, changes some pods and starts informctl again.
+// Then it compares the two starts, and each object in the file with the server's. -pods
+// sets the number of pods.
 //
-// Nothing is left behind, also after an error or an interrupt.
+// The demo removes everything that it created, also after an error or an interrupt.
 package main
 
 import (
@@ -26,7 +26,8 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	// With a reader that goes away the output is an error like others, so that all is stopped.
+	// Without SIGPIPE a reader that goes away causes a write error, after which the demo
+	// stops its processes.
 	signal.Ignore(syscall.SIGPIPE)
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	var opts options
@@ -36,7 +37,7 @@ func main() {
 		return
 	}
 	if err != nil {
-		os.Exit(1) // flags has told
+		os.Exit(1) // flags has printed the error
 	}
 	if err := run(ctx, os.Stdout, opts); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", oneLine(err))
@@ -44,5 +45,5 @@ func main() {
 	}
 }
 
-// oneLine puts what a program printed over several lines into one.
+// oneLine joins the lines of an error message into one.
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }

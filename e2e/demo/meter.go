@@ -11,20 +11,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// meter is a TCP proxy that counts what the server sends to its clients. TLS
-// passes through it, so the server's certificate is valid where the client finds
-// the meter: both are at 127.0.0.1. What the server compressed counts as such; it
-// compresses whole collections but not the changes of a watch.
+// meter is a TCP proxy that counts the bytes that the server sends to its clients. TLS
+// passes through it. The server's certificate is valid for the meter too, because both
+// are at 127.0.0.1. Compressed data is counted in its compressed size: the server
+// compresses whole collections but not the events of a watch.
 type meter struct {
 	server   string
 	listener net.Listener
 	sent     atomic.Int64
 
 	stop    context.CancelFunc
-	running sync.WaitGroup // ends with close
+	running sync.WaitGroup // goroutines, which end with close
 }
 
-// newMeter returns a meter that listens. It must be closed.
+// newMeter returns a meter that listens. The caller must close it.
 func newMeter(server string) (*meter, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -51,7 +51,7 @@ func (m *meter) close() {
 	m.running.Wait()
 }
 
-// take returns the bytes since it was last called.
+// take returns the number of bytes since the last call.
 func (m *meter) take() int64 { return m.sent.Swap(0) }
 
 // forward blocks until either side has closed the connection or the meter is closed.
@@ -61,7 +61,7 @@ func (m *meter) forward(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := net.Dial("tcp", m.server)
 	if err != nil {
-		return // a closed connection tells the client
+		return // the client notices the closed connection
 	}
 	defer func() { _ = server.Close() }()
 	context.AfterFunc(ctx, func() {
@@ -78,7 +78,7 @@ func (m *meter) forward(ctx context.Context, client net.Conn) {
 	up.Wait()
 }
 
-// counter adds up what is written to it.
+// counter counts the bytes that are written to it.
 type counter atomic.Int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -86,7 +86,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// writeKubeconfig writes the kubeconfig at from to to, with the meter in the server's place.
+// writeKubeconfig copies the kubeconfig from one path to another and replaces the
+// server's address with that of the meter.
 func (m *meter) writeKubeconfig(from, to string) error {
 	cfg, err := clientcmd.LoadFromFile(from)
 	if err != nil {

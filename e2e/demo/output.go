@@ -11,7 +11,7 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 )
 
-// output is what the user reads.
+// output prints to the user.
 type output struct{ w io.Writer }
 
 func (o *output) print(text string) error {
@@ -21,8 +21,8 @@ func (o *output) print(text string) error {
 	return nil
 }
 
-// step does a step and prints its line: what it is at once, and later how long it
-// took and with what result.
+// step runs a step and prints its line: first its description, and at the end its
+// duration and result.
 func (o *output) step(ctx context.Context, s step) error {
 	if err := o.print(fmt.Sprintf("%-52s", s.what)); err != nil {
 		return err
@@ -30,7 +30,7 @@ func (o *output) step(ctx context.Context, s step) error {
 	begin := time.Now()
 	result, err := s.do(ctx)
 	if err != nil {
-		_ = o.print("\n") // the error has a line of its own
+		_ = o.print("\n") // the error has its own line
 		return err
 	}
 	return o.print(strings.TrimRight(fmt.Sprintf("%7s  %s", seconds(time.Since(begin)), result), " ") + "\n")
@@ -40,7 +40,7 @@ func (o *output) step(ctx context.Context, s step) error {
 func (o *output) table(rows [][]string) error {
 	var text strings.Builder
 	text.WriteString("\n")
-	// A tabwriter that writes to memory has no errors.
+	// A tabwriter that writes to memory never returns an error.
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
 		_, _ = fmt.Fprintln(w, strings.Join(row, "\t"))
@@ -49,7 +49,7 @@ func (o *output) table(rows [][]string) error {
 	return o.print(text.String() + "\n")
 }
 
-// figures are what is compared between two starts.
+// figures are the measurements of one start.
 type figures struct {
 	begin    time.Time
 	caughtUp time.Duration
@@ -57,7 +57,7 @@ type figures struct {
 	objects  int
 
 	requests, lists, watches int
-	collections              int // lists and watches whose answer has every object
+	collections              int // lists and watches whose answer contains every object
 }
 
 func (f *figures) count(r controlplane.Request) {
@@ -66,7 +66,8 @@ func (f *figures) count(r controlplane.Request) {
 	switch r.Verb {
 	case "list":
 		f.lists++
-		// With a limit of 1 only the number of objects or the resource version is asked for.
+		// A list with limit 1 requests only the number of objects or the resource
+		// version.
 		if query.Get("limit") != "1" {
 			f.collections++
 		}
@@ -78,7 +79,7 @@ func (f *figures) count(r controlplane.Request) {
 	}
 }
 
-// figures are the rows of the table.
+// figures returns the rows of the table.
 func (d *demo) figures() [][]string {
 	row := func(name string, value func(figures) string) []string {
 		return []string{name, value(d.cold), value(d.warm)}

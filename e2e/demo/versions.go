@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// versions are the resource versions of a file's objects by UID.
+// versions contains the resource version of each object in a file, by UID.
 type versions map[string]string
 
-// versions reads them from the columns of a wide dump.
+// versions reads the resource versions from the columns of a wide dump.
 func (c *informctl) versions(ctx context.Context) (versions, error) {
 	lines, err := c.lines(ctx, "dump", "--db", file, "-o", "wide")
 	if err != nil {
@@ -39,7 +39,8 @@ func (c *informctl) versions(ctx context.Context) (versions, error) {
 	return v, nil
 }
 
-// difference counts objects that are in one of two files only or differ in version.
+// difference counts the objects that are in only one of two files or have different
+// versions.
 type difference struct{ created, changed, deleted int }
 
 func (d difference) String() string {

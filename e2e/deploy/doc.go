@@ -1,4 +1,4 @@
-// Package deploy holds the tests of what deploy/ has for a cluster: a real API
-// server takes each manifest, their programs run with their rights, and the
-// Dockerfile is linted.
+// Package deploy tests the files in deploy/ for a cluster: a real API server accepts each
+// manifest, the programs run with the rights in the manifests, and the Dockerfile passes
+// a linter.
 package deploy

@@ -23,10 +23,10 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
 )
 
-// directory holds what is tested.
+// directory contains the manifests.
 const directory = "../../deploy"
 
-// notForTheServer are the YAML files that are for somebody else: package metrics
+// notForTheServer are the YAML files that are not Kubernetes objects. Package metrics
 // tests them.
 var notForTheServer = []string{"alerts.yaml"}
 
@@ -35,10 +35,10 @@ type world struct {
 	t        *testing.T
 	cp       *controlplane.ControlPlane
 	admin    client.Client
-	warnings *[]string // what the server had to say beside its answers
+	warnings *[]string // the server's warnings to the last request
 }
 
-// warnings collects the server's warnings. Requests are made one at a time.
+// warnings collects the server's warnings. Requests must be made one at a time.
 type warnings struct{ all *[]string }
 
 func (w warnings) HandleWarningHeader(_ int, _, text string) { *w.all = append(*w.all, text) }
@@ -63,12 +63,13 @@ func (w *world) must(err error) {
 	}
 }
 
-// apply is kubectl apply --server-side --validate=strict. What the server does not
-// like is a test's error.
+// apply does the same as kubectl apply --server-side --validate=strict. A warning of the
+// server fails the test.
 func (w *world) apply(name string, u *unstructured.Unstructured, opts ...client.ApplyOption) bool {
 	w.t.Helper()
 	*w.warnings = nil
-	opts = append(opts, client.FieldOwner("deploy")) // an apply is always strict about fields
+	// An apply is always strict about fields.
+	opts = append(opts, client.FieldOwner("deploy"))
 	if err := w.admin.Apply(w.t.Context(), client.ApplyConfigurationFromUnstructured(u.DeepCopy()), opts...); err != nil {
 		w.t.Errorf("%s: %s %s: %v", name, u.GetKind(), u.GetName(), err)
 		return false
@@ -79,7 +80,7 @@ func (w *world) apply(name string, u *unstructured.Unstructured, opts ...client.
 	return true
 }
 
-// manifests returns the documents of every YAML file of the directory.
+// manifests returns the documents of every YAML file in the directory.
 func manifests(t *testing.T) map[string][]*unstructured.Unstructured {
 	t.Helper()
 	found := map[string][]*unstructured.Unstructured{}
@@ -110,7 +111,8 @@ func documents(t *testing.T, path string) (all []*unstructured.Unstructured) {
 		}
 		u := &unstructured.Unstructured{}
 		if err == nil {
-			err = yaml.UnmarshalStrict(document, &u.Object) // a field that is given twice is an error
+			// A duplicate field is an error.
+			err = yaml.UnmarshalStrict(document, &u.Object)
 		}
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
@@ -122,8 +124,8 @@ func documents(t *testing.T, path string) (all []*unstructured.Unstructured) {
 	}
 }
 
-// TestManifests: a real API server takes every document without a warning, and the
-// pods that the workloads would have.
+// TestManifests checks that a real API server accepts every document, and each pod that a
+// workload would create, without a warning.
 func TestManifests(t *testing.T) {
 	w := newWorld(t)
 	files := manifests(t)
@@ -135,7 +137,8 @@ func TestManifests(t *testing.T) {
 			w.apply(name, u, client.DryRunAll)
 		}
 		for _, u := range all {
-			// Pod security is told by the namespace's labels, and then by warnings.
+			// The labels of the namespace set the pod security level, and violations
+			// cause warnings.
 			if u.GetKind() == "Namespace" {
 				w.apply(name, u)
 			}
@@ -149,7 +152,7 @@ func TestManifests(t *testing.T) {
 				continue
 			}
 			workloads++
-			w.apply(name, u, client.DryRunAll) // now the namespace is there
+			w.apply(name, u, client.DryRunAll) // now the namespace exists
 			*w.warnings = nil
 			if err := w.admin.Create(t.Context(), pod, client.DryRunAll); err != nil {
 				t.Errorf("%s: the pod of %s %s: %v", name, u.GetKind(), u.GetName(), err)
@@ -165,7 +168,7 @@ func TestManifests(t *testing.T) {
 	}
 }
 
-// podOf returns the pod that a workload makes.
+// podOf returns the pod that a workload creates.
 func podOf(t *testing.T, u *unstructured.Unstructured) (*corev1.Pod, bool) {
 	t.Helper()
 	template, found, err := unstructured.NestedMap(u.Object, "spec", "template")
@@ -194,7 +197,7 @@ func podOf(t *testing.T, u *unstructured.Unstructured) (*corev1.Pod, bool) {
 	return pod, true
 }
 
-// checkPod: what the server takes as well and would be wrong here.
+// checkPod checks settings that the server would accept but that would be wrong here.
 func checkPod(t *testing.T, name string, spec *corev1.PodSpec) {
 	t.Helper()
 	if s := spec.SecurityContext; s == nil || s.FSGroup == nil || s.FSGroupChangePolicy == nil || s.SeccompProfile == nil || s.RunAsNonRoot == nil || !*s.RunAsNonRoot {

@@ -20,11 +20,12 @@ import (
 	"github.com/informctl/informctl/inspect"
 )
 
-// node stands for the one that a pod runs on.
+// node is the name of the node that a pod runs on.
 const node = "node-1"
 
-// TestRights: each workload's program catches up with the rights that the manifests
-// give it, is then ready as its probe has it, and ends well when it is told to.
+// TestRights checks that the program of each workload catches up with the rights in the
+// manifests, that its readiness probe succeeds then, and that it ends without an error
+// after SIGTERM.
 func TestRights(t *testing.T) {
 	w := newWorld(t)
 	bin := build(t)
@@ -45,7 +46,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// build returns a directory with informctl.
+// build builds informctl and returns its directory.
 func build(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -87,7 +88,7 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 		return cmd
 	}
 	program := command(container.Args)
-	var log bytes.Buffer // read when the program has ended
+	var log bytes.Buffer // read after the program has ended
 	program.Stderr = &log
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 			t.Fatalf("%s: the program ended: %v\n%s", file, err, &log)
 		case <-timeout:
 			_ = program.Process.Kill()
-			// Nobody writes to the log when it has ended.
+			// Nothing writes to the log after the program has ended.
 			t.Fatalf("%s: not ready in 30 s: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
 		}
 	}
@@ -129,7 +130,7 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 	}
 }
 
-// metricsOf asks a program for its metrics, at the socket beside its --db.
+// metricsOf reads the metrics of a program from the socket next to its --db file.
 func metricsOf(t *testing.T, args []string) string {
 	t.Helper()
 	var db string

@@ -1,4 +1,3 @@
-// Package factories holds the tests of persistent informers in client-go's typed
-// factory, in the dynamic and the metadata factory, and under client-go's typed
-// wrappers, on a real API server.
+// Package factories tests persistent informers on a real API server: in client-go's typed
+// factory, in the dynamic and the metadata factory, and in client-go's typed wrappers.
 package factories

@@ -15,7 +15,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestFactories plays everything on one API server.
+// TestFactories runs all tests on one API server.
 func TestFactories(t *testing.T) {
 	w := newWorld(t)
 	t.Run("restart", func(t *testing.T) { w.in(t).testRestart() })
@@ -29,8 +29,8 @@ var (
 	forms     = []store.Form{store.Typed, store.Unstructured, store.Metadata}
 )
 
-// openAll opens the file with an informer of each resource in each form that has
-// a client: nobody has generated one for widgets.
+// openAll opens the file with an informer for each resource in each form, except typed
+// widgets: no typed client exists for them.
 func (w *world) openAll() *run {
 	w.t.Helper()
 	r := w.open()
@@ -44,8 +44,8 @@ func (w *world) openAll() *run {
 	return r
 }
 
-// testRestart: all forms of all resources in one file, cold, with events, and
-// after changes while nobody listened.
+// testRestart checks all forms of all resources in one file: after a cold start, after
+// events, and after changes while no informer ran.
 func (w *world) testRestart() {
 	for _, gvr := range resources {
 		for _, name := range []string{"kept", "changed", "gone"} {
@@ -88,7 +88,7 @@ func (w *world) testRestart() {
 	w.checkScopes()
 }
 
-// checkEvents: each handler is told of a creation, a change and a deletion.
+// checkEvents checks that each handler receives a creation, a change and a deletion.
 func (r *run) checkEvents() {
 	r.t.Helper()
 	for _, gvr := range resources {
@@ -105,7 +105,8 @@ func (r *run) checkEvents() {
 	}
 }
 
-// checkGeneratedListers: the typed factory's listers are client-go's own code.
+// checkGeneratedListers checks the listers of the typed factory, which are client-go's
+// generated code.
 func (r *run) checkGeneratedListers() {
 	r.t.Helper()
 	core := r.typed.Core().V1()
@@ -126,7 +127,8 @@ func (r *run) checkGeneratedListers() {
 	}
 }
 
-// checkScopes: each resource once in each form, under the names that it has.
+// checkScopes checks that the file contains each resource once in each form, with its
+// names.
 func (w *world) checkScopes() {
 	w.t.Helper()
 	kinds := map[schema.GroupVersionResource]string{pods: "Pod", configMaps: "ConfigMap"}
@@ -155,8 +157,9 @@ func (w *world) checkScopes() {
 	}
 }
 
-// testSecrets: the factories' informers do not know the kind, and yet no Secret
-// reaches the disk, nor its annotations, where kubectl leaves its content.
+// testSecrets checks that no Secret reaches the disk, although the factories' informers
+// do not know the kind. The same holds for its annotations, where kubectl keeps a copy of
+// the content.
 func (w *world) testSecrets() {
 	w.create(secrets, "hush-content")
 	w.annotate(secrets, "hush-content", "hush-annotation")

@@ -42,14 +42,15 @@ var (
 	widgets    = testobjects.WidgetResource
 )
 
-// world is a control plane and a client that changes it.
+// world is a control plane and a client that changes its objects.
 type world struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
 	client dynamic.Interface
 	dir    string
 	runs   int
-	told   map[string]map[string]guarantees.State // by handler and key, when the last run ended
+	// told contains what the handlers held when the last run ended, by handler and key.
+	told map[string]map[string]guarantees.State
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,7 +62,7 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, cp: cp, client: dynamic.NewForConfigOrDie(cp.Config())}
 }
 
-// in returns the world for a subtest with a file of its own.
+// in returns the world for a subtest with its own file.
 func (w *world) in(t *testing.T) *world {
 	c := *w
 	c.t, c.dir, c.told = t, t.TempDir(), map[string]map[string]guarantees.State{}
@@ -70,7 +71,7 @@ func (w *world) in(t *testing.T) *world {
 
 func (w *world) path() string { return filepath.Join(w.dir, "informers.db") }
 
-// object makes an object of a resource for creating.
+// object returns an object of a resource to be created.
 func object(gvr schema.GroupVersionResource, name string) *unstructured.Unstructured {
 	var u *unstructured.Unstructured
 	switch gvr {
@@ -126,7 +127,7 @@ func (w *world) delete(gvr schema.GroupVersionResource, name string) {
 	}
 }
 
-// run is what one process would hold: a file, and on it the three factories.
+// run is the state of one process: a file and three factories that use it.
 type run struct {
 	*world
 	agent      string
@@ -194,7 +195,7 @@ func byNamespace() cache.Indexers {
 	return cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
 }
 
-// lister is what the clients of client-go's types have in common.
+// lister is the common interface of client-go's typed clients.
 type lister[L runtime.Object] interface {
 	List(ctx context.Context, opts metav1.ListOptions) (L, error)
 	Watch(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error)
@@ -209,7 +210,7 @@ func listWatch[L runtime.Object](c kubernetes.Interface, resource lister[L]) cac
 	}, c)
 }
 
-// hold makes an informer part of the run.
+// hold adds an informer to the run.
 func (r *run) hold(form store.Form, gvr schema.GroupVersionResource) {
 	r.t.Helper()
 	h := &held{form: form, gvr: gvr}
@@ -234,8 +235,8 @@ func (r *run) hold(form store.Form, gvr schema.GroupVersionResource) {
 	r.held = append(r.held, h)
 }
 
-// start starts the factories, each in another of the ways there are, and returns
-// when all handlers have synced.
+// start starts each factory with a different method and returns when all handlers have
+// synced.
 func (r *run) start() {
 	r.t.Helper()
 	r.typed.StartWithContext(r.ctx)
@@ -263,7 +264,8 @@ func (r *run) start() {
 	}
 }
 
-// end ends the informers as a process does that is told to, and closes the file.
+// end stops the informers in the same way as a process that is asked to end, and closes
+// the file.
 func (r *run) end() {
 	r.t.Helper()
 	r.stop()
@@ -280,8 +282,8 @@ func (r *run) end() {
 	}
 }
 
-// checkEqual: what handler and lister have is what the server has, read by the
-// same form of client.
+// checkEqual checks that handlers and listers have the same objects as the server, which
+// is read by the same form of client.
 func (r *run) checkEqual() {
 	r.t.Helper()
 	for _, h := range r.held {
@@ -320,7 +322,7 @@ func statesOf(t *testing.T, list []runtime.Object) map[string]guarantees.State {
 	return out
 }
 
-// server lists what an informer should hold, past it.
+// server lists the objects that an informer should hold directly from the server.
 func (r *run) server(h *held) map[string]guarantees.State {
 	r.t.Helper()
 	cfg := r.cp.Config()
@@ -346,8 +348,8 @@ func (r *run) server(h *held) map[string]guarantees.State {
 	return statesOf(r.t, items)
 }
 
-// lists returns the lists of whole collections that the run asked for; a probe
-// asks for one object.
+// lists returns the lists of whole collections that the run requested. A probe, which
+// requests one object, is not counted.
 func (r *run) lists() (out []string) {
 	r.t.Helper()
 	requests, err := r.cp.Requests(time.Time{})

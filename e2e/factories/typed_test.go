@@ -25,7 +25,7 @@ func podNames(pods []*podType) (names []string) {
 	return names
 }
 
-// wrapped is one of our informers in client-go's typed wrappers, running.
+// wrapped is a running informer of ours in client-go's typed wrappers.
 type wrapped struct {
 	*run
 	inf     cache.TypedSharedIndexInformer[*configMap]
@@ -51,7 +51,7 @@ func (x *wrapped) handle(h cache.TypedResourceEventHandler[*configMap]) cache.Re
 	return handle
 }
 
-// start runs the informer and returns when it, and what waits with it, has synced.
+// start runs the informer and returns when the informer and the handlers have synced.
 func (x *wrapped) start(handles ...cache.ResourceEventHandlerRegistration) {
 	x.t.Helper()
 	x.running.Go(func() { x.inf.RunWithContext(x.ctx) })
@@ -73,7 +73,7 @@ func (x *wrapped) end() {
 	x.run.end()
 }
 
-// typedView is a typed handler that folds what it is told into a view.
+// typedView is a typed handler that passes its notifications to a view.
 type typedView struct {
 	view    *view
 	mu      sync.Mutex
@@ -98,8 +98,8 @@ func byValue() cache.TypedIndexers[*configMap] {
 	}}
 }
 
-// testTypedWrappers: client-go's typed informer, handler and indexer on ours, cold
-// and after a restart.
+// testTypedWrappers checks client-go's typed informer, handler and indexer with our
+// informer, on a cold start and after a restart.
 func (w *world) testTypedWrappers() {
 	w.create(configMaps, "wrapped-1")
 	w.annotate(configMaps, "wrapped-1", "yes")
@@ -112,7 +112,7 @@ func (w *world) testTypedWrappers() {
 	x.checkIndexer("wrapped-1")
 	w.annotate(configMaps, "wrapped-2", "yes")
 	w.create(configMaps, "wrapped-3")
-	v.view.await(w.t, "wrapped-3") // after the update
+	v.view.await(w.t, "wrapped-3") // the handler receives it after the update
 	x.checkIndexer("wrapped-1", "wrapped-2")
 	x.end()
 	v.view.End()
@@ -140,7 +140,7 @@ func (w *world) testTypedWrappers() {
 	}
 }
 
-// checkIndexer: the typed methods find the ConfigMaps with the annotation.
+// checkIndexer checks that the typed methods find the ConfigMaps with the annotation.
 func (x *wrapped) checkIndexer(want ...string) {
 	x.t.Helper()
 	indexer := x.inf.GetTypedIndexer()
@@ -164,7 +164,7 @@ func (x *wrapped) checkIndexer(want ...string) {
 	}
 }
 
-// blocking is a handler whose first call waits to be released.
+// blocking is a handler whose first call blocks until it is released.
 type blocking struct {
 	entered, release chan struct{}
 	mu               sync.Mutex
@@ -190,8 +190,8 @@ func (b *blocking) OnAdd(*configMap, bool)                   { b.call() }
 func (b *blocking) OnUpdate(_, _ *configMap)                 { b.call() }
 func (b *blocking) OnDelete(cache.DeletedObject[*configMap]) { b.call() }
 
-// testShutDownEventHandler: cache.ShutDownEventHandler returns when the handler's
-// running call has, and the handler gets no other.
+// testShutDownEventHandler checks that cache.ShutDownEventHandler returns when the
+// running call of the handler has returned, and that the handler is not called again.
 func (w *world) testShutDownEventHandler() {
 	x, v := w.wrap(), &typedView{view: newView(nil)}
 	b := &blocking{entered: make(chan struct{}), release: make(chan struct{})}

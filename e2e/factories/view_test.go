@@ -12,14 +12,15 @@ import (
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
-// view is a handler that checks the guarantees and keeps the calls for each object.
+// view is a handler that checks the guarantees and records the calls for each object.
 type view struct {
 	*guarantees.Recorder
 	mu    sync.Mutex // protects calls
 	calls map[string][]string
 }
 
-// newView returns a handler that is owed what it held when the last one ended.
+// newView returns a handler that must receive all changes to what the last handler held
+// when it ended.
 func newView(held map[string]guarantees.State) *view {
 	return &view{Recorder: guarantees.New(held), calls: map[string][]string{}}
 }
@@ -27,7 +28,7 @@ func newView(held map[string]guarantees.State) *view {
 func (v *view) note(call string, obj any) {
 	key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(obj)
 	if err != nil {
-		return // the recorder says so
+		return // the recorder reports it
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -44,7 +45,8 @@ func (v *view) OnAdd(obj any, isInInitialList bool) {
 }
 
 func (v *view) OnUpdate(old, obj any) {
-	// That an API server marks a pod before it deletes it is the server's affair.
+	// The API server may mark a pod before it deletes it, so those updates are not
+	// counted.
 	if accessor, err := meta.Accessor(obj); err != nil || accessor.GetDeletionTimestamp() == nil {
 		v.note("update", obj)
 	}
@@ -56,7 +58,8 @@ func (v *view) OnDelete(obj any) {
 	v.Recorder.OnDelete(obj)
 }
 
-// await blocks until an object of the namespace "default" was added.
+// await blocks until the handler has received the addition of an object in the namespace
+// "default".
 func (v *view) await(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -73,7 +76,7 @@ func (v *view) told(key string) []string {
 	return v.calls[key]
 }
 
-// check fails the test where a guarantee to this handler was broken.
+// check fails the test if a guarantee to this handler was broken.
 func (v *view) check(t *testing.T, name string) {
 	t.Helper()
 	for _, violation := range v.Violations() {

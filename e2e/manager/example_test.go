@@ -11,11 +11,11 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// A manager on persistent informers: one field of its options, and a factory that
-// is made before the manager, for it wraps the transport of cfg. The objects that
-// a List returns are decoded for it where they are not cached, so a copy on top is
-// waste: DefaultUnsafeDisableDeepCopy leaves it out, for controllers that do not
-// change what they read.
+// A manager uses persistent informers by setting one field of its options. The factory
+// must be created before the manager, because it wraps the transport of cfg. A List
+// decodes the objects that are not cached, so copying them again is a waste:
+// DefaultUnsafeDisableDeepCopy avoids the copy, for controllers that do not change the
+// objects that they read.
 func Example() {
 	run := func(ctx context.Context) (err error) {
 		cfg, err := ctrl.GetConfig()

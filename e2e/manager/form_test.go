@@ -30,7 +30,7 @@ var (
 	namespaces = corev1.SchemeGroupVersion.WithKind("Namespace")
 )
 
-// forms are those in which a cache is read.
+// forms are the forms in which a cache is read.
 var forms = []store.Form{store.Typed, store.Unstructured, store.Metadata}
 
 func newObject(t *testing.T, form store.Form, kind schema.GroupVersionKind) client.Object {
@@ -75,7 +75,7 @@ func newTyped(t *testing.T, kind schema.GroupVersionKind) runtime.Object {
 	return obj
 }
 
-// inForm returns an object as that form of informer sees it.
+// inForm returns an object as an informer of that form returns it.
 func inForm(t *testing.T, form store.Form, kind schema.GroupVersionKind, obj client.Object) client.Object {
 	t.Helper()
 	out := newObject(t, form, kind)
@@ -97,16 +97,16 @@ func inForm(t *testing.T, form store.Form, kind schema.GroupVersionKind, obj cli
 	return out
 }
 
-// shape is one way to make a cache.
+// shape is one configuration of a cache.
 type shape struct {
 	name    string
 	options crcache.Options
-	hidden  string // the namespace that it does not have
-	shares  bool   // it hands out what it holds
+	hidden  string // the namespace that it does not cache
+	shares  bool   // it returns the objects that it holds, without copying
 	decoded int64  // its informers' budget for decoded objects
 }
 
-// shapes are those that controller-runtime runs its suite with.
+// shapes are the configurations with which controller-runtime runs its suite.
 var shapes = []shape{
 	{name: "whole cluster"},
 	{name: "several namespaces", hidden: "three", options: crcache.Options{DefaultNamespaces: map[string]crcache.Config{
@@ -117,10 +117,10 @@ var shapes = []shape{
 	{name: "shared objects", shares: true, options: crcache.Options{DefaultUnsafeDisableDeepCopy: new(true)}},
 }
 
-// decoded is a shape for what is said of objects that are shared.
+// decoded is a shape for the checks of shared objects.
 var decoded = shape{name: "shared objects, all decoded", shares: true, decoded: -1, options: shapes[2].options}
 
-// visible leaves out what the shape does not have.
+// visible removes the keys of the hidden namespace.
 func (s shape) visible(keys ...string) []string {
 	return slices.DeleteFunc(keys, func(key string) bool { return s.hidden != "" && strings.HasPrefix(key, s.hidden+"/") })
 }
@@ -137,7 +137,7 @@ func (r reader) object(t *testing.T, kind schema.GroupVersionKind) client.Object
 	return newObject(t, r.form, kind)
 }
 
-// items lists objects, sorted by key.
+// items returns the objects of a list, sorted by key.
 func (r reader) items(t *testing.T, kind schema.GroupVersionKind, opts ...client.ListOption) []client.Object {
 	t.Helper()
 	list := newList(t, r.form, kind)
@@ -163,7 +163,7 @@ func keyOf(obj client.Object) string {
 	return client.ObjectKeyFromObject(obj).String()
 }
 
-// keys lists the keys of objects.
+// keys returns the keys of the objects of a list.
 func (r reader) keys(t *testing.T, kind schema.GroupVersionKind, opts ...client.ListOption) []string {
 	t.Helper()
 	out := []string{}
@@ -173,7 +173,7 @@ func (r reader) keys(t *testing.T, kind schema.GroupVersionKind, opts ...client.
 	return out
 }
 
-// wantKeys checks what a list has.
+// wantKeys checks the keys of a list.
 func (r reader) wantKeys(t *testing.T, kind schema.GroupVersionKind, want []string, opts ...client.ListOption) {
 	t.Helper()
 	if diff := cmp.Diff(append([]string{}, want...), r.keys(t, kind, opts...)); diff != "" {
@@ -196,7 +196,7 @@ func (r reader) getError(t *testing.T, kind schema.GroupVersionKind, namespace, 
 	return r.Get(t.Context(), types.NamespacedName{Namespace: namespace, Name: name}, r.object(t, kind))
 }
 
-// wantSame is as strict as can be: nil is not empty.
+// wantSame is strict: nil is not equal to empty.
 func wantSame(t *testing.T, what string, want, got any) {
 	t.Helper()
 	if !reflect.DeepEqual(want, got) {
@@ -218,7 +218,7 @@ func mark(t *testing.T, obj client.Object) {
 
 func isMarked(obj client.Object) bool { return obj.GetLabels()["marked"] == "yes" }
 
-// address tells whether two objects are one in memory.
+// address identifies the memory of an object, to compare whether two objects share it.
 func address(obj client.Object) uintptr {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		return reflect.ValueOf(u.Object).Pointer()

@@ -36,18 +36,18 @@ import (
 
 var leaseFlag = flag.Duration("lease", 15*time.Second, "how long the lease of TestKilledLeader is that runs out by itself")
 
-// TestKilledLeader: a manager that leads, or waits to, is killed again and again
-// while objects are deleted. The next one starts on its file and cannot lead until
-// the dead one's lease has run out, so that its handlers come long after the informer
-// has synced. Objects that were reconciled before and are deleted since, whoever ran
-// then, it reconciles.
+// TestKilledLeader repeatedly kills a manager that leads or waits to lead while objects
+// are deleted. The next manager starts on the same file and cannot lead until the lease
+// of the killed one has expired, so its handlers are added long after the informer has
+// synced. It must reconcile all objects that any earlier manager reconciled and that were
+// deleted since.
 func TestKilledLeader(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
 	for _, row := range []struct {
 		name     string
 		lease    time.Duration
-		released bool // by the test, which does not wait for so long
+		released bool // by the test, to avoid a long wait
 	}{
 		{name: "runs-out", lease: *leaseFlag},
 		{name: "released", lease: 150 * time.Second, released: true},
@@ -67,8 +67,8 @@ func TestKilledLeader(t *testing.T) {
 	}
 }
 
-// elected is a replica of a controller that is killed and started again, and what its
-// reconciler has seen.
+// elected is a replica of a controller that is killed and restarted, and the objects that
+// its reconciler has seen.
 type elected struct {
 	*world
 	t        *testing.T
@@ -76,9 +76,9 @@ type elected struct {
 	released bool
 	runs     int
 
-	made     []string        // not deleted yet, in order
-	known    map[string]bool // were reconciled while they were there
-	absent   map[string]bool // and when they were not
+	made     []string        // existing objects in the order of creation
+	known    map[string]bool // reconciled while they existed
+	absent   map[string]bool // reconciled after their deletion
 	mu       sync.Mutex
 	deleted  map[string]bool // protected by mu
 	deleting sync.WaitGroup
@@ -92,7 +92,7 @@ func (e *elected) check() {
 	p.stored()
 	for range 2 {
 		e.killWhileDeleting(p)
-		for range 2 { // of those who never lead
+		for range 2 { // processes that never lead
 			p = e.start()
 			e.killWhileDeleting(p)
 		}
@@ -114,7 +114,7 @@ func (e *elected) check() {
 	}
 }
 
-// owed are the objects that were known, are deleted, and were not reconciled since.
+// owed returns the known objects that are deleted but have not been reconciled since.
 func (e *elected) owed() (out []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -149,7 +149,8 @@ func (e *elected) delete(n int) {
 	}
 }
 
-// killWhileDeleting kills a process amid deletions, some of which it outlives.
+// killWhileDeleting kills a process during deletions. Some deletions happen after its
+// end.
 func (e *elected) killWhileDeleting(p *process) {
 	e.t.Helper()
 	e.delete(2)
@@ -166,8 +167,8 @@ func (e *elected) killWhileDeleting(p *process) {
 
 func (e *elected) agent(run int) string { return fmt.Sprintf("%s/%d", e.t.Name(), run) }
 
-// start starts a process and returns when its cache has synced. It must not lead yet
-// where another one did before.
+// start starts a process and returns when its cache has synced. If another process led
+// before, it must not lead yet.
 func (e *elected) start() *process {
 	e.t.Helper()
 	e.runs++
@@ -205,8 +206,8 @@ func (e *elected) start() *process {
 	return p
 }
 
-// lead returns when a process leads. The dead leader's lease has run out then, or was
-// taken from it.
+// lead returns when a process leads. The lease of the dead leader has then expired or was
+// released by the test.
 func (e *elected) lead(p *process) {
 	e.t.Helper()
 	if e.runs > 1 && p.leads {
@@ -227,17 +228,17 @@ func (e *elected) lead(p *process) {
 	p.await("it leads", func() bool { return p.leads })
 }
 
-// process is one run of the replica. Its methods are for one goroutine.
+// process is one run of the replica. Its methods must be called from one goroutine.
 type process struct {
 	*exec.Cmd
 	*elected
 	in                    io.WriteCloser
-	said                  chan saying // closed when it has ended
+	said                  chan saying // closed when the process has ended
 	ended                 bool
 	synced, leads, onDisk bool
 }
 
-// hear takes in what the process has said.
+// hear processes a line of output.
 func (p *process) hear(s saying) {
 	switch s.What {
 	case "synced":
@@ -260,7 +261,7 @@ func (p *process) hear(s saying) {
 	}
 }
 
-// await hears the process until a condition holds.
+// await processes output until a condition holds.
 func (p *process) await(what string, done func() bool) {
 	p.t.Helper()
 	patience := time.Minute
@@ -281,7 +282,7 @@ func (p *process) await(what string, done func() bool) {
 	}
 }
 
-// pause hears the process for some time.
+// pause processes output for some time.
 func (p *process) pause(d time.Duration) {
 	p.t.Helper()
 	over := false
@@ -298,7 +299,7 @@ func (p *process) pause(d time.Duration) {
 	}
 }
 
-// stored returns when what the process knows is in its file.
+// stored returns when the file contains everything that the process knows.
 func (p *process) stored() {
 	p.t.Helper()
 	p.onDisk = false
@@ -308,7 +309,7 @@ func (p *process) stored() {
 	p.await("everything stored", func() bool { return p.onDisk })
 }
 
-// kill ends the process as a power cut would, and hears what it has said until then.
+// kill kills the process, as a power cut would, and processes its remaining output.
 func (p *process) kill() {
 	if p.ended {
 		return
@@ -322,22 +323,22 @@ func (p *process) kill() {
 }
 
 const (
-	// replicaVariable names the variable with what a child is to run.
+	// replicaVariable is the environment variable with the task of a child.
 	replicaVariable = "INFORMCTL_E2E_REPLICA"
 	leaseName       = "killed-leader"
 )
 
-// replica is what a child runs: a manager whose cache is on a file.
+// replica is the task of a child: a manager with a cache on a file.
 type replica struct {
 	File, Kubeconfig, Namespace, Agent string
 	Lease                              time.Duration
 }
 
-// saying is a line of a child: "synced", "leads", "stored", or an object that was
-// "reconciled".
+// saying is a line of a child's output: "synced", "leads", "stored", or an object that
+// was "reconciled".
 type saying struct {
 	What, Name     string
-	There, Indexed bool // as the manager's client sees it, by key and by an index
+	There, Indexed bool // the results of the manager's client by key and by an index
 }
 
 func runReplica(ctx context.Context, value string) error {
@@ -361,7 +362,7 @@ func runReplica(ctx context.Context, value string) error {
 	if err != nil {
 		return err
 	}
-	var inf *informer.Informer // the only one, that IndexField has made
+	var inf *informer.Informer // the only informer, created by IndexField
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Cache: crcache.Options{
 			NewInformer: func(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
@@ -408,7 +409,8 @@ func runReplica(ctx context.Context, value string) error {
 		<-mgr.Elected()
 		_ = lines.say(saying{What: "leads"})
 	}()
-	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); { // until the test has ended
+	// The loop ends when the test has ended.
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
 		tick := time.NewTicker(10 * time.Millisecond)
 		for commits := inf.Status().Commits; commits.Last.IsZero() || commits.PendingBytes > 0; commits = inf.Status().Commits {
 			<-tick.C
@@ -422,7 +424,7 @@ func runReplica(ctx context.Context, value string) error {
 	return <-ended
 }
 
-// lines are said by several goroutines.
+// lines serializes the output of several goroutines.
 type lines struct {
 	mu  sync.Mutex
 	out *json.Encoder

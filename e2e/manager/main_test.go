@@ -11,14 +11,14 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	// A row waits for the server most of the time.
+	// The subtests wait for the server most of the time.
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
 	child.Main(suite{m}, replicaVariable, runReplica)
 }
 
-// suite ends the shared control plane before leaks are looked for.
+// suite stops the shared control plane before the check for leaks.
 type suite struct{ *testing.M }
 
 func (s suite) Run() int {

@@ -29,15 +29,15 @@ import (
 
 var configMaps = corev1.SchemeGroupVersion.WithKind("ConfigMap")
 
-// managed is a running manager whose cache is on a file. It reconciles ConfigMaps
-// in each form, and leads only while no other of its name does.
+// managed is a running manager with a cache on a file. It reconciles ConfigMaps in each
+// form. Only one manager with the same name leads at a time.
 type managed struct {
 	ctrl.Manager
 	t    *testing.T
 	db   *bolt.DB
 	stop context.CancelFunc
 	done chan error
-	seen chan string // what was reconciled: form and key
+	seen chan string // reconciled objects: form and key
 }
 
 func (w *world) manage(t *testing.T, path, agent string, opts crcache.Options) *managed {
@@ -101,7 +101,7 @@ func (m *managed) end() {
 	}
 }
 
-// await returns once all of these were reconciled in each form.
+// await returns when all keys were reconciled in each form.
 func (m *managed) await(keys ...string) {
 	m.t.Helper()
 	want := map[string]bool{}
@@ -138,8 +138,8 @@ func (w *world) remove(t *testing.T, obj client.Object) {
 	}
 }
 
-// keys lists the ConfigMaps of the server that have one of these namespaces and a
-// label, where it is not "".
+// keys returns the keys of the server's ConfigMaps in the namespaces, only those with the
+// label value unless it is "".
 func (w *world) keys(t *testing.T, value string, namespaces ...string) []string {
 	t.Helper()
 	var list corev1.ConfigMapList
@@ -157,10 +157,10 @@ func (w *world) keys(t *testing.T, value string, namespaces ...string) []string 
 	return out
 }
 
-// TestManager: controllers of typed, unstructured and metadata-only objects of one
-// kind, with a selector, several namespaces, a field index and leader election,
-// under a manager that is started again and again: scopes do not mix, each is
-// found again without a list, and what was deleted meanwhile is reconciled.
+// TestManager runs controllers of typed, unstructured and metadata-only objects of one
+// kind, with a selector, several namespaces, a field index and leader election. Their
+// manager is restarted repeatedly: scopes must not be mixed, each must be resumed without
+// a list, and objects deleted in the meantime must be reconciled.
 func TestManager(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -221,7 +221,8 @@ func TestManager(t *testing.T) {
 	}
 }
 
-// checkManaged: every form sees what the server has, and no more than it asked for.
+// checkManaged checks that every form has the server's objects that it selects, and no
+// others.
 func (w *world) checkManaged(t *testing.T, m *managed) {
 	t.Helper()
 	for _, form := range forms {
@@ -238,8 +239,8 @@ func (w *world) checkManaged(t *testing.T, m *managed) {
 	}
 }
 
-// TestLeaderElection: a manager that does not lead keeps its cache up to date, and
-// reconciles everything once it does, without a list.
+// TestLeaderElection checks that a manager that does not lead keeps its cache up to date,
+// and reconciles everything without a list when it leads.
 func TestLeaderElection(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()

@@ -20,8 +20,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestOptions: the options of a cache that do not select objects, for each form of
-// object, on a cold file and on a warm one.
+// TestOptions checks the options of a cache that do not select objects, for each form of
+// object, on a cold and on a warm file.
 func TestOptions(t *testing.T) {
 	w := theWorld(t)
 	for _, row := range optionRows {
@@ -117,7 +117,7 @@ var optionRows = []struct {
 	}},
 }
 
-// annotate is a transform that leaves alone what it finds transformed.
+// annotate returns a transform that does not change objects that are already transformed.
 func annotate(value string) cache.TransformFunc {
 	return func(in any) (any, error) {
 		obj, err := meta.Accessor(in)
@@ -149,7 +149,7 @@ func wantTransformed(t *testing.T, r reader, kind schema.GroupVersionKind, names
 	}
 }
 
-// checkResync: the same object as old and as new one, again and again.
+// checkResync checks that resyncs repeatedly send the same object as old and as new.
 func checkResync(t *testing.T, r reader) {
 	calls := handle(t, r.informer(t), "pod-2")
 	wantSame(t, "first call", "add", next(t, calls).what)
@@ -161,8 +161,8 @@ func checkResync(t *testing.T, r reader) {
 	}
 }
 
-// TestTransformWithoutVersion: what a transform without a version made is not used
-// again, so a restart lists, and has the same objects.
+// TestTransformWithoutVersion checks that the results of a transform without a version
+// are not used again: a restart lists, and has the same objects.
 func TestTransformWithoutVersion(t *testing.T) {
 	w := theWorld(t)
 	path := t.TempDir() + "/informers.db"
@@ -180,8 +180,8 @@ func TestTransformWithoutVersion(t *testing.T) {
 	}
 }
 
-// TestWatchErrorHandler: it is told of a server that cannot be asked, with a
-// reflector; the informer goes on trying.
+// TestWatchErrorHandler checks that the handler is called with a reflector when the
+// server cannot be reached, and that the informer continues to retry.
 func TestWatchErrorHandler(t *testing.T) {
 	w := theWorld(t)
 	type call struct {
@@ -195,7 +195,7 @@ func TestWatchErrorHandler(t *testing.T) {
 	refused := errors.New("refused by the gate")
 	w.coldAndWarm(t, s, func(t *testing.T, c *session) {
 		r := reader{c, shape{}, store.Typed}
-		r.keys(t, services) // the cluster is known before the gate shuts
+		r.keys(t, services) // the cluster must be known before the gate fails requests
 		c.gate.fail(refused)
 		inf := r.unsyncedInformer(t)
 		select {
@@ -212,7 +212,7 @@ func TestWatchErrorHandler(t *testing.T) {
 	})
 }
 
-// TestNeedsNoLeader: a cache runs before its manager leads.
+// TestNeedsNoLeader checks that a cache runs before its manager leads.
 func TestNeedsNoLeader(t *testing.T) {
 	w := theWorld(t)
 	c := w.open(t, t.TempDir()+"/informers.db", setup{})
@@ -222,7 +222,8 @@ func TestNeedsNoLeader(t *testing.T) {
 	}
 }
 
-// TestReadBeforeStart: a cache that has not started says so.
+// TestReadBeforeStart checks that a cache that has not started returns
+// ErrCacheNotStarted.
 func TestReadBeforeStart(t *testing.T) {
 	w := theWorld(t)
 	notStarted := func(t *testing.T, c crcache.Cache) {

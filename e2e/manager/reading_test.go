@@ -17,9 +17,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestReading: what controller-runtime's own suite says of a cache as a reader,
-// for each shape of cache and each form of object, on a cold file and on a warm
-// one.
+// TestReading contains the checks of controller-runtime's own suite for a cache as a
+// reader. It runs them for each shape of cache and each form of object, on a cold and on
+// a warm file.
 func TestReading(t *testing.T) {
 	w := theWorld(t)
 	for _, shape := range append(slices.Clone(shapes), decoded) {
@@ -49,9 +49,9 @@ func TestReading(t *testing.T) {
 
 var reading = []struct {
 	name    string
-	shares  bool // it is about objects that are shared
+	shares  bool // it checks shared objects
 	indexed schema.GroupVersionKind
-	index   map[string]client.IndexerFunc // before the cache is started
+	index   map[string]client.IndexerFunc // added before the cache is started
 	check   func(*testing.T, reader)
 }{
 	{name: "lists a kind that nobody has watched", check: func(t *testing.T, r reader) {
@@ -111,7 +111,7 @@ var reading = []struct {
 		r.wantKeys(t, services, []string{"one/service-1"}, client.InNamespace("one"))
 	}},
 	{name: "lists no more than the limit", check: func(t *testing.T, r reader) {
-		r.keys(t, pods) // with a limit some namespaces may never be asked for
+		r.keys(t, pods) // a list with a limit may not read all namespaces
 		if got := r.keys(t, pods, client.Limit(3)); len(got) != 3 {
 			t.Errorf("got %q", got)
 		}
@@ -194,7 +194,7 @@ func checkKind(t *testing.T, r reader) {
 	}
 	want := pods
 	if r.form == store.Typed && r.shape.shares {
-		want = schema.GroupVersionKind{} // what is held is as it was received
+		want = schema.GroupVersionKind{} // objects are returned as they were received
 	}
 	for _, obj := range got {
 		if kind := obj.GetObjectKind().GroupVersionKind(); kind != want {
@@ -203,7 +203,7 @@ func checkKind(t *testing.T, r reader) {
 	}
 }
 
-// known is what the server has, as the reader is to have it.
+// known returns the server's object in the form in which the reader should return it.
 func known(t *testing.T, r reader, namespace, name string) client.Object {
 	t.Helper()
 	out := r.object(t, pods)

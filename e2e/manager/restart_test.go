@@ -19,9 +19,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestRestartedWithOtherOptions: one file under caches that ask for other parts of
-// one kind in turn, while objects come and go. Each part is listed once, whenever
-// it is asked for, and none is taken for another.
+// TestRestartedWithOtherOptions opens one file with caches that select different parts of
+// one kind in turn, while objects are created and deleted. Each part must be listed only
+// once, and no part may be used in place of another.
 func TestRestartedWithOtherOptions(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -37,7 +37,7 @@ func TestRestartedWithOtherOptions(t *testing.T) {
 		name    string
 		options crcache.Options
 		want    func() []string
-		scopes  []string // that the file did not have
+		scopes  []string // scopes that the file did not have
 	}{
 		{"everything", crcache.Options{}, func() []string { return w.keys(t, "", all...) }, []string{"configmaps"}},
 		{
@@ -62,7 +62,7 @@ func TestRestartedWithOtherOptions(t *testing.T) {
 		{"by label again", crcache.Options{ByObject: byLabel}, func() []string { return w.keys(t, "a", all...) }, nil},
 	} {
 		t.Run(run.name, func(t *testing.T) {
-			w.create(t, configMap("r-two", "more", "a")) // and gone before the next run
+			w.create(t, configMap("r-two", "more", "a")) // deleted before the next run
 			c := w.open(t, path, setup{options: run.options})
 			for _, form := range forms {
 				got := slices.DeleteFunc(reader{c, shape{}, form}.keys(t, configMaps), func(key string) bool { return !strings.HasPrefix(key, "r-") })
@@ -83,8 +83,8 @@ func TestRestartedWithOtherOptions(t *testing.T) {
 	}
 }
 
-// TestChangesBetween: what a handler is told of what happened between two runs,
-// whether it is there when the informer catches up or comes later.
+// TestChangesBetween checks the notifications about changes between two runs, for a
+// handler that exists when the informer catches up and for one that is added later.
 func TestChangesBetween(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -133,7 +133,7 @@ func checkChangesBetween(t *testing.T, w *world, form store.Form, namespace stri
 			t.Fatal(err)
 		}
 		calls := handle(t, inf, "")
-		held := map[string]string{} // what the calls add up to
+		held := map[string]string{} // the sum of the calls
 		var gone []string
 		for len(calls) > 0 {
 			switch call := <-calls; call.what {
@@ -171,9 +171,9 @@ func checkChangesBetween(t *testing.T, w *world, form store.Form, namespace stri
 	})
 }
 
-// TestRemovedAndRestarted: an informer that was removed is found again by the next
-// one of its kind, in this process and after a restart, while those of the other
-// forms go on.
+// TestRemovedAndRestarted checks that the data of a removed informer is used again by the
+// next informer of its kind, in the same process and after a restart, while the informers
+// of the other forms continue to run.
 func TestRemovedAndRestarted(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -201,8 +201,8 @@ func TestRemovedAndRestarted(t *testing.T) {
 	})
 }
 
-// TestSecretsAreNotWritten: without a key they are held in memory, and listed
-// again after a restart.
+// TestSecretsAreNotWritten checks that Secrets are held in memory without a key, and are
+// listed again after a restart.
 func TestSecretsAreNotWritten(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -234,8 +234,8 @@ func TestSecretsAreNotWritten(t *testing.T) {
 	}
 }
 
-// TestSecretsAreEncrypted: with a key they are stored in every form and resumed, and
-// none of their content is in the file.
+// TestSecretsAreEncrypted checks that with a key Secrets are stored in every form and
+// resumed, and that the file does not contain their content.
 func TestSecretsAreEncrypted(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()
@@ -275,8 +275,8 @@ func TestSecretsAreEncrypted(t *testing.T) {
 	}
 }
 
-// TestStartedWithAnEndedContext: a cache that is to end before it has begun ends
-// without an error, and the next one finds the file as it was.
+// TestStartedWithAnEndedContext checks that a cache whose context has ended before its
+// start returns no error, and that the next cache finds the file unchanged.
 func TestStartedWithAnEndedContext(t *testing.T) {
 	w := theWorld(t)
 	t.Parallel()

@@ -19,9 +19,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestSelecting: what controller-runtime's own suite says of the options that
-// select pods. Each row reads typed, unstructured and metadata-only pods from one
-// cache, on a cold file and on a warm one, and each of its scopes is in the file
+// TestSelecting contains the checks of controller-runtime's own suite for the options
+// that select pods. Each row reads typed, unstructured and metadata-only pods from one
+// cache, on a cold and on a warm file, and checks that each of its scopes is in the file
 // once.
 func TestSelecting(t *testing.T) {
 	w := theWorld(t)
@@ -64,7 +64,7 @@ func byPod(o crcache.ByObject) crcache.Options {
 	return crcache.Options{ByObject: map[client.Object]crcache.ByObject{&corev1.Pod{}: o}}
 }
 
-// in is one namespace with its own selectors.
+// in returns a configuration for one namespace with its own selectors.
 func in(namespace string, c crcache.Config) map[string]crcache.Config {
 	return map[string]crcache.Config{namespace: c}
 }
@@ -291,8 +291,8 @@ var selecting = []struct {
 	},
 }
 
-// TestRestricting: caches of some namespaces, and what they have of kinds that are
-// in no namespace or have a selector of their own.
+// TestRestricting checks caches of some namespaces, and which objects they have of kinds
+// without a namespace and of kinds with their own selector.
 func TestRestricting(t *testing.T) {
 	w := theWorld(t)
 	for _, row := range restricting {
@@ -307,7 +307,8 @@ func TestRestricting(t *testing.T) {
 						}
 					}
 					for _, node := range []string{"node-1", "node-2"} {
-						for _, namespace := range []string{"", "any"} { // a cluster's object has none
+						// Cluster-scoped objects have no namespace.
+						for _, namespace := range []string{"", "any"} {
 							err := r.getError(t, nodes, namespace, node)
 							if slices.Contains(row.want[nodes], node) && err != nil || !slices.Contains(row.want[nodes], node) && !apierrors.IsNotFound(err) {
 								t.Errorf("%s in %q: %v", node, namespace, err)
@@ -364,8 +365,8 @@ var restricting = []struct {
 	},
 }
 
-// TestOneInformerOfAllNamespaces: an informer over several namespaces has synced
-// when each of them has, and its name says them.
+// TestOneInformerOfAllNamespaces checks that an informer of several namespaces has synced
+// when all of them have synced, and that its name contains them.
 func TestOneInformerOfAllNamespaces(t *testing.T) {
 	w := theWorld(t)
 	options := crcache.Options{DefaultNamespaces: map[string]crcache.Config{"one": {}, "two": {}}}

@@ -19,18 +19,18 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// setup is what a session is made of.
+// setup is the configuration of a session.
 type setup struct {
 	options          crcache.Options
 	transformVersion string
 	decoded          int64
 	keys             codec.KeyProvider // nil: nothing is encrypted
-	ended            bool              // the cache's context has ended before it starts
-	// before runs before the cache is started.
+	ended            bool              // the cache's context ends before the cache starts
+	// before is called before the cache is started.
 	before func(*testing.T, crcache.Cache)
 }
 
-// session is a running cache on a file. Its user agent is the test's name.
+// session is a running cache on a file. Its user agent is the name of the test.
 type session struct {
 	crcache.Cache
 	world *world
@@ -79,9 +79,9 @@ func (w *world) open(t *testing.T, path string, s setup) *session {
 	return out
 }
 
-// coldAndWarm runs a check on a cold file and again after a restart: the answers
-// must be the same, no collection is listed again, and the scopes that the first
-// run left are those that the second one found.
+// coldAndWarm runs a check on a cold file and again after a restart. The results must be
+// the same, no collection may be listed again, and the second run must find the scopes
+// that the first run left.
 func (w *world) coldAndWarm(t *testing.T, s setup, check func(*testing.T, *session)) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -111,8 +111,8 @@ func (w *world) coldAndWarm(t *testing.T, s setup, check func(*testing.T, *sessi
 	})
 }
 
-// scopes returns what the file holds, sorted. Each must be there once, whole, of
-// this cluster, and with a resource version to go on from.
+// scopes returns the scopes in the file, sorted. Each must be in the file once, be
+// complete, belong to this cluster and have a checkpoint.
 func scopes(t *testing.T, path string) (out []string) {
 	t.Helper()
 	for _, info := range bolttest.Scopes(t, path) {
@@ -131,15 +131,15 @@ func scopes(t *testing.T, path string) (out []string) {
 	return out
 }
 
-// gate is where a session's requests pass on their way to the server. What is not
-// discovery waits there while it is shut, or fails.
+// gate passes a session's requests to the server. While it is shut, all requests except
+// discovery wait or fail.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // nil: not shut
 	err  error
 }
 
-// close returns what opens the gate.
+// close shuts the gate. open opens it again.
 func (g *gate) close() (open func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -153,7 +153,7 @@ func (g *gate) close() (open func()) {
 	})
 }
 
-// fail makes requests fail from now on; nil ends that.
+// fail makes requests fail with err from now on; nil ends that.
 func (g *gate) fail(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -20,12 +20,12 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestWatching: what controller-runtime's own suite says of a cache as a source
-// of informers, for each shape of cache and each form of object, on a cold file
-// and on a warm one.
+// TestWatching contains the checks of controller-runtime's own suite for a cache as a
+// source of informers. It runs them for each shape of cache and each form of object, on a
+// cold and on a warm file.
 func TestWatching(t *testing.T) {
 	w := theWorld(t)
-	t.Parallel() // beside tests of ConfigMaps only: it makes pods
+	t.Parallel() // with tests of ConfigMaps only, because it creates pods
 	for _, shape := range shapes {
 		for _, form := range forms {
 			for _, row := range watching {
@@ -43,7 +43,7 @@ func TestWatching(t *testing.T) {
 
 var watching = []struct {
 	name  string
-	typed bool // there is no other form of it
+	typed bool // has no other form
 	check func(*testing.T, reader)
 }{
 	{name: "tells a handler of an object that is created", check: func(t *testing.T, r reader) { checkCreated(t, r, r.informer(t)) }},
@@ -147,8 +147,8 @@ type told struct {
 	old, obj any
 }
 
-// handle adds a handler that tells of one object, or of all where name is "", and
-// waits until it has synced.
+// handle adds a handler and waits until it has synced. The channel receives the calls for
+// one object, or for all objects if name is "".
 func handle(t *testing.T, inf crcache.Informer, name string) <-chan told {
 	t.Helper()
 	calls := make(chan told, 1000)
@@ -185,8 +185,8 @@ func next(t *testing.T, calls <-chan told) told {
 
 var created atomic.Int64
 
-// create creates a pod for the time of the test, in a namespace that every shape
-// has, and returns it in the reader's form.
+// create creates a pod that is deleted at the end of the test, in a namespace that every
+// shape caches. It returns the pod in the reader's form.
 func (r reader) create(t *testing.T, name string) client.Object {
 	t.Helper()
 	var obj client.Object = pod("default", name, corev1.RestartPolicyAlways)
@@ -238,7 +238,7 @@ func checkEvents(t *testing.T, r reader) {
 		t.Fatal(err)
 	}
 	last := next(t, calls)
-	for last.what == "update" { // a pod is marked before it goes
+	for last.what == "update" { // a pod is updated before it is deleted
 		last = next(t, calls)
 	}
 	obj, ok := last.obj.(client.Object)
@@ -250,8 +250,8 @@ func checkEvents(t *testing.T, r reader) {
 	}
 }
 
-// checkLate: a handler that is added to a running informer gets every object once,
-// as an initial add.
+// checkLate checks that a handler that is added to a running informer receives every
+// object once, as an initial add.
 func checkLate(t *testing.T, r reader) {
 	calls := handle(t, r.informer(t), "")
 	var got []string
@@ -280,7 +280,7 @@ func checkRemoved(t *testing.T, r reader) {
 	if err := r.RemoveInformer(t.Context(), r.object(t, pods)); err != nil {
 		t.Fatal(err)
 	}
-	second := r.informer(t) // at once: nothing says when the first one has stopped
+	second := r.informer(t) // created at once, possibly before the first one has stopped
 	deadline := time.After(5 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -298,8 +298,8 @@ func checkRemoved(t *testing.T, r reader) {
 	r.wantKeys(t, pods, []string{"one/pod-1", "one/pod-5"}, client.InNamespace("one"))
 }
 
-// checkReadsWait: the cluster is known, so a warm file is loaded; what is loaded is
-// not read until the server has been asked.
+// checkReadsWait checks that a loaded warm file is not read until the server has been
+// reached, although the cluster is known.
 func checkReadsWait(t *testing.T, r reader) {
 	r.informerOf(t, services)
 	open := r.gate.close()
@@ -315,7 +315,7 @@ func checkReadsWait(t *testing.T, r reader) {
 	}
 	open()
 	r.wantKeys(t, pods, []string{"one/pod-1", "one/pod-5"}, client.InNamespace("one"))
-	r.keys(t, pods) // every namespace
+	r.keys(t, pods) // from every namespace
 	if err := r.getError(t, pods, "default", "unknown"); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v, want NotFound", err)
 	}

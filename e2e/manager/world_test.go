@@ -19,11 +19,11 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 )
 
-// world is the control plane that the tests of this package share, with the
-// objects that they read. What a test creates beside them it removes again.
+// world is the control plane that the tests of this package share, and the objects that
+// they read. A test deletes the objects that it creates.
 type world struct {
 	*controlplane.ControlPlane
-	direct client.Client // asks the server
+	direct client.Client // reads from the server
 	begin  sync.Once
 	err    error
 	dir    string
@@ -31,7 +31,7 @@ type world struct {
 
 var shared world
 
-// theWorld starts the control plane for the first test that asks for it.
+// theWorld starts the control plane when the first test needs it.
 func theWorld(t *testing.T) *world {
 	t.Helper()
 	shared.begin.Do(func() { shared.err = shared.start(t.Context()) })
@@ -57,7 +57,7 @@ func (w *world) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// The server creates a service of its own some time after its start.
+	// The server creates its own service some time after its start.
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := w.direct.Get(ctx, types.NamespacedName{Namespace: "default", Name: "kubernetes"}, &corev1.Service{})
 		return err == nil, client.IgnoreNotFound(err)
@@ -75,7 +75,7 @@ func (w *world) end() error {
 	return err
 }
 
-// fixture is what is read: nobody changes it.
+// fixture returns the objects that tests read and never change.
 func fixture() (out []client.Object) {
 	for _, name := range []string{"one", "two", "three"} {
 		out = append(out, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
@@ -100,7 +100,8 @@ func fixture() (out []client.Object) {
 		pod("two", "pod-6", corev1.RestartPolicyAlways))
 }
 
-// pod has its name and its policy as labels, too: that is all that metadata shows.
+// pod returns a pod with its name and its policy also as labels, because metadata
+// contains nothing else of them.
 func pod(namespace, name string, policy corev1.RestartPolicy, labels ...string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -119,7 +120,7 @@ func pod(namespace, name string, policy corev1.RestartPolicy, labels ...string) 
 	return p
 }
 
-// create creates an object for the time of the test.
+// create creates an object and deletes it at the end of the test.
 func (w *world) create(t *testing.T, obj client.Object) {
 	t.Helper()
 	if err := w.direct.Create(t.Context(), obj); err != nil {
@@ -133,8 +134,8 @@ func (w *world) create(t *testing.T, obj client.Object) {
 	})
 }
 
-// lists returns the lists of whole collections by a user agent; a probe asks for
-// one object.
+// lists returns the lists of whole collections by a user agent. A probe, which requests
+// one object, is not counted.
 func (w *world) lists(t *testing.T, agent string) (out []string) {
 	t.Helper()
 	requests, err := w.Requests(time.Time{})

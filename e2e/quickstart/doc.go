@@ -1,4 +1,3 @@
-// Package quickstart holds the end-to-end tests of the README and of docs/adopting.md:
-// their programs, which are in the folders beside it, and their commands, on a real API
-// server.
+// Package quickstart tests the README and docs/adopting.md on a real API server: their
+// commands and their programs, which are in the folders next to this file.
 package quickstart

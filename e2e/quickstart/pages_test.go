@@ -10,13 +10,14 @@ import (
 // adopting is the page with whole programs.
 const adopting = "docs/adopting.md"
 
-// TestPrograms: the page has the programs that are run here, and no others.
+// TestPrograms checks that the page contains exactly the programs that the tests run.
 func TestPrograms(t *testing.T) {
 	for heading, path := range map[string]string{
 		"## A controller on controller-runtime": "controllerruntime/main.go",
 		"## A controller on client-go":          "clientgo/main.go",
 	} {
-		_, program, _ := strings.Cut(read(t, path), "\n") // the package's comment is for this project
+		// The page does not have the package comment.
+		_, program, _ := strings.Cut(read(t, path), "\n")
 		if block(t, adopting, heading, "go") != program {
 			t.Errorf("%s: %q does not have %s", adopting, heading, path)
 		}
@@ -26,8 +27,8 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
-// TestParts: each line of a part of a program is in a whole one, which is run or
-// compiled.
+// TestParts checks that each line of a part of a program is also in a whole program,
+// which is run or compiled.
 func TestParts(t *testing.T) {
 	for _, part := range []struct{ page, heading, language, whole string }{
 		{"README.md", "### client-go", "diff", "clientgo/main.go"},
@@ -53,13 +54,13 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// code is a line without what surrounds its code.
+// code returns a line without its indentation and its comment.
 func code(line string) string {
 	line, _, _ = strings.Cut(line, " // ")
 	return strings.TrimSpace(line)
 }
 
-// kubebuilder applies the README's diff to a main.go of kubebuilder's shape and returns
+// kubebuilder applies the README's diff to a main.go as kubebuilder makes it, and returns
 // the path of the result.
 func kubebuilder(t *testing.T) string {
 	t.Helper()
@@ -92,7 +93,7 @@ func kubebuilder(t *testing.T) string {
 	return path
 }
 
-// block returns the one block of a language below a heading of a page.
+// block returns the only block of a language below a heading of a page.
 func block(t *testing.T, page, heading, language string) string {
 	t.Helper()
 	_, section, found := strings.Cut(read(t, "../../"+page), "\n"+heading+"\n")

@@ -22,12 +22,12 @@ import (
 
 const namespace = "default"
 
-// world is a control plane with pods, and where programs run.
+// world is a control plane with pods, and a directory for programs.
 type world struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
 	client kubernetes.Interface
-	bin    string // programs
+	bin    string // directory of the programs
 }
 
 func newWorld(t *testing.T) *world {
@@ -61,7 +61,7 @@ func (w *world) remove(t *testing.T, name string) {
 	}
 }
 
-// build makes a program of the package in dir, or of files.
+// build builds the package in dir, or the given files, into a program.
 func (w *world) build(t *testing.T, dir, name string, files ...string) {
 	t.Helper()
 	if len(files) == 0 {
@@ -74,7 +74,7 @@ func (w *world) build(t *testing.T, dir, name string, files ...string) {
 	}
 }
 
-// output is what a process has printed so far.
+// output is the output of a process so far.
 type output struct {
 	mu    sync.Mutex // protects bytes
 	bytes bytes.Buffer
@@ -93,8 +93,8 @@ func (o *output) String() string {
 	return o.bytes.String()
 }
 
-// run starts a program in a directory, waits until it has printed all these lines,
-// and ends it as a rollout does. It returns when it was started.
+// run starts a program in a directory, waits until it has printed all the lines, and ends
+// it as a rollout does. It returns the time of the start.
 func (w *world) run(t *testing.T, name, dir string, lines ...string) time.Time {
 	t.Helper()
 	started := time.Now()
@@ -133,7 +133,7 @@ func (w *world) run(t *testing.T, name, dir string, lines ...string) time.Time {
 	return started
 }
 
-// lists returns how many whole lists of pods a program has asked for since then.
+// lists returns the number of lists of all pods that a program has requested since then.
 func (w *world) lists(t *testing.T, name string, since time.Time) (n int) {
 	t.Helper()
 	all, err := w.cp.Requests(since)
@@ -150,7 +150,8 @@ func (w *world) lists(t *testing.T, name string, since time.Time) (n int) {
 	return n
 }
 
-// TestQuickStart: what the pages have for each kind of users does what they say there.
+// TestQuickStart checks that the programs and commands of the pages do what the pages
+// say.
 func TestQuickStart(t *testing.T) {
 	w := newWorld(t)
 	reconciled := func(t *testing.T, name string) {
@@ -175,7 +176,8 @@ func TestQuickStart(t *testing.T) {
 	t.Run("command", func(t *testing.T) { w.commands(t) })
 }
 
-// program runs a program twice, with changes between, the second time without a list.
+// program runs a program twice and makes changes between the runs. The second run must
+// not list.
 func (w *world) program(t *testing.T, name string, first, second []string) {
 	dir := t.TempDir()
 	started := w.run(t, name, dir, first...)
@@ -188,11 +190,11 @@ func (w *world) program(t *testing.T, name string, first, second []string) {
 	if n := w.lists(t, name, started); n > 0 {
 		t.Errorf("the warm start made %d lists", n)
 	}
-	w.create(t, "web-2") // as it was
+	w.create(t, "web-2") // the state before the changes
 	w.remove(t, "web-3")
 }
 
-// commands runs the shell block as it is typed.
+// commands runs the shell block of the README.
 func (w *world) commands(t *testing.T) {
 	w.build(t, "../../cmd/informctl", "informctl")
 	commands := block(t, "README.md", "## The command", "sh")

@@ -34,8 +34,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// childDir names the variable with the directory in which a child runs the informers
-// of all scopes on a file.
+// childDir is the environment variable with the directory in which a child runs the
+// informers of all scopes on a file.
 const childDir = "INFORMCTL_E2E_CHILD"
 
 func TestMain(m *testing.M) { child.Main(m, childDir, runChild) }
@@ -53,8 +53,8 @@ var collections = []collection{
 	{testobjects.WidgetResource, testobjects.WidgetKind, func() runtime.Object { return &testobjects.TypedWidget{} }},
 }
 
-// listWatch returns a ListerWatcher of a collection, typed (over protobuf where
-// the kind has it) or unstructured, as client-go's users make one.
+// listWatch returns a ListerWatcher of a collection as users of client-go make one:
+// typed, with protobuf if the kind supports it, or unstructured.
 func (c collection) listWatch(cfg *rest.Config, form store.Form, namespace string) (cache.ListerWatcher, error) {
 	if form == store.Unstructured {
 		client, err := dynamic.NewForConfig(cfg)
@@ -99,10 +99,10 @@ func (c collection) example(form store.Form) runtime.Object {
 	return c.typed()
 }
 
-// name tells scopes apart: "pods typed".
+// name returns the name of a scope, such as "pods typed".
 func (c collection) name(form store.Form) string { return c.resource.Resource + " " + form.String() }
 
-// report is what the child says of one scope.
+// report is the state of one scope in the child.
 type report struct {
 	Handler, Store map[string]guarantees.State
 	Violations     []string
@@ -112,7 +112,8 @@ type report struct {
 	RV             string
 }
 
-// heldFile is where a child finds what the handlers of the last one held.
+// heldFile is the file in which a child finds the objects that the handlers of the last
+// child held.
 const heldFile = "held.json"
 
 func runChild(ctx context.Context, dir string) error {
@@ -211,8 +212,8 @@ func runChild(ctx context.Context, dir string) error {
 	return commands.Err()
 }
 
-// makeReports says how the informers are. At rest what handlers were told is what the
-// stores hold.
+// makeReports returns the state of the informers. If atRest is set, it also checks that
+// the handlers hold the same objects as the stores.
 func makeReports(informers map[string]*informer.Informer, handlers map[string]*guarantees.Recorder, atRest bool) (map[string]report, error) {
 	out := map[string]report{}
 	for name, inf := range informers {

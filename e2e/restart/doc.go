@@ -1,4 +1,4 @@
-// Package restart holds the end-to-end tests: informers in a process of their
-// own, on a real API server, which is killed and started again while objects
-// change, history is lost or rewound, and the network is slow.
+// Package restart holds end-to-end tests of informers in a separate process on a real API
+// server. The process is killed and restarted while objects change, history is lost or
+// rewound, and the network is slow.
 package restart

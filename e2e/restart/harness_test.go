@@ -30,7 +30,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// world is a control plane, a directory for the child, and clients.
+// world is a control plane, a directory for the child, and a client.
 type world struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
@@ -38,7 +38,8 @@ type world struct {
 	client dynamic.Interface
 	runs   int
 	seq    int
-	held   map[string]map[string]guarantees.State // by handler and key, and stored for certain
+	// held contains what handlers held and is stored for certain, by handler and key.
+	held map[string]map[string]guarantees.State
 }
 
 func newWorld(t *testing.T, opts controlplane.Options) *world {
@@ -123,7 +124,7 @@ func (c *life) report() map[string]report {
 	return r
 }
 
-// stop ends the process as SIGTERM would: what was received is written.
+// stop ends the process as SIGTERM does: the process writes what it has received.
 func (c *life) stop() {
 	c.w.t.Helper()
 	var violations []string
@@ -134,8 +135,8 @@ func (c *life) stop() {
 	}
 }
 
-// kill ends the process as a power cut would end it. What churn changes may be stored as
-// it was, or gone.
+// kill kills the process, as a power cut would. Objects that churn changes are removed
+// from w.held, because the file may have an older state of them or none.
 func (c *life) kill() {
 	c.Kill()
 	for _, held := range c.w.held {
@@ -143,9 +144,9 @@ func (c *life) kill() {
 	}
 }
 
-// atRest creates one object in each collection and waits until every handler was
-// told of it: events come in order, so everything before was told, too. Then
-// handlers, store and server must be equal.
+// atRest creates one object in each collection and waits until every handler has received
+// it. Events arrive in order, so the handlers have then received all earlier events too.
+// Then atRest checks that handlers, store and server are equal.
 func (c *life) atRest() map[string]report {
 	w := c.w
 	w.t.Helper()
@@ -178,7 +179,7 @@ func (c *life) atRest() map[string]report {
 	return reports
 }
 
-// server lists a collection as that form of client sees it.
+// server lists a collection with that form of client.
 func (w *world) server(col collection, form store.Form) map[string]guarantees.State {
 	w.t.Helper()
 	lw, err := col.listWatch(w.cp.Config(), form, "")
@@ -200,7 +201,7 @@ func (w *world) server(col collection, form store.Form) map[string]guarantees.St
 	return out
 }
 
-// object makes an object of the collection for creating.
+// object returns an object of the collection to be created.
 func (c collection) object(i int, namespace, name string) *unstructured.Unstructured {
 	var u *unstructured.Unstructured
 	switch c.resource.Resource {
@@ -251,8 +252,8 @@ func (w *world) annotate(ctx context.Context, col collection, namespace, name, v
 	return err
 }
 
-// churn changes objects of every collection, 50 times a second in all, until
-// stop is called: creations, changes and deletions of names it alone uses.
+// churn creates, changes and deletes objects of all collections, 50 times a second in
+// total, until stop is called. Nothing else uses the names of these objects.
 func (w *world) churn(seed int64) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
@@ -299,8 +300,8 @@ func (w *world) change(ctx context.Context, rng *rand.Rand, col collection, n in
 	return err
 }
 
-// collectionLists returns the lists of whole collections that a child asked for
-// since it started; a probe asks for one object.
+// collectionLists returns the lists of whole collections that a child requested since it
+// started. A probe, which requests one object, is not counted.
 func (c *life) collectionLists() []string {
 	c.w.t.Helper()
 	requests, err := c.w.cp.Requests(c.started)
@@ -320,7 +321,7 @@ func (c *life) collectionLists() []string {
 	return out
 }
 
-// eventually waits for a state of the API server that it tells nobody of.
+// eventually polls until the API server has reached a state that it does not announce.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

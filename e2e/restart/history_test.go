@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// wantLists checks how many scopes listed since the child started.
+// wantLists checks which scopes have listed since the child started.
 func wantLists(t *testing.T, reports map[string]report, want func(name string) bool) {
 	t.Helper()
 	for name, r := range reports {
@@ -25,8 +25,8 @@ func wantLists(t *testing.T, reports map[string]report, want func(name string) b
 
 func always(string) bool { return true }
 
-// TestAPIServerRestart: the watch cache of a new API server begins at its start,
-// so that it says 410 to whoever missed something.
+// TestAPIServerRestart checks a restart of the API server. The watch cache of the new
+// server begins at its start, so the server answers 410 to clients that missed something.
 func TestAPIServerRestart(t *testing.T) {
 	w := newWorld(t, controlplane.Options{})
 	for i := range 20 {
@@ -69,8 +69,8 @@ func TestAPIServerRestart(t *testing.T) {
 	})
 }
 
-// TestSchemaChange: a new default of a CRD changes objects at an equal resource
-// version.
+// TestSchemaChange checks that a new default in a CRD reaches objects although their
+// resource versions do not change.
 func TestSchemaChange(t *testing.T) {
 	w := newWorld(t, controlplane.Options{})
 	c := w.start()
@@ -100,8 +100,8 @@ func TestSchemaChange(t *testing.T) {
 	}
 }
 
-// addDefault gives the CRD's spec a property with a default, and waits until the
-// API server serves it.
+// addDefault gives the CRD's spec a property with a default, and waits until the API
+// server serves it.
 func (w *world) addDefault() {
 	w.t.Helper()
 	r := w.client.Resource(testobjects.CRDResource)
@@ -135,8 +135,8 @@ func (w *world) addDefault() {
 	})
 }
 
-// TestHistoryOverrun: etcd is compacted past the stored resource version, and the
-// API server's memory of it is gone.
+// TestHistoryOverrun checks a start after etcd was compacted past the stored resource
+// version, without a watch cache in the API server.
 func TestHistoryOverrun(t *testing.T) {
 	w := newWorld(t, controlplane.Options{NoWatchCache: true})
 	c := w.start()
@@ -156,8 +156,8 @@ func TestHistoryOverrun(t *testing.T) {
 	wantLists(t, c.atRest(), always)
 }
 
-// TestRewound: etcd is restored to an older snapshot and still behind the stored
-// resource version (kubernetes#107457).
+// TestRewound checks that informers recover after etcd is restored to an older snapshot
+// whose resource version is still behind the stored one (kubernetes#107457).
 func TestRewound(t *testing.T) {
 	for name, whileRunning := range map[string]bool{"before a start": false, "under a running informer": true} {
 		t.Run(name, func(t *testing.T) {
@@ -189,7 +189,7 @@ func TestRewound(t *testing.T) {
 			reports := c.atRest()
 			wantLists(t, reports, always)
 			for name, r := range reports {
-				if r.Told.Deletes != ghosts+1 { // and a sentinel
+				if r.Told.Deletes != ghosts+1 { // one more for a sentinel
 					t.Errorf("%s: handlers were told of %d deletions, want %d", name, r.Told.Deletes, ghosts+1)
 				}
 			}

@@ -9,10 +9,10 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 )
 
-// TestKill is the main job (promises 1 to 4): informers of pods, configmaps and a
-// CRD, typed and unstructured, on one file in one process, which is killed at
-// random moments while objects change. What was deleted while there was none is told,
-// too: it was held before, and at rest it is owed.
+// TestKill checks promises 1 to 4: a process runs typed and unstructured informers of
+// pods, configmaps and a CRD on one file and is killed at random moments while objects
+// change. Handlers must also receive the deletions that happened while no process ran:
+// atRest reports an object that a handler still holds.
 func TestKill(t *testing.T) {
 	cycles := 20
 	if testing.Short() {
@@ -30,7 +30,7 @@ func TestKill(t *testing.T) {
 	c := w.start()
 	c.sync()
 	c.atRest()
-	c.stop() // or the first list might not be written yet
+	c.stop() // otherwise the first list might not be written yet
 	c = w.start()
 	c.sync()
 	for cycle := range cycles {

@@ -20,8 +20,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// slowLink is a TCP proxy that lets so many bytes a second through from the
-// server to its clients, all together.
+// slowLink is a TCP proxy that limits the bytes per second from the server to all of its
+// clients together.
 type slowLink struct {
 	listener net.Listener
 	running  sync.WaitGroup
@@ -85,7 +85,7 @@ func (s *slowLink) forward(ctx context.Context, client net.Conn, server string, 
 	both.Wait()
 }
 
-// throughLink makes the child's kubeconfig name the proxy.
+// throughLink sets the address of the proxy in the child's kubeconfig.
 func (w *world) throughLink(s *slowLink) {
 	w.t.Helper()
 	cfg, err := clientcmd.LoadFromFile(w.cp.Kubeconfig())
@@ -113,9 +113,9 @@ func (w *world) address() string {
 	return u.Host
 }
 
-// TestSlowLink: what was missed does not fit into one short watch, and the watch
-// may end cleanly without a bookmark: it is not synced before the last missed
-// change is in the store.
+// TestSlowLink checks that an informer is not synced before the last missed change is in
+// the store, although the missed changes do not fit into one short watch and the watch
+// may end cleanly without a bookmark.
 func TestSlowLink(t *testing.T) {
 	w := newWorld(t, controlplane.Options{})
 	configmaps := collections[1]
@@ -163,8 +163,8 @@ func TestSlowLink(t *testing.T) {
 	}
 }
 
-// TestServerDown: with the server down at a start, Loaded serves what is stored,
-// CaughtUp waits, and both recover.
+// TestServerDown checks a start while the server is down: Loaded serves the stored
+// objects, CaughtUp waits, and both recover.
 func TestServerDown(t *testing.T) {
 	w := newWorld(t, controlplane.Options{})
 	c := w.start()

@@ -1,3 +1,3 @@
-// Package sample holds the end-to-end tests of examples/samplecontroller: a
-// process of its own, on a real API server, that is killed and started again.
+// Package sample holds end-to-end tests of examples/samplecontroller in a separate
+// process on a real API server. The process is killed and restarted.
 package sample

@@ -9,6 +9,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	log.SetLogger(logr.Discard()) // else its client prints a stack after a while
+	log.SetLogger(logr.Discard()) // otherwise it prints a stack after a while
 	goleak.VerifyTestMain(m)
 }

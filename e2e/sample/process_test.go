@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// root is the directory of the module that the sample is part of.
+// root is the directory of the module that contains the sample.
 const root = "../.."
 
-// build returns the path of the program.
+// build builds the program and returns its path.
 func build(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "samplecontroller")
@@ -32,10 +32,10 @@ type process struct {
 	cmd     *exec.Cmd
 	logPath string
 	started time.Time
-	ended   chan struct{} // closed when it has ended
+	ended   chan struct{} // closed when the process has ended
 }
 
-// start starts the program. What runs at the end of the test is killed.
+// start starts the program. If it still runs at the end of the test, it is killed.
 func start(t *testing.T, program, logPath string, args ...string) *process {
 	t.Helper()
 	log, err := os.Create(logPath)
@@ -54,7 +54,7 @@ func start(t *testing.T, program, logPath string, args ...string) *process {
 	}
 	go func() {
 		defer close(p.ended)
-		_ = p.cmd.Wait() // its exit code is read where it matters
+		_ = p.cmd.Wait() // tests read the exit code where it matters
 	}()
 	t.Cleanup(func() {
 		p.kill()
@@ -75,7 +75,7 @@ func (p *process) log() string {
 	return string(b)
 }
 
-// awaitLog blocks until the process has logged that text.
+// awaitLog blocks until the process has logged the text.
 func (p *process) awaitLog(text string) {
 	p.t.Helper()
 	eventually(p.t, func() string {
@@ -91,13 +91,14 @@ func (p *process) awaitLog(text string) {
 	})
 }
 
-// kill ends the process as a power cut would end it.
+// kill kills the process, as a power cut would.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }
 
-// terminate ends the process as a rollout does, which must be quick and no error.
+// terminate ends the process as a rollout does, and checks that it ends quickly and
+// without an error.
 func (p *process) terminate() {
 	p.t.Helper()
 	begin := time.Now()
@@ -115,7 +116,7 @@ func (p *process) terminate() {
 	p.t.Logf("ended %v after SIGTERM", time.Since(begin).Round(time.Millisecond))
 }
 
-// eventually waits until nothing is left that keeps a test from going on.
+// eventually polls until left returns "". left says what the test is waiting for.
 func eventually(t *testing.T, left func() string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -21,8 +21,8 @@ import (
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 )
 
-// TestSampleController is the life of the sample: before its CRD is there, killed
-// at bad moments, stopped and started with nothing to do.
+// TestSampleController runs the sample before its CRD exists, kills it at bad moments,
+// and restarts it with nothing to do.
 func TestSampleController(t *testing.T) {
 	w := newWorld(t)
 	w.apply("rbac.yaml")
@@ -37,7 +37,7 @@ func TestSampleController(t *testing.T) {
 	cycles := []struct {
 		at    watch.EventType
 		n     int
-		twice bool // killed again while it catches up
+		twice bool // kill it again while it catches up
 	}{
 		{watch.Added, 1, false},
 		{watch.Deleted, 1, false},
@@ -85,7 +85,8 @@ func TestSampleController(t *testing.T) {
 	w.checkQuietRestart(p)
 }
 
-// checkStatus: what happens to a Deployment reaches its Greeter's status.
+// checkStatus checks that a change to the status of a Deployment reaches the status of
+// its Greeter.
 func (w *world) checkStatus() {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -103,8 +104,8 @@ func (w *world) checkStatus() {
 	})
 }
 
-// checkTaken: somebody else's Deployment is left alone, and said so, until it is
-// gone.
+// checkTaken checks that the controller does not touch a Deployment that it does not own
+// and reports it in the status, until that Deployment is deleted.
 func (w *world) checkTaken() {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -133,8 +134,9 @@ func (w *world) checkTaken() {
 	w.awaitConverged()
 }
 
-// checkOrphan: killed after the deletion of a Greeter was told and stored, and
-// before its Deployment could be deleted, which no deletion will be told for again.
+// checkOrphan kills the process after a Greeter's deletion was received and stored, but
+// before the Greeter's Deployment could be deleted. The next process does not receive the
+// deletion again, but must delete the Deployment.
 func (w *world) checkOrphan(p *process) *process {
 	w.t.Helper()
 	w.must(w.admin.Create(w.t.Context(), greeter("orphaned")))
@@ -142,7 +144,7 @@ func (w *world) checkOrphan(p *process) *process {
 	w.mayDelete(false)
 	w.must(w.admin.Delete(w.t.Context(), greeter("orphaned")))
 	p.awaitLog("cannot delete resource")
-	<-time.After(2 * time.Second) // longer than the deletion waits to be written
+	<-time.After(2 * time.Second) // longer than a deletion waits for its commit
 	p.kill()
 	w.mayDelete(true)
 	p = w.start()
@@ -153,13 +155,13 @@ func (w *world) checkOrphan(p *process) *process {
 	return p
 }
 
-// told is what the controller logs when it is told of a Greeter's deletion.
+// told is the text that the controller logs when it receives a Greeter's deletion.
 func told(name string) string {
 	return fmt.Sprintf(`"Greeter was deleted" greeter="%s/%s"`, namespace, name)
 }
 
-// mayDelete gives or takes the right to delete Deployments, and waits until that
-// counts.
+// mayDelete grants or revokes the right to delete Deployments, and waits until the change
+// is effective.
 func (w *world) mayDelete(may bool) {
 	w.t.Helper()
 	var role rbacv1.ClusterRole
@@ -188,13 +190,14 @@ func (w *world) mayDelete(may bool) {
 	})
 }
 
-// checkQuietRestart: a restart with nothing to do lists nothing and writes nothing.
+// checkQuietRestart checks that a restart with nothing to do makes no lists and no
+// writes.
 func (w *world) checkQuietRestart(p *process) {
 	w.t.Helper()
 	p.terminate()
 	p = w.start()
 	w.must(w.admin.Create(w.t.Context(), greeter("last")))
-	w.awaitConverged() // so it has worked on what was there
+	w.awaitConverged() // so the controller has processed the existing objects
 	lists, writes := w.requests(p)
 	if len(lists) > 0 {
 		w.t.Errorf("listed: %v", lists)
@@ -203,7 +206,8 @@ func (w *world) checkQuietRestart(p *process) {
 		"create /apis/apps/v1/namespaces/default/deployments",
 		"update /apis/samplecontroller.informctl.dev/v1alpha1/namespaces/default/greeters/last/status",
 	}
-	if diff := cmp.Diff(want, slices.Compact(writes)); diff != "" { // a status may be written again after a conflict
+	// A status may be written again after a conflict.
+	if diff := cmp.Diff(want, slices.Compact(writes)); diff != "" {
 		w.t.Errorf("writes (-want +got):\n%s", diff)
 	}
 	p.terminate()

@@ -12,8 +12,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// TestWithoutServer: bad input is one line and an exit code; a server that is down
-// is waited for.
+// TestWithoutServer checks that bad input results in one line and an exit code, and that
+// the program waits for a server that is down.
 func TestWithoutServer(t *testing.T) {
 	program, dir := build(t), t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")

@@ -32,7 +32,8 @@ import (
 
 const namespace = "default"
 
-// world is a control plane, its administrator, and where the controller runs.
+// world is a control plane, its administrator, and the program and directory of the
+// controller.
 type world struct {
 	t       *testing.T
 	cp      *controlplane.ControlPlane
@@ -44,7 +45,7 @@ type world struct {
 	kubeconfig string // of the sample's ServiceAccount
 }
 
-// account is the user that the sample's rbac.yaml gives its rights to.
+// account is the user that rbac.yaml of the sample grants rights to.
 const account = "system:serviceaccount:default:samplecontroller"
 
 func newWorld(t *testing.T) *world {
@@ -74,7 +75,7 @@ func (w *world) start() *process {
 	return start(w.t, w.program, log, "--kubeconfig", w.kubeconfig, "--db", filepath.Join(w.dir, "informers.db"))
 }
 
-// apply creates the objects of one of the sample's files.
+// apply creates the objects in one of the sample's files.
 func (w *world) apply(name string) {
 	w.t.Helper()
 	f, err := os.Open(filepath.Join(root, "examples/samplecontroller", name))
@@ -87,7 +88,8 @@ func (w *world) apply(name string) {
 		} else if err != nil {
 			w.t.Fatalf("%s: %v", name, err)
 		}
-		eventually(w.t, func() string { // a CRD is served a moment after it was created
+		// The server serves a CRD a moment after its creation.
+		eventually(w.t, func() string {
 			if err := w.admin.Create(w.t.Context(), u); err != nil {
 				return err.Error()
 			}
@@ -119,8 +121,8 @@ func (w *world) patch(ctx context.Context, obj client.Object, field string, valu
 	return w.admin.Patch(ctx, obj, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{%q:%#v}}`, field, value)))
 }
 
-// awaitConverged blocks until each Greeter has the Deployment that it asks for and
-// a status that says so, and no Greeter that is gone has one.
+// awaitConverged blocks until each Greeter has the Deployment that it specifies and a
+// status that confirms it, and no deleted Greeter has a Deployment.
 func (w *world) awaitConverged() {
 	w.t.Helper()
 	eventually(w.t, func() string {
@@ -147,8 +149,8 @@ func (w *world) awaitConverged() {
 	})
 }
 
-// requests returns what a process has asked the API server for: lists of whole
-// collections, and writes. A probe asks for one object.
+// requests returns the lists of whole collections and the writes that a process has
+// requested. A probe, which requests one object, is not counted.
 func (w *world) requests(p *process) (lists, writes []string) {
 	w.t.Helper()
 	all, err := w.cp.Requests(p.started)
@@ -171,8 +173,8 @@ func (w *world) requests(p *process) (lists, writes []string) {
 	return lists, writes
 }
 
-// churn changes Greeters 50 times a second until stop is called: creations,
-// changes and deletions of names it alone uses.
+// churn creates, changes and deletes Greeters 50 times a second until stop is called.
+// Nothing else uses the names of these Greeters.
 func (w *world) churn(seed int64) (stop func()) {
 	ctx, stopping := w.t.Context(), make(chan struct{})
 	var running sync.WaitGroup
@@ -210,9 +212,9 @@ func (w *world) churn(seed int64) (stop func()) {
 	}
 }
 
-// killAt kills the process as soon as the server has done the n-th of its writes
-// of one kind: it has hardly heard the answer, and what led to the write waits to
-// be committed to its file. Meanwhile Greeters change, until stop is called.
+// killAt kills the process as soon as the server has done the n-th write of one kind by
+// the process. At that moment the process has hardly received the answer, and the events
+// that caused the write are not committed yet. Greeters change until stop is called.
 func (w *world) killAt(p *process, kind watch.EventType, n int, seed int64) (stop func()) {
 	w.t.Helper()
 	var now appsv1.DeploymentList
@@ -235,12 +237,12 @@ func (w *world) killAt(p *process, kind watch.EventType, n int, seed int64) (sto
 	}
 	p.kill()
 	events.Stop()
-	for range events.ResultChan() { // its sender waits for a reader
+	for range events.ResultChan() { // the sender blocks until it is read
 	}
 	return stop
 }
 
-// createStill makes the Greeters of one cycle that changeWhileDown changes.
+// createStill creates the Greeters of one cycle that changeWhileDown changes.
 func (w *world) createStill(cycle int) {
 	w.t.Helper()
 	for _, name := range []string{"deleted", "again", "scaled", "renamed", "child-deleted", "child-scaled"} {
@@ -250,7 +252,7 @@ func (w *world) createStill(cycle int) {
 
 func still(cycle int, name string) string { return fmt.Sprintf("still-%d-%s", cycle, name) }
 
-// changeWhileDown makes one change of each kind that the controller has to see to.
+// changeWhileDown makes one change of each kind that the controller has to handle.
 func (w *world) changeWhileDown(cycle int) {
 	w.t.Helper()
 	ctx := w.t.Context()

@@ -24,19 +24,19 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// answer is what the child says to a command.
+// answer is the child's answer to a command.
 type answer struct {
 	Err    string
-	Scopes map[string]scope // to "look" and "report"; by collection
-	Left   []string         // to "stop": goroutines and descriptors that are left
+	Scopes map[string]scope // answer to "look" and "report", by collection
+	Left   []string         // answer to "stop": goroutines and descriptors that are left
 }
 
-// scope is one informer.
+// scope is the state of one informer.
 type scope struct {
 	Status         informer.Status
 	Violations     []string
 	Told           guarantees.Count
-	Handler, Store map[string]guarantees.State // to "report"
+	Handler, Store map[string]guarantees.State // answer to "report"
 }
 
 // watcher is one running informer with its handler.
@@ -45,10 +45,11 @@ type watcher struct {
 	told *guarantees.Recorder
 }
 
-// heldFile is where the child finds what the handlers of the last one held.
+// heldFile is the file in which the child finds the objects that the handlers of the last
+// child held.
 const heldFile = "held.json"
 
-// process is the child.
+// process is the state of the child.
 type process struct {
 	watchers map[string]watcher
 	cancel   context.CancelFunc
@@ -98,7 +99,7 @@ func runChild(ctx context.Context, dir string) error {
 	return commands.Err()
 }
 
-// start runs an informer for each collection, made as a controller's are.
+// start runs an informer for each collection, in the way that a controller does.
 func start(ctx context.Context, dir string) (*process, error) {
 	cfg, err := clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "kubeconfig"))
 	if err != nil {
@@ -148,11 +149,12 @@ func start(ctx context.Context, dir string) (*process, error) {
 	return p, nil
 }
 
-// patience is how long the informers may take to reach the server's state once nothing is broken any more: they wait up
-// to a minute between two tries.
+// patience is the time in which the informers must reach the server's state after all
+// faults have ended. They wait up to a minute between two attempts.
 const patience = 150 * time.Second
 
-// await waits until every handler was told of an object and every informer has synced, or says what is missing.
+// await waits until every handler has received an object and every informer has synced.
+// On a timeout it returns a description of what is missing.
 func (p *process) await(ctx context.Context, key string) string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -171,7 +173,7 @@ func (p *process) await(ctx context.Context, key string) string {
 	return ""
 }
 
-// look tells how the informers are.
+// look returns the state of the informers.
 func (p *process) look() map[string]scope {
 	out := map[string]scope{}
 	for name, w := range p.watchers {
@@ -184,7 +186,8 @@ func (p *process) look() map[string]scope {
 	return out
 }
 
-// report is look at rest, with what handlers were told, which must be what the lister has.
+// report returns the result of look at rest and the objects of handlers and listers. It
+// also checks that handlers hold the same objects as the listers.
 func (p *process) report() (map[string]scope, error) {
 	stored := map[string]map[string]guarantees.State{}
 	for name, w := range p.watchers {
@@ -213,8 +216,8 @@ func (p *process) stop() error {
 	return p.db.Close()
 }
 
-// left returns what of goroutines and descriptors is more than before. A connection can be closed once the streams on it
-// have ended, which takes a moment.
+// left returns the goroutines and descriptors that did not exist before. It waits for a
+// moment, because a connection can be closed only after its streams have ended.
 func (p *process) left(ctx context.Context, before goleak.Option, filesBefore map[string]int) (out []string) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -242,8 +245,9 @@ func (p *process) left(ctx context.Context, before goleak.Option, filesBefore ma
 	}
 }
 
-// openFiles returns what descriptors stand for. The Go runtime's own, which it makes when first needed, are left out. It
-// is empty where there is no /proc.
+// openFiles returns the names of the open descriptors with their counts. It leaves out
+// those of the Go runtime, which are created when first needed. It is empty on systems
+// without /proc.
 func openFiles() map[string]int {
 	out := map[string]int{}
 	links, err := filepath.Glob("/proc/self/fd/*")

@@ -22,7 +22,8 @@ import (
 	"github.com/informctl/informctl/internal/testobjects"
 )
 
-// clients are those that a controller would make: typed ones over protobuf, and a dynamic one.
+// clients are the clients that a controller would make: typed clients with protobuf, and
+// a dynamic one.
 type clients struct {
 	http    *http.Client
 	typed   *kubernetes.Clientset
@@ -46,7 +47,7 @@ func newClients(cfg *rest.Config) (c clients, err error) {
 type collection struct {
 	resource schema.GroupVersionResource
 	example  runtime.Object
-	object   func(i int) any // for creating; without a name
+	object   func(i int) any // a new object without a name
 }
 
 var collections = []collection{
@@ -89,7 +90,7 @@ func (c collection) listWatch(from clients) cache.ListerWatcher {
 	}
 }
 
-// make returns an object for creating.
+// make returns an object to be created.
 func (c collection) make(i int, namespace, name string) (*unstructured.Unstructured, error) {
 	b, err := json.Marshal(c.object(i))
 	if err != nil {

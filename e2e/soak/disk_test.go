@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-// diskMegabytes is the size of the disk, which is many times what the informers need.
+// diskMegabytes is the size of the disk. It is many times larger than the informers need.
 const diskMegabytes = 64
 
-// disk holds the child's file. As root on Linux it is a tmpfs, which can be full at any moment; elsewhere only a process
-// that starts while it is full notices, because its file may not grow.
+// disk contains the child's file. For root on Linux it is a tmpfs, which can be filled at
+// any moment. Otherwise only a process that starts while the disk is full notices it,
+// because its file may not grow.
 type disk struct {
 	dir     string
 	mounted bool
@@ -46,7 +47,7 @@ func (d *disk) file() string { return filepath.Join(d.dir, "cache", "informers.d
 
 func (d *disk) filler() string { return filepath.Join(d.dir, "filler") }
 
-// fill leaves not a byte.
+// fill fills the disk to the last byte.
 func (d *disk) fill() error {
 	d.full.Store(true)
 	if !d.mounted {
@@ -76,7 +77,8 @@ func (d *disk) free() error {
 	return nil
 }
 
-// bound is how large the file of a process that starts now may be; 0 is no bound.
+// bound returns the maximal size in bytes of the file of a process that starts now, 0 if
+// it is unlimited.
 func (d *disk) bound() int64 {
 	if d.mounted || !d.full.Load() {
 		return 0

@@ -22,7 +22,7 @@ type life struct {
 	bounded bool
 }
 
-// startLife starts a process. Its log goes to the round's.
+// startLife starts a process. It appends to the log of the round.
 func (w *world) startLife() error {
 	log, err := os.OpenFile(w.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -37,7 +37,7 @@ func (w *world) startLife() error {
 	if err != nil {
 		return err
 	}
-	// A connection that stalls is noticed by the transport's pings, which come after 30 s unless that is said.
+	// The transport's pings detect a stalled connection. Their default interval is 30 s.
 	env := []string{childDir + "=" + w.dir, "HTTP2_READ_IDLE_TIMEOUT_SECONDS=2", "HTTP2_PING_TIMEOUT_SECONDS=2"}
 	bound := w.disk.bound()
 	if bound > 0 {
@@ -53,7 +53,7 @@ func (w *world) startLife() error {
 	return nil
 }
 
-// ask sends a command and waits for what the child answers.
+// ask sends a command and waits for the answer.
 func (l *life) ask(command string) (a answer, err error) {
 	err = l.Ask(command, patience+30*time.Second, &a)
 	if errors.Is(err, child.ErrNoAnswer) {
@@ -66,8 +66,8 @@ func (l *life) ask(command string) (a answer, err error) {
 	return a, err
 }
 
-// kill ends the process as a power cut would end it. One that lived long enough to have started is asked before how its
-// informers are.
+// kill kills the process, as a power cut would. If the process has lived for more than a
+// second, kill asks it first for the state of its informers.
 func (w *world) kill() error {
 	if time.Since(w.life.started) > time.Second {
 		a, err := w.life.ask("look")
@@ -82,24 +82,28 @@ func (w *world) kill() error {
 	}
 	w.tally.add("kills")
 	w.life.Kill()
-	for _, held := range w.held { // what changes may be stored as it was, or gone
+	// A changing object may be stored in an older state or not at all.
+	for _, held := range w.held {
 		maps.DeleteFunc(held, func(key string, _ guarantees.State) bool { return strings.HasPrefix(key, namespace+"/soak-") })
 	}
 	return nil
 }
 
-// reasons are those for which a collection may be listed: promise 3. Those of a first list count in the first round only.
+// reasons are the permitted reasons for a list (promise 3). Those with value true are
+// permitted only in the first round.
 var reasons = map[string]bool{
 	"nothing stored yet":                                 true,
 	"first list did not end":                             true,
 	"the server no longer has the history":               false,
 	"the server is behind":                               false,
 	"the server ends watches from this resource version": false,
-	// A collection without a watch cache gets no bookmarks, and an idle one no event either.
+	// A collection without a watch cache gets no bookmarks, and an idle one gets no
+	// events either.
 	"the server does not say when a watch has caught up": false,
 }
 
-// count adds to the tally how a process has started, and returns what broke a guarantee in its life.
+// count adds to the tally how a process has started. It returns an error if the process
+// broke a guarantee.
 func (w *world) count(a answer) error {
 	for name, s := range a.Scopes {
 		if len(s.Violations) > 0 {
@@ -132,13 +136,13 @@ func (w *world) count(a answer) error {
 	return nil
 }
 
-// mayBeInMemory says whether an informer had to do without the file: nothing of its scope could be written on a disk
-// that was full from the start.
+// mayBeInMemory reports whether an informer may run without the file: the disk was full
+// from the start, so nothing of its scope could be written.
 func (w *world) mayBeInMemory(s scope) bool {
 	return w.rounds == 1 && (strings.Contains(s.Status.Memory, syscall.ENOSPC.Error()) || w.life.bounded)
 }
 
-// stop ends the process as SIGTERM would: what was received is written.
+// stop ends the process as SIGTERM does: the process writes what it has received.
 func (w *world) stop() error {
 	a, err := w.life.ask("stop")
 	if err == nil && len(a.Left) > 0 {
@@ -150,7 +154,7 @@ func (w *world) stop() error {
 	return err
 }
 
-// log is where the processes of a round log.
+// log returns the path of the log of the round.
 func (w *world) log() string {
 	return filepath.Join(w.t.ArtifactDir(), fmt.Sprintf("round-%d.log", w.rounds))
 }

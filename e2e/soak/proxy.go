@@ -7,14 +7,15 @@ import (
 	"sync"
 )
 
-// Proxy forwards TCP connections to one address and breaks them when it is told to. Make one with [NewProxy].
+// Proxy forwards TCP connections to one address and can break them. Make one with
+// [NewProxy].
 //
-// All methods are safe for concurrent use. None but Close blocks.
+// All methods are safe for concurrent use. Only Close blocks.
 type Proxy struct {
 	target   string
 	listener net.Listener
-	// running has the goroutine that accepts, which Close ends, and two for each connection, which end when both of
-	// its sides are closed.
+	// running counts the goroutine that accepts connections, which Close ends, and two
+	// goroutines per connection, which end when both sides of the connection are closed.
 	running sync.WaitGroup
 
 	// mu protects the fields below and those of every link.
@@ -27,20 +28,22 @@ type Proxy struct {
 // Cut is a way to break connections.
 type Cut string
 
-// The cuts. Drop and Reset meet the connections that there are; the others also those that are made until Heal.
+// The cuts. Drop and Reset affect existing connections; the others also affect
+// connections that are made until Heal.
 const (
-	Drop   Cut = "drop"   // closed, in order
+	Drop   Cut = "drop"   // closed in order
 	Reset  Cut = "reset"  // closed by RST
-	Refuse Cut = "refuse" // closed by RST, and nobody gets a new one
-	Halve  Cut = "halve"  // closed after some more bytes of the server's
-	Stall  Cut = "stall"  // nothing passes any more, also after Heal, and only the client can close it
+	Refuse Cut = "refuse" // closed by RST; new connections are refused
+	Halve  Cut = "halve"  // closed after some more bytes from the server
+	Stall  Cut = "stall"  // nothing passes, even after Heal; only the client can close it
 )
 
 // Cuts are all ways to break connections.
 var Cuts = []Cut{Drop, Reset, Refuse, Halve, Stall}
 
-// halfAtMost is how many bytes of the server's a halved connection passes at most: it may end in a handshake, in the
-// headers or in the body of a response.
+// halfAtMost is the maximal number of bytes from the server that a halved connection
+// passes. The connection may end in a handshake, in the headers or in the body of a
+// response.
 const halfAtMost = 16 << 10
 
 // link is one connection through the proxy.
@@ -48,10 +51,11 @@ type link struct {
 	client, server *net.TCPConn
 	stalled        bool
 	halved         bool
-	left           int // of a halved link: bytes of the server's that still pass
+	left           int // bytes from the server that a halved link still passes
 }
 
-// NewProxy listens on a free port of the loopback interface and forwards to target, a host and port.
+// NewProxy listens on a free port of the loopback interface and forwards to target, a
+// host and port.
 func NewProxy(target string) (*Proxy, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -65,7 +69,7 @@ func NewProxy(target string) (*Proxy, error) {
 // Addr returns the host and port that the proxy listens on.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close breaks all connections and returns when nothing of the proxy runs any more.
+// Close breaks all connections and returns when all goroutines of the proxy have ended.
 func (p *Proxy) Close() {
 	_ = p.listener.Close()
 	p.mu.Lock()
@@ -77,7 +81,7 @@ func (p *Proxy) Close() {
 	p.running.Wait()
 }
 
-// Break breaks connections. It replaces the cut before.
+// Break breaks connections. It replaces the previous cut.
 func (p *Proxy) Break(c Cut) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +98,8 @@ func (p *Proxy) Heal() {
 	p.cut = ""
 }
 
-// breakLocked does to a link that lives what the cut says. A link that stalls stays so, whatever comes later.
+// breakLocked applies the cut to an open link. A stalled link stays stalled, even if the
+// cut changes.
 func (p *Proxy) breakLocked(l *link) {
 	switch {
 	case l.stalled:
@@ -119,7 +124,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// connect is the life of one connection.
+// connect handles one connection.
 func (p *Proxy) connect(client *net.TCPConn) {
 	server, err := net.Dial("tcp", p.target)
 	if err != nil {
@@ -144,8 +149,8 @@ func (p *Proxy) connect(client *net.TCPConn) {
 	p.mu.Unlock()
 }
 
-// toServer passes what the client sends until either side is closed. Of a link that stalls it goes on reading, to learn
-// that the client has given up.
+// toServer forwards the client's bytes until either side is closed. It continues to read
+// from a stalled link to notice when the client gives up.
 func (p *Proxy) toServer(l *link) {
 	defer l.close()
 	buf := make([]byte, 32<<10)
@@ -160,7 +165,7 @@ func (p *Proxy) toServer(l *link) {
 	}
 }
 
-// toClient passes what the server sends.
+// toClient forwards the server's bytes.
 func (p *Proxy) toClient(l *link) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -181,7 +186,7 @@ func (p *Proxy) toClient(l *link) {
 	}
 }
 
-// admit says how many of n bytes of the server's pass, and whether others may follow.
+// admit returns how many of n bytes from the server pass, and whether more may follow.
 func (p *Proxy) admit(l *link, n int) (pass int, more bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/e2e/soak"
 )
 
-// echo serves connections that get back what they send.
+// echo serves connections and sends back all bytes that it receives.
 func echo(t *testing.T) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func echo(t *testing.T) (addr string) {
 type link struct {
 	t *testing.T
 	net.Conn
-	err error // why there is no Conn
+	err error // why Conn is nil
 }
 
 func newProxy(t *testing.T) *soak.Proxy {
@@ -62,13 +62,13 @@ func dial(t *testing.T, p *soak.Proxy) link {
 	t.Helper()
 	c, err := net.Dial("tcp", p.Addr())
 	if err != nil {
-		return link{t, nil, err} // one that is reset at once
+		return link{t, nil, err} // the connection was reset at once
 	}
 	t.Cleanup(func() { _ = c.Close() })
 	return link{t, c, nil}
 }
 
-// passes sends bytes and waits until they are back.
+// passes sends bytes and waits until all have come back.
 func (l link) passes(n int) {
 	l.t.Helper()
 	if got := l.send(n, time.Minute); got.err != nil || got.n != n {
@@ -81,7 +81,8 @@ type result struct {
 	err error
 }
 
-// send sends bytes and reads until as many are back, the connection ends or the time is over.
+// send sends bytes and reads until all have come back, the connection ends or the time is
+// over.
 func (l link) send(n int, patience time.Duration) result {
 	l.t.Helper()
 	if l.err != nil {
@@ -98,7 +99,7 @@ func (l link) send(n int, patience time.Duration) result {
 	}()
 	got := make([]byte, n)
 	read, err := io.ReadFull(l, got)
-	// A reset is told once, to whoever asks first.
+	// The kernel reports a reset once, to either the reader or the writer.
 	err = errors.Join(err, <-written)
 	if !bytes.Equal(got[:read], sent[:read]) {
 		l.t.Error("other bytes are back than were sent")
@@ -120,8 +121,8 @@ const moment = 100 * time.Millisecond
 func TestProxy(t *testing.T) {
 	for _, c := range []struct {
 		cut   soak.Cut
-		ended func(result) bool // a connection that was there
-		fresh func(result) bool // one made during the cut
+		ended func(result) bool // checks an existing connection
+		fresh func(result) bool // checks a connection made during the cut
 	}{
 		{soak.Drop, func(r result) bool { return r.n == 0 && (errors.Is(r.err, io.EOF) || isReset(r.err)) }, whole},
 		{soak.Reset, func(r result) bool { return r.n == 0 && isReset(r.err) }, whole},
@@ -159,7 +160,8 @@ func whole(r result) bool { return r.n == much && r.err == nil }
 
 func half(r result) bool { return r.n < much && r.err != nil && !isTimeout(r.err) }
 
-// TestProxyDown: the proxy has no use of a server that is down, and finds it when it is back.
+// TestProxyDown checks that a connection passes nothing if the proxy cannot reach its
+// server, and that no connection outlives its proxy.
 func TestProxyDown(t *testing.T) {
 	addr := echo(t)
 	p, err := soak.NewProxy("127.0.0.1:1")

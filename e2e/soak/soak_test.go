@@ -42,14 +42,15 @@ var (
 )
 
 const (
-	roundTime   = 25 * time.Second      // faults and changes, before all is left alone
+	roundTime   = 25 * time.Second      // faults and changes, before all faults end
 	changeEvery = 50 * time.Millisecond // 20 changes a second
-	namesEach   = 60                    // objects that a collection has at most, beside those that stay
+	namesEach   = 60                    // maximum of the changing objects in a collection
 	stackDump   = syscall.SIGQUIT
 )
 
-// world is a control plane behind a proxy, a disk, and the process on it. Its fields belong to the test's goroutine, and
-// during a round each to the goroutine that does that kind of fault.
+// world is a control plane behind a proxy, a disk, and the process that uses them. The
+// fields belong to the test's goroutine. During a round, each field belongs to the
+// goroutine that causes that kind of fault.
 type world struct {
 	t      *testing.T
 	cp     *controlplane.ControlPlane
@@ -60,13 +61,15 @@ type world struct {
 	life   *life
 	rounds int
 	tally  tally
-	there  map[string]bool                        // objects that are changed, on the server
-	held   map[string]map[string]guarantees.State // by collection and key: what handlers held, and is stored for certain
-	down   atomic.Bool                            // the API server is being restarted
+	there  map[string]bool // existing objects that are changed
+	// held contains what handlers held and is stored for certain, by collection and key.
+	held map[string]map[string]guarantees.State
+	down atomic.Bool // the API server is being restarted
 }
 
-// TestSoak is the promises together: whatever happens to process, network, server and disk, once all is left alone
-// handlers, store, file and server agree, and nothing is left over.
+// TestSoak checks all promises together: after any faults of process, network, server and
+// disk have ended, handlers, store, file and server agree, and no goroutine or descriptor
+// is left.
 func TestSoak(t *testing.T) {
 	seed := *seedFlag
 	if seed == 0 {
@@ -96,7 +99,8 @@ func TestSoak(t *testing.T) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir(), there: map[string]bool{}, tally: tally{counts: map[string]int{}}}
-	// Without a watch cache a compaction is at once the end of the history for who lags; with one, a restart is.
+	// Without a watch cache, a compaction at once ends the history of a client that lags;
+	// with a watch cache, a restart ends it.
 	cp := controlplanetest.Start(t, controlplane.Options{
 		APIServerArgs: []string{"--watch-cache-sizes=configmaps#0,deployments.apps#0"},
 	})
@@ -123,7 +127,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// writeKubeconfig makes the child ask through the proxy.
+// writeKubeconfig sets the address of the proxy in the child's kubeconfig.
 func (w *world) writeKubeconfig() {
 	w.t.Helper()
 	cfg, err := clientcmd.LoadFromFile(w.cp.Kubeconfig())
@@ -138,7 +142,8 @@ func (w *world) writeKubeconfig() {
 	}
 }
 
-// round has changes and faults go on for a while, each kind in a goroutine of its own, and ends the faults.
+// round makes changes and faults for a while, each kind in its own goroutine, and then
+// ends the faults.
 func (w *world) round(seed int64) error {
 	if err := w.startLife(); err != nil {
 		return err
@@ -154,7 +159,8 @@ func (w *world) round(seed int64) error {
 	return g.Wait()
 }
 
-// pause waits a random time from least to most and reports whether the round goes on.
+// pause waits for a random time from least to most and reports whether the round
+// continues.
 func pause(ctx context.Context, rng *rand.Rand, least, most time.Duration) bool {
 	t := time.NewTimer(least + time.Duration(rng.Int63n(int64(most-least))))
 	defer t.Stop()
@@ -166,7 +172,7 @@ func pause(ctx context.Context, rng *rand.Rand, least, most time.Duration) bool 
 	}
 }
 
-// changes changes objects on the server. What is there is what the last answer said.
+// changes changes objects on the server. w.there is set by the server's answers.
 func (w *world) changes(ctx context.Context, rng *rand.Rand) error {
 	tick := time.NewTicker(changeEvery)
 	defer tick.Stop()
@@ -186,14 +192,15 @@ func (w *world) changes(ctx context.Context, rng *rand.Rand) error {
 			w.there[id] = what != "deleted"
 		case apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 			w.there[id] = !w.there[id]
-		case down || w.down.Load() || ctx.Err() != nil: // it may have been done or not
+		// The change may or may not have been made.
+		case down || w.down.Load() || ctx.Err() != nil:
 		default:
 			return fmt.Errorf("%s: %w", what, err)
 		}
 	}
 }
 
-// change creates an object, or updates or deletes one that is there.
+// change creates an object if it is not there, and otherwise updates or deletes it.
 func (w *world) change(ctx context.Context, rng *rand.Rand, c collection, i int, there bool) (what string, err error) {
 	name := fmt.Sprintf("soak-%d", i)
 	switch {
@@ -202,7 +209,7 @@ func (w *world) change(ctx context.Context, rng *rand.Rand, c collection, i int,
 	case rng.Intn(5) == 0:
 		return "deleted", w.delete(ctx, c, name)
 	}
-	// Some are large, so that the file grows and a full disk is met.
+	// Some changes are large, so that the file grows and meets a full disk.
 	b := make([]byte, 8)
 	if rng.Intn(4) == 0 {
 		b = make([]byte, rng.Intn(48<<10))
@@ -228,8 +235,8 @@ func (w *world) delete(ctx context.Context, c collection, name string) error {
 	return w.server.dynamic.Resource(c.resource).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 }
 
-// kills kills the process every few seconds, some just after their start, and leaves one that runs. In a third of the
-// rounds a process lives longer.
+// kills kills the process every few seconds, sometimes just after its start, and leaves
+// one running. In a third of the rounds a process lives longer.
 func (w *world) kills(ctx context.Context, rng *rand.Rand) error {
 	longest := 7 * time.Second
 	if rng.Intn(3) == 0 {
@@ -267,12 +274,13 @@ func (w *world) cuts(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// restarts restarts the API server, whose watch cache is empty then.
+// restarts restarts the API server. Its watch cache is empty afterwards.
 func (w *world) restarts(ctx context.Context, rng *rand.Rand) error {
 	for pause(ctx, rng, 5*time.Second, 40*time.Second) {
 		w.tally.add("restarts of the API server")
 		w.down.Store(true)
-		if err := w.cp.RestartAPIServer(w.t.Context()); err != nil { // the round waits for it
+		// The round waits for the restart.
+		if err := w.cp.RestartAPIServer(w.t.Context()); err != nil {
 			return err
 		}
 		w.down.Store(false)
@@ -306,7 +314,9 @@ func (w *world) fullDisks(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// atRest compares, once all is left alone. A new object in each collection is told after everything before it.
+// atRest compares handlers, store, file and server after the faults have ended. It waits
+// until handlers have received a new object in each collection, because they receive it
+// after everything before it.
 func (w *world) atRest() error {
 	begin := time.Now()
 	a, err := w.life.ask("look")
@@ -315,7 +325,7 @@ func (w *world) atRest() error {
 	}
 	inMemory := func(s scope) bool { return s.Status.Memory != "" }
 	if w.life.bounded || slices.ContainsFunc(slices.Collect(maps.Values(a.Scopes)), inMemory) {
-		// This process has no file that can take what comes.
+		// This process cannot write to its file, so another one is started.
 		if err := w.kill(); err != nil {
 			return err
 		}
@@ -350,7 +360,8 @@ func (w *world) atRest() error {
 	return w.compare(a)
 }
 
-// compare finds store, file and server equal. That handlers and store are, the report has found.
+// compare checks that store, file and server are equal. The report has compared handlers
+// and store.
 func (w *world) compare(a answer) error {
 	for _, c := range collections {
 		listed, rv, err := w.listed(c)
@@ -398,8 +409,9 @@ func (w *world) listed(c collection) (map[string]guarantees.State, string, error
 	return out, accessor.GetResourceVersion(), nil
 }
 
-// stored reads a collection from the file of the process that has ended. Its resource version must be one that the
-// server has reached and all of its objects are at.
+// stored reads a collection from the file after the process has ended. The server must
+// have reached the checkpoint, and no object may have a later resource version than the
+// checkpoint.
 func (w *world) stored(c collection, now string) (out map[string]guarantees.State, err error) {
 	db, err := bolt.OpenReadOnly(w.disk.file(), bolt.Options{})
 	if err != nil {
@@ -447,7 +459,7 @@ func (w *world) stored(c collection, now string) (out map[string]guarantees.Stat
 	return out, s.Close()
 }
 
-// tally counts what was done and what came of it.
+// tally counts the faults and their results.
 type tally struct {
 	mu     sync.Mutex // protects counts
 	counts map[string]int
@@ -467,7 +479,7 @@ func (t *tally) most(what string, n int) {
 	t.counts[what] = max(t.counts[what], n)
 }
 
-// table is the tally as Markdown.
+// table returns the tally as a Markdown table.
 func (t *tally) table() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 
 var benchPods = flag.Int("bolt.pods", 5000, "how many pods benchmarks store")
 
-// filled is a file of pods, and the keys of them.
+// filled makes a file of pods and returns their keys.
 func filled(b *testing.B) (path string, keys []string) {
 	b.Helper()
 	path = filepath.Join(b.TempDir(), "informers.db")
@@ -48,7 +48,8 @@ func reopened(b *testing.B, path string, opts store.Options) (*bolt.DB, store.St
 	return db, s
 }
 
-// BenchmarkOpen is what a warm start waits for: every page and entry is checked.
+// BenchmarkOpen measures the open that delays a warm start: every page and entry is
+// checked.
 func BenchmarkOpen(b *testing.B) {
 	path, _ := filled(b)
 	for b.Loop() {
@@ -59,9 +60,9 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkRead reads pods in the ways in which a controller does, with the
-// default budget for decoded objects and with everything decoded; client-go's
-// indexer holds everything decoded, too.
+// BenchmarkRead reads pods in the ways in which a controller does, with the default
+// budget for decoded objects and with everything decoded. client-go's indexer always
+// holds everything decoded.
 func BenchmarkRead(b *testing.B) {
 	path, keys := filled(b)
 	namespaces := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -87,7 +88,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 func benchmarkReads(b *testing.B, s cache.Indexer, keys []string) {
-	s.List() // fills what can be filled
+	s.List() // fills the cache of decoded objects
 	b.Run("Get", func(b *testing.B) {
 		i := 0
 		for b.Loop() {
@@ -112,7 +113,7 @@ func benchmarkReads(b *testing.B, s cache.Indexer, keys []string) {
 		}
 	})
 	if persistent, ok := s.(store.Store); ok {
-		// Without decoding it is one read transaction: the longest that there is.
+		// Select decodes nothing here. It is one read transaction, the longest one.
 		b.Run("Transaction", func(b *testing.B) {
 			for b.Loop() {
 				if entries, err := persistent.Select(store.Query{}); err != nil || len(entries) != len(keys) {
@@ -136,8 +137,8 @@ func benchmarkReads(b *testing.B, s cache.Indexer, keys []string) {
 	})
 }
 
-// BenchmarkApply takes batches of 100 changes of 5,000 pods, as a watch brings
-// them, and reports what is written.
+// BenchmarkApply applies batches of 100 changes to 5,000 pods, as a watch delivers them,
+// and reports the bytes written.
 func BenchmarkApply(b *testing.B) {
 	path, _ := filled(b)
 	db, s := reopened(b, path, store.Options{Indexes: []index.Index{index.Namespace()}})
@@ -157,8 +158,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// BenchmarkEncrypt is what encryption costs: a read from the file, and a change until
-// it is on the disk, each by the object, and the bytes that an object takes.
+// BenchmarkEncrypt measures the cost of encryption per object: a read from the file, a
+// change until it is on disk, and the size in the file.
 func BenchmarkEncrypt(b *testing.B) {
 	for _, test := range []struct {
 		name string
@@ -186,7 +187,7 @@ func BenchmarkEncrypt(b *testing.B) {
 	}
 }
 
-// benchmarkEntries reads and decodes objects that are in no cache.
+// benchmarkEntries reads and decodes objects that are not in the cache.
 func benchmarkEntries(b *testing.B, db *bolt.DB, s store.Store, keys []string) {
 	i := 0
 	for b.Loop() {
@@ -206,7 +207,7 @@ func benchmarkEntries(b *testing.B, db *bolt.DB, s store.Store, keys []string) {
 	b.ReportMetric(float64(infos[0].Bytes)/float64(infos[0].Objects), "file-B/object")
 }
 
-// benchmarkWrites writes changes of 1,000 objects and waits for the disk.
+// benchmarkWrites writes changes of 1,000 objects and waits until they are on disk.
 func benchmarkWrites(b *testing.B, s store.Store) {
 	n := 0
 	for b.Loop() {

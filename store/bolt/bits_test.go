@@ -17,15 +17,15 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// part is where something that a file holds is in it.
+// part is the location of a stored item in the file.
 type part struct {
 	what    string // object, header, manifest, ...
 	key     string
 	off, to int
 }
 
-// parts returns what a file holds: keys and values of every bucket. Pages that
-// are no longer in use may have the same bytes.
+// parts returns the keys and values of every bucket in a file. Pages that are no longer
+// in use may contain the same bytes.
 func parts(t *testing.T, path string) (all []part) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
@@ -37,7 +37,8 @@ func parts(t *testing.T, path string) (all []part) {
 			return
 		}
 		off := int(uintptr(unsafe.Pointer(&b[0])) - base)
-		if off < 0 || off >= len(file) { // a copy: the bucket is inside a page of another
+		// This is a copy: the bucket is stored inside a page of another one.
+		if off < 0 || off >= len(file) {
 			for _, page := range usedPages(file, pageLeaf) {
 				if at := bytes.Index(file[page*pageSize:(page+1)*pageSize], b); at >= 0 {
 					off = page*pageSize + at
@@ -71,8 +72,8 @@ func parts(t *testing.T, path string) (all []part) {
 	return all
 }
 
-// TestEveryBitAtRead damages records and headers in a file that is open: each bit
-// of them is noticed by who reads them (promise 5).
+// TestEveryBitAtRead changes every bit of records and headers in an open file. Their
+// readers must detect each change (promise 5).
 func TestEveryBitAtRead(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -107,7 +108,7 @@ func TestEveryBitAtRead(t *testing.T) {
 			}
 			must(t, fn(p.key))
 			if what == "header" || bits > 10_000 {
-				break // a header's reader begins with the first
+				break // a reader of headers begins with the first one
 			}
 		}
 		t.Logf("%d bits of %ss", bits, what)
@@ -118,8 +119,8 @@ func TestEveryBitAtRead(t *testing.T) {
 	wantState(t, s, damageScript, 3)
 }
 
-// TestAnyBitAtOpen damages what a file holds before it is opened: keys and
-// values, any of them (promise 5).
+// TestAnyBitAtOpen changes random bits of keys and values in a closed file. The next Open
+// must detect them (promise 5).
 func TestAnyBitAtOpen(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)
@@ -147,8 +148,8 @@ func TestAnyBitAtOpen(t *testing.T) {
 	}
 }
 
-// TestPageHeadersAtOpen damages what bbolt itself knows of its pages: it is
-// noticed, or does no harm.
+// TestPageHeadersAtOpen changes bits of bbolt's page headers. The next Open must detect a
+// change unless it does no harm.
 func TestPageHeadersAtOpen(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)
@@ -173,8 +174,7 @@ func TestPageHeadersAtOpen(t *testing.T) {
 	t.Logf("%d of 300 bits of page headers were noticed", found)
 }
 
-// noticed returns an error unless a damaged file is known as such by writers and
-// readers.
+// noticed returns an error unless both writers and readers detect that a file is damaged.
 func noticed(path string, b []byte, what string) error {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		return err
@@ -187,7 +187,8 @@ func noticed(path string, b []byte, what string) error {
 		}
 		_ = ro.Close()
 	}
-	// That it is another format, or not there, is right to say of a format's bit.
+	// If a bit of the format changed, errors about another or a missing format are
+	// correct.
 	if !errors.Is(err, store.ErrCorrupt) && !strings.Contains(what, "format") {
 		return fmt.Errorf("read-only: error is %w", err)
 	}
@@ -205,9 +206,9 @@ func noticed(path string, b []byte, what string) error {
 	return nil
 }
 
-// TestPagesDamagedWhileOpen takes the last element of a page away in a file that
-// is open: what is read then is right, or an error. Only entries of indexes are
-// missed until the next Open (docs/reliability.md).
+// TestPagesDamagedWhileOpen removes the last element of a page in an open file. Every
+// read must return the correct result or an error, except that entries of indexes may be
+// missing until the next Open (docs/reliability.md).
 func TestPagesDamagedWhileOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, damageScript, 3)

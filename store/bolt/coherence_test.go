@@ -17,9 +17,9 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestCoherence reads in every way while versions increase: no reader sees an
-// object older than one that it, or the writer before it began, has seen; and
-// keys that change together are equal wherever one answer has them.
+// TestCoherence reads in every way while versions increase. No reader may see an object
+// that is older than one that it has seen, or that the writer had written before the read
+// began. Keys that change together must be equal in one answer.
 func TestCoherence(t *testing.T) {
 	for name, decoded := range map[string]int64{"default cache": 0, "cache of almost nothing": 1, "unbounded cache": -1} {
 		t.Run(name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func openPods(tb testing.TB, path string, opts bolt.Options) (*bolt.DB, store.St
 	return db, s
 }
 
-// listPods brings n pods by a list, as a cold start does.
+// listPods loads n pods with a list, as a cold start does.
 func listPods(tb testing.TB, s store.Store, n int, seed int64) {
 	tb.Helper()
 	r, err := s.Relist()
@@ -66,8 +66,7 @@ func listPods(tb testing.TB, s store.Store, n int, seed int64) {
 	}
 }
 
-// inKeyOrder returns the numbers of n pods in the order in which a server lists
-// them.
+// inKeyOrder returns the numbers of n pods in the order of a server's list.
 func inKeyOrder(n int, seed int64) []int {
 	keys := make([]string, n)
 	numbers := make([]int, n)
@@ -102,8 +101,8 @@ func wantPods(t *testing.T, s store.Store, n int, seed int64) {
 	}
 }
 
-// TestCompression: what was written in one way is read, and written on, in any
-// other; a new list of the same objects finds them unchanged.
+// TestCompression checks that objects written with one kind of compression can be read
+// and changed with any other, and that a relist of the same objects finds no change.
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	const n = 3 * codec.MinSamples
@@ -123,7 +122,7 @@ func TestCompression(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				bolt.SetRelistLimit(r, 64<<10) // stages in the file
+				bolt.SetRelistLimit(r, 64<<10) // the relist stages in the file
 				for i := range n {
 					seed := int64(1)
 					if i < n/2 {
@@ -177,8 +176,8 @@ func closeAll(t *testing.T, db *bolt.DB) {
 	}
 }
 
-// TestDictionary: pods take less than a fifth of their JSON, the dictionary is in
-// the file once, and one that a process finds there is used on.
+// TestDictionary checks that pods take less than a fifth of their JSON, that the file
+// contains the dictionary once, and that a new process continues to use it.
 func TestDictionary(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -215,9 +214,8 @@ func TestDictionary(t *testing.T) {
 	closeAll(t, db)
 }
 
-// inDictionaries runs fn on the bucket of dictionaries of a closed file.
-// TestDictionaryOfGrownScope: a scope that no list has brought gets a dictionary when
-// it has grown, and what is written from then on is compressed.
+// TestDictionaryOfGrownScope checks that a scope that was not loaded with a list gets a
+// dictionary when it has grown, and that later writes are compressed with it.
 func TestDictionaryOfGrownScope(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openPods(t, path, bolt.Options{})
@@ -270,8 +268,8 @@ func dictionariesOf(t *testing.T, path string) (keys []string) {
 	return keys
 }
 
-// TestDictionaryDamage: a dictionary that is lost, changed or replaced is damage
-// at Open, never a wrong object.
+// TestDictionaryDamage checks that Open reports a lost, changed or replaced dictionary as
+// damage, and that no wrong object is returned.
 func TestDictionaryDamage(t *testing.T) {
 	healthy := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openPods(t, healthy, bolt.Options{})
@@ -333,7 +331,7 @@ func TestDictionaryDamage(t *testing.T) {
 	}
 }
 
-// BenchmarkColdList brings 5,000 pods into a fresh file.
+// BenchmarkColdList loads 5,000 pods into a new file.
 func BenchmarkColdList(b *testing.B) {
 	const n = 5000
 	for name, way := range map[string]bolt.Compression{"dictionary": bolt.Dictionary, "zstd": bolt.Zstd, "uncompressed": bolt.Uncompressed} {

@@ -17,8 +17,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestCopyTo: each copy that is made while others write holds the state of one
-// commit, and nothing is set aside when it is opened.
+// TestCopyTo checks that each copy made during writes contains the state of one commit,
+// and that opening a copy does not set it aside.
 func TestCopyTo(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func TestCopyTo(t *testing.T) {
 		select {
 		case <-done:
 			ended = true
-			allowed = allowed[batches:] // what was flushed is there
+			allowed = allowed[batches:] // the copy was made after the flush
 		default:
 		}
 		var b bytes.Buffer
@@ -55,14 +55,15 @@ func TestCopyTo(t *testing.T) {
 	t.Logf("%d copies", copies)
 }
 
-// full is a disk without room.
+// full is a writer to a full disk.
 type full struct{}
 
 var errFull = errors.New("no space")
 
 func (full) Write([]byte) (int, error) { return 0, errFull }
 
-// TestCopyToFails: the error says of which file, and the database goes on.
+// TestCopyToFails checks that the error contains the path of the file and that the
+// database remains usable.
 func TestCopyToFails(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -77,7 +78,7 @@ func TestCopyToFails(t *testing.T) {
 	}
 }
 
-// TestCommits: how writing goes, and that it fails until it does not.
+// TestCommits checks the reported statistics of commits, also while writes fail.
 func TestCommits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -87,7 +88,8 @@ func TestCommits(t *testing.T) {
 		if diff := cmp.Diff(store.Commits{MaxWaiting: 256 << 20}, commits(), buckets); diff != "" {
 			t.Errorf("before any change (-want +got):\n%s", diff)
 		}
-		bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt { // until the file is opened again
+		// The writes fail until the file is opened again.
+		bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
 			return func([]byte, int64) (int, error) { return 0, errFull }
 		})
 		must(t, s.Apply(small.batch(1)))

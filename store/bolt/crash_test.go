@@ -24,7 +24,7 @@ var (
 	imagesFlag = flag.Int("images", 2000/fewer, "crash images that TestCrashImages makes at least")
 )
 
-// seeded returns the source of what a test does at random, and logs its seed.
+// seeded returns a source of random numbers for a test, and logs its seed.
 func seeded(t *testing.T) (*rand.Rand, uint64) {
 	t.Helper()
 	seed := *seedFlag
@@ -37,8 +37,8 @@ func seeded(t *testing.T) (*rand.Rand, uint64) {
 
 const sector = 512
 
-// changedSectors returns the offsets at which a file is not zero, but for those
-// of its meta pages.
+// changedSectors returns the offsets of the sectors that are not zero, except those in
+// the meta pages.
 func changedSectors(made []byte) (data []int) {
 	for off := 2 * pageSize; off < len(made); off += sector {
 		if !bytes.Equal(made[off:off+sector], make([]byte, sector)) {
@@ -48,12 +48,12 @@ func changedSectors(made []byte) (data []int) {
 	return data
 }
 
-// A recording is what was written to a file, in order.
+// A recording contains the writes to a file, in order.
 type recording struct {
-	mu      sync.Mutex // a relist writes while the story goes on
-	image   []byte     // the file before
+	mu      sync.Mutex // a relist writes while the story continues
+	image   []byte     // the file before the first write
 	commits []recordedCommit
-	data    []write // of the commit that goes on
+	data    []write // of the current commit
 	states  []recordedState
 }
 
@@ -62,20 +62,20 @@ type write struct {
 	b   []byte
 }
 
-// recordedCommit is what bbolt writes before its first sync, and then before its
-// second (TestSyncs).
+// recordedCommit contains the writes of bbolt before its first sync and before its second
+// sync (TestSyncs).
 type recordedCommit struct {
 	data []write
 	meta write
 }
 
-// recordedState is what the scope holds after a number of commits.
+// recordedState is the content of the scope after a number of commits.
 type recordedState struct {
 	commits int
 	state   string
 }
 
-// record records what is written to an open database from here on.
+// record records the writes to an open database from now on.
 func record(t *testing.T, path string, db *bolt.DB) *recording {
 	t.Helper()
 	rec := &recording{image: trimmed(read(t, path))}
@@ -105,7 +105,7 @@ func (r *recording) mark(state string) error {
 	return nil
 }
 
-// after returns what the scope may hold when n commits are in the file.
+// after returns the permitted states of the scope when n commits are in the file.
 func (r *recording) after(n int) (allowed []string) {
 	for i, s := range r.states {
 		switch {
@@ -118,22 +118,22 @@ func (r *recording) after(n int) (allowed []string) {
 	return nil
 }
 
-// image is what a crash inside a commit may leave.
+// image is a file as a crash during a commit may leave it.
 type image struct {
 	content []byte
-	commits int  // that are in it
-	either  bool // or one more
+	commits int  // number of commits in the content
+	either  bool // one more commit may be in the content
 	what    string
 }
 
-// metaEnd is where a meta page's content ends.
+// metaEnd is the end of the content of a meta page.
 const metaEnd = 16 + 64
 
 var tears = []int{0, 1, 16, 24, 32, 40, 48, 56, metaEnd - 17, metaEnd - 8, metaEnd - 1, metaEnd}
 
-// images calls fn with all that a crash inside commit n may leave, and as many
-// images of random parts of the data as are wanted. Until the first sync any of
-// the data may be on the disk, before the second any part of the meta page.
+// images calls fn with the files that a crash during commit n may leave, including that
+// many images with random parts of the data. Before the first sync, any part of the data
+// may be on disk; before the second, any part of the meta page.
 func (r *recording) images(rng *rand.Rand, n, random int, fn func(image)) {
 	disk := bytes.Clone(r.image)
 	for _, c := range r.commits[:n] {
@@ -150,8 +150,8 @@ func (r *recording) images(rng *rand.Rand, n, random int, fn func(image)) {
 	}
 }
 
-// unsynced returns an image that bbolt's syncs make impossible: the meta page and
-// a part of the data.
+// unsynced returns an image that bbolt's syncs prevent: it has the meta page but only a
+// part of the data.
 func (r *recording) unsynced(rng *rand.Rand, n int) image {
 	disk := bytes.Clone(r.image)
 	for _, c := range r.commits[:n] {
@@ -167,7 +167,7 @@ func (w write) to(b []byte) []byte {
 	return b
 }
 
-// grown returns a copy that is as long as the file then is.
+// grown returns a copy with the length that the file has after the commit.
 func (c recordedCommit) grown(b []byte) []byte {
 	pages := int(binary.LittleEndian.Uint64(c.meta.b[16+40:]))
 	return append(bytes.Clone(b), make([]byte, max(0, pages*pageSize-len(b)))...)
@@ -181,7 +181,7 @@ func (c recordedCommit) all(b []byte) []byte {
 	return b
 }
 
-// some writes a share of the data, in parts of a sector, a page or a whole write.
+// some writes a random share of the data, in units of a sector, a page or a whole write.
 func (c recordedCommit) some(rng *rand.Rand, b []byte) (image []byte, percent int) {
 	share := rng.Float64()
 	unit := []int{sector, pageSize, 1 << 30}[rng.IntN(3)]
@@ -195,7 +195,7 @@ func (c recordedCommit) some(rng *rand.Rand, b []byte) (image []byte, percent in
 	return b, int(100 * share)
 }
 
-// recordStory runs a story and returns what it wrote.
+// recordStory runs a story and returns the recording of its writes.
 func recordStory(t *testing.T, path string, st story) *recording {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Hour})
@@ -210,8 +210,8 @@ func recordStory(t *testing.T, path string, st story) *recording {
 	return rec
 }
 
-// TestCrashImages cuts the power inside the commits of every story (promises 1
-// and 2).
+// TestCrashImages simulates power cuts during the commits of every story (promises 1 and
+// 2).
 func TestCrashImages(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)
@@ -252,7 +252,7 @@ func TestCrashImages(t *testing.T) {
 	t.Logf("%d images", total)
 }
 
-// openImage opens a file, which must have one of some states.
+// openImage opens a file with the content. Its scope must have one of the allowed states.
 func openImage(path string, script script, content []byte, allowed []string) error {
 	if err := os.WriteFile(path, content, 0o600); err != nil {
 		return err
@@ -274,7 +274,7 @@ func openImage(path string, script script, content []byte, allowed []string) err
 
 var smallWants sync.Map
 
-// wantCached is small.want, whose answers many images share.
+// wantCached is small.want with a cache, because many images share a state.
 func wantCached(n int) string {
 	if want, ok := smallWants.Load(n); ok {
 		return want.(string)
@@ -284,8 +284,8 @@ func wantCached(n int) string {
 	return want
 }
 
-// TestCrashDuringCreation cuts the power while bbolt makes its first four
-// pages: whatever is left, the next Open begins.
+// TestCrashDuringCreation simulates power cuts while bbolt creates its first four pages.
+// The next Open must succeed with any part of them.
 func TestCrashDuringCreation(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)

@@ -30,7 +30,7 @@ const (
 	damagePerChild = 50
 )
 
-// mutate damages a file in one of many ways, which number i and seed choose.
+// mutate damages a file in one of many ways. i and seed select the way.
 func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
 	rng := rand.New(rand.NewPCG(seed, uint64(i)))
 	b = bytes.Clone(b)
@@ -50,7 +50,7 @@ func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
 		copy(b[p*pageSize:(p+1)*pageSize], b[q*pageSize:(q+1)*pageSize])
 		copy(b[q*pageSize:], x)
 		return b, fmt.Sprintf("pages %d and %d swapped", p, q)
-	case 4: // swapped so well that only what refers to them could tell
+	case 4: // both keep their ids, so only references to them show it
 		used := usedPages(b, pageLeaf)
 		p, q := used[rng.IntN(len(used))], used[rng.IntN(len(used))]
 		x := bytes.Clone(b[p*pageSize+8 : (p+1)*pageSize])
@@ -70,15 +70,15 @@ func mutate(b []byte, seed uint64, i int) (mutated []byte, what string) {
 		n := binary.LittleEndian.Uint16(count)
 		binary.LittleEndian.PutUint16(count, uint16(rng.IntN(int(n)+3)))
 		return b, fmt.Sprintf("page %d has %d elements instead of %d", p, binary.LittleEndian.Uint16(count), n)
-	case 7: // a flip where bbolt has no checksum and we have none
+	case 7: // a bit flip in pages without a checksum, neither bbolt's nor ours
 		kinds := append(usedPages(b, pageBranch), freelistPage(b), rootPage(b))
 		p := kinds[rng.IntN(len(kinds))]
 		return flip(b, p*pageSize+rng.IntN(300), rng)
-	case 8: // as a write that went to the wrong place
+	case 8: // as a write to a wrong place
 		p, q := page(), page()
 		copy(b[q*pageSize:(q+1)*pageSize], b[p*pageSize:(p+1)*pageSize])
 		return b, fmt.Sprintf("page %d written over page %d", p, q)
-	case 9: // and says that it is the right one
+	case 9: // a page written over another one, with a correct number
 		used := usedPages(b, pageLeaf)
 		p, q := used[rng.IntN(len(used))], used[rng.IntN(len(used))]
 		copy(b[q*pageSize+8:(q+1)*pageSize], b[p*pageSize+8:(p+1)*pageSize])
@@ -93,20 +93,20 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 	return b, fmt.Sprintf("bit %d of byte %d flipped", bit, at)
 }
 
-// TestDamage opens damaged files in other processes: none may die, and what they
-// read is what was written or an error (promise 5).
+// TestDamage opens damaged files in other processes. No process may die, and every read
+// must return what was written or an error (promise 5).
 func TestDamage(t *testing.T) { testDamage(t, "damage", *damagesFlag, "plain") }
 
-// TestDamageInBackground: the same of a file so large that its records are checked
-// while it is used.
+// TestDamageInBackground does the same as TestDamage with records that are checked in the
+// background, as in a large file.
 func TestDamageInBackground(t *testing.T) {
 	testDamage(t, "damage-background", *damagesFlag/2, "plain")
 }
 
-// TestDamageEncrypted is the same of an encrypted file.
+// TestDamageEncrypted does the same as TestDamage with an encrypted file.
 func TestDamageEncrypted(t *testing.T) { testDamage(t, "damage", *damagesFlag/4, "encrypted") }
 
-// damageOptions are how the files of damage tests are opened, by their names.
+// damageOptions are the options for opening the files of damage tests, by name.
 var damageOptions = map[string]bolt.Options{"plain": {}, "encrypted": allWith(theKey)}
 
 func testDamage(t *testing.T, role string, damages int, options string) {
@@ -145,7 +145,7 @@ func testDamage(t *testing.T, role string, damages int, options string) {
 	}
 }
 
-// childDamage opens some mutations of a file and prints one line for each.
+// childDamage opens some mutations of a file and prints a line for each.
 func childDamage(args []string) error { return openDamaged(args, damageChild.open) }
 
 func childDamageInBackground(args []string) error {
@@ -162,7 +162,8 @@ func openDamaged(args []string, open func(d damageChild, path string, mutated []
 	first, _ := strconv.Atoi(args[2])
 	last, _ := strconv.Atoi(args[3])
 	d := damageChild{accepted: map[string]int{}, opts: damageOptions[args[4]]}
-	for _, n := range []int{damageBatches, damageBatches - 1} { // the one before where a meta page is lost
+	// The previous batch is correct if a meta page is lost.
+	for _, n := range []int{damageBatches, damageBatches - 1} {
 		d.accepted[damageScript.want(n)] = n
 		d.next[n-damageBatches+1] = damageScript.want(n + 1)
 	}
@@ -189,15 +190,16 @@ func openDamaged(args []string, open func(d damageChild, path string, mutated []
 }
 
 type damageChild struct {
-	accepted map[string]int // states that a damaged file may still have, and their batches
-	next     [2]string      // what one more batch makes of them
+	accepted map[string]int // permitted states of a damaged file, with their batches
+	next     [2]string      // those states after one more batch
 	opts     bolt.Options
 }
 
-// open returns "damaged", "intact" or "refused" where the file is told right.
+// open returns "damaged", "intact" or "refused" if the file was handled correctly.
 func (d damageChild) open(path string, mutated []byte) (string, error) {
 	n, readErr := d.readOnly(path)
-	if readErr != nil && strings.Contains(readErr.Error(), "this program reads") { // the format's name has no checksum
+	// The name of the format has no checksum.
+	if readErr != nil && strings.Contains(readErr.Error(), "this program reads") {
 		if _, _, err := openScript(path, d.opts); err == nil || err.Error() != readErr.Error() {
 			return "", fmt.Errorf("read-only: %w; to write: %w", readErr, err)
 		}
@@ -218,7 +220,7 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if aside := db.SetAside(); aside != "" { // a reader may not have needed what is damaged
+	if aside := db.SetAside(); aside != "" { // readers may not have read the damaged part
 		if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, mutated) || got != damageScript.want(0) {
 			return "", fmt.Errorf("what was set aside is not what was there, or something is left: %w", err)
 		}
@@ -230,7 +232,7 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	return "intact", d.goOn(path, db, s, n)
 }
 
-// openInBackground reads before the records are checked, and after.
+// openInBackground reads before and after the records are checked.
 func (d damageChild) openInBackground(path string, mutated []byte) (string, error) {
 	n, readErr := d.readOnly(path)
 	checking := make(chan struct{})
@@ -273,7 +275,7 @@ func (d damageChild) openInBackground(path string, mutated []byte) (string, erro
 	return "intact", d.goOn(path, db, s, n)
 }
 
-// goOn writes one more batch: what no check has found must do no harm later.
+// goOn writes one more batch. Damage that no check has found must not do harm then.
 func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error {
 	if err := s.Apply(damageScript.batch(n + 1)); err != nil {
 		return fmt.Errorf("apply: %w", err)
@@ -309,8 +311,8 @@ func (d damageChild) readOnly(path string) (n int, err error) {
 	return d.accepted[got], err
 }
 
-// TestCheckedInBackground: a large file is read and changed while its records are
-// checked, and closed meanwhile.
+// TestCheckedInBackground checks that a large file can be read, changed and closed while
+// its records are checked.
 func TestCheckedInBackground(t *testing.T) {
 	bolt.SetBackgroundBytes(0)
 	defer bolt.SetBackgroundBytes(1 << 30)

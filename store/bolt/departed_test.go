@@ -8,8 +8,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestDepartedBound: what is kept of objects that were deleted is bounded, and what is
-// not is counted. When what was told of is dropped there is room again.
+// TestDepartedBound checks that the memory for departed objects is bounded, that objects
+// beyond the bound are counted, and that dropping departed objects frees room.
 func TestDepartedBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{})
@@ -45,8 +45,8 @@ func TestDepartedBound(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestDepartedAfterWipe: what was settled before a wipe settles nothing that departs in a
-// process after it.
+// TestDepartedAfterWipe checks that departed objects settled before a wipe do not settle
+// objects that depart in a process after it.
 func TestDepartedAfterWipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{})
@@ -82,8 +82,8 @@ func TestDepartedAfterWipe(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestDepartedDamaged: a departed object that was damaged while the file was open is left
-// out, and the others are there.
+// TestDepartedDamaged checks that a departed object that was damaged while the file was
+// open cannot be read, and that the others can.
 func TestDepartedDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{Compression: bolt.Uncompressed})
@@ -108,7 +108,7 @@ func TestDepartedDamaged(t *testing.T) {
 	}
 	must(t, db.Close())
 
-	// The next Open finds that it does not add up.
+	// The next Open detects the damage.
 	db, err = bolt.Open(path, bolt.Options{})
 	must(t, err)
 	if db.SetAside() == "" {

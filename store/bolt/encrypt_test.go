@@ -31,7 +31,7 @@ import (
 
 var otherKey = fixedKeys{{9, 9, 9}}
 
-// changingKeys is a provider whose keys, or error, a test sets.
+// changingKeys is a provider whose keys or error are set by a test.
 type changingKeys struct {
 	mu    sync.Mutex
 	keys  []codec.Key
@@ -64,7 +64,7 @@ func encryptedFile(t *testing.T, path string, keys codec.KeyProvider, n int) {
 	must(t, db.Close())
 }
 
-// logged collects the lines of a log.
+// logged returns options with a logger, and a function that returns the logged lines.
 func logged(opts bolt.Options) (bolt.Options, func() []string) {
 	var mu sync.Mutex
 	var lines []string
@@ -80,8 +80,8 @@ func logged(opts bolt.Options) (bolt.Options, func() []string) {
 	}
 }
 
-// TestSecretNeedsKey: in no form is a Secret written without a key, and what is no
-// Secret is written as ever.
+// TestSecretNeedsKey checks that Secrets are not written without a key in any form, and
+// that other objects are.
 func TestSecretNeedsKey(t *testing.T) {
 	secret := corev1.SchemeGroupVersion.WithKind("Secret")
 	for name, test := range map[string]struct {
@@ -123,8 +123,8 @@ func TestSecretNeedsKey(t *testing.T) {
 	}
 }
 
-// TestEncryptedReopen: what was written is there again under the key, in all ways of
-// reading, with everything decoded, too.
+// TestEncryptedReopen checks that the content can be read with the key after a restart,
+// in all ways and also with everything decoded.
 func TestEncryptedReopen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 7)
@@ -146,13 +146,12 @@ func TestEncryptedReopen(t *testing.T) {
 	wantState(t, s, small, 7)
 }
 
-// TestOtherKey: a key that is not the file's is a cold start of what was encrypted,
-// said in one line, and of nothing else. So is none, and so is a scope that is to be
-// encrypted now.
+// TestOtherKey checks that encrypted scopes start cold, with one log line, if the key is
+// not that of the file or is missing, or if a scope is to be encrypted from now on.
 func TestOtherKey(t *testing.T) {
 	for name, test := range map[string]struct {
 		before, after bolt.Options
-		want          string // "" where the scope is kept
+		want          string // "" if the scope is kept
 	}{
 		"the same key":         {allWith(theKey), allWith(theKey), ""},
 		"still encrypted":      {allWith(theKey), bolt.Options{Keys: theKey}, ""},
@@ -190,7 +189,8 @@ func TestOtherKey(t *testing.T) {
 	}
 }
 
-// TestOtherKeyKeepsOthers: what was not encrypted is not dropped with a lost key.
+// TestOtherKeyKeepsOthers checks that a lost key does not drop scopes that are not
+// encrypted.
 func TestOtherKeyKeepsOthers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	secrets := store.Scope{Resource: "secrets", Kind: corev1.SchemeGroupVersion.WithKind("Secret")}
@@ -211,13 +211,13 @@ func TestOtherKeyKeepsOthers(t *testing.T) {
 	}
 }
 
-// TestProviderFails: while the key cannot be had nothing is dropped, and it is asked for
-// again by the next Open.
+// TestProviderFails checks that nothing is dropped while the provider fails, and that the
+// next Open requests the key again.
 func TestProviderFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 3)
 	errAway := errors.New("not mounted yet")
-	for _, err := range []error{errAway, nil} { // nil: no error, and no key either
+	for _, err := range []error{errAway, nil} { // nil: neither an error nor a key
 		keys := &changingKeys{err: err}
 		db, err := bolt.Open(path, allWith(keys))
 		must(t, err)
@@ -232,8 +232,8 @@ func TestProviderFails(t *testing.T) {
 	}
 }
 
-// TestReadWithoutKey: without the key a reader is told what there is and that it adds
-// up. Content is an error that is no damage and names the scope.
+// TestReadWithoutKey checks that a reader without the key can list the scopes and verify
+// the file. Reading objects returns an error that names the scope and is not damage.
 func TestReadWithoutKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 3)
@@ -302,8 +302,8 @@ func firstError[V any](seq func(func(V, error) bool)) (err error) {
 	return err
 }
 
-// TestRekey: after a new first key and Rekey the old one is not needed, what there was
-// is still read, and what is written is under another data key.
+// TestRekey checks that after a new first key and Rekey the old key is not needed, that
+// existing objects can be read, and that new ones are encrypted with another data key.
 func TestRekey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 3)
@@ -333,8 +333,7 @@ func TestRekey(t *testing.T) {
 	}
 }
 
-// TestOpenWraps: to open the file with a new key in front is enough to need the old one
-// no longer.
+// TestOpenWraps checks that after an Open with a new first key the old key is not needed.
 func TestOpenWraps(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 3)
@@ -346,8 +345,9 @@ func TestOpenWraps(t *testing.T) {
 	}
 }
 
-// TestOpenWrapsLater: a large file is opened with a new key in front while its records
-// are checked, and is under that key when it is closed.
+// TestOpenWrapsLater checks that a large file that is opened with a new first key is
+// wrapped with that key when it is closed, although its records are still being checked
+// at the Open.
 func TestOpenWrapsLater(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	encryptedFile(t, path, theKey, 3)
@@ -360,7 +360,7 @@ func TestOpenWrapsLater(t *testing.T) {
 			<-checking
 		}
 	}, funcr.Options{})
-	db, s := mustOpenScript(t, path, opts) // or it waits for the check for ever
+	db, s := mustOpenScript(t, path, opts) // must not wait for the blocked check
 	wantState(t, s, small, 3)
 	close(checking)
 	must(t, db.Close())
@@ -369,15 +369,15 @@ func TestOpenWrapsLater(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestLostFileIsEncryptedAgain: a fresh file that takes the place of one that was lost
-// under a running process has the keys of what is written to it.
+// TestLostFileIsEncryptedAgain checks that a new file that replaces a lost one in a
+// running process contains the keys of the data in it.
 func TestLostFileIsEncryptedAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, allWith(theKey))
 	applyScript(t, s, small, 1, 3)
 	must(t, os.Remove(path))
 	must(t, s.Apply(small.batch(4)))
-	_ = s.Flush(t.Context()) // finds that it is gone
+	_ = s.Flush(t.Context()) // detects that the file is gone
 	r, err := s.Relist()
 	must(t, err)
 	for _, obj := range small.state(5) {
@@ -391,8 +391,8 @@ func TestLostFileIsEncryptedAgain(t *testing.T) {
 	}
 }
 
-// TestRekeyRunning: a running database is rekeyed from one key to another that its
-// provider has now, without the one before.
+// TestRekeyRunning checks that Rekey of a running database needs only the provider's new
+// key.
 func TestRekeyRunning(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	keys := &changingKeys{keys: theKey}
@@ -406,7 +406,7 @@ func TestRekeyRunning(t *testing.T) {
 	wantState(t, s, small, 4)
 }
 
-// TestRekeyOfNothing changes no file.
+// TestRekeyOfNothing checks that Rekey does not change a file without encrypted scopes.
 func TestRekeyOfNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 3)
@@ -426,9 +426,9 @@ func TestRekeyOfNothing(t *testing.T) {
 	}
 }
 
-// TestKeyChangesWhileRunning: a provider's new key wraps the data keys some minutes
-// later, so that the next process, which has that one only, starts warm. One that fails
-// meanwhile changes nothing.
+// TestKeyChangesWhileRunning checks that the data keys are wrapped with a provider's new
+// key some minutes later, so that the next process can start warm with the new key alone.
+// A provider that fails in the meantime changes nothing.
 func TestKeyChangesWhileRunning(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -453,7 +453,7 @@ func TestKeyChangesWhileRunning(t *testing.T) {
 	wantState(t, s, small, 22)
 }
 
-// wait lets the time of a bubble pass.
+// wait waits in the fake time of a synctest bubble.
 func wait(t *testing.T, d time.Duration) {
 	select {
 	case <-time.After(d):
@@ -461,8 +461,8 @@ func wait(t *testing.T, d time.Duration) {
 	}
 }
 
-// TestSealBudget: before a data key has sealed too often another begins, also when the
-// count is continued by other processes, and all that was sealed is read.
+// TestSealBudget checks that a new data key begins before one has sealed too often, also
+// if other processes continue the count, and that all sealed objects can be read.
 func TestSealBudget(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const budget = 400
@@ -485,7 +485,7 @@ func TestSealBudget(t *testing.T) {
 		}
 		must(t, db.Close())
 	}
-	// 60 batches of 5 objects, of 2 seals, and the first of all.
+	// There are 60 batches of 5 objects with 2 seals each. The first has all keys.
 	if used := dataKeys(t, path); len(used) < 2 {
 		t.Errorf("the data keys in use are %d", used)
 	}
@@ -493,7 +493,7 @@ func TestSealBudget(t *testing.T) {
 	wantState(t, s, small, n)
 }
 
-// dataKeys returns the ids of the data keys that the script's records are sealed with.
+// dataKeys returns the IDs of the data keys that seal the script's records.
 func dataKeys(t *testing.T, path string) []uint64 {
 	t.Helper()
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})
@@ -502,7 +502,7 @@ func dataKeys(t *testing.T, path string) []uint64 {
 	return bolt.DataKeys(db, scriptScope())
 }
 
-// The markers of a Secret: none of their bytes may be in a file.
+// markers are the texts in a Secret that must not be in a file.
 var markers = map[string]string{
 	"data":       "mArkerOfDataThatNobodyMayRead",
 	"label":      "mArkerOfLabel",
@@ -512,7 +512,7 @@ var markers = map[string]string{
 	"long value": "mArkerOfLongIndexValue" + strings.Repeat("-longValue", 300),
 }
 
-// marked is a Secret with all markers; n makes another of it.
+// marked returns a Secret with all markers. n is its version.
 func marked(name string, n int) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -524,7 +524,7 @@ func marked(name string, n int) *corev1.Secret {
 	}
 }
 
-// found returns which markers are in b, as they are or in base64.
+// found returns the markers that are in b, as plain text or in base64.
 func found(b []byte) (names []string) {
 	for name, marker := range markers {
 		text := []byte(marker[:min(len(marker), 20)])
@@ -536,9 +536,9 @@ func found(b []byte) (names []string) {
 	return names
 }
 
-// TestNothingInTheClear writes Secrets in every way in which they come to a file and
-// looks for their bytes in all of it, pages that are free again included. The same
-// objects under another kind, which is not encrypted, show that they would be found.
+// TestNothingInTheClear writes Secrets in every possible way and searches the whole file
+// for their bytes, including free pages. The same objects with another kind, which is not
+// encrypted, show that the search would find them.
 func TestNothingInTheClear(t *testing.T) {
 	everything := []string{"annotation", "data", "label", "long value", "uid", "value"}
 	for name, test := range map[string]struct {
@@ -616,7 +616,7 @@ func TestNothingInTheClear(t *testing.T) {
 	}
 }
 
-// firstList loads n marked Secrets, in several transactions.
+// firstList loads n marked Secrets in several transactions.
 func firstList(t *testing.T, s store.Store, n int) {
 	t.Helper()
 	r, err := s.Relist()

@@ -14,14 +14,14 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// Secrets are stored where there is a key, and encrypted.
+// With a key, Secrets are stored, and they are encrypted.
 func ExampleOptions_keys() {
 	dir, err := os.MkdirTemp("", "informctl")
 	if err != nil {
 		log.Panic(err)
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	key := filepath.Join(dir, "key") // as "openssl rand -hex 32" makes it
+	key := filepath.Join(dir, "key") // in the format of "openssl rand -hex 32"
 	if err := os.WriteFile(key, []byte(strings.Repeat("e7", 32)), 0o600); err != nil {
 		log.Panic(err)
 	}

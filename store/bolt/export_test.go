@@ -13,14 +13,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// SetRelistLimit sets how many bytes a relist keeps in memory.
+// SetRelistLimit sets the number of bytes that a relist keeps in memory.
 func SetRelistLimit(r store.Relist, limit int) { r.(*relist).limit = limit }
 
-// WriteAt is how bbolt writes to its file.
+// WriteAt is the type of bbolt's write function.
 type WriteAt = func(b []byte, off int64) (n int, err error)
 
-// HookWrites puts a function before every write to the file, until the file is
-// opened again. bbolt has its function in a field, for its own tests.
+// HookWrites calls hook before every write to the file until the file is opened again.
+// bbolt has its write function in a field for its own tests.
 func HookWrites(d *DB, hook func(next WriteAt) WriteAt) {
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
@@ -29,27 +29,27 @@ func HookWrites(d *DB, hook func(next WriteAt) WriteAt) {
 	*writeAt = hook(*writeAt)
 }
 
-// Quiet runs fn while nothing is written to the file.
+// Quiet runs fn while no other goroutine writes to the file.
 func Quiet(d *DB, fn func()) {
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
 	fn()
 }
 
-// SetNoSync makes bbolt sync nothing, until the file is opened again: what a
-// control of the tests does, which they must catch.
+// SetNoSync disables bbolt's syncs until the file is opened again. A control uses it: the
+// tests must detect the missing syncs.
 func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync = true, true }) }
 
-// SetBackgroundBytes sets from which size on records are verified in the background.
+// SetBackgroundBytes sets the size from which on records are verified in the background.
 func SetBackgroundBytes(n int64) { backgroundBytes = n }
 
-// AwaitVerified waits until every entry has been checked.
+// AwaitVerified waits until every entry has been verified.
 func AwaitVerified(d *DB) { <-d.verified }
 
-// SetMaxRebuilds sets how often a damaged file is begun again within ten minutes.
+// SetMaxRebuilds sets how often a damaged file is rebuilt within ten minutes.
 func SetMaxRebuilds(n int) { maxRebuilds = n }
 
-// SetTrials sets after how many bytes a scope tries another dictionary.
+// SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
 	t := &s.(*Store).trials
 	t.mu.Lock()
@@ -57,21 +57,21 @@ func SetTrials(s store.Store, bytes int) {
 	t.every = bytes
 }
 
-// SetDepartedBytes sets how many bytes each scope keeps of departed objects.
+// SetDepartedBytes sets the number of bytes of departed objects that each scope keeps.
 func SetDepartedBytes(d *DB, n int64) { d.departedBytes = n }
 
-// SetSealBudget sets how often a data key seals.
+// SetSealBudget sets how often a data key may seal.
 func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
 
-// Seals returns how often each data key has sealed since the file was opened or, the
-// first of those, since it was begun, as far as is known.
+// Seals returns the number of seals with the current data key: since it was begun as far
+// as is known, otherwise since the file was opened.
 func Seals(d *DB) map[int]uint64 {
 	d.keys.mu.Lock()
 	defer d.keys.mu.Unlock()
 	return map[int]uint64{len(d.keys.data): d.keys.seals}
 }
 
-// DataKeys returns the ids of the data keys that the records of a scope are under.
+// DataKeys returns the IDs of the data keys that seal the records of a scope.
 func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	err := d.view("data keys", func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketObjects).ForEach(func(k, v []byte) error {
@@ -87,7 +87,7 @@ func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	return slices.Compact(ids)
 }
 
-// Epoch returns the epoch that a file is of.
+// Epoch returns the epoch of a file.
 func Epoch(d *DB) (epoch string, err error) {
 	err = d.view("epoch", func(tx *bbolt.Tx) error {
 		epoch = string(tx.Bucket(bucketMeta).Get(keyEpoch))
@@ -96,7 +96,7 @@ func Epoch(d *DB) (epoch string, err error) {
 	return epoch, err
 }
 
-// DamageDeparted changes a byte of what is kept of a departed object.
+// DamageDeparted changes a byte of a stored departed object.
 func DamageDeparted(d *DB, scope store.Scope, number uint64) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
 		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketDeparted)
@@ -109,10 +109,10 @@ func DamageDeparted(d *DB, scope store.Scope, number uint64) {
 	}
 }
 
-// MaxKey is the longest key that the file has as it is.
+// MaxKey is the length of the longest key that is stored unchanged.
 const MaxKey = maxKey
 
-// WithoutLock runs fn while the file is not locked, as if locks did nothing.
+// WithoutLock runs fn while the file is not locked, as if locks had no effect.
 func WithoutLock(d *DB, fn func()) {
 	Quiet(d, func() {
 		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX} {
@@ -126,7 +126,7 @@ func WithoutLock(d *DB, fn func()) {
 	})
 }
 
-// DropIndexBucket drops what the file has of an index, and not what the manifest says.
+// DropIndexBucket drops the bucket of an index. The manifest still contains the index.
 func DropIndexBucket(d *DB, scope store.Scope, name string) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketIndex).DeleteBucket([]byte(name))
@@ -136,10 +136,10 @@ func DropIndexBucket(d *DB, scope store.Scope, name string) {
 	}
 }
 
-// Wake asks for a commit, and returns when the committer has taken that up.
+// Wake requests a commit and returns when the committer has received the request.
 func Wake(d *DB) { d.urgent <- struct{}{} }
 
-// ViewBucket runs fn in a read transaction, and then looks for the scope's bucket there.
+// ViewBucket runs fn in a read transaction and then looks up the scope's bucket in it.
 func ViewBucket(d *DB, s store.Store, fn func()) {
 	_ = d.view("test", func(tx *bbolt.Tx) error {
 		fn()
@@ -148,7 +148,8 @@ func ViewBucket(d *DB, s store.Store, fn func()) {
 	})
 }
 
-// AwaitRemap waits until bbolt's writer waits for readers: then none can begin.
+// AwaitRemap waits until bbolt's writer waits for the readers. From then on no reader can
+// begin.
 func AwaitRemap(d *DB) {
 	lock := (*sync.RWMutex)(unsafe.Pointer(reflect.ValueOf(d.handle).Elem().FieldByName("mmaplock").UnsafeAddr()))
 	for lock.TryRLock() {

@@ -24,7 +24,7 @@ var faultsFlag = flag.String("faults", "some", "how TestWriteFaults fails each w
 
 var errFault = errors.New("a fault that was made")
 
-// writeFaults are the ways in which a write fails.
+// writeFaults are the ways in which a write can fail.
 var writeFaults = map[string]func(next bolt.WriteAt, b []byte, off int64) (int, error){
 	"nothing is written": func(bolt.WriteAt, []byte, int64) (int, error) { return 0, errFault },
 	"a part is written": func(next bolt.WriteAt, b []byte, off int64) (int, error) {
@@ -37,9 +37,9 @@ var writeFaults = map[string]func(next bolt.WriteAt, b []byte, off int64) (int, 
 	},
 }
 
-// TestWriteFaults lets the first, the second, the third write of every story fail,
-// until the story ends without meeting the fault. Reads do not notice, and what
-// is acknowledged is in the file (promises 1 and 2).
+// TestWriteFaults makes the first, second, third and so on write of every story fail,
+// until the story ends before the fault. Reads must not be affected, and acknowledged
+// changes must be in the file (promises 1 and 2).
 func TestWriteFaults(t *testing.T) {
 	t.Parallel()
 	how := slices.Sorted(maps.Keys(writeFaults))
@@ -67,8 +67,8 @@ func TestWriteFaults(t *testing.T) {
 	}
 }
 
-// writeFault tells a story whose n-th write fails. The result is false where it
-// has fewer.
+// writeFault tells a story in which the n-th write fails. It returns false if the story
+// has fewer writes.
 func writeFault(dir string, st story, n int, fault func(bolt.WriteAt, []byte, int64) (int, error)) (bool, error) {
 	var met atomic.Bool
 	path := filepath.Join(dir, "informers.db")
@@ -85,13 +85,15 @@ func writeFault(dir string, st story, n int, fault func(bolt.WriteAt, []byte, in
 		return false, err
 	}
 	seen := false
-	tell.written = func(state string) error { // as a process finds it that starts now
+	// The file must be as a new process would expect it.
+	tell.written = func(state string) error {
 		if !met.Load() || seen {
 			return nil
 		}
 		seen = true
 		var err error
-		bolt.Quiet(db, func() { err = openCopy(path, st.script, state) }) // a relist writes behind
+		// A relist may write in the background.
+		bolt.Quiet(db, func() { err = openCopy(path, st.script, state) })
 		return err
 	}
 	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
@@ -112,7 +114,7 @@ func writeFault(dir string, st story, n int, fault func(bolt.WriteAt, []byte, in
 	return met.Load(), openCopy(path, st.script, tell.state())
 }
 
-// openCopy opens a copy of a file, which must have a state.
+// openCopy opens a copy of a file and checks its state.
 func openCopy(path string, script script, state string) error {
 	content, err := used(path)
 	if err != nil {
@@ -121,7 +123,7 @@ func openCopy(path string, script script, state string) error {
 	return openImage(path+".copy", script, content, []string{state})
 }
 
-// used reads a file but for what bbolt has grown it by and not used.
+// used reads a file without the unused part at its end.
 func used(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -137,8 +139,8 @@ func used(path string) ([]byte, error) {
 	return content, err
 }
 
-// childStory tells a story while strace makes faults, which it has to survive.
-// It prints a line whenever a state is written.
+// childStory tells a story while strace injects faults, which it must survive. It prints
+// a line whenever a state is written.
 func childStory(args []string) error {
 	path, st := args[0], stories[args[1]]
 	tell := &teller{fault: fromKernel}
@@ -157,7 +159,8 @@ func childStory(args []string) error {
 	}
 	tell.written = func(state string) (err error) {
 		fmt.Println("written")
-		bolt.Quiet(tell.db, func() { err = openCopy(path, st.script, state) }) // a relist writes behind
+		// A relist may write in the background.
+		bolt.Quiet(tell.db, func() { err = openCopy(path, st.script, state) })
 		return err
 	}
 	if err := st.tell(tell); err != nil {
@@ -169,8 +172,8 @@ func childStory(args []string) error {
 	return openCopy(path, st.script, tell.state())
 }
 
-// fromKernel reports whether an error may be of a system call that failed. bbolt
-// does not wrap all of them.
+// fromKernel reports whether an error may come from a failed system call. bbolt does not
+// wrap all of these errors.
 func fromKernel(err error) bool {
 	for _, errno := range []syscall.Errno{syscall.EIO, syscall.ENOSPC, syscall.ENOMEM} {
 		if errors.Is(err, errno) || strings.Contains(err.Error(), errno.Error()) {
@@ -180,14 +183,14 @@ func fromKernel(err error) bool {
 	return false
 }
 
-// callFaults are the system calls that fail, once each, and how.
+// callFaults are the system calls that fail, one at a time, and their errors.
 var callFaults = []struct{ call, errno string }{
 	{"pwrite64", "ENOSPC"}, {"fdatasync", "EIO"}, {"fsync", "EIO"}, {"ftruncate", "ENOSPC"}, {"mmap", "ENOMEM"},
 }
 
-// TestCallFaults lets the n-th system call of a kind fail in every story, for
-// n = 1, 2, 3 ... strace counts for each thread, so now and then it makes more
-// than one fault in a run.
+// TestCallFaults makes the n-th system call of a kind fail in every story, for n = 1, 2,
+// 3 and so on. strace counts for each thread, so it sometimes injects more than one fault
+// in a run.
 func TestCallFaults(t *testing.T) {
 	t.Parallel()
 	made := map[string]int{}
@@ -195,7 +198,7 @@ func TestCallFaults(t *testing.T) {
 		for _, c := range callFaults {
 			for n, met := 1, 1; met > 0; n += fewer {
 				if c.call == "pwrite64" && *faultsFlag != "all" && n%16 != 1 {
-					continue // TestWriteFaults
+					continue // covered by TestWriteFaults
 				}
 				var err error
 				if met, err = callFault(t, name, c.call, fmt.Sprintf("error=%s:when=%d", c.errno, n)); err != nil {
@@ -211,7 +214,8 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
-// callFault tells a story in a child with a fault and returns how often it met it.
+// callFault tells a story with a fault in a child process and returns the number of
+// injected faults.
 func callFault(t *testing.T, name, call, inject string) (met int, err error) {
 	t.Helper()
 	path, log := storyFile(t, name), filepath.Join(t.TempDir(), "log")
@@ -223,7 +227,7 @@ func callFault(t *testing.T, name, call, inject string) (met int, err error) {
 	return strings.Count(string(read(t, log)), "INJECTED"), err
 }
 
-// storyFile makes a file with which a story begins.
+// storyFile makes a file with the content at the beginning of a story.
 func storyFile(t *testing.T, name string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "informers.db")
@@ -232,14 +236,14 @@ func storyFile(t *testing.T, name string) (path string) {
 	must(t, errors.Join(stories[name].begin(&teller{db: db}), db.Close()))
 	content, err := used(path)
 	must(t, err)
-	must(t, os.Truncate(path, int64(len(content)))) // so that it grows again
+	must(t, os.Truncate(path, int64(len(content)))) // the file must grow again
 	return path
 }
 
-// childBroken writes to a disk that breaks, and reads meanwhile. It goes on with
-// the script from where the file is. The second argument is what reads may say
-// where the file cannot even be opened again, or ""; the third for how long it
-// waits for the disk in the end.
+// childBroken writes to a disk that fails and reads in the meantime. It continues the
+// script from the state of the file. The second argument is the text that errors of reads
+// may contain if the file cannot even be opened again, or "". The third is how long it
+// waits for the disk at the end.
 func childBroken(args []string) error {
 	patience, err := time.ParseDuration(args[2])
 	if err != nil {
@@ -268,7 +272,7 @@ func childBroken(args []string) error {
 			return fmt.Errorf("flush %d: %w", n, err)
 		}
 		got, err := describe(s, small)
-		// Where some of the reads fail and some do not, they do not agree.
+		// If only some of the reads fail, their results do not agree.
 		if err != nil && (args[1] == "" || !strings.Contains(err.Error(), args[1]) && !errors.Is(err, errInconsistent)) {
 			return fmt.Errorf("read after %d: %w", n, err)
 		}
@@ -285,15 +289,15 @@ func childBroken(args []string) error {
 	return nil
 }
 
-// TestBrokenDisk lets system calls fail again and again, for ever or for some
-// time. Reads go on from memory and what the file has, and what was acknowledged
-// is in it.
+// TestBrokenDisk makes system calls fail repeatedly, either permanently or for some time.
+// Reads must continue from memory and from the file, and the file must contain
+// acknowledged changes.
 func TestBrokenDisk(t *testing.T) {
 	t.Parallel()
 	const lost = "could not be opened again"
 	tests := map[string]struct {
 		inject   []string
-		reads    string // what they may say
+		reads    string // text that errors of reads may contain
 		recovers bool
 	}{
 		"full for ever":             {inject: []string{"pwrite64:error=ENOSPC:when=2+"}},
@@ -364,8 +368,8 @@ func childUnread(args []string) error {
 	return db.Close()
 }
 
-// TestReadFaults lets the n-th read fail while a file is opened: a sector that
-// cannot be read is damage, or an error that names the file.
+// TestReadFaults makes the n-th read fail while a file is opened. Open must treat an
+// unreadable sector as damage, or return an error with the file's path.
 func TestReadFaults(t *testing.T) {
 	t.Parallel()
 	start := filepath.Join(t.TempDir(), "start.db")

@@ -17,9 +17,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// childFull runs on a disk without room: a limit of this process for the size of
-// files, which lets meta pages be written and little else. The argument says
-// what is tried on it.
+// childFull simulates a full disk with a limit on file sizes in this process: meta pages
+// can be written, but little else. The argument selects the scenario.
 func childFull(args []string) error {
 	signal.Ignore(unix.SIGXFSZ)
 	f := &fullDisk{path: args[0]}
@@ -64,7 +63,7 @@ func (f *fullDisk) begin() (err error) {
 	return f.s.Flush(context.TODO())
 }
 
-// limit takes all room, or gives it back.
+// limit sets or removes the limit.
 func (f *fullDisk) limit(on bool) error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &limit); err != nil {
@@ -76,7 +75,7 @@ func (f *fullDisk) limit(on bool) error {
 	return unix.Setrlimit(unix.RLIMIT_FSIZE, &limit)
 }
 
-// flushFails wants the disk to be full.
+// flushFails returns an error unless Flush fails because the disk is full.
 func (f *fullDisk) flushFails() error {
 	ctx, cancel := context.WithTimeout(context.TODO(), 300*time.Millisecond)
 	defer cancel()
@@ -97,7 +96,7 @@ func (f *fullDisk) wantState(n int) error {
 	return nil
 }
 
-// wantFile looks at a copy of the file, as another process would.
+// wantFile checks a copy of the file, as another process would find it.
 func (f *fullDisk) wantFile(n int) error {
 	if err := f.limit(false); err != nil {
 		return err
@@ -173,8 +172,8 @@ func (f *fullDisk) closes() error {
 	return f.wantFile(2)
 }
 
-// firstList wants nothing of a first list that was discarded on a full disk to
-// be in the next one.
+// firstList checks that nothing of a first list that was discarded on a full disk is in
+// the next one.
 func (f *fullDisk) firstList() error {
 	scope := scriptScope()
 	scope.Namespace = "other"
@@ -228,8 +227,8 @@ func (f *fullDisk) firstList() error {
 	return f.db.Close()
 }
 
-// begins opens a scope on a full disk, of which nothing is stored yet or only what is
-// of no use: it is served from memory, and written when there is room.
+// begins opens a scope on a full disk. Either nothing of it is stored, or only unusable
+// content. The scope must be served from memory and written when there is room.
 func (f *fullDisk) begins(anew bool) error {
 	opts := scriptOptions()
 	opts.TransformVersion = "2"
@@ -282,8 +281,9 @@ func (f *fullDisk) reopen(full bool, opts store.Options) (err error) {
 	return nil
 }
 
-// indexes opens a scope on a full disk with an index that is not the file's. It is
-// served, and an index of the file that was not kept since is not used again.
+// indexes opens a scope on a full disk with an index that the file does not have. The
+// scope must be served. An index in the file that was not updated in the meantime must
+// not be used again.
 func (f *fullDisk) indexes() error {
 	other := scriptOptions()
 	other.Indexes[1].Version = "other"
@@ -307,8 +307,8 @@ func (f *fullDisk) indexes() error {
 	return nil
 }
 
-// staging opens a scope on a full disk in which a process that was killed has staged a
-// list. It is served, and nothing of that list is in the next one.
+// staging opens a scope on a full disk after a killed process has staged a list in it.
+// The scope must be served, and nothing of that list may be in the next one.
 func (f *fullDisk) staging() error {
 	r, err := f.s.Relist()
 	if err != nil {
@@ -331,7 +331,7 @@ func (f *fullDisk) staging() error {
 	return errors.Join(f.list(3), f.wantState(3), f.db.Close())
 }
 
-// epoch wants Open to release the file where it cannot begin another epoch.
+// epoch checks that Open releases the file if it cannot begin another epoch.
 func (f *fullDisk) epoch() error {
 	if err := errors.Join(f.db.Close(), f.limit(true)); err != nil {
 		return err
@@ -349,7 +349,7 @@ func (f *fullDisk) epoch() error {
 	return db.Close()
 }
 
-// list lists the objects as they are after a batch, writing each as it comes.
+// list lists the objects after a batch and writes each of them at once.
 func (f *fullDisk) list(n int) error {
 	r, err := f.s.Relist()
 	if err != nil {
@@ -369,7 +369,7 @@ func (f *fullDisk) list(n int) error {
 			return fmt.Errorf("parts: %w", err)
 		}
 	}
-	_ = r.Close() // on a full disk it has nothing to drop
+	_ = r.Close() // cannot drop its staging bucket on a full disk
 	return nil
 }
 
@@ -383,8 +383,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// childShrink cuts the file of a running process, in which every read of what is
-// gone faults, and then reads, writes and closes.
+// childShrink truncates the file of a running process, so that every read of the lost
+// part faults, and then reads, writes and closes.
 func childShrink(args []string) error {
 	db, s, err := openScript(args[0], bolt.Options{CommitInterval: time.Millisecond})
 	if err != nil {
@@ -402,7 +402,7 @@ func childShrink(args []string) error {
 	if _, err := describe(s, small); !errors.Is(err, store.ErrCorrupt) {
 		return fmt.Errorf("reading what is gone: %w", err)
 	}
-	_ = s.Apply(small.batch(2)) // may know that it cannot
+	_ = s.Apply(small.batch(2)) // may return an error
 	ctx, cancel := context.WithTimeout(context.TODO(), 200*time.Millisecond)
 	defer cancel()
 	_ = s.Flush(ctx)
@@ -415,7 +415,8 @@ func TestFileShrinks(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	cmd := child(t, "shrink", filepath.Join(t.TempDir(), "informers.db"))
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) }) // prints where it hangs
+	// SIGQUIT prints where the child hangs.
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
 	defer stop()
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%.3000s", err, out)

@@ -18,12 +18,12 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
-// The targets here see what no caller does, so they are inside the package. Run
-// one with go test -fuzz FuzzRecord ./store/bolt. A last argument of most puts
-// the right checksum on the bytes, so that what is behind it is reached.
+// The fuzz targets test unexported functions, so they are inside the package. Run one
+// with go test -fuzz FuzzRecord ./store/bolt. Most targets have a last argument that sets
+// the correct checksum, so that the code after the check is reached.
 
-// FuzzRecord: no bytes make decodeRecord panic, and what it accepts is what encode
-// makes again, of which no bit may change.
+// FuzzRecord checks that decodeRecord does not panic, that encode returns the accepted
+// bytes again, and that any changed bit of them is detected.
 func FuzzRecord(f *testing.F) {
 	for _, r := range []record{{}, {codec: 1, payload: []byte("payload")}, {codec: 2, dictionary: 300, payload: bytes.Repeat([]byte{0}, 200)}} {
 		f.Add("ns/name", r.encode("ns/name"), false)
@@ -58,8 +58,8 @@ func normal(r record) record {
 	return r
 }
 
-// FuzzHeader: no bytes make decodeHeader or the view panic, and both say the same
-// of what encode made.
+// FuzzHeader checks that decodeHeader and the view do not panic and agree about headers
+// that encode made.
 func FuzzHeader(f *testing.F) {
 	full := &header{
 		UID: "uid", RV: "17", Labels: map[string]string{"app": "web", "": "", "long": strings.Repeat("x", 300)},
@@ -117,8 +117,8 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestHeaderOfLengths: a header whose checksum is right, and which says that what
-// it holds is longer than itself, costs no more memory than its bytes.
+// TestHeaderOfLengths checks a header with a correct checksum that declares lengths
+// beyond its end: decoding must not allocate memory for them.
 func TestHeaderOfLengths(t *testing.T) {
 	for _, claim := range []string{"\xdf\xff\xff\xff\xff\xa1h\xc6\xff\xff\xff\xff", "\x82\xa1h\xc6\xff\xff\xff\xff", "\x82\xa1l\xdf\xff\xff\xff\xff"} {
 		b := append(make([]byte, 4), claim...)
@@ -133,8 +133,9 @@ func TestHeaderOfLengths(t *testing.T) {
 	}
 }
 
-// FuzzIndexKey: entries are parsed to what they were made of, sort as their values
-// do, and no value's prefix begins another's. No bytes make parseIndexEntry panic.
+// FuzzIndexKey checks that entries are parsed to what they were made from, that they are
+// ordered as their values, and that no value's prefix is a prefix of another value's.
+// parseIndexEntry must not panic.
 func FuzzIndexKey(f *testing.F) {
 	for _, value := range []string{"", "a", "a\x00", "a\x00\x01", "\x00\xff", "\xff", strings.Repeat("a", maxIndexValue), strings.Repeat("a", maxIndexValue+1), strings.Repeat("\x00", maxIndexValue+1)} {
 		f.Add(value, "ns/name", "a\x00b", []byte(value))
@@ -159,9 +160,9 @@ func FuzzIndexKey(f *testing.F) {
 	})
 }
 
-// FuzzPreflight: no edit of a file makes the preflight panic, and it answers in
-// one of its ways. An edit is an offset, two bytes, and eight bytes that are put
-// there.
+// FuzzPreflight checks that the preflight does not panic on an edited file and returns
+// one of its documented results. An edit is an offset in two bytes, followed by eight
+// bytes to write there.
 func FuzzPreflight(f *testing.F) {
 	path := filepath.Join(f.TempDir(), "informers.db")
 	db, err := Open(path, Options{})
@@ -184,7 +185,7 @@ func FuzzPreflight(f *testing.F) {
 	f.Add([]byte{}, 0, false)
 	for at := 0; at < len(good); at += 8 {
 		if in := at % pageSize; in >= 96 {
-			continue // the headers of pages, and their first elements
+			continue // only page headers and the first elements are edited
 		}
 		for _, number := range []uint64{0, 1 << 40, 1<<64 - 1} {
 			edit := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint16(nil, uint16(at)), number)
@@ -215,8 +216,8 @@ func FuzzPreflight(f *testing.F) {
 	})
 }
 
-// TestPreflightCountsPages: a meta page whose checksum is right may still say what
-// cannot be.
+// TestPreflightCountsPages checks meta pages with a correct checksum and impossible
+// values.
 func TestPreflightCountsPages(t *testing.T) {
 	page := os.Getpagesize()
 	for name, edit := range map[string]func(meta []byte){
@@ -255,7 +256,7 @@ func TestPreflightCountsPages(t *testing.T) {
 
 const pageHeaderSize, metaSize = 16, 64
 
-// sealMetas makes the meta pages' checksums right.
+// sealMetas sets the correct checksums in the meta pages.
 func sealMetas(b []byte) {
 	for _, at := range []int{pageHeaderSize, os.Getpagesize() + pageHeaderSize} {
 		if at+metaSize <= len(b) {

@@ -28,7 +28,7 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// openLabelled opens a scope of the script's kind that has one stored index.
+// openLabelled opens the script's scope with the given indexes.
 func openLabelled(t *testing.T, db *bolt.DB, indexes ...index.Index) store.Store {
 	t.Helper()
 	c, err := codec.For(&corev1.ConfigMap{})
@@ -45,7 +45,7 @@ func labelled(name, app string, size int) *corev1.ConfigMap {
 	}
 }
 
-// apply puts objects into a store, complete up to rv.
+// apply applies a batch with the objects and the checkpoint rv.
 func apply(t *testing.T, s store.Store, rv string, objects ...*corev1.ConfigMap) {
 	t.Helper()
 	b := store.Batch{RV: rv}
@@ -62,8 +62,8 @@ func flushFor(t *testing.T, s store.Store, d time.Duration) error {
 	return s.Flush(ctx)
 }
 
-// TestLockWhileReopening: on a full disk the file is opened again after each commit, and
-// nobody else gets it meanwhile, to write or to read.
+// TestLockWhileReopening checks that no other process can open the file to write or to
+// read while a database on a full disk reopens it after each commit.
 func TestLockWhileReopening(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond, MaxBytes: 128 << 10, Compression: bolt.Uncompressed})
@@ -105,8 +105,8 @@ func TestLockWhileReopening(t *testing.T) {
 	must(t, other.Close())
 }
 
-// TestWrittenByAnother: a program that keeps no locks writes to the file. It is the same
-// file, and not what it was.
+// TestWrittenByAnother checks that the database detects when a program that ignores locks
+// has written to its file.
 func TestWrittenByAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
@@ -132,8 +132,8 @@ func TestWrittenByAnother(t *testing.T) {
 	_ = db.Close()
 }
 
-// TestIndexBucketGone: an index that has no bucket, and that the manifest counts entries
-// of, is damage and no empty answer.
+// TestIndexBucketGone checks that a missing bucket of an index with entries in the
+// manifest is damage and not an empty answer.
 func TestIndexBucketGone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -151,8 +151,8 @@ func TestIndexBucketGone(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestClosedStoreIsRead: a store that was closed goes on being read, also when its scope
-// is opened anew and changes, and never as a shorter list.
+// TestClosedStoreIsRead checks that a closed store can still be read, also after its
+// scope was opened again and has changed, and that it never returns a shorter list.
 func TestClosedStoreIsRead(t *testing.T) {
 	for _, decoded := range []int64{0, -1} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -190,7 +190,7 @@ func TestClosedStoreIsRead(t *testing.T) {
 		}
 		must(t, second.Close())
 
-		opts.Fresh = true // it is listed anew
+		opts.Fresh = true // the scope is listed again
 		third, err := db.Open(scriptScope(), opts)
 		must(t, err)
 		if list, err := first.TryList(); !errors.Is(err, store.ErrClosed) {
@@ -204,8 +204,8 @@ func TestClosedStoreIsRead(t *testing.T) {
 	}
 }
 
-// TestWaitingOfAClosedStore: what a closed store could not write no longer waits when its
-// scope is opened anew.
+// TestWaitingOfAClosedStore checks that pending changes of a closed store no longer count
+// when its scope is opened again.
 func TestWaitingOfAClosedStore(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond, MaxPending: 10_000, MaxBytes: 128 << 10, Compression: bolt.Uncompressed})
@@ -225,8 +225,8 @@ func TestWaitingOfAClosedStore(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestGivenUpFirstList: a first list that was given up while an index was added leaves
-// nothing, however far it had come.
+// TestGivenUpFirstList checks that a first list that was given up while an index was
+// added leaves nothing behind, at any stage of the list.
 func TestGivenUpFirstList(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -246,7 +246,7 @@ func TestGivenUpFirstList(t *testing.T) {
 			if whole {
 				must(t, s.AddIndexers(indexers))
 			}
-			break // it is not applied
+			break // the list is not applied
 		}
 		if n := len(s.ListKeys()); n != 0 {
 			t.Errorf("%d objects of a list that was not applied are shown", n)
@@ -276,7 +276,8 @@ func TestGivenUpFirstList(t *testing.T) {
 	}
 }
 
-// TestFailedWipe: what waits for the disk while a wipe fails is written after it.
+// TestFailedWipe checks that changes that were pending when a wipe failed are written
+// afterwards.
 func TestFailedWipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour})
@@ -304,7 +305,7 @@ func TestFailedWipe(t *testing.T) {
 	defer cancel()
 	flushed := make(chan error)
 	go func() { flushed <- s.Flush(ctx) }()
-	for range 3 { // the committer has looked, and found nothing that it may write
+	for range 3 { // the committer has found nothing that it may write
 		bolt.Wake(db)
 	}
 	close(goOn)
@@ -316,8 +317,8 @@ func TestFailedWipe(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestBookmarkOfWhatIsLost: a store that was wiped is complete up to nothing, and Close
-// waits for no commit that will not come.
+// TestBookmarkOfWhatIsLost checks that a bookmark does not set the checkpoint of a wiped
+// store, and that Close does not wait for a commit of it.
 func TestBookmarkOfWhatIsLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Millisecond})
@@ -339,8 +340,9 @@ func TestBookmarkOfWhatIsLost(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestRemapBesideReaders: while bbolt's writer waits for the readers that there are, to
-// map a longer file, none of them waits for who waits for the writer.
+// TestRemapBesideReaders checks that readers do not deadlock while bbolt's writer waits
+// for them to map a longer file: a running reader must not wait for one that waits for
+// the writer.
 func TestRemapBesideReaders(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 1)
@@ -363,7 +365,7 @@ func TestRemapBesideReaders(t *testing.T) {
 	bolt.Wake(db)
 	bolt.AwaitRemap(db) // the committer waits for the reader
 	go func() {
-		_, _, _ = s.GetByKey(small.key(0)) // begins its transaction behind the committer
+		_, _, _ = s.GetByKey(small.key(0)) // its transaction waits for the committer
 		ended <- struct{}{}
 	}()
 	bolt.AwaitReader(s)
@@ -378,8 +380,8 @@ func TestRemapBesideReaders(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestLongKeys: names have no bound in Kubernetes, and bbolt's keys have. Two objects
-// whose keys begin alike stay two, in all that can be asked for.
+// TestLongKeys checks keys that are longer than bbolt's limit. Two objects whose keys
+// have a long common prefix must remain separate in every operation.
 func TestLongKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	long := strings.Repeat("long/", 9000)
@@ -471,7 +473,8 @@ func mustCodec(t *testing.T) codec.Codec {
 	return c
 }
 
-// TestIndexNames: a name that bbolt would refuse at the next commit is refused at Open.
+// TestIndexNames checks that Open refuses index names that bbolt would refuse at the next
+// commit.
 func TestIndexNames(t *testing.T) {
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Millisecond})
 	must(t, err)
@@ -482,7 +485,7 @@ func TestIndexNames(t *testing.T) {
 			t.Errorf("an index with a name of %d bytes was taken", len(name))
 		}
 	}
-	// client-go takes an indexer without a name: its entries are in memory.
+	// client-go accepts an indexer without a name. Its entries are held in memory.
 	s, err := db.Open(scriptScope(), store.Options{Codec: mustCodec(t), Indexers: cache.Indexers{"": cache.MetaNamespaceIndexFunc}})
 	must(t, err)
 	apply(t, s, "1", labelled("a", "web", 10))
@@ -493,7 +496,7 @@ func TestIndexNames(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestHugeObject: what is stored can be read.
+// TestHugeObject checks that an object of any size that can be stored can be read.
 func TestHugeObject(t *testing.T) {
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{Compression: bolt.Zstd})
 	must(t, err)
@@ -506,7 +509,8 @@ func TestHugeObject(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestRelativePath: the file is where it was when it was opened.
+// TestRelativePath checks that the file stays at its place when the process changes its
+// working directory.
 func TestRelativePath(t *testing.T) {
 	one, two := t.TempDir(), t.TempDir()
 	t.Chdir(one)
@@ -524,7 +528,8 @@ func TestRelativePath(t *testing.T) {
 	wantFiles(t, filepath.Join(two, "informers.db"), 0)
 }
 
-// TestMaxBytesOfAnyLength: the file never passes its bound, and uses half of it at least.
+// TestMaxBytesOfAnyLength checks that the file never exceeds its bound and uses at least
+// half of it.
 func TestMaxBytesOfAnyLength(t *testing.T) {
 	for _, bound := range []int{300 << 10, 1000 << 10} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -549,7 +554,8 @@ func TestMaxBytesOfAnyLength(t *testing.T) {
 	}
 }
 
-// TestSuspendedLeavesTheFile: a database that is not used for now does not touch its file.
+// TestSuspendedLeavesTheFile checks that a database does not touch its file after it was
+// rebuilt too often.
 func TestSuspendedLeavesTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 1)
@@ -576,7 +582,7 @@ func TestSuspendedLeavesTheFile(t *testing.T) {
 }
 
 // raiseHighWater makes a file as long as one in which that many bytes are used. It takes
-// no room on the disk.
+// no space on disk.
 func raiseHighWater(t *testing.T, path string, bytes int64) {
 	t.Helper()
 	content := read(t, path)
@@ -589,8 +595,8 @@ func raiseHighWater(t *testing.T, path string, bytes int64) {
 	must(t, os.Truncate(path, bytes))
 }
 
-// TestEncodeWritesNothing: readers share the object that Encode is given, and what is
-// generated for protobuf fills a cache inside the quantities that it writes.
+// TestEncodeWritesNothing checks that Encode does not write to its object, which readers
+// share. The generated protobuf code fills a cache in the quantities that it encodes.
 func TestEncodeWritesNothing(t *testing.T) {
 	disk, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
 	must(t, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestIdentity: what was verified about a cluster is there for the next process,
-// under how it was asked and no other way, and a damaged entry is none.
+// TestIdentity checks that the next process finds a remembered cluster only for the same
+// connection, and that a damaged entry is ignored.
 func TestIdentity(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	with := func(f func(*bolt.DB)) {

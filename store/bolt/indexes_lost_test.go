@@ -13,8 +13,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestLostWhileIndexed: what is lost while an index is made of it, at the start or by
-// AddIndexers, is in no index.
+// TestLostWhileIndexed checks that objects that are lost while they are indexed, in Open
+// or in AddIndexers, are not in the index.
 func TestLostWhileIndexed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openValued(t, path, 0)

@@ -21,9 +21,9 @@ import (
 
 var killsFlag = flag.Int("kills", 50/fewer, "processes that TestKill kills")
 
-// childWrite goes on with the script from the resource version that the file
-// has, up to a last batch. It prints "apply N" before a batch is applied and
-// "acked N" after one is written. A third argument makes it sync nothing.
+// childWrite continues the script from the checkpoint of the file to a last batch. It
+// prints "apply N" before it applies a batch and "acked N" after it is written. With a
+// third argument it disables syncs.
 func childWrite(args []string) error {
 	last, err := strconv.Atoi(args[1])
 	if err != nil {
@@ -46,7 +46,7 @@ func childWrite(args []string) error {
 			return err
 		}
 		if n%3 == 0 {
-			continue // left to the committer
+			continue // written later by the committer
 		}
 		if err := s.Flush(context.TODO()); err != nil {
 			return err
@@ -56,7 +56,7 @@ func childWrite(args []string) error {
 	return db.Close()
 }
 
-// progress is what a killed childWrite has said.
+// progress is the last output of a killed childWrite.
 type progress struct{ applied, acked int }
 
 func (p *progress) read(line string) {
@@ -70,7 +70,7 @@ func (p *progress) read(line string) {
 	}
 }
 
-// wantRecovered opens the file that a killed process left.
+// wantRecovered opens the file of a killed process and checks it.
 func wantRecovered(t *testing.T, path string, p progress) (rv int) {
 	t.Helper()
 	rv, err := recovered(path, p)
@@ -78,9 +78,9 @@ func wantRecovered(t *testing.T, path string, p progress) (rv int) {
 	return rv
 }
 
-// recovered opens the file that a killed process left: it is at a resource
-// version between what was acknowledged and what was applied, and its objects and
-// indexes are those of exactly that one (promises 1 and 2).
+// recovered opens the file of a killed process. Its checkpoint must lie between the last
+// acknowledged and the last applied batch, and its objects and indexes must be exactly
+// those of that batch (promises 1 and 2).
 func recovered(path string, p progress) (rv int, err error) {
 	db, s, err := openScript(path, bolt.Options{})
 	if err != nil {
@@ -136,7 +136,7 @@ func TestKill(t *testing.T) {
 	t.Logf("killed %d times; came to batch %d; %d times beyond what was acknowledged", *killsFlag, p.acked, ahead)
 }
 
-// pause lets a part of a commit pass.
+// pause waits for a random fraction of a commit.
 func pause(rng *rand.Rand) { <-time.After(time.Duration(rng.IntN(3000)) * time.Microsecond) }
 
 // TestKillAtEveryWrite kills a process before its n-th write or sync, for every n.

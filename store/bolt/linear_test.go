@@ -17,8 +17,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// register is what a key holds to who writes and reads it: the number of a write,
-// 0 where there is none.
+// register models a key as the number of its last write, 0 if it does not exist.
 var register = porcupine.Model{
 	Partition: func(history []porcupine.Operation) (byKey [][]porcupine.Operation) {
 		keys := map[string][]porcupine.Operation{}
@@ -44,7 +43,7 @@ var register = porcupine.Model{
 type access struct {
 	key   string
 	write bool
-	value int // that is written; 0 deletes
+	value int // the value to write; 0 deletes
 }
 
 // client is one goroutine of TestLinearizable.
@@ -59,9 +58,9 @@ type client struct {
 
 const linearKeys = 3
 
-// TestLinearizable lets goroutines write and read some keys, while writes to the
-// file fail now and then: what they saw is what one after the other would have
-// seen, between the call and the return of each.
+// TestLinearizable writes and reads some keys in several goroutines while writes to the
+// file sometimes fail. The operations must be linearizable: there must be a sequential
+// order with the same results in which each takes effect between its call and its return.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	rng, _ := seeded(t)
@@ -113,7 +112,7 @@ func TestLinearizable(t *testing.T) {
 	}
 }
 
-// failWrite lets one of the next writes to the file fail.
+// failWrite makes the n-th write to the file fail.
 func failWrite(db *bolt.DB, n int, faults *atomic.Int64) {
 	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
 		return func(b []byte, off int64) (int, error) {
@@ -126,7 +125,7 @@ func failWrite(db *bolt.DB, n int, faults *atomic.Int64) {
 	})
 }
 
-// step does one thing, which may be about several keys.
+// step executes one operation, which may involve several keys.
 func (c *client) step() error {
 	i := c.rng.IntN(linearKeys)
 	key := small.key(i)
@@ -196,7 +195,7 @@ func (c *client) saw(a access, output int, call int64) {
 	})
 }
 
-// versionIn returns the number of the write that made an object; 0 for none.
+// versionIn returns the number of the write that made an object, 0 if there is no object.
 func versionIn(obj any) int {
 	cm, ok := obj.(*corev1.ConfigMap)
 	if !ok || cm == nil {

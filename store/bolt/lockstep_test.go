@@ -22,9 +22,9 @@ import (
 
 var lockstepScript = script{keys: 12, pad: 10}
 
-// TestLockstep writes the same to a file, to memory and to a map, at random, and
-// crashes and reopens the file between: what can be read is the same after every
-// step, and after a crash it is a state that was not older than what was flushed.
+// TestLockstep makes the same random changes to a file, to a memory store and to a map,
+// and sometimes crashes and reopens the file. All reads must agree after every step.
+// After a crash the state must not be older than the last flush.
 func TestLockstep(t *testing.T) {
 	t.Parallel()
 	crashes := 0
@@ -48,7 +48,7 @@ func TestLockstep(t *testing.T) {
 	}
 }
 
-// state is what a scope holds.
+// state is the content of a scope.
 type state struct {
 	rv      string
 	objects map[string]*corev1.ConfigMap
@@ -56,7 +56,7 @@ type state struct {
 
 func (s state) String() string { return describeObjects(s.rv, s.objects) }
 
-// lockstep is two stores that should be as its state. Its exported methods are
+// lockstep holds two stores and the state that both should have. Its exported methods are
 // the steps.
 type lockstep struct {
 	dir      string
@@ -71,8 +71,8 @@ type lockstep struct {
 	memory store.Store
 
 	now state
-	// since holds the states that there were, from the last flushed one on: a crash
-	// goes back to one of them.
+	// since holds the states from the last flushed one on. After a crash the file has one
+	// of them.
 	since []state
 }
 
@@ -106,7 +106,7 @@ func (l *lockstep) shut(rt *rapid.T) {
 	l.since = []state{l.now}
 }
 
-// become makes memory and map what the file is known to be.
+// become sets memory store and map to the known state of the file.
 func (l *lockstep) become(rt *rapid.T, s state) {
 	var err error
 	l.memory, err = mem.New().Open(scriptScope(), scriptOptions())
@@ -182,7 +182,7 @@ func (l *lockstep) Bookmark(*rapid.T) {
 	l.reached(state{rv, l.now.objects})
 }
 
-// Invalidate takes the checkpoint's resource version away, and waits for that.
+// Invalidate drops the checkpoint's resource version and waits until that is written.
 func (l *lockstep) Invalidate(rt *rapid.T) {
 	mustStep(rt, l.file.Invalidate(rt.Context(), "drawn"))
 	mustStep(rt, l.memory.Invalidate(rt.Context(), "drawn"))
@@ -190,14 +190,13 @@ func (l *lockstep) Invalidate(rt *rapid.T) {
 	l.since = []state{l.now}
 }
 
-// Flush waits for the disk.
+// Flush waits until everything is on disk.
 func (l *lockstep) Flush(rt *rapid.T) {
 	mustStep(rt, l.file.Flush(rt.Context()))
 	l.since = []state{l.now}
 }
 
-// Reopen closes the file and opens it again, now and then with fewer indexes
-// first.
+// Reopen closes the file and opens it again, sometimes with fewer indexes in between.
 func (l *lockstep) Reopen(rt *rapid.T) {
 	l.shut(rt)
 	if rapid.Bool().Draw(rt, "other indexes") {
@@ -209,7 +208,7 @@ func (l *lockstep) Reopen(rt *rapid.T) {
 	l.open(rt, scriptOptions())
 }
 
-// Fresh drops everything.
+// Fresh drops the whole content.
 func (l *lockstep) Fresh(rt *rapid.T) {
 	l.shut(rt)
 	opts := scriptOptions()
@@ -219,13 +218,13 @@ func (l *lockstep) Fresh(rt *rapid.T) {
 	l.list(rt)
 }
 
-// list writes a first list, of nothing: a relist has something to compare with.
+// list writes an empty first list, so that a relist has something to compare with.
 func (l *lockstep) list(rt *rapid.T) {
 	l.apply(rt, store.Batch{RV: l.next()})
 	l.Flush(rt)
 }
 
-// Relist compares with a list of everything, and stops somewhere.
+// Relist compares with a list of all objects and stops at a random point.
 func (l *lockstep) Relist(rt *rapid.T) {
 	r, err := l.file.Relist()
 	mustStep(rt, err)
@@ -257,10 +256,10 @@ func (l *lockstep) Relist(rt *rapid.T) {
 	mustStep(rt, r.Close())
 }
 
-// Crash leaves the file as it is between two commits.
+// Crash takes the file between two commits.
 func (l *lockstep) Crash(rt *rapid.T) { l.crash(rt, nil) }
 
-// CrashInside leaves the file as it is before a write of a commit.
+// CrashInside takes the file before a write during a commit.
 func (l *lockstep) CrashInside(rt *rapid.T) {
 	n := rapid.IntRange(1, 12).Draw(rt, "write")
 	var content []byte
@@ -277,7 +276,7 @@ func (l *lockstep) CrashInside(rt *rapid.T) {
 	l.Batch(rt)
 	flushed = append(slices.Clone(flushed), l.now)
 	mustStep(rt, l.file.Flush(rt.Context()))
-	bolt.Quiet(l.db, func() {}) // the hook's writes are seen
+	bolt.Quiet(l.db, func() {}) // waits until the hook has seen its writes
 	mustStep(rt, err)
 	l.since = flushed
 	if content == nil {
@@ -286,7 +285,7 @@ func (l *lockstep) CrashInside(rt *rapid.T) {
 	l.crash(rt, content)
 }
 
-// crash goes on with what is in the file, in a new one.
+// crash continues with the content of the file in a new file.
 func (l *lockstep) crash(rt *rapid.T, content []byte) {
 	*l.crashes++
 	if content == nil {
@@ -310,7 +309,7 @@ func (l *lockstep) crash(rt *rapid.T, content []byte) {
 	rt.Fatalf("after a crash the state is none of %d since the last flush:\n%s\nlast\n%s", len(l.since), got, l.now)
 }
 
-// Check compares everything. It runs after each step.
+// Check compares all states. It runs after each step.
 func (l *lockstep) Check(rt *rapid.T) {
 	want := l.now.String()
 	for name, s := range map[string]store.Store{"file": l.file, "memory": l.memory} {

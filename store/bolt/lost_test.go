@@ -18,7 +18,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// valued is a ConfigMap with a value, by which an index function finds it.
+// valued returns a ConfigMap with a value for an index function.
 func valued(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: "u"}, Data: map[string]string{"v": value}}
 }
@@ -48,7 +48,7 @@ func openValuedWith(t *testing.T, path string, decoded int64, opts Options) (*DB
 	return db, s.(*Store)
 }
 
-// listValued lists objects; between runs before the list is whole.
+// listValued lists objects. It calls between before the list is complete.
 func listValued(s *Store, rv string, between func(), objects ...*corev1.ConfigMap) error {
 	r, err := s.Relist()
 	if err != nil {
@@ -85,8 +85,8 @@ func wantValued(t *testing.T, s *Store, want ...string) {
 	}
 }
 
-// TestLostBeforeListIsWhole: what a list had that was lost with the file is not in
-// the next one, then and after a restart.
+// TestLostBeforeListIsWhole checks that objects of a list that was lost with the file are
+// not in the next list, in the same process and after a restart.
 func TestLostBeforeListIsWhole(t *testing.T) {
 	for _, decoded := range []int64{0, -1} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -111,8 +111,8 @@ func TestLostBeforeListIsWhole(t *testing.T) {
 	}
 }
 
-// TestLostWhileListIsWritten: what a list writes behind it does not reach the fresh
-// file.
+// TestLostWhileListIsWritten checks that objects that a list writes in the background do
+// not reach the new file.
 func TestLostWhileListIsWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openValued(t, path, 0)
@@ -141,8 +141,8 @@ func TestLostWhileListIsWritten(t *testing.T) {
 	wantValued(t, s, "a=2")
 }
 
-// TestAddIndexersBeforeLoaded: an index that is added when the list is in the file
-// and not applied has its objects.
+// TestAddIndexersBeforeLoaded checks that an index contains the objects of a list that is
+// in the file but was not applied when the index was added.
 func TestAddIndexersBeforeLoaded(t *testing.T) {
 	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
 	defer func() { _ = db.Close() }()
@@ -172,8 +172,8 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	}
 }
 
-// TestViewWithoutFile: where there is no file, that is what View says, and not that the
-// scope is damaged.
+// TestViewWithoutFile checks that View reports a missing file as such and not as a
+// damaged scope.
 func TestViewWithoutFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openValued(t, path, 0)
@@ -199,7 +199,7 @@ func TestViewWithoutFile(t *testing.T) {
 	}
 }
 
-// failingWipe is a wipe of which nothing is written.
+// failingWipe calls Wipe while all writes fail.
 func failingWipe(t *testing.T, db *DB) {
 	t.Helper()
 	failed := errors.New("the disk fails")
@@ -211,8 +211,8 @@ func failingWipe(t *testing.T, db *DB) {
 	}
 }
 
-// TestWipeFailsTwice: what a wipe of unknown outcome has dropped is not shown, as
-// empty, by a second one that fails and changes nothing.
+// TestWipeFailsTwice checks that a scope that a wipe with an unknown outcome has dropped
+// is not shown as empty after a second wipe that fails.
 func TestWipeFailsTwice(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openValued(t, path, 0)
@@ -220,7 +220,7 @@ func TestWipeFailsTwice(t *testing.T) {
 	if err := errors.Join(listValued(s, "5", func() {}, valued("a", "1")), s.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	// A file with two names is refused, so that it cannot be opened again.
+	// A file with two hard links is refused, so it cannot be opened again.
 	if err := os.Link(path, path+".link"); err != nil {
 		t.Fatal(err)
 	}
@@ -242,8 +242,8 @@ func TestWipeFailsTwice(t *testing.T) {
 	wantValued(t, s, "b=1")
 }
 
-// TestWipeFailsAfterWipe: what was listed since a wipe is not taken for wiped by
-// another one that fails, nor found beside the next list.
+// TestWipeFailsAfterWipe checks that a failing wipe does not treat objects listed after
+// an earlier wipe as wiped, and that they are not in the next list.
 func TestWipeFailsAfterWipe(t *testing.T) {
 	db, s := openValuedWith(t, filepath.Join(t.TempDir(), "informers.db"), 0, Options{CommitInterval: time.Hour})
 	defer func() { _ = db.Close() }()
@@ -253,7 +253,7 @@ func TestWipeFailsAfterWipe(t *testing.T) {
 	if err := listValued(s, "9", func() {}, valued("a", "1")); err != nil {
 		t.Fatal(err)
 	}
-	failingWipe(t, db) // before the list's resource version is committed
+	failingWipe(t, db) // before the list's checkpoint is committed
 	wantValued(t, s, "a=1")
 	if err := listValued(s, "11", func() {}, valued("b", "1")); err != nil {
 		t.Fatal(err)
@@ -261,8 +261,8 @@ func TestWipeFailsAfterWipe(t *testing.T) {
 	wantValued(t, s, "b=1")
 }
 
-// TestReplaceOfUnreadable: where the keys cannot be read, nothing is replaced, or what
-// the list does not have would stay.
+// TestReplaceOfUnreadable checks that Replace fails if the stored keys cannot be read.
+// Otherwise objects that are not in the list would stay.
 func TestReplaceOfUnreadable(t *testing.T) {
 	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
 	defer func() { _ = db.Close() }()
@@ -277,8 +277,9 @@ func TestReplaceOfUnreadable(t *testing.T) {
 	}
 }
 
-// TestUnreadableWhileWritten: what is applied while the file cannot be opened again,
-// so that nobody knows which objects are new, is no damage once the file is back.
+// TestUnreadableWhileWritten checks changes that are applied while the file cannot be
+// opened again, when it is not known which objects are new. They must not look like
+// damage once the file is back.
 func TestUnreadableWhileWritten(t *testing.T) {
 	for _, decoded := range []int64{0, -1} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -289,7 +290,7 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		}
 		failed := errors.New("the disk fails")
 		fail := func(*bbolt.Tx) error { return failed }
-		// A file with two names is refused, so that it cannot be opened again.
+		// A file with two hard links is refused, so it cannot be opened again.
 		if err := os.Link(path, path+".link"); err != nil {
 			t.Fatal(err)
 		}

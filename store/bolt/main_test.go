@@ -10,12 +10,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// childVar names the function of children that a process of this binary runs
-// instead of the tests; its arguments are the command line's.
+// childVar is the environment variable with the name of the function that a child process
+// of this binary runs instead of the tests. Its arguments are those of the command line.
 const childVar = "INFORMCTL_BOLT_CHILD"
 
-// children are what tests do in another process, because it is to be killed,
-// may die, or gets limits of its own.
+// children are the functions that tests run in a child process, because it is killed, may
+// die, or needs its own limits.
 var children = map[string]func(args []string) error{
 	"hold":   childHold,
 	"damage": childDamage,
@@ -34,7 +34,7 @@ var children = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
-	bolt.SetMaxRebuilds(1 << 20) // tests damage the same file again and again
+	bolt.SetMaxRebuilds(1 << 20) // tests damage the same file repeatedly
 	if name := os.Getenv(childVar); name != "" {
 		if err := children[name](os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

@@ -18,9 +18,10 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// What is built of dictionaries, keys, wipes and lost files meets here.
+// These tests combine dictionaries, keys, wipes and lost files.
 
-// sharing is in every Secret of sharingSecrets, as a cluster's ca.crt is.
+// sharing is a text that all Secrets of listSecrets have in common, as ca.crt in a
+// cluster.
 var sharing = fmt.Appendf(nil, "%x", testobjects.Secret(0, 7, 1<<10).Data["value"])
 
 var secretScope = store.Scope{Resource: "secrets", Kind: corev1.SchemeGroupVersion.WithKind("Secret")}
@@ -50,7 +51,7 @@ func listSecrets(t *testing.T, s store.Store, n, rv int) {
 	must(t, s.Flush(t.Context()))
 }
 
-// TestNoDictionaryOfSecrets: a trial makes none in an encrypted scope.
+// TestNoDictionaryOfSecrets checks that no dictionary is trained in an encrypted scope.
 func TestNoDictionaryOfSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openSecrets(t, path, bolt.Options{Keys: theKey})
@@ -64,8 +65,8 @@ func TestNoDictionaryOfSecrets(t *testing.T) {
 	}
 }
 
-// TestNoDictionaryOfWhatWasDropped: neither a scope that is encrypted from now on nor
-// one that was wiped goes on with the dictionary of what it held before.
+// TestNoDictionaryOfWhatWasDropped checks that a scope that is encrypted from now on, or
+// that was wiped, does not continue to use the dictionary of its old content.
 func TestNoDictionaryOfWhatWasDropped(t *testing.T) {
 	for name, opts := range map[string]bolt.Options{"encrypted": {Keys: theKey, EncryptAll: true}, "wiped": {}} {
 		path := filepath.Join(t.TempDir(), "informers.db")
@@ -85,8 +86,8 @@ func TestNoDictionaryOfWhatWasDropped(t *testing.T) {
 	}
 }
 
-// TestLostAfterView: a file that is lost after a scope was looked at whose key is not
-// there is begun anew as any other.
+// TestLostAfterView checks that a lost file is replaced by a new one even if a scope
+// without its key was viewed before.
 func TestLostAfterView(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openSecrets(t, path, bolt.Options{Keys: theKey})
@@ -110,14 +111,16 @@ func TestLostAfterView(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestWipeBesideView: neither waits for the other while the keys are rewrapped.
+// TestWipeBesideView checks that Wipe and View do not deadlock while the keys are
+// rewrapped.
 func TestWipeBesideView(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openSecrets(t, path, bolt.Options{Keys: theKey})
 	listSecrets(t, s, 10, 1)
 	must(t, db.Close())
 	for range 20 {
-		db, err := bolt.Open(path, bolt.Options{Keys: fixedKeys{{7}, theKey[0]}}) // another first key
+		// Another first key wraps the data keys again.
+		db, err := bolt.Open(path, bolt.Options{Keys: fixedKeys{{7}, theKey[0]}})
 		must(t, err)
 		done := make(chan error, 2)
 		bolt.Quiet(db, func() {

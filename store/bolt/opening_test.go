@@ -54,7 +54,7 @@ func TestOpenReadOnlyMissing(t *testing.T) {
 	}
 }
 
-// childHold opens a database and holds it until its standard input ends.
+// childHold opens a database and holds it until its standard input is closed.
 func childHold(args []string) error {
 	open := bolt.Open
 	if args[1] == "reader" {
@@ -80,7 +80,7 @@ func childOpen(args []string) error {
 	return db.Close()
 }
 
-// hold makes another process open the file; release ends it.
+// hold opens the file in another process until release is called.
 func hold(t *testing.T, path, how string) (release func()) {
 	t.Helper()
 	cmd := child(t, "hold", path, how)
@@ -151,8 +151,8 @@ func TestLocked(t *testing.T) {
 	})
 }
 
-// TestOpenTogether lets two openers find the same missing or damaged file: one
-// gets it, and neither takes away what the other has begun.
+// TestOpenTogether opens the same missing or damaged file twice at the same time. One
+// Open must succeed, and neither may remove the file that the other has begun.
 func TestOpenTogether(t *testing.T) {
 	for name, content := range map[string][]byte{"missing": nil, "damaged": healthy(t)[:100]} {
 		t.Run(name, func(t *testing.T) {
@@ -197,7 +197,7 @@ func together(t *testing.T, path string) {
 	}
 }
 
-// healthy returns the bytes of a database with one scope.
+// healthy returns the content of a database with one scope.
 func healthy(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -205,7 +205,7 @@ func healthy(t *testing.T) []byte {
 	return trimmed(read(t, path))
 }
 
-// trimmed drops what bbolt has grown a file by and not used.
+// trimmed drops the unused part at the end of a file.
 func trimmed(b []byte) []byte { return b[:int(highWater(b))*pageSize] }
 
 func patched(b []byte, off int, with []byte) []byte {
@@ -214,7 +214,7 @@ func patched(b []byte, off int, with []byte) []byte {
 	return b
 }
 
-// foreign returns the bytes of a healthy bbolt file of somebody else's.
+// foreign returns a healthy bbolt file of another program.
 func foreign(t *testing.T, opts *bbolt.Options) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "theirs.db")
@@ -231,7 +231,7 @@ func foreign(t *testing.T, opts *bbolt.Options) []byte {
 	return read(t, path)
 }
 
-// formatted returns the bytes of a database that says that it is of a format.
+// formatted returns a database with the given format.
 func formatted(t *testing.T, format string) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "formatted.db")
@@ -245,8 +245,8 @@ func formatted(t *testing.T, format string) []byte {
 	return read(t, path)
 }
 
-// TestFormatIsANumber: what is behind the format's name in a damaged file is no
-// newer format, and is not printed.
+// TestFormatIsANumber checks that arbitrary bytes after the format's name in a damaged
+// file are not taken for a newer format and are not printed.
 func TestFormatIsANumber(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	must(t, os.WriteFile(path, formatted(t, "informctl cache format 1scopes\x00\x01"), 0o600))
@@ -260,7 +260,7 @@ func TestFormatIsANumber(t *testing.T) {
 	must(t, db.Close())
 }
 
-// scopeless is a healthy file but for its scopes, which are gone without a trace.
+// scopeless returns a healthy file without its scopes, which are gone without a trace.
 func scopeless(t *testing.T) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "scopeless.db")
@@ -276,10 +276,10 @@ type outcome int
 
 const (
 	opens       outcome = iota // with all its data
-	damaged                    // set aside by Open, ErrCorrupt of OpenReadOnly
-	treacherous                // set aside by Open, for only writing does harm
+	damaged                    // set aside by Open, ErrCorrupt from OpenReadOnly
+	treacherous                // set aside by Open, but readable: only writing does harm
 	notOurs
-	fails // in another way; the text says how
+	fails // in another way, described by the text
 )
 
 func TestOpenWhat(t *testing.T) {
@@ -337,7 +337,7 @@ func TestOpenCutShort(t *testing.T) {
 	wantFiles(t, path, 3)
 }
 
-// testOpenReadOnly also wants the file and its directory unchanged.
+// testOpenReadOnly also checks that the file and its directory do not change.
 func testOpenReadOnly(t *testing.T, path string, want outcome, text []string) {
 	t.Helper()
 	before, stat := read(t, path), mustStat(t, path)
@@ -358,8 +358,8 @@ func testOpenReadOnly(t *testing.T, path string, want outcome, text []string) {
 	wantFiles(t, path, 1)
 }
 
-// wantReadable fails unless a store has the state of batch 3, or that of 2 where
-// a meta page is lost.
+// wantReadable fails unless a store has the state of batch 3, or of batch 2 if a meta
+// page is lost.
 func wantReadable(t *testing.T, s store.Store) {
 	t.Helper()
 	got, err := describe(s, small)
@@ -432,7 +432,7 @@ func testOpen(t *testing.T, path string, want outcome, text []string) {
 	wantState(t, s, small, 2)
 }
 
-// TestSetAsideKeepsNewest damages a file twice.
+// TestSetAsideKeepsNewest damages a file twice and checks that the newest one is kept.
 func TestSetAsideKeepsNewest(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in[form]ers*.db")
 	for _, content := range []string{"first", "second"} {
@@ -479,7 +479,8 @@ func openers() map[string]func(string) (*bolt.DB, error) {
 	}
 }
 
-// TestOpenPermissions runs in a child that is not root, whom modes do not bind.
+// TestOpenPermissions runs in a child process without root rights, because root ignores
+// file modes.
 func TestOpenPermissions(t *testing.T) {
 	dir, err := os.MkdirTemp("", "bolt-permissions")
 	must(t, err)
@@ -542,7 +543,7 @@ func mustStat(t *testing.T, path string) fs.FileInfo {
 	return info
 }
 
-// wantFiles fails unless the directory of path holds n files.
+// wantFiles fails unless the directory of path contains n files.
 func wantFiles(t *testing.T, path string, n int) {
 	t.Helper()
 	wantPattern(t, filepath.Join(filepath.Dir(path), "*"), n)
@@ -551,7 +552,8 @@ func wantFiles(t *testing.T, path string, n int) {
 func wantPattern(t *testing.T, pattern string, n int) {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
-	found = slices.DeleteFunc(found, func(path string) bool { // there while the database is open
+	// Lock files exist while the database is open.
+	found = slices.DeleteFunc(found, func(path string) bool {
 		return strings.HasSuffix(path, "informers.db.lock") || strings.HasSuffix(path, "ers*.db.lock")
 	})
 	if err != nil || len(found) != n {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What tests know of bbolt's pages, so that they can damage what matters.
+// The parts of bbolt's page format that tests need to damage pages.
 const (
 	pageBranch   = 0x01
 	pageLeaf     = 0x02
@@ -16,7 +16,7 @@ const (
 
 var pageSize = os.Getpagesize()
 
-// newestMetaOf returns the meta page with the higher transaction.
+// newestMetaOf returns the meta page with the higher transaction ID.
 func newestMetaOf(b []byte) []byte {
 	first, second := b[16:], b[pageSize+16:]
 	if binary.LittleEndian.Uint64(second[48:]) > binary.LittleEndian.Uint64(first[48:]) {
@@ -31,7 +31,7 @@ func freelistPage(b []byte) int { return int(binary.LittleEndian.Uint64(newestMe
 
 func rootPage(b []byte) int { return int(binary.LittleEndian.Uint64(newestMetaOf(b)[16:])) }
 
-// freePages returns what the freelist holds.
+// freePages returns the pages in the freelist.
 func freePages(b []byte) map[int]bool {
 	page := b[freelistPage(b)*pageSize:]
 	free := map[int]bool{}
@@ -53,7 +53,7 @@ func usedPages(b []byte, kind uint16) (pages []int) {
 	return pages
 }
 
-// misfreed returns a file whose freelist has the root page instead of a free one.
+// misfreed returns a file whose freelist contains the root page instead of a free page.
 func misfreed(b []byte) []byte {
 	b = bytes.Clone(b)
 	page := b[freelistPage(b)*pageSize:]
@@ -64,7 +64,7 @@ func misfreed(b []byte) []byte {
 	return b
 }
 
-// misordered returns a file in which a branch page leads a key to another leaf.
+// misordered returns a file in which a branch page leads a key to the wrong leaf.
 func misordered(t *testing.T) []byte {
 	t.Helper()
 	b := healthy(t)

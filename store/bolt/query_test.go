@@ -20,7 +20,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// countingCodec counts what it decodes.
+// countingCodec counts the objects that it decodes.
 type countingCodec struct {
 	codec.Codec
 	decoded *atomic.Int64
@@ -31,12 +31,12 @@ func (c countingCodec) Decode(data []byte) (runtime.Object, error) {
 	return c.Codec.Decode(data)
 }
 
-// TestDecodedOnce: a read of many takes what is decoded from the cache, and where
-// what it decodes fits the budget, it decodes nothing twice.
+// TestDecodedOnce checks that a read of many objects uses the cache of decoded objects,
+// and that no object is decoded twice if all objects fit the budget.
 func TestDecodedOnce(t *testing.T) {
 	const objects = 40
 	s40 := script{keys: objects}
-	small := int64(objects) * 100 // more than one object, and less than all
+	small := int64(objects) * 100 // the size of more than one object and less than all
 	for budget, again := range map[int64]int64{-1: 0, 0: 0, small: objects} {
 		path := filepath.Join(t.TempDir(), "informers.db")
 		scriptFile(t, path, s40, 1)
@@ -62,7 +62,7 @@ func TestDecodedOnce(t *testing.T) {
 			must(t, err)
 		}
 		got := []int64{decodes(list), decodes(list)}
-		for i := range objects { // offers each to the cache
+		for i := range objects { // offers each object to the cache
 			_, _, err := s.GetByKey(s40.key(i))
 			must(t, err)
 		}
@@ -81,9 +81,9 @@ func TestDecodedOnce(t *testing.T) {
 	}
 }
 
-// TestSelectMeetsDamage changes a file under its store. A damaged header may hide
-// what fits, a missing object does: errors. A damaged object that is left out is
-// none.
+// TestSelectMeetsDamage damages the file of an open store. A damaged header or a missing
+// object is an error, because it may hide a matching object. A damaged object that does
+// not match is not an error.
 func TestSelectMeetsDamage(t *testing.T) {
 	red := store.Query{Selector: labels.SelectorFromSet(labels.Set{"color": "red"})}
 	blue := store.Query{Selector: labels.SelectorFromSet(labels.Set{"color": "blue"})}
@@ -97,7 +97,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 			fails:  []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
 			works:  []store.Query{blue},
 		},
-		"object's key": { // its record, 8 bytes behind, has the key, too
+		"object's key": { // its record, 8 bytes further on, also contains the key
 			damage: func(t *testing.T, b []byte) int {
 				for at := 0; ; at++ {
 					if at += find(t, b[at:], "ns/red"); bytes.HasPrefix(b[at+len("ns/red")+8:], []byte("ns/red")) {
@@ -108,7 +108,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 			fails: []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
 			works: []store.Query{blue},
 		},
-		"header": { // it has the label as the object has it, but no content
+		"header": { // it contains the object's label but no content
 			damage: func(t *testing.T, b []byte) int { return find(t, b, "\xa5color\xa3red") },
 			fails:  []store.Query{{}, red, blue, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
 		},
@@ -122,7 +122,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 				must(t, s.Add(cm))
 			}
 			must(t, db.Close())
-			_, s = mustOpenScript(t, path, bolt.Options{}) // nothing is decoded
+			_, s = mustOpenScript(t, path, bolt.Options{}) // nothing is decoded yet
 			f, err := os.OpenFile(path, os.O_RDWR, 0)
 			must(t, err)
 			b := read(t, path)
@@ -149,7 +149,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 	}
 }
 
-// find returns where text is in b for the first time.
+// find returns the first offset of text in b.
 func find(t *testing.T, b []byte, text string) int {
 	t.Helper()
 	at := bytes.Index(b, []byte(text))
@@ -159,9 +159,8 @@ func find(t *testing.T, b []byte, text string) int {
 	return at
 }
 
-// TestReadOnlyIsWhole takes the last element of each leaf page away, which no checksum
-// notices: what a reader then selects, and the headers that it asks for, are all or an
-// error.
+// TestReadOnlyIsWhole removes the last element of each leaf page, which no checksum
+// detects. A reader's Select and its headers must be complete or return an error.
 func TestReadOnlyIsWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	s300 := script{keys: 300}

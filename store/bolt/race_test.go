@@ -2,5 +2,5 @@
 
 package bolt_test
 
-// fewer divides what tests do many times: the race detector makes it slow.
+// fewer divides the number of repetitions in tests, because the race detector is slow.
 const fewer = 5

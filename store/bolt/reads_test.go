@@ -14,8 +14,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestWork: what is encoded, compressed and decoded is counted with what it took, and
-// what is found decoded is not.
+// TestWork checks that encoding, compressing and decoding are counted with their
+// durations, and that reads of decoded objects are not counted.
 func TestWork(t *testing.T) {
 	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{Compression: bolt.Zstd})
 	if err != nil {
@@ -86,8 +86,8 @@ func TestWork(t *testing.T) {
 	check(s, "listed, one of two found decoded", 0, 2, false, true)
 }
 
-// TestDecodedBytes: the memory of what is decoded is alike, whether it is bounded or
-// not, and is given back with the objects.
+// TestDecodedBytes checks that the memory of decoded objects is reported alike with and
+// without a bound, and that it is released with the objects.
 func TestDecodedBytes(t *testing.T) {
 	for name, budget := range map[string]int64{"bounded": 0, "all": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,8 @@ func TestDecodedBytes(t *testing.T) {
 	}
 }
 
-// TestStoredBytes: what a scope's records take in the file is known without reading it.
+// TestStoredBytes checks that the size of a scope's records in the file is known without
+// reading them.
 func TestStoredBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openPods(t, path, bolt.Options{})
@@ -189,7 +190,8 @@ func TestStoredBytes(t *testing.T) {
 	check("wiped", false, true)
 }
 
-// TestCommitBuckets: each transaction is counted by what it took and by what it wrote.
+// TestCommitBuckets checks that each transaction is counted by its duration and by its
+// size.
 func TestCommitBuckets(t *testing.T) {
 	db, s := openPods(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{Compression: bolt.Uncompressed})
 	defer func() { _ = db.Close() }()
@@ -215,7 +217,7 @@ func TestCommitBuckets(t *testing.T) {
 	}
 	for _, b := range c.Sizes {
 		want := uint64(2)
-		if b.UpTo >= float64(c.Bytes) { // all of the second
+		if b.UpTo >= float64(c.Bytes) { // the bucket includes the second transaction
 			want = 3
 		}
 		if b.Count != want {

@@ -24,7 +24,7 @@ func recordOptions() store.Options {
 	return store.Options{Codec: codec.ForKind(recordScope.Kind), Indexes: []index.Index{index.Namespace(), index.Label("app")}}
 }
 
-// recordFile opens a file with so many pods in it, compressed with a dictionary.
+// recordFile opens a file with n pods, compressed with a dictionary.
 func recordFile(t *testing.T, path string, n int) (*bolt.DB, store.Store) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -46,9 +46,9 @@ func recordFile(t *testing.T, path string, n int) (*bolt.DB, store.Store) {
 	return db, s
 }
 
-// TestRecords: what leaves the process encoded is what the store holds, written or
-// not, whether it is decoded already or not, and needs the dictionaries that come
-// with it only.
+// TestRecords checks that the encoded records are the content of the store, whether it is
+// written or decoded or not, and that decoding them needs only the dictionaries that are
+// returned with them.
 func TestRecords(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 200)
 	_ = s.List()
@@ -78,7 +78,7 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// TestKeys: Keys finds what Select does.
+// TestKeys checks that Keys finds the same objects as Select.
 func TestKeys(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 300)
 	all := s.ListKeys()
@@ -112,8 +112,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestView: a scope that nobody has opened is read without a change of it, and can
-// be opened afterwards with all that it had.
+// TestView checks that a scope that is not open can be viewed without changing it, and
+// that it can be opened afterwards with its whole content.
 func TestView(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	first, s := recordFile(t, path, 100)
@@ -167,7 +167,7 @@ func TestView(t *testing.T) {
 	}
 }
 
-// TestViewOfWiped: a scope that was looked at and then wiped is not there.
+// TestViewOfWiped checks that a scope that was viewed and then wiped does not exist.
 func TestViewOfWiped(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	first, _ := recordFile(t, path, 10)

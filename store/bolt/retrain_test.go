@@ -15,15 +15,15 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// changedPod is a pod after a rollout that gave all pods of a cluster something long
-// to have in common.
+// changedPod returns a pod after a rollout that added a long common text to all pods of a
+// cluster.
 func changedPod(i int) *corev1.Pod {
 	pod := testobjects.Pod(i, 1)
 	pod.Annotations = map[string]string{"example.com/policy": fmt.Sprintf("%x", testobjects.Secret(0, 7, 4<<10).Data["value"])}
 	return pod
 }
 
-// change writes the changed states of the pods of numbers.
+// change writes the changed states of the numbered pods.
 func change(t *testing.T, s store.Store, numbers []int) {
 	t.Helper()
 	var b store.Batch
@@ -56,8 +56,9 @@ func bytesOf(t *testing.T, db *bolt.DB) int64 {
 	return infos[0].Bytes
 }
 
-// TestDictionaryDecays: a scope whose objects come to have other things in common
-// gets another dictionary, once, and reads what either has made.
+// TestDictionaryDecays checks that a scope whose objects come to share other content gets
+// a new dictionary, only once, and that objects compressed with either dictionary can be
+// read.
 func TestDictionaryDecays(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -68,7 +69,7 @@ func TestDictionaryDecays(t *testing.T) {
 	listPods(t, s, n, 1)
 	change(t, s, numbers[:n/4])
 	old := bytesOf(t, db)
-	for range 4 { // the same again: the old dictionary is the best there is
+	for range 4 { // the same changes again: they give no better dictionary
 		change(t, s, numbers[:n/4])
 	}
 	renewed := bytesOf(t, db)
@@ -89,7 +90,8 @@ func TestDictionaryDecays(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestDictionaryStays: more of the same gives no other dictionary.
+// TestDictionaryStays checks that more objects of the same kind do not cause a new
+// dictionary.
 func TestDictionaryStays(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -106,9 +108,9 @@ func TestDictionaryStays(t *testing.T) {
 	}
 }
 
-// TestRetrain: a file whose dictionary does not suit its objects gets one that does
-// and loses the old one; every transaction on the way leaves a whole file; a file
-// whose dictionary suits is left alone.
+// TestRetrain checks that Retrain replaces a dictionary that does not suit the objects
+// and removes the old one, that every transaction on the way leaves a whole file, and
+// that Retrain does not change a file whose dictionary suits.
 func TestRetrain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -26,17 +26,17 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// A script is an endless list of batches, the same in every process: what a
-// scope must hold follows from its resource version alone, which is the number
-// of the last batch.
+// A script is an endless sequence of batches that is the same in every process. The
+// content of a scope follows from its resource version alone, which is the number of the
+// last batch.
 type script struct {
-	keys int // how many different keys there are
-	pad  int // bytes that each object has at least
+	keys int // number of different keys
+	pad  int // minimal size of an object in bytes
 }
 
 func (s script) key(i int) string { return fmt.Sprintf("ns%d/object-%04d", i%4, i) }
 
-// object is what batch n writes under key i.
+// object returns the object that batch n writes for key i.
 func (s script) object(i, n int) *corev1.ConfigMap {
 	namespace, name, _ := cache.SplitMetaNamespaceKey(s.key(i))
 	return &corev1.ConfigMap{
@@ -50,8 +50,8 @@ func (s script) object(i, n int) *corev1.ConfigMap {
 	}
 }
 
-// numbers returns what batch n does: the numbers of the keys that it writes and
-// of the one that it deletes. The first batch writes all.
+// numbers returns the changes of batch n: the numbers of the keys that it writes and of
+// the key that it deletes. The first batch writes all keys.
 func (s script) numbers(n int) (written []int, deleted int) {
 	if n == 1 {
 		for i := range s.keys {
@@ -89,7 +89,7 @@ func (s script) batch(n int) store.Batch {
 	return b
 }
 
-// state returns the objects that there are after batch n.
+// state returns the objects after batch n.
 func (s script) state(n int) map[string]*corev1.ConfigMap {
 	last := map[int]int{}
 	for m := 1; m <= n; m++ {
@@ -106,7 +106,7 @@ func (s script) state(n int) map[string]*corev1.ConfigMap {
 	return objects
 }
 
-// want is what describe says of a store after batch n.
+// want returns the result of describe for a store after batch n.
 func (s script) want(n int) string {
 	if n == 0 {
 		return describeObjects("", nil)
@@ -114,7 +114,7 @@ func (s script) want(n int) string {
 	return describeObjects(strconv.Itoa(n), s.state(n))
 }
 
-// describeObjects writes down a state: resource version, objects, indexes.
+// describeObjects describes a state as text: resource version, objects and indexes.
 func describeObjects(rv string, objects map[string]*corev1.ConfigMap) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "rv %q, %d objects\n", rv, len(objects))
@@ -134,11 +134,11 @@ func describeObject(cm *corev1.ConfigMap) string {
 	return fmt.Sprintf("%s/%s %s %s %v %v\n", cm.Namespace, cm.Name, cm.UID, cm.ResourceVersion, cm.Labels, cm.Data)
 }
 
-// errInconsistent is the error of describe where two reads do not agree.
+// errInconsistent is returned by describe if two reads do not agree.
 var errInconsistent = errors.New("reads do not agree")
 
-// describe reads a store in every way that there is. An error of a read is
-// returned; reads that do not agree with each other are errInconsistent.
+// describe reads a store in every possible way. It returns the error of a read, or
+// errInconsistent if reads do not agree.
 func describe(s store.Store, script script) (string, error) {
 	listed := s.List()
 	if listed == nil {
@@ -213,8 +213,8 @@ func describeGets(s store.Store, script script, listed map[string]*corev1.Config
 	return nil
 }
 
-// describeSelects compares what is selected by label with what was listed, each
-// label once with the help of its index and once without.
+// describeSelects compares the objects selected by label with those listed, with and
+// without the help of the label's index.
 func describeSelects(s store.Store, listed map[string]*corev1.ConfigMap) error {
 	want := map[string][]string{}
 	for _, key := range slices.Sorted(maps.Keys(listed)) {
@@ -251,7 +251,8 @@ func describeIndexes(s store.Store) (string, error) {
 	for prefix, name := range map[string]string{"app=": "label:app", "namespace=": cache.NamespaceIndex} {
 		values := s.ListIndexFuncValues(name)
 		if prefix == "app=" {
-			values = append(values, "app0", "app1", "app2", "app3", "app4") // that List has not must not be found by value either
+			// Values that List does not have must not be found by value either.
+			values = append(values, "app0", "app1", "app2", "app3", "app4")
 		} else {
 			values = append(values, "ns0", "ns1", "ns2", "ns3")
 		}
@@ -332,7 +333,7 @@ func scriptFile(t *testing.T, path string, script script, n int) {
 	must(t, db.Close())
 }
 
-// wantState fails unless the store holds what the script says after batch n.
+// wantState fails unless the store has the script's state after batch n.
 func wantState(t *testing.T, s store.Store, script script, n int) {
 	t.Helper()
 	got, err := describe(s, script)
@@ -366,7 +367,7 @@ func child(t *testing.T, name string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// within fails unless fn ends in time: what might be a deadlock.
+// within fails unless fn returns in time. It is for functions that might deadlock.
 func within(t *testing.T, what string, limit time.Duration, fn func()) {
 	t.Helper()
 	done := make(chan struct{})

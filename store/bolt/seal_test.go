@@ -14,8 +14,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The tests here put sealed bytes where they do not belong, with all checksums and
-// tallies right, as no caller can: so they are inside the package.
+// The tests in this file put sealed bytes into wrong places with correct checksums and
+// counts, which no caller can do. So they are inside the package.
 
 type oneKey codec.Key
 
@@ -85,8 +85,8 @@ func newSealWorld(t *testing.T) *sealWorld {
 	return w
 }
 
-// tamper replaces the record and the header of object a, in a transaction that keeps
-// all sums right. Its function returns nil for what stays.
+// tamper lets fn change the record and the header of object a, in a transaction that
+// updates all checksums and counts.
 func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record, h *header)) {
 	w.Helper()
 	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
@@ -138,14 +138,15 @@ func headerOf(t *testing.T, scope *bbolt.Bucket, key string) header {
 	return *h
 }
 
-// TestSealedIsBound: bytes that were sealed for another place, or that their record says
-// other things of, are damage of that object where it is read, though every checksum is
-// right; other objects are not affected, and a new list mends it (promise 5).
+// TestSealedIsBound checks bytes that were sealed for another place, or whose record
+// contains other data than when it was sealed. Although every checksum is correct,
+// reading that object must report damage. Other objects are not affected, and a relist
+// repairs it (promise 5).
 func TestSealedIsBound(t *testing.T) {
 	own, other := sealScope("configmaps").ID(), sealScope("others").ID()
 	bucket := func(scopes *bbolt.Bucket, id string) *bbolt.Bucket { return scopes.Bucket([]byte(id)) }
 	for name, test := range map[string]struct {
-		header bool // is it, and not the object, that is damaged
+		header bool // the header is damaged and not the object
 		tamper func(w *sealWorld, scopes *bbolt.Bucket, r *record, h *header)
 	}{
 		"record of another key": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record, _ *header) {
@@ -181,7 +182,7 @@ func TestSealedIsBound(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSealWorld(t)
-			w.must(w.db.Rekey(t.Context())) // so that there are two data keys
+			w.must(w.db.Rekey(t.Context())) // makes a second data key
 			w.tamper(func(scopes *bbolt.Bucket, r *record, h *header) { test.tamper(w, scopes, r, h) })
 			w.reopen()
 			if w.s = w.open("configmaps"); w.db.SetAside() != "" {
@@ -227,7 +228,7 @@ func TestSealedIsBound(t *testing.T) {
 	}
 }
 
-// TestUnsealedIsRefused: a record in the clear, in a scope that is encrypted, sets the
+// TestUnsealedIsRefused checks that a plain-text record in an encrypted scope sets the
 // file aside.
 func TestUnsealedIsRefused(t *testing.T) {
 	w := newSealWorld(t)
@@ -238,8 +239,8 @@ func TestUnsealedIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeysAreDamaged: keys that cannot be read or are missing are damage of the file, not
-// keys of somebody else.
+// TestKeysAreDamaged checks that unreadable or missing data keys are damage of the file,
+// and are not taken for those of another key.
 func TestKeysAreDamaged(t *testing.T) {
 	for name, tamper := range map[string]func(meta *bbolt.Bucket) error{
 		"unreadable": func(meta *bbolt.Bucket) error {
@@ -265,8 +266,8 @@ func TestKeysAreDamaged(t *testing.T) {
 	}
 }
 
-// TestWipedWithItsKeys: a wipe of everything takes the keys, too. A process that dies
-// before the next list leaves a file that is not damaged.
+// TestWipedWithItsKeys checks that a wipe of all scopes also removes the keys. If the
+// process dies before the next list, the file must not be damaged.
 func TestWipedWithItsKeys(t *testing.T) {
 	w := newSealWorld(t)
 	_, err := w.db.Wipe(nil)
@@ -277,8 +278,8 @@ func TestWipedWithItsKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkSeal is what sealing and opening an object of 3,500 compressed bytes takes,
-// with its header, and two values of indexes.
+// BenchmarkSeal measures sealing and opening an object of 3,500 compressed bytes with its
+// header and two index values.
 func BenchmarkSeal(b *testing.B) {
 	s, err := newSeal(newKeyring(codec.Key{1}, defaultSealBudget), sealScope("configmaps").ID())
 	if err != nil {

@@ -29,8 +29,8 @@ func finish(t *testing.T, s store.Store, r store.Relist, rv string) {
 	must(t, r.Close())
 }
 
-// relist starts a relist with a small memory and adds what the script has after
-// a batch, in an order that is not that of keys and some of it twice.
+// relist starts a relist with a small memory limit and adds the script's objects after a
+// batch, in an order other than that of keys and some of them twice.
 func relist(s store.Store, script script, n int) (store.Relist, error) {
 	r, err := s.Relist()
 	if err != nil {
@@ -39,7 +39,7 @@ func relist(s store.Store, script script, n int) (store.Relist, error) {
 	bolt.SetRelistLimit(r, 2<<10)
 	for i := script.keys - 1; i >= 0; i-- {
 		m := script.lastWrite(i, n)
-		if m == 0 || i%4 == 1 { // it was deleted while the list was sent, or made anew since
+		if m == 0 || i%4 == 1 { // deleted while the list was sent, or created again since
 			if err := r.Add(script.object(i, n+2000)); err != nil {
 				return nil, err
 			}
@@ -49,7 +49,8 @@ func relist(s store.Store, script script, n int) (store.Relist, error) {
 			continue
 		}
 		if i%3 == 0 {
-			if err := r.Add(script.object(i, m+1000)); err != nil { // an older page of the list, say
+			// This is like an object in an older page of the list.
+			if err := r.Add(script.object(i, m+1000)); err != nil {
 				return nil, err
 			}
 		}
@@ -60,7 +61,8 @@ func relist(s store.Store, script script, n int) (store.Relist, error) {
 	return r, nil
 }
 
-// lastWrite returns the batch that wrote what key i has after batch n; 0 is none.
+// lastWrite returns the batch that wrote the content of key i after batch n, 0 if the key
+// does not exist.
 func (s script) lastWrite(i, n int) (last int) {
 	for m := 1; m <= n; m++ {
 		written, deleted := s.numbers(m)
@@ -76,7 +78,7 @@ func (s script) lastWrite(i, n int) (last int) {
 	return last
 }
 
-// staging reports whether the file holds a staging bucket. It must not be open.
+// staging reports whether the file contains a staging bucket. The file must not be open.
 func staging(t *testing.T, path string) (there bool) {
 	t.Helper()
 	db, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
@@ -97,7 +99,8 @@ func TestRelistSpills(t *testing.T) {
 	r, err := relist(s, small, next)
 	must(t, err)
 	wantState(t, s, small, 4)
-	want := map[string]string{} // what differs, by key: the new resource version, "" where it is gone
+	// want contains the differences by key: the new resource version, "" for a deletion.
+	want := map[string]string{}
 	for i := range small.keys {
 		if was, is := small.lastWrite(i, 4), small.lastWrite(i, next); was != is {
 			if want[small.key(i)] = ""; is != 0 {
@@ -141,7 +144,7 @@ func TestRelistSpills(t *testing.T) {
 	wantState(t, s, small, next)
 }
 
-// childStage dies in the middle of a relist.
+// childStage dies during a relist.
 func childStage(args []string) error {
 	_, s, err := openScript(args[0], bolt.Options{})
 	if err != nil {
@@ -182,7 +185,7 @@ func TestStagingOfTheKilled(t *testing.T) {
 	}
 }
 
-// childLoad dies in the middle of a first list.
+// childLoad dies during a first list.
 func childLoad(args []string) error {
 	_, s, err := openScript(args[0], bolt.Options{})
 	if err != nil {
@@ -230,7 +233,7 @@ func TestFirstListOfTheKilled(t *testing.T) {
 	wantState(t, s, small, 9)
 }
 
-// TestWritesInsideLoops changes the scope in the bodies of its iterators.
+// TestWritesInsideLoops changes the scope inside loops over its iterators.
 func TestWritesInsideLoops(t *testing.T) {
 	_, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Millisecond})
 	large := script{keys: 1200, pad: 10}
@@ -265,8 +268,8 @@ func TestWritesInsideLoops(t *testing.T) {
 	})
 }
 
-// TestEverythingAtOnce runs readers of every kind beside a writer that also
-// relists: nobody waits for ever.
+// TestEverythingAtOnce runs readers of every kind next to a writer that also relists, and
+// checks that none of them blocks forever.
 func TestEverythingAtOnce(t *testing.T) {
 	_, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Millisecond, CommitBytes: 4 << 10})
 	applyScript(t, s, small, 1, 1)

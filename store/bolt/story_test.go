@@ -14,12 +14,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// A story is what a process does to its file while faults are made. It knows at
-// every moment what the scope must hold.
+// A story is a sequence of operations of a process on its file while faults are injected.
+// It knows at every moment what the scope must contain.
 type story struct {
 	script  script
-	batches int           // that are there when it begins
-	indexes []index.Index // that there are then; nil: all
+	batches int           // batches in the file at the beginning
+	indexes []index.Index // indexes at the beginning; nil means all
 	tell    func(*teller) error
 }
 
@@ -38,17 +38,16 @@ type teller struct {
 	s       store.Store
 	rv      string
 	objects map[string]*corev1.ConfigMap
-	// written is called when the state that now is has been written, or was
-	// written before.
+	// written is called when the current state has been written or was already written
+	// before.
 	written func(state string) error
-	// fault reports whether an error is one that was made, so that who met it
-	// tries again.
+	// fault reports whether an error was injected, so that the operation is tried again.
 	fault func(error) bool
 }
 
 func (t *teller) state() string { return describeObjects(t.rv, t.objects) }
 
-// again runs what may fail by a fault until it does not.
+// again repeats fn while it fails because of an injected fault.
 func (t *teller) again(fn func() error) error {
 	for tries := 0; ; tries++ {
 		if err := fn(); err == nil || t.fault == nil || !t.fault(err) || tries == 20 {
@@ -57,7 +56,7 @@ func (t *teller) again(fn func() error) error {
 	}
 }
 
-// is reads everything: reads do not know of faults.
+// is reads everything and compares it. Reads are not affected by faults.
 func (t *teller) is() error {
 	got, err := describe(t.s, t.script)
 	if err == nil && got != t.state() {
@@ -66,7 +65,7 @@ func (t *teller) is() error {
 	return err
 }
 
-// settle waits until all is written, and reads meanwhile.
+// settle waits until everything is written, and reads in the meantime.
 func (t *teller) settle() error {
 	flushed := make(chan error, 1)
 	go func() { flushed <- t.s.Flush(context.TODO()) }()
@@ -83,7 +82,7 @@ func (t *teller) settle() error {
 	return t.written(t.state())
 }
 
-// apply applies a batch to the store and to what the scope must hold.
+// apply applies a batch to the store and to the expected state.
 func (t *teller) apply(b store.Batch) error {
 	if err := t.s.Apply(b); err != nil {
 		return err
@@ -116,7 +115,7 @@ func (t *teller) batches(from, last int) error {
 	return nil
 }
 
-// open opens the scope, again if there was a store.
+// open opens the scope. If it is open already, open closes it first.
 func (t *teller) open(opts store.Options) error {
 	return t.again(func() (err error) {
 		if t.s != nil {
@@ -144,7 +143,7 @@ func (t *teller) parts(r store.Relist, rv string) error {
 	return t.settle()
 }
 
-// begin opens the scope and brings it to where the story begins, if it is not.
+// begin opens the scope and brings it to the state at the beginning of the story.
 func (st story) begin(t *teller) error {
 	opts := scriptOptions()
 	if st.indexes != nil {
@@ -172,7 +171,7 @@ func tellSteady(t *teller) error { return t.batches(2, 6) }
 
 func tellRelist(t *teller) error {
 	const last = 30
-	// Whether or not it could be written: this is what the store has from here on.
+	// Whether it was written or not, this is the store's checkpoint from here on.
 	if err := t.s.Invalidate(context.TODO(), "a story"); err != nil && (t.fault == nil || !t.fault(err)) {
 		return err
 	}
@@ -200,8 +199,8 @@ func tellRelist(t *teller) error {
 	return nil
 }
 
-// tellFirstList begins a first list twice: the one that does not end leaves
-// nothing.
+// tellFirstList begins a first list twice. The first one does not end and must leave
+// nothing behind.
 func tellFirstList(t *teller) error {
 	for _, ends := range []bool{false, true} {
 		var r store.Relist
@@ -235,7 +234,7 @@ func tellFirstList(t *teller) error {
 	return nil
 }
 
-// tellIndex opens the scope with one more index, which is made of what is stored.
+// tellIndex opens the scope with one more index, which is built from the stored objects.
 func tellIndex(t *teller) error {
 	if err := t.open(scriptOptions()); err != nil {
 		return err

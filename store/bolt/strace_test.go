@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// findStrace returns strace's path, if it works here.
+// findStrace returns the path of strace if it works on this machine.
 var findStrace = sync.OnceValues(func() (string, error) {
 	path, err := exec.LookPath("strace")
 	if err != nil {
@@ -25,9 +25,8 @@ var findStrace = sync.OnceValues(func() (string, error) {
 	return path, nil
 })
 
-// straced makes a command one whose system calls on the file at path strace
-// writes to a log, and injects faults into. The test is skipped where strace does
-// not work.
+// straced changes a command so that strace logs its system calls on the file at path and
+// injects faults into them. It skips the test if strace does not work.
 func straced(t *testing.T, cmd *exec.Cmd, path, log string, options ...string) *exec.Cmd {
 	t.Helper()
 	strace, err := findStrace()
@@ -44,9 +43,8 @@ var (
 	syncCall   = regexp.MustCompile(`(fdatasync|fsync)\(\d+(\)| <unfinished)`)
 )
 
-// TestSyncs looks at what a process asks the kernel for: data and meta page of
-// every commit are synced, one after the other. TestCrashImages takes that for
-// granted.
+// TestSyncs checks the system calls of a process: the data and the meta page of every
+// commit are synced one after the other. TestCrashImages relies on that.
 func TestSyncs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -81,8 +79,8 @@ func TestSyncs(t *testing.T) {
 	}
 }
 
-// exitedOrKilled reports whether a command under strace was killed by a signal,
-// which strace passes on in one of two ways.
+// exitedOrKilled reports whether a command under strace was killed by a signal. strace
+// reports that in one of two ways.
 func exitedOrKilled(err error) (killed bool, other error) {
 	var exit *exec.ExitError
 	switch {

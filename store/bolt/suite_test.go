@@ -21,10 +21,10 @@ func config() storetest.Config {
 	}}
 }
 
-// theKey is that of tests.
+// theKey is the encryption key of tests.
 var theKey = fixedKeys{{1, 2, 3}}
 
-// fixedKeys is a provider of the keys that it is.
+// fixedKeys is a provider that returns itself.
 type fixedKeys []codec.Key
 
 func (k fixedKeys) Keys(context.Context) ([]codec.Key, error) { return k, nil }
@@ -59,7 +59,7 @@ func TestModel(t *testing.T) {
 	storetest.RunModel(t, config())
 }
 
-// decodedBackend keeps everything decoded.
+// decodedBackend keeps all objects decoded.
 type decodedBackend struct{ store.Backend }
 
 func (b decodedBackend) Open(scope store.Scope, opts store.Options) (store.Store, error) {

@@ -25,19 +25,19 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// What is here needs root: it mounts file systems, cuts their power and fills
-// them. Run it with make torture.
+// The tests in this file need root: they mount file systems, cut their power and fill
+// them. Run them with make torture.
 
 var powerCutsFlag = flag.Int("powercuts", 600, "how often TestTorturePowerCut cuts the power")
 
-// cannot skips a test and says so where nobody can overlook it.
+// cannot skips a test with a message on standard error that cannot be overlooked.
 func cannot(t *testing.T, why string, args ...any) {
 	t.Helper()
 	fmt.Fprintf(os.Stderr, "\n*** %s DID NOT RUN: %s ***\n\n", t.Name(), fmt.Sprintf(why, args...))
 	t.Skip("SKIPPED")
 }
 
-// mount mounts a file system until the test ends. The result unmounts it before.
+// mount mounts a file system until the test ends. unmount unmounts it earlier.
 func mount(t *testing.T, dir string, args ...string) (unmount func()) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -61,11 +61,11 @@ func mount(t *testing.T, dir string, args ...string) (unmount func()) {
 	return unmount
 }
 
-// disk is a file system on a file, whose power can be cut.
+// disk is a file system in a file. Its power can be cut.
 type disk struct {
 	t            *testing.T
 	image, dir   string
-	commit       int // seconds between commits of its journal
+	commit       int // seconds between commits of the journal
 	unmountImage func()
 }
 
@@ -88,8 +88,8 @@ func (d *disk) powerOn() {
 	d.unmountImage = mount(d.t, d.dir, "-t", "ext4", "-o", fmt.Sprintf("loop,commit=%d", d.commit), d.image)
 }
 
-// cut drops what is not on the disk: EXT4_IOC_SHUTDOWN without a flush of the
-// journal.
+// cut drops everything that is not on disk: it calls EXT4_IOC_SHUTDOWN without a flush of
+// the journal.
 func (d *disk) cut() {
 	d.t.Helper()
 	const shutdown, noLogFlush = 0x8004587d, 2
@@ -101,9 +101,9 @@ func (d *disk) cut() {
 	}
 }
 
-// powerCut lets a child write, cuts the power at some line that it says, and
-// starts again. Until then parts of its file are written back at random, as the
-// kernel may do at any time.
+// powerCut runs a child that writes, cuts the power after a number of lines of its
+// output, and mounts the disk again. Until then parts of the file are written back at
+// random, as the kernel may do at any time.
 func (d *disk) powerCut(rng *rand.Rand, path string, p *progress, lines int, args ...string) {
 	t := d.t
 	t.Helper()
@@ -122,7 +122,7 @@ func (d *disk) powerCut(rng *rand.Rand, path string, p *progress, lines int, arg
 		if cutAt > 0 {
 			p.read(scanner.Text())
 		} else if word, _, _ := strings.Cut(scanner.Text(), " "); word == "apply" {
-			p.read(scanner.Text()) // an acknowledgement would be of after the cut
+			p.read(scanner.Text()) // an acknowledgement may come from after the cut
 		}
 		if cutAt--; cutAt == 0 {
 			pause(rng)
@@ -149,7 +149,7 @@ func writeBack(rng *rand.Rand, path string, stop <-chan struct{}) {
 		}
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			continue // it is not there yet, or no longer
+			continue // the file does not exist yet, or no longer
 		}
 		pages := int64(100)
 		off := rng.Int64N(pages) * int64(pageSize)
@@ -159,7 +159,7 @@ func writeBack(rng *rand.Rand, path string, stop <-chan struct{}) {
 	}
 }
 
-// TestTorturePowerCut: what was acknowledged is there after a power cut, and the
+// TestTorturePowerCut checks that acknowledged changes survive a power cut and that the
 // file is whole (promises 1 and 2).
 func TestTorturePowerCut(t *testing.T) {
 	rng, _ := seeded(t)
@@ -183,8 +183,8 @@ func TestTorturePowerCut(t *testing.T) {
 	t.Logf("%d power cuts survived", cuts)
 }
 
-// TestTortureControl syncs nothing. A power cut must show, or TestTorturePowerCut
-// proves nothing.
+// TestTortureControl disables syncs. A power cut must cause a loss, otherwise
+// TestTorturePowerCut proves nothing.
 func TestTortureControl(t *testing.T) {
 	rng, _ := seeded(t)
 	for n := 1; n <= 12; n++ {
@@ -202,8 +202,8 @@ func TestTortureControl(t *testing.T) {
 	t.Error("12 power cuts without a sync did no harm: the power cuts are none")
 }
 
-// TestTortureKill kills a process at every write, sync and change of length of
-// every story, and then those that recover from it.
+// TestTortureKill kills a process at every write, sync and change of length in every
+// story, and then the processes that recover from that.
 func TestTortureKill(t *testing.T) {
 	kills, again := 0, 0
 	for _, name := range slices.Sorted(maps.Keys(stories)) {
@@ -240,8 +240,8 @@ func TestTortureKill(t *testing.T) {
 	}
 }
 
-// TestTortureKillSettingAside kills a process that finds damage at every call that
-// changes something: whatever is left, the next one begins.
+// TestTortureKillSettingAside kills a process that finds damage at every system call that
+// changes something. The next process must be able to begin.
 func TestTortureKillSettingAside(t *testing.T) {
 	good, kills := healthy(t), 0
 	for _, call := range []string{"renameat", "openat", "pwrite64", "fdatasync", "fsync", "ftruncate", "write"} {
@@ -270,8 +270,8 @@ func TestTortureKillSettingAside(t *testing.T) {
 
 func kill(call string, n int) string { return fmt.Sprintf("inject=%s:signal=SIGKILL:when=%d", call, n) }
 
-// killRecovery kills processes that open a file, at their first, second, third
-// write, until one is not killed.
+// killRecovery kills processes that open a file at their first, second, third and so on
+// write, until one survives.
 func killRecovery(t *testing.T, path string) (kills int) {
 	t.Helper()
 	for n, killed := 1, true; killed; n++ {
@@ -285,7 +285,7 @@ func killRecovery(t *testing.T, path string) (kills int) {
 	return kills
 }
 
-// TestTortureFull fills a file system and empties it, again and again.
+// TestTortureFull repeatedly fills a file system and empties it.
 func TestTortureFull(t *testing.T) {
 	dir := t.TempDir()
 	mount(t, dir, "-t", "tmpfs", "-o", "size=8m", "tmpfs")
@@ -297,14 +297,14 @@ func TestTortureFull(t *testing.T) {
 	full := 0
 	for round := range rounds {
 		fill(t, filler)
-		objects.pad += 1000 // so that the file has to grow
+		objects.pad += 1000 // the file has to grow
 		must(t, s.Apply(objects.batch(1)))
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		err := s.Flush(ctx)
 		cancel()
 		if errors.Is(err, syscall.ENOSPC) {
 			full++
-		} else if err != nil { // or the free pages were enough
+		} else if err != nil { // the free pages may have been enough
 			t.Fatalf("round %d: Flush on a full disk: %v", round, err)
 		}
 		wantState(t, s, objects, 1)
@@ -321,7 +321,7 @@ func TestTortureFull(t *testing.T) {
 	}
 }
 
-// fill writes until there is no room.
+// fill writes until the file system is full.
 func fill(t *testing.T, path string) {
 	t.Helper()
 	f, err := os.Create(path)

@@ -11,8 +11,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestNetworkFS: a file on a network is refused with an error of its own, by which a
-// program can say what its user may do, unless that is allowed.
+// TestNetworkFS checks that a file on a network file system is refused unless that is
+// allowed. The specific error lets a program tell its user what to do.
 func TestNetworkFS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 3)

@@ -14,11 +14,11 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestTrust: a file that others could change is not written to, and says why.
+// TestTrust checks that Open refuses a file that other users could change, and says why.
 func TestTrust(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(path string) error
-		want    string // "" is that it is opened
+		want    string // "" means that the file is opened
 	}{
 		"group may write": {func(path string) error { return os.Chmod(path, 0o660) }, ""},
 		"all may write":   {func(path string) error { return os.Chmod(path, 0o666) }, "may be written by everybody"},
@@ -54,8 +54,8 @@ func TestTrust(t *testing.T) {
 	}
 }
 
-// TestRebuiltTooOften: a disk that damages a file again and again is not asked for
-// another one, until some time has passed; nobody is kept from starting.
+// TestRebuiltTooOften checks that a file that is damaged repeatedly is not rebuilt until
+// some time has passed. Open still succeeds.
 func TestRebuiltTooOften(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 1)
@@ -87,7 +87,8 @@ func TestRebuiltTooOften(t *testing.T) {
 	})
 }
 
-// TestEpoch: another epoch begins with nothing, the same one and none with what there is.
+// TestEpoch checks that another epoch drops the content, and that the same epoch or none
+// keeps it.
 func TestEpoch(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	scriptFile(t, path, small, 3)
@@ -104,7 +105,7 @@ func TestEpoch(t *testing.T) {
 	}
 }
 
-// TestMaxAge: a scope whose checkpoint is too old begins with nothing.
+// TestMaxAge checks that a scope with a checkpoint that is too old starts empty.
 func TestMaxAge(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -125,8 +126,8 @@ func TestMaxAge(t *testing.T) {
 	})
 }
 
-// TestMaxBytes: at its bound the file stays as it is, and what is not written is
-// served from memory.
+// TestMaxBytes checks that the file does not change at its size limit, and that objects
+// that were not written are served from memory.
 func TestMaxBytes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const bound = 256 << 10

@@ -20,7 +20,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// twoScopes is a file of the scripts' scope and of one in a namespace.
+// twoScopes makes a file with the scripts' scope and one scope in a namespace.
 func twoScopes(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{Epoch: "e"})
@@ -40,7 +40,7 @@ func inNamespace(namespace string) store.Scope {
 	return scope
 }
 
-// held describes what a file has.
+// held describes the scopes of a file.
 func held(db *bolt.DB) (string, error) {
 	infos, err := db.Scopes()
 	var names []string
@@ -60,7 +60,8 @@ func wantHeld(t *testing.T, db *bolt.DB, want string) {
 
 const both = `configmaps: 38 at "3", configmaps in ns1: 38 at "3"`
 
-// TestWipe: what is picked is gone, now and after a restart, and nothing else.
+// TestWipe checks that the selected scopes are gone, now and after a restart, and that
+// the others are not.
 func TestWipe(t *testing.T) {
 	for name, tt := range map[string]struct {
 		which    func(store.Scope) bool
@@ -109,7 +110,8 @@ func TestWipe(t *testing.T) {
 	}
 }
 
-// TestWipeAllIsFresh: when all is wiped, the file has the keys that a fresh one has.
+// TestWipeAllIsFresh checks that a file in which everything was wiped has the same keys
+// as a new one.
 func TestWipeAllIsFresh(t *testing.T) {
 	dir := t.TempDir()
 	wiped, fresh := filepath.Join(dir, "wiped.db"), filepath.Join(dir, "fresh.db")
@@ -139,8 +141,8 @@ func metaKeys(t *testing.T, path string) (keys []string) {
 	return keys
 }
 
-// TestWipeOpen: an open scope answers with ErrWiped until it was listed, its writes
-// of before do not come back, and a scope beside it does not notice.
+// TestWipeOpen checks that an open scope returns ErrWiped until it is listed, that its
+// earlier writes do not come back, and that other scopes are not affected.
 func TestWipeOpen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	twoScopes(t, path)
@@ -150,7 +152,7 @@ func TestWipeOpen(t *testing.T) {
 	must(t, err)
 	other, err := db.Open(inNamespace("ns1"), scriptOptions())
 	must(t, err)
-	must(t, s.Apply(small.batch(4))) // waits to be written
+	must(t, s.Apply(small.batch(4))) // not written yet
 	_, err = db.Wipe(func(s store.Scope) bool { return s.Namespace == "" })
 	must(t, err)
 	select {
@@ -186,8 +188,8 @@ func TestWipeOpen(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestWipeCrash: whatever a crash leaves of a wipe's transaction, the file has all of
-// the scopes or none.
+// TestWipeCrash checks that after a crash during a wipe the file has all of the scopes or
+// none.
 func TestWipeCrash(t *testing.T) {
 	rng, _ := seeded(t)
 	dir := t.TempDir()
@@ -217,8 +219,9 @@ func TestWipeCrash(t *testing.T) {
 	}
 }
 
-// TestWipeFails: a wipe that cannot be written changes nothing, for readers and in
-// the file; one that was written though an error was returned is one.
+// TestWipeFails checks that a wipe that cannot be written changes nothing, for readers
+// and in the file. A wipe that was written although an error was returned counts as a
+// wipe.
 func TestWipeFails(t *testing.T) {
 	for name, fault := range writeFaults {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +234,7 @@ func TestWipeFails(t *testing.T) {
 			bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
 				return func(b []byte, off int64) (int, error) {
 					if off < 2*int64(pageSize) {
-						return fault(next, b, off) // the meta page makes it so
+						return fault(next, b, off) // the meta page ends the transaction
 					}
 					return next(b, off)
 				}
@@ -239,7 +242,7 @@ func TestWipeFails(t *testing.T) {
 			if _, err := db.Wipe(nil); !errors.Is(err, errFault) {
 				t.Fatalf("error is %v", err)
 			}
-			if name != "nothing is written" { // what there is of a meta page is in its first part
+			if name != "nothing is written" { // half of the page contains the whole meta
 				if _, err := describe(s, small); !errors.Is(err, store.ErrWiped) {
 					t.Errorf("read: error is %v", err)
 				}
@@ -261,8 +264,8 @@ func TestWipeFails(t *testing.T) {
 	}
 }
 
-// TestWipeWhileUsed: scopes are opened, written, listed and closed while others wipe
-// them; what is read is whole or says that it is wiped.
+// TestWipeWhileUsed wipes scopes while others open, write, list and close them. Every
+// read must be whole or return ErrWiped.
 func TestWipeWhileUsed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Millisecond})
@@ -330,8 +333,8 @@ func useScope(db *bolt.DB) error {
 	return nil
 }
 
-// TestMaxPending: beyond the bound nothing is dropped and nobody waits; it is said in
-// Commits, and in the log once, until the disk has caught up.
+// TestMaxPending checks that nothing is dropped and no caller blocks beyond the bound.
+// Commits and one log line report it until the disk has caught up.
 func TestMaxPending(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -371,8 +374,8 @@ func TestMaxPending(t *testing.T) {
 	})
 }
 
-// TestWipeIsNeverSeenHalf: the scope is hidden before the wipe is in the file, so that
-// no reader finds one without objects.
+// TestWipeIsNeverSeenHalf checks that the scope is hidden before the wipe is in the file,
+// so that no reader sees a scope without objects.
 func TestWipeIsNeverSeenHalf(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	twoScopes(t, path)
@@ -384,7 +387,7 @@ func TestWipeIsNeverSeenHalf(t *testing.T) {
 	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
 		return func(b []byte, off int64) (int, error) {
 			if off < 2*int64(pageSize) {
-				return next(b, off) // under a lock of bbolt's, that a reader needs
+				return next(b, off) // under a lock of bbolt that readers need
 			}
 			if entries, err := s.Scan("", 100); !errors.Is(err, store.ErrWiped) {
 				t.Errorf("%d objects, error is %v", len(entries), err)

@@ -7,8 +7,7 @@ import (
 	"github.com/informctl/informctl/e2e/controlplane"
 )
 
-// Start starts a control plane in a directory of its own, which is stopped when the
-// test has ended.
+// Start starts a control plane in a new directory and stops it when the test ends.
 func Start(t testing.TB, opts controlplane.Options) *controlplane.ControlPlane {
 	t.Helper()
 	opts.Dir = t.TempDir()

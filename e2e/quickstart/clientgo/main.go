@@ -1,4 +1,4 @@
-// Command clientgo is the program of docs/adopting.md for users of client-go's informers.
+// Command clientgo is the client-go program of docs/adopting.md.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command controllerruntime is the program of docs/adopting.md for users of controller-runtime.
+// Command controllerruntime is the controller-runtime program of docs/adopting.md.
 package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// auditOptions are those of audit.
+// auditOptions are the options of audit.
 type auditOptions struct {
 	env
 	database databaseFlag
@@ -28,7 +28,8 @@ type auditOptions struct {
 
 func newAuditCommand(e env) *cobra.Command {
 	o := &auditOptions{env: e, kube: genericclioptions.NewConfigFlags(true)}
-	o.kube.Timeout, o.kube.CacheDir, o.kube.Namespace = nil, nil, nil // a scope has its namespace
+	// A scope has its own namespace.
+	o.kube.Timeout, o.kube.CacheDir, o.kube.Namespace = nil, nil, nil
 	cmd := &cobra.Command{
 		Use:   "audit [RESOURCE]",
 		Short: "Compare what a file holds with the server it is of",
@@ -187,8 +188,9 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	return result.Findings, nil
 }
 
-// auditSource lists what a scope holds, in the form in which it is stored where that is
-// known here. c encodes it then; why says why the content cannot be compared.
+// auditSource returns a source that lists a scope's objects. If this program knows their
+// type, the objects have the stored form and c encodes them. Otherwise why says why the
+// content cannot be compared.
 func (srv *server) auditSource(info store.Info) (src *source, c codec.Codec, why string, err error) {
 	scope := info.Scope
 	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {

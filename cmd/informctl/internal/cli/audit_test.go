@@ -19,10 +19,10 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// auditCluster is the one that auditServer is.
+// auditCluster is the identity of auditServer's cluster.
 const auditCluster = "kube-system/the-cluster"
 
-// writeAudited makes a file that is complete up to 1000.
+// writeAudited makes a file with checkpoint 1000.
 func writeAudited(t *testing.T, path, cluster string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -52,8 +52,8 @@ func atVersion(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// auditServer is an API server with what writeAudited wrote, and differences. Its
-// pages have two objects.
+// auditServer starts an API server with the objects of writeAudited and some differences.
+// Its pages have two objects.
 func auditServer(t *testing.T) (url string) {
 	t.Helper()
 	changed := func(p *corev1.Pod, change func(*corev1.Pod)) *corev1.Pod {

@@ -1,11 +1,11 @@
-// Package cli is the command line of informctl: its commands, what they print
-// and their exit codes.
+// Package cli is the command line of informctl: its commands, their output and their exit
+// codes.
 //
 // # Streams
 //
-// Standard output is data and nothing else, standard error is everything else:
-// notes, progress, logs and the one line of an error. A reader of standard
-// output that goes away early ends the command, which is no error.
+// Standard output contains only data. Standard error contains everything else: notes,
+// progress, logs and the single line of an error. If the reader of standard output goes
+// away early, the command ends without an error.
 //
 // # Concurrency
 //
@@ -30,24 +30,23 @@ import (
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 )
 
-// Main runs one command line and returns the exit code of the process: 0, or 1
-// for an error, 3 for a damaged file, 64 for wrong usage. It blocks until the
-// command has ended.
+// Main runs one command line and returns the exit code of the process: 0, 1 for an error,
+// 3 for a damaged file, or 64 for wrong usage. It blocks until the command has ended.
 func Main(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
-	// A write to a pipe that nobody reads then is an error like others, instead of
-	// the end of the process before the file is closed.
+	// A write to a pipe without a reader then returns an error, and the command can close
+	// the file before the process ends.
 	signal.Ignore(syscall.SIGPIPE)
 	return execute(ctx, env{streams: streams, now: time.Now}, args)
 }
 
-// env is what a command has from outside.
+// env is the environment of a command.
 type env struct {
 	streams genericiooptions.IOStreams
 	now     func() time.Time
-	plugin  bool // kubectl has called the program
+	plugin  bool // called by kubectl
 }
 
-// note tells the user something that is neither data nor an error.
+// note prints a message that is neither data nor an error.
 func (e env) note(format string, args ...any) {
 	program, text := "informctl", fmt.Sprintf(format, args...)
 	if e.plugin {
@@ -56,7 +55,7 @@ func (e env) note(format string, args ...any) {
 	_, _ = fmt.Fprintf(e.streams.ErrOut, "%s: %s\n", program, text)
 }
 
-// incomplete ends a command that has printed what it could. It tells each error.
+// incomplete ends a command that has printed what it could. It prints each error.
 func (e env) incomplete(errs []error) error {
 	if len(errs) == 0 {
 		return nil
@@ -67,7 +66,7 @@ func (e env) incomplete(errs []error) error {
 	return &statusError{code: exitError}
 }
 
-// output calls fn with standard output behind a buffer.
+// output calls fn with a buffered writer to standard output.
 func (e env) output(fn func(io.Writer) error) error {
 	w := bufio.NewWriterSize(output{e.streams.Out}, 64<<10)
 	if err := fn(w); err != nil {
@@ -79,8 +78,8 @@ func (e env) output(fn func(io.Writer) error) error {
 	return nil
 }
 
-// output is standard output, whose reader may have gone away: that is no error of the
-// command, as a connection that is cut would be.
+// output is standard output. It distinguishes a reader that has gone away, which is no
+// error of the command, from other broken connections.
 type output struct{ io.Writer }
 
 var errNoReader = errors.New("nobody reads the output")
@@ -142,7 +141,7 @@ func newRootCommand(e env) *cobra.Command {
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var value *pflag.InvalidValueError
-		var number *strconv.NumError // whose text is of Go's functions
+		var number *strconv.NumError // its text names Go's functions
 		if errors.As(err, &value) && errors.As(err, &number) {
 			return usagef(cmd, "--%s: %q is no %s", value.GetFlag().Name, value.GetValue(), value.GetFlag().Value.Type())
 		}
@@ -188,7 +187,7 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// describe appends the exit codes to what a command's help says.
+// describe appends the exit codes to the help of a command.
 func describe(text string) string {
 	return text + `
 

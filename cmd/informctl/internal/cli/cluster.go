@@ -28,14 +28,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// cluster is the server that is followed and what is asked of it.
+// cluster is the server and the sources that run follows.
 type cluster struct {
 	config  *rest.Config
 	sources []*source
 }
 
-// connect finds out what the resources are and which cluster it is. While the
-// server cannot be reached it waits, unless the command is to end by itself.
+// connect resolves the resources and the identity of the cluster. While the server cannot
+// be reached it waits, unless --once is set.
 func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	config, err := restConfig(o.kube)
 	if err != nil {
@@ -67,19 +67,19 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	}
 }
 
-// restConfig is how the server is asked.
+// restConfig returns the client configuration.
 func restConfig(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
 	config, err := kube.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", version(), runtime.GOOS, runtime.GOARCH)
-	config.QPS = -1 // a client that mostly watches; the server limits by itself
+	config.QPS = -1 // mostly watches; the server limits by itself
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config, nil
 }
 
-// server is how an API server is asked: all sources have one client.
+// server is an API server with the client that all sources share.
 type server struct {
 	config  *rest.Config
 	client  *http.Client
@@ -98,7 +98,7 @@ func newServer(config *rest.Config) (*server, error) {
 	return &server{config, client, dyn}, nil
 }
 
-// unreachable reports whether there was no answer, or one that says to come again.
+// unreachable reports whether the server did not answer, or asked the client to retry.
 func unreachable(err error) bool {
 	var network net.Error
 	var operation *net.OpError
@@ -110,7 +110,7 @@ func unreachable(err error) bool {
 		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
-// resolve asks the server once.
+// resolve makes one attempt to resolve the resources and the cluster.
 func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, srv.client)
 	if err != nil {
@@ -151,7 +151,7 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error
 	return nil
 }
 
-// mappingsOf resolves what a user named, each resource once.
+// mappingsOf resolves the resources that a user named, each only once.
 func mappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, error) {
 	var out []*meta.RESTMapping
 	seen := map[schema.GroupVersionResource]bool{}
@@ -171,7 +171,7 @@ func mappingsOf(mapper meta.RESTMapper, names []string) ([]*meta.RESTMapping, er
 	return out, nil
 }
 
-// mappingOf takes RESOURCE[.VERSION][.GROUP], plural, singular or short, and
+// mappingOf resolves RESOURCE[.VERSION][.GROUP], in plural, singular or short form, or
 // KIND[.VERSION][.GROUP].
 func mappingOf(mapper meta.RESTMapper, name string) (*meta.RESTMapping, error) {
 	full, short := schema.ParseResourceArg(name)

@@ -12,21 +12,21 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// columns prints -o custom-columns= as kubectl does, whose printer would double the
-// size of the program and what it needs to start. The texts of all rows are held
-// until the end, since the widths are theirs.
+// columns prints -o custom-columns= in the same way as kubectl. kubectl's printer would
+// double the size of the program and its start-up time. The texts of all rows are held
+// until the end, because they determine the widths.
 type columns struct {
 	headers, paths []string
 	noHeaders      bool
-	events         bool // of a watch: what happened is the first column
-	managed        bool // a path may reach managedFields, which cost most to convert
+	events         bool // of a watch: the first column is the event
+	managed        bool // a path may reach managedFields, which are expensive
 	tabs           *tabwriter.Writer
 }
 
 // besidesManagedFields matches paths that cannot reach metadata.managedFields.
 var besidesManagedFields = regexp.MustCompile(`^\{\.(spec|status|data|kind|apiVersion|metadata\.(name|namespace|uid|labels|annotations|resourceVersion|generation|creationTimestamp|deletionTimestamp|ownerReferences|finalizers))\b[^.]*(\.[^.]+)*\}$`)
 
-// parseColumns takes HEADER:PATH,HEADER:PATH.
+// parseColumns parses HEADER:PATH,HEADER:PATH.
 func parseColumns(spec string) (*columns, error) {
 	c := &columns{}
 	for part := range strings.SplitSeq(spec, ",") {
@@ -63,7 +63,8 @@ func (c *columns) begin(w io.Writer) error {
 	return err
 }
 
-// render converts, since columns are of what the API server sent, not of Go's values.
+// render converts the object, because columns select fields of the JSON form and not of
+// Go's structs.
 func (c *columns) render(o object) (piece, error) {
 	if m, err := meta.Accessor(o.Object); err == nil && !c.managed {
 		m.SetManagedFields(nil)
@@ -84,7 +85,7 @@ func (c *columns) render(o object) (piece, error) {
 	return piece{text: []byte(strings.Join(cells, "\t") + "\n")}, nil
 }
 
-// cell returns what a path finds, separated by commas.
+// cell returns the values at a path, separated by commas.
 func cell(path string, content map[string]any) (string, error) {
 	template, err := newTemplate(path)
 	if err != nil {
@@ -92,7 +93,8 @@ func cell(path string, content map[string]any) (string, error) {
 	}
 	results, err := template.FindResults(content)
 	if err != nil {
-		return "", errors.New("the path does not fit") // jsonpath's errors show what is in the object
+		// The error is not wrapped: jsonpath's errors contain the object's values.
+		return "", errors.New("the path does not fit")
 	}
 	var found []string
 	for _, result := range results {

@@ -45,10 +45,10 @@ compact left behind when it was killed is removed. No other process may hold the
 	return cmd
 }
 
-// compactTx is how many bytes are written in one transaction: they are held in memory.
+// compactTx is the number of bytes per transaction. They are held in memory.
 const compactTx = 8 << 20
 
-// compactSuffix is between a file's name and what makes the name of its copy unique.
+// compactSuffix is the part of a copy's name between the file's name and the random part.
 const compactSuffix = ".compact-"
 
 func runCompact(ctx context.Context, e env, file databaseFlag) error {
@@ -66,8 +66,9 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	if err != nil {
 		return openError(path, err)
 	}
-	// Closing it ends the lock: whoever waits for that finds the new file. After an
-	// interrupt the copy may still go on, and the process ends.
+	// Close releases the lock; processes that wait for it then open the new file. After
+	// an interrupt the copy may still be running, so the file stays open until the
+	// process ends.
 	defer func() {
 		if ctx.Err() == nil {
 			_ = src.Close()
@@ -81,7 +82,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		return err
 	}
 	name, err := compactCopy(ctx, e, src, path, int(before.Size()))
-	defer func() { _ = os.Remove(name) }() // gone already where all went well
+	defer func() { _ = os.Remove(name) }() // already gone after success
 	if err == nil {
 		name, err = retrained(ctx, e, path, name, scopes)
 	}
@@ -96,7 +97,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		return fmt.Errorf("the copy is not used: %w", err)
 	}
 	for i := range min(len(copied), len(scopes)) {
-		copied[i].Bytes = scopes[i].Bytes // which another dictionary changes
+		copied[i].Bytes = scopes[i].Bytes // retraining the dictionary changes the size
 	}
 	if !reflect.DeepEqual(copied, scopes) {
 		return errors.New("the file has changed while it was copied; the copy is not used")
@@ -120,7 +121,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	})
 }
 
-// compactCopy copies src into a new file beside path and returns its name.
+// compactCopy copies src into a new file next to path and returns its name.
 func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total int) (name string, err error) {
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
 	if err != nil {
@@ -133,9 +134,9 @@ func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total i
 	return name, compactUntil(ctx, e, src, name, total)
 }
 
-// retrained makes the dictionaries of a copy anew. Where that helped, the records
-// that were written again have left room, so it copies the copy and returns the name
-// of that; the first one is removed.
+// retrained trains new dictionaries for a copy. If that makes it smaller, the rewritten
+// records leave free space in the copy, so retrained copies the copy, removes the first
+// one and returns the name of the second.
 func retrained(ctx context.Context, e env, path, name string, scopes []store.Info) (string, error) {
 	total := 0
 	for _, info := range scopes {
@@ -167,7 +168,7 @@ func retrained(ctx context.Context, e env, path, name string, scopes []store.Inf
 	return compactCopy(ctx, e, src, path, int(info.Size()))
 }
 
-// checked reads all of a file and returns what it holds.
+// checked reads the whole file and returns its scopes.
 func checked(ctx context.Context, e env, path string, keys codec.KeyProvider) ([]store.Info, error) {
 	db, err := openDatabase(path, keys, true)
 	if err != nil {
@@ -177,7 +178,7 @@ func checked(ctx context.Context, e env, path string, keys codec.KeyProvider) ([
 	return db.scopes, db.whole(ctx, e)
 }
 
-// lockDatabase opens a file with its lock, as who writes it does.
+// lockDatabase opens a file and takes its lock, in the same way as a writer.
 func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
 	err = guard(path, func() (err error) {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
@@ -195,7 +196,7 @@ func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// Another compact may have replaced the file before the lock was taken.
+	// Another compact may have replaced the file before this process got the lock.
 	mine, mineErr := f.Stat()
 	named, namedErr := os.Lstat(path)
 	if err := errors.Join(mineErr, namedErr); err != nil || !os.SameFile(mine, named) {
@@ -209,8 +210,8 @@ func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
 	return db, f, nil
 }
 
-// removeLeftovers removes copies that were never finished. The caller holds the lock,
-// without which nobody makes one.
+// removeLeftovers removes copies that were not finished. The caller must hold the lock:
+// copies are made only under it.
 func removeLeftovers(path string) error {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -226,12 +227,13 @@ func removeLeftovers(path string) error {
 	return nil
 }
 
-// compactUntil returns when the copy is done or the context ends. bbolt cannot be
-// stopped: then the copy goes on, into a file that has no name, until the process
-// ends.
+// compactUntil returns when the copy is done or the context ends. bbolt's copy cannot be
+// stopped: after ctx has ended it continues, into a file without a name, until the
+// process ends.
 func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total int) error {
-	// Not synced at each commit: the copy counts for nothing before the end. Opened
-	// here, where no interrupt can come first: bbolt would make the file again.
+	// Commits are not synced: the copy is not used before it is complete. It is opened
+	// before ctx is checked: otherwise an interrupt could remove the file first, and
+	// bbolt would create it again.
 	dst, err := bbolt.Open(to, 0o600, &bbolt.Options{Timeout: time.Second, NoSync: true, PageSize: src.Info().PageSize})
 	if err != nil {
 		return err

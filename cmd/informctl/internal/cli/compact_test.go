@@ -15,8 +15,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestCompactRetrains: where the objects have come to have other things in common than
-// the dictionary, compact makes another, and the file holds the same in less.
+// TestCompactRetrains checks that compact trains a new dictionary if the objects have
+// changed too much for the old one, and that the smaller file contains the same objects.
 func TestCompactRetrains(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const n = 400

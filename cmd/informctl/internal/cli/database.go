@@ -19,7 +19,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// databaseFlag is --db and, for what opens the file, the flags for its keys.
+// databaseFlag is --db and, for commands that open the file, the flags for its keys.
 type databaseFlag struct {
 	path string
 	keyFlags
@@ -39,7 +39,8 @@ func (f *databaseFlag) addPath(flags *pflag.FlagSet) {
 	flags.Var((*fileName)(&f.path), "db", "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
 }
 
-// fileName is the value of a flag: "" is what a script's variable has that was not set.
+// fileName is the value of a flag. It refuses "", which an unset variable of a script
+// would pass.
 type fileName string
 
 func (f *fileName) String() string { return string(*f) }
@@ -54,27 +55,28 @@ func (f *fileName) Set(name string) error {
 	return nil
 }
 
-// database is a file that is open for reading, or the process that holds it, with
-// the scopes.
+// database is a file open for reading, or the process that holds the file, and the
+// scopes.
 type database struct {
 	origin
 	path        string
-	file        *bolt.DB     // nil where a process is asked
+	file        *bolt.DB     // nil if a process is queried
 	stored      []store.Info // the scopes of the file
-	scopes      []store.Info // those that can be read: a process may hold some in memory
+	scopes      []store.Info // those that can be read, also from memory
 	showSecrets bool
 }
 
-// open opens the file for reading, or asks the process that holds it, until ctx ends.
-// The caller closes it.
+// open opens the file for reading, or queries the process that holds it, until ctx ends.
+// The caller must close the database.
 func (f *databaseFlag) open(ctx context.Context, showSecrets bool) (*database, error) {
-	file, err := openFile(f.path, f.keys, time.Nanosecond) // one try: who holds it may answer at once
+	// A single attempt: the process that holds the file may answer queries.
+	file, err := openFile(f.path, f.keys, time.Nanosecond)
 	if errors.Is(err, store.ErrLocked) {
 		db, askErr := openLive(ctx, f.path, showSecrets)
 		if !errors.Is(askErr, errNobody) {
 			return db, askErr
 		}
-		// Commands hold a file for a moment, and serve nobody.
+		// Other commands hold a file for a moment and do not serve queries.
 		if file, err = openFile(f.path, f.keys, 0); errors.Is(err, store.ErrLocked) {
 			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
 				f.path, inspect.SocketPath(f.path))
@@ -90,8 +92,8 @@ func openDatabase(path string, keys codec.KeyProvider, showSecrets bool) (*datab
 }
 
 func openFile(path string, keys codec.KeyProvider, patience time.Duration) (*bolt.DB, error) {
-	// What is decoded is garbage at once and little is kept: less collecting takes a
-	// fifth off the time, for some ten megabytes.
+	// Decoded objects become garbage at once and little is kept. Collecting garbage less
+	// often saves a fifth of the time for about ten megabytes of memory.
 	debug.SetGCPercent(400)
 	if err := refuseSpecial(path); err != nil {
 		return nil, err
@@ -111,12 +113,12 @@ func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*datab
 	return &database{origin: fileSource{file}, path: path, file: file, stored: scopes, scopes: scopes, showSecrets: showSecrets}, nil
 }
 
-// refuseSpecial refuses what is neither a file nor a directory, before it is opened:
-// to open a named pipe is to wait for somebody to write into it.
+// refuseSpecial refuses a path that is neither a file nor a directory before it is
+// opened: opening a named pipe would block until another process opens it for writing.
 func refuseSpecial(path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
-		return nil // whoever opens it says so
+		return nil // opening the file reports the error
 	}
 	for mode, what := range map[fs.FileMode]string{
 		fs.ModeNamedPipe: "a named pipe", fs.ModeDevice: "a device", fs.ModeSocket: "a socket",
@@ -128,7 +130,7 @@ func refuseSpecial(path string) error {
 	return nil
 }
 
-// openError says in a user's words why a file does not open.
+// openError describes to a user why a file cannot be opened.
 func openError(path string, err error) error {
 	var damage *store.CorruptionError
 	var file *fs.PathError
@@ -150,7 +152,7 @@ func openError(path string, err error) error {
 	return err
 }
 
-// lockedError is a file, by its path, that another process holds.
+// lockedError is the path of a file that another process holds.
 type lockedError string
 
 func (e lockedError) Error() string {
@@ -159,7 +161,7 @@ func (e lockedError) Error() string {
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
-// holds lists the resources of the file, for messages.
+// holds lists the resources of the file for messages.
 func (d *database) holds() string {
 	if len(d.scopes) == 0 {
 		return "nothing"
@@ -177,13 +179,13 @@ type view struct {
 	reader
 	showSecrets bool
 
-	// What was done to find objects, for --explain.
+	// Statistics about how objects were found, for --explain.
 	by                     []string // the indexes that were used
 	keys, decoded, matched int
-	labels                 string // whose labels were looked at
+	labels                 string // the objects whose labels were read
 }
 
-// explanation says it to a person.
+// explanation returns the statistics for a person.
 func (v *view) explanation() string {
 	by := "no index"
 	if len(v.by) > 0 {
@@ -196,11 +198,11 @@ func (v *view) explanation() string {
 		v.info.Scope, by, v.keys, v.info.Objects, v.decoded, v.matched)
 }
 
-// whole is the decoder of who needs all of an object.
+// whole is the decoder of commands that need whole objects.
 func whole(store.Scope) (codec.Codec, error) { return nil, nil }
 
-// open opens the scopes that are complete and names the others in left. The codec that
-// decoder returns for one, if any, decodes the records that are in its format.
+// open opens the complete scopes and returns the names of the others in left. If decoder
+// returns a codec for a scope, that codec decodes the records in its format.
 func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Codec, error)) (views []*view, left []string, err error) {
 	for _, info := range infos {
 		if !info.Complete {

@@ -9,8 +9,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestNetworkFS: what is said of a file on a network is what the command's user can
-// do, who can set no option of the library's.
+// TestNetworkFS checks that the error for a file on a network file system suggests --db,
+// and not an option of the library, which the user of the command cannot set.
 func TestNetworkFS(t *testing.T) {
 	err := fmt.Errorf("open cache: %w", &bolt.NetworkFSError{Path: "dir/x.db", FileSystem: "NFS"})
 	got := cli.OpenError("x.db", err).Error()

@@ -22,7 +22,7 @@ import (
 	"github.com/informctl/informctl/internal/secret"
 )
 
-// diffOptions are those of diff.
+// diffOptions are the options of diff.
 type diffOptions struct {
 	readOptions
 	managed bool
@@ -83,14 +83,15 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.addSelectionFlags(cmd)
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
 	o.kube = newKubeFlags()
-	o.kube.Namespace = nil // -n selects
+	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
 	o.database.keyFlags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
 
-// trouble gives an error a code of its own where it would have that of a difference.
+// trouble changes the exit code of an error that would otherwise mean that the files
+// differ.
 func trouble(err error) error {
 	if exitCode(err) != exitError {
 		return err
@@ -98,14 +99,16 @@ func trouble(err error) error {
 	return &statusError{code: exitTrouble, err: err}
 }
 
-// pair is one object in the two files; the view of an item is nil where it is not there.
+// pair is one object in the two files. The view of an item is nil if that file does not
+// have it.
 type pair [2]item
 
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
-	o.format.format = "json" // all of an object
+	o.format.format = "json" // whole objects
 	var sides [2]chosen
 	for i, path := range paths {
-		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true) // values are compared, shown or not
+		// The comparison needs the values of Secrets, whether they are shown or not.
+		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
 		if err != nil {
 			return false, err
 		}
@@ -136,20 +139,20 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 	return d.added+d.removed+d.changed > 0, err
 }
 
-// differ prints what differs and counts it.
+// differ prints and counts differences.
 type differ struct {
 	*diffOptions
 	out                          io.Writer
 	all, added, removed, changed int
 }
 
-// print takes the objects of one key, of which one may be nil, and their fields that
+// print prints the objects with one key, one of which may be nil, and the fields that
 // differ.
 func (d *differ) print(resource, key string, a, b runtime.Object, fields []fieldDiff) error {
 	mark := "~"
 	switch {
 	case a == nil && b == nil:
-		return nil // gone from a live process
+		return nil // deleted from a live process
 	case a == nil:
 		mark = "+"
 		d.added++
@@ -218,7 +221,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 	return nil
 }
 
-// objectsOf returns those of one file; nil where it has none.
+// objectsOf returns the objects of one file; nil if it does not have them.
 func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
 	var items []item
 	var at []int
@@ -269,10 +272,10 @@ func merge(a, b []item) (out []pair) {
 // fieldDiff is a field with its two values.
 type fieldDiff struct{ path, a, b string }
 
-// absent stands for the value of a field that is not there.
+// absent is printed as the value of a field that does not exist.
 const absent = "(none)"
 
-// compare returns the fields that differ between two objects, which it may change.
+// compare returns the fields that differ between two objects. It may change the objects.
 func (o *diffOptions) compare(isSecret bool, objects ...runtime.Object) ([]fieldDiff, error) {
 	for _, obj := range objects {
 		if m, err := meta.Accessor(obj); err == nil && !o.managed {
@@ -302,7 +305,7 @@ func (o *diffOptions) compare(isSecret bool, objects ...runtime.Object) ([]field
 // secretPath matches the fields of a Secret that secret.Redact leaves out.
 var secretPath = regexp.MustCompile(`^(data|stringData|metadata\.annotations)\b`)
 
-// redacted returns the difference without its values, if they are a secret.
+// redacted returns the difference without the values of a Secret.
 func (d fieldDiff) redacted() fieldDiff {
 	for _, text := range []*string{&d.a, &d.b} {
 		if secretPath.MatchString(d.path) && *text != absent {
@@ -315,7 +318,7 @@ func (d fieldDiff) redacted() fieldDiff {
 // plainKey matches a key that needs no quotes in a path.
 var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// value is one that may be absent.
+// value is a value that may be absent.
 type value struct {
 	any
 	is bool

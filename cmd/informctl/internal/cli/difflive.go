@@ -18,11 +18,11 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// serverPage is how many objects a server is asked for at a time.
+// serverPage is the number of objects per page that is requested from a server.
 const serverPage = 500
 
-// withServer compares what a file holds with what the server of its cluster does. Of
-// the server no more than a page or two is held, of the file no more than its keys.
+// withServer compares a file with the server of its cluster. It holds one or two pages of
+// the server's objects and only the keys of the file's objects.
 func (d *differ) withServer(ctx context.Context, path string, views []*view, items []item) error {
 	config, err := restConfig(d.kube)
 	if err != nil {
@@ -64,7 +64,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 			}
 			id := v.info.Scope.Resource + " " + key
 			if seen[id] {
-				return nil // by another scope, or in a list that was begun again
+				return nil // seen in another scope, or before the list was restarted
 			}
 			seen[id] = true
 			m.set(len(seen))
@@ -100,7 +100,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 	return nil
 }
 
-// listed is an object of the server, with the file's item where it has one.
+// listed is an object of the server and the item of the file if it exists there.
 type listed struct {
 	item
 	stored bool
@@ -158,7 +158,7 @@ func (d *differ) compareListed(part []listed) error {
 	return nil
 }
 
-// metadataOf returns an object's metadata and nothing else of it.
+// metadataOf returns only the metadata of an object.
 func metadataOf(obj runtime.Object) (runtime.Object, error) {
 	content, err := contentOf(obj)
 	if err != nil {
@@ -167,12 +167,13 @@ func metadataOf(obj runtime.Object) (runtime.Object, error) {
 	return &unstructured.Unstructured{Object: map[string]any{"metadata": content["metadata"]}}, nil
 }
 
-// list calls fn with every object of the server that a scope would hold and the
-// options select. After a page that came too late it may begin again.
+// list calls fn for every object of the server that belongs to the scope and that the
+// options select. If the server no longer continues the list at a page, list may start
+// again.
 func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime.Object) error) error {
 	scope := v.info.Scope
 	if !scheme.Scheme.Recognizes(scope.Kind) {
-		scope.Form = store.Unstructured // as it is read from the file
+		scope.Form = store.Unstructured // the form in which the file is read
 	}
 	src, err := srv.source(scope)
 	if err != nil {

@@ -23,8 +23,9 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// podServer is an API server of pods, in pages, and of the Namespace whose UID is the
-// cluster's identity. It returns the path of a kubeconfig and the largest page.
+// podServer starts an API server that serves pods, in pages, and the Namespace whose UID
+// identifies the cluster. It returns the path of a kubeconfig and the size of the largest
+// page.
 func podServer(t *testing.T, uid types.UID, pods ...runtime.Object) (kubeconfig string, largest *int) {
 	t.Helper()
 	largest = new(int)
@@ -63,7 +64,7 @@ func podServer(t *testing.T, uid types.UID, pods ...runtime.Object) (kubeconfig 
 	return kubeconfig, largest
 }
 
-// clusterFile makes a file of pods of a cluster.
+// clusterFile makes a file with the pods of a cluster.
 func clusterFile(t *testing.T, cluster string, form store.Form, pods ...runtime.Object) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -78,8 +79,8 @@ func clusterFile(t *testing.T, cluster string, form store.Form, pods ...runtime.
 	return path
 }
 
-// TestDiffLive: a file and its cluster, which hold more than a page, differ in what
-// one lacks and in fields.
+// TestDiffLive checks that diff finds missing objects and changed fields between a file
+// and its cluster, which have more than a page of objects.
 func TestDiffLive(t *testing.T) {
 	var before, after []runtime.Object
 	for i := range 1200 {
@@ -125,8 +126,8 @@ func TestDiffLive(t *testing.T) {
 	}
 }
 
-// TestDiffLiveForms: a file of unstructured objects or of metadata differs in what it
-// holds only.
+// TestDiffLiveForms checks that a file of unstructured objects or of metadata is compared
+// only in the fields that it contains.
 func TestDiffLiveForms(t *testing.T) {
 	p := pod("a", "one", "web")
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
@@ -157,8 +158,8 @@ func TestDiffLiveForms(t *testing.T) {
 	}
 }
 
-// TestDiffLiveTrouble: another cluster, none, and wrong usage are one line each, and
-// no difference.
+// TestDiffLiveTrouble checks that a wrong cluster, a missing cluster and wrong usage
+// result in one line each, and not in the exit code of a difference.
 func TestDiffLiveTrouble(t *testing.T) {
 	kubeconfig, _ := podServer(t, "here")
 	down := filepath.Join(t.TempDir(), "kubeconfig")

@@ -16,13 +16,13 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 )
 
-// docs is where what is made of the commands' help is kept.
+// docs is the directory of the files that are generated from the commands' help.
 const docs = "../../../../docs"
 
-// TestDocs: docs/commands.md and docs/man are what the commands' help says. With
-// -update, as "make docs" has it, they are written.
+// TestDocs checks that docs/commands.md and docs/man match the commands' help. With
+// -update, which "make docs" sets, it writes them.
 func TestDocs(t *testing.T) {
-	t.Setenv("INFORMCTL_DB", "") // it is the default of a flag
+	t.Setenv("INFORMCTL_DB", "") // the variable changes the default of a flag
 	want := map[string]string{"commands.md": reference(t)}
 	for _, cmd := range documented() {
 		name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
@@ -63,18 +63,19 @@ func TestDocs(t *testing.T) {
 	}
 }
 
-// documented returns the commands in the order in which they are described.
+// documented returns the commands in the order of the documentation.
 func documented() []*cobra.Command {
-	all := slices.Clone(cli.Commands()) // the root has its own in the same memory
+	// The list is copied: the root has its commands in the same memory.
+	all := slices.Clone(cli.Commands())
 	all = slices.DeleteFunc(all, func(c *cobra.Command) bool { return c.HasParent() && !c.IsAvailableCommand() })
 	slices.SortFunc(all, func(a, b *cobra.Command) int { return strings.Compare(a.CommandPath(), b.CommandPath()) })
 	for _, cmd := range all {
-		cmd.DisableAutoGenTag = true // else there is a date
+		cmd.DisableAutoGenTag = true // otherwise the page contains a date
 	}
 	return all
 }
 
-// reference is all commands on one page.
+// reference returns all commands on one page.
 func reference(t *testing.T) string {
 	t.Helper()
 	page := "# Commands\n\nMade of the commands' help by `make docs`; [man](man) has the same as manual pages.\n\n"
@@ -95,7 +96,7 @@ func reference(t *testing.T) string {
 	return strings.TrimRight(page, "\n") + "\n"
 }
 
-// manual is the manual page of a command.
+// manual returns the manual page of a command.
 func manual(t *testing.T, cmd *cobra.Command) string {
 	t.Helper()
 	var b bytes.Buffer

@@ -11,7 +11,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// The exit codes. 2 is not among them: the Go runtime ends with it on a panic.
+// The exit codes. 2 is not used: the Go runtime exits with it after a panic.
 const (
 	exitOK     = 0
 	exitError  = 1
@@ -19,21 +19,21 @@ const (
 	exitUsage  = 64
 
 	exitDiffers = 1 // of diff
-	exitTrouble = 4 // of diff, for what is exitError elsewhere
+	exitTrouble = 4 // of diff, where exitError means a difference
 )
 
-// statusError ends a command with a code of its own.
+// statusError ends a command with its own exit code.
 type statusError struct {
 	code int
-	err  error // nil: there is nothing to say
+	err  error // nil: nothing to print
 }
 
 func (e *statusError) Error() string { return e.err.Error() }
 func (e *statusError) Unwrap() error { return e.err }
 
-// usageError is a command line that cannot be understood.
+// usageError is an error in the command line.
 type usageError struct {
-	command string // whose help to read
+	command string // the command whose help explains the usage
 	err     error
 }
 
@@ -44,7 +44,7 @@ func usagef(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{command: cmd.CommandPath(), err: fmt.Errorf(format, args...)}
 }
 
-// exitCode says what an error of a command means to the caller of the process.
+// exitCode returns the exit code of the process for an error of a command.
 func exitCode(err error) int {
 	var usage *usageError
 	var status *statusError
@@ -61,7 +61,7 @@ func exitCode(err error) int {
 	return exitError
 }
 
-// withHint says what to do about an error.
+// withHint adds to an error what the user can do about it.
 func withHint(err error) error {
 	var sent *wire.Failure
 	var copied *copyError
@@ -78,17 +78,17 @@ func withHint(err error) error {
 	return fmt.Errorf("%w; informctl run sets such a file aside and begins a new one", err)
 }
 
-// copyError is an error of a copy that a process has made of its file.
+// copyError is an error about a copy of the file that a process has made.
 type copyError struct {
 	err        error
-	copy, path string // the copy's name, and that of the file, which the error has instead
+	copy, path string // the error names the path instead of the copy
 }
 
 func (e *copyError) Error() string { return strings.ReplaceAll(e.err.Error(), e.copy, e.path) }
 func (e *copyError) Unwrap() error { return e.err }
 
-// oneLine is an error's text without line breaks, which joined errors and those
-// of other libraries have.
+// oneLine returns an error's text without line breaks, which joined errors and errors of
+// other libraries contain.
 func oneLine(err error) string {
 	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i, line := range lines {

@@ -11,7 +11,7 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// exportOptions are those of export.
+// exportOptions are the options of export.
 type exportOptions struct {
 	env
 	database    databaseFlag
@@ -47,14 +47,14 @@ as snapshot does it, and the copy is removed afterwards: so all is of one moment
 	return cmd
 }
 
-// exportFormat is the version of what export writes. Its fields are stable.
+// exportFormat is the version of the export format. Its fields are stable.
 const exportFormat = 1
 
 // exportHeader is the line before the objects of a scope.
 type exportHeader struct {
 	Export   int  `json:"informctlExport"`
 	Redacted bool `json:"redacted,omitempty"` // the values of Secrets were left out
-	// Following is how many scopes come after this one.
+	// Following is the number of scopes after this one.
 	Following int       `json:"following"`
 	Scope     scopeInfo `json:"scope"`
 }
@@ -110,7 +110,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	}))
 }
 
-// each calls fn with the objects as JSON, by chunks in the order of keys.
+// each calls fn with the objects as JSON, in chunks in the order of keys.
 func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 	keys, err := v.all()
 	if err != nil {

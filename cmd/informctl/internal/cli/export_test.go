@@ -13,21 +13,22 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Commands are all commands, for what their help says.
+// Commands returns all commands, to test their help.
 func Commands() []*cobra.Command {
 	root := newRootCommand(env{})
-	return slices.Concat(root.Commands(), []*cobra.Command{root}) // a copy: the root adds to its own
+	// This is a copy, because the root appends to its own list.
+	return slices.Concat(root.Commands(), []*cobra.Command{root})
 }
 
-// OpenError says in a user's words why a file does not open.
+// OpenError describes to a user why a file cannot be opened.
 var OpenError = openError
 
-// MainAt is Main at a time that does not pass.
+// MainAt is Main with a fixed time.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {
 	return execute(ctx, env{streams: streams, now: func() time.Time { return now }}, args)
 }
 
-// Follow follows a collection of pods as run does, until the context ends.
+// Follow follows a collection of pods until the context ends, as run does.
 func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
 	f, err := (&runOptions{}).newFollower(&source{
 		scope:   store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
@@ -39,7 +40,7 @@ func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithCon
 	return f.run(ctx)
 }
 
-// Parts are the fields at the top of an object that a query looks at; nil is all.
+// Parts returns the top-level fields of an object that a query reads; nil means all.
 func Parts(where, sortBy string) ([]string, error) {
 	var s sieve
 	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{})

@@ -18,25 +18,27 @@ import (
 	"github.com/informctl/informctl/index"
 )
 
-// path finds the values of a field: those that an index of it would have.
+// path finds the values of a field. They are the values that an index of the field would
+// have.
 type path struct{ index.Index }
 
 func parsePath(text string) (*path, error) {
 	idx, err := index.Field(text)
 	if err != nil {
-		return nil, errors.New(strings.TrimPrefix(err.Error(), "index: ")) // none is meant here
+		// The user did not name an index.
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "index: "))
 	}
 	return &path{idx}, nil
 }
 
-// name is the path without what is optional around it.
+// name returns the path without the optional characters around it.
 func (p *path) name() string { return p.Params }
 
-// metadataField is the field of every object that its table is made of.
+// metadataField is the field of every object that its table row is made from.
 const metadataField = "metadata"
 
-// top is the field at the top of an object that the path goes through; "" where that
-// is not one name.
+// top returns the top-level field of an object that the path starts with, "" if that is
+// not a plain name.
 func (p *path) top() string {
 	end := strings.IndexFunc(p.name()+".", func(r rune) bool { return !unicode.IsLetter(r) })
 	if rest := p.name()[end:]; rest != "" && rest[0] != '.' && rest[0] != '[' || strings.HasPrefix(p.name()[end:], "..") {
@@ -45,7 +47,7 @@ func (p *path) top() string {
 	return p.name()[:end]
 }
 
-// values returns those of an object, none where it lacks the field.
+// values returns the values of an object, none if it lacks the field.
 func (p *path) values(obj runtime.Object) ([]string, error) {
 	values, err := p.Func(obj)
 	if err != nil {
@@ -54,11 +56,11 @@ func (p *path) values(obj runtime.Object) ([]string, error) {
 	return values, nil
 }
 
-// requirement is one part of --field-selector.
+// requirement is one requirement of --field-selector.
 type requirement struct {
 	*path
 	equal bool
-	value string // "" is also no value, as for the API server
+	value string // "" also matches no value, as in the API server
 }
 
 func parseFieldSelector(text string) ([]requirement, error) {
@@ -77,12 +79,12 @@ func parseFieldSelector(text string) ([]requirement, error) {
 	return out, nil
 }
 
-// onKey reports whether the key alone decides.
+// onKey reports whether the key alone decides if an object matches.
 func (r requirement) onKey() bool {
 	return r.name() == "metadata.name" || r.name() == "metadata.namespace"
 }
 
-// excludes reports whether an object of that key cannot match.
+// excludes reports whether an object with that key cannot match.
 func (r requirement) excludes(namespace, name string) bool {
 	switch r.name() {
 	case "metadata.name":
@@ -102,7 +104,7 @@ func (r requirement) matches(obj runtime.Object) (bool, error) {
 	return has == r.equal, nil
 }
 
-// changedAt is the newest time that an object tells of itself.
+// changedAt returns the newest time in an object's metadata.
 func changedAt(obj runtime.Object) (time.Time, error) {
 	m, err := meta.Accessor(obj)
 	if err != nil {
@@ -117,14 +119,15 @@ func changedAt(obj runtime.Object) (time.Time, error) {
 	return at, nil
 }
 
-// sortValue is what an object is sorted by: nothing, a number or quantity, a text.
+// sortValue is the value that an object is sorted by: nothing, a number or quantity, or a
+// text.
 type sortValue struct {
 	known    bool
 	quantity *resource.Quantity
 	text     string
 }
 
-// sortValueOf takes the first value, as kubectl does.
+// sortValueOf returns the first value of the path, as kubectl does.
 func sortValueOf(p *path, obj runtime.Object) (sortValue, error) {
 	values, err := p.values(obj)
 	if err != nil || len(values) == 0 {
@@ -156,16 +159,16 @@ func (v sortValue) compare(w sortValue) int {
 	return cmp.Compare(v.text, w.text)
 }
 
-// group is the number of objects that have one value.
+// group is a value with the number of objects that have it.
 type group struct {
 	Value string `json:"value"`
 	Count int    `json:"count"`
 }
 
-// noValue stands for the value of objects that have none.
+// noValue is printed as the value of objects without one.
 const noValue = "<none>"
 
-// groups sorts counted values, the most frequent first.
+// groups returns the values sorted by count, the most frequent first.
 func groups(counts map[string]int) []group {
 	out := make([]group, 0, len(counts))
 	for value, count := range counts {
@@ -177,7 +180,7 @@ func groups(counts map[string]int) []group {
 	return out
 }
 
-// parseSince takes Go's durations and days, as in 90m, 36h and 7d.
+// parseSince parses Go's durations and days, such as 90m, 36h and 7d.
 func parseSince(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
 		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 {

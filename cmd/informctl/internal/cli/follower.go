@@ -21,11 +21,11 @@ type follower struct {
 	*source
 	informer *informer.Informer
 	once     bool
-	warm     bool // an earlier run left a complete list
+	warm     bool // an earlier run has completed the first list
 
 	// mu protects the fields below.
 	mu      sync.Mutex
-	told    string // the kind of error that was last logged; "" since a success
+	told    string // the kind of error that was last logged; "" after a success
 	refused string // the verb of the request that failed last
 	failed  error  // why it ended
 	stop    context.CancelFunc
@@ -39,7 +39,7 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 	}
 	indexes := make([]index.Index, 0, len(o.indexes))
 	for _, idx := range o.indexes {
-		// The index of nodes is an error for what is no pod.
+		// The index of nodes returns an error for an object that is not a pod.
 		if idx.Name == index.NodeName().Name && f.scope.Resource != "pods" {
 			o.note("%s: the index %s is of pods only", f.scope, idx.Name)
 			continue
@@ -58,8 +58,8 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 	return f, err
 }
 
-// run blocks until the context ends or, with --once, until the scope is caught up
-// or cannot be, and everything of it is written.
+// run blocks until the context ends. With --once, it returns when the scope is caught up,
+// or cannot be, and all of its objects are written.
 func (f *follower) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -82,7 +82,7 @@ func (f *follower) run(ctx context.Context) error {
 	return f.result()
 }
 
-// result says whether what was to be stored is stored.
+// result returns an error unless everything is stored that should be.
 func (f *follower) result() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,7 +100,7 @@ func (f *follower) result() error {
 	return nil
 }
 
-// answered is told of each request's end.
+// answered is called at the end of each request.
 func (f *follower) answered(verb string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -112,9 +112,10 @@ func (f *follower) answered(verb string, err error) {
 	}
 }
 
-// report logs an error once until such a request succeeds, for who may list and not
-// watch lists each time before it tries, or the error is another. With
-// --once it ends the follower where trying again helps nobody.
+// report logs an error once, until a request with the same verb succeeds or the error
+// changes. A client that may list but not watch lists successfully before each watch
+// fails, so success of another verb does not count. With --once it ends the follower if a
+// retry cannot help.
 func (f *follower) report(ctx context.Context, err error) {
 	what, lasting := classify(err)
 	if what == "" || ctx.Err() != nil {
@@ -136,8 +137,9 @@ func (f *follower) report(ctx context.Context, err error) {
 	klog.FromContext(ctx).Info(what+", trying again", "because", oneLine(err))
 }
 
-// classify names an error for a person and says whether it lasts. "" is one that
-// belongs to following a server: a history that was lost, a watch that ended.
+// classify describes an error for a person and reports whether it is permanent. It
+// returns "" for errors that are normal while following a server, such as lost history or
+// a watch that ended.
 func classify(err error) (what string, lasting bool) {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -19,8 +19,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestFollowerLogsOnce: who may list and not watch is told so once, however often it is
-// tried, and again when it has worked in between.
+// TestFollowerLogsOnce checks that a client that may list but not watch logs that once,
+// however often it retries, and again after a success.
 func TestFollowerLogsOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "i.db")
 	synctest.Test(t, func(t *testing.T) {

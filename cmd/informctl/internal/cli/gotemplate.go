@@ -12,10 +12,10 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// goTemplate is a template that is applied to the List of all objects, as kubectl
-// does. The usual shape, HEAD{{range .items}}BODY{{end}}TAIL, where HEAD and TAIL are
-// text, sees one item at a time, so that memory does not grow with the list. Every
-// other template gets the whole List.
+// goTemplate is a template that is applied to the List of all objects, as in kubectl. A
+// template of the usual form HEAD{{range .items}}BODY{{end}}TAIL, where HEAD and TAIL are
+// text, is applied to one item at a time, so that memory does not grow with the list.
+// Every other template is applied to the whole List.
 type goTemplate struct {
 	text       string // BODY, or the whole template
 	each       bool
@@ -30,14 +30,16 @@ func parseGoTemplate(text string) (*goTemplate, error) {
 		return nil, err
 	}
 	if t := perItem(text); t != nil {
-		if _, err := printers.NewGoTemplatePrinter([]byte(t.text)); err == nil { // a break is not, outside of its range
+		// BODY may be invalid by itself: a break is not allowed outside of its range.
+		if _, err := printers.NewGoTemplatePrinter([]byte(t.text)); err == nil {
 			return t, nil
 		}
 	}
 	return &goTemplate{text: text}, nil
 }
 
-// perItem takes a template of the usual shape apart; nil is another shape.
+// perItem splits a template of the usual form into its parts. It returns nil for other
+// templates.
 func perItem(text string) *goTemplate {
 	tree := parse.New("output")
 	tree.Mode = parse.SkipFuncCheck
@@ -68,7 +70,7 @@ func perItem(text string) *goTemplate {
 	}
 	t.text = body.List.String()
 	if strings.Contains(t.text, "$") || strings.Contains(t.text, "{{template") {
-		return nil // may reach the List
+		return nil // may refer to the List
 	}
 	return t
 }
@@ -96,7 +98,7 @@ func (p *templatePrinter) render(o object) (piece, error) {
 	return piece{text: text}, err
 }
 
-// apply returns nothing after an error: the printer then prints the object too.
+// apply returns no text after an error, because the printer then also prints the object.
 func (p *templatePrinter) apply(content map[string]any) ([]byte, error) {
 	printer, err := printers.NewGoTemplatePrinter([]byte(p.text))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// print prints rows of texts and numbers under their headers, or v as JSON.
+// print prints rows of texts and numbers below their headers, or v as JSON.
 func (f tableFlags) print(w io.Writer, v any, headers []string, rows [][]any) error {
 	if f.format == "json" {
 		enc := json.NewEncoder(w)
@@ -26,7 +26,7 @@ func (f tableFlags) print(w io.Writer, v any, headers []string, rows [][]any) er
 	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: f.noHeaders}).PrintObj(t, w)
 }
 
-// completeGroups checks the formats that --group-by has.
+// completeGroups checks that --group-by supports the format.
 func (f *outputFlags) completeGroups(cmd *cobra.Command) error {
 	if f.format != "" && f.format != "table" && f.format != "json" {
 		return usagef(cmd, "--group-by prints as table or json, not as %s", f.format)

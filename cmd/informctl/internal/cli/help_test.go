@@ -13,8 +13,8 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 )
 
-// TestHelp: the help of every command has a purpose, two examples that work, and the
-// exit codes.
+// TestHelp checks that the help of every command has a purpose, two working examples and
+// the exit codes.
 func TestHelp(t *testing.T) {
 	whole := filepath.Join(t.TempDir(), "informers.db")
 	writeFile(t, whole)
@@ -66,7 +66,9 @@ func TestHelp(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: dir,
 		Setup: func(e *testscript.Env) error {
-			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "more.db")) // none: what runs without a server waits for it
+			// This is not a kubeconfig: with a server that is down, commands would wait
+			// for it.
+			e.Setenv("KUBECONFIG", filepath.Join(e.WorkDir, "more.db"))
 			e.Setenv("DATA", t.TempDir())
 			if err := setKeys(e); err != nil {
 				return err
@@ -80,8 +82,8 @@ func TestHelp(t *testing.T) {
 	})
 }
 
-// TestCommandsAreACopy: what is appended to a command's own list is overwritten by the
-// next command that it gets.
+// TestCommandsAreACopy checks that Commands copies the root's list: the next command
+// added to the root would overwrite an element appended to the list itself.
 func TestCommandsAreACopy(t *testing.T) {
 	all := cli.Commands()
 	root := all[len(all)-1]
@@ -91,5 +93,5 @@ func TestCommandsAreACopy(t *testing.T) {
 	}
 }
 
-// quoted is one word of a script.
+// quoted quotes a word for a script.
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }

@@ -87,7 +87,7 @@ type importer struct {
 	meter   *meter
 	objects int
 
-	// Of the scope that is being read; store is nil before the first.
+	// The scope that is being read. store is nil before the first scope.
 	header exportHeader
 	store  store.Store
 	list   store.Relist
@@ -101,7 +101,7 @@ func (i *importer) read(in io.Reader, name string) error {
 		line, err := lines.ReadBytes('\n')
 		if err != nil && !errors.Is(err, io.EOF) {
 			if file := (*fs.PathError)(nil); errors.As(err, &file) {
-				err = file.Err // it names the file, too
+				err = file.Err // the PathError also names the file
 			}
 			return fmt.Errorf("read %s: %w", name, err)
 		}
@@ -139,7 +139,8 @@ func (i *importer) line(line []byte) error {
 	}
 	obj, err := i.decode(line)
 	if err != nil {
-		return fmt.Errorf("not an object of %s in JSON", i.header.Scope.Resource) // err may hold some of it
+		// err is not wrapped: it may contain parts of the object.
+		return fmt.Errorf("not an object of %s in JSON", i.header.Scope.Resource)
 	}
 	if err := i.list.Add(obj); err != nil {
 		return err
@@ -150,7 +151,7 @@ func (i *importer) line(line []byte) error {
 	return nil
 }
 
-// begin ends the scope before, and opens the next.
+// begin ends the previous scope and opens the next one.
 func (i *importer) begin(line []byte) error {
 	if err := i.finish(); err != nil {
 		return err
@@ -177,7 +178,7 @@ func (i *importer) begin(line []byte) error {
 	return err
 }
 
-// options has the codec and the indexes of a scope, and sets how its objects are read.
+// options returns the codec and the indexes of a scope, and sets i.decode.
 func (i *importer) options(scope store.Scope) (options store.Options, err error) {
 	example := func() runtime.Object { return &unstructured.Unstructured{} }
 	switch {
@@ -185,7 +186,7 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 		example = func() runtime.Object { return &metav1.PartialObjectMetadata{} }
 	case scope.Form == store.Typed && scheme.Scheme.Recognizes(scope.Kind):
 		example = func() runtime.Object {
-			obj, _ := scheme.Scheme.New(scope.Kind) // it recognizes the kind
+			obj, _ := scheme.Scheme.New(scope.Kind) // the scheme recognizes the kind
 			return obj
 		}
 	}
@@ -193,7 +194,8 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 		obj := example()
 		err := json.Unmarshal(line, obj)
 		if _, ok := obj.(runtime.Unstructured); !ok {
-			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // export has put it there
+			// export has set the kind.
+			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 		return obj, err
 	}
@@ -211,7 +213,7 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 	return options, nil
 }
 
-// finish writes the scope that was read, if all of it was.
+// finish writes the scope that was read if all of its objects were read.
 func (i *importer) finish() error {
 	if i.store == nil {
 		return nil
@@ -242,7 +244,7 @@ func (i *importer) finish() error {
 	return err
 }
 
-// scope is the Scope that was described.
+// scope returns the described Scope.
 func (s scopeInfo) scope() (store.Scope, error) {
 	gv, err := schema.ParseGroupVersion(s.APIVersion)
 	if err != nil || s.Resource == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// indexesOptions are those of indexes.
+// indexesOptions are the options of indexes.
 type indexesOptions struct {
 	env
 	database    databaseFlag
@@ -47,7 +47,7 @@ a file that a live process holds are counted one value after the other while it 
 	return cmd
 }
 
-// tableFlags are those of commands that print a table of their own.
+// tableFlags are the flags of commands that print their own table.
 type tableFlags struct {
 	format    string
 	noHeaders bool
@@ -65,7 +65,7 @@ func (f *tableFlags) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// indexUse is the JSON of an index. Its field names are stable.
+// indexUse is the JSON form of an index. Its field names are stable.
 type indexUse struct {
 	Scope        string `json:"scope"`
 	Resource     string `json:"resource"`
@@ -74,7 +74,7 @@ type indexUse struct {
 	Values       int    `json:"values"`
 	Entries      int    `json:"entries"`
 	LargestValue string `json:"largestValue"`
-	Largest      int    `json:"largest"` // objects that have the largest value
+	Largest      int    `json:"largest"` // number of objects with the largest value
 }
 
 func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
@@ -124,7 +124,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	return o.incomplete(unread)
 }
 
-// indexesOf counts what the indexes of a scope hold.
+// indexesOf counts the entries of a scope's indexes.
 func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
 	r, err := d.openScope(info, nil)
 	if err != nil {
@@ -144,7 +144,7 @@ func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
 			}
 		}
 		if info.Scope.IsSecret() && !d.showSecrets && use.Entries > 0 {
-			use.LargestValue = secret.Redacted // a field's value may be an index's
+			use.LargestValue = secret.Redacted // the value may be a field of the Secret
 		}
 		out = append(out, use)
 	}

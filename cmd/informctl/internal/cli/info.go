@@ -15,7 +15,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// infoOptions are those of info.
+// infoOptions are the options of info.
 type infoOptions struct {
 	env
 	database databaseFlag
@@ -47,7 +47,7 @@ commit.`),
 	return cmd
 }
 
-// fileInfo is the JSON of info. Its field names are stable.
+// fileInfo is the JSON form of info. Its field names are stable.
 type fileInfo struct {
 	Path   string      `json:"path"`
 	Bytes  int64       `json:"bytes"` // of the file
@@ -69,7 +69,7 @@ type scopeInfo struct {
 	Bytes           int64       `json:"bytes"` // of the encoded objects
 	Codec           string      `json:"codec"`
 	ResourceVersion string      `json:"resourceVersion"`
-	Reason          string      `json:"reason"`         // why there is no resource version
+	Reason          string      `json:"reason"`         // why resourceVersion is empty
 	Time            *time.Time  `json:"time,omitempty"` // when it was set
 	AgeSeconds      *int64      `json:"ageSeconds,omitempty"`
 	Indexes         []indexInfo `json:"indexes"`
@@ -124,7 +124,7 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 	return out
 }
 
-// table returns the scopes as rows, with their clusters where these are several.
+// table returns the scopes as rows. It has a column for clusters if they differ.
 func (f fileInfo) table() (headers []string, rows [][]any) {
 	headers = []string{"Resource", "Namespace", "Selectors", "Form", "Objects", "RV", "Age", "Bytes", "Codec", "Indexes", "State"}
 	clusters := slices.ContainsFunc(f.Scopes, func(s scopeInfo) bool { return s.Cluster != f.Scopes[0].Cluster })
@@ -167,7 +167,7 @@ func (s scopeInfo) indexes() string {
 	return strings.Join(parts, ",")
 }
 
-// state says what a run would do with the scope.
+// state describes how run would continue with the scope.
 func (s scopeInfo) state() string {
 	switch {
 	case !s.Complete:

@@ -22,7 +22,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// largeFile is one that takes a moment to copy.
+// largeFile returns a file that takes a moment to copy.
 func largeFile(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "large.db")
@@ -41,8 +41,8 @@ func largeFile(t *testing.T) string {
 	return path
 }
 
-// TestEndsAtAnyPoint: whenever compact and snapshot are killed or interrupted, the file
-// is whole, and the next compact removes what was left behind.
+// TestEndsAtAnyPoint checks that the file is whole whenever compact or snapshot is killed
+// or interrupted, and that the next compact removes what they left behind.
 func TestEndsAtAnyPoint(t *testing.T) {
 	large := largeFile(t)
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
@@ -68,7 +68,8 @@ func TestEndsAtAnyPoint(t *testing.T) {
 	}
 }
 
-// TestInterruptedAtOnce: what is interrupted says so, and leaves nothing.
+// TestInterruptedAtOnce checks that an interrupted command reports the interrupt and
+// leaves no files behind.
 func TestInterruptedAtOnce(t *testing.T) {
 	path := podFile(t, smallPod)
 	before, err := os.ReadFile(path)
@@ -103,7 +104,7 @@ func TestInterruptedAtOnce(t *testing.T) {
 	}
 }
 
-// endAt sends a signal when the copy has so many bytes.
+// endAt sends a signal when the copy has reached that size in bytes.
 func endAt(t *testing.T, path, command string, sig syscall.Signal, size int64) {
 	t.Helper()
 	args := []string{command, "--db", path}

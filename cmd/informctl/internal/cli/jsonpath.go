@@ -10,14 +10,14 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// jsonPath is a template that is applied to the List of all objects, as kubectl
-// does. Two shapes of template see one item at a time, so that memory does not
-// grow with the list; they are the usual ones:
+// jsonPath is a template that is applied to the List of all objects, as in kubectl.
+// Templates of the two usual forms are applied to one item at a time, so that memory does
+// not grow with the list:
 //
 //	{range .items[*]}BODY{end}TEXT
-//	{.items[*].PATH}, where PATH is of fields and [*]
+//	{.items[*].PATH}, where PATH consists of fields and [*]
 //
-// Every other template gets the whole List.
+// Every other template is applied to the whole List.
 type jsonPath struct {
 	template string
 	mode     pathMode
@@ -42,7 +42,7 @@ func parseJSONPath(text string) (*jsonPath, error) {
 	if text == "" {
 		return nil, errors.New("no template given")
 	}
-	// The template as it is must be right, whichever part of it is used.
+	// The whole template must be valid, whichever part of it is used.
 	if _, err := newTemplate(text); err != nil {
 		return nil, err
 	}
@@ -61,8 +61,9 @@ func newTemplate(text string) (*jsonpath.JSONPath, error) {
 	return t, t.Parse(text)
 }
 
-// balanced reports whether every end in body closes a range in body. A quote may
-// hide either; then the answer is no, and the whole list is used.
+// balanced reports whether every end in body closes a range in body. Quotes may hide
+// either, so a quoted body with a range or end counts as unbalanced, and the whole list
+// is used.
 func balanced(body string) bool {
 	if strings.ContainsAny(body, "\"'") && rangeOrEnd.MatchString(body) {
 		return false
@@ -119,10 +120,10 @@ func (p *pathPrinter) end(w io.Writer) error {
 	return p.apply(w, listOf(p.items))
 }
 
-// apply runs the template on one value. cli-runtime's printer does too, but puts
-// the whole value into its errors.
+// apply runs the template on one value. It does not use cli-runtime's printer, which
+// includes the whole value in its errors.
 func (p *pathPrinter) apply(w io.Writer, value any) error {
-	// A template that has a range is used up by one evaluation.
+	// A template with a range can be evaluated only once.
 	template, err := newTemplate(p.template)
 	if err != nil {
 		return err

@@ -10,7 +10,7 @@ import (
 	"github.com/informctl/informctl/codec"
 )
 
-// keyFlags are --key-file and --key-command. What is encrypted needs one of them.
+// keyFlags are --key-file and --key-command. Encrypted data needs one of them.
 type keyFlags struct{ keys codec.KeyProvider } // nil: none was given
 
 func (f *keyFlags) add(flags *pflag.FlagSet) {

@@ -29,18 +29,18 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// errNobody indicates a file whose socket nobody listens at.
+// errNobody indicates that no process listens on the socket of a file.
 var errNobody = errors.New("nobody listens")
 
 // askPatience is how long a process may take to begin an answer.
 const askPatience = 10 * time.Second
 
-// live asks the process that holds a file, until its context ends.
+// live queries the process that holds a file, until its context ends.
 type live struct {
 	ctx     context.Context
 	path    string // of the file
 	socket  string
-	secrets string // what is asked of Secrets: redact, show
+	secrets string // whether Secrets are sent: "redact" or "show"
 	http.Client
 }
 
@@ -58,8 +58,8 @@ func newLive(ctx context.Context, path string, showSecrets bool) *live {
 	return l
 }
 
-// openLive returns a database that a process is asked for. The error is errNobody
-// where none answers.
+// openLive returns a database that is read through the process that holds the file. It
+// returns errNobody if no process answers.
 func openLive(ctx context.Context, path string, showSecrets bool) (*database, error) {
 	l := newLive(ctx, path, showSecrets)
 	file, err := l.file()
@@ -76,7 +76,8 @@ func openLive(ctx context.Context, path string, showSecrets bool) (*database, er
 	return db, nil
 }
 
-// file asks what the process keeps, and whether it is what is at path.
+// file queries the process for the scopes it holds, and checks that its file is the one
+// at path.
 func (l *live) file() (file wire.File, err error) {
 	body, err := l.ask("/v1/file", nil)
 	if err != nil {
@@ -96,13 +97,13 @@ func (l *live) file() (file wire.File, err error) {
 	return file, nil
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (l *live) Close() error {
 	l.CloseIdleConnections()
 	return nil
 }
 
-// ask returns the body of an answer, which the caller closes.
+// ask returns the body of an answer. The caller must close it.
 func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	u := "http://informctl" + path
 	if len(parameters) > 0 {
@@ -123,8 +124,8 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	case os.IsTimeout(err):
 		return nil, fmt.Errorf("the process of %s does not answer", l.path)
 	case err != nil:
-		// Not wrapped: a pipe that the process has closed is not the output's. It would
-		// name every key that was asked for, too.
+		// err is not wrapped: EPIPE from the process would look like EPIPE from the
+		// output. It would also contain every key of the query.
 		return nil, fmt.Errorf("the process of %s has ended before it had answered", l.path)
 	case response.StatusCode == http.StatusOK:
 		return response.Body, nil
@@ -160,9 +161,9 @@ type liveScope struct {
 	dictionaries map[uint64]dictionary
 }
 
-// dictionary is one that the process has sent.
+// dictionary is a compression dictionary that the process has sent.
 type dictionary struct {
-	name string // as wire.DictionaryName has it
+	name string // in the format of wire.DictionaryName
 	*codec.Zstd
 }
 
@@ -206,11 +207,11 @@ func (s *liveScope) among(keys []string, selector labels.Selector) (found []stri
 	return found, nil
 }
 
-// maxKeys is how many bytes of keys one question has: the process takes headers of 64
-// KiB, and a byte of a key may be three in a URL.
+// maxKeys is the number of bytes of keys in one query. The process accepts headers of 64
+// KiB, and a byte of a key may take three in a URL.
 const maxKeys = 16 << 10
 
-// byBytes yields keys, as many at a time as one question may have.
+// byBytes yields the keys in parts that fit into one query.
 func byBytes(keys []string) func(func([]string) bool) {
 	return func(yield func([]string) bool) {
 		for len(keys) > 0 {
@@ -262,15 +263,15 @@ func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
 	}
 	out := make([]encoded, len(keys))
 	for i, key := range keys {
-		out[i] = found[key] // or none: gone since its key was asked for
+		out[i] = found[key] // zero if the object was deleted since its key was read
 	}
 	return out, nil
 }
 
-// buffers are for what is decompressed: decoding copies out of it.
+// buffers hold decompressed objects. Decoding copies out of them.
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
-// decode does what a file's store does with a record.
+// decode decodes a record in the same way as the store of a file.
 func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, err error) {
 	payload := r.Payload
 	if r.Dictionary != 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// benchPods is the size of the collection that the promises are about: pods of 10 KB
-// in 50 namespaces.
+// benchPods is the size of the collection in the promises: pods of 10 KB in 50
+// namespaces.
 const benchPods = 50_000
 
 func benchFile(b *testing.B) string {
@@ -57,8 +57,8 @@ func benchFile(b *testing.B) string {
 	return path
 }
 
-// BenchmarkReading is a command as a process of its own, on the file and on the
-// process that holds it.
+// BenchmarkReading runs a command in a separate process, on a closed file and on a file
+// that a process holds.
 func BenchmarkReading(b *testing.B) {
 	path := benchFile(b)
 	for _, holder := range []string{"closed", "live"} {

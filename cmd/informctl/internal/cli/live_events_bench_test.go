@@ -22,9 +22,9 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// BenchmarkEvents is how long a change takes from the server to a handler, with 100
-// changes a second, while commands read the same process one after the other. Each
-// runs b.N changes; with -benchtime 2000x it is 20 s.
+// BenchmarkEvents measures how long a change takes from the server to a handler, at 100
+// changes per second, while commands read from the same process one after the other. Each
+// benchmark makes b.N changes; with -benchtime 2000x it takes 20 s.
 func BenchmarkEvents(b *testing.B) {
 	const pods, every = 10_000, 10 * time.Millisecond
 	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})

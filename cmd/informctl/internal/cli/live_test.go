@@ -26,7 +26,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// hold is a live process that holds a file: it answers until it is stopped.
+// hold holds a file and answers queries, as a live process does, until stop is called.
 func hold(t testing.TB, path string) (db *bolt.DB, stop func()) {
 	t.Helper()
 	return holdWith(t, path, testKeys(t))
@@ -52,7 +52,7 @@ func holdWith(t testing.TB, path string, keys codec.KeyProvider) (db *bolt.DB, s
 	return db, stop
 }
 
-// listens returns when somebody answers for the file.
+// listens blocks until a process listens on the socket of the file.
 func listens(t testing.TB, path string) {
 	t.Helper()
 	for t.Context().Err() == nil {
@@ -64,7 +64,7 @@ func listens(t testing.TB, path string) {
 	}
 }
 
-// said is what a command printed and how it ended.
+// said is the output and the exit code of a command.
 type said struct {
 	Out, Err string
 	Code     int
@@ -76,7 +76,7 @@ func say(ctx context.Context, args ...string) said {
 	return said{out.String(), errOut.String(), code}
 }
 
-// inEachForm returns a command with each form of output.
+// inEachForm returns a command with each output format.
 func inEachForm(args ...string) (out [][]string) {
 	for _, form := range [][]string{
 		nil,
@@ -96,8 +96,8 @@ func inEachForm(args ...string) (out [][]string) {
 	return out
 }
 
-// readingCommands are those whose output is the same whether a process holds the
-// file or not.
+// readingCommands returns the commands whose output does not depend on whether a process
+// holds the file.
 func readingCommands() (out [][]string) {
 	for _, args := range [][]string{
 		{"dump"},
@@ -137,8 +137,8 @@ func readingCommands() (out [][]string) {
 	)
 }
 
-// TestLiveIsAsClosed: every reading command says the same, byte for byte, of a file
-// that nobody holds and of one that a live process does.
+// TestLiveIsAsClosed checks that every reading command prints the same bytes for a closed
+// file and for a file that a live process holds.
 func TestLiveIsAsClosed(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
@@ -165,8 +165,8 @@ func TestLiveIsAsClosed(t *testing.T) {
 	}
 }
 
-// writeMany makes a file with a dictionary, of more objects than are asked for at a
-// time, in forms that the others lack.
+// writeMany makes a file with a dictionary, more objects than one query returns, and
+// forms that the other files lack.
 func writeMany(t *testing.T, path string) {
 	t.Helper()
 	if err := copyFile(podFile(t, smallPod), path); err != nil {
@@ -185,8 +185,8 @@ func writeMany(t *testing.T, path string) {
 	}
 }
 
-// TestLiveShowsNoSecrets: what leaves the process has no value of a Secret unless it
-// is asked for.
+// TestLiveShowsNoSecrets checks that the process sends no value of a Secret unless the
+// client requests it.
 func TestLiveShowsNoSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "more.db")
 	writeMore(t, path)
@@ -238,8 +238,8 @@ func askSocket(t *testing.T, path, question string) []byte {
 	return answer
 }
 
-// TestManyDumpsOfOneProcess: many at a time wait for each other; one that is refused
-// says so.
+// TestManyDumpsOfOneProcess checks that many concurrent dumps wait for each other, and
+// that a refused one reports it.
 func TestManyDumpsOfOneProcess(t *testing.T) {
 	path := podFile(t, smallPod)
 	want := say(t.Context(), "dump", "pods", "-o", "json", "--db", path)
@@ -265,11 +265,11 @@ func TestManyDumpsOfOneProcess(t *testing.T) {
 	}
 }
 
-// TestLiveTrouble: whatever is wrong with the process is said in one line.
+// TestLiveTrouble checks that every problem with the process is reported in one line.
 func TestLiveTrouble(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prepare func(t *testing.T, path string)
-		want    string // "" is none: the file is read
+		want    string // "" means no error: the file is read
 	}{
 		"a dead socket of a file that is free": {func(t *testing.T, path string) { deadSocket(t, path) }, ""},
 		"a dead socket of a file that is held": {func(t *testing.T, path string) {
@@ -332,7 +332,7 @@ func TestLiveTrouble(t *testing.T) {
 	}
 }
 
-// deadSocket leaves one behind, as a process does that is killed.
+// deadSocket leaves a socket without a listener, as a killed process does.
 func deadSocket(t *testing.T, path string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", inspect.SocketPath(path))
@@ -345,7 +345,7 @@ func deadSocket(t *testing.T, path string) {
 	}
 }
 
-// holdSilently is a process that holds a file and serves nobody.
+// holdSilently holds a file without serving queries.
 func holdSilently(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
@@ -355,8 +355,8 @@ func holdSilently(t *testing.T, path string) {
 	t.Cleanup(func() { _ = db.Close() })
 }
 
-// TestLiveSnapshot: the copy that a process makes is whole, and what needs the file
-// itself says that it is held.
+// TestLiveSnapshot checks that the copy that a process makes is whole, and that commands
+// that need the file itself report that it is in use.
 func TestLiveSnapshot(t *testing.T) {
 	path := podFile(t, smallPod)
 	t.Setenv("TMPDIR", t.TempDir())
@@ -386,7 +386,8 @@ func TestLiveSnapshot(t *testing.T) {
 	}
 }
 
-// TestLiveWhileItChanges: what is gone between two questions of a command is left out.
+// TestLiveWhileItChanges checks that a command leaves out objects that are deleted
+// between two of its queries.
 func TestLiveWhileItChanges(t *testing.T) {
 	path := podFile(t, smallPod)
 	db, _ := hold(t, path)

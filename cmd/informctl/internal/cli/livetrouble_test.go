@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLiveDamage: damage of a file that a process holds has the exit code of damage,
-// and one line that names the file as the user did and says who mends it.
+// TestLiveDamage checks that damage in a file that a process holds results in the exit
+// code for damage and in one line that names the user's file and says how it is repaired.
 func TestLiveDamage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	t.Setenv("TMPDIR", t.TempDir())
@@ -40,8 +40,8 @@ func TestLiveDamage(t *testing.T) {
 	}
 }
 
-// damageInPlace changes the last byte of the last place where the text is in a file
-// that is mapped.
+// damageInPlace changes the last byte of the last occurrence of the text in a file that
+// is mapped into memory.
 func damageInPlace(t *testing.T, path, text string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -61,7 +61,8 @@ func damageInPlace(t *testing.T, path, text string) {
 	}
 }
 
-// TestLiveWithoutKey: what a process has no key for is an error after all else.
+// TestLiveWithoutKey checks that scopes for which the process has no key are reported as
+// errors after all other output.
 func TestLiveWithoutKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "more.db")
 	writeMore(t, path)

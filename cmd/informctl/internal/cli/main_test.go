@@ -17,7 +17,7 @@ import (
 
 var update = flag.Bool("update", false, "write the expected output of scripts anew")
 
-// now is ten days after the objects of the scripts were created.
+// now is ten days after the creation of the objects in the scripts.
 var now = time.Date(2026, 1, 11, 0, 0, 0, 0, time.UTC)
 
 func TestMain(m *testing.M) {

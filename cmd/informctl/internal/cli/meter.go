@@ -2,13 +2,13 @@ package cli
 
 import "github.com/schollz/progressbar/v3"
 
-// meter shows how far a command is, on a terminal only.
+// meter shows the progress of a command, on a terminal only.
 type meter struct {
 	out   *terminal
 	total int
 }
 
-// newMeter returns a meter of things up to total. stop takes it away.
+// newMeter returns a meter that counts things up to total. stop removes it.
 func (e env) newMeter(doing, things string, total int) *meter {
 	out := newTerminal(e.streams.ErrOut)
 	out.doing, out.things = doing, things
@@ -23,7 +23,7 @@ func (m *meter) set(done int) {
 
 func (m *meter) stop() { m.out.clear() }
 
-// options are those of a terminal's bar.
+// options returns the options of the terminal's progress bar.
 func (t *terminal) options() []progressbar.Option {
 	options := []progressbar.Option{
 		progressbar.OptionSetWriter(t.out), progressbar.OptionSetDescription(t.doing),

@@ -12,20 +12,19 @@ import (
 	"syscall"
 )
 
-// errInterrupted ends a command that a signal ended.
+// errInterrupted indicates that a signal ended the command.
 var errInterrupted = errors.New("interrupted, nothing was changed")
 
-// interruptible returns a context that ends with SIGINT and SIGTERM. A second signal
-// ends the process at once.
+// interruptible returns a context that ends with SIGINT and SIGTERM. A second signal ends
+// the process at once.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
 }
 
-// newFile makes the file at path whole or not at all: fill makes it under another
-// name, in a directory beside it that is gone afterwards. A file that is there is an
-// error.
+// newFile creates the file at path whole or not at all. fill writes the content to
+// another name, in a temporary directory next to path. It is an error if path exists.
 func newFile(path string, fill func(temporary string) error) (err error) {
 	taken := fmt.Errorf("%s exists already; name another file, or remove it", path)
 	if _, err := os.Lstat(path); err == nil {
@@ -40,7 +39,7 @@ func newFile(path string, fill func(temporary string) error) (err error) {
 	if err := fill(temporary); err != nil {
 		return err
 	}
-	// A link, unlike a rename, does not replace what came meanwhile.
+	// Unlike a rename, a link does not replace a file that was created in the meantime.
 	if err := os.Link(temporary, path); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return taken
@@ -50,7 +49,7 @@ func newFile(path string, fill func(temporary string) error) (err error) {
 	return syncDir(filepath.Dir(path))
 }
 
-// inDirectory says why no file could be made where path is to be, or is.
+// inDirectory describes why no file could be created in the directory of path.
 func inDirectory(path string, err error) error {
 	if reason := syscall.Errno(0); errors.As(err, &reason) {
 		return fmt.Errorf("no file can be made in directory %s: %w", filepath.Dir(path), reason)
@@ -66,7 +65,7 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// checkedWriter writes until its context ends, and shows how far it is.
+// checkedWriter writes until its context ends, and shows the progress.
 type checkedWriter struct {
 	io.Writer
 	ctx   context.Context

@@ -19,10 +19,10 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// followed is what followers do, for metrics.
+// followed is the source of metrics about followers.
 type followed []*follower
 
-// Status implements what metrics.New asks.
+// Status implements the interface that metrics.New needs.
 func (f followed) Status() []informer.Status {
 	statuses := make([]informer.Status, len(f))
 	for i := range f {
@@ -31,15 +31,15 @@ func (f followed) Status() []informer.Status {
 	return statuses
 }
 
-// metricsHandler answers with what followers do.
+// metricsHandler returns a handler that serves the followers' metrics.
 func metricsHandler(followers []*follower) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(metrics.New(followed(followers)))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
-// serve answers "informctl status" and others that the file is locked for. Without
-// it all else goes on.
+// serve answers "informctl status" and other commands that cannot open the locked file. A
+// failure is not fatal to run.
 func (o *runOptions) serve(ctx context.Context, db *bolt.DB, logger logr.Logger, followers []*follower) {
 	informers := make([]*informer.Informer, len(followers))
 	for i, f := range followers {
@@ -58,7 +58,7 @@ func (o *runOptions) serve(ctx context.Context, db *bolt.DB, logger logr.Logger,
 	}
 }
 
-// listenForMetrics returns nil without an address.
+// listenForMetrics returns nil if no address is set.
 func (o *runOptions) listenForMetrics(ctx context.Context) (net.Listener, error) {
 	if o.metricsAddress == "" {
 		return nil, nil
@@ -70,7 +70,7 @@ func (o *runOptions) listenForMetrics(ctx context.Context) (net.Listener, error)
 	return l, nil
 }
 
-// serveMetrics answers a Prometheus until ctx ends. It closes l.
+// serveMetrics serves metrics for Prometheus until ctx ends. It closes l.
 func serveMetrics(ctx context.Context, l net.Listener, logger logr.Logger, followers []*follower) {
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", metricsHandler(followers))

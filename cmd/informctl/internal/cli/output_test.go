@@ -59,7 +59,7 @@ func run(t *testing.T, args ...string) []byte {
 	return out.Bytes()
 }
 
-// smallPod is of three namespaces and has names of different lengths.
+// smallPod returns a pod in one of three namespaces. The names have different lengths.
 func smallPod(i int) *corev1.Pod {
 	name := fmt.Sprintf("pod-%d", i*i*i)
 	p := pod([]string{"a", "a-b", "default"}[i%3], name, "web")
@@ -114,7 +114,8 @@ func TestListIsWholeAndOrdered(t *testing.T) {
 	}
 }
 
-// Templates that are applied item by item print what they print for the List.
+// TestJSONPathIsThatOfTheList checks that templates that are applied to one item at a
+// time print the same as for the List.
 func TestJSONPathIsThatOfTheList(t *testing.T) {
 	path := podFile(t, smallPod)
 	var list unstructured.UnstructuredList
@@ -152,7 +153,7 @@ func TestJSONPathIsThatOfTheList(t *testing.T) {
 	}
 }
 
-// A table is written in parts, and aligned as if it were not.
+// TestTableIsAligned checks that a table is aligned although it is written in parts.
 func TestTableIsAligned(t *testing.T) {
 	path := podFile(t, smallPod)
 	for _, format := range []string{"table", "wide"} {
@@ -208,8 +209,9 @@ type syscallError struct{ error }
 
 func (e *syscallError) Unwrap() error { return e.error }
 
-// TestKindless: a scope of the dynamic or the metadata client names no kind. Its
-// objects do, or are metadata, and the resource stands for it in names.
+// TestKindless checks scopes of the dynamic and the metadata client, which have no kind.
+// Their objects have one or are metadata, and names contain the resource instead of the
+// kind.
 func TestKindless(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, err := bolt.Open(path, bolt.Options{})
@@ -233,8 +235,8 @@ func TestKindless(t *testing.T) {
 	}
 }
 
-// TestImportIsExact: an informer finds the same objects in a file that was exported and
-// imported, so that a new list tells it of no change.
+// TestImportIsExact checks that a file that was exported and imported contains the same
+// objects for an informer, so that a relist finds no change.
 func TestImportIsExact(t *testing.T) {
 	dir := t.TempDir()
 	path, exported, imported := filepath.Join(dir, "a.db"), filepath.Join(dir, "a.jsonl"), filepath.Join(dir, "b.db")
@@ -252,7 +254,7 @@ func TestImportIsExact(t *testing.T) {
 	}
 }
 
-// stored returns the objects of a file as an informer gets them.
+// stored returns the objects of a file as an informer receives them.
 func stored(t *testing.T, path string) map[string]runtime.Object {
 	t.Helper()
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})

@@ -8,7 +8,8 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 )
 
-// TestParts: a query decodes what it looks at, and all where that is not certain.
+// TestParts checks that a query decodes only the fields it reads, and the whole object if
+// these are not certain.
 func TestParts(t *testing.T) {
 	for _, test := range []struct {
 		where, sortBy string

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// pluginName is the name by which kubectl finds the program.
+	// pluginName is the name under which kubectl finds the program.
 	pluginName = "kubectl-informer"
-	// pluginCalled is what a user has typed then.
+	// pluginCalled is what the user types to call the plugin.
 	pluginCalled = "kubectl informer"
 )
 
-// describeAsPlugin makes help, usage and examples say what a user of kubectl types.
+// describeAsPlugin rewrites help, usage and examples to what a user of kubectl types.
 func describeAsPlugin(root *cobra.Command) {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: pluginCalled}
 	for _, cmd := range slices.Concat(root.Commands(), []*cobra.Command{root}) {
@@ -23,14 +23,14 @@ func describeAsPlugin(root *cobra.Command) {
 	}
 }
 
-// commandLine matches the program's name where a command follows.
+// commandLine matches the program's name before a command.
 var commandLine = regexp.MustCompile(`\binformctl [a-z]+`)
 
-// asPlugin does the same for a text.
+// asPlugin rewrites the commands in a text to what a user of kubectl types.
 func asPlugin(text string) string {
 	return commandLine.ReplaceAllStringFunc(text, func(line string) string {
 		if line == "informctl cache" {
-			return line // what a file is
+			return line // not a command: the term for a file
 		}
 		return pluginCalled + strings.TrimPrefix(line, "informctl")
 	})

@@ -18,23 +18,23 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// object is one selected object; Object is nil for a printer that does not decode.
+// object is one selected object. Object is nil if the printer does not need it decoded.
 type object struct {
 	item
 	runtime.Object
-	bytes int    // as stored
+	bytes int    // in the stored form
 	event string // of a watch: ADDED, MODIFIED, DELETED
 }
 
-// piece is what a printer made of one object.
+// piece is the result of rendering one object.
 type piece struct {
 	text  []byte
 	row   metav1.TableRow
 	value map[string]any
 }
 
-// printer writes a list of objects. render is called by several goroutines, the
-// others by one, in the order of the list.
+// printer writes a list of objects. render must be safe for concurrent use; the other
+// methods are called from one goroutine. The pieces arrive in the order of the list.
 type printer interface {
 	needs() depth
 	begin(io.Writer) error
@@ -43,13 +43,13 @@ type printer interface {
 	end(io.Writer) error
 }
 
-// outputFlags are those that say how objects are printed.
+// outputFlags are the flags that define how objects are printed.
 type outputFlags struct {
 	format    string
 	count     bool
 	noHeaders bool
 	objects   *genericclioptions.JSONYamlPrintFlags
-	kinds     bool // the table names kinds
+	kinds     bool // the table has a column for kinds
 
 	path     *jsonPath   // of -o jsonpath=
 	template *goTemplate // of -o go-template=
@@ -71,7 +71,7 @@ func (f *outputFlags) addForms(cmd *cobra.Command) {
 	f.objects.AddFlags(cmd)
 }
 
-// complete checks the format. As with kubectl, a template is applied to the List.
+// complete checks the format. A template is applied to the List, as in kubectl.
 func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 	form, argument, hasArgument := strings.Cut(f.format, "=")
 	switch {
@@ -90,14 +90,15 @@ func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 	return nil
 }
 
-// whole reports whether more of an object is printed than its metadata.
+// whole reports whether the format prints more of an object than its metadata.
 func (f *outputFlags) whole() bool {
 	return f.path != nil || f.template != nil || f.columns != nil || f.format == "json" || f.format == "yaml"
 }
 
-// decoderFor returns the codec that reads as much of a scope's objects as is needed;
-// nil is all of them. Metadata is the first field of the protobuf of every kind, also
-// of those that are not known here; msgpack has no parts and is decoded whole.
+// decoderFor returns the codec that decodes the parts of a scope's objects that the
+// command needs, nil for whole objects. Metadata is the first field in the protobuf of
+// every kind, also of unknown kinds. msgpack has no parts, so its objects are decoded
+// whole.
 func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
 	parts, all := o.sieve.parts()
 	switch {
@@ -137,7 +138,7 @@ func (f *outputFlags) printer(items []item, now time.Time) printer {
 	return newTable(items, f.kinds, f.format == "wide", f.noHeaders, now)
 }
 
-// listOf is the List that a template is applied to.
+// listOf returns the List that a template is applied to.
 func listOf(items []any) map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "List", "items": items,
@@ -145,7 +146,7 @@ func listOf(items []any) map[string]any {
 	}
 }
 
-// objectRenderer prints single objects as kubectl does.
+// objectRenderer prints single objects in the same way as kubectl.
 type objectRenderer struct {
 	flags  *genericclioptions.JSONYamlPrintFlags
 	format string
@@ -153,12 +154,14 @@ type objectRenderer struct {
 
 func (objectRenderer) needs() depth { return record }
 
-// text prints one object with prefix before every line but the first and those
-// that are empty. The objects of a List are part of another document, and a
-// string of JSON or YAML has line breaks of its own only where indentation is not
-// part of it.
+// text prints one object with prefix before every line except the first line and empty
+// lines. The objects of a List are part of a larger document. This indentation does not
+// change strings: a JSON or YAML string contains line breaks only where indentation is
+// not part of it.
 func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
-	p, err := r.flags.ToPrinter(r.format) // a YAML printer separates the documents it prints, so one each
+	// A YAML printer writes separators between the documents it prints, so each object
+	// has its own printer.
+	p, err := r.flags.ToPrinter(r.format)
 	if err != nil {
 		return nil, err
 	}
@@ -181,7 +184,7 @@ func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
 	return out, nil
 }
 
-// jsonList prints a v1 List as kubectl does, one element after the other.
+// jsonList prints a v1 List in the same way as kubectl, one element at a time.
 type jsonList struct {
 	objectRenderer
 	printed bool
@@ -258,7 +261,7 @@ func (p *yamlList) end(w io.Writer) error {
 	return err
 }
 
-// nameList prints kind/name, which the keys tell.
+// nameList prints kind/name. It needs only the keys.
 type nameList struct{}
 
 func (nameList) needs() depth          { return nothing }

@@ -14,11 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// terminal is standard error: lines and, where it is a terminal, a progress bar
-// below them.
+// terminal is standard error. If it is a terminal, it has a progress bar below the lines.
 type terminal struct {
 	is            bool
-	doing, things string // what the bar counts
+	doing, things string // labels of the bar
 	every         time.Duration
 
 	// mu protects the fields below.
@@ -32,7 +31,7 @@ func newTerminal(out io.Writer) *terminal {
 	return &terminal{out: out, is: ok && term.IsTerminal(int(f.Fd())), doing: "listing", things: "objects", every: 50 * time.Millisecond}
 }
 
-// Write writes whole lines, in place of the bar, which comes again when it is set.
+// Write writes whole lines in place of the bar. The next set shows the bar again.
 func (t *terminal) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +41,7 @@ func (t *terminal) Write(p []byte) (int, error) {
 	return t.out.Write(p)
 }
 
-// set shows the bar at a number of objects; a total of 0 is not known.
+// set shows the bar at a number of objects. A total of 0 means that it is not known.
 func (t *terminal) set(objects, total int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -52,7 +51,7 @@ func (t *terminal) set(objects, total int) {
 		}
 		t.bar = progressbar.NewOptions(total, t.options()...)
 	}
-	// Objects may be created while they are listed.
+	// Objects may be created during the list.
 	if limit := t.bar.GetMax(); limit > 0 && objects >= limit {
 		t.bar.ChangeMax(objects + 1)
 	}
@@ -68,11 +67,12 @@ func (t *terminal) clear() {
 	}
 }
 
-// newLogger returns a logger of one line for each thing that happens.
+// newLogger returns a logger that writes one line per message.
 func newLogger(w io.Writer, format string) logr.Logger {
 	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
-			a.Value = slog.StringValue(a.Value.Duration().String()) // JSON would have nanoseconds
+			// JSON would contain nanoseconds.
+			a.Value = slog.StringValue(a.Value.Duration().String())
 		}
 		return a
 	}}
@@ -82,7 +82,7 @@ func newLogger(w io.Writer, format string) logr.Logger {
 	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
 }
 
-// progress shows the first lists, the only thing here that takes its time.
+// progress shows the progress of the first lists. Nothing else in run takes long.
 type progress struct {
 	out    *terminal
 	logger logr.Logger
@@ -99,7 +99,7 @@ func newProgress(out *terminal, logger logr.Logger, followers []*follower) *prog
 	return p
 }
 
-// run shows progress until all cold scopes are there or the context ends.
+// run shows progress until all first lists are complete or the context ends.
 func (p *progress) run(ctx context.Context) {
 	defer p.out.clear()
 	if len(p.cold) == 0 {
@@ -130,7 +130,7 @@ func (p *progress) run(ctx context.Context) {
 	}
 }
 
-// total adds up the sizes of the collections; 0 where one is not known.
+// total returns the sum of the sizes of the collections, 0 if one of them is not known.
 func (p *progress) total(ctx context.Context) (sum int) {
 	for _, f := range p.cold {
 		n := f.total(ctx)

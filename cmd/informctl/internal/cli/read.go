@@ -16,7 +16,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// readOptions are what the commands that print objects have in common.
+// readOptions are the common options of the commands that print objects.
 type readOptions struct {
 	env
 	database    databaseFlag
@@ -39,7 +39,7 @@ func (o *readOptions) addFlags(cmd *cobra.Command) {
 	o.addSelectionFlags(cmd)
 }
 
-// addSelectionFlags adds those that say which objects are meant.
+// addSelectionFlags adds the flags that select objects.
 func (o *readOptions) addSelectionFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
@@ -52,7 +52,7 @@ func addSecretsFlag(cmd *cobra.Command, show *bool) {
 	cmd.Flags().BoolVar(show, "show-secrets", false, "The values of Secrets too; else each is "+secret.Redacted+".")
 }
 
-// complete checks all that can be wrong with a command line before a file is read.
+// complete checks the command line before a file is read.
 func (o *readOptions) complete(cmd *cobra.Command, args []string) error {
 	if err := o.completeSelection(cmd, args); err != nil {
 		return err
@@ -131,7 +131,8 @@ func runRead(ctx context.Context, o *readOptions) error {
 	return o.incomplete(failures)
 }
 
-// explain tells how objects were looked for, where that was asked for or may surprise.
+// explain prints how objects were found, if --explain is set or the result may be
+// surprising.
 func (o *readOptions) explain(views []*view) error {
 	if o.sieve.explain {
 		for _, v := range views {
@@ -148,12 +149,12 @@ func (o *readOptions) explain(views []*view) error {
 	return err
 }
 
-// chosen is what keys, labels and indexes select of a file.
+// chosen is the result of selecting objects by keys, labels and indexes.
 type chosen struct {
 	items   []item // in the order of output
 	views   []*view
-	unread  []error  // for each scope that there is no key for
-	missing []string // what was named and is not there, as pods "a"
+	unread  []error  // an error for each scope without a key
+	missing []string // named objects that do not exist, such as pods "a"
 }
 
 func (o *readOptions) choose(db *database) (out chosen, err error) {
@@ -182,11 +183,11 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 	return out, nil
 }
 
-// chooseOf adds what is chosen of the scopes of one resource.
+// chooseOf adds the selected objects in the scopes of one resource.
 func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error {
 	f := o.filter
 	f.names = names
-	found := map[string]bool{} // of the names
+	found := map[string]bool{} // the names that exist
 	for _, v := range views {
 		keys, err := f.keys(v)
 		if err == nil {
@@ -215,14 +216,14 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 	}
 	missing, err := f.missing(views, found)
 	for _, name := range missing {
-		if !slices.Contains(out.missing, name) { // of a resource that was named twice
+		if !slices.Contains(out.missing, name) { // the resource may be named twice
 			out.missing = append(out.missing, name)
 		}
 	}
 	return err
 }
 
-// notFound is what was named and is not there.
+// notFound returns the error for a named object that does not exist.
 func (o *readOptions) notFound(name, file string) error {
 	if o.filter.namespace != "" {
 		file = "namespace " + o.filter.namespace + " of " + file
@@ -230,7 +231,8 @@ func (o *readOptions) notFound(name, file string) error {
 	return fmt.Errorf("%s not found in %s", name, file)
 }
 
-// readable tries the first of the keys' objects where they may need a key.
+// readable decodes the first object, to check that its encryption key is available if it
+// needs one.
 func (o *readOptions) readable(v *view, keys []string) error {
 	decodes := o.sieve.decodes() || !o.format.count && o.format.format != "name"
 	if !v.info.Encrypted || len(keys) == 0 || !decodes {
@@ -243,8 +245,8 @@ func (o *readOptions) readable(v *view, keys []string) error {
 	return err
 }
 
-// withoutRepeats keeps one of an object that several scopes of one resource hold:
-// that of the scope which is complete up to the latest resource version.
+// withoutRepeats removes duplicates of objects that several scopes of one resource hold.
+// It keeps the object of the scope with the latest checkpoint.
 func (o *readOptions) withoutRepeats(items []item) []item {
 	var kept []item
 	for _, i := range items {
@@ -272,8 +274,8 @@ func isLater(a, b *view) bool {
 	return err == nil && order > 0 || b.info.Checkpoint.RV == ""
 }
 
-// open opens the scopes that can answer and says which cannot. It is an error
-// if none can: an empty answer would look like one.
+// open opens the scopes that can answer and prints which cannot. It returns an error if
+// none can: an empty result would look like an answer.
 func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 	views, left, err := db.open(infos, o.decoderFor)
 	if err != nil {
@@ -292,7 +294,7 @@ func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 	}
 	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !v.hasIndexes(o.indexes) })
 	if len(able) == 0 {
-		return views, nil // whose index is missing is said when it is asked for
+		return views, nil // a later step reports the missing index
 	}
 	for _, v := range views {
 		if !slices.Contains(able, v) {

@@ -17,45 +17,45 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// origin is where scopes are read: a file, or the process that holds it.
+// origin is the source of scopes: a file, or the process that holds it.
 type origin interface {
-	// openScope returns a scope. c, where there is one, decodes the records that are
-	// in its format.
+	// openScope returns a scope. If c is not nil, it decodes the records in its format.
 	openScope(info store.Info, c codec.Codec) (reader, error)
 	Close() error
 }
 
-// reader is what commands need of one scope. All keys that it returns are sorted.
-// What it reads of a process may change between two calls. It is for one goroutine,
-// except for encoded.decode.
+// reader is the interface through which commands read one scope. All keys that it returns
+// are sorted. If a process is queried, its objects may change between two calls. A reader
+// must be used from one goroutine, except encoded.decode.
 type reader interface {
 	all() ([]string, error)
 	byIndex(name, value string) ([]string, error)
 	labelled(labels.Selector) ([]string, error)
-	// among returns those of the keys that there are and whose labels match.
+	// among returns those of the keys that exist and whose labels match.
 	among(keys []string, selector labels.Selector) ([]string, error)
-	// fetch returns the objects of keys, in their order, with as much of them as d says.
+	// fetch returns the objects of keys, in their order. d defines which parts are
+	// needed.
 	fetch(keys []string, d depth) ([]encoded, error)
-	// values returns those of an index, sorted; of Secrets they may be redacted.
+	// values returns the values of an index, sorted. Values of Secrets may be redacted.
 	values(index string) ([]indexValue, error)
 }
 
-// depth is how much of an object is wanted.
+// depth is the part of an object that is needed.
 type depth int
 
 const (
-	nothing depth = iota // its key tells all
+	nothing depth = iota // only its key
 	header               // namespace, name, UID, RV, creation: nothing is decoded
-	record               // what the codec of the scope reads
+	record               // the parts that the codec of the scope decodes
 )
 
-// encoded is an object as it is stored.
+// encoded is an object in its stored form.
 type encoded struct {
 	bytes  int
-	decode func() (runtime.Object, error) // nil: there is no such object any more
+	decode func() (runtime.Object, error) // nil: the object no longer exists
 }
 
-// headerOnly is an object of which the header is enough.
+// headerOnly returns an object that is decoded from its header.
 func headerOnly(h store.Header) encoded {
 	return encoded{decode: func() (runtime.Object, error) {
 		m := &metav1.PartialObjectMetadata{}
@@ -69,7 +69,7 @@ func headerOnly(h store.Header) encoded {
 // indexValue is one value of an index.
 type indexValue struct {
 	Value string `json:"value"`
-	Count int    `json:"count"` // of objects that have it
+	Count int    `json:"count"` // number of objects with the value
 }
 
 // fileSource reads a file that no process writes.
@@ -86,7 +86,7 @@ type fileScope struct {
 	info store.Info
 }
 
-// damaged reports a finding of the command's own.
+// damaged returns an error for damage that the command found itself.
 func (s *fileScope) damaged(format string, args ...any) error {
 	return &store.CorruptionError{Path: s.path, Where: "scope " + s.info.Scope.String(), Err: fmt.Errorf(format, args...)}
 }
@@ -96,7 +96,7 @@ func (s *fileScope) all() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A read-only file is not checked as a whole when it is opened.
+	// Opening a read-only file does not check the whole file.
 	if len(keys) != s.info.Objects {
 		return nil, s.damaged("%d keys, not %d", len(keys), s.info.Objects)
 	}
@@ -122,7 +122,7 @@ func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, er
 	return store.Among(s.Store, keys, selector)
 }
 
-// errLost is damage: nothing changes a file that is open for reading.
+// errLost indicates damage, because no process changes a file that is open for reading.
 var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
 
 func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
@@ -167,7 +167,7 @@ func (s *fileScope) values(name string) (out []indexValue, err error) {
 	return out, nil
 }
 
-// fetch returns the objects of items, in their order, with as much of them as d says.
+// fetch returns the objects of items, in their order. d defines which parts are needed.
 func fetch(items []item, d depth) ([]encoded, error) {
 	out := make([]encoded, len(items))
 	at := map[*view][]int{}
@@ -194,14 +194,15 @@ func fetch(items []item, d depth) ([]encoded, error) {
 	return out, nil
 }
 
-// part is some items with their objects.
+// part is a part of the items with their objects.
 type part struct {
 	items   []item
 	objects []encoded
 }
 
-// inParts fetches items by chunks, so that memory does not grow with them: while
-// one is worked on the next is fetched. An error is the last element.
+// inParts fetches items in chunks, so that memory does not grow with their number. It
+// fetches the next chunk while the caller uses the current one. An error is the last
+// element.
 func inParts(items []item, d depth) iter.Seq2[part, error] {
 	type answer struct {
 		part
@@ -219,12 +220,12 @@ func inParts(items []item, d depth) iter.Seq2[part, error] {
 		var asked chan answer
 		defer func() {
 			if asked != nil {
-				<-asked // its goroutine ends before the source is closed
+				<-asked // the goroutine must end before the source is closed
 			}
 		}()
 		size := chunk
 		if d == header {
-			size *= 4 // one question to a process
+			size *= 4 // one query to a process
 		}
 		for next := range slices.Chunk(items, size) {
 			previous := asked

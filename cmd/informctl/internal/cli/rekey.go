@@ -41,7 +41,8 @@ process may hold the file.`),
 }
 
 func runRekey(ctx context.Context, e env, file databaseFlag) error {
-	reader, err := openDatabase(file.path, file.keys, true) // or a file that is not there would be made
+	// Opening the file for writing would create a missing file.
+	reader, err := openDatabase(file.path, file.keys, true)
 	if err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 			encrypted++
 		}
 	}
-	err = reader.whole(ctx, e) // or it would be set aside when it is opened to be written
+	err = reader.whole(ctx, e) // opening a damaged file for writing would set it aside
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}

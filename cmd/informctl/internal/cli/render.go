@@ -12,10 +12,10 @@ import (
 	"github.com/informctl/informctl/internal/secret"
 )
 
-// chunk is how many objects are decoded and rendered at a time, in parallel.
+// chunk is the number of objects that are decoded and rendered at a time, in parallel.
 const chunk = 128
 
-// print renders the items by chunks, so that memory does not grow with them.
+// print renders the items in chunks, so that memory does not grow with their number.
 func print(w io.Writer, items []item, p printer) error {
 	if err := p.begin(w); err != nil {
 		return err
@@ -39,7 +39,7 @@ func print(w io.Writer, items []item, p printer) error {
 	return p.end(w)
 }
 
-// emit renders a part. What is gone by now is left out.
+// emit renders a part. It leaves out objects that were deleted in the meantime.
 func emit(w io.Writer, p printer, some part) error {
 	pieces := make([]piece, len(some.items))
 	gone := make([]bool, len(some.items))
@@ -70,12 +70,12 @@ func emit(w io.Writer, p printer, some part) error {
 	return p.emit(w, kept)
 }
 
-// wrap names the item in an error.
+// wrap adds the item's name to an error.
 func (i item) wrap(err error) error {
 	return fmt.Errorf("%s %q: %w", i.view.info.Scope.Resource, i.key(), err)
 }
 
-// load decodes an item's object. Object is nil where it is gone.
+// load decodes an item's object. Object is nil if the object was deleted.
 func (i item) load(e encoded) (o object, err error) {
 	o = object{item: i, bytes: e.bytes}
 	if e.decode != nil {
@@ -84,7 +84,7 @@ func (i item) load(e encoded) (o object, err error) {
 	return o, err
 }
 
-// decode returns an object with its kind, and a Secret as it may be shown.
+// decode returns an object with its kind. It redacts Secrets unless they are to be shown.
 func (v *view) decode(e encoded) (object runtime.Object, err error) {
 	if object, err = e.decode(); err != nil {
 		return nil, err
@@ -96,12 +96,13 @@ func (v *view) decode(e encoded) (object runtime.Object, err error) {
 	return secret.Redact(object)
 }
 
-// setKind names the kind of an object that does not say it.
+// setKind sets the kind of an object that has none.
 func (v *view) setKind(object runtime.Object) {
 	kind := object.GetObjectKind()
 	if gvk := kind.GroupVersionKind(); gvk.Kind == "" || gvk.Version == "" {
 		if gvk = v.info.Scope.Kind; gvk.Kind == "" {
-			gvk = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata") // others say their kind
+			// Other objects have a kind.
+			gvk = metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata")
 		}
 		kind.SetGroupVersionKind(gvk)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// shortNames are those that an API server gives its built-in resources. Without
-// a server there is nobody to ask, so those of custom resources are not known.
+// shortNames are the short names that an API server defines for its built-in resources.
+// Short names of custom resources are not known without a server.
 var shortNames = map[string]string{
 	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events",
 	"limits": "limitranges", "no": "nodes", "ns": "namespaces", "po": "pods",
@@ -24,13 +24,13 @@ var shortNames = map[string]string{
 	"crd": "customresourcedefinitions", "crds": "customresourcedefinitions",
 }
 
-// wanted is one resource of a command line, with the objects named of it.
+// wanted is one resource of a command line and the names of its objects.
 type wanted struct {
-	resource string   // as the user wrote it; "" is everything
-	names    []string // none is all
+	resource string   // as the user wrote it; "" means all
+	names    []string // empty means all
 }
 
-// parseWanted reads the arguments as kubectl does: RESOURCE[,RESOURCE...]
+// parseWanted parses the arguments in the same way as kubectl: RESOURCE[,RESOURCE...]
 // [NAME...], or RESOURCE/NAME...
 func parseWanted(cmd *cobra.Command, args []string) ([]wanted, error) {
 	if len(args) == 0 {
@@ -78,9 +78,8 @@ func (d *database) find(resource string) ([]store.Info, error) {
 	return found, nil
 }
 
-// isResource reports whether the scope is of the resource that a user named:
-// its plural, its kind or its short name, each with or without group or version
-// and group.
+// isResource reports whether the scope has the resource that a user named: its plural,
+// its kind or its short name, each with or without a group, or with version and group.
 func isResource(s store.Scope, name string) bool {
 	plural, group, _ := strings.Cut(s.Resource, ".")
 	if group == "" {

@@ -21,7 +21,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// runOptions are those of run.
+// runOptions are the options of run.
 type runOptions struct {
 	env
 	database databaseFlag
@@ -76,15 +76,15 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	return cmd
 }
 
-// newKubeFlags returns kubectl's flags without those that have no use here: a watch has
-// no end that a request's timeout could name, and discovery is not cached on disk.
+// newKubeFlags returns kubectl's flags without those that have no use here: a timeout
+// would end every watch, and discovery is not cached on disk.
 func newKubeFlags() *genericclioptions.ConfigFlags {
 	flags := genericclioptions.NewConfigFlags(true)
 	flags.Timeout, flags.CacheDir = nil, nil
 	return flags
 }
 
-// complete checks all that can be wrong with a command line before anything is asked.
+// complete checks the command line before any request is made.
 func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		o.resources = append(o.resources, strings.Split(arg, ",")...)
@@ -131,7 +131,7 @@ func hasIndex(indexes []index.Index, name string) bool {
 	return false
 }
 
-// namespace is the one that was asked for; "" is all.
+// namespace returns the requested namespace; "" means all.
 func (o *runOptions) namespace() string {
 	if o.allNamespaces {
 		return ""
@@ -139,8 +139,8 @@ func (o *runOptions) namespace() string {
 	return *o.kube.Namespace
 }
 
-// runRun blocks until the context ends, a signal comes or, with --once, all is
-// caught up and written.
+// runRun blocks until the context ends or a signal arrives. With --once, it returns when
+// all scopes are caught up and written.
 func runRun(ctx context.Context, o *runOptions) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -148,7 +148,7 @@ func runRun(ctx context.Context, o *runOptions) error {
 
 	out := newTerminal(o.streams.ErrOut)
 	logger := newLogger(out, o.logFormat)
-	klog.SetLogger(logr.Discard()) // client-go's own logs repeat the errors it returns
+	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
 	c, err := connect(ctx, o)
@@ -173,8 +173,8 @@ func runRun(ctx context.Context, o *runOptions) error {
 	return errors.Join(err, refused)
 }
 
-// unlessInterrupted returns no error where the user ended a command that runs
-// until it is interrupted.
+// unlessInterrupted returns nil if the user ended a command that runs until it is
+// interrupted.
 func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
 	if ctx.Err() == nil {
 		return err
@@ -185,7 +185,8 @@ func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
 	return nil
 }
 
-// followAll runs an informer for each source. One that fails leaves the others be.
+// followAll runs an informer for each source. A failure of one does not affect the
+// others.
 func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, sources []*source) error {
 	held := map[string]bool{}
 	infos, err := db.Scopes()
@@ -231,7 +232,7 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 
 var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
 
-// persistent returns the sources that may be stored, and an error for the rest.
+// persistent returns the sources that may be stored, and an error if there are others.
 func (c *cluster) persistent(o *runOptions) (sources []*source, refused error) {
 	for _, src := range c.sources {
 		if src.scope.IsSecret() && o.database.keys == nil {

@@ -58,14 +58,14 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setKeys makes the key file of writeMore's Secrets what commands take.
+// setKeys passes the key file of writeMore's Secrets to the commands.
 func setKeys(e *testscript.Env) error {
 	path := filepath.Join(e.WorkDir, "keys")
 	e.Setenv("INFORMCTL_KEY_FILE", path)
 	return os.WriteFile(path, []byte(testKey), 0o600)
 }
 
-// testKeys returns a file of testKey.
+// testKeys returns a KeyProvider with testKey.
 func testKeys(t testing.TB) codec.KeyProvider {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "keys")
@@ -78,7 +78,8 @@ func testKeys(t testing.TB) codec.KeyProvider {
 // testKey encrypts the Secrets of writeMore.
 var testKey = strings.Repeat("1d", 32) + "\n"
 
-// exits is "exits CODE informctl ARGS...": it runs a command that ends with CODE.
+// exits implements "exits CODE informctl ARGS...". It runs a command that must end with
+// CODE.
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE COMMAND...")
@@ -94,19 +95,20 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// truncate is "truncate FILE": it leaves the first pages of a file.
+// truncate implements "truncate FILE". It keeps only the first pages of a file.
 func truncate(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.Truncate(ts.MkAbs(args[0]), 5*4096))
 }
 
-// format is "format FILE N": it says that a file is of another format.
+// format implements "format FILE N". It marks a file as of another format.
 func format(ts *testscript.TestScript, _ bool, args []string) {
 	inMeta(ts, args[0], func(meta *bbolt.Bucket) error {
 		return meta.Put([]byte("format"), []byte("informctl cache format "+args[1]))
 	})
 }
 
-// epoch is "epoch FILE NAME": it says that a file was last opened with an epoch.
+// epoch implements "epoch FILE NAME". It records NAME as the epoch of the last process
+// that opened the file.
 func epoch(ts *testscript.TestScript, _ bool, args []string) {
 	inMeta(ts, args[0], func(meta *bbolt.Bucket) error { return meta.Put([]byte("epoch"), []byte(args[1])) })
 }
@@ -118,8 +120,8 @@ func inMeta(ts *testscript.TestScript, file string, change func(meta *bbolt.Buck
 	ts.Check(db.Close())
 }
 
-// damage is "damage FILE TEXT": it changes the last byte of the last place where the
-// text is in a file.
+// damage implements "damage FILE TEXT". It changes the last byte of the last occurrence
+// of the text in a file.
 func damage(ts *testscript.TestScript, _ bool, args []string) {
 	data, err := os.ReadFile(ts.MkAbs(args[0]))
 	ts.Check(err)
@@ -131,7 +133,7 @@ func damage(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), data, 0o600))
 }
 
-// lock is "lock FILE": it holds a file until the script ends.
+// lock implements "lock FILE". It holds a file until the script ends.
 func lock(ts *testscript.TestScript, _ bool, args []string) {
 	db, err := bolt.Open(ts.MkAbs(args[0]), bolt.Options{})
 	ts.Check(err)
@@ -152,8 +154,8 @@ func copyFile(from, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// writeFile makes a file whose keys sort otherwise than their namespaces, with
-// one scope whose first list never ended.
+// writeFile makes a file in which keys and namespaces have different orders. In one of
+// its scopes the first list did not complete.
 func writeFile(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -175,8 +177,8 @@ func writeFile(t *testing.T, path string) {
 	}
 }
 
-// writeMore makes a file of jobs that differ in everything that query asks for, with
-// other indexes, and of Secrets in both forms.
+// writeMore makes a file of jobs that differ in every property that query can select,
+// with other indexes, and of Secrets in both forms.
 func writeMore(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{Keys: testKeys(t)})
@@ -207,7 +209,7 @@ func writeMore(t *testing.T, path string) {
 	}
 }
 
-// job is a pod that was last changed some days ago.
+// job returns a pod that was last changed that many days ago.
 func job(namespace, name, node string, phase corev1.PodPhase, restarts int32, days int) *corev1.Pod {
 	p := pod(namespace, name, "job")
 	p.Spec.NodeName, p.Status.Phase = node, phase

@@ -14,16 +14,17 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// filter says which objects of a scope are meant.
+// filter selects objects of a scope.
 type filter struct {
-	namespace string // "" is all
+	namespace string // "" means all
 	labels    labels.Selector
 	fields    []requirement
 	indexes   []string // NAME=VALUE, all must match
-	names     []string // none is all
+	names     []string // empty means all
 }
 
-// item is one object that was selected. Only keys are held for all of them.
+// item is one selected object. An item holds only the key, so that all items fit in
+// memory.
 type item struct {
 	view            *view
 	namespace, name string
@@ -36,8 +37,8 @@ func newItem(v *view, key string) item {
 	return item{v, "", key}
 }
 
-// kind is that of the scope. Informers of the dynamic and the metadata client do not
-// know it: then the resource stands for it.
+// kind returns the kind of the scope, or the resource if the scope has no kind, as scopes
+// of the dynamic and the metadata client.
 func (i item) kind() schema.GroupVersionKind {
 	gvk := i.view.info.Scope.Kind
 	if gvk.Kind == "" {
@@ -53,7 +54,7 @@ func (i item) key() string {
 	return i.namespace + "/" + i.name
 }
 
-// keys returns the keys of the scope's objects that pass, without decoding any.
+// keys returns the keys of the scope's objects that pass, without decoding objects.
 func (f filter) keys(v *view) ([]string, error) {
 	keys, err := f.candidates(v)
 	if err != nil {
@@ -81,8 +82,8 @@ func (f filter) keys(v *view) ([]string, error) {
 	return intersect(keys, labelled), nil
 }
 
-// candidates returns the sorted keys that the indexes leave: those that were asked
-// for, and those that fit what else was.
+// candidates returns the sorted keys that remain after using indexes: the indexes that
+// the user named, and those that fit the other conditions.
 func (f filter) candidates(v *view) ([]string, error) {
 	if len(f.indexes) == 0 && f.namespace != "" && len(f.names) > 0 {
 		return f.named(v)
@@ -117,8 +118,8 @@ func (f filter) candidates(v *view) ([]string, error) {
 // lookup is one value of an index.
 type lookup struct{ index, value string }
 
-// fitting returns the lookups that have all objects that can pass. An index is known
-// by its identity.
+// fitting returns the index lookups that contain all objects that can pass. It identifies
+// an index by its identity.
 func (f filter) fitting(v *view) (out []lookup) {
 	try := func(idx index.Index, value string) {
 		l := lookup{idx.Name, value}
@@ -154,7 +155,7 @@ func (f filter) fitting(v *view) (out []lookup) {
 	return out
 }
 
-// named returns those of the named keys that there are.
+// named returns those of the named keys that exist.
 func (f filter) named(v *view) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
 		keys = append(keys, f.namespace+"/"+name)
@@ -162,8 +163,9 @@ func (f filter) named(v *view) (keys []string, err error) {
 	return v.among(keys, labels.Everything())
 }
 
-// missing returns those of the names that no scope has, whatever else is asked of them,
-// as messages name them. found are names that are there, and gets the others that are.
+// missing returns the names that no scope has, in the form used in messages, whatever the
+// other conditions are. found contains names that exist; missing adds the others that
+// exist.
 func (f filter) missing(views []*view, found map[string]bool) (out []string, err error) {
 	for _, v := range views {
 		f = filter{namespace: f.namespace, names: slices.DeleteFunc(slices.Clone(f.names), func(name string) bool { return found[name] })}
@@ -182,14 +184,14 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 		if found[name] {
 			continue
 		}
-		found[name] = true // once is enough
+		found[name] = true // each name is returned once
 		out = append(out, fmt.Sprintf("%s %q", views[0].info.Scope.Resource, name))
 	}
 	return out, nil
 }
 
-// index splits NAME=VALUE at the longest name that the scope has, since names
-// and values may both hold "=".
+// index splits NAME=VALUE at the longest index name of the scope, because names and
+// values may contain "=".
 func (v *view) index(spec string) (name, value string, ok bool) {
 	for _, idx := range v.info.Indexes {
 		rest, is := strings.CutPrefix(spec, idx.Name+"=")
@@ -220,13 +222,13 @@ func (v *view) indexNames() string {
 	return strings.Join(names, ", ")
 }
 
-// indexName is what a user most likely meant as the name in NAME=VALUE.
+// indexName returns the probable index name in NAME=VALUE.
 func indexName(spec string) string {
 	name, _, _ := strings.Cut(spec, "=")
 	return name
 }
 
-// intersect returns what two sorted lists have in common, in the first's memory.
+// intersect returns the common elements of two sorted lists, in the memory of the first.
 func intersect(a, b []string) []string {
 	return slices.DeleteFunc(a, func(key string) bool {
 		_, found := slices.BinarySearch(b, key)
@@ -234,8 +236,8 @@ func intersect(a, b []string) []string {
 	})
 }
 
-// compareItems is the order of all output: by resource, namespace and name. The
-// order of keys is another: "a-b/x" comes before "a/x".
+// compareItems defines the order of all output: by resource, namespace and name. Keys
+// have a different order: "a-b/x" comes before "a/x".
 func compareItems(a, b item) int {
 	return cmp.Or(
 		cmp.Compare(a.view.info.Scope.Resource, b.view.info.Scope.Resource),

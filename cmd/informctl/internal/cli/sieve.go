@@ -12,19 +12,19 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// sieve is what query asks of objects that have to be decoded for it, and what
-// becomes of those that pass. The zero value passes all of them as they are.
+// sieve contains the conditions of query that need decoded objects, and how the result is
+// sorted, grouped and limited. The zero value passes all objects unchanged.
 type sieve struct {
 	where   *condition
 	fields  []requirement // all must hold
-	since   time.Duration // 0 is any age
+	since   time.Duration // 0 means any age
 	sortBy  *path
 	groupBy *path
-	limit   int // 0 is all
+	limit   int // 0 means all
 	explain bool
 }
 
-// sieveFlags are the texts of a sieve.
+// sieveFlags are the flag values of a sieve.
 type sieveFlags struct {
 	where, fields, since, sortBy, groupBy string
 }
@@ -40,7 +40,7 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
 }
 
-// complete parses the texts into the sieve and the filter.
+// complete parses the flag values into the sieve and the filter.
 func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter) (err error) {
 	if text.where != "" {
 		if s.where, err = parseCondition(text.where); err != nil {
@@ -78,13 +78,13 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter) (err e
 	return nil
 }
 
-// decodes reports whether the sieve looks into objects.
+// decodes reports whether the sieve needs decoded objects.
 func (s *sieve) decodes() bool {
 	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.groupBy != nil
 }
 
-// parts returns the fields at the top of an object that are looked at; all where it
-// cannot tell.
+// parts returns the top-level fields of an object that the sieve reads. all is true if
+// they are not known.
 func (s *sieve) parts() (names []string, all bool) {
 	if s.since > 0 {
 		names = append(names, metadataField)
@@ -103,15 +103,15 @@ func (s *sieve) parts() (names []string, all bool) {
 	return names, all || slices.Contains(names, "")
 }
 
-// sifted is what passed.
+// sifted is the result of sift.
 type sifted struct {
 	items    []item
-	counts   map[string]int // objects by their values, with --group-by
+	counts   map[string]int // number of objects by value, with --group-by
 	unsorted bool           // no object has the field of --sort-by
 }
 
-// sift returns the items that pass, in the order of output. It decodes by chunks
-// and keeps no object. looked is told how many it has looked at.
+// sift returns the items that pass, in the order of output. It decodes objects in chunks
+// and does not keep them. It calls looked with the number of objects that it has read.
 func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, error) {
 	out := sifted{counts: map[string]int{}}
 	if !s.decodes() {
@@ -166,7 +166,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	return out, nil
 }
 
-// tested is what the sieve found out of one object.
+// tested is the result for one object.
 type tested struct {
 	passes bool
 	order  sortValue
@@ -198,7 +198,7 @@ func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) 
 	return t, nil
 }
 
-// passes asks the cheapest first.
+// passes tests the cheapest conditions first.
 func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
 	if s.since > 0 {
 		at, err := changedAt(obj)
@@ -214,7 +214,7 @@ func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
 	return s.where == nil || s.where.matches(obj), nil
 }
 
-// sorted sorts items by their values, and by the order of output where these are equal.
+// sorted sorts items by their values. Items with equal values keep the order of output.
 func sorted(items []item, order []sortValue) []item {
 	at := make([]int, len(items))
 	for i := range at {
@@ -230,7 +230,7 @@ func sorted(items []item, order []sortValue) []item {
 	return out
 }
 
-// oldest is the time before which nothing may have changed last; zero is never.
+// oldest returns the earliest permitted time of the last change; zero means any time.
 func (s *sieve) oldest(now time.Time) time.Time {
 	if s.since == 0 {
 		return time.Time{}

@@ -41,7 +41,7 @@ is copied by it as of its last commit, while it goes on, and the copy is checked
 	return cmd
 }
 
-// oneArgument refuses any other number of them.
+// oneArgument refuses any number of arguments except one.
 func oneArgument(name string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 || args[0] == "" {
@@ -81,7 +81,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 			err = f.Sync()
 		}
 		closeErr := f.Close()
-		if ctx.Err() != nil { // bbolt does not wrap what a writer says
+		if ctx.Err() != nil { // bbolt does not wrap a writer's error
 			return errInterrupted
 		}
 		if err = errors.Join(err, closeErr); err != nil {
@@ -91,8 +91,8 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 	})
 }
 
-// copyTo writes what the process sends of its file to a new one, and has it on the
-// disk when it returns.
+// copyTo writes the copy of the file that the process sends to a new file, and syncs it
+// to disk.
 func (l *live) copyTo(e env, path string) error {
 	// The process copies its file before it begins to answer.
 	l.Transport.(*http.Transport).ResponseHeaderTimeout = 0
@@ -118,8 +118,8 @@ func (l *live) copyTo(e env, path string) error {
 	return errors.Join(err, f.Close())
 }
 
-// openWhole opens the file itself for reading, or a copy that the process which holds
-// it has made. The caller closes it.
+// openWhole opens the file itself for reading, or a copy that the process that holds it
+// has made. The caller must close it.
 func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (*database, error) {
 	db, err := f.open(ctx, showSecrets)
 	if err != nil {
@@ -149,8 +149,8 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 	return whole, nil
 }
 
-// named returns an error of what was read, with the name of the file that the user
-// knows.
+// named replaces the name of a copy in a read error with the name of the file that the
+// user knows.
 func (d *database) named(err error) error {
 	if _, ok := d.origin.(copyOrigin); ok && err != nil {
 		return &copyError{err, d.file.Path(), d.path}
@@ -158,7 +158,7 @@ func (d *database) named(err error) error {
 	return err
 }
 
-// copyOrigin removes its file.
+// copyOrigin is a copy that Close removes.
 type copyOrigin struct {
 	origin
 	dir string
@@ -167,7 +167,7 @@ type copyOrigin struct {
 // Close removes the copy.
 func (s copyOrigin) Close() error { return errors.Join(s.origin.Close(), os.RemoveAll(s.dir)) }
 
-// copyPages writes the file as a read transaction sees it.
+// copyPages writes the pages of the file as one read transaction sees them.
 func copyPages(ctx context.Context, e env, path string, to io.Writer) error {
 	src, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
@@ -182,7 +182,7 @@ func copyPages(ctx context.Context, e env, path string, to io.Writer) error {
 	})
 }
 
-// guard turns a panic or a fault of bbolt on damaged pages into an error.
+// guard returns an error if bbolt panics or faults on damaged pages.
 func guard(path string, fn func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {

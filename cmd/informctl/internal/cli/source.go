@@ -18,8 +18,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// source lists and watches one scope: client-go's types as protobuf, all other
-// resources as unstructured objects.
+// source lists and watches one scope. It uses protobuf for client-go's types and
+// unstructured objects for all other resources.
 type source struct {
 	scope   store.Scope
 	example runtime.Object
@@ -27,7 +27,7 @@ type source struct {
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// source lists and watches what a scope is of.
+// source returns a source of the objects of a scope.
 func (srv *server) source(scope store.Scope) (*source, error) {
 	r := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
 	src := &source{scope: scope}
@@ -75,8 +75,8 @@ func (src *source) useTyped(config *rest.Config, client *http.Client, r schema.G
 	return nil
 }
 
-// listerWatcher returns a ListerWatcher that tells done of the end of each request, which
-// was list or watch.
+// listerWatcher returns a ListerWatcher that calls done at the end of each request. verb
+// is list or watch.
 func (src *source) listerWatcher(done func(verb string, err error)) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -97,8 +97,8 @@ func (src *source) selected(options metav1.ListOptions) metav1.ListOptions {
 	return options
 }
 
-// total asks how many objects there are; 0 is not known, as with selectors, for
-// which the server does not count.
+// total returns the number of objects on the server, 0 if it is not known. The server
+// does not count objects of a request with selectors.
 func (src *source) total(ctx context.Context) int {
 	if src.scope.LabelSelector != "" || src.scope.FieldSelector != "" {
 		return 0

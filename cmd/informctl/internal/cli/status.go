@@ -16,7 +16,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// statusOptions are those of status.
+// statusOptions are the options of status.
 type statusOptions struct {
 	env
 	database databaseFlag
@@ -67,13 +67,13 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 	}
 	for _, s := range statuses {
 		if health.Wrong(s, o.now()) != "" {
-			return &statusError{code: exitError} // the table says it
+			return &statusError{code: exitError} // the table shows what is wrong
 		}
 	}
 	return nil
 }
 
-// askStatus asks the process that keeps a file how it is.
+// askStatus queries the process that holds a file for the status of its informers.
 func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
 	body, err := ask(ctx, path, "/v1/status")
 	if err != nil {
@@ -86,7 +86,7 @@ func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
 	return statuses, nil
 }
 
-// ask sends a question to the process that keeps a file.
+// ask sends a query to the process that holds a file.
 func ask(ctx context.Context, path, question string) ([]byte, error) {
 	l := newLive(ctx, path, false)
 	defer func() { _ = l.Close() }()
@@ -107,7 +107,7 @@ func ask(ctx context.Context, path, question string) ([]byte, error) {
 	return answer, nil
 }
 
-// startOf is whether the informer resumed, or why it listed, in short.
+// startOf returns whether the informer resumed, or in short why it listed.
 func startOf(s informer.Status) string {
 	reason, _, _ := strings.Cut(s.StartReason, ":")
 	if reason == "" {

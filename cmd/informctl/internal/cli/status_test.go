@@ -17,7 +17,7 @@ import (
 	"github.com/informctl/informctl/inspect"
 )
 
-// serveStatus makes a process that keeps a file of what it says it does.
+// serveStatus serves the statuses on the socket of the file.
 func serveStatus(t *testing.T, path string, statuses ...informer.Status) {
 	t.Helper()
 	mux := http.NewServeMux()
@@ -41,8 +41,8 @@ func runCommand(t *testing.T, args ...string) (stdout, stderr string, code int) 
 	return out.String(), errOut.String(), code
 }
 
-// TestStatus: what a live process says is a line each, and the exit code says
-// whether all is well.
+// TestStatus checks that status prints a line for each informer, and that the exit code
+// shows whether all informers are healthy.
 func TestStatus(t *testing.T) {
 	well := informer.Status{
 		Scope: informer.ScopeStatus{Resource: "pods", Namespace: "default"}, Synced: true, CaughtUp: true,
@@ -85,7 +85,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfNobody: where no process answers it says so in one line.
+// TestStatusOfNobody checks that status prints one line if no process answers.
 func TestStatusOfNobody(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	writeFile(t, path)

@@ -11,27 +11,27 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
-// tabPadding is what cli-runtime's tab writer puts between columns, and
-// tabMinimum the least that it gives a column.
+// tabPadding is the space between columns in cli-runtime's tab writer, and tabMinimum the
+// minimal width of a column.
 const (
 	tabPadding = 3
 	tabMinimum = 6
 )
 
-// table prints NAMESPACE, NAME and AGE, with KIND before them where several
-// resources are printed.
+// table prints NAMESPACE, NAME and AGE, preceded by KIND if several resources are
+// printed.
 type table struct {
 	columns []metav1.TableColumnDefinition
 	kinds   bool
 	wide    bool
-	events  bool // of a watch: what happened is the first column
+	events  bool // of a watch: the first column is the event
 	now     time.Time
 	widths  []int
 	printer printers.ResourcePrinter
 	tabs    tabWriter
 }
 
-// tabWriter is the part of cli-runtime's that is used here.
+// tabWriter is the part of cli-runtime's tab writer that is used here.
 type tabWriter interface {
 	io.Writer
 	Flush() error
@@ -40,8 +40,8 @@ type tabWriter interface {
 func newTable(items []item, kinds, wide, noHeaders bool, now time.Time) *table {
 	t := &table{kinds: kinds, wide: wide, now: now}
 	t.printer = printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders})
-	// The widths are known before the first row is printed: so rows can be written
-	// as they come, and are aligned all the same.
+	// The widths are known before the first row is printed, so rows can be written at
+	// once and are still aligned.
 	t.add("Kind", kinds, 0, func(i item) string { return i.kind().Kind }, items)
 	t.add("Namespace", true, 0, func(i item) string { return i.namespace }, items)
 	t.add("Name", true, 0, func(i item) string { return i.name }, items)
@@ -64,7 +64,7 @@ func (t *table) add(name string, shown bool, priority int32, value func(item) st
 	t.widths = append(t.widths, max(width+tabPadding, tabMinimum))
 }
 
-// withEvents makes it a table of changes, whose objects have no size.
+// withEvents turns the table into one of changes. Their objects have no size.
 func (t *table) withEvents() *table {
 	t.events = true
 	t.columns = slices.Insert(t.columns, 0, metav1.TableColumnDefinition{Name: "Event", Type: "string"})

@@ -15,14 +15,14 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// topOptions are those of top.
+// topOptions are the options of top.
 type topOptions struct {
 	env
 	database databaseFlag
 	interval time.Duration
 }
 
-// shortestInterval is how often a process may be asked.
+// shortestInterval is the shortest time between two queries.
 const shortestInterval = 100 * time.Millisecond
 
 func newTopCommand(e env) *cobra.Command {
@@ -72,7 +72,8 @@ func runTop(ctx context.Context, o *topOptions) error {
 	})
 }
 
-// terminalFile is a stream that is a terminal on which one can draw, else nil.
+// terminalFile returns the stream if it is a terminal that can move its cursor, otherwise
+// nil.
 func terminalFile(stream any) *os.File {
 	f, ok := stream.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) || os.Getenv("TERM") == "dumb" {

@@ -32,7 +32,7 @@ type live struct {
 	db        *bolt.DB
 }
 
-// newLive returns when both are caught up. They end with the test.
+// newLive returns when both informers are caught up. They end with the test.
 func newLive(t *testing.T) *live {
 	t.Helper()
 	l := &live{
@@ -75,7 +75,7 @@ func newLive(t *testing.T) *live {
 	return l
 }
 
-// create makes ConfigMaps.
+// create creates n ConfigMaps.
 func (l *live) create(n int) {
 	l.t.Helper()
 	for range n {
@@ -86,7 +86,7 @@ func (l *live) create(n int) {
 	}
 }
 
-// serve answers on the file's socket, and returns when that can be asked.
+// serve serves queries on the file's socket. It returns when the socket answers.
 func (l *live) serve() (stop func()) {
 	l.t.Helper()
 	ctx, cancel := context.WithCancel(klog.NewContext(l.t.Context(), klog.Logger{}))
@@ -112,7 +112,7 @@ func (l *live) serve() (stop func()) {
 	}
 }
 
-// startTop starts the command on a terminal. It ends with the test.
+// startTop starts the command on a terminal. The command ends with the test.
 func startTop(t *testing.T, width, height int, path string, env ...string) (*termtest.Screen, *exec.Cmd) {
 	t.Helper()
 	s := termtest.Open(t, width, height)
@@ -123,10 +123,10 @@ func startTop(t *testing.T, width, height int, path string, env ...string) (*ter
 	return s, cmd
 }
 
-// colour is a sequence that sets a foreground or background colour.
+// colour matches a sequence that sets a foreground or background colour.
 var colour = regexp.MustCompile(`\x1b\[([0-9]+;)*(3|4|9|10)[0-7](;[0-9]+)*m`)
 
-// TestTop: the command in a terminal, from its first screen to the last.
+// TestTop runs the command in a terminal, from the first screen to the last.
 func TestTop(t *testing.T) {
 	l := newLive(t)
 	stop := l.serve()
@@ -141,7 +141,7 @@ func TestTop(t *testing.T) {
 	s.Wait("what has changed", func(screen string) bool {
 		return regexp.MustCompile(`configmaps +caught up +43 +\S+ .*[▂▃▄▅▆▇█]`).MatchString(screen)
 	})
-	s.Type("ss") // by objects, the most first
+	s.Type("ss") // by objects, the largest number first
 	s.WaitFor("OBJECTS▼")
 	s.Type("/pod")
 	s.Wait("the filter", func(screen string) bool {
@@ -182,8 +182,8 @@ func TestTop(t *testing.T) {
 	stop()
 }
 
-// TestTopWithoutColour: NO_COLOR is honoured, and a signal ends the command as a key
-// does.
+// TestTopWithoutColour checks that top honours NO_COLOR, and that a signal ends the
+// command in the same way as a key.
 func TestTopWithoutColour(t *testing.T) {
 	l := newLive(t)
 	defer l.serve()()
@@ -208,7 +208,7 @@ func TestTopWithoutColour(t *testing.T) {
 	}
 }
 
-// TestTopRefuses: without a terminal or a process it says so in one line.
+// TestTopRefuses checks that top prints one line if there is no terminal or no process.
 func TestTopRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	writeFile(t, path)

@@ -71,8 +71,8 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 	return db.named(err)
 }
 
-// verify checks every scope and reports each, with a *store.CorruptionError where it
-// is damaged. An error of report ends it.
+// verify checks every scope and calls report for each, with a *store.CorruptionError if
+// the scope is damaged. It ends with the first error of report.
 func (d *database) verify(ctx context.Context, e env, report func(store.Info, error) error) error {
 	total := 0
 	for _, info := range d.scopes {
@@ -94,7 +94,8 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 	return nil
 }
 
-// whole returns the first damage. What there is no key for is not read, and adds up.
+// whole returns the error of the first damaged scope. It does not decrypt scopes without
+// a key and does not count them as damaged.
 func (d *database) whole(ctx context.Context, e env) error {
 	return d.verify(ctx, e, func(_ store.Info, err error) error {
 		if errors.Is(err, store.ErrNoKey) {
@@ -110,12 +111,13 @@ func (d *database) verifyScope(ctx context.Context, info store.Info, checked fun
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	// An answer that might be short makes the store check every entry and sum.
+	// A query that may return fewer objects than exist makes the store check every entry
+	// and checksum.
 	if _, err = s.Select(store.Query{Limit: 1}); err != nil && (info.Complete || errors.Is(err, store.ErrCorrupt)) {
 		return err
 	}
 	if !info.Complete {
-		return nil // what there is of it is neither served nor readable
+		return nil // the objects of an incomplete scope are neither served nor readable
 	}
 	for after := ""; ; {
 		entries, err := s.Scan(after, chunk)

@@ -26,7 +26,8 @@ func newVersionCommand(e env) *cobra.Command {
 	}
 }
 
-// version is the module's as Go built it, "(devel)" where it does not know.
+// version returns the module version from Go's build information, "(devel)" if it is
+// unknown.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		return info.Main.Version

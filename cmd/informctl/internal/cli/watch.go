@@ -28,7 +28,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// watchOptions are those of watch.
+// watchOptions are the options of watch.
 type watchOptions struct {
 	env
 	database    databaseFlag
@@ -36,8 +36,8 @@ type watchOptions struct {
 	namespace   string
 	showSecrets bool
 	initial     bool
-	since       string // a resource version; "" is from now on
-	resource    string // "" is everything
+	since       string // a resource version; "" means now
+	resource    string // "" means all
 }
 
 func newWatchCommand(e env) *cobra.Command {
@@ -89,7 +89,8 @@ or if RESOURCE is several resources, or of several clusters: their versions do n
 	return cmd
 }
 
-// completeSince checks --since-rv. Resource versions of several resources do not compare.
+// completeSince checks --since-rv. Resource versions of different resources cannot be
+// compared.
 func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("since-rv") {
 		return nil
@@ -106,8 +107,8 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	return nil
 }
 
-// runWatch blocks until the context or the process ends. Its goroutines, one for each
-// scope, end with it.
+// runWatch blocks until the context or the process ends. It starts one goroutine per
+// scope, which ends before runWatch returns.
 func runWatch(ctx context.Context, o *watchOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -141,7 +142,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 			if last != "" && len(views) == 1 && !o.initial && !errors.Is(err, errInterrupted) {
 				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
 			}
-			cancel() // one that ends ends all
+			cancel() // the first scope that ends also ends the others
 			failed <- err
 		})
 	}
@@ -153,14 +154,14 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 		return v.info.Scope.Resource != views[0].info.Scope.Resource
 	}))
 	cancel()
-	for range changes { // until all have ended
+	for range changes { // until all goroutines have ended
 		continue
 	}
 	return cmp.Or(err, firstCause(failed))
 }
 
-// haveOneHistory checks that resource versions of all scopes compare: what came after one
-// of another collection is anything.
+// haveOneHistory checks that the resource versions of all scopes can be compared. A
+// resource version of one collection does not order the changes of another.
 func haveOneHistory(views []*view) error {
 	var names []string
 	for _, v := range views {
@@ -176,7 +177,7 @@ func haveOneHistory(views []*view) error {
 	return nil
 }
 
-// firstCause returns the error for which the others were ended.
+// firstCause returns the first error that is not a result of ending the others.
 func firstCause(failed chan error) error {
 	for len(failed) > 0 {
 		if err := <-failed; !errors.Is(err, errInterrupted) {
@@ -186,7 +187,7 @@ func firstCause(failed chan error) error {
 	return nil
 }
 
-// followed returns the scopes of a resource that informers of the process hold.
+// followed returns the scopes of a resource that the process' informers hold.
 func (l *live) followed(resource string) ([]*view, error) {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
@@ -205,10 +206,11 @@ func (l *live) followed(resource string) ([]*view, error) {
 			Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		}
 		if s.Resource == "" {
-			continue // it does not know yet what it follows
+			continue // the informer does not know its scope yet
 		}
 		names = append(names, s.Resource)
-		seen := slices.ContainsFunc(views, func(v *view) bool { return v.info.ID == s.ID }) // by two informers
+		// Two informers may hold the same scope.
+		seen := slices.ContainsFunc(views, func(v *view) bool { return v.info.ID == s.ID })
 		if !seen && (resource == "" || isResource(scope, resource)) {
 			views = append(views, &view{info: store.Info{ID: s.ID, Scope: scope}})
 		}
@@ -223,8 +225,8 @@ func (l *live) followed(resource string) ([]*view, error) {
 	return views, nil
 }
 
-// follow sends changes of a scope until the context or the process ends. It returns the
-// resource version of the last one that a client can go on from.
+// follow sends the changes of a scope to changes until the context or the process ends.
+// It returns the last resource version from which a client can continue.
 func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
@@ -250,7 +252,8 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 		}
 		content := map[string]any{}
 		if err := utiljson.Unmarshal(line.Object, &content); err != nil {
-			return last, fmt.Errorf("%s: a change cannot be read", v.info.Scope) // the error may quote it
+			// The error is not wrapped: it may quote the object.
+			return last, fmt.Errorf("%s: a change cannot be read", v.info.Scope)
 		}
 		u := &unstructured.Unstructured{Object: content}
 		if line.Type == "INITIAL" {
@@ -268,7 +271,7 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 	}
 }
 
-// cutOff says why an answer without an end has ended without a word.
+// cutOff returns the reason why the stream of changes ended without an error.
 func (l *live) cutOff() error {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
@@ -278,7 +281,8 @@ func (l *live) cutOff() error {
 	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", l.path)
 }
 
-// print prints changes until there are no more. It writes as soon as none waits.
+// print prints changes until the channel is closed. It flushes the output when no change
+// is waiting.
 func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
 	w := bufio.NewWriter(output{o.streams.Out})
 	p := o.printer(oneResource)
@@ -354,14 +358,14 @@ func (o *watchOptions) printer(oneResource bool) printer {
 	return newTable(nil, !oneResource || o.resource == "", form == "wide", f.noHeaders, o.now()).withEvents()
 }
 
-// changeDocument is the JSON and YAML of a change. Its field names are stable, and
-// those of the API.
+// changeDocument is the JSON and YAML form of a change. Its field names are stable and
+// equal to those of the API.
 type changeDocument struct {
 	Type   string         `json:"type"`
 	Object map[string]any `json:"object"`
 }
 
-// changePrinter prints each change by itself.
+// changePrinter prints each change separately.
 type changePrinter func(o object, content map[string]any) ([]byte, error)
 
 func (changePrinter) needs() depth          { return record }

@@ -28,7 +28,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// process follows a collection of pods, and answers as run does.
+// process is a process that follows pods and answers queries, as run does.
 type process struct {
 	path   string
 	server *fakeapi.Server
@@ -92,7 +92,7 @@ func (p *process) create(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// watching is a watch that runs.
+// watching is a running watch command.
 type watching struct {
 	*bufio.Scanner
 	out  *io.PipeReader
@@ -116,7 +116,7 @@ func watchFor(t *testing.T, args ...string) *watching {
 	return out
 }
 
-// next returns so many lines.
+// next returns the next n lines.
 func (w *watching) next(t *testing.T, n int) string {
 	t.Helper()
 	var b strings.Builder
@@ -132,7 +132,7 @@ func (w *watching) next(t *testing.T, n int) string {
 // ends checks how the watch has ended.
 func (w *watching) ends(t *testing.T, code int, says string) {
 	t.Helper()
-	for w.Scan() { // what was still on its way
+	for w.Scan() { // skip the remaining output
 		continue
 	}
 	got := <-w.code
@@ -141,10 +141,12 @@ func (w *watching) ends(t *testing.T, code int, says string) {
 	}
 }
 
-// TestWatch: each form prints what is there and then each change at once, and an
-// interrupt ends it.
+// TestWatch checks that each form of output prints the existing objects and then each
+// change at once, and that an interrupt ends the watch.
 func TestWatch(t *testing.T) {
-	for form, want := range map[string][]string{ // what is there, one changes, one goes, one comes
+	// Each value contains the output for the existing objects, a change, a deletion and a
+	// creation.
+	for form, want := range map[string][]string{
 		"": {
 			"EVENT      NAMESPACE   NAME   AGE\nADDED      a           one    10d\nADDED      b           two    10d\n",
 			"MODIFIED   a           one    10d\n", "DELETED    b           two    10d\n", "ADDED      a           three   10d\n",
@@ -187,7 +189,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// squeezed leaves one space between columns, whose widths grow.
+// squeezed replaces the space between columns, whose widths grow, with one space.
 func squeezed(texts []string) (out []string) {
 	for _, text := range texts {
 		for line := range strings.Lines(text) {
@@ -197,8 +199,8 @@ func squeezed(texts []string) (out []string) {
 	return out
 }
 
-// TestWatchDocuments: JSON is a line each, YAML a document each, with the type that
-// the API gives a change.
+// TestWatchDocuments checks that JSON output has one line per change and YAML output one
+// document per change, with the event type of the API.
 func TestWatchDocuments(t *testing.T) {
 	p := runProcess(t, pod("a", "one", ""))
 	w := watchFor(t, "--initial", "-o", "json", "--db", p.path)
@@ -215,14 +217,16 @@ func TestWatchDocuments(t *testing.T) {
 	w.ends(t, 0, "")
 }
 
-// TestWatchFromNowOn: without --initial nothing is told of what is there, and -n
-// leaves other namespaces out.
+// TestWatchFromNowOn checks that watch does not print existing objects without --initial,
+// and that -n leaves out other namespaces.
 func TestWatchFromNowOn(t *testing.T) {
 	p := runProcess(t, pod("a", "one", ""))
 	w := watchFor(t, "po", "-n", "a", "--no-headers", "--db", p.path)
 	made := make(chan struct{})
 	stop := make(chan struct{})
-	go func() { // until it is seen: nothing says from when on it follows
+	// The watch does not report when it has started, so changes are made until one is
+	// printed.
+	go func() {
 		defer close(made)
 		tick := time.NewTicker(5 * time.Millisecond)
 		defer tick.Stop()
@@ -250,7 +254,7 @@ func TestWatchFromNowOn(t *testing.T) {
 	w.ends(t, 0, "")
 }
 
-// TestWatchEnds: what ends a watch is said in a line.
+// TestWatchEnds checks that one line says why a watch has ended.
 func TestWatchEnds(t *testing.T) {
 	t.Run("the process ends", func(t *testing.T) {
 		p := runProcess(t, pod("a", "one", ""))
@@ -289,7 +293,8 @@ func TestWatchEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Its buffers are full; it is read again when the process has given up.
+		// The buffers of the watch are full. The test continues to read when the process
+		// has given up.
 		for len(w.code) == 0 && followed(t, p.path) {
 			continue
 		}
@@ -303,8 +308,8 @@ func followed(t *testing.T, path string) bool {
 	return bytes.Contains(askSocket(t, path, "/v1/status"), []byte("*informer.feed"))
 }
 
-// TestWatchSince: what came after a resource version is printed first, and what ends a
-// watch says how to go on.
+// TestWatchSince checks that changes after a resource version are printed first, and that
+// the error at the end of a watch says how to continue.
 func TestWatchSince(t *testing.T) {
 	p := runProcess(t, pod("a", "one", "")) // 2
 	p.create(t, pod("a", "two", ""))        // 3
@@ -312,7 +317,8 @@ func TestWatchSince(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := []string{"pods", "-o", "name", "--db", p.path, "--since-rv"}
-	w := watchFor(t, append(args, "2")...) // waits for nothing: the process may be behind, and follows on
+	// The watch does not fail if the process is behind; it follows from there.
+	w := watchFor(t, append(args, "2")...)
 	if got := w.next(t, 2); got != "ADDED      pod/two\nDELETED    pod/one\n" {
 		t.Errorf("printed %q", got)
 	}
@@ -338,8 +344,8 @@ func TestWatchSince(t *testing.T) {
 	}
 }
 
-// TestWatchSinceOfSeveral: a resource version of one cluster, or of one resource, says
-// nothing of another's.
+// TestWatchSinceOfSeveral checks that watch refuses one resource version for several
+// clusters or resources, whose resource versions cannot be compared.
 func TestWatchSinceOfSeveral(t *testing.T) {
 	for says, scopes := range map[string][]store.Scope{
 		"do not compare: pods of cluster one, pods of cluster two\n": {{Cluster: "one", Resource: "pods"}, {Cluster: "two", Resource: "pods"}},

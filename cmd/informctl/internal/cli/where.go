@@ -16,24 +16,25 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// condition is an expression of --where. An object for which it has no answer does
-// not match: most often it lacks a field. What was wrong is counted, since an
-// expression that fails for every object is most likely a slip of the pen.
+// condition is an expression of --where. An object does not match if the expression fails
+// for it, most often because it lacks a field. Failures are counted: an expression that
+// fails for every object is most likely a mistake of the user.
 type condition struct {
 	text    string
 	program cel.Program
-	fields  []string // of the object that are asked for, at its top
-	whole   bool     // all may be
+	fields  []string // top-level fields of the object that the expression reads
+	whole   bool     // the expression may read all fields
 
 	asked, lacking, failing atomic.Int64
-	missing                 atomic.Pointer[string] // the field that one of the lacking has not
-	wrong                   atomic.Pointer[string] // what was wrong with one of the failing
+	missing                 atomic.Pointer[string] // a field that one of them lacks
+	wrong                   atomic.Pointer[string] // an error of a failing object
 }
 
 // whereVariable is the name of the object in an expression.
 const whereVariable = "object"
 
-// parseCondition compiles an expression with the functions that Kubernetes has.
+// parseCondition compiles an expression with the functions of Kubernetes' CEL
+// environment.
 func parseCondition(text string) (*condition, error) {
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	set, err := base.Extend(environment.VersionedOptions{
@@ -70,7 +71,7 @@ func parseCondition(text string) (*condition, error) {
 	return c, nil
 }
 
-// compileError says what is wrong first, and where.
+// compileError describes the first error and its position.
 func compileError(text string, issues *cel.Issues) error {
 	first := issues.Errors()[0]
 	at, line := first.Location.Column(), first.Location.Line()
@@ -89,14 +90,14 @@ func compileError(text string, issues *cel.Issues) error {
 	}
 }
 
-// pointedError is an error at a place of what a user wrote.
+// pointedError is an error at a position in the user's text.
 type pointedError struct {
 	error
 	source string
 	column int // from 0, in characters
 }
 
-// point returns the source and, under it, a mark at the column.
+// point returns the source and, below it, a mark at the column.
 func (e *pointedError) point() string {
 	return "  " + strings.ReplaceAll(e.source, "\t", " ") + "\n  " + strings.Repeat(" ", e.column) + "^"
 }
@@ -108,7 +109,8 @@ func (c *condition) matches(obj runtime.Object) bool {
 	if u, ok := obj.(runtime.Unstructured); ok {
 		value = u.UnstructuredContent()
 	} else {
-		value = common.SchemalessTypedToVal(obj) // as if converted, field by field as they are asked for
+		// The value converts fields when they are read.
+		value = common.SchemalessTypedToVal(obj)
 	}
 	out, _, err := c.program.Eval(map[string]any{whereVariable: value})
 	if err == nil {
@@ -128,7 +130,8 @@ func typeName(v ref.Val) string {
 	return v.Type().TypeName()
 }
 
-// fail notes a failure. The text of most errors may hold what is in the object.
+// fail records a failure. It does not keep the text of most errors, which may contain the
+// object's values.
 func (c *condition) fail(err error) {
 	text := err.Error()
 	for _, lack := range []string{"no such key", "index out of bounds"} {
@@ -156,8 +159,8 @@ func (c *condition) fail(err error) {
 	c.wrong.Store(&what)
 }
 
-// verdict says after the last object what a user should know. It is an error if
-// the expression had no answer for any object, and not for want of a field.
+// verdict returns what a user should know after the last object. It returns an error if
+// the expression failed for every object, and not only because fields are missing.
 func (c *condition) verdict() (note string, err error) {
 	asked, lacking, failing := c.asked.Load(), c.lacking.Load(), c.failing.Load()
 	missing, wrong := c.missing.Load(), c.wrong.Load()

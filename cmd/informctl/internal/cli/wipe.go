@@ -57,7 +57,8 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	if err != nil {
 		return inUse(file.path, openError(file.path, err))
 	}
-	defer func() { _ = db.Close() }() // an error would be one of writing, and all is written
+	// All changes are written by now, so Close has nothing left to write that could fail.
+	defer func() { _ = db.Close() }()
 	var which func(store.Scope) bool
 	if resource != "" {
 		which = func(s store.Scope) bool { return isResource(s, resource) }
@@ -79,7 +80,7 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	})
 }
 
-// wipeable checks, without changing anything, all that can be wrong.
+// wipeable checks everything that can be wrong, without changing anything.
 func wipeable(ctx context.Context, e env, file databaseFlag, resource string) error {
 	db, err := openDatabase(file.path, file.keys, false)
 	if err != nil {
@@ -89,10 +90,10 @@ func wipeable(ctx context.Context, e env, file databaseFlag, resource string) er
 	if _, err := db.find(resource); err != nil {
 		return err
 	}
-	return db.whole(ctx, e) // or it would be set aside when it is opened to be written
+	return db.whole(ctx, e) // opening a damaged file for writing would set it aside
 }
 
-// inUse says what to do where another process holds the file.
+// inUse adds what to do if another process holds the file.
 func inUse(path string, err error) error {
 	if !errors.Is(err, store.ErrLocked) {
 		return err

@@ -1,4 +1,4 @@
-// Package health says in words how an informer is.
+// Package health describes the state of an informer in words.
 package health
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// State is one of few words, and a count while a list is under way.
+// State returns a short description, with a count during a list.
 func State(s informer.Status) string {
 	switch {
 	case s.CaughtUp && s.Synced:
@@ -25,11 +25,11 @@ func State(s informer.Status) string {
 	return "not synced"
 }
 
-// stale is how old a status may be. An informer takes two seconds at most to look at
-// itself, unless something hangs.
+// stale is the maximal age of a status. An informer updates its status at least every two
+// seconds, unless something hangs.
 const stale = 5 * time.Second
 
-// Wrong says what is wrong; "" is nothing.
+// Wrong returns a description of what is wrong, "" if nothing is.
 func Wrong(s informer.Status, now time.Time) string {
 	var wrong []string
 	if !s.Time.IsZero() && now.Sub(s.Time) > stale {
@@ -55,7 +55,7 @@ func Wrong(s informer.Status, now time.Time) string {
 	return strings.Join(wrong, "; ")
 }
 
-// Waiting is the number of notifications that wait for handlers.
+// Waiting returns the number of notifications that wait for handlers.
 func Waiting(s informer.Status) (n int) {
 	for _, h := range s.Handlers {
 		n += h.Waiting
@@ -63,7 +63,7 @@ func Waiting(s informer.Status) (n int) {
 	return n
 }
 
-// Ago is how long before now a time was, in short; "-" where it has not been.
+// Ago returns in short how long before now t was, "-" if t is zero.
 func Ago(t, now time.Time) string {
 	if t.IsZero() {
 		return "-"

@@ -2,5 +2,5 @@
 
 package termtest
 
-// Race says that the race detector is on.
+// Race reports whether the race detector is on.
 const Race = false

@@ -1,5 +1,5 @@
-// Package termtest is a terminal for tests: a pseudo terminal with an emulator behind
-// it, so that a program draws on it and the test reads what one would see.
+// Package termtest provides a terminal for tests: a pseudo terminal with an emulator
+// behind it. A program draws on the terminal, and the test reads the screen.
 package termtest
 
 import (
@@ -22,23 +22,23 @@ import (
 // patience is how long a test waits for a screen.
 const patience = 30 * time.Second
 
-// Screen is a terminal. Its methods are for one goroutine.
+// Screen is a terminal. Its methods must be called from one goroutine.
 type Screen struct {
-	TTY *os.File // what a program has as its terminal
+	TTY *os.File // the terminal of the program
 
 	t      *testing.T
 	pty    *os.File
 	before *term.State
 
-	// mu protects the emulator, which a goroutine feeds until the terminal is closed,
-	// and what it was fed with.
+	// mu protects the emulator and its input. A goroutine feeds the emulator until the
+	// terminal is closed.
 	mu       sync.Mutex
 	emulator vt10x.Terminal
 	raw      bytes.Buffer
-	drawn    chan struct{} // holds one where the screen has changed
+	drawn    chan struct{} // holds an element if the screen has changed
 }
 
-// Open makes a terminal that is closed when the test ends.
+// Open opens a terminal that is closed when the test ends.
 func Open(t *testing.T, width, height int) *Screen {
 	t.Helper()
 	master, tty, err := pty.Open()
@@ -64,7 +64,7 @@ func Open(t *testing.T, width, height int) *Screen {
 	return s
 }
 
-// feed gives the emulator what is written until the terminal is closed.
+// feed passes the output of the program to the emulator until the terminal is closed.
 func (s *Screen) feed() {
 	piece := make([]byte, 64<<10)
 	for {
@@ -93,7 +93,7 @@ func (s *Screen) Start(cmd *exec.Cmd) {
 	}
 }
 
-// Resize changes the size, and tells the program.
+// Resize changes the size and notifies the program.
 func (s *Screen) Resize(width, height int) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -112,7 +112,7 @@ func (s *Screen) Type(keys string) {
 	}
 }
 
-// Wait waits until the screen is as wanted, and returns it.
+// Wait waits until the screen satisfies wanted, and returns it.
 func (s *Screen) Wait(what string, wanted func(screen string) bool) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
@@ -130,7 +130,7 @@ func (s *Screen) Wait(what string, wanted func(screen string) bool) string {
 	}
 }
 
-// WaitFor waits until all texts are on the screen, and returns it.
+// WaitFor waits until the screen contains all texts, and returns it.
 func (s *Screen) WaitFor(texts ...string) string {
 	s.t.Helper()
 	return s.Wait(fmt.Sprintf("%q", texts), func(screen string) bool {
@@ -143,7 +143,7 @@ func (s *Screen) WaitFor(texts ...string) string {
 	})
 }
 
-// String is what one sees, without blanks at the ends of lines.
+// String returns the screen without trailing spaces.
 func (s *Screen) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,15 +154,14 @@ func (s *Screen) String() string {
 	return strings.TrimRight(strings.Join(lines, "\n"), "\n")
 }
 
-// Raw is all that was written so far.
+// Raw returns everything that was written so far.
 func (s *Screen) Raw() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.raw.String()
 }
 
-// CheckRestored fails the test where a program that has ended left the terminal
-// otherwise than it found it.
+// CheckRestored fails the test if a program that has ended did not restore the terminal.
 func (s *Screen) CheckRestored() {
 	s.t.Helper()
 	s.Wait("the screen from before", func(string) bool {

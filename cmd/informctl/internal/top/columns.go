@@ -12,20 +12,20 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 )
 
-// column is one of the table. Its width has room for its title with an arrow.
+// column is a column of the table. It is wide enough for its title with an arrow.
 type column struct {
 	title    string
-	width    int // the least
+	width    int // the minimum
 	right    bool
-	priority int // columns of a higher one go first where there is no room
+	priority int // columns with higher numbers are dropped first if there is no room
 	text     func(r row, at time.Time, width int) string
-	compare  func(a, b row) int // nil: it is not sorted by
-	falls    bool               // it is sorted with the largest value first
+	compare  func(a, b row) int // nil: the table cannot be sorted by it
+	falls    bool               // the largest value is sorted first
 	meaning  string
 }
 
-// columns are in the order in which they are shown. The first is widened until no name
-// is cut, then the last takes what room is left.
+// columns lists the columns in the order in which they are shown. The first is widened
+// until no name is truncated; then the last takes the remaining room.
 var columns = []column{
 	{
 		title: "SCOPE", width: 12, text: func(r row, _ time.Time, w int) string { return middle(r.name, w) },
@@ -123,7 +123,7 @@ func pendingBytes(r row) int64 {
 	return r.Commits.PendingBytes
 }
 
-// memory is not known of what is held in memory only.
+// memory returns "-" for a scope that is held in memory only, whose size is not known.
 func memory(r row) string {
 	if r.MemoryBytes == 0 {
 		return "-"
@@ -138,7 +138,7 @@ func committed(r row, at time.Time) string {
 	return health.Ago(r.Commits.Last, at)
 }
 
-// size is a number of bytes in three digits or so.
+// size formats a number of bytes with about three digits.
 func size(n int64) string {
 	if n < 1024 {
 		return fmt.Sprintf("%d B", n)
@@ -154,7 +154,7 @@ func size(n int64) string {
 	return fmt.Sprintf("%.*f %s", decimals, value, []string{"KiB", "MiB", "GiB", "TiB"}[unit])
 }
 
-// spark draws the newest values as bars, of which the highest fills its line.
+// spark draws the newest values as bars. The highest value gets a full bar.
 func spark(values []float64, width int) string {
 	const bars = "▁▂▃▄▅▆▇█"
 	values = values[max(0, len(values)-width):]
@@ -166,7 +166,7 @@ func spark(values []float64, width int) string {
 	b.WriteString(strings.Repeat(" ", width-len(values)))
 	for _, v := range values {
 		level := 0
-		if v > 0 { // the lowest bar is nothing at all
+		if v > 0 { // only 0 has the lowest bar
 			level = 1 + int(v/top*6+0.5)
 		}
 		b.WriteRune([]rune(bars)[level])
@@ -174,7 +174,7 @@ func spark(values []float64, width int) string {
 	return b.String()
 }
 
-// middle cuts a text that is too long in its middle.
+// middle cuts a long text in its middle.
 func middle(s string, width int) string {
 	long := ansi.StringWidth(s)
 	if long <= width {

@@ -9,17 +9,17 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// NewModel is what is shown after a first answer.
+// NewModel returns a model after a first answer.
 func NewModel(ctx context.Context, o Options, at time.Time, statuses ...informer.Status) tea.Model {
 	m := newModel(ctx, o)
 	m.answered(answer{at: at, statuses: statuses})
 	return m
 }
 
-// Answer is the message that the process has answered.
+// Answer returns the message for an answer of the process.
 func Answer(at time.Time, statuses ...informer.Status) tea.Msg {
 	return answer{at: at, statuses: statuses}
 }
 
-// NoAnswer is the message that it has not.
+// NoAnswer returns the message for a query that failed.
 func NoAnswer(at time.Time, err error) tea.Msg { return answer{at: at, err: err} }

@@ -6,7 +6,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// TestMain lets Bubble Tea's reader be, which does not always end after a panic.
+// TestMain ignores Bubble Tea's reader, which does not always end after a panic.
 func TestMain(m *testing.M) {
 	const reader = "github.com/charmbracelet/ultraviolet.(*TerminalReader).StreamEvents"
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction(reader), goleak.IgnoreAnyFunction(reader+".func1"))

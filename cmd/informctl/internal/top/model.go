@@ -9,34 +9,34 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// model is what is shown. It is not safe for concurrent use.
+// model is the state of the screen. It is not safe for concurrent use.
 type model struct {
-	ctx context.Context // of the questions
+	ctx context.Context // of the queries
 	o   Options
 
 	width, height int
 
-	rows      []row     // of the picture that is shown
-	at        time.Time // when it was taken
-	latest    answer    // what rows are made of where nothing is paused
+	rows      []row     // of the status that is shown
+	at        time.Time // when that status was taken
+	latest    answer    // shown unless the screen is paused
 	paused    bool
-	histories map[string]*history // by row.key; they go on while paused
-	lost      error               // why there was no answer; nil where there was
+	histories map[string]*history // by row.key; updated also while paused
+	lost      error               // why the last query failed; nil if it succeeded
 	lostSince time.Time
-	tried     time.Time // when the process was last asked
+	tried     time.Time // when the process was last queried
 
-	sorted   int // of columns
+	sorted   int // index into columns
 	reversed bool
 	filter   string
-	typing   bool // the filter is being typed
+	typing   bool // the user is typing the filter
 
 	selected string // row.key
-	first    int    // the first row that is shown
+	first    int    // the first row on the screen
 	page     page
-	scroll   int // the page's first line that is shown
+	scroll   int // the first line of the page on the screen
 }
 
-// page is what is shown instead of the table.
+// page is a page that is shown instead of the table.
 type page int
 
 const (
@@ -45,14 +45,14 @@ const (
 	pageHelp
 )
 
-// answer is what the process said, or why it did not.
+// answer is the answer of the process, or the error of a query.
 type answer struct {
 	at       time.Time
 	statuses []informer.Status
 	err      error
 }
 
-// due says that it is time for the next question.
+// due is the message that triggers the next query.
 type due struct{}
 
 func newModel(ctx context.Context, o Options) *model {
@@ -93,7 +93,8 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, cmd
 }
 
-// answered takes what the process said. Without an answer the last picture stays.
+// answered processes an answer. If the query failed, the previous status stays on the
+// screen.
 func (m *model) answered(a answer) {
 	m.tried = a.at
 	if a.err != nil {
@@ -171,7 +172,8 @@ func (m *model) tableKey(key string) {
 		m.page, m.scroll = pageHelp, 0
 	case "enter":
 		if rows := m.shown(); len(rows) > 0 {
-			m.selected = rows[m.selection(rows)].key // stays this one, whatever the order
+			// The page stays with this row if the order changes.
+			m.selected = rows[m.selection(rows)].key
 			m.page, m.scroll = pageDetails, 0
 		}
 	default:
@@ -192,10 +194,10 @@ func (m *model) pageKey(key string) {
 	}
 }
 
-// far is more than there are lines of anything, and adds up without overflow.
+// far is more than the number of lines of any page. Adding it does not overflow.
 const far = 1 << 20
 
-// steps is how far a key moves, on a screen of so many lines.
+// steps returns the distance that a key moves by on a screen with that many lines.
 func (m *model) steps(key string, lines int) int {
 	switch key {
 	case "j", "down":
@@ -223,7 +225,8 @@ func (m *model) move(steps int) {
 	m.selected = rows[min(max(m.selection(rows)+steps, 0), len(rows)-1)].key
 }
 
-// selection is the place of the selected row among those shown, or the first.
+// selection returns the index of the selected row among the shown rows, 0 if it is not
+// shown.
 func (m *model) selection(rows []row) int {
 	for i, r := range rows {
 		if r.key == m.selected {
@@ -233,13 +236,13 @@ func (m *model) selection(rows []row) int {
 	return 0
 }
 
-// keepInView scrolls so that the selected row is on the screen, and no page beyond
-// its end.
+// keepInView scrolls so that the selected row is on the screen and no page is scrolled
+// beyond its end.
 func (m *model) keepInView() {
 	rows := m.shown()
 	at, height := m.selection(rows), max(1, m.tableHeight())
 	if m.page == pageDetails && (len(rows) == 0 || rows[at].key != m.selected) {
-		m.page = pageTable // the scope is gone
+		m.page = pageTable // the scope no longer exists
 	}
 	m.first = min(max(m.first, at-height+1), at)
 	m.first = max(0, min(m.first, len(rows)-height))

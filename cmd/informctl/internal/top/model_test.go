@@ -21,10 +21,10 @@ import (
 
 var update = flag.Bool("update", false, "write the expected screens anew")
 
-// noon is when the first answer came.
+// noon is the time of the first answer.
 var noon = time.Date(2026, 1, 11, 12, 0, 0, 0, time.UTC)
 
-// scope is a status of one that is well, some seconds after noon.
+// scope returns the status of a healthy informer, some seconds after noon.
 func scope(after int, id, resource, namespace string, objects, events int) informer.Status {
 	at := noon.Add(time.Duration(after) * time.Second)
 	return informer.Status{
@@ -40,7 +40,7 @@ func scope(after int, id, resource, namespace string, objects, events int) infor
 	}
 }
 
-// scopes are what a process says some seconds after noon.
+// scopes returns the answer of a process some seconds after noon.
 func scopes(after int) []informer.Status {
 	full := scope(after, "4", "pods", "kube-system", 77, after)
 	full.Scope.LabelSelector = "app.kubernetes.io/name=web,tier!=db"
@@ -57,7 +57,7 @@ func scopes(after int) []informer.Status {
 	}
 }
 
-// many are scopes of as many namespaces.
+// many returns n scopes in n namespaces.
 func many(n int) []informer.Status {
 	all := make([]informer.Status, n)
 	for i := range all {
@@ -83,7 +83,7 @@ var named = map[string]tea.KeyPressMsg{
 	"ctrl+c": {Code: 'c', Mod: tea.ModCtrl}, "ctrl+u": {Code: 'u', Mod: tea.ModCtrl},
 }
 
-// keys are messages of keys, with blanks between them.
+// keys returns the messages for keys, which are separated by spaces.
 func keys(text string) (msgs []tea.Msg) {
 	for _, key := range strings.Fields(text) {
 		msg, ok := named[key]
@@ -99,7 +99,7 @@ func newModel(t *testing.T, statuses ...informer.Status) tea.Model {
 	return top.NewModel(t.Context(), top.Options{File: "/var/cache/app/informers.db", Interval: time.Hour}, noon, statuses...)
 }
 
-// play gives messages to a model, and returns what the last one asks for.
+// play sends messages to a model and returns the command of the last one.
 func play(m tea.Model, msgs ...tea.Msg) (cmd tea.Cmd) {
 	for _, msg := range msgs {
 		_, cmd = m.Update(msg)
@@ -107,7 +107,7 @@ func play(m tea.Model, msgs ...tea.Msg) (cmd tea.Cmd) {
 	return cmd
 }
 
-// screen is what one sees.
+// screen returns the text that the user sees.
 func screen(m tea.Model) string {
 	lines := strings.Split(ansi.Strip(m.View().Content), "\n")
 	for i, line := range lines {
@@ -116,7 +116,7 @@ func screen(m tea.Model) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// TestScreens: what is seen after messages is as in testdata/NAME.txt.
+// TestScreens compares the screens after messages with testdata/NAME.txt.
 func TestScreens(t *testing.T) {
 	var seven []tea.Msg // answers, for a trend
 	for i := 1; i <= 7; i++ {
@@ -185,8 +185,8 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// TestFits: on no page is a line longer than the screen, nor are there more of them
-// than it has.
+// TestFits checks that no page has lines longer than the screen, or more lines than the
+// screen.
 func TestFits(t *testing.T) {
 	for _, page := range []string{"", "enter", "?", "/ a", "p s s r end"} {
 		m := newModel(t, append(many(20), scopes(0)...)...)
@@ -209,7 +209,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// TestQuits: which keys end the program, and where they do something else.
+// TestQuits checks which keys end the program, and when they do something else.
 func TestQuits(t *testing.T) {
 	for text, want := range map[string]bool{
 		"q": true, "esc": true, "ctrl+c": true, "enter q": true, "? ctrl+c": true, "/ a ctrl+c": true, "/ a enter esc esc": true,

@@ -13,13 +13,13 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// field is a line of a page, or several where its text is long.
+// field is a line of a page, or several lines if its text is long.
 type field struct{ label, text string }
 
 // labelWidth has room for every label and a gap.
 const labelWidth = 18
 
-// pageLines are all lines of the page that is shown, as wide as the screen.
+// pageLines returns all lines of the current page, wrapped to the width of the screen.
 func (m *model) pageLines() []string {
 	var fields []field
 	switch m.page {
@@ -45,7 +45,7 @@ func (m *model) pageLines() []string {
 	return lines
 }
 
-// details are all that is known of a scope.
+// details returns everything that is known about a scope.
 func details(r row, at time.Time) []field {
 	fields := []field{
 		{"Scope", r.name},

@@ -11,11 +11,11 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// row is one scope of the picture.
+// row is the row of one scope.
 type row struct {
 	key, name    string
 	state, wrong string
-	rates        []float64 // events a second, the newest last; none where there is only one answer
+	rates        []float64 // events per second, the newest last
 	informer.Status
 }
 
@@ -26,17 +26,18 @@ func (r row) rate() float64 {
 	return r.rates[len(r.rates)-1]
 }
 
-// history is what earlier answers said of a scope.
+// history is the data about a scope from earlier answers.
 type history struct {
 	events int
-	at     time.Time // when the informer was looked at
+	at     time.Time // the time of the last status
 	rates  []float64
 }
 
-// remembered is how many rates are kept, and may be drawn.
+// remembered is the number of rates that are kept for drawing.
 const remembered = 60
 
-// remember adds to the histories, and forgets those of scopes that are gone.
+// remember adds an answer to the histories and removes those of scopes that no longer
+// exist.
 func (m *model) remember(a answer) {
 	keys := keysOf(a.statuses)
 	next := make(map[string]*history, len(keys))
@@ -45,7 +46,7 @@ func (m *model) remember(a answer) {
 		if h == nil || s.Events < h.events { // another process, or another informer
 			h = &history{events: s.Events, at: s.Time}
 		}
-		// A status that is as old as the last one says nothing of the time since.
+		// A status with the time of the previous one contains nothing new.
 		if passed := s.Time.Sub(h.at).Seconds(); passed > 0 {
 			h.rates = append(h.rates, float64(s.Events-h.events)/passed)
 			h.rates = h.rates[max(0, len(h.rates)-remembered):]
@@ -56,8 +57,9 @@ func (m *model) remember(a answer) {
 	m.histories = next
 }
 
-// keysOf tells the rows of an answer apart: two informers may hold one scope, one of
-// them in memory, and those that do not run yet have none.
+// keysOf returns a unique key for each row of an answer. The scope's ID is not enough:
+// two informers may hold one scope, one of them in memory, and informers that do not run
+// yet have no ID.
 func keysOf(statuses []informer.Status) []string {
 	keys, seen := make([]string, len(statuses)), map[string]int{}
 	for i, s := range statuses {
@@ -67,7 +69,7 @@ func keysOf(statuses []informer.Status) []string {
 	return keys
 }
 
-// short makes a state fit a narrow column.
+// short shortens a state for a narrow column.
 var short = strings.NewReplacer("synced, not", "not", ", ", " ")
 
 func (m *model) rowsOf(a answer) []row {
@@ -91,7 +93,7 @@ func (m *model) rowsOf(a answer) []row {
 	return rows
 }
 
-// nameOf is a scope as one gives it to run.
+// nameOf returns the scope as the user would write it in arguments of run.
 func nameOf(s informer.ScopeStatus) string {
 	name := cmp.Or(s.Resource, "(not started)")
 	for _, part := range []struct{ flag, value string }{
@@ -104,7 +106,7 @@ func nameOf(s informer.ScopeStatus) string {
 	return clean(name)
 }
 
-// clean is text of others without what a terminal would obey.
+// clean replaces control characters in a text, which the terminal would obey.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -114,7 +116,7 @@ func clean(s string) string {
 	}, s)
 }
 
-// shown are the rows that the filter lets through, in order.
+// shown returns the rows that pass the filter, in order.
 func (m *model) shown() []row {
 	var rows []row
 	for _, r := range m.rows {
@@ -133,7 +135,7 @@ func (m *model) shown() []row {
 	return rows
 }
 
-// sortBy sorts by the next column of those shown, or by the one before.
+// sortBy selects the next or the previous shown column as the sort column.
 func (m *model) sortBy(step int) {
 	shown := m.layout()
 	at := slices.IndexFunc(shown, func(c placed) bool { return c.index == m.sorted })

@@ -1,12 +1,11 @@
-// Package top is a terminal program that shows what a process' informers are doing,
-// again and again: a row for each scope, which can be sorted, filtered and looked
-// into.
+// Package top is a terminal program that continuously shows the state of the informers of
+// a process. It shows a row for each scope; rows can be sorted, filtered and opened.
 //
 // # Concurrency
 //
-// Bubble Tea calls the model from one goroutine, and asks the process in another;
-// there is one question at a time. All end with Run, but for one of Bubble Tea's after
-// a signal or a panic, which reads keys until the process ends.
+// Bubble Tea calls the model from one goroutine and queries the process in another, with
+// one query at a time. All goroutines end with Run, except one of Bubble Tea's after a
+// signal or a panic, which reads keys until the process ends.
 package top
 
 import (
@@ -20,22 +19,22 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// Options are those of Run; none may be zero.
+// Options are the options of Run. All fields are required.
 type Options struct {
 	File     string                                           // the database, for the title
-	Interval time.Duration                                    // between an answer and the next question
-	Ask      func(context.Context) ([]informer.Status, error) // the process
+	Interval time.Duration                                    // between two queries
+	Ask      func(context.Context) ([]informer.Status, error) // queries the process
 	Now      func() time.Time
 	In, Out  *os.File // a terminal
 }
 
-// Run shows what the process answers until the user quits, a signal comes or ctx
-// ends, none of which is an error. It blocks, and leaves the terminal as it was, after
-// a panic too. A process that does not answer at all is an error at once; one that
-// ceases to answer is asked again and again.
+// Run shows the status of the process until the user quits, a signal arrives or ctx ends;
+// none of these is an error. It blocks, and restores the terminal, also after a panic. It
+// returns an error at once if the process does not answer the first query. If the process
+// stops answering later, Run continues to query it.
 func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // ends a question
+	defer cancel() // ends a query
 	statuses, err := o.Ask(ctx)
 	if err != nil {
 		return err
@@ -43,7 +42,8 @@ func Run(ctx context.Context, o Options) error {
 	m := newModel(ctx, o)
 	m.answered(answer{at: o.Now(), statuses: statuses})
 	program := tea.NewProgram(m, tea.WithInput(o.In), tea.WithOutput(o.Out))
-	defer context.AfterFunc(ctx, program.Quit)() // by its own context it would not wait for its reader
+	// If the program had ctx as its own context, it would not wait for its reader.
+	defer context.AfterFunc(ctx, program.Quit)()
 	_, err = program.Run()
 	switch {
 	case errors.Is(err, tea.ErrProgramPanic):

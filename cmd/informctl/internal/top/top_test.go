@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// run runs top on a terminal, and returns a channel of how it ends.
+// run runs top on a terminal. The channel receives the result.
 func run(ctx context.Context, s *termtest.Screen, ask func() ([]informer.Status, error)) <-chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -26,7 +26,7 @@ func run(ctx context.Context, s *termtest.Screen, ask func() ([]informer.Status,
 	return ended
 }
 
-// TestEnds: the terminal is as it was, whatever ends the program.
+// TestEnds checks that the terminal is restored, whatever ends the program.
 func TestEnds(t *testing.T) {
 	for name, want := range map[string]string{"key": "", "context": "", "panic": "top has failed; what it printed says where"} {
 		t.Run(name, func(t *testing.T) {
@@ -70,7 +70,8 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// stderrTo takes what is written to standard error until what it returns is called.
+// stderrTo captures standard error. The returned function ends the capture and returns
+// the text.
 func stderrTo(t *testing.T) func() string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -92,7 +93,8 @@ func stderrTo(t *testing.T) func() string {
 	}
 }
 
-// TestNobodyAnswers: where there is no answer at all the screen is left alone.
+// TestNobodyAnswers checks that top does not touch the screen if the process does not
+// answer.
 func TestNobodyAnswers(t *testing.T) {
 	s := termtest.Open(t, 80, 24)
 	nobody := errors.New("nobody listens")

@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 )
 
-// What a colour says is said in words, too.
+// Each meaning of a colour is also expressed in words.
 var (
 	plain    = lipgloss.NewStyle()
 	strong   = plain.Bold(true)
@@ -24,7 +24,7 @@ var (
 	bad      = plain.Foreground(lipgloss.Red)
 )
 
-// around are the lines of the screen beside the rows, and beside those of a page.
+// The numbers of screen lines that are not rows of the table, and not lines of a page.
 const (
 	aroundTable = 6
 	aroundPage  = 3
@@ -40,7 +40,7 @@ func (m *model) View() tea.View {
 	return v
 }
 
-// lines are those of the screen, none longer than it is wide.
+// lines returns the lines of the screen, none longer than the screen is wide.
 func (m *model) lines() []string {
 	var lines []string
 	footer := m.fitted("q quit", "? help", "s sort", "/ filter", "enter details", "space pause", "r reverse")
@@ -68,7 +68,7 @@ func (m *model) lines() []string {
 	return lines
 }
 
-// fitted are as many parts of a line as there is room for.
+// fitted joins as many parts as fit into one line.
 func (m *model) fitted(parts ...string) string {
 	line := ""
 	for _, part := range parts {
@@ -93,7 +93,7 @@ func (m *model) title() string {
 	return strong.Render(name) + "  " + file + gap + "  " + m.tried.Format(clock)
 }
 
-// summary is of all scopes, whatever the filter.
+// summary returns a line about all scopes. It ignores the filter.
 func (m *model) summary() string {
 	var (
 		wrong, objects, waiting int
@@ -131,7 +131,8 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// notice is what makes the picture another than the present.
+// notice returns the reasons why the screen does not show all scopes in their present
+// state.
 func (m *model) notice() string {
 	var parts []string
 	if m.filter != "" {
@@ -147,8 +148,8 @@ func (m *model) notice() string {
 	return strings.Join(parts, "   ")
 }
 
-// problem is what is wrong with the selected scope, or else with the first that is
-// not well.
+// problem returns what is wrong with the selected scope, or otherwise with the first
+// scope that has a problem.
 func (m *model) problem() string {
 	rows := m.shown()
 	if len(rows) > 0 {
@@ -165,11 +166,11 @@ func (m *model) problem() string {
 // placed is a column on a screen.
 type placed struct{ index, width int }
 
-// gap is between columns; before the first are two marks.
+// gap is the space between columns. Two marks precede the first column.
 const gap = 2
 
-// nameRoom is how much names get, if they need it, before there is a column of a
-// priority.
+// nameRoom returns the width that the names get, if they need it, before a column of the
+// priority is shown.
 func nameRoom(priority int) int {
 	switch {
 	case priority >= 5:
@@ -180,7 +181,7 @@ func nameRoom(priority int) int {
 	return columns[0].width
 }
 
-// layout is the columns that there is room for, with their widths.
+// layout returns the columns that fit on the screen, with their widths.
 func (m *model) layout() []placed {
 	order := make([]int, len(columns))
 	for i := range order {
@@ -225,7 +226,7 @@ func (m *model) header() string {
 	return strong.Render(line)
 }
 
-// arrow says which way the values of the sorted column go.
+// arrow returns the direction in which the sorted column is ordered.
 func (m *model) arrow() string {
 	if columns[m.sorted].falls != m.reversed {
 		return "▼"
@@ -233,7 +234,7 @@ func (m *model) arrow() string {
 	return "▲"
 }
 
-// cell is a text in a column, which cuts it.
+// cell truncates a text to a column and aligns it.
 func cell(text string, c placed) string {
 	text = ansi.Truncate(text, c.width, "…")
 	fill := strings.Repeat(" ", c.width-ansi.StringWidth(text))
@@ -299,7 +300,7 @@ func (r row) style() lipgloss.Style {
 	return bad
 }
 
-// since is how long ago something was, for a line of its own.
+// since returns how long ago t was, for a separate line.
 func since(t, now time.Time) string {
 	if t.IsZero() {
 		return "never"

@@ -1,10 +1,11 @@
-// Command controlplane runs a kube-apiserver on an etcd until it is interrupted.
+// Command controlplane runs a kube-apiserver with an etcd until it is interrupted.
 //
 // It must be started in the module that requires the two programs:
 //
 //	go run ./controlplane/cmd/controlplane --dir /tmp/cp --pods 1000
 //
-// Standard output has one line, the path of a kubeconfig file, once the server is ready and loaded.
+// When the server is ready and loaded, the command prints one line to standard output:
+// the path of a kubeconfig file.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command kubebuilder has a main of the shape that kubebuilder gives one, as far as the
-// README's diff looks at it, and a controller like the quick start's.
+// Command kubebuilder has a main as kubebuilder makes it, reduced to the parts that the
+// README's diff needs, and a controller as in the quick start.
 package main
 
 import (
