@@ -101,10 +101,10 @@ func isAnswer(err error) bool {
 	return errors.As(err, &status)
 }
 
-// identity returns the identity of the cluster for all informers; only the first call
-// asks the server. If the server is down, identity returns the one that the backend
+// identity returns the identity of the cluster. The server is asked once for all
+// informers. While the server is down, identity returns the one that the backend
 // remembers, and each informer verifies it before it resumes. If there is none, identity
-// asks again until the server answers. The error is that of a server that answers without
+// asks until the server answers. The error is that of a server that answers without
 // identifying its cluster.
 func (f *Factory) identity(ctx context.Context) (string, error) {
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
