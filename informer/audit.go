@@ -12,29 +12,30 @@ import (
 	"github.com/informctl/informctl/internal/audit"
 )
 
-// AuditStatus says what the audits of an informer have found.
+// AuditStatus contains the results of an informer's audits.
 type AuditStatus struct {
-	Count    int       `json:"count"`           // that have ended, since the start
-	Last     time.Time `json:"last,omitzero"`   // when the last one did
-	Objects  int       `json:"objects"`         // that it compared
-	Findings int       `json:"findings"`        // of it
-	First    string    `json:"first,omitempty"` // the first of them: what differs, and the key
-	Total    int       `json:"total"`           // findings of all of them
-	Error    string    `json:"error,omitempty"` // why one did not end since
+	Count    int       `json:"count"`           // completed since the start
+	Last     time.Time `json:"last,omitzero"`   // when the last one completed
+	Objects  int       `json:"objects"`         // compared by the last one
+	Findings int       `json:"findings"`        // of the last one
+	First    string    `json:"first,omitempty"` // the first of these: the kind and the key
+	Total    int       `json:"total"`           // findings of all audits
+	Error    string    `json:"error,omitempty"` // why a later one failed
 }
 
 const (
-	// auditSpread is by how much an interval is lengthened at random, so that
-	// informers do not audit together.
+	// auditSpread is the fraction by which an interval is lengthened at random, so that
+	// informers do not audit at the same time.
 	auditSpread = 0.2
-	// auditPause is between two pages of an audit, and auditTime what all pauses of one
-	// may take: continuations expire, five minutes after the list at the earliest.
+	// auditPause is the pause between two pages of an audit, and auditTime the maximum
+	// sum of the pauses: continuations expire five minutes after the list at the
+	// earliest.
 	auditPause = time.Second
 	auditTime  = 2 * time.Minute
-	// auditPatience is how long an audit waits for the watch to bring the store to where
-	// the list was. A bookmark comes every minute.
+	// auditPatience is how long an audit waits until the watch has brought the store to
+	// the list's resource version. A bookmark comes every minute.
 	auditPatience = 5 * time.Minute
-	// auditTold is how many findings of one audit are logged.
+	// auditTold is the number of findings of one audit that are logged.
 	auditTold = 10
 )
 
@@ -59,14 +60,14 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// audit compares once, and has what differs listed again.
+// audit runs one audit, and requests a list if it has findings.
 func (inf *Informer) audit(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	inf.mu.Lock()
 	from, held, caughtUp := inf.store.Checkpoint().RV, inf.known.Copy(), inf.caughtUp
 	inf.mu.Unlock()
 	if !caughtUp || from == "" {
-		return // a list is due, which compares, too
+		return // a list is due, which compares all objects, too
 	}
 	told := 0
 	result, err := audit.Run(ctx, audit.Options{
@@ -117,7 +118,7 @@ func (inf *Informer) noteAudit(result audit.Result, err error) {
 	}
 }
 
-// awaitRV blocks until the store is complete up to a resource version, or for
+// awaitRV blocks until the store is complete up to a resource version, but no longer than
 // auditPatience.
 func (inf *Informer) awaitRV(ctx context.Context, rv string) error {
 	for end := time.Now().Add(auditPatience); time.Now().Before(end); {

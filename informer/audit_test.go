@@ -21,8 +21,8 @@ import (
 
 var auditSeed = flag.Uint64("audit-seed", 0, "the only seed of TestAuditOfABusyCollection; 0 is all")
 
-// anotherHistory gives the server a history that has left the one an informer holds
-// and grown past its resource version, so that no probe shows it.
+// anotherHistory gives the server a history that diverged before the informer's resource
+// version and has grown past it, so that no probe detects it.
 func (w *world) anotherHistory(running func()) (found []string) {
 	for _, name := range []string{"a", "b", "c", "d"} {
 		w.put(name, "first") // to 5
@@ -45,8 +45,9 @@ func (w *world) anotherHistory(running func()) (found []string) {
 	return []string{"content default/b", "ghost default/ghost", "missing default/c", "missing default/new", "uid default/d"}
 }
 
-// TestAudit: what differs after an etcd was restored and has grown is found, told to
-// handlers and mended by a list; the next audit finds nothing. Without audits it stays.
+// TestAudit checks that an audit detects the differences after an etcd was restored and
+// has grown, that handlers receive them, and that a list repairs them, so that the next
+// audit has no findings. Without audits the differences remain.
 func TestAudit(t *testing.T) {
 	for name, opts := range map[string]informer.Options{
 		"file":   {AuditInterval: time.Hour},
@@ -90,13 +91,13 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// TestAuditSaysWhat: kind and key of what differs, in the order in which it is found.
+// TestAuditSaysWhat checks the kind and the key of each finding, and their order.
 func TestAuditSaysWhat(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var r *run
 		want := w.anotherHistory(func() { r = w.run(informer.Options{AuditInterval: time.Hour}).sync() })
 		waitFor(30 * time.Minute)
-		w.server.Hold() // the audit's list, and then the one that mends
+		w.server.Hold() // the audit's list, and then the relist
 		waitFor(time.Hour)
 		w.server.Release()
 		synctest.Wait()
@@ -108,8 +109,9 @@ func TestAuditSaysWhat(t *testing.T) {
 	})
 }
 
-// TestAuditOfABusyCollection: nothing is found where history is one, whatever
-// happens to the collection, its watches and the server's memory meanwhile.
+// TestAuditOfABusyCollection checks that an audit of an unchanged history has no
+// findings, whatever happens to the collection, its watches and the server's memory
+// meanwhile.
 func TestAuditOfABusyCollection(t *testing.T) {
 	audits := 0
 	for seed := uint64(1); seed <= 15; seed++ {
@@ -166,7 +168,7 @@ func auditBusy(w *world, seed uint64) (audits int) {
 				w.drop(name)
 				there[name] = false
 			case seed%3 == 0 && rng.IntN(40) == 0:
-				w.put(name, "bad") // while there is one, there is hardly an audit
+				w.put(name, "bad") // while such an object exists, audits hardly ever run
 			default:
 				w.put(name, fmt.Sprint(rng.IntN(1000)))
 			}
@@ -217,7 +219,7 @@ func auditBusy(w *world, seed uint64) (audits int) {
 	return got.Count
 }
 
-// TestAuditFails: an audit that cannot be made says why, until one is.
+// TestAuditFails checks that a failed audit reports its error until one succeeds.
 func TestAuditFails(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "first")
@@ -239,8 +241,8 @@ func TestAuditFails(t *testing.T) {
 	}
 }
 
-// passMinutes lets time pass on a busy server, whose watches bring bookmarks and so are
-// never preceded by a probe.
+// passMinutes lets time pass on a busy server. Its watches bring bookmarks, so no probe
+// precedes them.
 func (w *world) passMinutes(n int) {
 	for range n {
 		w.server.Advance()
@@ -248,7 +250,7 @@ func (w *world) passMinutes(n int) {
 	}
 }
 
-// TestAuditAsksConsistently: no page is one that any staleness will do for.
+// TestAuditAsksConsistently checks that no page of an audit accepts stale data.
 func TestAuditAsksConsistently(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 1200 {

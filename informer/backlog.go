@@ -6,24 +6,24 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// keptDecoded is how many notifications wait for a handler as objects. Those behind
-// them wait encoded, which takes a third of the memory, and are decoded when the
-// handler comes to them.
+// keptDecoded is the number of notifications in a handler queue that keep their objects
+// decoded. Those behind them are encoded, which takes a third of the memory, and are
+// decoded shortly before they are delivered.
 const keptDecoded = 1024
 
-// limits bound what waits for handlers, in bytes.
+// limits bound the handler queues, in bytes.
 type limits struct {
-	first int   // of what waits encoded in memory before the rest goes to files
+	first int   // in memory, before the rest is spilled
 	chunk int   // of one file
-	files int64 // of all files of an informer, beyond which it waits for its handlers
+	files int64 // of all files; above it, the informer waits for its handlers
 }
 
-// The first notifications, a chunk that is cut, one that is written and one that is
-// read take 32 MiB of memory at most for each handler.
+// The first notifications, a chunk that is being cut, one that is being written and one
+// that is being read take at most 32 MiB of memory per handler.
 var defaultLimits = limits{first: 4 << 20, chunk: 8 << 20, files: 1 << 30}
 
-// backlog is what waits for one handler, oldest first: some in memory, chunks
-// behind it, and what came last. Its fields are protected by Informer.mu.
+// backlog is the queue of one handler, oldest entries first: first in memory, then
+// chunks, then last in memory. Informer.mu protects its fields.
 type backlog struct {
 	limits                *limits
 	first, last           []notification
@@ -33,7 +33,7 @@ type backlog struct {
 
 func (b *backlog) isEmpty() bool { return len(b.first)+len(b.chunks)+len(b.last) == 0 }
 
-// isLong reports whether what is added waits behind keptDecoded others.
+// isLong reports whether a new entry would have keptDecoded others before it.
 func (b *backlog) isLong() bool { return len(b.first) >= keptDecoded || len(b.chunks)+len(b.last) > 0 }
 
 func (b *backlog) add(n notification) {
@@ -46,8 +46,8 @@ func (b *backlog) add(n notification) {
 	b.lastBytes += n.encodedBytes()
 }
 
-// take returns up to limit of the oldest. Where there are none and the backlog is
-// not empty, the first chunk has to be read.
+// take returns up to limit of the oldest entries. If it returns none and the backlog is
+// not empty, the first chunk must be loaded.
 func (b *backlog) take(limit int) []notification {
 	if len(b.first) == 0 && len(b.chunks) == 0 {
 		b.first, b.firstBytes, b.last, b.lastBytes = b.last, b.lastBytes, nil, 0
@@ -55,7 +55,7 @@ func (b *backlog) take(limit int) []notification {
 	n := min(limit, len(b.first))
 	taken := b.first[:n:n]
 	if b.first = b.first[n:]; len(b.first) == 0 {
-		b.first = nil // lets go of the array
+		b.first = nil // releases the array
 	}
 	for _, n := range taken {
 		b.firstBytes -= n.encodedBytes()
@@ -63,9 +63,9 @@ func (b *backlog) take(limit int) []notification {
 	return taken
 }
 
-// cut makes chunks of what came last, if it is enough, and returns those that the
-// caller writes. What is not encoded, since it came before anybody knew that it would
-// wait for long, stays in memory.
+// cut splits last into chunks if it is large enough, and returns the chunks that the
+// caller must write. Chunks with decoded entries, which were added before the queue was
+// known to be long, stay in memory.
 func (b *backlog) cut() (written []*chunk) {
 	if b.lastBytes < b.limits.chunk {
 		return nil
@@ -91,14 +91,14 @@ func (b *backlog) cut() (written []*chunk) {
 	return written
 }
 
-// encodedBytes is the memory that a notification takes, without its objects.
+// encodedBytes estimates the memory of a notification without its decoded objects.
 func (n notification) encodedBytes() int { return 128 + len(n.key) + len(n.old.Raw) + len(n.new.Raw) }
 
-// slimmer has the encoded form of objects that are about to be told. It is filled
-// outside the informer's lock and before any handler holds the objects.
+// slimmer maps objects that are about to be queued to their encoded form. It is filled
+// without mu and before any handler holds the objects.
 type slimmer map[runtime.Object]store.Entry
 
-// add encodes objects. What cannot be encoded stays as it is.
+// add encodes objects. Objects that cannot be encoded are left out.
 func (s slimmer) add(in store.Store, objects ...runtime.Object) {
 	for _, obj := range objects {
 		if obj == nil {
@@ -117,7 +117,7 @@ func (s slimmer) entry(e store.Entry) store.Entry {
 	return e
 }
 
-// noteBacklogLocked notes for the next batch whether encoded objects are wanted.
+// noteBacklogLocked records for the next batch whether encoded objects are needed.
 func (inf *Informer) noteBacklogLocked() {
 	long := false
 	for h := range inf.handlers {

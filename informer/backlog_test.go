@@ -12,7 +12,8 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// pointers writes down which objects it is told of, and blocks until it may go on.
+// pointers is a handler that records the objects that it receives, and blocks until its
+// gate opens.
 type pointers struct {
 	cache.ResourceEventHandlerFuncs
 	mu   sync.Mutex
@@ -38,9 +39,9 @@ func newPointers(gate <-chan struct{}) *pointers {
 	return p
 }
 
-// TestBacklogIsEncoded: what waits for a slow handler behind the first thousand
-// waits encoded (promise 6): it gets objects of its own, with the same content as
-// those of a handler that was not slow.
+// TestBacklogIsEncoded checks that the entries of a slow handler's queue after the first
+// thousand are encoded (promise 6): the handler receives its own objects, with the same
+// content as those of a fast handler.
 func TestBacklogIsEncoded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		gate := make(chan struct{})

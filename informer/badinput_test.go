@@ -22,10 +22,10 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestTransformMisbehaves: an object whose transform goes wrong is reported by
-// its key, keeps its last good state and freezes the stored resource version; the
-// others, and its own next state, come through. An object may lose its UID and
-// resource version; without a name it is not the same object any more.
+// TestTransformMisbehaves checks that an object whose transform misbehaves is reported by
+// its key, keeps its last good state and freezes the stored resource version. Other
+// objects, and the next state of this object, are stored. A transform may clear the UID
+// and the resource version; without its name, an object is no longer the same.
 func TestTransformMisbehaves(t *testing.T) {
 	cases := map[string]struct {
 		spoil func(*corev1.ConfigMap) (any, error)
@@ -109,8 +109,8 @@ func TestTransformMisbehaves(t *testing.T) {
 	}
 }
 
-// TestClosedBackend: an informer whose backend was closed before it ran holds its
-// objects in memory, and says so.
+// TestClosedBackend checks that an informer whose backend was closed before Run holds its
+// objects in memory and reports that.
 func TestClosedBackend(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -129,9 +129,9 @@ func TestClosedBackend(t *testing.T) {
 	})
 }
 
-// TestBackendClosedUnderIt: a backend that is closed while the informer runs is a
-// mistake of its owner; the informer neither panics nor tells anything wrong, and
-// its readers get errors.
+// TestBackendClosedUnderIt checks that an informer whose backend is closed while it runs,
+// a mistake of the backend's owner, neither panics nor sends wrong notifications, and
+// that its readers get errors.
 func TestBackendClosedUnderIt(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -153,7 +153,7 @@ func TestBackendClosedUnderIt(t *testing.T) {
 	})
 }
 
-// TestBadHandlers: nil is refused; the error says what.
+// TestBadHandlers checks that a nil handler is refused with an error that says so.
 func TestBadHandlers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r := w.run(informer.Options{})
@@ -170,8 +170,8 @@ func TestBadHandlers(t *testing.T) {
 	})
 }
 
-// TestNewRefusesUseless: what could never work is refused, with the name of what is
-// wrong.
+// TestNewRefusesUseless checks that New refuses arguments that can never work, and names
+// the wrong one.
 func TestNewRefusesUseless(t *testing.T) {
 	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
 	for want, try := range map[string]func() error{
@@ -210,9 +210,10 @@ func TestNewRefusesUseless(t *testing.T) {
 	}
 }
 
-// TestReplaysOfFrozen: an object that could not be stored has frozen the stored resource
-// version, so the next start is sent what it has stored since once more. Handlers are not
-// told: objects do not go back in time, and forth again.
+// TestReplaysOfFrozen checks the start after an object that could not be stored has
+// frozen the stored resource version. The server sends changes again that are stored
+// already. Handlers do not receive them: objects do not go back in time and forward
+// again.
 func TestReplaysOfFrozen(t *testing.T) {
 	inBubble(t, func(w *world) {
 		fail := true
@@ -237,8 +238,9 @@ func TestReplaysOfFrozen(t *testing.T) {
 	})
 }
 
-// TestReplaysOfRecreated: an object that was updated, deleted and created anew while the
-// stored resource version was frozen. No policy lets its story be told twice.
+// TestReplaysOfRecreated checks an object that was updated, deleted and re-created while
+// the stored resource version was frozen. With every policy, handlers receive its changes
+// once.
 func TestReplaysOfRecreated(t *testing.T) {
 	for _, policy := range []informer.SyncPolicy{informer.CaughtUp, informer.Loaded} {
 		t.Run(fmt.Sprint(policy), func(t *testing.T) {
@@ -270,8 +272,9 @@ func TestReplaysOfRecreated(t *testing.T) {
 	}
 }
 
-// TestSinceReplays: a client that knows the state at the stored resource version is told
-// of what was stored behind a frozen one, though handlers are not.
+// TestSinceReplays checks that a client that knows the state at the stored resource
+// version receives the changes that were stored after it was frozen, although handlers do
+// not.
 func TestSinceReplays(t *testing.T) {
 	inBubble(t, func(w *world) {
 		fail := true
@@ -299,8 +302,8 @@ func TestSinceReplays(t *testing.T) {
 	})
 }
 
-// TestRefusedRecreation: an object is deleted and what it is created as anew cannot be
-// stored, in one batch. What it was is gone all the same.
+// TestRefusedRecreation checks an object that is deleted and re-created in one batch, in
+// a state that cannot be stored. The former object is deleted all the same.
 func TestRefusedRecreation(t *testing.T) {
 	inBubble(t, func(w *world) {
 		fail, gate := true, make(chan struct{})
@@ -320,7 +323,7 @@ func TestRefusedRecreation(t *testing.T) {
 		w.put("b", "2")
 		w.drop("a")
 		w.put("a", "bad")
-		w.put("b", "bad") // its state before, of the same batch, stays
+		w.put("b", "bad") // its previous state in the batch stays
 		synctest.Wait()
 		close(gate)
 		waitFor(5 * time.Second)
@@ -341,9 +344,9 @@ func TestRefusedRecreation(t *testing.T) {
 	})
 }
 
-// TestDeletionOfWhatWasNeverHeld: an object is created again, cannot be stored, and is
-// deleted. The state that the server sends with that is not of the object that handlers
-// know: they are told its last known state.
+// TestDeletionOfWhatWasNeverHeld checks an object that is re-created, cannot be stored,
+// and is deleted. The state that the server sends with the deletion is not that of the
+// object that handlers know, so they receive the last known state of theirs.
 func TestDeletionOfWhatWasNeverHeld(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -370,7 +373,7 @@ func TestDeletionOfWhatWasNeverHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.server.Up()
-		waitFor(time.Minute) // the list has it, and it is refused
+		waitFor(time.Minute) // the list contains it, and it is refused
 		w.want(l)
 		w.drop("a")
 		w.want(l, "delete tombstone a@2=1")

@@ -15,41 +15,43 @@ import (
 )
 
 const (
-	// logEntries is how many changes an informer remembers that answers for them,
-	// and logBytes how many bytes of their keys and of what was deleted.
+	// logEntries is the number of changes that an informer remembers, and logBytes the
+	// number of bytes of their keys and of the deleted objects.
 	logEntries = 8192
 	logBytes   = 8 << 20
-	// replayChunk is how many of them are looked at under the informer's lock.
+	// replayChunk is the number of changes that are read at a time under the informer's
+	// mu.
 	replayChunk = 64
 )
 
-// changeLog is what came last, in the watch's order, for a client that knows the
-// state at a resource version and wants what came after it. It takes 2 MiB of memory
-// and logBytes at most. It is nil before KeepChanges.
+// changeLog contains the latest changes in the order of the watch, for a client that
+// knows the state at a resource version and requests the changes after it. It takes up to
+// 2 MiB of memory plus logBytes. It is nil before KeepChanges.
 //
-// It has no objects but those that were deleted. For the others the present one is
-// sent at the place of its last change, which is the same state: so whoever has got
-// all lines up to a resource version knows at least the state at that one.
+// The log contains deleted objects, but no others. For another object, the client
+// receives the present state at the place of the last change, which is the same state. So
+// a client that has received all lines up to a resource version knows at least the state
+// at that version.
 //
-// What a list brings has no place among the watch's changes, so the log begins anew
-// behind one that brought anything. It begins at the list's resource version, unless a
-// client may know that one and not what was brought: since it followed meanwhile, or
-// in a list before that did not end, and was told of the newest object and not of the
-// others, or since the informer had got there before. Then it begins behind the next
-// change or bookmark. Where history was rewound it begins behind the highest resource
-// version of the history that was.
+// The changes of a list have no place in the order of the watch, so a list that changed
+// anything empties the log. The log then begins at the list's resource version, unless a
+// client may know that version without knowing the list's changes. This can happen if the
+// client followed during this list, or during an earlier list that did not finish, and
+// received the newest object but not the others, or if the informer had reached that
+// version before. The log then begins after the next change or bookmark. After a rewound
+// history, the log begins after the highest resource version of the former history.
 //
-// Its fields are protected by Informer.mu.
+// Informer.mu protects the fields.
 type changeLog struct {
-	from    string // the log has all that came after it; "" where it has nothing
-	upTo    string // the latest resource version that is known; "" is none
-	beyond  string // from has to be later; "" is no bound
-	listing bool   // a list is compared or applied
-	told    bool   // a client was told of a part of it, or of one that did not end
+	from    string // the log has all changes after it; "" if it has none
+	upTo    string // the latest known resource version, or ""
+	beyond  string // from must be later than it; "" means no bound
+	listing bool   // a list is being compared or applied
+	told    bool   // a client has received part of this or an unfinished list
 
 	entries []logEntry
-	first   uint64            // the number of entries[0]
-	newest  map[string]uint64 // by key the number of its last entry
+	first   uint64            // number of entries[0]
+	newest  map[string]uint64 // number of the last entry of each key
 	bytes   int
 	zstd    *codec.Zstd
 }
@@ -59,23 +61,24 @@ type logEntry struct {
 	kind kind // added, updated, deleted
 	key  string
 	rv   string
-	last []byte // what was deleted, encoded and compressed
+	last []byte // the deleted object, encoded and compressed
 }
 
 func (e logEntry) size() int { return len(e.key) + len(e.last) }
 
-// newPacker returns what compresses the deleted objects of logs.
+// newPacker returns the compressor for the deleted objects of logs.
 func newPacker() *codec.Zstd {
 	z, err := codec.NewZstd(nil)
 	if err != nil {
-		panic(err) // it is of a dictionary
+		panic(err) // only an invalid dictionary causes an error
 	}
 	return z
 }
 
-// KeepChanges makes informers remember their last changes from now on, for consumers whose
-// Follow begins at a resource version: each 8,192 changes, fewer where many large objects
-// were deleted, in 10 MiB at most. Calling it again does nothing.
+// KeepChanges makes informers remember their latest changes from now on, for consumers
+// whose Follow begins at a resource version. Each informer remembers 8,192 changes, fewer
+// if many large objects were deleted, in at most 10 MiB. Calling KeepChanges again does
+// nothing.
 func KeepChanges(informers ...*Informer) {
 	packer := newPacker()
 	for _, inf := range informers {
@@ -83,7 +86,7 @@ func KeepChanges(informers ...*Informer) {
 	}
 }
 
-// keepLog is KeepChanges for one informer; z compresses what its log keeps.
+// keepLog is KeepChanges for one informer; z compresses the deleted objects.
 func (inf *Informer) keepLog(z *codec.Zstd) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -93,14 +96,14 @@ func (inf *Informer) keepLog(z *codec.Zstd) {
 	}
 }
 
-// beginLogLocked begins the log with what the store holds.
+// beginLogLocked begins the log at the checkpoint of the store.
 func (inf *Informer) beginLogLocked() {
 	if inf.log != nil && inf.opened && len(inf.rejected) == 0 && inf.foreign == "" {
 		inf.log.complete(inf.store.Checkpoint().RV)
 	}
 }
 
-// packer is nil where there is no log.
+// packer returns the compressor of the log, nil if there is no log.
 func (inf *Informer) packer() *codec.Zstd {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -110,8 +113,8 @@ func (inf *Informer) packer() *codec.Zstd {
 	return inf.log.zstd
 }
 
-// logged fills in what the log needs of a change that a watch brought. It must be the
-// only one who uses the object.
+// logged sets the fields of a watch's change that the log needs. No other goroutine may
+// use the object meanwhile.
 func (inf *Informer) logged(c *change, z *codec.Zstd, obj runtime.Object) {
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
@@ -126,13 +129,15 @@ func (inf *Informer) logged(c *change, z *codec.Zstd, obj runtime.Object) {
 	}
 }
 
-// isLater is false for what is no resource version, too.
+// isLater reports whether rv is later than another resource version. It is false if one
+// of them is invalid.
 func isLater(rv, than string) bool {
 	order, err := resourceversion.CompareResourceVersion(rv, than)
 	return err == nil && order > 0
 }
 
-// complete notes that everything up to rv was applied. Of a list listed does.
+// complete records that all changes up to rv have been applied. During a list it does
+// nothing: listed calls it at the end.
 func (l *changeLog) complete(rv string) {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil || l.listing {
 		return
@@ -145,17 +150,17 @@ func (l *changeLog) complete(rv string) {
 	}
 }
 
-// list notes that a list begins.
+// list records that a list begins.
 func (l *changeLog) list() { l.listing = true }
 
-// listedLocked notes that a list is applied.
+// listedLocked records that a list has been applied.
 func (inf *Informer) listedLocked(rv string) {
 	if inf.log == nil {
 		return
 	}
 	for h := range inf.handlers {
 		if _, ok := h.handler.(*feed); ok && !inf.ready {
-			inf.log.told = true // its cursor tells it of the first list
+			inf.log.told = true // its cursor delivers the first list
 		}
 	}
 	inf.log.listed(rv)
@@ -174,7 +179,7 @@ func (l *changeLog) listed(rv string) {
 	l.complete(rv)
 }
 
-// forget drops all. Its clients notice that a number is left out.
+// forget removes all entries. It skips a number, so that clients of the log notice it.
 func (l *changeLog) forget() {
 	l.from, l.first, l.entries, l.bytes = "", l.end()+1, nil, 0
 	clear(l.newest)
@@ -182,7 +187,7 @@ func (l *changeLog) forget() {
 
 func (l *changeLog) end() uint64 { return l.first + uint64(len(l.entries)) }
 
-// note adds a change; handlers are told of it under the same lock.
+// note adds a change. Handlers receive the change under the same lock.
 func (l *changeLog) note(k kind, c change) {
 	last := l.from
 	if n := len(l.entries); n > 0 {
@@ -190,7 +195,7 @@ func (l *changeLog) note(k kind, c change) {
 	}
 	order, err := resourceversion.CompareResourceVersion(c.rv, last)
 	if err != nil || order < 0 || k == vanished || k == deleted && c.packed == nil {
-		l.forget() // it began to, or this has no place in it
+		l.forget() // the log has not begun, or the change has no place in it
 		return
 	}
 	e := logEntry{kind: k, key: c.key, rv: c.rv}
@@ -204,8 +209,8 @@ func (l *changeLog) note(k kind, c change) {
 	}
 }
 
-// noteReplayed adds a change that an earlier process has stored and that a client which
-// knows the state at the stored resource version does not know.
+// noteReplayed adds a replay: a client that knows only the state at the stored resource
+// version does not know the change.
 func (l *changeLog) noteReplayed(c change) {
 	switch {
 	case l == nil:
@@ -218,17 +223,17 @@ func (l *changeLog) noteReplayed(c change) {
 	}
 }
 
-// drop forgets the oldest change.
+// drop removes the oldest change.
 func (l *changeLog) drop() {
 	e := l.entries[0]
 	if l.newest[e.key] == l.first {
 		delete(l.newest, e.key)
 	}
-	l.entries[0] = logEntry{} // the array may stay for a while
+	l.entries[0] = logEntry{} // the array may live on for a while
 	l.entries, l.first, l.bytes, l.from = l.entries[1:], l.first+1, l.bytes-e.size(), e.rv
 }
 
-// errOvertaken indicates a consumer that reads the log more slowly than it moves on.
+// errOvertaken indicates a consumer that reads the log more slowly than the log advances.
 var errOvertaken = errors.New("what the client was to be told next is not known any more")
 
 // logAfter returns the number of the first change after a resource version.
@@ -254,9 +259,9 @@ func (inf *Informer) logAfter(rv string) (n uint64, err error) {
 	return l.first + uint64(i), nil
 }
 
-// isListed reports whether a client that is told of that resource version may lack what
-// came before it: a list tells in the order of keys. It may be true of what a watch
-// brought, too.
+// isListed reports whether a client that receives an object with this resource version
+// may lack earlier changes, because a list is delivered in key order. It may be true for
+// a change of the watch, too.
 func (inf *Informer) isListed(rv string) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -264,25 +269,26 @@ func (inf *Informer) isListed(rv string) bool {
 	return l != nil && (l.from == "" || l.listing || l.beyond != "" && !isLater(rv, l.beyond))
 }
 
-// replay walks the log for one client.
+// replay reads the log for one client.
 type replay struct {
 	inf  *Informer
 	feed *feed
-	next uint64 // the number of the change
-	// fresh are the objects that were added and not told of, since they change later.
+	next uint64 // number of the next change
+	// fresh contains the keys of objects whose add was left out because they change
+	// later.
 	fresh map[string]struct{}
 }
 
-// replayed is one line, whose object is not decoded.
+// replayed is one line. Its object is not decoded yet.
 type replayed struct {
 	kind  EventType
 	key   string
 	entry store.Entry
-	last  []byte // of what was deleted, instead
+	last  []byte // the deleted object, instead of entry
 }
 
-// take returns what comes next. Where nothing does, the feed becomes a handler, which
-// is told of all changes from then on.
+// take returns the next lines. At the end of the log, it adds the feed as a handler,
+// which receives all later changes.
 func (r *replay) take() (lines []replayed, h *handler, err error) {
 	inf := r.inf
 	inf.mu.Lock()
@@ -301,7 +307,7 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 		isLast := l.newest[e.key] == r.next
 		r.next++
 		switch {
-		case e.kind == deleted && fresh: // never told of
+		case e.kind == deleted && fresh: // the client does not know the object
 		case e.kind == deleted:
 			lines = append(lines, replayed{kind: Deleted, key: e.key, last: e.last})
 		case !isLast:
@@ -328,8 +334,8 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 	return lines, nil, nil
 }
 
-// yield yields what the log has, chunk by chunk, and returns the handler that goes on
-// from there; goOn is false where the consumer has had enough.
+// yield yields the changes of the log, chunk by chunk. It returns the handler that
+// continues from there; goOn is false if the consumer has stopped.
 func (r *replay) yield(ctx context.Context, yield func(Event, error) bool) (h *handler, goOn bool, err error) {
 	for ctx.Err() == nil {
 		lines, h, err := r.take()

@@ -14,8 +14,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// cutLists is a backend whose lists end with an error behind the first change, while
-// cut is set.
+// cutLists is a backend whose lists end with an error after the first change, while cut
+// is set.
 type cutLists struct {
 	store.Backend
 	cut atomic.Bool
@@ -58,8 +58,8 @@ func (r *cutList) Parts(rv string) iter.Seq2[store.Batch, error] {
 	}
 }
 
-// TestEndpointSinceOfCutList: a client that was told of a part of a list which did not
-// end has not got all at the resource version of that part.
+// TestEndpointSinceOfCutList checks that a client that has received a part of an
+// unfinished list does not count as complete up to the resource version of that part.
 func TestEndpointSinceOfCutList(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -94,8 +94,8 @@ func TestEndpointSinceOfCutList(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfMended: what a list brings at a resource version that clients know
-// already is new to them.
+// TestEndpointSinceOfMended checks that clients receive the changes of a list even if
+// they know its resource version already.
 func TestEndpointSinceOfMended(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var fails atomic.Bool

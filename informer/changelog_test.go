@@ -23,13 +23,13 @@ import (
 	"github.com/informctl/informctl/inspect"
 )
 
-// since opens what came after a resource version.
+// since requests the changes after a resource version.
 func (c *bubbleClient) since(rv string) *stream {
 	c.Helper()
 	return c.open("/v1/changes?since=" + rv)
 }
 
-// wantNext reads so many lines.
+// wantNext checks the next lines.
 func (s *stream) wantNext(t *testing.T, what string, want ...string) {
 	t.Helper()
 	for _, want := range want {
@@ -39,13 +39,14 @@ func (s *stream) wantNext(t *testing.T, what string, want ...string) {
 	}
 }
 
-// wantRefused checks the status and the error of a request for what came after a
+// wantRefused checks the status and the error of a request for the changes after a
 // resource version.
 func wantRefused(t *testing.T, h http.Handler, rv string, status int, says string) {
 	t.Helper()
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
-	ctx, cancel := context.WithTimeout(r.Context(), time.Minute) // what is not refused has no end
+	// An accepted request does not end.
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
 	defer cancel()
 	h.ServeHTTP(w, r.WithContext(ctx))
 	var body struct{ Error string }
@@ -54,8 +55,8 @@ func wantRefused(t *testing.T, h http.Handler, rv string, status int, says strin
 	}
 }
 
-// TestEndpointSince: what came after a resource version, an object once, in the order
-// of the last changes, and then what comes.
+// TestEndpointSince checks that a client receives the changes after a resource version,
+// each object once, in the order of the last changes, and then the later changes.
 func TestEndpointSince(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -95,7 +96,8 @@ func TestEndpointSince(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceRefused: what is not known is said at once, with what is.
+// TestEndpointSinceRefused checks that a request for unknown changes is refused at once,
+// with an error that names the known ones.
 func TestEndpointSinceRefused(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -121,7 +123,7 @@ func TestEndpointSinceRefused(t *testing.T) {
 			w.put("b", "1") // 4
 			w.put("b", "2") // 5
 		}()
-		s := client.since("4") // waits until it is known
+		s := client.since("4") // waits until version 4 is known
 		s.wantNext(t, "of what was ahead", "MODIFIED b=2")
 		s.close()
 		client.end()
@@ -130,8 +132,8 @@ func TestEndpointSinceRefused(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfRestart: a process remembers what it has caught up with, and
-// nothing of the one before it.
+// TestEndpointSinceOfRestart checks that a process remembers the changes of its catch-up,
+// and none of the previous process.
 func TestEndpointSinceOfRestart(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -150,7 +152,7 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 		w.drop("a")     // 6
 		r = w.run(informer.Options{}).sync()
 		h = handlerOf(r.inf)
-		wantRefused(t, h, "4", 410, "known from resource version 6 on") // Handler came late
+		wantRefused(t, h, "4", 410, "known from resource version 6 on") // the Handler was created late
 		r.end()
 		w.put("b", "2") // 7
 		w.drop("b")     // 8
@@ -165,7 +167,7 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceIsBounded: in changes and in bytes.
+// TestEndpointSinceIsBounded checks the limits of the log, in changes and in bytes.
 func TestEndpointSinceIsBounded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("o", "1") // 2
@@ -186,7 +188,7 @@ func TestEndpointSinceIsBounded(t *testing.T) {
 		s.close()
 
 		random := rand.NewChaCha8([32]byte{1})
-		for i := range 40 { // what cannot be compressed
+		for i := range 40 { // content that cannot be compressed
 			b := make([]byte, 400<<10)
 			_, _ = random.Read(b)
 			name := fmt.Sprintf("large-%02d", i)
@@ -211,8 +213,9 @@ func TestEndpointSinceIsBounded(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfList: a list that brought nothing leaves what is remembered; one
-// that did begins it anew, and behind the next change if a client was told of a part.
+// TestEndpointSinceOfList checks that a list without changes keeps the log, and that a
+// list with changes empties it. If a client has received a part of the list, the log
+// begins after the next change.
 func TestEndpointSinceOfList(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -260,8 +263,8 @@ func TestEndpointSinceOfList(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfRewind: the resource versions of a history that is no longer do
-// not count in the one that is.
+// TestEndpointSinceOfRewind checks that resource versions of a former history are not
+// valid in the present one.
 func TestEndpointSinceOfRewind(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -296,7 +299,7 @@ func TestEndpointSinceOfRewind(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfWipe: what is lost takes what is remembered with it.
+// TestEndpointSinceOfWipe checks that a wipe empties the log.
 func TestEndpointSinceOfWipe(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -324,7 +327,8 @@ func TestEndpointSinceOfWipe(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfFactory: informers that are made before and after the Handler.
+// TestEndpointSinceOfFactory checks informers that are created before and after the
+// Handler.
 func TestEndpointSinceOfFactory(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
@@ -338,9 +342,9 @@ func TestEndpointSinceOfFactory(t *testing.T) {
 	}
 }
 
-// TestEndpointSinceHasNoGap: clients come, read a few lines, go, and go on from the
-// last one, while objects change. Each is told in the order of resource versions, of
-// none twice, and knows what the server has in the end.
+// TestEndpointSinceHasNoGap checks clients that connect, read a few lines, disconnect and
+// continue after the last line, while objects change. Each client receives changes in the
+// order of resource versions, none twice, and knows the server's state in the end.
 func TestEndpointSinceHasNoGap(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r := w.run(informer.Options{})
@@ -356,7 +360,7 @@ func TestEndpointSinceHasNoGap(t *testing.T) {
 				if random.IntN(3) > 0 {
 					w.put(name, strconv.Itoa(i))
 				} else {
-					_, _ = w.server.Delete("default/" + name) // or it is not there
+					_, _ = w.server.Delete("default/" + name) // it may not exist
 				}
 				if i%100 == 0 {
 					<-time.After(time.Millisecond)
@@ -387,7 +391,8 @@ func TestEndpointSinceHasNoGap(t *testing.T) {
 	})
 }
 
-// follow returns the resource version of each object when it was told of the last one.
+// follow returns the resource version of each object when the client received its last
+// change.
 func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
 	random := rand.New(rand.NewPCG(3, seed))
 	state := map[string]string{}
@@ -414,7 +419,7 @@ func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
 			switch {
 			case line.Type == "ADDED" && known:
 				c.Errorf("told that %s was added, which was there", name)
-			case line.Type != "ADDED" && !known && since == begin: // or its ADDED was to come later
+			case line.Type != "ADDED" && !known && since == begin: // else its ADDED would come later
 				c.Errorf("told %s of %s, which was not there", line.Type, name)
 			}
 			if state[name] = rv; line.Type == "DELETED" {
@@ -429,8 +434,8 @@ func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
 	return state
 }
 
-// TestEndpointListedIsNoPlace: a list tells in the order of keys, so a client that got a
-// part of it does not go on from there, not even in a process that knows of no list.
+// TestEndpointListedIsNoPlace checks that a client cannot continue from a part of a list,
+// because lists come in key order, not even in a process that knows of no list.
 func TestEndpointListedIsNoPlace(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2

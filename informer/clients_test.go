@@ -22,10 +22,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// An informer in client-go's typed factory, above client-go's fake clientset, as
-// programs and their tests put it there.
+// These tests run an informer in client-go's typed factory, on client-go's fake
+// clientset, as programs and their tests do.
 
-// throughFactory makes the factory's informer for ConfigMaps; nil leaves client-go's.
+// throughFactory creates the factory's informer for ConfigMaps. If construct is nil, it
+// is client-go's.
 func throughFactory(w *world, factory informers.SharedInformerFactory, construct makeInformer) (closeBackend func()) {
 	closeBackend = func() {}
 	if construct == nil {
@@ -47,8 +48,8 @@ func throughFactory(w *world, factory informers.SharedInformerFactory, construct
 	return closeBackend
 }
 
-// TestTypedFactory drives the informer through the factory: its lister, its waiting and
-// its end.
+// TestTypedFactory checks the informer through the factory: the lister, waiting and
+// shutdown.
 func TestTypedFactory(t *testing.T) {
 	for name, construct := range map[string]makeInformer{"client-go": nil, "mem": onMem, "bolt": onBolt(t.TempDir())} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +109,8 @@ func TestTypedFactory(t *testing.T) {
 	}
 }
 
-// TestTypedFactoryIsNotSynced checks what the factory says of an informer whose list is
-// refused.
+// TestTypedFactoryIsNotSynced checks what the factory reports for an informer whose list
+// is refused.
 func TestTypedFactoryIsNotSynced(t *testing.T) {
 	for name, construct := range map[string]makeInformer{"client-go": nil, "mem": onMem, "bolt": onBolt(t.TempDir())} {
 		t.Run(name, func(t *testing.T) {

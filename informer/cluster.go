@@ -21,10 +21,10 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// ClusterIdentity returns what tells the cluster behind cfg from others, for
-// store.Scope.Cluster: the UID of its kube-system namespace; where that may not
-// be read, the UID of the ServiceAccount that asks, which is one of the cluster,
-// too; where it has none, the host and its CA. The error is that of a server that
+// ClusterIdentity returns an identity that distinguishes the cluster behind cfg from
+// others, for store.Scope.Cluster. It is the UID of the kube-system namespace; if that
+// may not be read, the UID of the requesting ServiceAccount, which also belongs to one
+// cluster; if the user has no UID, the host and its CA. An error means that the server
 // could not be asked.
 func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(cfg)
@@ -53,17 +53,18 @@ func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 }
 
 const (
-	// askPatience bounds one question for the identity: a server that accepts and does
-	// not answer must not keep from serving what is stored.
+	// askPatience is the timeout of one request for the identity: a server that accepts
+	// the request but does not answer must not prevent the stored objects from being
+	// served.
 	askPatience = 5 * time.Second
-	// identityTries is how often in a row a server may answer that question with an
-	// error, before what waits for it goes on without: a broken namespaces API must not
-	// keep everything from starting.
+	// identityTries is the number of consecutive errors from the server after which the
+	// caller continues without the identity: a broken namespaces API must not block every
+	// start.
 	identityTries = 5
 )
 
-// askIdentity identifies the cluster and has the backend remember it. Informers that ask
-// at the same time share one answer.
+// askIdentity identifies the cluster and stores the identity in the backend. Informers
+// that call it at the same time share one answer.
 func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 	answer := f.asking.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
@@ -94,16 +95,17 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// isAnswer reports whether the server has answered, if not what it was asked.
+// isAnswer reports whether the server has answered, even with an error.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status)
 }
 
-// identity asks the server once for all informers. While it is down, that
-// identity serves which the backend remembers, and each informer has it verified
-// before it resumes; where there is none, the server is asked again and again. The
-// error is that of a server that answers, but not whose cluster it is.
+// identity returns the identity of the cluster. The server is asked once for all
+// informers. While the server is down, identity returns the one that the backend
+// remembers, and each informer verifies it before it resumes. If there is none, identity
+// asks until the server answers. The error is that of a server that answers without
+// identifying its cluster.
 func (f *Factory) identity(ctx context.Context) (string, error) {
 	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 	for answered := 0; ; {
@@ -160,9 +162,10 @@ const (
 )
 
 // verify implements reflector.Options.Verify: it asks the server whether it is the
-// cluster of the informer's scope. If it is not, or does not say so before it ever has,
-// the informer lists, and stores no resource version until it is that cluster: the scope
-// is that of another one. Only an informer of a Factory that is persisted does so.
+// cluster of the informer's scope. If it is another one, or has never identified itself,
+// the informer lists and stores no resource version until the server is that cluster,
+// because the scope belongs to another cluster. Only persisted informers of a Factory
+// call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.factory.askIdentity(ctx)
 	inf.mu.Lock()
@@ -183,7 +186,7 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		inf.unanswered = 0
 		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
 		if inf.verified {
-			return "", nil // it was the right one when it answered last
+			return "", nil // the last answer was the right cluster
 		}
 		is = unknownCluster
 	}
@@ -198,8 +201,8 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	return is, nil
 }
 
-// askedHow identifies how a server is asked, for store.Identities: another
-// identity may be found with other credentials.
+// askedHow identifies the connection to a server, for store.Identities: with other
+// credentials, ClusterIdentity may return another identity.
 func askedHow(cfg *rest.Config) string {
 	var credentials string
 	switch {
@@ -216,12 +219,12 @@ func askedHow(cfg *rest.Config) string {
 	}
 	ca, err := caDigest(cfg)
 	if err != nil {
-		return "" // nothing is remembered under it: the server cannot be asked either
+		return "" // never used: ClusterIdentity fails, too
 	}
 	return strings.Join([]string{cfg.Host, ca, credentials}, " ")
 }
 
-// caDigest stands for the certificates that vouch for the server.
+// caDigest returns a digest of the CA certificates in cfg.
 func caDigest(cfg *rest.Config) (string, error) {
 	ca := cfg.CAData
 	if len(ca) == 0 && cfg.CAFile != "" {
@@ -234,7 +237,7 @@ func caDigest(cfg *rest.Config) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// isRefusal reports whether the server answered that it will not say.
+// isRefusal reports whether the server has refused to answer.
 func isRefusal(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

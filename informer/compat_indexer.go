@@ -8,15 +8,15 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// indexer is the informer's store under one name that stays the same: memory
-// before Run, the opened scope from then on.
+// indexer is the informer's store under a name that does not change: the store in memory
+// before Run, the opened store afterwards.
 type indexer struct{ inf *Informer }
 
 var _ cache.Indexer = (*indexer)(nil)
 
 func (x *indexer) store() store.Store { return *x.inf.current.Load() }
 
-// watched has objects that are handed out watched for mutations.
+// watched adds objects that callers receive to the mutation detector.
 func (x *indexer) watched(objs []interface{}) []interface{} {
 	for _, obj := range objs {
 		x.inf.mutations.AddObject(obj)
@@ -33,9 +33,9 @@ func (x *indexer) Update(obj interface{}) error { return x.store().Update(obj) }
 // Delete implements cache.Store.
 func (x *indexer) Delete(obj interface{}) error { return x.store().Delete(obj) }
 
-// whole reads what has no error to return. Where what is stored is damaged, or was
-// wiped, it waits, under a running informer, until a new list has mended it, rather
-// than return fewer objects.
+// whole reads for methods that return no error. If stored objects are damaged or were
+// wiped and the informer runs, it waits until a new list has repaired them, instead of
+// returning fewer objects.
 func whole[T any](x *indexer, read func(store.Store) (T, error)) T {
 	for {
 		lists := x.inf.lists.Load()
@@ -49,12 +49,12 @@ func whole[T any](x *indexer, read func(store.Store) (T, error)) T {
 // List implements cache.Store. It may wait for a list.
 func (x *indexer) List() []interface{} { return x.watched(whole(x, store.Store.TryList)) }
 
-// isMended reports whether a new list mends what a read returned.
+// isMended reports whether a new list repairs the cause of a read error.
 func isMended(err error) bool {
 	return errors.Is(err, store.ErrCorrupt) || errors.Is(err, store.ErrWiped)
 }
 
-// noticed returns the error of a read, and asks for the list that mends its cause.
+// noticed returns the error of a read, and requests a list if that repairs the cause.
 func (inf *Informer) noticed(err error) error {
 	if isMended(err) {
 		inf.mu.Lock()

@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// The rest of cache.SharedIndexInformer, after client-go's rules
+// This file contains the rest of cache.SharedIndexInformer, after client-go's rules
 // (k8s.io/client-go/tools/cache/shared_informer.go).
 
-// minimumResync is client-go's floor of resync periods.
+// minimumResync is client-go's minimum resync period.
 const minimumResync = time.Second
 
 // Run implements cache.SharedInformer.
@@ -35,8 +35,8 @@ func (inf *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandle
 	return inf.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resyncPeriod})
 }
 
-// AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for
-// the stored objects: they reach the handler from a cursor.
+// AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for the
+// stored objects: a cursor delivers them to the handler.
 func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
 	if isNil(eh) {
 		return nil, errors.New("informer: event handler is nil")
@@ -53,7 +53,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	}
 	inf.setResyncLocked(h, period)
 	if _, ok := eh.(*feed); ok {
-		h.stage = walking // a client asks for what is there
+		h.stage = walking // a client wants the stored objects, not the departed ones
 	}
 	inf.handlers[h] = struct{}{}
 	if inf.opened {
@@ -62,9 +62,9 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	return h, nil
 }
 
-// setResyncLocked gives a handler its resync period, after client-go's rules: an
-// informer without a period of its own has none for anybody; a shorter period
-// than the informer's makes it check more often, unless it runs already.
+// setResyncLocked sets the resync period of a handler after client-go's rules. If the
+// informer has no period of its own, no handler has one. A period below the informer's
+// makes the informer check more often, unless it runs already.
 func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
 	if period > 0 && period < minimumResync {
 		h.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
@@ -93,7 +93,7 @@ func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
 	}
 }
 
-// resyncPeriodLocked rounds up to a whole number of checks.
+// resyncPeriodLocked rounds the period of a handler up to a whole number of checks.
 func (inf *Informer) resyncPeriodLocked(h *handler) time.Duration {
 	check := inf.resyncCheck
 	if check <= 0 || h.resyncWanted <= 0 {
@@ -102,9 +102,9 @@ func (inf *Informer) resyncPeriodLocked(h *handler) time.Duration {
 	return (h.resyncWanted + check - 1) / check * check
 }
 
-// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call
-// of the handler that is in progress: cache.ShutDownEventHandler does. Removing a
-// handler twice, or one of another informer, does nothing.
+// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call of the
+// handler that is in progress; cache.ShutDownEventHandler does. Removing a handler twice,
+// or a handler of another informer, does nothing.
 func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
 	h, ok := handle.(*handler)
 	if !ok {
@@ -129,15 +129,14 @@ func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistr
 // GetStore implements cache.SharedInformer.
 func (inf *Informer) GetStore() cache.Store { return inf.indexer }
 
-// GetIndexer implements cache.SharedIndexInformer. Before Run it is empty and in
-// memory; after the informer has stopped it goes on reading until the Backend is
-// closed.
+// GetIndexer implements cache.SharedIndexInformer. Before Run the indexer is empty and in
+// memory. After the informer has stopped it can be read until the Backend is closed.
 func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 
-// AddIndexers implements cache.SharedIndexInformer: before and after the start,
-// what is stored is indexed at once. It fails, and adds none, where a name is taken,
-// a function is nil or fails, or the informer has stopped. It may block while Run
-// waits for another informer to release the scope.
+// AddIndexers implements cache.SharedIndexInformer. Before and after the start, it
+// indexes the stored objects at once. It returns an error and adds no indexer if a name
+// is taken, a function is nil or fails, or the informer has stopped. It may block while
+// Run waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	inf.mu.Lock()
 	ended := inf.ended
@@ -150,8 +149,8 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	return inf.indexer.store().AddIndexers(indexers)
 }
 
-// HasSynced implements cache.SharedInformer: see Options.SyncWhen for a warm start.
-// Once true it stays so.
+// HasSynced implements cache.SharedInformer. Options.SyncWhen defines it for a warm
+// start. Once true it stays true.
 func (inf *Informer) HasSynced() bool { return cache.IsDone(inf.HasSyncedChecker()) }
 
 // HasSyncedChecker implements cache.SharedInformer.
@@ -165,8 +164,8 @@ func (c *checker) Name() string { return "informer for " + (*Informer)(c).Scope(
 // Done implements cache.DoneChecker.
 func (c *checker) Done() <-chan struct{} { return c.synced }
 
-// LastSyncResourceVersion implements cache.SharedInformer: what was received,
-// which may be ahead of the store.
+// LastSyncResourceVersion implements cache.SharedInformer. It is the received resource
+// version, which may be ahead of the store.
 func (inf *Informer) LastSyncResourceVersion() string {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -176,8 +175,8 @@ func (inf *Informer) LastSyncResourceVersion() string {
 	return inf.reflector.LastSyncResourceVersion()
 }
 
-// IsStopped implements cache.SharedInformer: it is true once Run's context has ended
-// and the scope is released; handlers may still be returning.
+// IsStopped implements cache.SharedInformer. It is true after Run's context has ended and
+// the scope is released; calls of handlers may still be in progress.
 func (inf *Informer) IsStopped() bool {
 	select {
 	case <-inf.released:
@@ -192,9 +191,9 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 	return inf.SetWatchErrorHandlerWithContext(func(_ context.Context, r *cache.Reflector, err error) { handle(r, err) })
 }
 
-// SetWatchErrorHandlerWithContext implements cache.SharedInformer. Beside
-// client-go's it sees errors inside a watch. The Reflector that it is given is for
-// its name, type and LastSyncResourceVersion: running it does nothing.
+// SetWatchErrorHandlerWithContext implements cache.SharedInformer. Unlike client-go's,
+// the handler also receives errors from inside a watch. The Reflector that it receives
+// provides only its name, type and LastSyncResourceVersion: running it does nothing.
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -205,10 +204,10 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 	return nil
 }
 
-// SetTransform implements cache.SharedInformer. The function runs once for each
-// object that is received. It must return an object of the example's type with a
-// name; anything else, an error or a panic keeps the object's last good state and
-// is logged with its key. See Options.TransformVersion.
+// SetTransform implements cache.SharedInformer. The function runs once for each received
+// object. It must return an object of the example's type with a name. Anything else, an
+// error or a panic keeps the object's last good state and is logged with its key. See
+// Options.TransformVersion.
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -219,7 +218,7 @@ func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	return nil
 }
 
-// placeholder is an object of the example's type with a key and nothing more.
+// placeholder returns an object of the example's type with only a key.
 func (inf *Informer) placeholder(key string) runtime.Object {
 	obj, ok := reflect.New(reflect.TypeOf(inf.example).Elem()).Interface().(runtime.Object)
 	if !ok {
@@ -239,7 +238,7 @@ func (inf *Informer) placeholder(key string) runtime.Object {
 // GetController implements cache.SharedInformer.
 func (inf *Informer) GetController() cache.Controller { return (*controller)(inf) }
 
-// controller is what client-go's informers return: it cannot be run.
+// controller is what client-go's informers return as their controller: it cannot be run.
 type controller Informer
 
 // RunWithContext does nothing.
@@ -248,13 +247,13 @@ func (*controller) RunWithContext(context.Context) {}
 // Run does nothing.
 func (*controller) Run(<-chan struct{}) {}
 
-// HasSynced is the informer's.
+// HasSynced returns the informer's HasSynced.
 func (c *controller) HasSynced() bool { return (*Informer)(c).HasSynced() }
 
-// HasSyncedChecker is the informer's.
+// HasSyncedChecker returns the informer's HasSyncedChecker.
 func (c *controller) HasSyncedChecker() cache.DoneChecker { return (*checker)(c) }
 
-// LastSyncResourceVersion is the informer's.
+// LastSyncResourceVersion returns the informer's LastSyncResourceVersion.
 func (c *controller) LastSyncResourceVersion() string {
 	return (*Informer)(c).LastSyncResourceVersion()
 }

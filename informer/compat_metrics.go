@@ -7,20 +7,21 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// metrics publishes what client-go's informers do, through the same provider:
-// changes that wait, how long a batch takes, the store's resource version. A
-// provider that was set for the process can be reached only by client-go's own
-// queue and store, so where an informer has a name these two run along: the queue
-// holds a number for each change that waits, the store nothing.
+// metrics publishes the metrics of client-go's informers through the same provider: the
+// number of queued changes, the duration of a batch, the store's resource version. Only
+// client-go's own queue and store can reach a provider that was set for the process. So
+// an informer with a name also runs these two: the queue contains a number for each
+// queued change, the store nothing.
 type metrics struct {
 	queue *cache.RealFIFO
 	store cache.Store
-	added atomic.Int64 // numbers put into the queue so far
-	taken int64        // of these, numbers taken out; processLoop's
+	added atomic.Int64 // numbers added to the queue so far
+	taken int64        // numbers taken from it; only processLoop uses it
 }
 
-// newMetrics returns nil, which publishes nothing, for an informer without a name
-// and for a second one of the same name and resource.
+// newMetrics returns the metrics of an informer. It returns nil, which publishes nothing,
+// for an informer without a name, and for a second informer of the same name and
+// resource.
 func newMetrics(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *metrics {
 	if !id.Reserved() {
 		return nil
@@ -34,19 +35,19 @@ func newMetrics(id cache.InformerNameAndResource, provider cache.InformerMetrics
 	}
 }
 
-// pushed counts a change that waits.
+// pushed counts one queued change.
 func (m *metrics) pushed() {
 	if m != nil {
-		_ = m.queue.Add(m.added.Add(1)) // its errors are those of the key function
+		_ = m.queue.Add(m.added.Add(1)) // only the key function returns errors
 	}
 }
 
-// processing runs process, after which the given number of changes waits.
+// processing runs process. waiting is the number of changes that are queued afterwards.
 func (m *metrics) processing(waiting int, process func() error) error {
 	if m == nil {
 		return process()
 	}
-	m.pushed() // or PopBatch might find nothing, and block
+	m.pushed() // otherwise PopBatch might find nothing and block
 	single := func(interface{}, bool) error {
 		m.taken++
 		return process()
@@ -56,7 +57,7 @@ func (m *metrics) processing(waiting int, process func() error) error {
 		return process()
 	}, single)
 	for range int64(waiting) - (m.added.Load() - m.taken) {
-		m.pushed() // it takes up to 1,000, whatever process has taken
+		m.pushed() // PopBatch takes up to 1,000, whatever process took
 	}
 	return err
 }

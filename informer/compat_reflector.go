@@ -11,9 +11,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// compatReflector is what client-go's watch error handlers are called with: a
-// cache.Reflector that has the informer's name, type and LastSyncResourceVersion.
-// That can only be set by a list, so it is given one, of nothing, into nowhere.
+// compatReflector returns the argument for client-go's watch error handlers: a
+// cache.Reflector with the informer's name, type and LastSyncResourceVersion. Only a list
+// can set the latter, so the reflector runs an empty list into a store that holds
+// nothing.
 func (inf *Informer) compatReflector() *cache.Reflector {
 	version := onlyVersion(inf.LastSyncResourceVersion())
 	r := cache.NewReflectorWithOptions(version, inf.example, nowhere{}, cache.ReflectorOptions{

@@ -6,22 +6,26 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Departed objects were stored when the process began, or one before it that had not
-// told of them, and are deleted since. Of several that had one key the last is told of,
-// and none where another object had the key when the process began. controller-runtime
-// adds its handlers after HasSynced, those of a leader when it leads, and the store shows
-// nothing of these objects then: so the store keeps their last states beside the others,
-// in the file, and a handler is told of each first, whenever it comes: an initial add
-// with the last known state, then the deletion (promise 4).
+// Departed objects were stored when the process started, or departed in an earlier
+// process whose handlers did not receive their deletion, and have been deleted since. If
+// several of them had the same key, handlers receive only the last one; they receive none
+// if another object had the key when the process started.
 //
-// They are settled, for the next process, while all handlers that there are have synced
-// and have been told of every deletion.
+// controller-runtime adds its handlers after HasSynced, those of a leader when the
+// process becomes the leader, and the store no longer shows these objects then. So the
+// store keeps the last states of departed objects in the file, beside the other objects.
+// Whenever a handler is added, it first receives each of them: an initial add with the
+// last known state, then the deletion (promise 4).
+//
+// Departed objects are settled, so that the next process drops them, when all present
+// handlers have synced and have received every deletion.
 
-// departedChunk is how many departed objects a handler reads at a time.
+// departedChunk is the number of departed objects that a handler reads at a time.
 const departedChunk = 64
 
-// depart marks the changes of a batch by which an object goes that was stored at the
-// start; stored are their UIDs. Only the goroutine that applies batches calls it.
+// depart marks the changes of a batch that delete an object that was stored at the start.
+// stored contains the UIDs of the deleted objects. Only the goroutine that applies
+// batches calls it.
 func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[string]string) {
 	gone := map[string]change{}
 	inf.mu.Lock()
@@ -42,8 +46,9 @@ func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[str
 	}
 }
 
-// noteSupersededLocked looks for what departed before the process began and has a
-// successor, stored or departed. It returns whether anything has departed.
+// noteSupersededLocked finds the objects that departed before this process started and
+// whose key another object has taken since, stored or departed. It reports whether
+// anything has departed.
 func (inf *Informer) noteSupersededLocked() bool {
 	departer, ok := inf.store.(store.Departer)
 	if !ok {
@@ -54,7 +59,7 @@ func (inf *Informer) noteSupersededLocked() bool {
 	for after := uint64(0); ; {
 		gone, err := departer.Departed(after, departedChunk)
 		if err != nil {
-			return true // a handler meets it, too
+			return true // a handler gets the same error
 		}
 		for _, d := range gone {
 			after = d.Number
@@ -72,9 +77,9 @@ func (inf *Informer) noteSupersededLocked() bool {
 	}
 }
 
-// loadDepartedLocked reads the next departed objects. When there are no more, the stored
-// ones follow; what departs later is told of as any deletion. false: the store could not
-// be read now.
+// loadDepartedLocked reads the next departed objects. After the last one, the handler
+// goes on with the stored objects, and receives later departures like any deletion. It
+// returns false if the store cannot be read now.
 func (h *handler) loadDepartedLocked() bool {
 	var gone []store.Departed
 	departer, ok := h.inf.store.(store.Departer)
@@ -92,7 +97,7 @@ func (h *handler) loadDepartedLocked() bool {
 		}
 		if !isReadable(d.Before) {
 			if d.Before = d.Last; !isReadable(d.Last) {
-				continue // its deletion would be of what nobody has heard of
+				continue // without a readable state there is no add
 			}
 		}
 		last := notification{kind: vanished, key: d.Before.Key, old: d.Before}
@@ -111,7 +116,8 @@ func (h *handler) loadDepartedLocked() bool {
 	return true
 }
 
-// settleLocked has the store note that all handlers were told of all that departed.
+// settleLocked tells the store that all handlers have received all departed objects, if
+// they have.
 func (inf *Informer) settleLocked() {
 	departer, ok := inf.store.(store.Departer)
 	if !ok {
@@ -120,7 +126,7 @@ func (inf *Informer) settleLocked() {
 	told := false
 	for h := range inf.handlers {
 		if _, ok := h.handler.(*feed); ok {
-			continue // a client's, who may come again
+			continue // belongs to a client, which may reconnect
 		}
 		if h.deletions > 0 || !cache.IsDone(h) {
 			return

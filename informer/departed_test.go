@@ -10,9 +10,9 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// TestDeletedWhileDown: what was deleted while the process was down is told to
-// handlers that come after HasSynced, too, as controller-runtime's do: by a watch
-// that goes on, and by a list where history was lost.
+// TestDeletedWhileDown checks that objects that were deleted while the process was down
+// also reach handlers that are added after HasSynced, as controller-runtime's are: after
+// a resumed watch, and after a list because history was lost.
 func TestDeletedWhileDown(t *testing.T) {
 	for name, expired := range map[string]bool{"watch": false, "list": true} {
 		t.Run(name, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestDeletedWhileDown(t *testing.T) {
 				w.want(soon, want...)
 				w.put("d", "1")
 				w.want(soon, "add d@9=1")
-				w.drop("d") // no departure: it came and went in this process
+				w.drop("d") // not departed: created and deleted in this process
 				w.want(soon, "delete d@10=1")
 				waitFor(3 * time.Minute)
 				handle(w, late)(r.inf)
@@ -51,14 +51,14 @@ func TestDeletedWhileDown(t *testing.T) {
 				r.end()
 
 				r = w.run(informer.Options{}, handle(w, late)).sync()
-				w.want(late, "initial b@6=2", "initial c@8=again") // the last process has told of the rest
+				w.want(late, "initial b@6=2", "initial c@8=again") // the previous process has sent the rest
 				r.end()
 			})
 		})
 	}
 }
 
-// TestNotifyUnchanged: with the option every new list of a running informer ends
+// TestNotifyUnchanged checks that with the option every relist of a running informer ends
 // with an update for each object.
 func TestNotifyUnchanged(t *testing.T) {
 	for _, notify := range []bool{false, true} {
@@ -85,8 +85,8 @@ func TestNotifyUnchanged(t *testing.T) {
 	}
 }
 
-// TestDeletedWhileDownLoaded: with Loaded a late handler is told, too, though the
-// informer has synced before it caught up.
+// TestDeletedWhileDownLoaded checks the same with Loaded, where the informer syncs before
+// it has caught up.
 func TestDeletedWhileDownLoaded(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -102,9 +102,10 @@ func TestDeletedWhileDownLoaded(t *testing.T) {
 	})
 }
 
-// TestDeletedBeforeHandler: a handler that comes when its process leads is told of what
-// was deleted since the start, however long it waited for that, and so is one of a
-// process after it, where the first ended before any handler came.
+// TestDeletedBeforeHandler checks that a handler that is added when its process becomes
+// the leader receives the objects that were deleted since the start, however late it is
+// added. If no handler was added before the process ended, a handler of the next process
+// receives them.
 func TestDeletedBeforeHandler(t *testing.T) {
 	for name, backend := range map[string]store.Backend{"bolt": nil, "mem": mem.New()} {
 		t.Run(name, func(t *testing.T) {
@@ -119,7 +120,7 @@ func TestDeletedBeforeHandler(t *testing.T) {
 				w.drop("b")     // 6
 				w.put("b", "2") // 7
 				w.put("d", "1") // 8
-				w.drop("d")     // 9, which came and went
+				w.drop("d")     // 9: created and deleted
 				waitFor(time.Hour)
 				r.end()
 
@@ -128,7 +129,7 @@ func TestDeletedBeforeHandler(t *testing.T) {
 				waitFor(150 * time.Second)
 				first, late := &log{}, &log{}
 				handle(w, first)(r.inf)
-				// The second b had the place of the first when this process began.
+				// The second b had replaced the first when this process started.
 				want := []string{"initial a@2=1", "delete a@5=1", "initial c@4=1", "delete c@10=1", "initial b@7=2"}
 				w.want(first, want...)
 				w.drop("b") // 11
@@ -139,15 +140,15 @@ func TestDeletedBeforeHandler(t *testing.T) {
 
 				next := &log{}
 				r = w.run(opts, handle(w, next)).sync()
-				w.want(next) // all was told
+				w.want(next) // everything was received
 				r.end()
 			})
 		})
 	}
 }
 
-// TestDeletionNotTold: a deletion that a slow handler has not been told of when the
-// process ends is told by the next one.
+// TestDeletionNotTold checks that a deletion that a slow handler has not received when
+// the process ends is sent by the next process.
 func TestDeletionNotTold(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -162,7 +163,7 @@ func TestDeletionNotTold(t *testing.T) {
 		r := w.run(informer.Options{}, handle(w, slow)).sync()
 		w.put("a", "2")
 		w.drop("b")
-		waitFor(time.Minute) // it is in the file
+		waitFor(time.Minute) // until it is in the file
 		r.stop()
 		synctest.Wait()
 		close(gate)

@@ -1,6 +1,6 @@
 // Package informer is client-go's shared informer on a persistent store: a
-// cache.SharedIndexInformer that starts with the objects that the last process
-// left and resumes their watch.
+// cache.SharedIndexInformer that starts with the objects that the previous process stored
+// and resumes their watch.
 //
 // # Usage
 //
@@ -13,131 +13,141 @@
 //	inf.AddEventHandler(handler)
 //	inf.RunWithContext(ctx)
 //
-// # What handlers see
+// # What handlers receive
 //
-// Each handler gets exactly one add per stored object, then its changes in
-// order; an object that was deleted while the process was down is added, then
-// deleted, with its last known state. An update's old object is what the handler
-// was given last. Handlers do not wait for each other, and no other goroutine waits
-// for them until what waits in files for the slow ones is 1 GiB.
+// Each handler receives exactly one add per stored object, then the changes of the object
+// in order. For an object that was deleted while the process was down, a handler receives
+// an add and a deletion with the last known state. The old object of an update is the
+// object that the handler received last. Handlers do not wait for each other. No other
+// goroutine waits for them until the spilled entries of all handler queues take 1 GiB.
 //
-// A handler that is added later, as controller-runtime adds those of a leader when it
-// leads, gets what is there then. Before that it is told of what was stored when the
-// process began and is deleted since, each as an initial add with its last known state
-// and a deletion. The next process tells of them, too, unless this one had handlers that
-// have synced and were told of every deletion, and none came after that: an informer does
-// not know which handlers are still to come, or what a work queue has not done. What is
-// kept for that is in the file, up to 64 MiB; Status.DepartedDropped counts what was not.
-// A file that is lost or wiped takes it along.
+// A handler may be added later: controller-runtime adds the handlers of a leader when the
+// process becomes the leader. Such a handler first receives the departed objects, each as
+// an initial add with the last known state and a deletion, and then the stored objects.
+// Departed objects were stored when the process started and have been deleted since. The
+// next process reports them again, unless all handlers of this process have synced and
+// received every deletion, and no handler was added after that: an informer does not know
+// which handlers are still to be added, or what a work queue has not processed. The file
+// keeps up to 64 MiB of departed objects; Status.DepartedDropped counts those that were
+// not kept. They are lost if the file is lost or the scope is wiped.
 //
-// What came and went in one process, and whose deletion was stored before a slow handler
-// was told, is not told of by the next.
+// An object that was created and deleted while one process ran, and whose deletion was
+// stored before a slow handler received it, is not reported by the next process.
 //
 // # Differences from client-go
 //
-// Each has its assertion, named here, in trace_test.go or, as TestDifference..., in
-// differences_test.go; both informers are run beside each other, and nothing else
-// differs in generated scripts of events.
+// Each difference has an assertion, named here, in trace_test.go or, as
+// TestDifference..., in differences_test.go. The tests run both informers side by side on
+// generated scripts of events, and find no other difference.
 //
 // Lists and watches:
 //
-//   - fewerRelists, toldAllChanges: a watch that is lost is resumed wherever the
-//     server has the history, so handlers are told of each change in order, where
-//     client-go lists and tells the last state. Until the next event or bookmark the
+//   - fewerRelists, toldAllChanges: a watch that broke is resumed wherever the server
+//     still has the history, so handlers receive each change in order. client-go relists,
+//     and its handlers receive only the last state. Until the next event or bookmark the
 //     resource version may be lower than client-go's (mayLag).
-//   - nothingUnchanged: a new list is compared with what is stored, and what has not
-//     changed makes no OnUpdate; Options.NotifyUnchanged resyncs instead.
-//   - anyRelistOrder: deletions come first, as with client-go, then changes in key
-//     order, not in the list's.
-//   - Rewound: a history that went back, as after an etcd restore, is noticed and
-//     listed again.
-//   - StoreError: what the store could not take is listed again, where client-go
-//     loses the event and goes on.
-//   - hearsOfFailures: the watch error handler is told of failures inside a watch,
-//     too.
-//   - RequestsOfStart: a list asks for no resource version, so that it is of this moment;
-//     client-go's asks for "0", the server's cache, and later for what it has.
-//   - WarmServerLags (reflector): a watch that is to catch up and brings no bookmark
-//     until its second timeout is followed by a list.
-//   - Fakes, "never there": a deletion of what is not held is told to nobody.
+//   - nothingUnchanged: a relist is compared with the stored objects, and unchanged
+//     objects cause no OnUpdate; with Options.NotifyUnchanged, a relist is followed by a
+//     resync.
+//   - anyRelistOrder: after a relist, deletions come first, as with client-go; changes
+//     follow in key order, not in the order of the list.
+//   - Rewound: a history that went back, for example after an etcd restore, is detected
+//     and causes a relist.
+//   - StoreError: if the store could not take a change, the informer relists; client-go
+//     loses the event and continues.
+//   - hearsOfFailures: the watch error handler also receives errors from inside a watch.
+//   - RequestsOfStart: a list sets no resource version, so it returns the latest state.
+//     client-go's first list asks for "0", the server's cache, and later ones for the
+//     resource version that it holds.
+//   - WarmServerLags (reflector): if a watch that should catch up receives no bookmark
+//     before its second timeout, a list follows.
+//   - Fakes, "never there": no handler receives the deletion of an object that is not
+//     stored.
 //
 // Starts:
 //
-//   - WarmStart: objects are there before the server has answered, and HasSynced is
-//     true once the state that the server had at the start is reached
+//   - WarmStart: objects can be read before the server has answered. HasSynced becomes
+//     true when the informer has reached the state that the server had at the start
 //     (Options.SyncWhen).
-//   - DeletedWhileDown: handlers are told of objects that were deleted while the
-//     process was down, as an add and a deletion.
-//   - WrittenBeforeRun: what was written to the store before Run is dropped; client-go
-//     tells of its deletion.
+//   - DeletedWhileDown: handlers receive an add and a deletion for each object that was
+//     deleted while the process was down.
+//   - WrittenBeforeRun: objects that were written to the store before Run are dropped;
+//     client-go reports their deletion.
 //
 // Handlers:
 //
-//   - initialsFirst: a change that comes while a handler is given its initial adds may
-//     be told before adds of other objects. Changes are told in the watch's order.
-//   - resyncsGoOn: resync periods do not begin anew with a list. A handler that comes
-//     late is resynced its period after it came, and one that is slow once, however
+//   - initialsFirst: while a handler receives its initial adds, it may receive a change
+//     of one object before the adds of others. Changes come in the order of the watch.
+//   - resyncsGoOn: a list does not restart the resync periods. A handler that is added
+//     late is resynced one period after it was added, and a slow handler once, however
 //     many periods it missed.
-//   - syncedLater: a handler that is busy syncs after the changes that came between its
-//     initial adds; one that is removed in its last never does.
-//   - PanickingHandler: with utilruntime.ReallyCrash off, a handler that panicked in
-//     an initial add syncs all the same.
+//   - syncedLater: a busy handler syncs after the changes that came between its initial
+//     adds. A handler that is removed during its last initial add never syncs.
+//   - PanickingHandler: with utilruntime.ReallyCrash off, a handler that panicked in an
+//     initial add still syncs.
 //
 // Transforms, indexes, objects:
 //
-//   - ObjectsWithoutKey: what has no key is a store.ObjectError, which does not print the
-//     object, not a cache.KeyError.
-//   - transformOnce, TransformOnce: a transform runs once per object received.
-//   - lastGoodState, TransformError: an object that a transform fails for, or panics,
-//     keeps its last good state and is tried again; its deletion is told. The stored
-//     resource version stays until it can be stored or is gone.
-//   - TransformResult: a transform returns an object of the example's type.
-//   - BlankRV: a transform may clear the resource version; the store's is the event's.
-//   - What is written through GetIndexer is stored, and outlives the process until the
-//     server's objects replace it.
-//   - BadIndexFunction: an index function that fails or panics refuses the object, with
-//     its key, instead of ending the process.
-//   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer made
-//     without any; the map given to New stays as it was, and GetIndexers returns a copy.
+//   - ObjectsWithoutKey: the error for an object without a key is a store.ObjectError,
+//     which does not print the object, instead of a cache.KeyError.
+//   - transformOnce, TransformOnce: a transform runs once per received object.
+//   - lastGoodState, TransformError: if a transform fails or panics for an object, the
+//     object keeps its last good state and is tried again. Handlers receive its deletion.
+//     The stored resource version stays where it is until the object can be stored or is
+//     deleted.
+//   - TransformResult: a transform must return an object of the example's type.
+//   - BlankRV: a transform may clear the resource version; the store uses that of the
+//     event.
+//   - Objects that are written through GetIndexer are stored, and survive the process
+//     until the server's objects replace them.
+//   - BadIndexFunction: if an index function fails or panics, the object is refused with
+//     an error that names its key, and the process continues.
+//   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer that
+//     was created without indexers. The map given to New is not changed, and GetIndexers
+//     returns a copy.
 //
 // # Unit tests on fakes
 //
-// client-go's fakes keep the resource versions that the author of a test has written and
-// number their lists themselves. They say so (IsWatchListSemanticsUnSupported), and of
-// such a client, unless a Factory asks its server which cluster it is, no resource
-// version is doubted: handlers hear what they hear from client-go's informer, and the
-// fake is asked what client-go's asks it, but for the resource version of a list, and for
-// a list after a watch that failed, which is opened again instead (TestFakes,
-// TestFakesRequests). A ListWatch written by hand does not say
-// it: it gets a list of one object, the probe, before each watch after one that was lost,
-// and after an event with a resource version below the last; Options.NoProbe turns that
-// off. What an earlier process has stored is resumed from behind a probe in any case, so
-// a unit test gives no Backend, or a file of its own. A Factory asks for the namespace
-// kube-system, whose UID says which cluster answers, and sends the ListerWatcher one
-// request that it answers itself, with a limit of 1, to learn its scope.
+// client-go's fakes keep the resource versions that the author of a test has written, and
+// number their lists themselves. They report this (IsWatchListSemanticsUnSupported).
+// Unless a Factory asks the server for its cluster, the informer trusts every resource
+// version of such a client. Its handlers then receive what they receive from client-go's
+// informer. The fake receives the same requests, with two exceptions: lists set no
+// resource version, and a watch that failed is opened again instead of being followed by
+// a list (TestFakes, TestFakesRequests).
+//
+// A ListWatch written by hand does not report this. It receives a list of one object, the
+// probe, before each watch that follows a broken one, and after an event with a resource
+// version below the previous one; Options.NoProbe turns probes off. State of an earlier
+// process is always resumed after a probe, so a unit test uses no Backend, or its own
+// file. A Factory requests the namespace kube-system, whose UID identifies the cluster.
+// To learn the scope, it also sends one list with a limit of 1 through the ListerWatcher,
+// and answers that list itself.
 //
 // # Concurrency
 //
-// Every method is safe for concurrent use. RunWithContext returns when all
-// goroutines of the informer have ended; a handler that does not return keeps it.
+// Every method is safe for concurrent use. RunWithContext returns when all goroutines of
+// the informer have ended; a handler that does not return blocks it.
 //
 // # Audits
 //
-// A cluster's history can be replaced by another one, when etcd is restored. One that
-// is behind is noticed at once; one that has grown past what is held is not, unless
-// Options.AuditInterval has all objects compared now and then. Handlers are told what
-// differs from what they were given, by adds, updates and deletions; so they are when
-// a program wipes a scope under its informer (bolt.DB.Wipe).
+// When etcd is restored, another history can replace a cluster's history. If the resource
+// version of the new history is lower than the stored one, the informer detects it at
+// once. If it is higher, only an audit detects it: with Options.AuditInterval, the
+// informer periodically compares all objects with the server's. Handlers receive the
+// differences from what they received before, as adds, updates and deletions. The same
+// happens when a program wipes a scope while its informer runs (bolt.DB.Wipe).
 //
-// # Looking into a running process
+// # Inspecting a running process
 //
-// bbolt locks its file. Status says how an informer is; Handler answers questions
-// over HTTP, read-only; Serve puts that on a unix socket that only this user can
-// connect to, and SocketPath says where.
+// bbolt locks its file, so no other process can open it. Status reports the state of an
+// informer. Package inspect answers questions over HTTP, read-only, on a unix socket that
+// only the same user can connect to.
 //
 // # Durability
 //
-// See package bolt. Secrets are persisted where the backend has a key to encrypt them
-// with (bolt.Options.Keys); else they are held in memory, which is logged. What waits
-// for slow handlers in files is encrypted in any case, with keys that are never stored.
+// See package bolt. Secrets are persisted if the backend has an encryption key
+// (bolt.Options.Keys); otherwise they are held in memory, and a message is logged.
+// Spilled entries of handler queues are always encrypted, with keys that are never
+// stored.
 package informer

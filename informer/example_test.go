@@ -96,7 +96,7 @@ func ExampleFactory() {
 	// Output:
 }
 
-// A lister that filters labels before it decodes.
+// A lister that applies label selectors before it decodes.
 func ExampleLister() {
 	list := func(inf *informer.Informer) error {
 		pods, err := informer.NewLister[*corev1.Pod](inf)

@@ -2,22 +2,22 @@ package informer
 
 import "github.com/informctl/informctl/store"
 
-// SetBacklogLimits sets what may wait for a handler in memory before the rest goes
-// to files, how much goes to one, and how much to all.
+// SetBacklogLimits sets the limits of handler queues: the bytes in memory before the rest
+// is spilled, the bytes of one file, and the bytes of all files.
 func SetBacklogLimits(inf *Informer, first, chunk int, files int64) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	inf.limits = limits{first, chunk, files}
 }
 
-// InFiles returns what waits for handlers in files, in bytes.
+// InFiles returns the bytes of all spilled entries.
 func InFiles(inf *Informer) int64 {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	return inf.inFiles
 }
 
-// BreakFiles makes what waits in files unreadable.
+// BreakFiles makes the spilled entries unreadable.
 func BreakFiles(inf *Informer) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -30,8 +30,8 @@ func BreakFiles(inf *Informer) {
 	}
 }
 
-// LogSize returns how many changes an informer remembers, and how many bytes of keys
-// and deleted objects; -1 where it remembers none.
+// LogSize returns the number of changes that an informer remembers, and the bytes of
+// their keys and deleted objects; -1 without a log.
 func LogSize(inf *Informer) (entries, bytes int) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()

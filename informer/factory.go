@@ -25,48 +25,48 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// FactoryOptions are those of all informers of a Factory; see Options.
+// FactoryOptions configure all informers of a Factory; see Options.
 type FactoryOptions struct {
 	SyncWhen         SyncPolicy // as Options.SyncWhen
-	TransformVersion string     // as Options.TransformVersion, of all informers' transforms
+	TransformVersion string     // as Options.TransformVersion, for all transforms
 	DecodedBytes     int64      // as Options.DecodedBytes, for each informer
 
 	AuditInterval time.Duration // as Options.AuditInterval
 
-	// RequireTransport keeps an informer from running whose ListerWatcher does not send
-	// its requests through the configuration that NewFactory was given: a mistake of the
-	// program, since nothing can be persisted then. Its Run logs that and blocks until its
-	// context ends, and HasSynced stays false. Without it the informer runs in memory, and
-	// that is logged as an error.
+	// RequireTransport prevents an informer from running if its ListerWatcher does not
+	// send its requests through the configuration that NewFactory received. This is a
+	// mistake of the program, because nothing can be persisted then. Run logs it and
+	// blocks until its context ends, and HasSynced stays false. Without RequireTransport
+	// the informer runs in memory, and an error is logged.
 	RequireTransport bool
 }
 
-// Factory makes informers whose scope need not be said: it asks their
-// ListerWatcher. controller-runtime calls NewInformer with equal arguments for
-// each namespace and selector; they are inside the ListerWatcher's closures. So
-// the factory wraps the transport of the configuration that the ListerWatcher's
-// client is made from, and sends one list through the ListerWatcher that is
-// answered there, before the network, from the request's path and selectors.
+// Factory creates informers and finds their scopes itself. controller-runtime calls
+// NewInformer with equal arguments for each namespace and selector; these are hidden in
+// the closures of the ListerWatcher. So the factory wraps the transport of the
+// configuration from which the ListerWatcher's client is created. It sends one list
+// through the ListerWatcher, and the transport answers this list before it reaches the
+// network. The path and the selectors of the request are the scope.
 type Factory struct {
 	backend store.Backend
-	cfg     *rest.Config // as it was before it was wrapped
+	cfg     *rest.Config // from before the transport was wrapped
 	opts    FactoryOptions
 
 	// mu protects the fields below.
 	mu       sync.Mutex
-	cluster  string               // its identity, "" until it is known
-	verified bool                 // by the server; else it is what the backend remembers
-	asked    map[string]*url.URL  // by nonce: what the transport saw
-	asking   singleflight.Group   // for the identity
-	holders  map[string]*Informer // by scope id: who opened it last
+	cluster  string               // the identity, "" until it is known
+	verified bool                 // cluster is from the server, not from the backend
+	asked    map[string]*url.URL  // by nonce: the URL that the transport received
+	asking   singleflight.Group   // shares requests for the identity
+	holders  map[string]*Informer // by scope ID: the informer that opened it last
 
-	informers map[*Informer]struct{} // that have not ended
-	packer    *codec.Zstd            // nil: KeepChanges was not called
+	informers map[*Informer]struct{} // the informers that have not ended
+	packer    *codec.Zstd            // nil before KeepChanges
 }
 
-// NewFactory wraps cfg's transport in place: clients that are made from cfg later
-// are recognised, so call it before the manager or clientset is made. The caller
-// closes backend after the informers have ended.
+// NewFactory wraps cfg's transport in place. The factory recognizes only clients that are
+// created from cfg afterwards, so call NewFactory before you create the manager or
+// clientset. The caller closes backend after the informers have ended.
 func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*Factory, error) {
 	switch {
 	case isNil(backend):
@@ -84,9 +84,10 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 	return f, nil
 }
 
-// NewInformer has the shape of cache.NewSharedIndexInformer and of
-// controller-runtime's cache.Options.NewInformer. Where ours cannot be made, as
-// for a nil example, it returns client-go's, which reports that in its own way.
+// NewInformer has the signature of cache.NewSharedIndexInformer and of
+// controller-runtime's cache.Options.NewInformer. If it cannot create an Informer, for
+// example for a nil example, it returns client-go's informer, which reports the problem
+// in its own way.
 func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	inf, err := New(lw, example, Options{
 		Backend: f.backend, ResyncPeriod: resync, Indexers: indexers,
@@ -108,8 +109,8 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	return inf
 }
 
-// KeepChanges makes all informers of the factory, those that are made later too,
-// remember their last changes; see the function KeepChanges.
+// KeepChanges makes all present and future informers of the factory remember their latest
+// changes; see the function KeepChanges.
 func (f *Factory) KeepChanges() {
 	f.mu.Lock()
 	if f.packer == nil {
@@ -122,13 +123,13 @@ func (f *Factory) KeepChanges() {
 	}
 }
 
-// Backend returns the backend that the factory was made with.
+// Backend returns the backend that was passed to NewFactory.
 func (f *Factory) Backend() store.Backend { return f.backend }
 
-// errAnswered is what the transport answers a question about the scope with.
+// errAnswered is the transport's answer to the list that asks for the scope.
 var errAnswered = errors.New("informer: asked for its scope, not sent")
 
-// errNoTransport indicates a ListerWatcher whose requests do not pass the
+// errNoTransport indicates a ListerWatcher whose requests do not pass through the
 // factory's transport.
 var errNoTransport = errors.New("its ListerWatcher's client was not made from the rest.Config that NewFactory was given, after that")
 
@@ -153,11 +154,11 @@ func (t *scopeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(r)
 }
 
-// WrappedRoundTripper lets client-go reach the transport below.
+// WrappedRoundTripper gives client-go access to the wrapped transport.
 func (t *scopeTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// noncePrefix makes a continuation that no API server has issued: one that gets
-// it answers 400, not data.
+// noncePrefix starts a continue token that no API server has issued. A server that
+// receives it answers 400 and returns no data.
 const noncePrefix = "informctl-scope-"
 
 // ask returns the URL of the list that a ListerWatcher sends.
@@ -166,7 +167,7 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 	f.mu.Lock()
 	f.asked[nonce] = nil
 	f.mu.Unlock()
-	// What comes back is an error in any case; what counts is what the transport saw.
+	// The result is always an error; only the URL that the transport received matters.
 	_, _ = cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -178,8 +179,8 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 	return u, nil
 }
 
-// scope finds out what an informer lists, and of which cluster. It blocks while
-// the server is down and the backend does not remember which cluster it is.
+// scope finds the scope of an informer. It blocks while the server is down and the
+// backend does not remember the cluster.
 func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object) (store.Scope, error) {
 	u, err := f.ask(ctx, lw)
 	if err != nil {
@@ -196,10 +197,10 @@ func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example run
 	return s, nil
 }
 
-// listedKind is the kind of what is listed, as far as it is known without a
-// request. Examples of the dynamic and the metadata client's informers may have
-// none: then only group and version are named, which with resource and form say
-// what is stored. The name of the Go type would be that of no object.
+// listedKind returns the kind of the listed objects, as far as it is known without a
+// request. Examples of the dynamic and the metadata client's informers may have no kind.
+// Then only group and version are set, which together with resource and form identify the
+// stored objects. The name of their Go type would be wrong: no object has that kind.
 func listedKind(example runtime.Object, gv schema.GroupVersion) schema.GroupVersionKind {
 	switch example.(type) {
 	case *unstructured.Unstructured, *metav1.PartialObjectMetadata:
@@ -214,9 +215,8 @@ func listedKind(example runtime.Object, gv schema.GroupVersion) schema.GroupVers
 	return gv.WithKind(reflect.TypeOf(example).Elem().Name())
 }
 
-// parse reads resource, namespace and selectors from a list's URL:
-// /api/v1/pods, /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE, each below
-// the host's own path.
+// parse reads resource, namespace and selectors from the URL of a list: /api/v1/pods or
+// /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE, below the path of the host.
 func (f *Factory) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	unknown := fmt.Errorf("the path %s of its list is not known", u.Path)
 	path := u.Path
@@ -245,16 +245,16 @@ func (f *Factory) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	return s, gv, nil
 }
 
-// An informer waits for the scope of one that is ending, and a moment for one
-// that may not have noticed yet that it is to end.
+// An informer waits handOver for the scope of an informer that is ending, and
+// noticeTheEnd for an informer that may not have seen the end of its context yet.
 const (
 	handOver     = 10 * time.Second
 	noticeTheEnd = time.Second
 )
 
-// open opens an informer's scope. controller-runtime's RemoveInformer does not
-// wait for the informer that it stops, so the next one of that scope may come
-// while it ends.
+// open opens the scope of an informer. controller-runtime's RemoveInformer does not wait
+// for the informer that it stops, so the next informer of the scope may start while the
+// previous one ends.
 func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, opts store.Options) (store.Store, error) {
 	id := scope.ID()
 	s, err := f.backend.Open(scope, opts)
@@ -274,7 +274,7 @@ func (f *Factory) open(ctx context.Context, inf *Informer, scope store.Scope, op
 	return s, err
 }
 
-// forget drops what keeps an informer that has ended reachable.
+// forget removes the references to an informer that has ended.
 func (f *Factory) forget(inf *Informer) {
 	id := inf.Scope().ID()
 	f.mu.Lock()
@@ -285,7 +285,7 @@ func (f *Factory) forget(inf *Informer) {
 	}
 }
 
-// within waits for a channel to be closed and reports whether it was in time.
+// within waits for a channel to be closed. It reports whether that happened in time.
 func within(ctx context.Context, d time.Duration, closed <-chan struct{}) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -26,8 +26,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// cluster answers the few requests of an informer for ConfigMaps over HTTP, as a
-// Factory needs it: it wraps a transport.
+// cluster answers the few requests of an informer for ConfigMaps over HTTP, because a
+// Factory wraps a transport.
 type cluster struct {
 	mu      sync.Mutex
 	down    bool
@@ -82,11 +82,11 @@ func (c *cluster) set(f func(*cluster)) {
 	f(c)
 }
 
-// process is what one process has: a file, a factory, an informer.
+// process is a process with a file, a factory and an informer.
 type process struct {
 	db   *bolt.DB
 	inf  cache.SharedIndexInformer
-	told chan string // what its handler is told
+	told chan string // the notifications of its handler
 	stop func()
 }
 
@@ -134,10 +134,10 @@ func (p *process) synced() *process {
 	return p
 }
 
-// TestServerDownAtStart: a factory's informer serves what is stored of the
-// cluster that was there last, and resumes once the server says that it is that
-// one. Is it another, its objects are told as differences, and no resource version
-// is stored for the first.
+// TestServerDownAtStart checks that a factory's informer serves the stored objects of the
+// last cluster, and resumes once the server identifies itself as that cluster. If it is
+// another one, handlers receive its objects as differences, and no resource version is
+// stored for the first cluster.
 func TestServerDownAtStart(t *testing.T) {
 	t.Run("same cluster", func(t *testing.T) {
 		t.Parallel()
@@ -156,9 +156,9 @@ func TestServerDownAtStart(t *testing.T) {
 	})
 }
 
-// outcome is what a start with the server down has come to.
+// outcome is the result of a start with the server down.
 type outcome struct {
-	watched string // the resource version that the watch began at
+	watched string // the resource version where the watch began
 	lists   int
 	told    []string
 	stored  string // the first cluster's resource version

@@ -19,10 +19,11 @@ import (
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
-// The fake source of client-go is what controllers' tests put under an informer. It
-// sends no bookmarks, answers no streamed list, and may hide a change from its watches.
+// These tests run on client-go's fake source, which controllers' tests put under an
+// informer. It sends no bookmarks, answers no streamed list, and may hide a change from
+// its watches.
 
-// onEachSource runs a rule on each informer, above a fake source.
+// onEachSource runs a rule on each informer, on a fake source.
 func onEachSource(t *testing.T, resync time.Duration, rule func(s *subjectOf, source *fakesource.FakeControllerSource)) {
 	t.Helper()
 	var source *fakesource.FakeControllerSource
@@ -39,8 +40,8 @@ func onEachSource(t *testing.T, resync time.Duration, rule func(s *subjectOf, so
 	})
 }
 
-// pagedSource says that the source does not stream lists: to client-go's reflector it
-// is one that begins to, and never ends.
+// pagedSource reports that the source does not stream lists. Otherwise client-go's
+// reflector would wait forever for the end of a streamed list.
 type pagedSource struct {
 	*fakesource.FakeControllerSource
 }
@@ -51,8 +52,8 @@ func valued(name, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name}, Data: map[string]string{"v": value}}
 }
 
-// TestHiddenChanges checks that handlers are told of nothing that a watch did not
-// bring, and of all of it after the watch was lost.
+// TestHiddenChanges checks that handlers do not receive a hidden change, and receive all
+// of them after the watch broke.
 func TestHiddenChanges(t *testing.T) {
 	onEachSource(t, 10*time.Second, func(s *subjectOf, source *fakesource.FakeControllerSource) {
 		source.Add(valued("a", "1"))
@@ -80,7 +81,7 @@ func TestHiddenChanges(t *testing.T) {
 	})
 }
 
-// TestUnreadableDeletion: the server deletes an object that it cannot read, and
+// TestUnreadableDeletion checks a server that deletes an object that it cannot read, and
 // sends an error instead of the deletion.
 func TestUnreadableDeletion(t *testing.T) {
 	onEachSource(t, 0, func(s *subjectOf, source *fakesource.FakeControllerSource) {
@@ -105,8 +106,8 @@ func TestUnreadableDeletion(t *testing.T) {
 	})
 }
 
-// TestManyWriters has several goroutines write objects at the source, in any order. In
-// the end the store and what a handler was told are what the source has.
+// TestManyWriters has several goroutines write objects to the source, in any order. In
+// the end the store and the handler's notifications match the source.
 func TestManyWriters(t *testing.T) {
 	onEachSource(t, time.Second, func(s *subjectOf, source *fakesource.FakeControllerSource) {
 		recorder := guarantees.New(nil)
@@ -162,7 +163,7 @@ func TestManyWriters(t *testing.T) {
 	})
 }
 
-// TestNewListIsTold checks what handlers are told of a new list that differs, and what
+// TestNewListIsTold checks what handlers receive from a list with differences, and what
 // they find in the store then.
 func TestNewListIsTold(t *testing.T) {
 	for _, row := range []struct {
@@ -225,7 +226,8 @@ func TestNewListIsTold(t *testing.T) {
 				for deletions < len(lines) && lines[deletions][:6] == "delete" {
 					deletions++
 				}
-				slices.Sort(lines[:deletions]) // neither these nor the others have an order
+				// Neither the deletions nor the others are ordered.
+				slices.Sort(lines[:deletions])
 				slices.Sort(lines[deletions:])
 				if diff := cmp.Diff(row.want, lines); diff != "" {
 					s.Errorf("(-want +got):\n%s", diff)

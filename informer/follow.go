@@ -15,41 +15,44 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// EventType says what an Event is.
+// EventType is the type of an Event.
 type EventType string
 
 // The types of events.
 const (
-	Initial  EventType = "INITIAL"  // the object is in the store
+	Initial  EventType = "INITIAL"  // the object was stored before Follow began
 	Added    EventType = "ADDED"    // the object is new
 	Modified EventType = "MODIFIED" // the object has changed
-	Deleted  EventType = "DELETED"  // the object is gone; Object is its last state that is known
-	Current  EventType = "CURRENT"  // all that came before has been yielded, once; there is no Object
+	Deleted  EventType = "DELETED"  // the object was deleted; Object is its last known state
+	Current  EventType = "CURRENT"  // all earlier state has been yielded; sent once, without Object
 )
 
 // Event is one change that Follow yields.
 type Event struct {
 	Type   EventType
-	Object runtime.Object // shared with others; not to be changed
-	// Listed says that a list may have brought the change, in the order of keys: whoever
-	// has this event may lack others up to its resource version.
+	Object runtime.Object // shared; must not be changed
+	// Listed reports that the change may come from a list. A list's changes are ordered
+	// by key, so a consumer that has this event may lack others up to its resource
+	// version.
 	Listed bool
-	// More says that another event is at hand: a writer may put off its flush.
+	// More reports that the next event is available already, so a writer may delay its
+	// flush.
 	More bool
 }
 
-// FollowOptions say where Follow begins. The zero value is from now on.
+// FollowOptions specify where Follow begins. The zero value means from now on.
 type FollowOptions struct {
-	// Initial asks for the objects that are there first.
+	// Initial requests the stored objects first.
 	Initial bool
-	// Since asks for what came after a resource version first. It does not go with
-	// Initial.
+	// Since requests the changes after a resource version first. It cannot be combined
+	// with Initial.
 	Since string
 }
 
 // Follow's errors.
 var (
-	// ErrExpired indicates a resource version after which not all changes are remembered.
+	// ErrExpired indicates a resource version after which some changes are not
+	// remembered.
 	ErrExpired = errors.New("expired")
 	// ErrAhead indicates a resource version that the informer has not reached.
 	ErrAhead = errors.New("ahead of the informer")
@@ -61,7 +64,7 @@ var (
 	ErrSlow = fmt.Errorf("the client takes changes more slowly than they come: %d wait", followBuffer)
 )
 
-// placeError is ErrExpired or ErrAhead with its sentence.
+// placeError is ErrExpired or ErrAhead with its own text.
 type placeError struct {
 	sentinel error
 	text     string
@@ -75,25 +78,27 @@ func atPlace(sentinel error, format string, args ...any) error {
 }
 
 const (
-	// followBuffer is how many events wait for a consumer.
+	// followBuffer is the number of events that are buffered for a consumer.
 	followBuffer = 1024
-	// FollowPatience is how long a consumer may take no event while one waits.
+	// FollowPatience is the longest time that a consumer may leave an event in the buffer
+	// without taking any.
 	FollowPatience = 5 * time.Second
-	// followCheck is how often Follow looks what waits behind the initial objects, and
-	// whether the informer has reached a resource version.
+	// followCheck is how often Follow checks how many changes are queued behind the
+	// initial objects, and whether the informer has reached a resource version.
 	followCheck = 250 * time.Millisecond
-	// aheadPatience is how long Follow waits for the informer to reach one: an informer
-	// that was started again is behind the process before it.
+	// aheadPatience is how long Follow waits for the informer to reach a resource
+	// version: a restarted informer is behind the process before it.
 	aheadPatience = 5 * time.Second
 )
 
-// feed is the event handler of one consumer. It never lets its backlog grow: a change
-// for which the buffer has no room ends it. The initial objects may come faster than any
-// consumer takes them, so they wait, as long as few changes wait behind them.
+// feed is the event handler of one consumer. It does not let its handler queue grow: if a
+// change does not fit into the buffer, the feed ends. Initial objects may come faster
+// than any consumer takes them, so they wait for the consumer, as long as few changes are
+// queued behind them.
 type feed struct {
-	initial bool // the initial objects are wanted
+	initial bool // the consumer has requested the initial objects
 	out     chan Event
-	handler atomic.Pointer[handler] // nil until it was added
+	handler atomic.Pointer[handler] // nil until the feed is added
 
 	slowOnce sync.Once
 	slow     chan struct{} // closed when the consumer is too slow
@@ -112,8 +117,8 @@ func (f *feed) OnAdd(obj any, isInInitialList bool) {
 	}
 }
 
-// OnUpdate implements cache.ResourceEventHandler.
-// A feed has no resync; what was may be as unknown as to be given as what is.
+// OnUpdate implements cache.ResourceEventHandler. Equal objects do not mean a resync: a
+// feed has none, and an update whose old state is unknown has the new object twice.
 func (f *feed) OnUpdate(_, obj any) { f.offer(Modified, obj) }
 
 // OnDelete implements cache.ResourceEventHandler.
@@ -158,8 +163,8 @@ func (f *feed) wait(kind EventType, v any) {
 	f.tooSlow()
 }
 
-// isBehind reports whether more waits behind what was there before than a cursor
-// brings at a time, and the buffer would take.
+// isBehind reports whether the handler queue behind the initial objects holds more
+// changes than the buffer plus one chunk of the cursor.
 func (f *feed) isBehind() bool {
 	h := f.handler.Load()
 	if h == nil {
@@ -173,8 +178,7 @@ func (f *feed) isBehind() bool {
 
 func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 
-// addFromNow is AddEventHandler for one that is not told of what is there. It has
-// no resync.
+// addFromNow adds a handler that does not receive the stored objects. It has no resync.
 func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -186,7 +190,7 @@ func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, 
 		return nil, ErrStopped
 	}
 	h := inf.newHandler(eh, nil)
-	if h.stage = walking; inf.ready { // before that there is nothing, and all that comes is a change
+	if h.stage = walking; inf.ready { // until ready, every add is a change
 		h.stage = live
 	}
 	h.markSyncedLocked()
@@ -198,17 +202,18 @@ func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, 
 }
 
 // Follow yields changes until the consumer breaks, the context ends, which is no error,
-// or an error, which is yielded last. At most 1,024 events wait for the consumer: one that
-// does not take them within 5 seconds gets ErrSlow. Current is yielded when the initial
-// objects, or what came after Since, have been.
+// or an error occurs, which is yielded last. At most 1,024 events are buffered: a
+// consumer that does not take them within 5 seconds gets ErrSlow. Current is yielded
+// after the initial objects, or after the changes since Since.
 //
-// Since needs KeepChanges. An object that has changed several times since then is yielded
-// once, as it is now, at the place of its last change, as Added if it was added since; one
-// that came and went is left out. So a consumer that was cut off before that place may
-// receive Modified or Deleted for an object that it does not have. Follow itself returns
-// ErrExpired where Since is older than what is remembered, as after a restart, or than a
-// list that has brought changes; ErrAhead where Since is ahead of the informer for 5
-// seconds; ErrNotOpened; and ErrStopped.
+// Since needs KeepChanges. An object that has changed several times after Since is
+// yielded once, in its present state, at the place of its last change, as Added if it was
+// added after Since. An object that was added and deleted after Since is left out. So a
+// consumer that was disconnected before that place may receive Modified or Deleted for an
+// object that it does not have. Follow itself returns ErrExpired if Since is older than
+// the remembered changes, as after a restart, or older than a list that has brought
+// changes; ErrAhead if Since is ahead of the informer for 5 seconds; ErrNotOpened; and
+// ErrStopped.
 func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[Event, error], error) {
 	if opts.Since == "" {
 		inf.mu.Lock()
@@ -250,7 +255,8 @@ func newFeed(ctx context.Context, initial bool) *feed {
 	return &feed{initial: initial, out: make(chan Event, followBuffer), slow: make(chan struct{}), gone: ctx.Done()}
 }
 
-// waitForPlace returns the number of the first change after a resource version.
+// waitForPlace returns the number of the first change after a resource version. It waits
+// until the informer has reached that version.
 func (inf *Informer) waitForPlace(ctx context.Context, rv string) (uint64, error) {
 	check := time.NewTicker(followCheck)
 	defer check.Stop()
@@ -280,19 +286,19 @@ func (inf *Informer) follow(f *feed) (*handler, error) {
 	return registration.(*handler), nil
 }
 
-// end removes the feed's handler and waits until it has ended.
+// end removes the feed's handler and waits for its goroutine.
 func (f *feed) end(h *handler) {
-	f.tooSlow() // nobody takes what the handler is still told
+	f.tooSlow() // the consumer takes no more events
 	_ = h.inf.RemoveEventHandler(h)
 	<-h.done
 }
 
-// yield yields the events of an added feed, and removes it.
+// yield yields the events of an added feed, and removes the feed.
 func (f *feed) yield(inf *Informer, h *handler, yield func(Event, error) bool) {
 	f.handler.Store(h)
 	defer f.end(h)
 	told := h.told
-	before := -1 // how many events come before Current; -1 is not known yet
+	before := -1 // number of events before Current; -1 if unknown
 	if !f.initial {
 		told, before = nil, 0
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// followed collects what Follow yields, as far as it goes until everything waits.
+// followed collects the events of Follow until all goroutines wait.
 type followed struct {
 	t      *testing.T
 	events []string
@@ -111,7 +111,7 @@ func TestFollow(t *testing.T) {
 	})
 }
 
-// TestFollowBreaks has a consumer that has had enough, and one that takes too long.
+// TestFollowBreaks checks a consumer that stops and one that is too slow.
 func TestFollowBreaks(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")

@@ -11,7 +11,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is seen to the golden files")
 
-// golden compares with the archive's second file, or writes it.
+// golden compares got with the archive's second file, or with -update writes it.
 func golden(t *testing.T, path string, archive *txtar.Archive, got string) {
 	t.Helper()
 	if *update {

@@ -14,19 +14,19 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// kind is what a notification tells.
+// kind is the type of a notification.
 type kind uint8
 
 const (
 	added kind = iota
 	updated
 	deleted
-	vanished // deleted, as a new list or the queue tells: its last state is what was known
+	vanished // deleted, with the last known state only: from a list or the queue
 	resynced // an update with the same pointer as old and new
-	synced   // everything before the informer's HasSynced has been told
+	synced   // the handler has received everything up to HasSynced
 )
 
-// notification is one call of a handler. Objects are decoded when it is made.
+// notification is one call of a handler. Its objects are decoded shortly before the call.
 type notification struct {
 	kind     kind
 	initial  bool
@@ -35,65 +35,66 @@ type notification struct {
 }
 
 const (
-	// scanChunk is how many stored objects a cursor reads at a time.
+	// scanChunk is the number of stored objects that a cursor reads at a time.
 	scanChunk = 256
-	// takeAtOnce is how many notifications a handler's goroutine takes, and
-	// decodes in parallel, at a time.
+	// takeAtOnce is the number of notifications that a handler's goroutine takes and
+	// decodes in parallel at a time.
 	takeAtOnce = 64
-	// cursorEvery is how many notifications of the stream are told at most before the
-	// cursor's next chunk: a handler that is slower than the stream gets its initial
-	// adds all the same.
+	// cursorEvery is the maximum number of queued changes that a handler receives before
+	// the cursor's next chunk, so that a handler that is slower than the watch still
+	// receives its initial adds.
 	cursorEvery = takeAtOnce
-	// panicPause is client-go's, after a handler that panicked.
+	// panicPause is the pause after a handler panicked, the same as client-go's.
 	panicPause = time.Second
 )
 
-// stage is how far a handler has come.
+// stage is the progress of a handler.
 type stage uint8
 
 const (
-	departing stage = iota // it is told of what has departed; changes do not concern it yet
+	departing stage = iota // it receives departed objects and no changes yet
 	walking                // its cursor walks the stored objects
-	live                   // it is told of changes only
+	live                   // it receives only changes
 )
 
 // handler is one registered event handler with its queue.
 //
 // # Initial adds
 //
-// A cursor walks the stored objects in key order and appends their adds. A
-// change of a key that the cursor has not passed appends the add of the object
-// as it was, then the change, and marks the key early, so that the cursor skips
-// it. Both happen under the informer's mu. What the cursor has read is told before all
-// that is appended later, and what waits then is of other objects: so a handler gets
-// exactly one add per object and then its changes in order (promise 4), whether it was
-// there at a cold start, at a warm one, or came late; and nobody waits for it.
+// A cursor walks the stored objects in key order and appends their adds. If an object
+// changes whose key the cursor has not reached, the add of its previous state is appended
+// first, then the change, and the key is marked as early, so that the cursor skips it.
+// Both steps hold the informer's mu. The handler receives each chunk of the cursor before
+// all entries that are appended later, and the entries that are queued at that time
+// belong to other objects. So a handler receives exactly one add per object and then the
+// changes of the object in order (promise 4), after a cold start, after a warm start and
+// when it is added late, and no other goroutine waits for it.
 type handler struct {
 	inf     *Informer
 	handler cache.ResourceEventHandler
 	logger  *klog.Logger
-	done    chan struct{} // closed when the goroutine has ended, or never began
+	done    chan struct{} // closed when the goroutine ends, or will never start
 	told    chan struct{} // closed when the handler has synced
 
-	// The fields below are protected by inf.mu.
+	// inf.mu protects the fields below.
 	waiting      backlog
-	walked       []notification // a chunk of the cursor, told before what waits
-	streamed     int            // notifications taken of what waits since that chunk
+	walked       []notification // chunk of the cursor, delivered before waiting
+	streamed     int            // notifications taken from waiting since that chunk
 	stage        stage
-	departed     uint64              // numbers up to it have been appended
-	deletions    int                 // of what waits
-	cursor       string              // keys up to it have been appended
-	early        map[string]struct{} // keys after the cursor that have been appended
-	resyncWanted time.Duration       // what was asked for
-	resyncEvery  time.Duration       // what it is, by the informer's check; 0 is never
+	departed     uint64              // departed objects up to this number are appended
+	deletions    int                 // deletions queued and not yet delivered
+	cursor       string              // keys up to this one are appended
+	early        map[string]struct{} // keys after the cursor that are already appended
+	resyncWanted time.Duration       // the requested period
+	resyncEvery  time.Duration       // the effective period; 0 means never
 	resyncDue    time.Time
-	resyncing    bool   // a resync cursor walks
-	resyncAfter  string // where it is
+	resyncing    bool   // a resync is in progress
+	resyncAfter  string // the last key that the resync has appended
 	running      bool
 	removed      bool
 }
 
-// newHandler takes nil for the logger that client-go uses, too.
+// newHandler returns a handler that has not started. A nil logger means klog.Background.
 func (inf *Informer) newHandler(eh cache.ResourceEventHandler, logger *klog.Logger) *handler {
 	if logger == nil {
 		background := klog.Background()
@@ -106,10 +107,10 @@ func (inf *Informer) newHandler(eh cache.ResourceEventHandler, logger *klog.Logg
 	}
 }
 
-// changedLocked appends a change; was is what was stored before.
+// changedLocked appends a change. was is the state that was stored before.
 func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 	if h.stage == departing {
-		return // the cursor finds what is there, and the departed objects what is gone
+		return // the cursor will find the object, or it is among the departed
 	}
 	if h.waiting.isLong() {
 		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
@@ -120,11 +121,11 @@ func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 			switch {
 			case isReadable(was):
 				h.waiting.add(notification{kind: added, key: n.key, new: was, initial: true})
-			case was.Key == "": // not stored: this is its add
-			case n.kind == updated: // its story begins with the first state that can be read
+			case was.Key == "": // not stored before: n is the add
+			case n.kind == updated: // the first readable state becomes the add
 				n = notification{kind: added, key: n.key, new: n.new, initial: true}
 			default:
-				return // deleted, and never told of
+				return // deleted before the handler received it
 			}
 		}
 	}
@@ -136,12 +137,12 @@ func (h *handler) changedLocked(n notification, was store.Entry, slim slimmer) {
 
 func (k kind) isDeletion() bool { return k == deleted || k == vanished }
 
-// isReadable is false for an object that is stored, but damaged: its entry has a
-// key only.
+// isReadable reports whether an entry has an object. The entry of a damaged object has
+// only a key.
 func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
 
-// markSyncedLocked appends the mark behind which the handler has synced, once
-// the informer has and the cursor is through.
+// markSyncedLocked appends the notification that marks the handler as synced, if the
+// informer has synced and the cursor has finished.
 func (h *handler) markSyncedLocked() {
 	if h.inf.isSynced && h.stage == live {
 		h.waiting.add(notification{kind: synced})
@@ -153,8 +154,8 @@ func (inf *Informer) startLocked(h *handler) {
 	inf.running.Go(h.run)
 }
 
-// run calls the handler until it is removed or the informer ends. Notifications
-// that wait then are dropped, as by client-go.
+// run calls the handler until it is removed or the informer ends. Like client-go, it then
+// drops the remaining notifications.
 func (h *handler) run() {
 	defer close(h.done)
 	defer func() {
@@ -173,7 +174,7 @@ func (h *handler) run() {
 			if h.isOver() {
 				return
 			}
-			batch[i] = notification{} // the array is the backlog's still
+			batch[i] = notification{} // the backlog still references the array
 			if panicked := h.deliver(n); panicked {
 				h.pause(panicPause)
 			}
@@ -184,7 +185,7 @@ func (h *handler) run() {
 	}
 }
 
-// settle notes that a deletion or the mark of having synced was told.
+// settle records that the handler has received a deletion or the synced mark.
 func (h *handler) settle(k kind) {
 	h.inf.mu.Lock()
 	defer h.inf.mu.Unlock()
@@ -194,7 +195,7 @@ func (h *handler) settle(k kind) {
 	h.inf.settleLocked()
 }
 
-// pause lets time pass, unless the handler is removed or the informer ends.
+// pause waits for d, or until the handler is removed or the informer ends.
 func (h *handler) pause(d time.Duration) {
 	over := false
 	t := time.AfterFunc(d, func() {
@@ -217,7 +218,8 @@ func (h *handler) isOver() bool {
 	return h.removed || h.inf.ended
 }
 
-// take blocks until there is something to tell.
+// take blocks until there are notifications to deliver. It returns false when the handler
+// is removed or the informer has ended.
 func (h *handler) take() ([]notification, bool) {
 	inf := h.inf
 	inf.mu.Lock()
@@ -230,7 +232,7 @@ func (h *handler) take() ([]notification, bool) {
 			n := min(takeAtOnce, len(h.walked))
 			batch := h.walked[:n:n]
 			if h.walked = h.walked[n:]; len(h.walked) == 0 {
-				h.walked = nil // lets go of the array
+				h.walked = nil // releases the array
 			}
 			return batch, true
 		case h.stage == departing && h.loadDepartedLocked():
@@ -254,7 +256,7 @@ func (h *handler) isCursorsTurnLocked() bool {
 	return h.stage == walking && h.inf.ready && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
 }
 
-// loadLocked reads the next chunk of initial adds. false: the store could not
+// loadLocked reads the next chunk of initial adds. It returns false if the store cannot
 // be read now.
 func (h *handler) loadLocked() bool {
 	entries, err := h.inf.store.Scan(h.cursor, scanChunk)
@@ -278,8 +280,9 @@ func (h *handler) loadLocked() bool {
 	return true
 }
 
-// loadResyncLocked appends the next chunk of a resync. It is called when nothing
-// waits, so no key has a waiting change.
+// loadResyncLocked appends the next chunk of a resync. It is called when the queue is
+// empty, so no queued change is newer than the entries. It returns false if the store
+// cannot be read now.
 func (h *handler) loadResyncLocked() bool {
 	entries, err := h.inf.store.Scan(h.resyncAfter, scanChunk)
 	if err != nil {
@@ -297,8 +300,8 @@ func (h *handler) loadResyncLocked() bool {
 	return true
 }
 
-// decode decodes what is not, in parallel, and has what it hands out watched for
-// mutations.
+// decode decodes the encoded objects of a batch in parallel. It adds the objects that the
+// handler will receive to the mutation detector.
 func (h *handler) decode(batch []notification) {
 	var waiting []*store.Entry
 	for i := range batch {
@@ -311,7 +314,7 @@ func (h *handler) decode(batch []notification) {
 	_ = parallel.Do(len(waiting), func(i int) error {
 		obj, err := h.inf.store.Decode(*waiting[i])
 		if err != nil {
-			h.inf.lose(h.inf.ctx, err) // which tells of it
+			h.inf.lose(h.inf.ctx, err) // logs the error and requests a list
 			return nil
 		}
 		waiting[i].Object, waiting[i].Raw = obj, nil
@@ -324,9 +327,9 @@ func (h *handler) decode(batch []notification) {
 	}
 }
 
-// deliver makes one call. A panic is handled as client-go does: it is logged by the
-// handler's logger and the process ends, or, with utilruntime.ReallyCrash off, the
-// notification is skipped.
+// deliver makes one call. A panic is handled as in client-go: the handler's logger logs
+// it and the process ends, or, with utilruntime.ReallyCrash off, the notification is
+// skipped.
 func (h *handler) deliver(n notification) (panicked bool) {
 	panicked = true
 	defer utilruntime.HandleCrashWithLogger(*h.logger)
@@ -356,8 +359,8 @@ func (h *handler) deliver(n notification) (panicked bool) {
 	return false
 }
 
-// lastState is never nil: users assert its type. An object whose last state
-// cannot be read has its name at least.
+// lastState returns the last state of a deleted object. It is never nil, because handlers
+// assert its type. If the last state cannot be read, the object has only its name.
 func (h *handler) lastState(n notification) kruntime.Object {
 	if n.old.Object != nil {
 		return n.old.Object
@@ -365,12 +368,12 @@ func (h *handler) lastState(n notification) kruntime.Object {
 	return h.inf.placeholder(n.key)
 }
 
-// resyncLoop starts the resync cursors of the handlers that are due.
+// resyncLoop starts the resyncs that are due.
 func (inf *Informer) resyncLoop(ctx context.Context) {
 	for {
 		wait := inf.startDueResyncs(time.Now())
 		if wait == 0 {
-			wait = time.Hour // resyncWake comes first
+			wait = time.Hour // resyncWake ends the wait
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -384,7 +387,8 @@ func (inf *Informer) resyncLoop(ctx context.Context) {
 	}
 }
 
-// startDueResyncs returns the time until the next one; 0 where there is none.
+// startDueResyncs starts the resyncs that are due. It returns the time until the next
+// one, 0 if there is none.
 func (inf *Informer) startDueResyncs(now time.Time) (next time.Duration) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -420,6 +424,6 @@ func (h *handler) Name() string {
 // Done implements cache.DoneChecker.
 func (h *handler) Done() <-chan struct{} { return h.told }
 
-// ShutdownChan is closed when the handler gets no more notifications; see
-// cache.ShutDownEventHandler.
+// ShutdownChan returns a channel that is closed when the handler receives no more
+// notifications; see cache.ShutDownEventHandler.
 func (h *handler) ShutdownChan() <-chan struct{} { return h.done }

@@ -20,8 +20,8 @@ import (
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
-// TestChangesWhileInitialAdds: a handler that is slow with its initial adds gets
-// one add per object, then its changes, in order, and keeps nobody waiting.
+// TestChangesWhileInitialAdds checks that a handler that is slow with its initial adds
+// receives one add per object, then the changes in order, and blocks no other goroutine.
 func TestChangesWhileInitialAdds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		const n = 1000
@@ -36,7 +36,7 @@ func TestChangesWhileInitialAdds(t *testing.T) {
 		if got := len(fast.take()); got != n {
 			t.Fatalf("the other handler was told of %d objects, want %d", got, n)
 		}
-		// The slow one has taken a chunk; these are before and after its cursor.
+		// The slow handler has taken a chunk. These keys are before and after its cursor.
 		for _, i := range []int{0, 10, 500, 999} {
 			w.put(name(i), "2")
 			w.put(name(i), "3")
@@ -76,8 +76,8 @@ func TestChangesWhileInitialAdds(t *testing.T) {
 	})
 }
 
-// TestLateHandler: a handler that comes late gets every object as an initial add
-// and has synced when it has returned from them.
+// TestLateHandler checks that a handler that is added late receives every object as an
+// initial add and has synced after these calls have returned.
 func TestLateHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -114,7 +114,8 @@ func TestRemoveEventHandler(t *testing.T) {
 		r := w.run(informer.Options{}, handle(w, other))
 		var self cache.ResourceEventHandlerRegistration
 		l.hook = func(string) {
-			if err := r.inf.RemoveEventHandler(self); err != nil { // from within
+			// The handler removes itself.
+			if err := r.inf.RemoveEventHandler(self); err != nil {
 				t.Error(err)
 			}
 		}
@@ -143,7 +144,7 @@ func TestRemoveEventHandler(t *testing.T) {
 	})
 }
 
-// TestPanickingHandler: with ReallyCrash off a panic skips one notification.
+// TestPanickingHandler checks that with ReallyCrash off a panic skips one notification.
 func TestPanickingHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		saved := utilruntime.PanicHandlers
@@ -186,8 +187,8 @@ func TestPanickingHandler(t *testing.T) {
 	})
 }
 
-// TestLateHandlerBesideStream: a handler that is slower than the stream gets its initial
-// adds all the same.
+// TestLateHandlerBesideStream checks that a handler that is slower than the watch still
+// receives its initial adds.
 func TestLateHandlerBesideStream(t *testing.T) {
 	inBubble(t, func(w *world) {
 		const objects, call = 1000, 10 * time.Millisecond
@@ -216,7 +217,7 @@ func TestLateHandlerBesideStream(t *testing.T) {
 	})
 }
 
-// slowHandler takes its time for each call.
+// slowHandler is a handler whose calls take time.
 type slowHandler struct {
 	cache.ResourceEventHandler
 	call time.Duration
@@ -272,7 +273,8 @@ func TestResync(t *testing.T) {
 	})
 }
 
-// TestStoreBeforeHandler: who is told of a change finds it in the store.
+// TestStoreBeforeHandler checks that a handler finds each change that it receives in the
+// store.
 func TestStoreBeforeHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var inf *informer.Informer
@@ -298,8 +300,8 @@ func TestStoreBeforeHandler(t *testing.T) {
 	})
 }
 
-// TestMutatingHandler: a handler that changes its object, against the rules, does
-// not change what is stored.
+// TestMutatingHandler checks that a handler that changes its object, against the rules,
+// does not change the stored object.
 func TestMutatingHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")

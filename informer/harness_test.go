@@ -25,8 +25,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// world is an API server of ConfigMaps and the directory of a cache file, in a
-// synctest bubble.
+// world is an API server of ConfigMaps and the directory of a cache file, in a synctest
+// bubble.
 type world struct {
 	*testing.T
 	server *fakeapi.Server
@@ -41,7 +41,7 @@ func inBubble(t *testing.T, f func(w *world)) {
 	})
 }
 
-// put creates or updates an object of the default namespace.
+// put creates or updates an object in the default namespace.
 func (w *world) put(name, data string) string {
 	w.Helper()
 	obj := &corev1.ConfigMap{
@@ -97,8 +97,8 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 		w.Fatal(err)
 	}
 	r.inf = inf
-	// client-go's default handler sleeps until a millisecond after the last error
-	// of the process, which in a bubble is decades away.
+	// client-go's default handler sleeps until a millisecond after the last error of the
+	// process, which is decades away in a bubble.
 	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
 		w.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func (r *run) sync() *run {
 	return r
 }
 
-// end stops the informer as a process that ends well does.
+// end stops the informer like a process that exits normally.
 func (r *run) end() {
 	r.w.Helper()
 	r.stop()
@@ -136,7 +136,7 @@ func (r *run) end() {
 	}
 }
 
-// log is a handler that writes down what it is told.
+// log is a handler that records the notifications that it receives.
 type log struct {
 	mu    sync.Mutex
 	lines []string
@@ -176,7 +176,7 @@ func (l *log) OnAdd(obj any, initial bool) {
 func (l *log) OnUpdate(old, obj any) { l.write("update " + describe(old) + " " + describe(obj)) }
 func (l *log) OnDelete(obj any)      { l.write("delete " + describe(obj)) }
 
-// take returns what was written since the last call.
+// take returns the lines that were recorded since the last call.
 func (l *log) take() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,8 +206,8 @@ func handle(w *world, l cache.ResourceEventHandler) func(*informer.Informer) {
 	}
 }
 
-// atRest: the store and what a handler was told add up to what the server has, and no
-// guarantee was broken on the way.
+// atRest checks that the store and the handler's notifications match the server's
+// objects, and that no guarantee was broken.
 func (r *run) atRest(told *guarantees.Recorder) {
 	r.w.Helper()
 	synctest.Wait()
@@ -236,7 +236,7 @@ func (r *run) atRest(told *guarantees.Recorder) {
 	}
 }
 
-// lists returns how the collection was listed: the probes not counted.
+// lists describes the lists of the collection since a request; probes are not included.
 func (w *world) lists(since int) (lists []string) {
 	for _, r := range w.server.Requests()[since:] {
 		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
@@ -247,7 +247,7 @@ func (w *world) lists(since int) (lists []string) {
 	return lists
 }
 
-// stored reads the file as the next process would.
+// stored reads the file like the next process would.
 func (w *world) stored(path string) (objects []string, cp store.Checkpoint) {
 	w.Helper()
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})

@@ -30,13 +30,13 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// address is where a cluster answers: an http.RoundTripper, so that a Factory can be
-// tested in a bubble.
+// address is the address of a cluster. It is an http.RoundTripper, so that a Factory can
+// be tested in a bubble.
 type address struct {
 	mu       sync.Mutex
 	server   *fakeapi.Server
 	uid      types.UID // of kube-system
-	identity error     // what the question for it is answered with; nil: the UID
+	identity error     // the error instead of the UID; nil if there is none
 }
 
 func (a *address) set(server *fakeapi.Server, uid types.UID, identity error) {
@@ -112,7 +112,7 @@ func respond(obj runtime.Object, err error) (*http.Response, error) {
 	}, nil
 }
 
-// runFactory starts an informer of a Factory of the world's file. It logs to lines.
+// runFactory starts an informer of a Factory on the world's file. It logs to lines.
 func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]string, early bool) *run {
 	w.Helper()
 	r := &run{w: w, done: make(chan struct{}), db: w.open()}
@@ -146,7 +146,7 @@ func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]st
 	return r
 }
 
-// withoutStreams lists in pages.
+// withoutStreams is a client that lists in pages.
 type withoutStreams struct{ *cache.ListWatch }
 
 func (withoutStreams) IsWatchListSemanticsUnSupported() bool { return true }
@@ -159,8 +159,9 @@ func (w *world) wantStored(what, rv string, want ...string) {
 	}
 }
 
-// TestClusterReplaced: another cluster answers behind the address of a running informer,
-// with a longer history. It is listed, and nothing that it has is stored as complete.
+// TestClusterReplaced checks a running informer when another cluster, with a longer
+// history, answers at its address. The informer lists the new cluster, and stores none of
+// its content as complete.
 func TestClusterReplaced(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
@@ -198,9 +199,9 @@ func TestClusterReplaced(t *testing.T) {
 	})
 }
 
-// TestIdentityFails: a server that does not say which cluster it is keeps nothing from
-// starting. Cold, an informer runs in memory; warm, it lists, and stores no resource
-// version until the server says.
+// TestIdentityFails checks that informers start although the server does not identify its
+// cluster. After a cold start, an informer runs in memory. After a warm start, it lists,
+// and stores no resource version until the server identifies the cluster.
 func TestIdentityFails(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a, broken := &address{}, apierrors.NewInternalError(errOnPurpose)
@@ -233,7 +234,7 @@ func TestIdentityFails(t *testing.T) {
 		r.end()
 		w.wantStored("when it says so again", "3", "a@2=1", "b@3=1")
 
-		// Once it has said so in this process, it is taken to be that cluster.
+		// Once the server has identified itself in this process, it is trusted.
 		r = w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
 		a.set(w.server, "", broken)
 		since := len(w.server.Requests())
@@ -249,7 +250,8 @@ func TestIdentityFails(t *testing.T) {
 	})
 }
 
-// TestNoTransport: a client that was made before NewFactory does not tell what it lists.
+// TestNoTransport checks a client that was created before NewFactory, so that its scope
+// cannot be found.
 func TestNoTransport(t *testing.T) {
 	inBubble(t, func(w *world) {
 		a := &address{}

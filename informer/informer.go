@@ -29,71 +29,74 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// SyncPolicy says when HasSynced becomes true after a warm start.
+// SyncPolicy specifies when HasSynced becomes true after a warm start.
 type SyncPolicy int
 
 const (
-	// CaughtUp syncs when everything that the server had at the start is in the
-	// store. Stale Leases and Nodes have caused mass evictions, so it is the default.
+	// CaughtUp syncs when the informer has caught up: the store contains everything that
+	// the server had at the start. It is the default, because stale Leases and Nodes have
+	// caused mass evictions.
 	CaughtUp SyncPolicy = iota
-	// Loaded syncs when the stored objects are there, however old, for tools that
-	// prefer old data to none. A cold start syncs after its first list, as ever.
+	// Loaded syncs when the stored objects are loaded, however old they are. It is for
+	// tools that prefer old data to none. A cold start always syncs after its first list.
 	Loaded
 )
 
-// Options say how an informer persists. The zero value keeps everything in
-// memory.
+// Options configure an Informer. The zero value keeps everything in memory.
 type Options struct {
-	// Backend is where objects are stored; nil is memory. The caller closes it,
-	// after RunWithContext has returned. Where a scope cannot be stored, because
-	// another informer holds it or the Backend was closed, or may not, as Secrets
-	// without a key, it is held in memory; that is logged, and Status.Memory says why.
+	// Backend stores the objects; nil means memory. The caller closes it after
+	// RunWithContext has returned. A scope is held in memory if it cannot be stored,
+	// because another informer holds it or the Backend was closed, or if it may not be
+	// stored, as Secrets without an encryption key. A message is logged, and
+	// Status.Memory contains the reason.
 	Backend store.Backend
-	// Scope is what the ListerWatcher lists, and of which cluster (ClusterIdentity).
-	// The caller vouches for it: state is resumed under an equal Scope, so that
-	// without Cluster the objects of another one would be. Kind and Resource, where
-	// they are empty, and Form always, are taken from the example; an empty Namespace
-	// or selector means all.
+	// Scope describes what the ListerWatcher lists, and in which cluster
+	// (ClusterIdentity). The caller guarantees that it is right: an informer resumes
+	// state that was stored under an equal Scope, so without Cluster it would resume
+	// another cluster's objects. Kind and Resource, if empty, are taken from the example;
+	// Form always is. An empty Namespace or selector means all.
 	Scope store.Scope
-	// ResyncPeriod is that of handlers that name none; 0 is no resync.
+	// ResyncPeriod is the period of handlers that specify none; 0 means no resync.
 	ResyncPeriod time.Duration
 	// Indexers are rebuilt at every start.
 	Indexers cache.Indexers
-	// Indexes, beside Indexers, are those whose entries survive a restart.
+	// Indexes are further indexes, whose entries survive a restart.
 	Indexes []index.Index
-	// SyncWhen says when HasSynced becomes true after a warm start.
+	// SyncWhen specifies when HasSynced becomes true after a warm start.
 	SyncWhen SyncPolicy
-	// NotifyUnchanged makes every new list of a running informer end with a resync
-	// of all handlers, for those that rely on client-go's OnUpdate for each object
-	// of a list, changed or not.
+	// NotifyUnchanged resyncs all handlers after every relist of a synced informer. It is
+	// for handlers that rely on client-go's OnUpdate for each object of a list, changed
+	// or not.
 	NotifyUnchanged bool
-	// AuditInterval is how often what is held is compared with the server's objects, up
-	// to a fifth more at random; 0 is never. An audit finds what no probe does: that a
-	// restored etcd has grown past the resource version that is held, so that objects
-	// are missing, or are no longer, or are other ones. It reports what differs, in
-	// Status and the log, and the informer lists again and tells its handlers. It costs
-	// a list of the collection, 500 objects a second or more. There is none while no
-	// resource version is held, as where an object cannot be stored.
+	// AuditInterval is the time between audits, plus up to a fifth at random; 0 means
+	// never. An audit compares the stored objects with the server's. It detects what no
+	// probe does: a restored etcd whose resource version has grown past the stored one,
+	// so that objects are missing, superfluous or different. The findings appear in
+	// Status and the log, and the informer relists, so that its handlers receive the
+	// differences. An audit costs one list of the collection, at 500 objects per second
+	// or more. None runs while the store has no resource version, for example because an
+	// object cannot be stored.
 	AuditInterval time.Duration
-	// TransformVersion identifies what SetTransform's function does. A transform
-	// without a version starts cold every time.
+	// TransformVersion identifies the behavior of SetTransform's function. An informer
+	// with a transform but no version always starts cold.
 	TransformVersion string
-	// NoProbe opens watches without asking for the present resource version before, as
-	// client-go does: for unit tests on fakes that count requests or answer each once.
-	// What an earlier process left is listed then, not resumed, and a history that was
-	// rewound is not noticed.
+	// NoProbe opens watches without the probe for the current resource version, as
+	// client-go does. It is for unit tests on fakes that count requests or answer each
+	// request once. The informer then lists instead of resuming from an earlier process,
+	// and does not detect a rewound history.
 	NoProbe bool
-	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap:
-	// 0 is 64 MiB, -1 keeps every object that was read decoded.
+	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap: 0 means
+	// 64 MiB, -1 keeps every object decoded once it was read.
 	DecodedBytes int64
-	// Identifier names the informer for the metrics of client-go's providers; see
-	// cache.NewInformerName. Zero: none are published.
+	// Identifier names the informer in client-go's metrics; see cache.NewInformerName. If
+	// it is zero, no metrics are published.
 	Identifier cache.InformerNameAndResource
-	// MetricsProvider makes them. nil is that of cache.SetInformerMetricsProvider.
+	// MetricsProvider creates the metrics. nil means that of
+	// cache.SetInformerMetricsProvider.
 	MetricsProvider cache.InformerMetricsProvider
 }
 
-// Informer is a cache.SharedIndexInformer. Make one with New.
+// Informer is a cache.SharedIndexInformer. Create one with New.
 type Informer struct {
 	lw      cache.ListerWatcher
 	example runtime.Object
@@ -101,56 +104,57 @@ type Informer struct {
 	opts    Options
 	indexer *indexer
 	queue   *fifo.Queue
-	factory *Factory // nil: opts.Scope is what the caller vouches for
+	factory *Factory // nil: opts.Scope is the scope
 	metrics *metrics
-	// mutations panics when an object that was handed out has been changed, where
-	// the environment sets KUBE_CACHE_MUTATION_DETECTOR.
+	// mutations panics when an object that a caller or handler received has been changed,
+	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
 
-	// ctx is that of Run, for what is found out on other goroutines: it carries the
-	// logger. current is the store, for readers, who never wait for mu.
+	// ctx is Run's context; other goroutines take the logger from it. current is the
+	// store for readers, which never wait for mu.
 	ctx     context.Context
 	current atomic.Pointer[store.Store]
 
-	// transforming is held while the transform runs: it is called by one goroutine at a
-	// time.
+	// transforming is held while the transform runs, so that one goroutine at a time
+	// calls it.
 	transforming sync.Mutex
 
-	// indexersMu is held while the store is opened and while indexers are added,
-	// so that none is lost between memory and the opened store. Taken before mu.
+	// indexersMu is held while the store is opened and while indexers are added, so that
+	// none is lost between the store in memory and the opened one. It is locked before
+	// mu.
 	indexersMu sync.Mutex
 
-	looking chan struct{} // holds one: who looks what Status is
+	looking chan struct{} // capacity 1: held by the goroutine that computes Status
 	seen    atomic.Pointer[Status]
 
-	backlogged atomic.Bool   // set under mu: some handler has more than keptDecoded waiting
-	lists      atomic.Uint64 // that were applied whole; changed under mu
+	backlogged atomic.Bool   // set under mu: a handler queue is longer than keptDecoded
+	lists      atomic.Uint64 // completely applied lists; changed under mu
 
 	synced   chan struct{} // closed when the informer has synced
-	ending   chan struct{} // closed when Run's context has ended
-	released chan struct{} // closed when the scope has been released
+	ending   chan struct{} // closed when Run's context ends
+	released chan struct{} // closed when the scope is released
 
-	// mu makes "apply a batch and append it to every handler's queue" and "read a
-	// chunk of the store, append it to a handler's queue, advance its cursor"
-	// exclude each other. Encoding, decoding and callbacks run outside it. It
-	// protects the fields below and those of every handler.
+	// mu makes two critical sections exclude each other: "apply a batch and append it to
+	// every handler queue", and "read a chunk of the store, append it to a handler queue
+	// and advance the handler's cursor". Encoding, decoding and callbacks run without it.
+	// It protects the fields below and those of every handler.
 	mu           sync.Mutex
-	cond         *sync.Cond // broadcast when a handler may have something to do
+	cond         *sync.Cond // broadcast when a goroutine that waits on it may continue
 	scope        store.Scope
 	store        store.Store
 	handlers     map[*handler]struct{}
 	running      sync.WaitGroup // handlers' goroutines
-	ready        bool           // the store holds a whole list: cursors may start
+	ready        bool           // the store holds a complete list: cursors may start
 	isSynced     bool
 	warm         bool // the store held objects at the start
-	caughtUp     bool // the server's state at the start, or a later one, is in the store
+	caughtUp     bool // the store has reached the server's state at the start
 	limits       limits
-	inFiles      int64         // what waits for handlers in files, in bytes
-	blocked      time.Duration // waited for handlers, because so much does; see blockedLocked
-	blockedSince time.Time     // zero: it does not wait for them now
+	inFiles      int64         // bytes of spilled entries of all handler queues
+	blocked      time.Duration // time spent waiting for slow handlers; see blockedLocked
+	blockedSince time.Time     // start of the current wait; zero if there is none
 	waitingReads int           // reads that wait for a list
 	started      bool          // Run was called
-	opened       bool          // store is the one that Run opened
+	opened       bool          // store is the store that Run opened
 	ended        bool          // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
@@ -158,26 +162,26 @@ type Informer struct {
 	errorHandler cache.WatchErrorHandlerWithContext
 	reflector    *reflector.Reflector
 	lostAt       time.Time         // when loseLocked last asked for a list
-	mending      *time.Timer       // asks for the next one, where one is needed
-	known        btree.Set[string] // keys of the objects that are stored, as handlers are told
-	atStart      btree.Set[string] // keys of those that were stored when Run began, and have not departed
-	superseded   map[uint64]bool   // numbers of departed objects that nobody is told of
-	unknown      bool              // known could not be read
-	untold       bool              // handlers were not told of all of a loaded list
-	log          *changeLog        // nil: nobody asks for it
-	rejected     map[string]error  // objects whose newest state cannot be stored
-	unindexed    map[string]error  // stored objects that an index function failed for at the start
-	foreign      string            // why no resource version may be stored; "" where it may
-	verified     bool              // the server has said that it is the scope's cluster
-	unanswered   int               // times in a row that it has not said which one it is
+	mending      *time.Timer       // requests the next list, if one is needed
+	known        btree.Set[string] // keys of stored objects, as handlers know them
+	atStart      btree.Set[string] // keys stored when Run began, minus departed ones
+	superseded   map[uint64]bool   // numbers of departed objects that no handler receives
+	unknown      bool              // the keys for known could not be read
+	untold       bool              // handlers have not received all of a loaded list
+	log          *changeLog        // nil before KeepChanges
+	rejected     map[string]error  // by key: why the newest state cannot be stored
+	unindexed    map[string]error  // by key: why an index function failed at the start
+	foreign      string            // why no RV may be stored; "" if it may
+	verified     bool              // the server has confirmed the scope's cluster
+	unanswered   int               // answers in a row that did not name the cluster
 	audited      AuditStatus
-	memory       string // why a Backend is not used; "" where it is, or none was given
+	memory       string // why Backend is not used; "" if it is used or nil
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)
 
-// New returns an informer that has not started. The error names the argument or
-// option that is wrong.
+// New returns an informer that is not started. The error names the wrong argument or
+// option.
 func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informer, error) {
 	switch {
 	case isNil(lw):
@@ -233,7 +237,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	return inf, nil
 }
 
-// isNil is true for a nil pointer in an interface, too.
+// isNil reports whether v is nil or contains a nil pointer.
 func isNil(v any) bool {
 	if v == nil {
 		return true
@@ -242,7 +246,7 @@ func isNil(v any) bool {
 	return p.Kind() == reflect.Pointer && p.IsNil()
 }
 
-// completeScope fills in what the example says.
+// completeScope sets the fields of the scope that follow from the example.
 func completeScope(s store.Scope, example runtime.Object) (store.Scope, error) {
 	switch example.(type) {
 	case *unstructured.Unstructured:
@@ -276,9 +280,9 @@ func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
 	return mem.New().Open(inf.scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
 }
 
-// RunWithContext implements cache.SharedInformer. It blocks until the context
-// ends and everything that the informer started has ended; the store is flushed
-// and its scope released before it waits for handlers.
+// RunWithContext implements cache.SharedInformer. It blocks until the context ends and
+// all goroutines of the informer have ended. It flushes the store and releases the scope
+// before it waits for handlers.
 func (inf *Informer) RunWithContext(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -293,7 +297,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.Scope().String())
 	ctx = klog.NewContext(ctx, logger)
-	inf.indexersMu.Lock() // an AddIndexers waits for the store that it is meant for
+	inf.indexersMu.Lock() // AddIndexers waits until the store is opened
 	inf.start(ctx, inf.openStore(ctx, scope, err))
 	inf.indexersMu.Unlock()
 	var parts sync.WaitGroup
@@ -307,7 +311,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	close(inf.ending)
 	inf.queue.Close()
 	inf.mu.Lock()
-	inf.cond.Broadcast() // to who waits for handlers
+	inf.cond.Broadcast() // wakes waitForHandlers
 	inf.mu.Unlock()
 	parts.Wait()
 	if err := inf.store.Close(); err != nil {
@@ -327,7 +331,8 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	inf.running.Wait()
 }
 
-// refuse ends an informer that may not run in memory, with its context.
+// refuse blocks until the context ends and then ends the informer, which may not run in
+// memory.
 func (inf *Informer) refuse(ctx context.Context, why error) {
 	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", inf.example))
 	inf.mu.Lock()
@@ -347,7 +352,7 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 	inf.factory.forget(inf)
 }
 
-// claim makes this Run the only one.
+// claim reports whether this call of Run is the first.
 func (inf *Informer) claim() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -363,7 +368,7 @@ func (inf *Informer) setStore(s store.Store) {
 	inf.current.Store(&s)
 }
 
-// start makes the opened store the informer's, and starts the handlers.
+// start installs the opened store and starts the handlers.
 func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -379,18 +384,18 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	}
 	r, err := reflector.New(opts)
 	if err != nil {
-		panic(err) // New has checked what it checks
+		panic(err) // New has validated these options
 	}
 	inf.reflector = r
 	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
 		inf.ready, inf.warm = true, true
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
-	if err := inf.noteKnownLocked(); err == nil { // or when there is a list
+	if err := inf.noteKnownLocked(); err == nil { // else the next list retries
 		inf.atStart = *inf.known.Copy()
 		if !inf.noteSupersededLocked() {
-			// Nothing has departed: a change that comes next is told after the add of what
-			// was stored.
+			// Nothing has departed, so a change that comes next follows the add of the
+			// stored object.
 			for h := range inf.handlers {
 				h.stage = walking
 			}
@@ -406,7 +411,8 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	}
 }
 
-// expectedKind is checked for objects that say their kind themselves.
+// expectedKind returns the kind that the reflector checks; only unstructured objects
+// contain theirs.
 func (inf *Informer) expectedKind() schema.GroupVersionKind {
 	if inf.scope.Form == store.Unstructured && inf.scope.Kind.Kind != "" {
 		return inf.scope.Kind
@@ -414,9 +420,8 @@ func (inf *Informer) expectedKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{}
 }
 
-// openStore opens the scope, in memory where it may not or cannot be persisted:
-// a cache must not be able to take its controller down (promise 5). Needs
-// indexersMu.
+// openStore opens the scope, in memory if it may not or cannot be persisted: a cache must
+// not be able to take its controller down (promise 5). The caller holds indexersMu.
 func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
 	indexers := inf.store.GetIndexers()
 	for _, idx := range inf.opts.Indexes {
@@ -441,19 +446,21 @@ func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error
 	}
 	s, err := inf.openMemory(indexers)
 	if err != nil {
-		panic(err) // the same options were opened by New
+		panic(err) // New has opened a store with the same options
 	}
 	return s
 }
 
-// isExpectedInMemory reports whether what keeps a scope from being persisted comes of a
-// program that is right: Secrets without a key, a scope that another informer holds.
+// isExpectedInMemory reports whether a correct program can cause the error that prevents
+// a scope from being persisted, for example Secrets without an encryption key or a scope
+// that another informer holds.
 func isExpectedInMemory(err error) bool {
 	return errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrClosed) ||
 		errors.Is(err, context.Canceled)
 }
 
-// findScope returns what the caller vouches for, or asks the ListerWatcher.
+// findScope returns the caller's scope. For an informer of a Factory, it finds the scope
+// with a request through the ListerWatcher.
 func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	if inf.factory == nil {
 		return inf.scope, nil
@@ -472,8 +479,8 @@ func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	return scope, nil
 }
 
-// Scope returns what the informer holds. That of a Factory's informer is known
-// once it runs.
+// Scope returns the scope of the informer. The scope of a Factory's informer is known
+// once the informer runs.
 func (inf *Informer) Scope() store.Scope {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -497,7 +504,7 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		},
 	}
 	if opts.Fresh {
-		opts.TransformVersion = "unversioned" // or a start without the transform would take over what it has made
+		opts.TransformVersion = "unversioned" // else a start without the transform would resume transformed objects
 	}
 	if inf.factory != nil {
 		return inf.factory.open(ctx, inf, scope, opts)
@@ -508,8 +515,8 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 	return inf.opts.Backend.Open(scope, opts)
 }
 
-// withoutIndexes returns indexers less those that an index with an identity
-// stands for: the namespace function is often given both ways.
+// withoutIndexes returns the indexers without those that an index with an identity
+// replaces: callers often pass the namespace function both ways.
 func withoutIndexes(indexers cache.Indexers, indexes []index.Index) cache.Indexers {
 	out := maps.Clone(indexers)
 	for _, idx := range indexes {

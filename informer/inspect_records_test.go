@@ -21,7 +21,7 @@ import (
 	"github.com/informctl/informctl/internal/wire"
 )
 
-// parts asks a handler for keys or records.
+// parts requests keys or records from a handler.
 func parts(t *testing.T, h http.Handler, path string) wire.Answer {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -46,8 +46,8 @@ func fileOf(t *testing.T, h http.Handler) (file wire.File) {
 	return file
 }
 
-// TestEndpointAheadOfCommit: what is said of a scope is what its lister sees, before the
-// file has it, from the first list on.
+// TestEndpointAheadOfCommit checks that answers about a scope match its lister before the
+// changes are in the file, from the first list on.
 func TestEndpointAheadOfCommit(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
@@ -84,9 +84,9 @@ func TestEndpointAheadOfCommit(t *testing.T) {
 	})
 }
 
-// TestEndpointRecords: keys and records are those that readers of the informer see,
-// of one that has not opened its scope those of the file, and of one that runs in
-// memory its own.
+// TestEndpointRecords checks that keys and records are those that readers of the informer
+// see. Those of an informer that has not opened its scope come from the file, and those
+// of an informer in memory from the informer.
 func TestEndpointRecords(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
@@ -128,7 +128,7 @@ func TestEndpointRecords(t *testing.T) {
 		}
 		h := handlerOf(r.inf)
 		check(h, "default/a default/b default/c")
-		// What has a creation timestamp needs no record for a table.
+		// An object with a creation timestamp needs no record for a table.
 		if _, err := w.server.Update(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "default", Name: "c", Labels: map[string]string{"app": "y"}, CreationTimestamp: metav1.NewTime(time.Unix(1_780_000_000, 0)),
 		}}); err != nil {
@@ -143,7 +143,7 @@ func TestEndpointRecords(t *testing.T) {
 		if file := fileOf(t, h); file.Path != w.path || file.Inode == 0 || len(file.Scopes) != 1 || file.Scopes[0].ID != id || len(file.Memory) != 0 {
 			t.Errorf("file %+v", file)
 		}
-		// A second informer of the scope runs on memory, and the first one is asked.
+		// A second informer of the scope runs in memory, so the first one is asked.
 		opts.Backend = r.db
 		second := w.run(opts).sync()
 		both := inspect.NewHandler(inspect.Of(r.db, second.inf, r.inf))
@@ -169,7 +169,8 @@ func TestEndpointRecords(t *testing.T) {
 	})
 }
 
-// TestEndpointRecordsRefuses: wrong questions get one line that says what is right.
+// TestEndpointRecordsRefuses checks that a wrong request gets one line that names the
+// right one.
 func TestEndpointRecordsRefuses(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")

@@ -23,7 +23,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// served is a Serve that runs.
+// served is a running Serve.
 type served struct {
 	path string
 	stop context.CancelFunc
@@ -31,7 +31,7 @@ type served struct {
 	http.Client
 }
 
-// serve serves until the test ends, and returns when a client was answered.
+// serve calls Serve until the test ends. It returns when a client has received an answer.
 func serve(t *testing.T, path string, h http.Handler) *served {
 	t.Helper()
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
@@ -80,8 +80,8 @@ func ExampleServe() {
 
 func anybody(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }
 
-// TestServe: a running informer answers on its socket, to this user only, until the
-// context ends; then nothing is left, though a client still follows.
+// TestServe checks that a running informer answers on its socket, only to this user,
+// until the context ends. Then nothing is left, even if a client still follows.
 func TestServe(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, path: filepath.Join(t.TempDir(), "i.db"), server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})}
@@ -119,7 +119,8 @@ func TestServe(t *testing.T) {
 	r.end()
 }
 
-// TestServeReplacesStaleSockets: and nothing else.
+// TestServeReplacesStaleSockets checks that Serve replaces stale sockets and nothing
+// else.
 func TestServeReplacesStaleSockets(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "i.db.sock")
@@ -139,7 +140,8 @@ func TestServeReplacesStaleSockets(t *testing.T) {
 	}
 }
 
-// TestServeEndsStuckClients: one that does not read its answer keeps nobody.
+// TestServeEndsStuckClients checks that a client that does not read its answer blocks
+// nothing.
 func TestServeEndsStuckClients(t *testing.T) {
 	t.Parallel()
 	begun := make(chan struct{})
@@ -167,7 +169,7 @@ func TestServeEndsStuckClients(t *testing.T) {
 	s.end(t)
 }
 
-// TestSocketPath: it is one that a socket can have, and both sides find it.
+// TestSocketPath checks that the path is valid for a socket and that both sides find it.
 func TestSocketPath(t *testing.T) {
 	runtime := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
@@ -196,8 +198,8 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// TestServeWaitsForLock: another one that makes a socket there is waited for, until the
-// context ends.
+// TestServeWaitsForLock checks that Serve waits until another process has created its
+// socket in the directory, or until the context ends.
 func TestServeWaitsForLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "i.db.sock")

@@ -35,14 +35,14 @@ func handlerOf(inf *informer.Informer) http.Handler {
 	return inspect.NewHandler(inspect.Of(informer.BackendOf(inf), inf))
 }
 
-// get asks a handler, and returns the lines of the answer.
+// get sends a request to a handler and returns the lines of the answer.
 func get(h http.Handler, path string) (status int, lines []string) {
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w.Code, strings.Split(strings.TrimSuffix(w.Body.String(), "\n"), "\n")
 }
 
-// summary is a line of an answer in short.
+// summary returns a short form of a line.
 func summary(line string) string {
 	var l struct {
 		Type       string
@@ -78,7 +78,7 @@ func summaries(lines []string) (out []string) {
 	return out
 }
 
-// TestEndpointReads: what each path answers.
+// TestEndpointReads checks the answer of each path.
 func TestEndpointReads(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
@@ -134,7 +134,7 @@ func TestEndpointReads(t *testing.T) {
 	})
 }
 
-// TestEndpointReadsMany: more than a chunk, each once.
+// TestEndpointReadsMany checks an answer of more than a chunk: each object appears once.
 func TestEndpointReadsMany(t *testing.T) {
 	inBubble(t, func(w *world) {
 		want := make([]string, 600)
@@ -160,7 +160,7 @@ func TestEndpointReadsMany(t *testing.T) {
 	})
 }
 
-// TestEndpointRefuses: what is wrong is said in one line, with what would be right.
+// TestEndpointRefuses checks that a wrong request gets one line that names the right one.
 func TestEndpointRefuses(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
@@ -204,8 +204,8 @@ func TestEndpointRefuses(t *testing.T) {
 	})
 }
 
-// TestEndpointOfFactory: a scope is found by its ID, and by its resource where that
-// says which.
+// TestEndpointOfFactory checks that a scope is found by its ID, and by its resource if
+// that is unique.
 func TestEndpointOfFactory(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
@@ -228,7 +228,8 @@ func TestEndpointOfFactory(t *testing.T) {
 	}
 }
 
-// TestEndpointRedactsSecrets: in every form, wherever objects are shown.
+// TestEndpointRedactsSecrets checks that Secrets are redacted in every form, in every
+// answer that contains objects.
 func TestEndpointRedactsSecrets(t *testing.T) {
 	metadata := metav1.ObjectMeta{Namespace: "default", Name: "s", Annotations: map[string]string{
 		corev1.LastAppliedConfigAnnotation: `{"data":{"password":"aHVudGVyMg=="}}`,
@@ -289,7 +290,7 @@ func TestEndpointRedactsSecrets(t *testing.T) {
 	}
 }
 
-// bubbleClient talks to a server over pipes, as a synctest bubble needs it.
+// bubbleClient talks to a server over pipes, because a synctest bubble allows no network.
 type bubbleClient struct {
 	*testing.T
 	http.Client
@@ -374,8 +375,8 @@ func (c *bubbleClient) firstLine(path string) string {
 	return s.next()
 }
 
-// TestEndpointChanges: changes come at once, in order, and the handler goes with its
-// client.
+// TestEndpointChanges checks that changes come at once and in order, and that the event
+// handler is removed when its client disconnects.
 func TestEndpointChanges(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -421,8 +422,8 @@ func TestEndpointChanges(t *testing.T) {
 	})
 }
 
-// TestEndpointChangesOfColdStart: what comes after the question is a change, though
-// the informer has only begun.
+// TestEndpointChangesOfColdStart checks that everything that happens after the request is
+// a change, even if the informer has just started.
 func TestEndpointChangesOfColdStart(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -441,8 +442,8 @@ func TestEndpointChangesOfColdStart(t *testing.T) {
 	})
 }
 
-// TestEndpointSlowClient: one that takes nothing is cut off, and nothing waits for
-// it in the informer. Whether it has asked for what is there or not.
+// TestEndpointSlowClient checks that a client that reads nothing is disconnected, and
+// that no entries are queued for it, whether it has requested the initial objects or not.
 func TestEndpointSlowClient(t *testing.T) {
 	for _, path := range []string{"/v1/changes", "/v1/changes?initial=true"} {
 		t.Run(path, func(t *testing.T) {
@@ -457,7 +458,8 @@ func TestEndpointSlowClient(t *testing.T) {
 					w.put(fmt.Sprintf("o-%04d", i), "2")
 				}
 				waitFor(300 * time.Millisecond)
-				// It may be cut off by now, where many changes came before what was there.
+				// The client may be disconnected already, if many changes came before the
+				// initial objects.
 				if h := r.inf.Status().Handlers; len(h) > 0 && h[0].Waiting > 0 {
 					t.Errorf("behind a client that takes nothing: %+v", h)
 				}
@@ -473,8 +475,8 @@ func TestEndpointSlowClient(t *testing.T) {
 	}
 }
 
-// TestEndpointTrickle: a client that takes what is there one by one, so that changes
-// collect behind it, is cut off, too.
+// TestEndpointTrickle checks that a client that reads the initial objects one by one, so
+// that changes are queued behind them, is disconnected, too.
 func TestEndpointTrickle(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 4000 {
@@ -503,8 +505,8 @@ func TestEndpointTrickle(t *testing.T) {
 	})
 }
 
-// TestEndpointBusy: four requests read objects at a time; the next one waits, and is
-// refused.
+// TestEndpointBusy checks that four requests read objects at a time. The next one waits
+// and is then refused.
 func TestEndpointBusy(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 100 {
@@ -524,7 +526,7 @@ func TestEndpointBusy(t *testing.T) {
 		if status, _ := get(handlerOf(r.inf), "/v1/status"); status != 200 {
 			t.Errorf("status, which reads no objects: %d", status)
 		}
-		waitFor(time.Minute) // none of them reads: they are cut off
+		waitFor(time.Minute) // none of them reads, so all are disconnected
 		if s := client.open("/v1/objects"); s.StatusCode != 200 {
 			t.Errorf("when the others are gone: %d", s.StatusCode)
 		} else {
@@ -538,8 +540,8 @@ func TestEndpointBusy(t *testing.T) {
 	})
 }
 
-// TestEndpointSnapshot: the copy is a database as it is after a commit, and leaves
-// nothing in the directory.
+// TestEndpointSnapshot checks that the copy is a database as after a commit, and that no
+// file remains in the directory.
 func TestEndpointSnapshot(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -578,11 +580,11 @@ func TestEndpointSnapshot(t *testing.T) {
 	})
 }
 
-// TestEndpointUnreadAnswers: a client that reads nothing, or a little now and then, has
-// its place for a while only, whatever it asks for.
+// TestEndpointUnreadAnswers checks that a client that reads nothing, or a little now and
+// then, occupies its place only for a limited time, whatever it requests.
 func TestEndpointUnreadAnswers(t *testing.T) {
 	inBubble(t, func(w *world) {
-		for i := range 3000 { // more than wait for a client in memory
+		for i := range 3000 { // more than the buffers of a connection hold
 			w.put(fmt.Sprintf("o-%03d", i), fmt.Sprintf("%060d", i))
 		}
 		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}})
@@ -618,7 +620,7 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 						}
 					})
 				}
-				synctest.Wait() // the header comes before the place
+				synctest.Wait() // the header comes before the place is taken
 				begin := time.Now()
 				if _, lines := get(h, "/v1/object?key=default/o-000"); !strings.Contains(lines[0], "busy") && time.Since(begin) < 4*time.Second {
 					t.Errorf("%s, read every %s: has no place", path, every)

@@ -16,24 +16,25 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Lister reads an Informer's objects as what they are. Unlike client-go's listers,
-// which work on an Informer too, it decodes nothing that a label selector leaves
-// out.
+// Lister reads an Informer's objects with their static type. Unlike client-go's listers,
+// which also work on an Informer, it does not decode objects that the label selector
+// excludes.
 //
-// It reads what the informer holds at that moment: nothing before Run, and after
-// the informer has stopped what it held last, until the Backend is closed. Objects
-// are shared with the informer and must not be changed. A nil selector selects
-// all; of a selector of one's own only its Requirements are asked. A Lister is
-// safe for concurrent use. Its methods wait for the disk, never for the API
-// server: of a damaged object they return store.ErrCorrupt at once, where the
-// indexer's List waits until it is mended; a list that mends it is asked for.
+// It reads the present content of the informer: nothing before Run, and after the
+// informer has stopped the last content, until the Backend is closed. Objects are shared
+// with the informer and must not be changed. A nil selector selects everything. For a
+// custom selector, only its Requirements are used. A Lister is safe for concurrent use.
+//
+// The methods wait for the disk, but never for the API server. For a damaged object they
+// return store.ErrCorrupt at once and request a list that repairs it, while the indexer's
+// List waits for the repair.
 type Lister[T runtime.Object] struct {
 	inf   *Informer
 	known atomic.Pointer[schema.GroupResource] // nil until the informer has synced
 }
 
-// NewLister returns a Lister of an informer, which may run or not. The error says
-// that T is not the type of the informer's example object.
+// NewLister returns a Lister of an informer, running or not. The error reports that T is
+// not the type of the informer's example object.
 func NewLister[T runtime.Object](inf *Informer) (*Lister[T], error) {
 	if inf == nil {
 		return nil, errors.New("informer: Informer of a Lister is nil")
@@ -44,22 +45,21 @@ func NewLister[T runtime.Object](inf *Informer) (*Lister[T], error) {
 	return &Lister[T]{inf: inf}, nil
 }
 
-// List returns the objects that a selector selects, in key order and as of one
-// moment.
+// List returns the objects that match a selector, in key order and as of one moment.
 func (l *Lister[T]) List(selector labels.Selector) ([]T, error) {
 	return l.list(store.Query{Selector: selector})
 }
 
-// All yields the objects that a selector selects, in key order. It reads in
-// chunks: no transaction is held while the loop's body runs and it is no
-// snapshot, so objects changed meanwhile are seen in their old or new state, or
-// not at all. An error ends it.
+// All yields the objects that match a selector, in key order. It reads in chunks and
+// holds no transaction while the loop body runs, so it is no snapshot: an object that
+// changes meanwhile is yielded in its old or new state, or not at all. An error ends the
+// iteration.
 func (l *Lister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
 	return l.all(store.Query{Selector: selector})
 }
 
-// Get returns one object, of a cluster-scoped resource with namespace "". The
-// error for one that is not there is apierrors.IsNotFound.
+// Get returns one object. The namespace of a cluster-scoped object is "". If the object
+// does not exist, apierrors.IsNotFound is true for the error.
 func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	var none T
 	key := cache.NewObjectName(namespace, name).String()
@@ -77,9 +77,8 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	return obj, nil
 }
 
-// ByIndex returns the objects that an index has under a value and a selector
-// selects, in key order and as of one moment. The error for an index that there
-// is not is store.ErrNoIndex.
+// ByIndex returns the objects that have a value in an index and match a selector, in key
+// order and as of one moment. The error for an unknown index is store.ErrNoIndex.
 func (l *Lister[T]) ByIndex(indexName, value string, selector labels.Selector) ([]T, error) {
 	return l.list(store.Query{Index: indexName, Value: value, Selector: selector})
 }
@@ -89,8 +88,8 @@ func (l *Lister[T]) InNamespace(namespace string) NamespaceLister[T] {
 	return NamespaceLister[T]{lister: l, namespace: namespace}
 }
 
-// NamespaceLister is a Lister of one namespace; of "" it is one of all, whose Get
-// is for cluster-scoped objects. See Lister.InNamespace.
+// NamespaceLister is a Lister of one namespace. With the namespace "", it lists all
+// namespaces, and Get returns cluster-scoped objects. See Lister.InNamespace.
 type NamespaceLister[T runtime.Object] struct {
 	lister    *Lister[T]
 	namespace string
@@ -111,8 +110,8 @@ func (n NamespaceLister[T]) Get(name string) (T, error) { return n.lister.Get(n.
 
 func (l *Lister[T]) store() store.Store { return *l.inf.current.Load() }
 
-// resource is kept from when it is known for certain: Scope takes the informer's
-// lock, which readers do not wait for.
+// resource returns the resource of the scope. It caches the result once the result is
+// final, because Scope locks mu, which readers must not wait for.
 func (l *Lister[T]) resource() schema.GroupResource {
 	if r := l.known.Load(); r != nil {
 		return *r
@@ -130,7 +129,7 @@ func (l *Lister[T]) list(q store.Query) ([]T, error) {
 	return objects, err
 }
 
-// decoded returns beside the objects the key of the last one.
+// decoded returns the objects of a query and the key of the last one.
 func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last string, err error) {
 	entries, err := s.Select(q)
 	if err == nil {
@@ -145,13 +144,13 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 	return objects, last, nil
 }
 
-// listerChunk is how many objects All reads at a time.
+// listerChunk is the number of objects that All reads at a time.
 const listerChunk = 256
 
 func (l *Lister[T]) all(q store.Query) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		s := l.store()
-		part := q // the loop may be run again
+		part := q // the caller may iterate again
 		for part.Limit = listerChunk; ; {
 			objects, last, err := l.decoded(s, part)
 			if err != nil {

@@ -21,13 +21,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// These are after client-go's BenchmarkLister_Match_* and
-// BenchmarkSharedIndexInformer (k8s.io/client-go/tools/cache), with realistic pods
-// and with client-go's informer in the same run. ListAll is client-go's
-// ListAllByNamespace on the informer's indexer, Lister an informer.Lister on the
-// same informer.
+// These benchmarks follow client-go's BenchmarkLister_Match_* and
+// BenchmarkSharedIndexInformer (k8s.io/client-go/tools/cache), with realistic pods and
+// with client-go's informer in the same run. ListAll is client-go's ListAllByNamespace on
+// the informer's indexer; Lister is an informer.Lister on the same informer.
 
-// kind is one way to hold pods.
+// kind is one way to store pods.
 type kind struct {
 	name string
 	ours bool
@@ -43,7 +42,7 @@ var kinds = []kind{
 	{name: "bolt-label-index", ours: true, disk: true, opts: informer.Options{Indexes: []index.Index{index.Label("match")}}},
 }
 
-// reader is one way to read them.
+// reader is one way to read pods.
 type reader struct {
 	name string
 	inf  cache.SharedIndexInformer
@@ -51,7 +50,7 @@ type reader struct {
 	get  func(namespace, name string) (found bool, err error)
 }
 
-// benchServer holds n pods, of which 100 have the label match.
+// benchServer returns a server of n pods, of which 100 have the label match.
 func benchServer(b *testing.B, n int) *fakeapi.Server {
 	b.Helper()
 	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
@@ -67,7 +66,7 @@ func benchServer(b *testing.B, n int) *fakeapi.Server {
 	return server
 }
 
-// start runs an informer, until the benchmark ends, and returns its readers.
+// start runs an informer until the benchmark ends, and returns its readers.
 func (k kind) start(b *testing.B, server *fakeapi.Server) []reader {
 	b.Helper()
 	namespaces := cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}
@@ -93,7 +92,7 @@ func (k kind) start(b *testing.B, server *fakeapi.Server) []reader {
 	inf := readers[0].inf
 	runInformer(b, inf)
 	<-inf.HasSyncedChecker().Done()
-	if _, err := readers[0].list("", labels.Everything()); err != nil { // what is decoded once is
+	if _, err := readers[0].list("", labels.Everything()); err != nil { // decode what is decoded once
 		b.Fatal(err)
 	}
 	return readers
@@ -194,9 +193,9 @@ func benchList(b *testing.B, readers []reader, what, namespace string, selector 
 	}
 }
 
-// BenchmarkListerBesideWrites updates pods, while some goroutines list a namespace
-// of 40 all the time. ns/op is a write, ten of which are on their way from the
-// server to the handler at a time.
+// BenchmarkListerBesideWrites updates pods while some goroutines continuously list a
+// namespace of 40. One operation is one write; ten writes at a time are between the
+// server and the handler.
 func BenchmarkListerBesideWrites(b *testing.B) {
 	const pods = 2_000
 	server := benchServer(b, pods)
@@ -248,7 +247,7 @@ func besideWrites(b *testing.B, server *fakeapi.Server, r reader, n, pods int) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "writes/s")
 	close(stop)
 	group.Wait()
-	for range cap(underWay) { // all that was under way has arrived
+	for range cap(underWay) { // wait for the writes that are still under way
 		underWay <- struct{}{}
 	}
 	if err := r.inf.RemoveEventHandler(handle); err != nil {

@@ -44,7 +44,7 @@ func (w *world) create(namespace, name, app string) {
 	}
 }
 
-// told returns the keys of what a lister answered.
+// told returns the keys of a lister's result.
 func told(w *world, objects []*corev1.ConfigMap, err error) []string {
 	w.Helper()
 	if err != nil {
@@ -74,8 +74,8 @@ func collected(w *world, all func(yield func(*corev1.ConfigMap, error) bool)) []
 	return keys
 }
 
-// TestListerLikeClientGo asks client-go's lister of the same informer the same
-// questions, in memory and on disk.
+// TestListerLikeClientGo compares the lister with client-go's lister of the same
+// informer, in memory and on disk.
 func TestListerLikeClientGo(t *testing.T) {
 	for _, decoded := range []int64{0, 1, -1} {
 		inBubble(t, func(w *world) {
@@ -84,7 +84,7 @@ func TestListerLikeClientGo(t *testing.T) {
 			}
 			opts := informer.Options{Indexes: []index.Index{index.Namespace(), index.Label("app")}, DecodedBytes: decoded}
 			r := w.run(opts).sync()
-			for range 2 { // listed, and after a warm start
+			for range 2 { // after a list, and after a warm start
 				l, reference := listerOf(w, r.inf), corelisters.NewConfigMapLister(r.inf.GetIndexer())
 				for _, text := range []string{"", "app", "!app", "app=red", "app in (red,blue)", "app!=red", "app=red,other"} {
 					selector, err := labels.Parse(text)
@@ -125,8 +125,8 @@ func sameAsClientGo(
 	wantKeys(w, what+", by All", collected(w, all), want...)
 }
 
-// TestListerThroughItsLife: nothing before Run, the objects while it runs, and
-// what it held last after it.
+// TestListerThroughItsLife checks that the lister returns nothing before Run, the objects
+// while the informer runs, and the last objects afterwards.
 func TestListerThroughItsLife(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.create("a", "one", "red")
@@ -194,7 +194,8 @@ func TestListerThroughItsLife(t *testing.T) {
 	})
 }
 
-// TestListerOfClusterScope: objects in no namespace, and how they are missed.
+// TestListerOfClusterScope checks objects without a namespace, and the error for a
+// missing one.
 func TestListerOfClusterScope(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.server = fakeapi.New(&corev1.Node{}, &corev1.NodeList{}, fakeapi.Options{})
@@ -215,7 +216,7 @@ func TestListerOfClusterScope(t *testing.T) {
 		if got, err := l.Get("", "n1"); err != nil || got.Name != "n1" {
 			t.Errorf("Get = %v, %v", got, err)
 		}
-		for range 2 { // asked, and remembered
+		for range 2 { // the second time, the resource is cached
 			_, err = l.Get("", "n2")
 			if want := apierrors.NewNotFound(corev1.Resource("nodes"), "n2"); !cmp.Equal(err, error(want)) {
 				t.Errorf("Get of what is missing: %v, want %v", err, want)
@@ -246,8 +247,8 @@ func TestListerOfAnotherType(t *testing.T) {
 	}
 }
 
-// TestListerMeetsDamage: what is damaged is an error, at once; what it is not
-// asked for does no harm (promise 5).
+// TestListerMeetsDamage checks that a damaged object causes an error at once, and does
+// not affect reads of other objects (promise 5).
 func TestListerMeetsDamage(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.create("a", "one", "red")
@@ -281,8 +282,8 @@ func TestListerMeetsDamage(t *testing.T) {
 	})
 }
 
-// TestListerWhileWritten walks while objects come and go: in order, each once,
-// and without a lock that the loop's body could wait for.
+// TestListerWhileWritten iterates while objects are added and deleted. The objects come
+// in order, each once, and the loop body waits for no lock.
 func TestListerWhileWritten(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 600 {
@@ -298,7 +299,7 @@ func TestListerWhileWritten(t *testing.T) {
 			if i := len(keys); i%100 == 0 {
 				w.create("a", fmt.Sprintf("object-%03d-and", i), "red")
 				w.create("a", fmt.Sprintf("zz-%03d", i), "blue")
-				<-time.After(2 * time.Second) // applied, and committed
+				<-time.After(2 * time.Second) // until changes are applied and committed
 				synctest.Wait()
 			}
 		}

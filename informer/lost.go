@@ -8,14 +8,15 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// A file can be lost under a running informer: cut, overwritten or removed; and a
-// scope can be wiped. The store then begins a fresh one and loads the next list into it, with nothing to
-// compare it with. So the informer keeps the keys of all objects that handlers are
-// told of, and compares those (ARCHITECTURE.md, "Damage while running").
+// A file can be lost under a running informer: truncated, overwritten or removed. A scope
+// can also be wiped. The store then starts with an empty one and loads the next list into
+// it, with nothing to compare the list with. So the informer keeps the keys of all
+// objects that handlers have received, and compares those (ARCHITECTURE.md, "Damage while
+// running").
 
-// noticeLosses asks for a list when the store says that it has lost what it held,
-// which otherwise the next change or read would find. It blocks until the context
-// ends.
+// noticeLosses requests a list when the store reports that it has lost its content;
+// otherwise only the next change or read would detect the loss. It blocks until the
+// context ends.
 func (inf *Informer) noticeLosses(ctx context.Context) {
 	held, ok := inf.store.(store.Loser)
 	if !ok {
@@ -27,14 +28,14 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 			return
 		case <-held.Lost():
 		}
-		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil { // or it was listed meanwhile
+		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil { // no error if a list has been loaded meanwhile
 			inf.lose(ctx, err)
 		}
 	}
 }
 
-// noteKnownLocked takes the keys from the store. Until it could, no handler may be told
-// of anything: what they know would not be known.
+// noteKnownLocked reads the keys from the store. Until it succeeds, no handler may
+// receive anything, because the informer would not know what its handlers know.
 func (inf *Informer) noteKnownLocked() error {
 	inf.known.Clear()
 	keys, err := inf.store.TryListKeys()
@@ -55,10 +56,10 @@ func (inf *Informer) isKnown(key string) bool {
 	return inf.known.Contains(key)
 }
 
-// tellLoadedLocked tells of a list that was loaded at once: a known object is
-// updated, with the same object as old since what was is lost; one that is not in
-// the list is deleted, and one that was not known is added. A cold start knows none:
-// cursors bring its objects.
+// tellLoadedLocked sends a loaded list to the handlers. A known object is updated, with
+// the same object as the old one, because the old state is lost. A known object that is
+// not in the list is deleted, and an unknown object is added. At a cold start no object
+// is known: cursors deliver the objects.
 func (inf *Informer) tellLoadedLocked() error {
 	if !inf.ready {
 		return inf.noteKnownLocked()
@@ -91,9 +92,9 @@ func (inf *Informer) tellLoadedLocked() error {
 }
 
 // isCalledBack reports whether the caller is a transform, an index function, a watch
-// error handler or a ListerWatcher that this or another informer has called: a list
-// waits for those, so they must not wait for one. Go has no other name for who calls
-// than the stack. It is asked for only where what is stored is damaged.
+// error handler or a ListerWatcher that this or another informer has called. A list waits
+// for these, so they must not wait for a list. Only the stack shows the caller in Go. The
+// function is called only when stored objects are damaged.
 func isCalledBack() bool {
 	var stack [128]uintptr
 	frames := runtime.CallersFrames(stack[:runtime.Callers(2, stack[:])])
@@ -109,5 +110,5 @@ func isCalledBack() bool {
 	}
 }
 
-// reflectorPackage begins the names of all functions of package reflector.
+// reflectorPackage is the prefix of the names of all functions of package reflector.
 const reflectorPackage = "github.com/informctl/informctl/reflector."

@@ -13,9 +13,9 @@ import (
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
-// TestFileLost: the file is lost under a running informer. Handlers are told what
-// is different, by adds, updates and deletions; reads wait or return the damage and
-// never fewer objects; and the next start is warm (promises 4 and 5).
+// TestFileLost checks a running informer whose file is lost. Handlers receive the
+// differences as adds, updates and deletions. Reads wait or return the damage, and never
+// return fewer objects. The next start is warm (promises 4 and 5).
 func TestFileLost(t *testing.T) {
 	for name, lose := range map[string]func(path string) error{
 		"cut":         func(path string) error { return os.Truncate(path, 8<<10) },
@@ -33,14 +33,15 @@ func TestFileLost(t *testing.T) {
 				for i := range 200 {
 					w.put(fmt.Sprintf("o-%d", i), "first")
 				}
-				// An older state of the same scope, to take its place.
+				// This is an older state of the same scope, which later replaces the
+				// file.
 				r := w.run(informer.Options{}).sync()
 				r.end()
 				copyFile(t, w.path, w.path+".other")
 				told := guarantees.New(nil)
 				r = w.run(informer.Options{}, handle(w, told)).sync()
 				w.put("o-0", "second")
-				waitFor(2 * time.Second) // it is written
+				waitFor(2 * time.Second) // until it is written
 				told.Damaged()
 				if err := lose(w.path); err != nil {
 					t.Fatal(err)
@@ -86,8 +87,8 @@ func overwrite(path string) error {
 	return f.Close()
 }
 
-// TestFileLostWhileEmpty: handlers hear of what comes after an empty collection's
-// file was lost.
+// TestFileLostWhileEmpty checks that handlers receive the changes after the file of an
+// empty collection was lost.
 func TestFileLostWhileEmpty(t *testing.T) {
 	inBubble(t, func(w *world) {
 		told := guarantees.New(nil)
@@ -99,7 +100,7 @@ func TestFileLostWhileEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.drop("x")
-		waitFor(5 * time.Second) // the commit has found the file gone
+		waitFor(5 * time.Second) // until the commit has detected the loss
 		w.put("a", "1")
 		w.put("b", "1")
 		waitFor(10 * time.Minute)
@@ -108,8 +109,8 @@ func TestFileLostWhileEmpty(t *testing.T) {
 	})
 }
 
-// TestFileLostAtList: a loss that is found once more while the list is under way that
-// mends it, here by a second reader, leaves the list its resource version.
+// TestFileLostAtList checks that the list that repairs a loss keeps its resource version
+// if a second reader detects the loss again during the list.
 func TestFileLostAtList(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -142,8 +143,8 @@ func TestFileLostAtList(t *testing.T) {
 	})
 }
 
-// TestPageLost: a page that is gone under a running informer, and that no write
-// meets, costs a list and not the informer.
+// TestPageLost checks that a page that is lost under a running informer, and that no
+// write reads, causes a list and does not stop the informer.
 func TestPageLost(t *testing.T) {
 	for n := range 8 {
 		inBubble(t, func(w *world) {
@@ -177,8 +178,8 @@ func TestPageLost(t *testing.T) {
 	}
 }
 
-// TestPageLostAtStart: a page that is lost before the keys of what is stored have been
-// read is no reason to tell a handler twice of an object.
+// TestPageLostAtStart checks that a handler receives each object once if a page is lost
+// before the keys of the stored objects have been read.
 func TestPageLostAtStart(t *testing.T) {
 	for n := range 8 {
 		inBubble(t, func(w *world) {
@@ -215,7 +216,7 @@ func losePage(t *testing.T, path string, page int) {
 	}
 }
 
-// leafPages returns the pages of a bbolt file that have entries of ours.
+// leafPages returns the pages of a bbolt file that contain our entries.
 func leafPages(path string) (pages []int, err error) {
 	b, err := os.ReadFile(path)
 	size := os.Getpagesize()

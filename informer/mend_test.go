@@ -18,8 +18,8 @@ import (
 	"github.com/informctl/informctl/internal/wire"
 )
 
-// TestListAfterEmpty: a collection that was empty when it was listed, and is
-// listed again with objects.
+// TestListAfterEmpty checks a collection that was empty at the first list and has objects
+// at the second.
 func TestListAfterEmpty(t *testing.T) {
 	inBubble(t, func(w *world) {
 		l := &log{}
@@ -36,8 +36,8 @@ func TestListAfterEmpty(t *testing.T) {
 	})
 }
 
-// TestDamageWhileRunning: an object whose record is damaged under a running
-// informer is mended by a new list, and its neighbours lose nothing (promise 5).
+// TestDamageWhileRunning checks that an object whose record is damaged under a running
+// informer is repaired by a new list, and that its neighbors lose nothing (promise 5).
 func TestDamageWhileRunning(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "content-of-a")
@@ -64,7 +64,7 @@ func TestDamageWhileRunning(t *testing.T) {
 	})
 }
 
-// damage changes one byte of an object's content where it stands in the file.
+// damage changes one byte of an object's content in the file.
 func damage(t *testing.T, path, content string) {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -93,8 +93,8 @@ func damage(t *testing.T, path, content string) {
 	}
 }
 
-// TestDeletedThoughUntransformable: an object that is gone is gone, whatever its
-// transform says.
+// TestDeletedThoughUntransformable checks that a deleted object is deleted even if its
+// transform fails.
 func TestDeletedThoughUntransformable(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -123,8 +123,8 @@ func TestDeletedThoughUntransformable(t *testing.T) {
 	})
 }
 
-// TestAddIndexersWhileListing: an index that is added while the first list is on
-// its way is whole.
+// TestAddIndexersWhileListing checks that an index that is added during the first list is
+// complete.
 func TestAddIndexersWhileListing(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for _, name := range []string{"a", "b", "c"} {
@@ -146,8 +146,8 @@ func TestAddIndexersWhileListing(t *testing.T) {
 	})
 }
 
-// TestListWaitsForMending: List has no error to return. It waits until the object
-// that is damaged has been listed again.
+// TestListWaitsForMending checks that List, which cannot return an error, waits until the
+// damaged object has been listed again.
 func TestListWaitsForMending(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "content-of-a")
@@ -155,7 +155,7 @@ func TestListWaitsForMending(t *testing.T) {
 		w.run(informer.Options{}).sync().end()
 		r := w.run(informer.Options{}, func(*informer.Informer) { damage(t, w.path, "content-of-a") })
 		waitFor(time.Second)
-		for range 2 { // and does not wait for what is mended
+		for range 2 { // the second List does not wait
 			if got := len(r.inf.GetStore().List()); got != 2 {
 				t.Errorf("List has %d objects, want 2", got)
 			}
@@ -164,15 +164,15 @@ func TestListWaitsForMending(t *testing.T) {
 	})
 }
 
-// TestDamageTwice: damage that is met within a minute of the last is mended, too,
-// when the minute is over.
+// TestDamageTwice checks that damage that is detected within a minute of the previous
+// damage is also repaired, after the minute.
 func TestDamageTwice(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "content-of-a")
 		w.run(informer.Options{}).sync().end()
 		r := w.run(informer.Options{DecodedBytes: 1}, func(*informer.Informer) { damage(t, w.path, "content-of-a") })
 		for range 3 {
-			waitFor(5 * time.Second) // what was mended is written
+			waitFor(5 * time.Second) // until the repair is written
 			if got := len(r.inf.GetStore().List()); got != 1 {
 				t.Errorf("List has %d objects, want 1", got)
 			}
@@ -183,8 +183,8 @@ func TestDamageTwice(t *testing.T) {
 	})
 }
 
-// TestDamageIsMendedForReaders: who reads a damaged object is told, and later readers
-// find it mended (promise 5).
+// TestDamageIsMendedForReaders checks that a reader of a damaged object gets an error,
+// and that later readers find the object repaired (promise 5).
 func TestDamageIsMendedForReaders(t *testing.T) {
 	const key = "default/a"
 	for name, read := range map[string]func(inf *informer.Informer) error{

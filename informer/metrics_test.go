@@ -12,7 +12,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// gauges is a cache.InformerMetricsProvider that keeps the last value of each.
+// gauges is a cache.InformerMetricsProvider that keeps the last value of each metric.
 type gauges struct {
 	mu     sync.Mutex
 	values map[string][]float64
@@ -52,7 +52,7 @@ func (g *gauges) last(name string) float64 {
 	return -1
 }
 
-// TestMetrics: an informer with a name publishes through client-go's provider.
+// TestMetrics checks that an informer with a name publishes through client-go's provider.
 func TestMetrics(t *testing.T) {
 	inBubble(t, func(w *world) {
 		name, err := cache.NewInformerName("test-metrics")

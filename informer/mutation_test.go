@@ -13,9 +13,9 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// TestMutationDetector: with client-go's environment variable set, a process
-// whose handler or reader changes an object of the cache panics. The variable is
-// read as the process starts, so each case is a process of its own.
+// TestMutationDetector checks that, with client-go's environment variable set, a process
+// panics if a handler or reader changes an object of the cache. The variable is read when
+// the process starts, so each case is its own process.
 func TestMutationDetector(t *testing.T) {
 	const role = "INFORMER_TEST_MUTATES"
 	if who := os.Getenv(role); who != "" {

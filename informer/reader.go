@@ -12,11 +12,12 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Reader returns what the informer holds, for programs that look into it. It is the same
-// value for the informer's life and may be used at any time: before Opened it is empty.
-// An error that a new list mends asks for that list and is returned at once.
-// The value is a store.Recorder too, whose Records returns errors.ErrUnsupported where
-// objects are held in memory.
+// Reader returns a reader of the informer's objects, for programs that inspect it. The
+// value is the same for the life of the informer and may be used at any time; before
+// Opened it is empty. If a list can repair the cause of an error, Reader's methods
+// request the list and return the error at once. The value also implements
+// store.Recorder; Records returns errors.ErrUnsupported if the objects are held in
+// memory.
 func (inf *Informer) Reader() store.Reader { return reader{inf} }
 
 // Opened reports whether Run has opened the scope.
@@ -27,15 +28,15 @@ func (inf *Informer) Opened() bool {
 }
 
 // Persisted reports whether the objects are in the Backend's file. A second informer of
-// a scope holds them in memory.
+// the same scope holds its objects in memory.
 func (inf *Informer) Persisted() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	return inf.isPersistedLocked()
 }
 
-// Info describes the scope as readers see it, in the words of Backend.Scopes. It has no
-// sizes.
+// Info describes the scope as readers see it, in the form of Backend.Scopes. It contains
+// no sizes.
 func (inf *Informer) Info() store.Info {
 	scope, s := inf.Scope(), inf.present()
 	checkpoint := s.Checkpoint()
@@ -60,10 +61,10 @@ func (inf *Informer) Info() store.Info {
 	return info
 }
 
-// present returns the store that readers see now.
+// present returns the store that readers use now.
 func (inf *Informer) present() store.Store { return *inf.current.Load() }
 
-// reader is what Reader returns.
+// reader implements Reader.
 type reader struct{ inf *Informer }
 
 func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoint() }

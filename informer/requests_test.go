@@ -23,9 +23,9 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// What a server is asked for, and what becomes of its watches.
+// These tests check the requests to a server, and what happens to its watches.
 
-// scripted is a ListerWatcher that has a test's watches and an empty list at resource
+// scripted is a ListerWatcher with the watches of a test and an empty list at resource
 // version 1.
 type scripted struct {
 	pages   bool // it does not stream lists
@@ -71,7 +71,7 @@ func (*scripted) Watch(metav1.ListOptions) (watch.Interface, error) {
 
 func (l *scripted) IsWatchListSemanticsUnSupported() bool { return l.pages }
 
-// onEachScripted runs a rule on each informer, above a scripted ListerWatcher.
+// onEachScripted runs a rule on each informer, on a scripted ListerWatcher.
 func onEachScripted(t *testing.T, pages bool, rule func(s *subjectOf, l *scripted)) {
 	t.Helper()
 	var l *scripted
@@ -95,9 +95,9 @@ func versioned(name, rv string) *corev1.ConfigMap {
 	return cm
 }
 
-// TestRequestsOfStart checks the options of a cold start's requests. client-go's lists
-// from the server's cache; ours lists consistently, so that it never begins with a state
-// that is older than what it has been told before.
+// TestRequestsOfStart checks the options of the requests of a cold start. client-go lists
+// from the server's cache. Our informer lists consistently, so that it never starts with
+// a state that is older than one it has received before.
 func TestRequestsOfStart(t *testing.T) {
 	for _, row := range []struct {
 		name           string
@@ -154,8 +154,8 @@ func TestRequestsOfStart(t *testing.T) {
 	}
 }
 
-// TestWatchIsStopped checks that the informer stops each watch that it was given: when
-// it ends, and when the watch has failed.
+// TestWatchIsStopped checks that the informer stops each of its watches when the informer
+// ends and when the watch fails.
 func TestWatchIsStopped(t *testing.T) {
 	for name, finish := range map[string]func(s *subjectOf, w *watch.FakeWatcher){
 		"the informer ends": func(s *subjectOf, w *watch.FakeWatcher) {
@@ -185,8 +185,8 @@ func TestWatchIsStopped(t *testing.T) {
 	}
 }
 
-// TestNoWatchIsLeft: an informer that has ended leaves no watch open, and asks for
-// nothing any more.
+// TestNoWatchIsLeft checks that an informer that has ended leaves no watch open and sends
+// no more requests.
 func TestNoWatchIsLeft(t *testing.T) {
 	onEachFrom(t, 0, func(w *world) cache.ListerWatcher { return w.server }, func(s *subjectOf) {
 		s.put("a", "1")
@@ -207,8 +207,8 @@ func TestNoWatchIsLeft(t *testing.T) {
 	})
 }
 
-// TestForeignObjects checks that an object of another type, which a watch brings, is
-// neither stored nor told, and that the informer goes on.
+// TestForeignObjects checks that an object of another type in a watch is neither stored
+// nor sent to handlers, and that the informer continues.
 func TestForeignObjects(t *testing.T) {
 	quietErrors(t)
 	onEach(t, 0, nil, func(s *subjectOf) {
@@ -240,7 +240,7 @@ func untyped(apiVersion, kind, name, rv string) *unstructured.Unstructured {
 	return obj
 }
 
-// untypedServer lists what it has as unstructured objects.
+// untypedServer lists its objects as unstructured objects.
 type untypedServer struct {
 	*scripted
 	items []unstructured.Unstructured
@@ -255,8 +255,9 @@ func (l *untypedServer) ListWithContext(_ context.Context, o metav1.ListOptions)
 	return list, nil
 }
 
-// TestUnstructuredKinds checks what an informer of unstructured objects takes from a
-// watch: objects of the example's kind, of any where it has none, and no Table.
+// TestUnstructuredKinds checks which objects of a watch an informer of unstructured
+// objects accepts: those of the example's kind, any kind if the example has none, and no
+// Table.
 func TestUnstructuredKinds(t *testing.T) {
 	quietErrors(t)
 	for _, row := range []struct {
@@ -328,14 +329,15 @@ func TestUnstructuredKinds(t *testing.T) {
 	}
 }
 
-// TestWithoutRequests: an informer whose context has ended before Run asks for nothing.
+// TestWithoutRequests checks that an informer whose context has ended before Run sends no
+// requests.
 func TestWithoutRequests(t *testing.T) {
 	onEachScripted(t, true, func(s *subjectOf, l *scripted) {
 		ctx, cancel := context.WithCancel(klog.NewContext(s.Context(), klog.Logger{}))
 		cancel()
 		s.inf.RunWithContext(ctx)
 		for _, o := range l.requests() {
-			if s.ours { // client-go's may ask once, with the context that has ended
+			if s.ours { // client-go's may send one, with the ended context
 				s.Errorf("asked for %+v", o)
 			}
 		}

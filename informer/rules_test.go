@@ -32,8 +32,8 @@ func byValue(fail *bool, panics bool) cache.IndexFunc {
 	}
 }
 
-// TestBadIndexFunction: an object that an index function fails on keeps its last
-// good state and freezes the stored RV, until it can be stored (promise 2).
+// TestBadIndexFunction checks that an object for which an index function fails keeps its
+// last good state and freezes the stored RV, until it can be stored (promise 2).
 func TestBadIndexFunction(t *testing.T) {
 	for _, panics := range []bool{false, true} {
 		inBubble(t, func(w *world) {
@@ -114,7 +114,7 @@ func TestTransform(t *testing.T) {
 		w.want(l, "update b@3=1! b@7=3!")
 		r.end()
 
-		// The same version starts warm, another and none start cold.
+		// The same version starts warm; another version, or none, starts cold.
 		for _, c := range []struct {
 			version string
 			cold    bool
@@ -129,7 +129,7 @@ func TestTransform(t *testing.T) {
 	})
 }
 
-// TestIndexesSurvive: entries with an identity are not computed again.
+// TestIndexesSurvive checks that entries with an identity are not computed again.
 func TestIndexesSurvive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")
@@ -164,7 +164,7 @@ func TestIndexesSurvive(t *testing.T) {
 	})
 }
 
-// TestSameScopeTwice: the second informer of a scope runs on memory.
+// TestSameScopeTwice checks that the second informer of a scope runs in memory.
 func TestSameScopeTwice(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -237,8 +237,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestTransformRemoved: what a transform without a version has made is not taken
-// over by a start without a transform.
+// TestTransformRemoved checks that a start without a transform does not resume the result
+// of a transform without a version.
 func TestTransformRemoved(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "whole")

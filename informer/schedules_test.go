@@ -33,10 +33,10 @@ var (
 	scheduleSeed = flag.Uint64("schedules.seed", 0, "the seed of the first of them; 0 is one of the time")
 )
 
-// TestSchedules draws schedules that nobody has written: handlers that come late, are
-// slow or are removed, processes that end or die, objects that are rejected, lists,
-// probes and watches that fail or lag. Whatever happens, no handler sees a guarantee
-// broken, and at rest all hold what the server has. A schedule that fails says its seed:
+// TestSchedules plays random schedules: handlers that are added late, are slow or are
+// removed, processes that end or die, objects that are rejected, lists, probes and
+// watches that fail or lag. No handler may see a broken guarantee, and at rest every
+// handler must have the server's state. A failed schedule prints its seed:
 //
 //	go test ./informer -run TestSchedules -schedules 1 -schedules.seed SEED
 func TestSchedules(t *testing.T) {
@@ -62,30 +62,30 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// schedule is one that is being played.
+// schedule is a schedule in progress.
 type schedule struct {
 	*world
 	rand      *rand.Rand
 	opts      informer.Options
 	commits   time.Duration
 	rejects   bool // a transform fails for some objects
-	spills    bool // what waits for slow handlers goes to files soon
+	spills    bool // entries for slow handlers are spilled early
 	run       *run // nil between processes
 	handlers  []*scheduled
-	atStart   map[string]guarantees.State // what was stored when the process began
+	atStart   map[string]guarantees.State // the objects stored when the process began
 	nextName  int
 	decisions []string
 }
 
-// scheduled is one handler, over all processes that it is registered in.
+// scheduled is one handler, with its registrations in all processes.
 type scheduled struct {
 	name string
 	told *guarantees.Recorder
-	per  time.Duration // what each call takes
+	per  time.Duration // the duration of each call
 
 	mu   sync.Mutex
-	gate chan struct{} // closed: calls go on; nil: they do not wait
-	dead bool          // the process has died: what is called after that never was
+	gate chan struct{} // if not nil, calls wait until it is closed
+	dead bool          // the process has died; later calls do not count
 
 	registration cache.ResourceEventHandlerRegistration // nil: not registered in this process
 }
@@ -176,7 +176,7 @@ func (s *schedule) step() {
 	}
 }
 
-// change writes one object, or deletes it, or deletes it and creates it again.
+// change creates, updates, deletes or re-creates one object.
 func (s *schedule) change() {
 	name := fmt.Sprintf("o%d", s.rand.IntN(12))
 	value := fmt.Sprint(s.rand.IntN(1000))
@@ -185,7 +185,7 @@ func (s *schedule) change() {
 	}
 	switch s.rand.IntN(8) {
 	case 0, 1:
-		_, err := s.server.Delete("default/" + name) // it may not be there
+		_, err := s.server.Delete("default/" + name) // it may not exist
 		s.note("delete %s: %v", name, err)
 	case 2:
 		_, _ = s.server.Delete("default/" + name)
@@ -250,8 +250,8 @@ func (s *schedule) breakServer() {
 	}
 }
 
-// begin starts a process, with the handlers of the last one: some before Run, some
-// later, as those of a leader.
+// begin starts a process with the handlers of the previous one: some are added before
+// Run, some later, like those of a leader.
 func (s *schedule) begin() {
 	var departed map[string]guarantees.State
 	s.atStart, departed = s.storedStates(s.path)
@@ -293,7 +293,7 @@ func (s *schedule) transform() cache.TransformFunc {
 	}
 }
 
-// drawHandler returns one that is not registered.
+// drawHandler returns a handler that is not registered.
 func (s *schedule) drawHandler() *scheduled {
 	for _, h := range s.handlers {
 		if h.registration == nil {
@@ -342,7 +342,7 @@ func (s *schedule) removeHandler() {
 	s.forget(h)
 }
 
-// forget makes a handler one that was never told of anything.
+// forget makes a handler one that has received nothing yet.
 func (s *schedule) forget(h *scheduled) {
 	h.told, h.registration = guarantees.New(nil), nil
 }
@@ -394,8 +394,8 @@ func (h *scheduled) OnAdd(obj any, initial bool) { h.call(func() { h.told.OnAdd(
 func (h *scheduled) OnUpdate(old, obj any)       { h.call(func() { h.told.OnUpdate(old, obj) }) }
 func (h *scheduled) OnDelete(obj any)            { h.call(func() { h.told.OnDelete(obj) }) }
 
-// kill ends the process at this moment: the file is as it is now, and no handler is
-// told of anything any more.
+// kill ends the process at this moment: the file stays as it is, and no handler receives
+// anything more.
 func (s *schedule) kill() {
 	synctest.Wait()
 	s.note("kill")
@@ -408,15 +408,15 @@ func (s *schedule) kill() {
 	s.begin()
 }
 
-// end ends the process as one that ends well does: Run returns when the handlers have.
+// end ends the process normally: Run returns after the handlers.
 func (s *schedule) end() {
 	s.note("end")
 	s.afterDeath(s.path, false)
 }
 
-// afterDeath ends the process and works out what the handlers of the next one are owed:
-// each object that they hold and that is stored, or was when the process began and, in the
-// file of one that died, is kept since.
+// afterDeath ends the process and computes what the handlers of the next one must
+// receive: each object that they know and that is stored, is kept as departed, or, unless
+// the process died, was stored when it began.
 func (s *schedule) afterDeath(path string, died bool) {
 	for _, h := range s.handlers {
 		h.mu.Lock()
@@ -431,7 +431,7 @@ func (s *schedule) afterDeath(path string, died bool) {
 		s.violations(h)
 		h.dead = false
 		if h.registration == nil {
-			s.forget(h) // what it was owed, others may have been told of since
+			s.forget(h) // others may have received its objects since
 			continue
 		}
 		owed := h.told.Held()
@@ -444,9 +444,9 @@ func (s *schedule) afterDeath(path string, died bool) {
 	}
 }
 
-// wipe drops what is stored under the running informer: its handlers are told what the
-// next list has otherwise. Who has not been told what was there never is, so there is no
-// wipe while a handler has not synced.
+// wipe drops the stored objects under the running informer. Its handlers receive the
+// differences from the next list. A handler that has not received an old object never
+// receives it, so there is no wipe while a handler has not synced.
 func (s *schedule) wipe() {
 	for _, h := range s.handlers {
 		if h.registration != nil && !h.registration.HasSynced() {
@@ -465,8 +465,8 @@ func (s *schedule) wipe() {
 	clear(s.atStart)
 }
 
-// storedStates reads what a process that begins with this file will have, and what is
-// kept of what has departed.
+// storedStates reads the objects that a process that starts with this file will have, and
+// the departed objects that are kept.
 func (s *schedule) storedStates(path string) (states, departed map[string]guarantees.State) {
 	s.Helper()
 	states, departed = map[string]guarantees.State{}, map[string]guarantees.State{}
@@ -479,7 +479,7 @@ func (s *schedule) storedStates(path string) (states, departed map[string]guaran
 	}
 	db, err := bolt.OpenReadOnly(path, bolt.Options{})
 	if err != nil {
-		return states, departed // there is none yet
+		return states, departed // no file yet
 	}
 	defer func() { _ = db.Close() }()
 	infos, err := db.Scopes()
@@ -520,19 +520,19 @@ func (s *schedule) violations(h *scheduled) {
 	}
 }
 
-// settle ends everything that is in the way, and gives it time.
+// settle removes all obstacles and lets time pass.
 func (s *schedule) settle() {
 	s.note("settle")
 	s.server.Up()
 	s.server.Slow(0)
 	s.server.Release()
-	for range 100 { // what requests were to fail with
+	for range 100 { // drop the pending errors of requests
 		_, _ = s.server.ListWithContext(s.Context(), metav1.ListOptions{})
 		if watch, err := s.server.WatchWithContext(s.Context(), metav1.ListOptions{}); err == nil {
 			watch.Stop()
 		}
 	}
-	for i := range 12 { // none is rejected any more
+	for i := range 12 { // so that none is rejected any more
 		if s.rejects {
 			s.put(fmt.Sprintf("o%d", i), "good")
 		}

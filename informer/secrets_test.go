@@ -22,7 +22,7 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// theKey is a provider of one key; an error, where it has one, is of now.
+// theKey is a provider of one key. If its error is set, it returns the error.
 type theKey struct {
 	key codec.Key
 	err error
@@ -41,7 +41,7 @@ func secretWorld(t *testing.T, path string, n int) *world {
 	return w
 }
 
-// secretMark is in every part of a Secret that nobody may find.
+// secretMark is in every part of a Secret that must stay secret.
 const secretMark = "mArkerOfASecret"
 
 func secretMarked(i, n int) *corev1.Secret {
@@ -73,16 +73,17 @@ func (w *world) runSecrets(keys codec.KeyProvider, prepare ...func(*informer.Inf
 	return r.sync()
 }
 
-// TestSecretsWithKey: with a key Secrets are stored and resumed as others are; without
-// one, or while it cannot be had, they are held in memory, Status says why, and what is
-// stored is kept; under another key they are listed again.
+// TestSecretsWithKey checks that with a key Secrets are stored and resumed like other
+// objects. Without a key, or while it is unavailable, they are held in memory, Status
+// contains the reason, and the stored ones are kept. Under another key they are listed
+// again.
 func TestSecretsWithKey(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
 		w := secretWorld(t, path, 3)
 		for _, step := range []struct {
 			keys   codec.KeyProvider
-			start  string // "" is memory
+			start  string // "" means memory
 			memory string
 		}{
 			{theKey{key: codec.Key{1}}, "listed", ""},
@@ -109,8 +110,8 @@ func TestSecretsWithKey(t *testing.T) {
 	})
 }
 
-// TestSpillIsSealed: files in which Secrets wait for a slow handler have none of their
-// bytes. They have no names, and are found among the open files of the process.
+// TestSpillIsSealed checks that files with spilled Secrets contain none of their bytes.
+// The files have no names, so the test finds them among the open files of the process.
 func TestSpillIsSealed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -152,7 +153,7 @@ func TestSpillIsSealed(t *testing.T) {
 	})
 }
 
-// unnamedFiles returns what is in the open files of a directory that have no name.
+// unnamedFiles returns the content of the open files in a directory that have no name.
 func unnamedFiles(t *testing.T, dir string) (content []byte) {
 	t.Helper()
 	const fds = "/proc/self/fd"

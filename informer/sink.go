@@ -20,9 +20,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// sink is the informer as its reflector sees it. Watch events go through the
-// queue to processLoop; a list goes to the store's relist and, once it is whole
-// and the queue is idle, is applied on the reflector's goroutine.
+// sink is the informer as its reflector sees it. Watch events go through the queue to
+// processLoop. A list goes to the store's relist; when it is complete and the queue is
+// idle, the reflector's goroutine applies it.
 type sink Informer
 
 var _ reflector.Sink = (*sink)(nil)
@@ -38,7 +38,7 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 		return s.queue.Push(ctx, t, transformed, rv)
 	}
 	if key := rejectedKey(err, obj); t == cache.Deleted && key != "" {
-		// It is gone, whatever it looked like.
+		// The object is gone, so its state does not matter.
 		return s.queue.Push(ctx, t, cache.DeletedFinalStateUnknown{Key: key, Obj: obj}, rv)
 	}
 	return err
@@ -50,7 +50,7 @@ func (s *sink) Bookmark(ctx context.Context, rv string) error { return s.queue.B
 // Reject implements reflector.Sink.
 func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
 	key := rejectedKey(cause, obj)
-	if s.queue.Idle(ctx) != nil { // or an earlier state that waits would take the mark away
+	if s.queue.Idle(ctx) != nil { // else an earlier state in the queue would unmark it
 		return
 	}
 	inf := (*Informer)(s)
@@ -59,8 +59,7 @@ func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
 	inf.rejectLocked(ctx, key, cause)
 }
 
-// rejectedKey is the key that an object had before a transform changed it; "" is
-// none.
+// rejectedKey returns the key that an object had before a transform changed it, or "".
 func rejectedKey(cause error, obj runtime.Object) string {
 	var bad *store.ObjectError
 	if errors.As(cause, &bad) && bad.Key != "" {
@@ -73,20 +72,19 @@ func rejectedKey(cause error, obj runtime.Object) string {
 	return key
 }
 
-// rejectLocked keeps the stored RV where it is until the object of that key can
-// be stored or is gone (promise 2).
+// rejectLocked freezes the stored RV until the object with that key can be stored or is
+// deleted (promise 2).
 func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) {
 	inf.rejected[key] = cause
 	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
 }
 
-// transformed runs the transform. What it returns is checked: it is of the
-// example's type and has a name.
+// transformed runs the transform and checks its result.
 func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
 	if inf.transform == nil {
 		return obj, nil
 	}
-	key, _ := cache.MetaNamespaceKeyFunc(obj) // only to name the object below
+	key, _ := cache.MetaNamespaceKeyFunc(obj) // only for the errors below
 	defer func() {
 		if r := recover(); r != nil {
 			err = &store.ObjectError{Key: key, Err: fmt.Errorf("transform panicked with a %T", r)}
@@ -104,7 +102,8 @@ func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err erro
 	return out.(runtime.Object), nil
 }
 
-// isStorable checks what a transform has returned.
+// isStorable checks the result of a transform: an object of the example's type with a
+// name.
 func (inf *Informer) isStorable(out any) error {
 	v := reflect.ValueOf(out)
 	if want := reflect.TypeOf(inf.example); !v.IsValid() || v.Type() != want {
@@ -137,8 +136,8 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 	return nil
 }
 
-// Relist implements reflector.Sink. From here until the list is applied the
-// stored checkpoint has no RV: a start that finds it so lists again.
+// Relist implements reflector.Sink. From here until the list is applied, the stored
+// checkpoint has no RV, so a process that starts meanwhile lists again.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
 	if err := s.queue.Idle(ctx); err != nil {
 		return nil, err
@@ -149,8 +148,8 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 			return nil, ctx.Err()
 		}
 		if err != nil {
-			// The file keeps its older RV with the objects of that RV: a crash goes
-			// back to both.
+			// The file keeps its older RV with the objects of that RV: after a crash, the
+			// next process starts with both.
 			klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
 		}
 	}
@@ -158,8 +157,8 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	if err != nil {
 		return nil, err
 	}
-	// The checkpoint has no RV now, so nothing need freeze it; what the new list
-	// cannot bring either is rejected again.
+	// The checkpoint has no RV now, so nothing has to freeze it. Objects of the new list
+	// that cannot be stored are rejected again.
 	s.mu.Lock()
 	clear(s.rejected)
 	if s.log != nil {
@@ -190,7 +189,8 @@ func (r *relist) Add(_ context.Context, obj runtime.Object) error {
 func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if transformed, transformErr := r.inf.transformed(obj); transformErr == nil {
-		key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, transformed) // as it was added under
+		// Add uses the key of the transformed object.
+		key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, transformed)
 	}
 	if err != nil {
 		return err
@@ -228,7 +228,8 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	inf.lists.Add(1)
-	delete(inf.rejected, everything) // every record was compared, and written where it was damaged
+	// The list compared every record and rewrote the damaged ones.
+	delete(inf.rejected, everything)
 	why := inf.foreign
 	if n := len(inf.rejected); n > 0 && why == "" {
 		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
@@ -243,7 +244,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
 	if why != "" {
-		// Whoever reads the file is to know that objects are missing or old.
+		// Readers of the file must see that objects are missing or old.
 		if err := r.inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
 		}
@@ -251,7 +252,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	return ctx.Err()
 }
 
-// processLoop applies what the watch brings, until the queue is closed.
+// processLoop applies the changes of the watch until the queue is closed.
 func (inf *Informer) processLoop(ctx context.Context) {
 	for {
 		err := inf.queue.PopBatch(ctx, func(b fifo.Batch) error {
@@ -267,8 +268,8 @@ func (inf *Informer) processLoop(ctx context.Context) {
 	}
 }
 
-// process makes one store.Batch of a prefix of the watch: each object once, in
-// its last state.
+// process applies one batch of the queue. The store.Batch contains each object once, in
+// its last state; handlers receive every change.
 func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	told := make([]change, len(b.Stream))
 	packer := inf.packer()
@@ -281,14 +282,14 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		case known:
 			told[i].last = obj
 		}
-		// Without a resource version the watch is in no order.
+		// Without a resource version the watch is not ordered.
 		if packer != nil && known && b.RV != "" {
 			inf.logged(&told[i], packer, obj)
 		}
 	}
 	inf.markReplays(b.Stream, told)
 	batch := store.Batch{RV: b.RV}
-	at := make(map[string]int, len(told)) // in batch, by key
+	at := make(map[string]int, len(told)) // index in batch.Changes by key
 	for _, c := range told {
 		if c.fate == isReplay {
 			continue
@@ -303,37 +304,37 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	return inf.apply(ctx, batch, told)
 }
 
-// change is one change of an object, as handlers are told of it.
+// change is one change of an object, as handlers receive it.
 type change struct {
 	key  string
-	is   store.Entry    // the new state; without a key it was deleted
-	last runtime.Object // of what was deleted, if the watch sent it
+	is   store.Entry    // the new state; if its key is empty, the object was deleted
+	last runtime.Object // last state of a deleted object, if the watch sent it
 	fate fate
 
-	// The fields below are for the log: "" where the change has no place in it.
+	// The fields below are for the log. rv is "" if the change has no place in the log.
 	rv      string
 	packed  []byte // last, encoded and compressed
-	created bool   // as the watch says
+	created bool   // the watch reported it as added
 }
 
-// fate is what becomes of a change.
+// fate specifies how a change is handled.
 type fate uint8
 
 const (
-	toTell    fate = iota // stored, or followed by a state that is, and told
-	isReplay              // stored by an earlier process, so only the log takes it
+	toTell    fate = iota // stored, or followed by a stored state; handlers receive it
+	isReplay              // stored by an earlier process; only the log records it
 	isRefused             // cannot be stored
 )
 
-// stored is what the store gets of the change.
+// stored returns the change in the form that the store takes.
 func (c change) stored() store.Change {
 	return store.Change{Key: c.key, Object: c.is.Object, Raw: c.is.Raw}
 }
 
-// markReplays marks what an earlier process has stored: an object that could not be
-// stored had frozen the RV, so the watch resumes from before what was stored since.
-// Without this an object would go back in time, to an earlier incarnation even, and
-// forth again. What comes after the server's state at the start is no replay.
+// markReplays marks the changes that an earlier process has stored. That process had an
+// object that it could not store, which froze its RV, so the watch resumes before changes
+// that are stored already. If these were applied, an object would go back in time, even
+// to an earlier incarnation, and forward again. Changes after catch-up are no replays.
 func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	inf.mu.Lock()
 	over := !inf.warm || inf.caughtUp
@@ -361,10 +362,11 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	}
 }
 
-// apply stores a batch and tells the handlers, in one step for both.
+// apply stores a batch and appends its changes to the handler queues, as one step under
+// mu.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
 	inf.waitForHandlers(ctx)
-	defer inf.spillBacklogs(ctx) // without mu
+	defer inf.spillBacklogs(ctx) // called without mu
 	upTo := batch.RV
 	stored := inf.uidsOfDeleted(changes)
 	forgetOtherLast(changes, stored)
@@ -375,7 +377,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	for _, c := range batch.Changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
-			// What it was is not known; a new list mends it.
+			// The old state cannot be read; a new list repairs the record.
 			inf.lose(ctx, err)
 			e, ok = store.Entry{Key: c.Key}, inf.isKnown(c.Key)
 		}
@@ -398,13 +400,15 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		inf.rejectLocked(ctx, key, cause)
 	}
 	if batch.Loaded {
-		delete(inf.rejected, everything) // all is in it, whatever was lost before
+		// The list contains everything that was lost before.
+		delete(inf.rejected, everything)
 	}
 	if len(inf.rejected) > 0 || inf.foreign != "" {
 		batch.RV = "" // frozen
 	}
 	if inf.untold && !batch.Loaded {
-		// Or a change would be told of an object that was not.
+		// Otherwise handlers would receive a change of an object whose add they have not
+		// received.
 		if err := inf.tellLoadedLocked(); err != nil {
 			return err
 		}
@@ -445,7 +449,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	return nil
 }
 
-// uidsOfDeleted returns the UIDs of the stored objects, by key, whose keys a batch deletes.
+// uidsOfDeleted returns, by key, the UIDs of the stored objects that a batch deletes.
 func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
 	var keys []string
 	for _, c := range changes {
@@ -464,8 +468,8 @@ func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
 	return stored
 }
 
-// headersOf returns the headers of those of the keys that are stored, by key; nil where
-// there are no keys or the headers cannot be read.
+// headersOf returns the headers of the stored objects with these keys, by key. It returns
+// nil if there are no keys or the headers cannot be read.
 func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	if len(keys) == 0 {
 		return nil
@@ -473,7 +477,7 @@ func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	slices.Sort(keys)
 	headers, err := inf.store.HeadersOf(slices.Compact(keys))
 	if err != nil {
-		return nil // apply meets it, too
+		return nil // apply reports the same error
 	}
 	byKey := make(map[string]store.Header, len(headers))
 	for _, h := range headers {
@@ -482,12 +486,12 @@ func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	return byKey
 }
 
-// forgetOtherLast makes a deletion one of a last known state where the object that the
-// server has deleted is not the one that is held: that had its name and could not be
-// stored.
+// forgetOtherLast removes the last state from a deletion if the server has deleted
+// another object than the stored one: an object with the same name that could not be
+// stored. Handlers then receive the last known state instead.
 func forgetOtherLast(changes []change, stored map[string]string) {
 	if stored == nil {
-		return // nothing is deleted, or what is stored cannot be read
+		return // nothing is deleted, or the stored UIDs cannot be read
 	}
 	held := maps.Clone(stored)
 	for i := range changes {
@@ -502,7 +506,7 @@ func forgetOtherLast(changes []change, stored map[string]string) {
 	}
 }
 
-// isOther is false where one of the two has no UID.
+// isOther reports whether the two UIDs differ. It is false if one of them is empty.
 func isOther(obj runtime.Object, than string) bool {
 	uid := uidOf(obj)
 	return uid != "" && than != "" && uid != than
@@ -516,11 +520,11 @@ func uidOf(obj runtime.Object) string {
 	return string(accessor.GetUID())
 }
 
-// everything stands for all keys in rejected.
+// everything is the key in rejected that stands for all keys.
 const everything = ""
 
-// lose notes that changes could not be applied: the stored RV stays where it is
-// (promise 2), and a new list brings what is missing.
+// lose records that changes could not be applied: the stored RV is frozen (promise 2),
+// and a new list restores the missing changes.
 func (inf *Informer) lose(ctx context.Context, cause error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -556,13 +560,14 @@ func (inf *Informer) mendLocked() {
 	inf.reflector.Relist(reason)
 }
 
-// mendEvery is the least time between lists that are to mend the store: damage
-// that a list cannot mend must not become a loop of lists.
+// mendEvery is the minimum time between lists that repair the store: damage that a list
+// cannot repair must not cause lists in a loop.
 const mendEvery = time.Minute
 
-// waitForList blocks until something was applied, where there have been that many
-// lists. It reports false where nothing will be: the informer does not run, or the
-// caller is in the way of the list.
+// waitForList requests a list that repairs the cause of a failed read, and blocks until
+// the informer's state changes. lists is the number of lists before the read. It reports
+// whether the caller should read again: false if the informer does not run or the list
+// would have to wait for the caller.
 func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -570,7 +575,7 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 		return false
 	}
 	if inf.lists.Load() != lists {
-		return true // the cause was found before, and may be mended
+		return true // a list has been applied since, so the read may succeed now
 	}
 	inf.loseLocked(inf.ctx, cause)
 	if isCalledBack() {
@@ -578,16 +583,17 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	}
 	inf.waitingReads++
 	if inf.inFiles >= inf.limits.files {
-		inf.cond.Broadcast() // to who waits for handlers
+		inf.cond.Broadcast() // wakes waitForHandlers
 	}
 	inf.cond.Wait()
 	inf.waitingReads--
 	return !inf.ended
 }
 
-// prepare encodes, outside the lock and before a handler holds the objects, and
-// returns what cannot be stored by key. Of an object that cannot the state before it in
-// the batch is stored, its deletion for example, where there is one.
+// prepare encodes the objects of a batch, without mu and before any handler holds them.
+// It returns, by key, the errors of objects that cannot be stored. For such an object it
+// puts the previous state of the key into the batch, for example its deletion, if the
+// changes contain one.
 func (inf *Informer) prepare(batch *store.Batch, changes []change, stored map[string]string) map[string]error {
 	rejected := map[string]error{}
 	tried := batch.Changes
@@ -612,7 +618,7 @@ func (inf *Informer) prepare(batch *store.Batch, changes []change, stored map[st
 	return rejected
 }
 
-// refuseLast marks the last state of a key as refused and returns the one before it.
+// refuseLast marks the last state of a key as refused and returns the state before it.
 func refuseLast(changes []change, key string) (before change, ok bool) {
 	marked := false
 	for i := len(changes) - 1; i >= 0; i-- {
@@ -646,7 +652,7 @@ func objectErrors(err error) (bad []*store.ObjectError) {
 	return bad
 }
 
-// distributeLocked appends one change to every handler's queue. was is what was
+// distributeLocked appends one change to every handler queue. was is the state that was
 // stored before.
 func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 	n := notification{kind: added, key: c.key, old: was, new: c.is, initial: !inf.isSynced}
@@ -661,7 +667,7 @@ func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
 			n.kind, n.initial = updated, false
 		}
 	case was.Key == "":
-		return // not held, so never told of
+		return // not stored, so no handler knows it
 	default:
 		n.kind = vanished
 		if c.last != nil {

@@ -16,24 +16,24 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// chunk is a part of a backlog: in memory until it is written to a file, or if it
-// cannot be. Its fields are protected by Informer.mu, but for what waiting holds:
-// that is not changed while it is written.
+// chunk is a part of a backlog. It is in memory until it is written to a file, and stays
+// there if it cannot be written. Informer.mu protects its fields. The notifications in
+// waiting do not change while they are written, so writing does not hold mu.
 type chunk struct {
 	keys    []waitingKey
-	waiting []notification // nil: in the file
-	bytes   int            // of waiting, while that is in memory
+	waiting []notification // nil if it is in the file
+	bytes   int            // bytes of waiting while it is in memory
 	writing bool
-	file    *os.File // has no name any more
+	file    *os.File // already unlinked
 	size    int64
-	seal    cipher.AEAD // of the file
+	seal    cipher.AEAD // encrypts the file
 }
 
-// waitingKey is what is known of a notification in a file: for the case that the
-// file cannot be read.
+// waitingKey describes a notification in a file, for the case that the file cannot be
+// read.
 type waitingKey struct {
-	key   string // "" is the mark of kind synced
-	known bool   // the handler knew of the object before
+	key   string // "" for the kind synced
+	known bool   // the handler knew the object before
 }
 
 // spilled is a notification in a file.
@@ -46,8 +46,8 @@ type spilled struct {
 	Old, New []byte
 }
 
-// spillBacklogs writes what is too much for memory to files. The goroutine that
-// applies batches calls it without mu.
+// spillBacklogs writes queue entries that exceed the memory limit to files. The goroutine
+// that applies batches calls it without mu.
 func (inf *Informer) spillBacklogs(ctx context.Context) {
 	type cut struct {
 		h *handler
@@ -75,7 +75,7 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 			}
 		case err != nil:
 			cut.c.size = int64(cut.c.bytes)
-			inf.inFiles += cut.c.size // it counts all the same
+			inf.inFiles += cut.c.size // it counts although it stays in memory
 		default:
 			cut.c.waiting, cut.c.file, cut.c.size, cut.c.seal = nil, file, size, seal
 			inf.inFiles += size
@@ -85,7 +85,8 @@ func (inf *Informer) spillBacklogs(ctx context.Context) {
 	}
 }
 
-// spillDir is the database's, or else that of the system.
+// spillDir returns the directory of the database; "" means the system's temporary
+// directory.
 func (inf *Informer) spillDir() string {
 	if path := inf.databasePath(); path != "" {
 		return filepath.Dir(path)
@@ -93,7 +94,7 @@ func (inf *Informer) spillDir() string {
 	return ""
 }
 
-// databasePath is "" where the backend has no file.
+// databasePath returns the path of the database, "" if the backend has no file.
 func (inf *Informer) databasePath() string {
 	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
 		return located.Path()
@@ -101,8 +102,9 @@ func (inf *Informer) databasePath() string {
 	return ""
 }
 
-// writeChunk seals each file, of whatever scope, with a key of its own that lives as
-// long as the chunk: what waits may be a Secret, and so no damage goes unnoticed.
+// writeChunk writes a chunk to an unnamed file. It encrypts the file, whatever the scope,
+// with a key that lives as long as the chunk: the entries may be Secrets, and no damage
+// goes unnoticed.
 func writeChunk(dir string, waiting []notification) (file *os.File, size int64, seal cipher.AEAD, err error) {
 	list := make([]spilled, len(waiting))
 	for i, n := range waiting {
@@ -147,8 +149,8 @@ func readChunk(file *os.File, size int64, seal cipher.AEAD) ([]notification, err
 	return waiting, nil
 }
 
-// loadChunkLocked makes the first chunk what the handler takes next. It lets go of
-// mu while it reads. false: the chunk is being written.
+// loadChunkLocked loads the first chunk into first. It releases mu while it reads the
+// file. It returns false if the chunk is still being written.
 func (h *handler) loadChunkLocked() bool {
 	b := &h.waiting
 	c := b.chunks[0]
@@ -180,7 +182,7 @@ func (h *handler) loadChunkLocked() bool {
 
 func (inf *Informer) closeChunkLocked(c *chunk) {
 	if c.file != nil {
-		_ = c.file.Close() // it was for reading only
+		_ = c.file.Close() // nothing to flush
 	}
 	if c.size > 0 {
 		inf.inFiles -= c.size
@@ -189,8 +191,9 @@ func (inf *Informer) closeChunkLocked(c *chunk) {
 	}
 }
 
-// catchUpLocked replaces a backlog that cannot be read: the handler is told of the
-// present state of every object in it, once. false: the store could not be read now.
+// catchUpLocked replaces a backlog that cannot be read: the handler receives the present
+// state of every object in it, once. It returns false if a chunk is still being written
+// or the store cannot be read now.
 func (h *handler) catchUpLocked() bool {
 	var keys []waitingKey
 	for _, c := range h.waiting.chunks {
@@ -243,7 +246,7 @@ func (h *handler) catchUpLocked() bool {
 	return true
 }
 
-// dropWaitingLocked forgets what waits.
+// dropWaitingLocked drops the queued entries.
 func (h *handler) dropWaitingLocked() {
 	for _, c := range h.waiting.chunks {
 		h.inf.closeChunkLocked(c)
@@ -251,8 +254,8 @@ func (h *handler) dropWaitingLocked() {
 	h.waiting, h.deletions = backlog{limits: &h.inf.limits}, 0
 }
 
-// waitForHandlers blocks while more waits in files than may. It does not before
-// HasSynced or while a read waits for a list: a handler may be what waits for that.
+// waitForHandlers blocks while the spilled entries exceed their limit. It does not block
+// before HasSynced or while a read waits for a list: a slow handler may wait for either.
 func (inf *Informer) waitForHandlers(ctx context.Context) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
@@ -266,7 +269,7 @@ func (inf *Informer) waitForHandlers(ctx context.Context) {
 	}
 }
 
-// blockedLocked is how long the informer has waited for handlers, until now.
+// blockedLocked returns the total time that the informer has waited for handlers.
 func (inf *Informer) blockedLocked() time.Duration {
 	if inf.blockedSince.IsZero() {
 		return inf.blocked

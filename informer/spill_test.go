@@ -20,8 +20,8 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// slowRun is an informer with one handler that waits for a gate and one that does
-// not, after n changes.
+// slowRun returns an informer, after n changes, with one handler that waits for a gate
+// and one that does not.
 func slowRun(w *world, limit int64, n int) (r *run, gate chan struct{}, slow, fast *pointers) {
 	w.Helper()
 	return slowRunOf(w, informer.Options{}, limit, n)
@@ -43,8 +43,8 @@ func slowRunOf(w *world, opts informer.Options, limit int64, n int) (r *run, gat
 	return r, gate, slow, fast
 }
 
-// TestSpill: what waits for a slow handler goes to files that have no name (promise
-// 6), and comes back in order; of an informer on memory, too.
+// TestSpill checks that the entries of a slow handler are spilled to unnamed files
+// (promise 6) and come back in order, also for an informer in memory.
 func TestSpill(t *testing.T) {
 	for _, backend := range []store.Backend{nil, mem.New()} {
 		t.Run(fmt.Sprintf("%T", backend), func(t *testing.T) { testSpill(t, backend) })
@@ -86,8 +86,8 @@ func descriptions(p *pointers) []string {
 	return out
 }
 
-// TestSpillLimit: at the limit the informer waits for its handlers, until they go
-// on, are removed or it is stopped.
+// TestSpillLimit checks that at the limit the informer waits for its handlers, until they
+// continue or are removed, or the informer is stopped.
 func TestSpillLimit(t *testing.T) {
 	for name, release := range map[string]func(r *run, gate chan struct{}, slow cache.ResourceEventHandlerRegistration){
 		"handler goes on": func(_ *run, gate chan struct{}, _ cache.ResourceEventHandlerRegistration) { close(gate) },
@@ -135,7 +135,8 @@ func TestSpillLimit(t *testing.T) {
 	}
 }
 
-// TestBlockedSeconds: a wait for handlers counts while it lasts, and no longer.
+// TestBlockedSeconds checks that a wait for handlers counts while it lasts, and no
+// longer.
 func TestBlockedSeconds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r, gate, _, _ := slowRun(w, 64<<10, 5000)
@@ -158,8 +159,8 @@ func TestBlockedSeconds(t *testing.T) {
 	})
 }
 
-// TestMemoryBytes: of a scope's memory there is a sum, which grows with what waits and
-// shrinks again.
+// TestMemoryBytes checks that the estimated memory of a scope grows with its handler
+// queues and shrinks again.
 func TestMemoryBytes(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r, gate, _, _ := slowRun(w, 1<<30, 3000)
@@ -176,7 +177,8 @@ func TestMemoryBytes(t *testing.T) {
 			return s
 		}
 		slow := look("a handler is slow").Handlers
-		// What comes first and last stays in memory, 64 KiB of either, and the keys of the rest.
+		// The first and the last entries stay in memory, 64 KiB of each, and the keys of
+		// the rest.
 		if slow[0].BytesInMemory < 64<<10+70*2000 || slow[0].BytesInMemory > 128<<10+70*3000 || slow[1].BytesInMemory != 0 {
 			w.Errorf("handlers: %+v", slow)
 		}
@@ -196,9 +198,9 @@ func TestMemoryBytes(t *testing.T) {
 	})
 }
 
-// TestSpillDamaged: a file that cannot be read costs what is in between, not the
-// last state: one add for each object, then updates and deletions as they are now
-// (promises 4 and 5).
+// TestSpillDamaged checks that a file that cannot be read costs intermediate states, but
+// not the last state: the handler receives one add for each object, and then the present
+// state as updates and deletions (promises 4 and 5).
 func TestSpillDamaged(t *testing.T) {
 	inBubble(t, func(w *world) {
 		gate := make(chan struct{})
@@ -262,12 +264,13 @@ func TestSpillDamaged(t *testing.T) {
 	})
 }
 
-// noDisk is a database in a directory in which no file can be made.
+// noDisk is a database in a directory where no file can be created.
 type noDisk struct{ *bolt.DB }
 
 func (noDisk) Path() string { return "/nonexistent/informers.db" }
 
-// TestSpillLimitWithoutDisk: what cannot be written to a file counts all the same.
+// TestSpillLimitWithoutDisk checks that entries that cannot be written to a file count
+// towards the limit all the same.
 func TestSpillLimitWithoutDisk(t *testing.T) {
 	inBubble(t, func(w *world) {
 		gate := make(chan struct{})
@@ -298,7 +301,7 @@ func TestSpillLimitWithoutDisk(t *testing.T) {
 	})
 }
 
-// TestSpillWithoutDisk: where no file can be made all waits in memory.
+// TestSpillWithoutDisk checks that all entries stay in memory if no file can be created.
 func TestSpillWithoutDisk(t *testing.T) {
 	inBubble(t, func(w *world) {
 		gate := make(chan struct{})

@@ -14,78 +14,77 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Status is what an informer is doing. Its JSON has times as RFC 3339 and
-// durations as seconds; a time is left out where what it is of has not happened.
+// Status describes the state of an informer. Its JSON contains times as RFC 3339 and
+// durations in seconds; a time is omitted if its event has not happened.
 type Status struct {
-	// Time is when the informer was looked at. It is not now where a lock was held
-	// for longer than Status waits, as behind a disk that hangs; zero where nothing
-	// could be seen yet.
+	// Time is when the state was read. It is in the past if a lock was held for longer
+	// than Status waits, for example because a disk hangs. It is zero if nothing could be
+	// read yet.
 	Time  time.Time   `json:"time,omitzero"`
-	Scope ScopeStatus `json:"scope"` // of a Factory's informer empty until it runs
+	Scope ScopeStatus `json:"scope"` // empty for a Factory's informer until it runs
 
-	Persisted bool   `json:"persisted"`                     // false before Run, too
-	Memory    string `json:"notPersistedBecause,omitempty"` // "" where no Backend was given, too
-	File      string `json:"file,omitempty"`                // the database
-	FileBytes int64  `json:"fileBytes"`                     // of all its scopes
-	// ProcessBytes is the memory that the process has of the system, as its Go runtime
-	// counts it: without what is mapped of files.
+	Persisted bool   `json:"persisted"`                     // also false before Run
+	Memory    string `json:"notPersistedBecause,omitempty"` // also "" without a Backend
+	File      string `json:"file,omitempty"`                // path of the database
+	FileBytes int64  `json:"fileBytes"`                     // of the whole file, with all scopes
+	// ProcessBytes is the memory that the Go runtime has obtained from the system. Mapped
+	// files are not included.
 	ProcessBytes int64 `json:"processBytes"`
-	// MemoryBytes estimates what of that is the scope's: objects that are kept decoded,
-	// changes that are not written yet, notifications that wait and the keys of all
-	// objects. Not counted are indexes in memory, a list that is under way and objects
-	// that wait for handlers decoded. 0 where it is not known: objects that are not
-	// persisted were never measured.
+	// MemoryBytes estimates the scope's part of ProcessBytes: decoded objects that are
+	// kept, changes that are not written yet, handler queues and the keys of all objects.
+	// It does not include indexes in memory, a list in progress and decoded objects in
+	// handler queues. It is 0 if unknown: objects that are not persisted are not
+	// measured.
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Synced   bool   `json:"synced"`                       // HasSynced
-	CaughtUp bool   `json:"caughtUp"`                     // what the server had at the start is here
-	Behind   string `json:"notCaughtUpBecause,omitempty"` // or why it has stopped
-	// Start is how it caught up: "resumed" the watch of the last process, or "listed",
-	// because of StartReason; "" until then.
+	CaughtUp bool   `json:"caughtUp"`                     // the server's state at the start is stored
+	Behind   string `json:"notCaughtUpBecause,omitempty"` // why CaughtUp is false, or "stopped"
+	// Start is how the informer caught up: "resumed" the watch of the previous process,
+	// or "listed", for StartReason; "" until then.
 	Start       string `json:"start,omitempty"`
 	StartReason string `json:"startReason,omitempty"`
 
-	Objects       int            `json:"objects"`           // held, as readers see them
-	Listing       string         `json:"listing,omitempty"` // why the list that is under way is
-	Listed        int            `json:"listed"`            // objects received of it, or of the last one
-	Lists         int            `json:"lists"`             // finished since the start; 0 after a warm one
+	Objects       int            `json:"objects"`           // stored objects, as readers see them
+	Listing       string         `json:"listing,omitempty"` // the reason for the list in progress
+	Listed        int            `json:"listed"`            // objects received by this list, or by the last one
+	Lists         int            `json:"lists"`             // lists finished since the start; 0 if it resumed
 	ListsByReason map[string]int `json:"listsByReason,omitempty"`
-	Resumes       int            `json:"resumes"` // watches that went on from a held resource version
+	Resumes       int            `json:"resumes"` // watches that resumed from a stored resource version
 
 	Checkpoint   CheckpointStatus `json:"checkpoint"`
-	Events       int              `json:"events"` // changes that watches have brought since the start
+	Events       int              `json:"events"` // changes received from watches since the start
 	LastEvent    time.Time        `json:"lastEvent,omitzero"`
 	LastBookmark time.Time        `json:"lastBookmark,omitzero"`
 
-	LastError     string    `json:"lastError,omitempty"` // of list, watch or probe; "" since the last success
+	LastError     string    `json:"lastError,omitempty"` // of a list, watch or probe; "" after a success
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
-	Errors        int       `json:"errors"` // lists, watches and probes that failed
+	Errors        int       `json:"errors"` // failed lists, watches and probes
 
-	// Rejected has the keys of objects whose newest state cannot be stored, and of stored
-	// ones that an index function failed for at the start.
+	// Rejected contains the keys of objects whose newest state cannot be stored, and of
+	// stored objects for which an index function failed at the start.
 	Rejected      []string `json:"-"`
 	RejectedCount int      `json:"rejected"`
-	RejectedFirst string   `json:"rejectedFirst,omitempty"` // in key order
-	Missing       string   `json:"missing,omitempty"`       // why changes are not in the store, until a list
+	RejectedFirst string   `json:"rejectedFirst,omitempty"` // the first key
+	Missing       string   `json:"missing,omitempty"`       // why changes are missing in the store, until a list
 
-	// Departed is how many objects are kept that were deleted since the start, or before
-	// it without a handler having been told, for handlers that come late. DepartedDropped
-	// is how many were not, for the bytes that are kept are bounded, or are no longer: they
-	// were lost with the file, or wiped.
+	// Departed is the number of departed objects that are kept for handlers that are
+	// added later. DepartedDropped is the number of departed objects that are not kept:
+	// they exceeded the limit of bytes, or they were lost with the file or wiped.
 	Departed        int `json:"departed"`
 	DepartedDropped int `json:"departedDropped"`
 
-	// BlockedSeconds is how long the watch has waited for slow handlers, with the wait
-	// that is under way.
+	// BlockedSeconds is the total time that the watch has waited for slow handlers,
+	// including a wait in progress.
 	BlockedSeconds float64 `json:"blockedSeconds"`
 
-	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil where there are none
-	Commits  *CommitStatus   `json:"commits,omitempty"` // nil where nothing is persisted
-	Reads    *ReadStatus     `json:"reads,omitempty"`   // the same
+	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil without audits
+	Commits  *CommitStatus   `json:"commits,omitempty"` // nil if the scope is not persisted
+	Reads    *ReadStatus     `json:"reads,omitempty"`   // nil if the scope is not persisted
 	Handlers []HandlerStatus `json:"handlers,omitempty"`
 }
 
-// ScopeStatus is a store.Scope for people.
+// ScopeStatus is a store.Scope in readable form.
 type ScopeStatus struct {
 	ID            string `json:"id"`
 	Cluster       string `json:"cluster,omitempty"`
@@ -98,76 +97,78 @@ type ScopeStatus struct {
 	Form          string `json:"form"` // typed, unstructured, metadata
 }
 
-// CheckpointStatus is what the store is complete up to. The disk may be behind it
-// by a commit interval.
+// CheckpointStatus is the checkpoint of the store. The file may be behind it by a commit
+// interval.
 type CheckpointStatus struct {
 	RV         string    `json:"resourceVersion,omitempty"`
-	Reason     string    `json:"reason,omitempty"` // why there is none
-	Time       time.Time `json:"time,omitzero"`    // when it was set
-	AgeSeconds float64   `json:"ageSeconds"`       // the same, at Status.Time
+	Reason     string    `json:"reason,omitempty"` // why there is no resource version
+	Time       time.Time `json:"time,omitzero"`    // when the checkpoint was set
+	AgeSeconds float64   `json:"ageSeconds"`       // age of the checkpoint at Status.Time
 }
 
-// CommitStatus says how the writing of changes goes. Counts and durations are of
-// the database, since it was opened.
+// CommitStatus describes the commits. Counts and durations are those of the database
+// since it was opened.
 type CommitStatus struct {
-	Degraded     bool   `json:"degraded"` // the last attempt to write failed, or too much waits
+	Degraded     bool   `json:"degraded"` // the last commit failed, or too much is pending
 	Error        string `json:"error,omitempty"`
 	PendingBytes int64  `json:"pendingBytes"` // of the scope's changes that are not written yet
 	StoredBytes  int64  `json:"storedBytes"`  // of the scope's objects in the file
-	// FilePendingBytes is the same of all scopes of the file; more than MaxPendingBytes
-	// is too much.
+	// FilePendingBytes is PendingBytes of all scopes in the file; more than
+	// MaxPendingBytes is too much.
 	FilePendingBytes int64 `json:"filePendingBytes"`
 	MaxPendingBytes  int64 `json:"maxPendingBytes"`
 
 	Last        time.Time      `json:"last,omitzero"`
 	LastSeconds float64        `json:"lastSeconds"`
 	Count       int            `json:"count"`
-	Seconds     float64        `json:"seconds"` // all of them
-	Bytes       int64          `json:"bytes"`   // of the records that they wrote
-	Durations   []store.Bucket `json:"-"`       // of seconds and bytes: see store.Commits
+	Seconds     float64        `json:"seconds"` // total duration
+	Bytes       int64          `json:"bytes"`   // of the written records
+	Durations   []store.Bucket `json:"-"`       // in seconds; see store.Commits
 	Sizes       []store.Bucket `json:"-"`
-	Rebuilds    int            `json:"rebuilds"` // times that the file was damaged or lost, and begun again
+	Rebuilds    int            `json:"rebuilds"` // how often a damaged or lost file was replaced
 }
 
-// ReadStatus says how objects are read and what they cost, since the scope was opened.
+// ReadStatus describes reads and their cost since the scope was opened.
 type ReadStatus struct {
-	Hits   uint64 `json:"decodedHits"`   // of those that were asked for by key
-	Misses uint64 `json:"decodedMisses"` // read from the file and decoded
-	// LongestSeconds is the longest read transaction of the database: while one is open
-	// the file grows.
+	Hits   uint64 `json:"decodedHits"`   // reads by key that found a decoded object
+	Misses uint64 `json:"decodedMisses"` // reads by key that decoded an object from the file
+	// LongestSeconds is the longest read transaction of the database: the file grows
+	// while one is open.
 	LongestSeconds float64 `json:"longestSeconds"`
-	// Of objects to bytes and back, compressing included; goroutines add up.
+	// Encodes and Decodes include compression. Durations add up over goroutines.
 	Encodes       uint64  `json:"encodes"`
 	EncodeSeconds float64 `json:"encodeSeconds"`
 	Decodes       uint64  `json:"decodes"`
 	DecodeSeconds float64 `json:"decodeSeconds"`
-	DecodedBytes  int64   `json:"decodedBytes"` // of memory, estimated, for objects that are kept decoded
+	DecodedBytes  int64   `json:"decodedBytes"` // estimated memory of kept decoded objects
 }
 
-// HandlerStatus is one event handler.
+// HandlerStatus describes one event handler.
 type HandlerStatus struct {
 	Type        string `json:"type"`
-	Waiting     int    `json:"waiting"`     // notifications, less those that it was given 64 at a time
-	BytesInFile int64  `json:"bytesInFile"` // of those that wait in files
-	// BytesInMemory is what the others take, but for objects that are decoded, and the
-	// keys of those in files. Handlers that wait for the same share some of it.
+	Waiting     int    `json:"waiting"`     // notifications, without the up to 64 in delivery
+	BytesInFile int64  `json:"bytesInFile"` // spilled
+	// BytesInMemory is the memory of the other notifications, without decoded objects,
+	// and of the keys of those in files. Handlers whose queues hold the same objects
+	// share some of it.
 	BytesInMemory int64 `json:"bytesInMemory"`
 	Synced        bool  `json:"synced"`
 }
 
-// statusPatience is how long Status waits for locks. Some are held while a page of
-// the file is read, or while the file is opened again after a write that failed.
+// statusPatience is how long Status waits for locks. Some locks are held while a page of
+// the file is read, or while the file is opened again after a failed write.
 const statusPatience = time.Second
 
-// Status returns a copy of what the informer is doing. It waits a second at most;
-// what could not be seen in that time is as of the last call that could: see
+// Status returns the state of the informer. It waits for at most a second. If the state
+// could not be read in that time, it returns the result of the last successful call: see
 // Status.Time. It decodes nothing.
 func (inf *Informer) Status() Status {
 	t := time.NewTimer(statusPatience)
 	defer t.Stop()
 	seen := make(chan Status, 1)
 	select {
-	case inf.looking <- struct{}{}: // one at a time, or a disk that hangs would collect goroutines
+	// One call at a time reads the state: a hanging disk must not accumulate goroutines.
+	case inf.looking <- struct{}{}:
 	case <-t.C:
 		return inf.lastSeen()
 	}
@@ -192,7 +193,7 @@ func (inf *Informer) lastSeen() Status {
 	return Status{}
 }
 
-// look is Status without its patience.
+// look returns the state of the informer. It waits for locks without a limit.
 func (inf *Informer) look() Status {
 	inf.mu.Lock()
 	s := Status{
@@ -319,7 +320,7 @@ func (s *Status) setStore(held store.Store) {
 	s.Commits.Degraded, s.Commits.Error = len(wrong) > 0, strings.Join(wrong, "; ")
 }
 
-// behind says why the informer has not caught up; "" where it has.
+// behind returns the reason why the informer has not caught up, or "".
 func (s *Status) behind(started, ended, opened bool) string {
 	switch {
 	case ended:
@@ -349,11 +350,11 @@ func (h *handler) statusLocked() HandlerStatus {
 	return s
 }
 
-// keyBytes is the memory that a key takes, about.
+// keyBytes is the approximate memory of one key.
 const keyBytes = 70
 
-// size is the number of notifications that wait, and the bytes of those in files and
-// of memory.
+// size returns the number of queued notifications, and their bytes in files and in
+// memory.
 func (b *backlog) size() (n int, inFiles, inMemory int64) {
 	n = len(b.first) + len(b.last)
 	inMemory = int64(b.firstBytes + b.lastBytes)
@@ -369,8 +370,8 @@ func (b *backlog) size() (n int, inFiles, inMemory int64) {
 	return n, inFiles, inMemory
 }
 
-// Status returns that of each informer which the factory has made and that has not
-// ended, sorted by scope. It waits a second at most, as Informer.Status does.
+// Status returns the Status of each informer of the factory that has not ended, sorted by
+// scope. It waits for at most a second, like Informer.Status.
 func (f *Factory) Status() []Status {
 	all := Statuses(f.Informers())
 	slices.SortStableFunc(all, func(a, b Status) int {
@@ -384,19 +385,20 @@ func (f *Factory) Status() []Status {
 	return all
 }
 
-// Statuses returns the Status of each informer, in their order. It waits a second at
-// most, as Informer.Status does.
+// Statuses returns the Status of each informer, in the order of the argument. It waits
+// for at most a second, like Informer.Status.
 func Statuses(infs []*Informer) []Status {
 	all := make([]Status, len(infs))
 	var wg sync.WaitGroup
 	for i, inf := range infs {
-		wg.Go(func() { all[i] = inf.Status() }) // one that hangs leaves no other behind
+		// In parallel, so that one that hangs does not delay the others.
+		wg.Go(func() { all[i] = inf.Status() })
 	}
 	wg.Wait()
 	return all
 }
 
-// Informers returns the informers that have not ended, in no order.
+// Informers returns the informers that have not ended, in no particular order.
 func (f *Factory) Informers() []*Informer {
 	f.mu.Lock()
 	defer f.mu.Unlock()

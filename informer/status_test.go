@@ -27,7 +27,7 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestStatusOfStarts: how a start came to its state, and what it counts.
+// TestStatusOfStarts checks how a start reached its state, and the counters.
 func TestStatusOfStarts(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -68,7 +68,7 @@ func TestStatusOfStarts(t *testing.T) {
 	})
 }
 
-// check compares what a synced informer is doing, but for times and what is written.
+// check compares the status of a synced informer, without times and written bytes.
 func (w *world) check(r *run, when string, want informer.Status) {
 	w.Helper()
 	got := r.inf.Status()
@@ -85,7 +85,7 @@ func (w *world) check(r *run, when string, want informer.Status) {
 	}
 }
 
-// TestStatusOfTimes: when something last happened, and how old the checkpoint is.
+// TestStatusOfTimes checks the times of the last events and the age of the checkpoint.
 func TestStatusOfTimes(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r := w.run(informer.Options{}).sync()
@@ -117,7 +117,7 @@ func TestStatusOfTimes(t *testing.T) {
 		}
 		w.server.Up()
 		waitFor(time.Minute)
-		w.server.Advance() // there are bookmarks of what is new only
+		w.server.Advance() // bookmarks only come after a change
 		waitFor(20 * time.Minute)
 		if s = r.inf.Status(); s.LastError != "" || s.LastBookmark.IsZero() {
 			t.Errorf("server up: %q, bookmark %v", s.LastError, s.LastBookmark)
@@ -126,7 +126,7 @@ func TestStatusOfTimes(t *testing.T) {
 	})
 }
 
-// TestStatusSaysWhatIsMissing: why an informer has not caught up, is not persisted
+// TestStatusSaysWhatIsMissing checks why an informer has not caught up, is not persisted
 // or has not stored an object.
 func TestStatusSaysWhatIsMissing(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -175,7 +175,7 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("rejected: %d, first %q", s.RejectedCount, s.RejectedFirst)
 		}
 		r.end()
-		// The reason that the file gives has a number and a key; what is counted has not.
+		// The reason in the file has a number and a key; the counted reason has neither.
 		r = w.run(informer.Options{TransformVersion: "1"}).sync()
 		if s := r.inf.Status(); s.ListsByReason["objects could not be stored"] != 1 || !strings.Contains(s.StartReason, "default/y") {
 			t.Errorf("reasons %v, of the start %q", s.ListsByReason, s.StartReason)
@@ -184,7 +184,7 @@ func TestStatusSaysWhatIsMissing(t *testing.T) {
 	})
 }
 
-// TestStatusOfHandlers: what waits for each.
+// TestStatusOfHandlers checks the queue of each handler.
 func TestStatusOfHandlers(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r, gate, _, _ := slowRun(w, 1<<30, 5000)
@@ -196,7 +196,7 @@ func TestStatusOfHandlers(t *testing.T) {
 		if slow.Type != "*informer_test.pointers" || slow.BytesInFile != informer.InFiles(r.inf) || slow.BytesInFile == 0 {
 			t.Errorf("slow: %+v, want %d bytes in files", slow, informer.InFiles(r.inf))
 		}
-		// It holds one of the 64 that it took.
+		// The handler is processing one of the 64 that it took.
 		if slow.Waiting < 5000-64 || slow.Waiting > 5000 || fast.Waiting != 0 || fast.BytesInFile != 0 || !fast.Synced {
 			t.Errorf("slow: %+v, fast: %+v", slow, fast)
 		}
@@ -205,8 +205,8 @@ func TestStatusOfHandlers(t *testing.T) {
 	})
 }
 
-// stuckBackend has stores whose Scan waits for a gate, as for a disk that hangs;
-// the informer holds its lock meanwhile.
+// stuckBackend is a backend whose Scan waits for a gate, like on a disk that hangs. The
+// informer holds its lock meanwhile.
 type stuckBackend struct {
 	store.Backend
 	entered, gate chan struct{}
@@ -228,7 +228,7 @@ func (s *stuckStore) Scan(after string, limit int) ([]store.Entry, error) {
 	return s.Store.Scan(after, limit)
 }
 
-// TestStatusDoesNotWaitForTheDisk: it is then what it was.
+// TestStatusDoesNotWaitForTheDisk checks that Status then returns the previous result.
 func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	w := &world{T: t, path: filepath.Join(t.TempDir(), "informers.db"), server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})}
@@ -266,8 +266,8 @@ func TestStatusDoesNotWaitForTheDisk(t *testing.T) {
 	r.end()
 }
 
-// TestStatusJSON: a client gets what the informer says, and no times of what never
-// happened.
+// TestStatusJSON checks that a client receives the informer's status, without times of
+// events that have not happened.
 func TestStatusJSON(t *testing.T) {
 	when := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	s := informer.Status{
@@ -296,7 +296,8 @@ func TestStatusJSON(t *testing.T) {
 	}
 }
 
-// TestFactoryStatus: every informer that was made and has not ended, by scope.
+// TestFactoryStatus checks the status of every informer that has not ended, sorted by
+// scope.
 func TestFactoryStatus(t *testing.T) {
 	t.Parallel()
 	w := newFactoryWorld(t, &cluster{uid: "one", rv: "10", objects: []string{"a", "b"}, watched: make(chan string, 10)})
@@ -338,13 +339,13 @@ func newFactoryWorld(t *testing.T, c *cluster) *factoryWorld {
 	return &factoryWorld{t, factory, client}
 }
 
-// make makes an informer of the ConfigMaps of a namespace.
+// make creates an informer of the ConfigMaps in a namespace.
 func (w *factoryWorld) make(namespace string) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(w.client.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything())
 	return w.factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil)
 }
 
-// run runs an informer until it has synced, and further until stop.
+// run starts an informer and waits until it has synced; stop stops it.
 func (w *factoryWorld) run(inf cache.SharedIndexInformer) (stop func()) {
 	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
 	done := make(chan struct{})

@@ -19,15 +19,15 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// What client-go's tests ask of its stores and indexes, asked of the one that a running
-// informer has.
+// These tests apply the rules of client-go's tests for stores and indexes to the store of
+// a running informer.
 
 // byWords indexes an object under each word of its value.
 func byWords(obj any) ([]string, error) {
 	return strings.Fields(obj.(*corev1.ConfigMap).Data["v"]), nil
 }
 
-// onEachStore runs a rule on the store of each informer, whose server has nothing.
+// onEachStore runs a rule on the store of each informer, with an empty server.
 func onEachStore(t *testing.T, indexers cache.Indexers, rule func(s *subjectOf, store cache.Indexer)) {
 	t.Helper()
 	onEach(t, 0, indexers, func(s *subjectOf) {
@@ -36,8 +36,8 @@ func onEachStore(t *testing.T, indexers cache.Indexers, rule func(s *subjectOf, 
 	})
 }
 
-// TestIndexFollowsWrites checks an index, under whose values objects come and go, after
-// each write, whether the changes come from the server or are written to the store.
+// TestIndexFollowsWrites checks an index after each write, whether the change comes from
+// the server or is written to the store.
 func TestIndexFollowsWrites(t *testing.T) {
 	type index = map[string][]string // names by value
 	steps := []struct {
@@ -104,8 +104,8 @@ func TestIndexFollowsWrites(t *testing.T) {
 	})
 }
 
-// TestStoreRVOfWrites checks the store's resource version after writes that the server
-// has not made.
+// TestStoreRVOfWrites checks the store's resource version after writes that did not come
+// from the server.
 func TestStoreRVOfWrites(t *testing.T) {
 	onEachStore(t, nil, func(s *subjectOf, store cache.Indexer) {
 		for _, step := range []struct {
@@ -130,9 +130,9 @@ func TestStoreRVOfWrites(t *testing.T) {
 	})
 }
 
-// TestObjectsWithoutKey checks that what has no metadata is refused with an error.
-// client-go's is a cache.KeyError, which prints the object; ours is a store.ObjectError,
-// which does not, since the object may be a Secret.
+// TestObjectsWithoutKey checks that a value without metadata is refused with an error.
+// client-go's error is a cache.KeyError, which prints the object; ours is a
+// store.ObjectError, which does not, because the object may be a Secret.
 func TestObjectsWithoutKey(t *testing.T) {
 	onEachStore(t, nil, func(s *subjectOf, indexer cache.Indexer) {
 		for name, call := range map[string]func() error{
@@ -161,8 +161,8 @@ func TestObjectsWithoutKey(t *testing.T) {
 	})
 }
 
-// TestListFunctions has client-go's functions, which listers are made of, list a store,
-// with a namespace index and without.
+// TestListFunctions checks client-go's functions that listers use, on a store with and
+// without a namespace index.
 func TestListFunctions(t *testing.T) {
 	for name, indexers := range map[string]cache.Indexers{
 		"indexed":   {cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
@@ -213,7 +213,7 @@ func TestListFunctions(t *testing.T) {
 	}
 }
 
-// checkGeneric asks client-go's generic lister.
+// checkGeneric checks client-go's generic lister.
 func checkGeneric(s *subjectOf) {
 	lister := cache.NewGenericLister(s.inf.GetIndexer(), schema.GroupResource{Resource: "configmaps"})
 	obj, err := lister.Get("one/o-red1")
@@ -229,7 +229,7 @@ func checkGeneric(s *subjectOf) {
 }
 
 // TestIdentifiers checks which informers publish metrics: those whose name and resource
-// no other has, until the name is released.
+// no other informer has, until the name is released.
 func TestIdentifiers(t *testing.T) {
 	configMaps := corev1.SchemeGroupVersion.WithResource("configmaps")
 	for _, row := range []struct {

@@ -41,8 +41,8 @@ func TestColdThenWarm(t *testing.T) {
 		if lists := w.lists(before); len(lists) > 0 {
 			t.Errorf("a warm start listed: %v", lists)
 		}
-		// Promise 4: stored objects as adds, then what was missed, the deletion with
-		// the object's last state.
+		// Promise 4: the handler receives stored objects as adds, then the missed
+		// changes, and the deletion with the last state of the object.
 		got := l.take()
 		slices.Sort(got)
 		want := []string{
@@ -58,7 +58,7 @@ func TestColdThenWarm(t *testing.T) {
 	})
 }
 
-// TestNotSyncedBeforeCaughtUp: HasSynced of a warm start waits for the server.
+// TestNotSyncedBeforeCaughtUp checks that HasSynced of a warm start waits for the server.
 func TestNotSyncedBeforeCaughtUp(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -87,8 +87,8 @@ func TestNotSyncedBeforeCaughtUp(t *testing.T) {
 	})
 }
 
-// TestCompared: a list after lost history tells handlers what differs, and
-// nothing else (promise 3).
+// TestCompared checks that after a list because of lost history, handlers receive the
+// differences and nothing else (promise 3).
 func TestCompared(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -119,8 +119,9 @@ func TestCompared(t *testing.T) {
 	})
 }
 
-// TestRewound: a server whose history went back, before a start and under a
-// running informer, is listed again, and what it no longer has is deleted.
+// TestRewound checks that a server whose history went back, before a start and under a
+// running informer, is listed again, and that the objects that it no longer has are
+// deleted.
 func TestRewound(t *testing.T) {
 	for _, running := range []bool{false, true} {
 		t.Run(fmt.Sprintf("running=%v", running), func(t *testing.T) {
@@ -197,9 +198,9 @@ func (s *pointedStore) Invalidate(ctx context.Context, reason string) error {
 	return s.Store.Invalidate(ctx, reason)
 }
 
-// TestRVNeverLeads is promise 2: wherever between queue and commit the process
-// stops, before or after what was applied is committed, the objects in the file
-// are those of the RV in the file.
+// TestRVNeverLeads checks promise 2: wherever the process stops between queue and commit,
+// before or after the applied changes are committed, the objects in the file are those of
+// the RV in the file.
 func TestRVNeverLeads(t *testing.T) {
 	for name, commit := range map[string]bool{"before the commit": false, "after the commit": true} {
 		t.Run(name, func(t *testing.T) { inBubble(t, func(w *world) { stopEverywhere(w, commit) }) })
@@ -252,7 +253,7 @@ func stopEverywhere(w *world, commit bool) {
 		change("c", "")
 	}
 	change("d", "1")
-	if err := w.server.Compact(w.server.RV()); err != nil { // a list that is compared
+	if err := w.server.Compact(w.server.RV()); err != nil { // causes a relist
 		w.Fatal(err)
 	}
 	w.server.CloseWatches()
@@ -264,7 +265,7 @@ func stopEverywhere(w *world, commit bool) {
 	checked := 0
 	for i, image := range images {
 		if image.rv == "" {
-			continue // to be listed again
+			continue // the next start lists
 		}
 		checked++
 		if diff := cmp.Diff(history[image.rv], image.objects); diff != "" {
@@ -276,7 +277,8 @@ func stopEverywhere(w *world, commit bool) {
 	}
 }
 
-// copyFile leaves holes where a file has zeros, as bbolt's have in most of their length.
+// copyFile copies a file and leaves holes for zeros, which most of a bbolt file consists
+// of.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	source, err := os.Open(from)

@@ -18,8 +18,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// overtaken is a backend whose stores have something happen behind each read that
-// has failed, before its caller knows.
+// overtaken is a backend that calls happens after each failed read, before the caller
+// receives the error.
 type overtaken struct {
 	store.Backend
 	happens func()
@@ -48,8 +48,8 @@ func (s *overtakenStore) TryList() ([]any, error) {
 	return out, err
 }
 
-// TestListOvertaken: a List that has failed does not take another one's success for
-// its own, and what was mended meanwhile is not mended again.
+// TestListOvertaken checks that a failed List does not treat another call's success as
+// its own, and that an object that was repaired meanwhile is not repaired again.
 func TestListOvertaken(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -82,8 +82,8 @@ func TestListOvertaken(t *testing.T) {
 	})
 }
 
-// TestReadsWithoutErrorWait: what has no error to return waits after a wipe until the
-// scope is listed again, whether it is answered from the file or from memory.
+// TestReadsWithoutErrorWait checks that methods that return no error wait after a wipe
+// until the scope is listed again, whether they read the file or memory.
 func TestReadsWithoutErrorWait(t *testing.T) {
 	for _, decoded := range []int64{0, -1} {
 		for name, read := range map[string]func(cache.Indexer) int{
@@ -124,9 +124,9 @@ func TestReadsWithoutErrorWait(t *testing.T) {
 	}
 }
 
-// TestReadsOfCallbacksDoNotWait: the list that mends what a read has met waits for
-// transforms, index functions and watch error handlers, so that a read which one of
-// them makes has no answer, and a reason.
+// TestReadsOfCallbacksDoNotWait checks reads by transforms, index functions, watch error
+// handlers and ListerWatchers. The list that repairs the cause of a failed read waits for
+// these callbacks, so their reads return nothing instead of waiting.
 func TestReadsOfCallbacksDoNotWait(t *testing.T) {
 	for _, where := range []string{"transform", "index function", "error handler", "list"} {
 		t.Run(where, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestReadsOfCallbacksDoNotWait(t *testing.T) {
 	}
 }
 
-// pagesOnly is a client that has no streamed lists.
+// pagesOnly is a client without streamed lists.
 type pagesOnly struct{}
 
 func (pagesOnly) IsWatchListSemanticsUnSupported() bool { return true }

@@ -13,9 +13,9 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestWipe: a scope is wiped under a running informer. It lists at once, without a
-// change or a read that would find it, handlers are told what differs from what they
-// were given, and the next start is warm.
+// TestWipe checks a scope that is wiped under a running informer. The informer lists at
+// once, before a change or a read detects the loss. Handlers receive the differences from
+// what they received before, and the next start is warm.
 func TestWipe(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := range 300 {
@@ -58,7 +58,8 @@ func TestWipe(t *testing.T) {
 		for _, line := range l.take() {
 			kinds[line[:6]]++
 		}
-		// Of the list, which is of before the changes, 300; then one more of o-000.
+		// The list, from before the changes, causes 300 updates; then comes one more of
+		// o-000.
 		if diff := cmp.Diff(map[string]int{"add o-": 1, "update": 301, "delete": 1}, kinds); diff != "" {
 			t.Errorf("told of (-want +got):\n%s", diff)
 		}
@@ -74,7 +75,7 @@ func TestWipe(t *testing.T) {
 	})
 }
 
-// full is a database whose file has no room for objects.
+// full returns a database whose file has no room for objects.
 func (w *world) full() *bolt.DB {
 	w.Helper()
 	db, err := bolt.Open(w.path, bolt.Options{MaxBytes: 64 << 10, MaxPending: 4 << 10})
@@ -85,7 +86,8 @@ func (w *world) full() *bolt.DB {
 	return db
 }
 
-// TestTooMuchWaits: status says that too much waits for the disk, and how much.
+// TestTooMuchWaits checks that the status reports that too much is waiting for the disk,
+// and how much.
 func TestTooMuchWaits(t *testing.T) {
 	inBubble(t, func(w *world) {
 		r := w.run(informer.Options{Backend: w.full()}).sync()

@@ -13,7 +13,7 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// serveChanges sends changes until the client or the informer is gone.
+// serveChanges sends changes until the client disconnects or the informer ends.
 func (e *endpoint) serveChanges(a *answer, q question) error {
 	inf, err := e.find(q)
 	if err != nil {
@@ -39,8 +39,8 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	case err != nil:
 		return err
 	}
-	// The objects that come first are read like those of other requests, unless they
-	// wait for a list.
+	// Initial objects and earlier changes count as a request that reads objects, unless
+	// they wait for a list.
 	current := func() {}
 	if opts.Since != "" || opts.Initial && inf.HasSynced() {
 		release, err := q.slot(e.reading)
@@ -49,7 +49,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		}
 		current = sync.OnceFunc(release)
 		defer current()
-		defer time.AfterFunc(readingTime, current).Stop() // one that is so slow reads little
+		defer time.AfterFunc(readingTime, current).Stop() // a slower request reads little
 	}
 	a.waits = informer.FollowPatience
 	if opts.Initial {
@@ -83,7 +83,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	return nil
 }
 
-// changes reads where to begin.
+// changes reads the parameters that specify where to begin.
 func (q question) changes() (opts informer.FollowOptions, err error) {
 	initial, err := q.oneOf("initial", "false", "true")
 	if err != nil {

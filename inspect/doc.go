@@ -1,56 +1,60 @@
-// Package inspect looks into a running process: an HTTP handler that answers questions
-// about its informers, and the unix socket where informctl asks them. The file that they
-// work on cannot be opened by another process meanwhile. Only programs import it:
+// Package inspect lets other processes inspect the informers of a running process. It
+// provides an HTTP handler that answers questions about them, and the unix socket on
+// which informctl asks. Another process cannot open the informers' file at the same time.
+// Only programs import this package:
 //
 //	go inspect.Serve(ctx, inspect.SocketPath(db.Path()), inspect.NewHandler(factory))
 //
 // # Requests
 //
-// GET only. An answer is one JSON document, or where that is said one JSON object a line.
-// The handler authenticates nobody, so serve it where only those reach it who may read the
-// objects: see Serve. Values of Secrets are redacted unless secrets=show is asked for.
+// Only GET is allowed. An answer is one JSON document, or, where stated, one JSON object
+// per line. The handler does not authenticate clients, so serve it only to those who may
+// read the objects: see Serve. Values of Secrets are redacted unless the request has
+// secrets=show.
 //
 //	/v1/status                  an array of informer.Status
-//	/v1/scopes                  what each informer holds, by ID
-//	/v1/objects                 objects, a line each
+//	/v1/scopes                  the scope of each informer, with its ID
+//	/v1/objects                 objects, one per line
 //	    namespace= selector= limit= after=KEY
-//	/v1/object                  one: key=NAMESPACE/NAME
+//	/v1/object                  one object: key=NAMESPACE/NAME
 //	/v1/indexes                 names, and the identities of those that survive a restart
-//	/v1/index                   values with their counts, a line each: name= limit= after=VALUE
-//	/v1/query                   objects with a value of an index, a line each
+//	/v1/index                   values with counts, one per line: name= limit= after=VALUE
+//	/v1/query                   objects with a value in an index, one per line
 //	    index= value= namespace= selector= limit= after=KEY
-//	/v1/changes                 {"type", "object"} a line from now on, type ADDED, MODIFIED, DELETED
-//	    since=now initial=true  the objects that are there first, as INITIAL
-//	    since=RV                what came after a resource version first
-//	                            "listed": true says that a list may have brought it
+//	/v1/changes                 changes from now on: {"type", "object"} per line, with the
+//	                            type ADDED, MODIFIED or DELETED
+//	    since=now initial=true  first the stored objects, as INITIAL
+//	    since=RV                first the changes after a resource version
+//	                            "listed": true: the change may come from a list
 //	/v1/snapshot                a copy of the database after its last commit
 //	/v1/file, /v1/keys, /v1/records, /v1/headers
-//	                            what informctl reads; they change with it
+//	                            for informctl only; they change with it
 //
-// All but status, file, scopes and snapshot take scope=ID, or scope=RESOURCE where that
-// names one scope; with one informer it may be left out. Objects are those that readers
-// of the informer see; a walk over many is no snapshot. An error is
-// {"error": "..."}: with 400 for a wrong parameter, 404 for what does not exist, 405
-// for another method, 503 where the handler is busy, and with a "cause" where
-// that is "damage" or "no key". Where lines have been sent before, the error is the last
-// line.
+// All requests except status, file, scopes and snapshot take scope=ID, or scope=RESOURCE
+// if that identifies one scope; with one informer it may be omitted. Answers contain the
+// objects that readers of the informer see; a walk over many objects is no snapshot.
+//
+// An error is {"error": "..."}, with a "cause" if that is "damage" or "no key". The
+// status is 400 for a wrong parameter, 404 for something that does not exist, 405 for
+// another method and 503 if the handler is busy. If lines have been sent before, the
+// error is the last line.
 //
 // # Changes since a resource version
 //
 // Changes are those of informer.Informer.Follow. The RV of since=RV is the
 // metadata.resourceVersion of the last line that a client has received without
-// initial=true and that is not "listed", since a list comes in the order of keys; or the
-// checkpoint's of a /v1/status before the client asked for /v1/objects. The answer is 410
-// where the changes after RV are not remembered, and 504 where RV is ahead of the informer
-// for 5 seconds.
+// initial=true and that is not "listed", because a list comes in key order. It can also
+// be the checkpoint of a /v1/status that the client requested before /v1/objects. The
+// status is 410 if some changes after RV are not remembered, and 504 if RV is ahead of
+// the informer for 5 seconds.
 //
 // # Load
 //
-// Objects are read in chunks, as Lister.All does: a request never holds a transaction
-// while its client receives. Four requests read at a time; others wait 5 seconds for a
-// place and are then refused. A client has 30 seconds to take each line, and two and a
-// half minutes for an answer that has an end; one that follows changes has 5 seconds and
-// a bounded buffer.
+// Objects are read in chunks, like Lister.All does: a request never holds a transaction
+// while its client receives. Four requests read at a time; others wait up to 5 seconds
+// and are then refused. A client has 30 seconds to take each line, and two and a half
+// minutes for an answer that ends. A client that follows changes has 5 seconds and a
+// bounded buffer.
 //
-// The package's tests are among those of package informer, whose harness they need.
+// The tests of this package are in package informer, because they need its harness.
 package inspect

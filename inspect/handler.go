@@ -20,28 +20,28 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// endpoint is what NewHandler returns.
+// endpoint is the handler that NewHandler returns.
 type endpoint struct {
 	source Source
 	routes map[string]route
 
-	reading   chan struct{} // holds one for each request that reads objects
-	following chan struct{} // one for each that follows changes
-	copying   chan struct{} // one for each copy of the file
+	reading   chan struct{} // one element per request that reads objects
+	following chan struct{} // one element per request that follows changes
+	copying   chan struct{} // one element per copy of the file
 }
 
-// Source is what a process holds; *informer.Factory is one. Its methods may be called at
-// any time.
+// Source provides the informers of a process; *informer.Factory implements it. Its
+// methods may be called at any time.
 type Source interface {
-	Informers() []*informer.Informer // that have not ended
-	Status() []informer.Status       // of each
-	Backend() store.Backend          // nil where objects are held in memory only
-	// KeepChanges makes each informer, those to come too, remember its last changes.
+	Informers() []*informer.Informer // those that have not ended
+	Status() []informer.Status       // the status of each informer
+	Backend() store.Backend          // nil if objects are only held in memory
+	// KeepChanges makes all present and future informers remember their latest changes.
 	KeepChanges()
 }
 
-// Of returns the Source of informers that no Factory has made, and of their backend,
-// which may be nil.
+// Of returns the Source of informers without a Factory, and of their backend, which may
+// be nil.
 func Of(backend store.Backend, informers ...*informer.Informer) Source {
 	return several{backend, informers}
 }
@@ -56,11 +56,11 @@ func (s several) Status() []informer.Status       { return informer.Statuses(s.i
 func (s several) Backend() store.Backend          { return s.backend }
 func (s several) KeepChanges()                    { informer.KeepChanges(s.informers...) }
 
-// route is one path, with the names of its parameters.
+// route handles one path.
 type route struct {
 	serve      func(*endpoint, *answer, question) error
 	parameters []string
-	repeated   string // the parameter that may be given more than once
+	repeated   string // the parameter that may be repeated
 }
 
 const (
@@ -68,13 +68,14 @@ const (
 
 	slotPatience  = 5 * time.Second
 	writePatience = 30 * time.Second
-	readingTime   = 2 * time.Minute // of one request for objects
+	readingTime   = 2 * time.Minute // for one request that reads objects
 	answerTime    = readingTime + writePatience
-	copyTime      = time.Hour // of one copy of the file
+	copyTime      = time.Hour // for one copy of the file
 )
 
-// NewHandler returns an HTTP handler that answers questions about running informers, as
-// the package says. From now on they remember their last changes.
+// NewHandler returns an HTTP handler that answers questions about running informers; the
+// package comment lists the requests. From now on the informers remember their latest
+// changes.
 func NewHandler(source Source) http.Handler {
 	source.KeepChanges()
 	return &endpoint{
@@ -136,7 +137,7 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 	}
 	a.waits, a.ends = informer.FollowPatience, time.Time{}
-	_ = a.line(wire.NewFailure(err)) // the client is gone, or it is not
+	_ = a.line(wire.NewFailure(err)) // an error means that the client has disconnected
 }
 
 func (e *endpoint) answer(a *answer, r *http.Request) error {
@@ -165,13 +166,13 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 	return route.serve(e, a, question{ctx: r.Context(), Values: values})
 }
 
-// question is what is asked for.
+// question contains the parameters of a request.
 type question struct {
 	ctx context.Context // the request's
 	url.Values
 }
 
-// limit is how many are wanted; unset is what it is where nothing is said.
+// limit returns the value of the parameter limit, or unset if there is none.
 func (q question) limit(unset int) (int, error) {
 	if !q.Has("limit") {
 		return unset, nil
@@ -183,7 +184,8 @@ func (q question) limit(unset int) (int, error) {
 	return n, nil
 }
 
-// oneOf is the value of a parameter that has few; the first stands for none.
+// oneOf returns the value of a parameter that must be one of values; the first is the
+// default.
 func (q question) oneOf(name string, values ...string) (string, error) {
 	if !q.Has(name) {
 		return values[0], nil
@@ -209,7 +211,7 @@ func (q question) selector() (labels.Selector, error) {
 
 func list(names func(func(string) bool)) string { return strings.Join(slices.Sorted(names), ", ") }
 
-// find returns the informer that is asked about.
+// find returns the informer that the parameter scope names.
 func (e *endpoint) find(q question) (*informer.Informer, error) {
 	asked := q.Get("scope")
 	known := map[string]string{} // by ID
@@ -221,7 +223,7 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 		if asked != "" && asked != id && asked != scope.Resource {
 			continue
 		}
-		// A second informer of a scope runs on memory.
+		// A second informer of a scope holds its objects in memory.
 		if other := found[id]; other == nil || !other.Persisted() {
 			found[id] = inf
 		}
@@ -237,7 +239,7 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 	return slices.Collect(maps.Values(found))[0], nil
 }
 
-// slot waits for a place among those that do the same.
+// slot waits until slots has room, and occupies one place until release is called.
 func (q question) slot(slots chan struct{}) (release func(), err error) {
 	t := time.NewTimer(slotPatience)
 	defer t.Stop()
@@ -251,13 +253,13 @@ func (q question) slot(slots chan struct{}) (release func(), err error) {
 	}
 }
 
-// answer is a response that may be sent line by line.
+// answer is a response that can be sent line by line.
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
 	begun   bool
-	waits   time.Duration // for the client, each time that something is written
-	ends    time.Time     // nothing is written after it; zero is never
+	waits   time.Duration // the time that the client has for each write
+	ends    time.Time     // the deadline of the whole answer; zero means none
 }
 
 func newAnswer(w http.ResponseWriter) *answer {
@@ -269,13 +271,13 @@ func newAnswer(w http.ResponseWriter) *answer {
 	return a
 }
 
-// patient gives the client time to take what is written next.
+// patient sets the deadline of the next write.
 func (a *answer) patient() {
 	deadline := time.Now().Add(a.waits)
 	if !a.ends.IsZero() && a.ends.Before(deadline) {
 		deadline = a.ends
 	}
-	_ = a.control.SetWriteDeadline(deadline) // not every writer has one
+	_ = a.control.SetWriteDeadline(deadline) // not every writer supports deadlines
 }
 
 // Write implements io.Writer.
@@ -284,7 +286,7 @@ func (a *answer) Write(b []byte) (int, error) {
 	return a.ResponseWriter.Write(b)
 }
 
-// begin sends the header, if it was not sent.
+// begin sets the content type, unless it is set already.
 func (a *answer) begin(contentType string) {
 	if !a.begun {
 		a.Header().Set("Content-Type", contentType)
@@ -301,7 +303,7 @@ func (a *answer) line(v any) error {
 	return json.NewEncoder(a).Encode(v)
 }
 
-// flush sends what was written.
+// flush sends the buffered bytes to the client.
 func (a *answer) flush() error {
 	a.patient()
 	err := a.control.Flush()
@@ -313,7 +315,7 @@ func (a *answer) flush() error {
 
 func (e *endpoint) serveStatus(a *answer, _ question) error { return a.document(e.source.Status()) }
 
-// heldScope is one informer, for who wants to ask about its objects.
+// heldScope describes one informer to clients that request its objects.
 type heldScope struct {
 	informer.ScopeStatus
 	Objects   int  `json:"objects"`

@@ -16,10 +16,10 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// printer makes JSON of a scope's objects.
+// printer converts objects of a scope to JSON.
 type printer struct {
 	scope   store.Scope
-	secrets bool // are shown
+	secrets bool // show the values of Secrets
 }
 
 func (q question) printer(inf *informer.Informer) (printer, error) {
@@ -27,8 +27,8 @@ func (q question) printer(inf *informer.Informer) (printer, error) {
 	return printer{inf.Scope(), show}, err
 }
 
-// json returns an object with apiVersion and kind, which generated types leave
-// empty. The object is not changed.
+// json returns the JSON of an object with apiVersion and kind, which are empty in
+// generated types. It does not change the object.
 func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 	kind := obj.GetObjectKind().GroupVersionKind()
 	unnamed := kind.Kind == "" && p.scope.Kind.Kind != ""
@@ -115,7 +115,7 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 	return e.walk(a, q, inf, store.Query{Index: name, Value: q.Get("value")})
 }
 
-// index is the index that a parameter names.
+// index returns the name of the index in a parameter.
 func (q question) index(s store.Reader, parameter string) (string, error) {
 	indexers := s.GetIndexers()
 	name := q.Get(parameter)
@@ -132,10 +132,10 @@ func (q question) index(s store.Reader, parameter string) (string, error) {
 	return "", refuse(http.StatusNotFound, "index %q is not known; %s", name, there)
 }
 
-// objectsChunk is how many objects are read at a time.
+// objectsChunk is the number of objects that are read at a time.
 const objectsChunk = 256
 
-// walk sends the objects that a query asks for, a chunk at a time.
+// walk sends the objects of a query, one chunk at a time.
 func (e *endpoint) walk(a *answer, q question, inf *informer.Informer, part store.Query) error {
 	p, err := q.printer(inf)
 	if err != nil {
@@ -200,8 +200,8 @@ func sendChunk(a *answer, s store.Reader, p printer, part store.Query) (n int, l
 	return len(objects), last, a.flush()
 }
 
-// heldIndex is one index. Without an identity its entries are made anew at each
-// start.
+// heldIndex describes one index. The entries of an index without an identity are rebuilt
+// at each start.
 type heldIndex struct {
 	Name     string `json:"name"`
 	Identity string `json:"identity,omitempty"`
@@ -217,7 +217,7 @@ func (e *endpoint) serveIndexes(a *answer, q question) error {
 		identities[idx.Name] = idx.Identity
 	}
 	for name := range inf.Reader().GetIndexers() {
-		identities[name] += "" // one whose entries are made anew has none
+		identities[name] += "" // an index that is rebuilt at each start has none
 	}
 	indexes := []heldIndex{}
 	for _, name := range slices.Sorted(maps.Keys(identities)) {
@@ -232,7 +232,7 @@ type indexValue struct {
 	Count int    `json:"count"`
 }
 
-// manyValues is how many values of an index are sent where no limit is given.
+// manyValues is the default limit for the values of an index.
 const manyValues = 1000
 
 func (e *endpoint) serveIndex(a *answer, q question) error {
@@ -282,7 +282,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 			return err
 		}
 		if !show && h.scope.IsSecret() {
-			value = secret.Redacted // an index may be of what is secret
+			value = secret.Redacted // an index may contain secret values
 		}
 		if err := a.line(indexValue{value, len(keys)}); err != nil {
 			return err

@@ -15,14 +15,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// held is a scope that can be read: an informer's, or one that only the file has.
+// held is a readable scope: an informer's, or one that is only in the file.
 type held struct {
 	scope store.Scope
 	store store.Reader
 }
 
-// held returns what is asked about. An informer that has not opened its scope yet
-// does not know what the file has of it.
+// held returns the scope that a request names. If its informer has not opened the scope
+// yet, it returns the scope as stored in the file.
 func (e *endpoint) held(q question) (held, error) {
 	inf, err := e.find(q)
 	if err == nil && inf.Opened() {
@@ -43,7 +43,7 @@ func (e *endpoint) held(q question) (held, error) {
 	return held{inf.Scope(), inf.Reader()}, nil
 }
 
-// serveFile sends what the file has, with its scopes that no informer holds.
+// serveFile describes the file, including scopes that no informer holds.
 func (e *endpoint) serveFile(a *answer, _ question) error {
 	db, ok := e.source.Backend().(interface {
 		store.Backend
@@ -62,7 +62,7 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	if file.Scopes, err = db.Scopes(); err != nil {
 		return err
 	}
-	persisted := map[string]bool{} // of a scope's informers that one is asked, see find
+	persisted := map[string]bool{} // by ID: find prefers these informers
 	for _, inf := range e.source.Informers() {
 		if inf.Persisted() {
 			persisted[inf.Scope().ID()] = true
@@ -77,8 +77,8 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 	return a.document(file)
 }
 
-// ahead replaces what the file's last commit has of an informer's scope by what its
-// readers see now, which is ahead of the file by up to a commit interval.
+// ahead replaces the last commit's description of a scope by the informer's present one,
+// which is ahead of the file by up to a commit interval.
 func ahead(now store.Info, scopes []store.Info) []store.Info {
 	i := slices.IndexFunc(scopes, func(info store.Info) bool { return info.ID == now.ID })
 	if i < 0 {
@@ -96,15 +96,15 @@ func ahead(now store.Info, scopes []store.Info) []store.Info {
 }
 
 const (
-	// keysChunk is how many keys are read at a time.
+	// keysChunk is the number of keys that are read at a time.
 	keysChunk = 4096
-	// recordsChunk is how many records are.
+	// recordsChunk is the number of records that are read at a time.
 	recordsChunk = 64
-	// headersChunk is how many headers are.
+	// headersChunk is the number of headers that are read at a time.
 	headersChunk = 1024
 )
 
-// serveKeys sends the keys that an index, a selector or a list of keys leaves.
+// serveKeys sends the keys that match an index value, a selector or a list of keys.
 func (e *endpoint) serveKeys(a *answer, q question) error {
 	h, err := e.held(q)
 	if err != nil {
@@ -118,7 +118,7 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 		if part.Index, err = q.index(h.store, "index"); err != nil {
 			return err
 		}
-		// All at once: each part would look the value up again.
+		// Read all keys at once, because each part would look up the value again.
 		part.Value, part.Limit = q.Get("value"), 0
 	}
 	release, err := q.slot(e.reading)
@@ -138,8 +138,8 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 	})
 }
 
-// sendKeys sends what next returns until more, which may be nil, says that there is
-// nothing else.
+// sendKeys sends the results of next until more returns false. If more is nil, it sends
+// one result.
 func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func([]string) bool) error {
 	for {
 		keys, err := next()
@@ -159,7 +159,7 @@ func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func(
 	}
 }
 
-// send sends what was written.
+// send flushes the writer and the answer.
 func (a *answer) send(w *wire.Writer) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (a *answer) send(w *wire.Writer) error {
 	return a.flush()
 }
 
-// cut ends an answer of parts with an error.
+// cut ends an answer with an error, in the format of the parts that were sent before.
 func (a *answer) cut(err error) error {
 	if !a.begun {
 		return err
@@ -190,13 +190,14 @@ func (h held) keys(q store.Query) ([]string, error) {
 	return keys, nil
 }
 
-// serveRecords sends the objects of keys, those that there are, as they are stored,
-// with the dictionaries that the client says it does not have.
+// serveRecords sends the stored records of keys, as far as they exist, and the
+// dictionaries that the client does not have.
 func (e *endpoint) serveRecords(a *answer, q question) error {
 	return e.sendObjects(a, q, false)
 }
 
-// serveHeaders does it with the headers of objects where these say enough for a table.
+// serveHeaders sends headers instead of records if the headers are sufficient for a
+// table.
 func (e *endpoint) serveHeaders(a *answer, q question) error {
 	return e.sendObjects(a, q, true)
 }
@@ -252,8 +253,8 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 	return nil
 }
 
-// sendHeaders returns the keys whose headers do not have a creation timestamp: the
-// objects of these are sent.
+// sendHeaders sends headers. It returns the keys whose headers have no creation
+// timestamp: the caller sends their objects.
 func (e *endpoint) sendHeaders(a *answer, s store.Reader, keys []string) (left []string, err error) {
 	for keys := range slices.Chunk(keys, headersChunk) {
 		headers, err := s.HeadersOf(keys)
@@ -267,7 +268,7 @@ func (e *endpoint) sendHeaders(a *answer, s store.Reader, keys []string) (left [
 				left = append(left, h.Key)
 				continue
 			}
-			h.Labels = nil // they would be half of it
+			h.Labels = nil // labels would be half of the answer
 			if err := w.Header(h); err != nil {
 				return nil, err
 			}
@@ -279,7 +280,7 @@ func (e *endpoint) sendHeaders(a *answer, s store.Reader, keys []string) (left [
 	return left, nil
 }
 
-// have are the dictionaries that the client has, as wire.DictionaryName has it.
+// have returns the dictionaries that the client has, by wire.DictionaryName.
 func (q question) have() map[string]bool {
 	had := map[string]bool{}
 	for name := range strings.SplitSeq(q.Get("have"), ",") {
@@ -288,8 +289,8 @@ func (q question) have() map[string]bool {
 	return had
 }
 
-// records returns those of the keys that there are. What is not to be shown, and what
-// is in memory, is encoded for it.
+// records returns the records of the keys that exist. Objects in memory are encoded; if
+// show is false, all objects are redacted and encoded.
 func (h held) records(keys []string, show bool) (out store.Records, err error) {
 	stored := map[string]int{}
 	if r, ok := h.store.(store.Recorder); ok {

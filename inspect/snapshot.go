@@ -12,8 +12,8 @@ import (
 	"github.com/informctl/informctl/internal/tempfile"
 )
 
-// serveSnapshot copies the file to one beside it that has no name, and sends that:
-// the transaction of the copy must not wait for a client.
+// serveSnapshot copies the database to an unnamed file beside it and sends that file,
+// because the transaction of the copy must not wait for a client.
 func (e *endpoint) serveSnapshot(a *answer, q question) error {
 	db, ok := e.source.Backend().(interface {
 		Path() string
@@ -31,7 +31,7 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
-	defer func() { _ = f.Close() }() // it was for reading only
+	defer func() { _ = f.Close() }() // nothing to flush
 	size, err := db.CopyTo(&whileWanted{f, q.ctx})
 	if err != nil {
 		return err
@@ -41,12 +41,12 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 	a.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 	_, err = io.Copy(onlyWriter{a}, io.NewSectionReader(f, 0, size))
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client is to see that it is cut short
+		panic(http.ErrAbortHandler) // the client must see that the file is incomplete
 	}
 	return nil
 }
 
-// whileWanted is a writer until a context has ended.
+// whileWanted is a writer that fails after its context has ended.
 type whileWanted struct {
 	io.Writer
 	ctx context.Context
@@ -59,5 +59,6 @@ func (w *whileWanted) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// onlyWriter hides what else an answer has, so that each part is written by Write.
+// onlyWriter hides all other methods of an answer, so that io.Copy calls Write for each
+// part.
 type onlyWriter struct{ io.Writer }

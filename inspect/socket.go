@@ -22,18 +22,19 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// maxSocketPath is the longest path that a unix socket can have everywhere: the
-// kernels' buffers take 104 or 108 bytes with a zero at the end.
+// maxSocketPath is the longest path of a unix socket on all systems: the kernels' buffers
+// have 104 or 108 bytes, including a final zero.
 const maxSocketPath = 103
 
-// lockEvery is how often it is tried to lock a directory that somebody else has locked.
+// lockEvery is the interval between attempts to lock a directory that another process has
+// locked.
 const lockEvery = 20 * time.Millisecond
 
-// SocketPath returns where the process that has a database open serves its Handler,
-// by convention: the database's path with ".sock". Where that is too long for a
-// socket, it is a name made from a hash of it, in a directory of the user's below
-// $XDG_RUNTIME_DIR or the system's directory for temporary files; both sides must
-// have these alike.
+// SocketPath returns the path of the socket on which, by convention, the process with an
+// open database serves its Handler: the path of the database with ".sock". If that is too
+// long for a socket, the name is a hash of the path, in a directory of the user below
+// $XDG_RUNTIME_DIR or the system's temporary directory; both must be the same for server
+// and client.
 func SocketPath(databasePath string) string {
 	path := databasePath + ".sock"
 	if abs, err := filepath.Abs(path); err == nil {
@@ -46,8 +47,8 @@ func SocketPath(databasePath string) string {
 	return filepath.Join(runtimeDir(), hex.EncodeToString(sum[:16])+".sock")
 }
 
-// runtimeDir is for one user: names in it can be foreseen, and a directory of
-// temporary files is everybody's.
+// runtimeDir returns a directory for one user: its file names are predictable, and
+// everybody can write to a temporary directory.
 func runtimeDir() string {
 	if dir := os.Getenv("XDG_RUNTIME_DIR"); dir != "" {
 		return filepath.Join(dir, "informctl")
@@ -55,13 +56,12 @@ func runtimeDir() string {
 	return filepath.Join(os.TempDir(), "informctl-"+strconv.Itoa(os.Getuid()))
 }
 
-// Serve serves h on a unix socket that only this user can connect to. It blocks
-// until ctx ends and every connection and goroutine has ended, removes the socket
-// and returns nil.
+// Serve serves h on a unix socket that only this user can connect to. It blocks until ctx
+// ends and every connection and goroutine has ended, removes the socket and returns nil.
 //
-// The socket of a process that has ended is replaced; one that a live process serves
-// is an error, and so is another file of that name and a path that is too long, for
-// which SocketPath names another.
+// Serve replaces the socket of a process that has ended. It returns an error if a live
+// process serves the socket, if another file has that name, or if the path is too long;
+// SocketPath returns a shorter one.
 func Serve(ctx context.Context, path string, h http.Handler) error {
 	l, err := listen(ctx, path)
 	switch {
@@ -78,7 +78,7 @@ func Serve(ctx context.Context, path string, h http.Handler) error {
 		<-ctx.Done()
 		s.shutDown(ctx)
 	})
-	err = s.Serve(l) // which removes the socket
+	err = s.Serve(l) // removes the socket when it returns
 	cancel()
 	parts.Wait()
 	s.connections.Wait()
@@ -88,7 +88,8 @@ func Serve(ctx context.Context, path string, h http.Handler) error {
 	return fmt.Errorf("serve on %s: %w", path, err)
 }
 
-// listen makes the socket, with the directory locked against others who do.
+// listen creates the socket. It holds a lock on the directory, so that only one process
+// does this at a time.
 func listen(ctx context.Context, path string) (net.Listener, error) {
 	if len(path) > maxSocketPath {
 		return nil, fmt.Errorf("the path has %d bytes, want %d at most: use SocketPath", len(path), maxSocketPath)
@@ -97,14 +98,14 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = dir.Close() }() // ends the lock
+	defer func() { _ = dir.Close() }() // releases the lock
 	if err := lockDir(ctx, dir); err != nil {
 		return nil, fmt.Errorf("lock the directory: %w", err)
 	}
 	if err := removeStale(path); err != nil {
 		return nil, err
 	}
-	// Linux makes the socket's file with the mode of its descriptor, less the umask,
+	// Linux creates the socket's file with the mode of its descriptor, minus the umask,
 	// so nobody else can connect before Chmod.
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		return c.Control(func(fd uintptr) { _ = unix.Fchmod(int(fd), 0o600) })
@@ -119,8 +120,8 @@ func listen(ctx context.Context, path string) (net.Listener, error) {
 	return l, nil
 }
 
-// openDir opens the socket's directory, and makes it where it is that of SocketPath:
-// then it must be this user's alone.
+// openDir opens the directory of the socket. If the directory is SocketPath's, openDir
+// creates it if necessary and verifies that only this user has access.
 func openDir(dir string) (*os.File, error) {
 	own := dir == runtimeDir()
 	if own {
@@ -143,7 +144,7 @@ func openDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// lockDir waits for the lock until the context ends; closing the directory ends it.
+// lockDir waits for the lock until the context ends. Closing the directory releases it.
 func lockDir(ctx context.Context, dir *os.File) error {
 	again := time.NewTicker(lockEvery)
 	defer again.Stop()
@@ -160,7 +161,7 @@ func lockDir(ctx context.Context, dir *os.File) error {
 	}
 }
 
-// removeStale removes a socket that nobody serves.
+// removeStale removes a socket that no process serves.
 func removeStale(path string) error {
 	info, err := os.Lstat(path)
 	switch {
@@ -183,13 +184,14 @@ func removeStale(path string) error {
 	}
 }
 
-// socketServer counts its connections: http.Server's Close waits for none.
+// socketServer counts its connections, because http.Server's Close does not wait for
+// them.
 type socketServer struct {
 	http.Server
 	connections sync.WaitGroup
 }
 
-// socketServer's limits; Handler has its own for answers.
+// These are the limits of socketServer; Handler has its own limits for answers.
 const (
 	headerPatience   = 5 * time.Second
 	idlePatience     = time.Minute
@@ -201,7 +203,8 @@ func newSocketServer(ctx context.Context, h http.Handler) *socketServer {
 	s := &socketServer{}
 	s.Server = http.Server{
 		Handler: h, ReadHeaderTimeout: headerPatience, IdleTimeout: idlePatience, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return ctx }, // ends every request
+		// The end of ctx ends every request.
+		BaseContext: func(net.Listener) context.Context { return ctx },
 		ErrorLog:    slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx)), slog.LevelWarn),
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
@@ -216,8 +219,8 @@ func newSocketServer(ctx context.Context, h http.Handler) *socketServer {
 	return s
 }
 
-// shutDown lets answers end whose requests have just been told to, and closes what
-// is left.
+// shutDown waits up to shutDownPatience for answers, whose requests are canceled already,
+// and then closes the remaining connections.
 func (s *socketServer) shutDown(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutDownPatience)
 	defer cancel()
