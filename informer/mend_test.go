@@ -93,6 +93,31 @@ func damage(t *testing.T, path, content string) {
 	}
 }
 
+// TestHeaderIsDamaged checks that a deletion whose stored header is damaged asks for a
+// relist at once, and that the handler receives it.
+func TestHeaderIsDamaged(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("b", "1") // 3
+		l := &log{}
+		r := w.run(informer.Options{DecodedBytes: 1}, handle(w, l)).sync()
+		waitFor(5 * time.Second) // the commit
+		l.take()
+		damage(t, w.path, "\xa1r\xa12") // of msgpack: the resource version is 2
+		w.drop("a")                     // 4
+		synctest.Wait()
+		if lists := r.inf.Status().Lists; lists != 2 {
+			t.Errorf("%d lists, want a second one", lists)
+		}
+		waitFor(time.Minute)
+		w.want(l, "delete a@4=1")
+		if got := r.inf.GetStore().ListKeys(); !slices.Equal(got, []string{"default/b"}) {
+			t.Errorf("store has %v", got)
+		}
+		r.end()
+	})
+}
+
 // TestDeletedThoughUntransformable checks that a deleted object is deleted even if its
 // transform fails.
 func TestDeletedThoughUntransformable(t *testing.T) {

@@ -476,8 +476,8 @@ func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	}
 	slices.Sort(keys)
 	headers, err := inf.store.HeadersOf(slices.Compact(keys))
-	if err != nil {
-		return nil // apply reports the same error
+	if inf.noticed(err) != nil {
+		return nil
 	}
 	byKey := make(map[string]store.Header, len(headers))
 	for _, h := range headers {
