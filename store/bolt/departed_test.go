@@ -8,8 +8,8 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestDepartedBound checks that the memory for departed objects is bounded, that objects
-// beyond the bound are counted, and that dropping departed objects frees room.
+// TestDepartedBound checks that the bytes kept of departed objects are bounded, that
+// objects beyond the bound are counted, and that dropping departed objects frees room.
 func TestDepartedBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{})

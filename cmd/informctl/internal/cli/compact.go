@@ -134,9 +134,9 @@ func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total i
 	return name, compactUntil(ctx, e, src, name, total)
 }
 
-// retrained trains new dictionaries for a copy. If that makes it smaller, the rewritten
-// records leave free space in the copy, so retrained copies the copy, removes the first
-// one and returns the name of the second.
+// retrained trains new dictionaries for a copy. If there are any, the rewritten records
+// leave free space in the copy, so retrained copies the copy, removes the first one and
+// returns the name of the second.
 func retrained(ctx context.Context, e env, path, name string, scopes []store.Info) (string, error) {
 	total := 0
 	for _, info := range scopes {

@@ -57,7 +57,7 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	if err != nil {
 		return inUse(file.path, openError(file.path, err))
 	}
-	// All changes are written by now, so Close has nothing left to write that could fail.
+	// Wipe has written all changes, so an error of Close does not matter.
 	defer func() { _ = db.Close() }()
 	var which func(store.Scope) bool
 	if resource != "" {

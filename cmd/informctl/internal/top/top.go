@@ -21,7 +21,7 @@ import (
 
 // Options are the options of Run. All fields are required.
 type Options struct {
-	File     string                                           // the database, for the title
+	File     string                                           // database, for the title
 	Interval time.Duration                                    // between two queries
 	Ask      func(context.Context) ([]informer.Status, error) // queries the process
 	Now      func() time.Time
