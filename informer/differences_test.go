@@ -59,7 +59,7 @@ func (s *subjectOf) told(l *log, want ...string) {
 
 // losesHistory makes the server lose the history of what happens in f.
 func (s *subjectOf) losesHistory(f func()) {
-	waitFor(2 * time.Second) // client-go ignores a watch that ends at once
+	waitFor(2 * time.Second) // client-go treats a watch that ends at once as failed
 	s.server.Down()
 	f()
 	if err := s.server.Compact(s.server.RV()); err != nil {

@@ -172,7 +172,8 @@ func (s *subject) startAgain() (closeBackend func()) {
 		s.listeners[name] = l
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.present.objects)) {
-		if _, ok := s.view(s.present.objects[name]); !ok && !s.persisted { // no earlier state is visible
+		// No earlier state is visible.
+		if _, ok := s.view(s.present.objects[name]); !ok && !s.persisted {
 			delete(s.present.views, name)
 		}
 		switch i {
@@ -358,7 +359,7 @@ func (s *subject) lookAtIndexes(out *seen) {
 		}
 		probes := []any{configMap("probe", "1")}
 		for _, key := range out.Keys[:min(4, len(out.Keys))] {
-			obj, _, _ := indexer.GetByKey(key) // lookAtStore has checked the other results
+			obj, _, _ := indexer.GetByKey(key) // lookAtStore checks the others
 			probes = append(probes, obj)
 		}
 		for _, obj := range probes {
@@ -429,7 +430,8 @@ func (s *subject) after() {
 		waitFor(settling)
 		return
 	}
-	s.inf.RunWithContext(klog.NewContext(s.Context(), klog.Logger{})) // once more: returns at once
+	// A second Run returns at once.
+	s.inf.RunWithContext(klog.NewContext(s.Context(), klog.Logger{}))
 	waitFor(settling)
 	_, err := s.inf.AddEventHandler(&listener{})
 	s.try("AddEventHandler", err)

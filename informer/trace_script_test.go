@@ -19,49 +19,49 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// A script is lines of commands, each followed by a look at the informer. The
-// first lines may say what server and informer there are:
+// A script consists of lines of commands. After each command, the visible state of the
+// informer is recorded. The first lines may describe the server and the informer:
 //
 //	server WORDS         nostream: no streamed lists; nobookmarks; pages: no streams,
 //	                     and pages of two; opaque: resource versions without an order
-//	resync DURATION      the informer's own period
+//	resync DURATION      the informer's resync period
 //	transform KIND       strip, label, rename, or fail: an error for the value "bad"
 //
-// Commands that change nothing but what they say:
+// These commands have only the described effect:
 //
 //	put NAME VALUE       create or update; a name may have a namespace, as in other/a,
 //	                     or none, as in /a; without a slash it is "default"
 //	fill NUMBER          create so many objects
 //	recreate NAME VALUE  delete and create under a new UID
 //	drop NAME            delete
-//	burst CHANGES        several, separated by ";", that come to the store at once
-//	bad NAME             put NAME bad, which the transform fails for
-//	bookmark             let the resource version go on, and a minute pass
+//	burst CHANGES        several, separated by ";", that reach the store at once
+//	bad NAME             put NAME bad, for which the transform fails
+//	bookmark             advance the resource version and wait a minute
 //	wait DURATION        let time pass
 //	handler NAME [RESYNC]  add a handler; again, after it was removed
 //	remove NAME          remove it, even if it was removed before
 //	block NAME           the handler does not return from its next call
-//	unblock NAME         until now
+//	unblock NAME         end block
 //	index NAME=KIND ...  add index functions; see indexFunc
 //	hold                 the server does not answer lists: before run, or in a gap
-//	release              until now
+//	release              end hold
 //	stop                 end the context, before run
 //	store NAME VALUE     write to the indexer, of an informer that never runs
 //	unstore NAME         delete from it
 //	run                  start the informer
 //
-// Breaks, each followed by five minutes:
+// These are breaks, each followed by five minutes:
 //
 //	close                the server closes its watches
-//	expire               and forgets the history
-//	fail CODE            and the next request for a watch gets this status
-//	instream CODE        and the next watch this error event
-//	faillist CODE        and the next list in pages, or probe, this status
+//	expire               the same, and it forgets the history
+//	fail CODE            the same, and the next request for a watch gets this status
+//	instream CODE        the same, and the next watch gets this error event
+//	faillist CODE        the same, and the next list in pages, or probe, gets this status
 //	down DURATION        the server is away for a while
-//	gap COMMANDS         the server is away while these commands, separated by ";",
-//	                     are done: changes, handlers and breaks
+//	gap COMMANDS         the server is away during these commands, separated by ";":
+//	                     changes, handlers and breaks
 //
-// For ours alone, because client-go's informer does not survive it:
+// These are for our informer only, because client-go's does not survive them:
 //
 //	mark                 remember the present
 //	rewind               the server goes back to it
@@ -178,7 +178,7 @@ func (s *subject) obey(command string) {
 type collection struct {
 	rv      string
 	objects map[string]*corev1.ConfigMap // the server's objects by name
-	views   map[string]string            // the last form that a client can accept, by name
+	views   map[string]string            // the last form that a client accepts, by name
 }
 
 func (c collection) clone(rv string) collection {
@@ -339,7 +339,8 @@ func (s *subject) addHandler(args []string) {
 func (s *subject) removeHandler(name string) {
 	l := s.listener(name)
 	s.try("RemoveEventHandler", s.inf.RemoveEventHandler(l.handle))
-	if l.handle != nil && l.open == nil { // like cache.ShutDownEventHandler, which client-go v0.36 lacks
+	// Like cache.ShutDownEventHandler, which client-go v0.36 lacks.
+	if l.handle != nil && l.open == nil {
 		<-l.handle.(interface{ ShutdownChan() <-chan struct{} }).ShutdownChan()
 	}
 	l.there = false

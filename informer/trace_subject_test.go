@@ -74,7 +74,7 @@ type listener struct {
 	open     chan struct{} // if nil, calls return at once
 	recorder *guarantees.Recorder
 	owed     map[string]guarantees.State // to its next start
-	earlier  []string                    // notifications of its earlier registration in this step
+	earlier  []string                    // those of its earlier registration in this step
 }
 
 func (s *subject) listener(name string) *listener {

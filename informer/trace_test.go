@@ -108,7 +108,7 @@ func faultIf(broken bool, format string, args ...any) []string {
 }
 
 // fewerRelists checks that ours lists only if client-go's does, or has done so since the
-// resource version that ours knows, or if a server without bookmarks has lost its
+// resource version that ours knows: a server without bookmarks may have lost that
 // history.
 func (c *comparison) fewerRelists(want, got step) []string {
 	return faultIf(got.listed && !want.listed && !got.bad && !c.lagging, "listed, and client-go's did not")
@@ -451,7 +451,7 @@ func story(steps []step) string {
 	return out.String()
 }
 
-// repeated merges consecutive equal lines.
+// repeated merges consecutive equal lines into one with their number.
 func repeated(lines []string) (out []string) {
 	for len(lines) > 0 {
 		n := 1
