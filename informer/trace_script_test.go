@@ -56,7 +56,7 @@ import (
 //	expire               the same, and it forgets the history
 //	fail CODE            the same, and the next request for a watch gets this status
 //	instream CODE        the same, and the next watch gets this error event
-//	faillist CODE        the same, and the next list in pages, or probe, gets this status
+//	faillist CODE        the same, and the next list in pages or probe gets this status
 //	down DURATION        the server is away for a while
 //	gap COMMANDS         the server is away during these commands, separated by ";":
 //	                     changes, handlers and breaks
