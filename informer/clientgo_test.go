@@ -23,13 +23,12 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// What users of client-go's shared informer rely on, one test for each rule. Each
-// runs on client-go's informer and on ours, in memory and on a file, so a rule
-// that client-go changes shows here. Traces of whole lives are compared by
-// TestTraces; what ours does otherwise, on purpose, by the tests of the package
-// documentation's table.
+// These tests check the rules that users of client-go's shared informer rely on, one test
+// for each rule. Each test runs on client-go's informer and on ours, in memory and on a
+// file, so that it fails if client-go changes a rule. TestTraces compares traces of whole
+// lives. The tests named in the package documentation check the intended differences.
 
-// subjectOf is one of the informers that a rule is checked on.
+// subjectOf is one of the informers on which a rule is checked.
 type subjectOf struct {
 	*world
 	inf  cache.SharedIndexInformer
@@ -38,7 +37,7 @@ type subjectOf struct {
 	done chan struct{}
 }
 
-// onEach runs a rule on each informer. opts apply to all.
+// onEach runs a rule on each informer.
 func onEach(t *testing.T, resync time.Duration, indexers cache.Indexers, rule func(s *subjectOf)) {
 	t.Helper()
 	makers := map[string]makeInformer{"client-go": clientGo, "mem": onMem, "bolt": onBolt(t.TempDir())}
@@ -91,8 +90,8 @@ func (s *subjectOf) end() {
 	s.stop = nil
 }
 
-// TestOrderOneHandler: one call at a time, in the order of the watch, across
-// objects, too.
+// TestOrderOneHandler checks that a handler receives one call at a time, in the order of
+// the watch, also across objects.
 func TestOrderOneHandler(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -121,8 +120,8 @@ func TestOrderOneHandler(t *testing.T) {
 	})
 }
 
-// TestRelistDeletesFirst: of a new list's differences deletions come first, as
-// tombstones with the object that was known.
+// TestRelistDeletesFirst checks that after a relist deletions come first, as tombstones
+// with the known object.
 func TestRelistDeletesFirst(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -152,8 +151,8 @@ func TestRelistDeletesFirst(t *testing.T) {
 	})
 }
 
-// TestWatchDeletion: the deletion of a watch brings the object with the resource
-// version of the deletion, no tombstone.
+// TestWatchDeletion checks that a deletion from a watch has the object with the resource
+// version of the deletion, and is no tombstone.
 func TestWatchDeletion(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -165,8 +164,9 @@ func TestWatchDeletion(t *testing.T) {
 	})
 }
 
-// TestIsInInitialList: what is there at the first list, and for a late handler
-// what is there when it comes; later objects are not.
+// TestIsInInitialList checks that isInInitialList is true for the objects of the first
+// list, and for a late handler for the objects that exist when it is added, but not for
+// later objects.
 func TestIsInInitialList(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l, late := &log{}, &log{}
@@ -185,7 +185,7 @@ func TestIsInInitialList(t *testing.T) {
 	})
 }
 
-// TestEmptyListSyncs: of nothing, too, an informer and its handlers sync.
+// TestEmptyListSyncs checks that an informer and its handlers sync after an empty list.
 func TestEmptyListSyncs(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -208,8 +208,8 @@ func TestEmptyListSyncs(t *testing.T) {
 	})
 }
 
-// TestHasSyncedBeforeHandlers: the informer has synced when the store holds the
-// list, a handler when it has returned from every initial add.
+// TestHasSyncedBeforeHandlers checks that the informer syncs when the store contains the
+// list, and a handler when it has returned from every initial add.
 func TestHasSyncedBeforeHandlers(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		s.put("a", "1")
@@ -228,7 +228,8 @@ func TestHasSyncedBeforeHandlers(t *testing.T) {
 	})
 }
 
-// TestSetAfterStart: transform and watch error handler cannot be set any more.
+// TestSetAfterStart checks that transform and watch error handler cannot be set after the
+// start.
 func TestSetAfterStart(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		if err := s.inf.SetTransform(nil); err != nil {
@@ -247,8 +248,9 @@ func TestSetAfterStart(t *testing.T) {
 	})
 }
 
-// TestAddIndexers: before and after the start, with what is stored indexed at
-// once; a name that is taken is an error, and so is an informer that has stopped.
+// TestAddIndexers checks that indexers can be added before and after the start and that
+// stored objects are indexed at once. A name that is taken is an error, and so is a
+// stopped informer.
 func TestAddIndexers(t *testing.T) {
 	onEach(t, 0, cache.Indexers{"v": byValue(new(bool), false)}, func(s *subjectOf) {
 		byLabel := func(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap).Labels["app"]}, nil }
@@ -280,9 +282,9 @@ func TestAddIndexers(t *testing.T) {
 	})
 }
 
-// TestIndexQueries: an index that is not there is an error, except of
-// ListIndexFuncValues; keys come sorted; an object under several values is
-// answered once.
+// TestIndexQueries checks that an unknown index is an error, except for
+// ListIndexFuncValues, that keys are sorted, and that an object under several values is
+// returned once.
 func TestIndexQueries(t *testing.T) {
 	several := func(obj any) ([]string, error) { return []string{"x", obj.(*corev1.ConfigMap).Data["v"], "x"}, nil }
 	onEach(t, 0, cache.Indexers{"several": several}, func(s *subjectOf) {
@@ -318,8 +320,8 @@ func TestIndexQueries(t *testing.T) {
 	})
 }
 
-// TestStoreRV: LastStoreSyncResourceVersion follows objects, deletions and
-// bookmarks; LastSyncResourceVersion is the reflector's.
+// TestStoreRV checks that LastStoreSyncResourceVersion follows objects, deletions and
+// bookmarks, and that LastSyncResourceVersion is the reflector's.
 func TestStoreRV(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		if s.inf.LastSyncResourceVersion() != "" || s.inf.GetStore().LastStoreSyncResourceVersion() != "" {
@@ -344,8 +346,8 @@ func TestStoreRV(t *testing.T) {
 	})
 }
 
-// TestRemoveHandlerTwice: removal is idempotent; a handle of another informer is
-// none of this one's business; one of a foreign type is an error.
+// TestRemoveHandlerTwice checks that removal is idempotent, that a handle of another
+// informer has no effect, and that a handle of a foreign type is an error.
 func TestRemoveHandlerTwice(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		handle := s.handle(&log{})
@@ -380,8 +382,8 @@ type foreignHandle struct{}
 func (foreignHandle) HasSynced() bool                     { return true }
 func (foreignHandle) HasSyncedChecker() cache.DoneChecker { return nil }
 
-// TestRemovedHandlerIsDropped: what waits for a handler that is removed is never
-// told.
+// TestRemovedHandlerIsDropped checks that a removed handler does not receive the
+// notifications that were queued.
 func TestRemovedHandlerIsDropped(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		gate := make(chan struct{})
@@ -404,7 +406,7 @@ func TestRemovedHandlerIsDropped(t *testing.T) {
 	})
 }
 
-// TestHandlersFromWithin: a handler may remove itself and add another.
+// TestHandlersFromWithin checks that a handler may remove itself and add another.
 func TestHandlersFromWithin(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		other := &log{}
@@ -432,9 +434,9 @@ func TestHandlersFromWithin(t *testing.T) {
 	})
 }
 
-// TestStop: IsStopped is true when Run has returned; a second Run does nothing;
-// nothing is told any more; handlers and indexers are refused; the store can be
-// read.
+// TestStop checks that after Run has returned IsStopped is true, a second Run does
+// nothing, handlers receive nothing more, new handlers and indexers are refused, and the
+// store can be read.
 func TestStop(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -461,8 +463,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestPanicSkipsOne: with ReallyCrash off, a handler that panics loses one
-// notification, and the others go on.
+// TestPanicSkipsOne checks that, with ReallyCrash off, a handler that panics loses one
+// notification, and that other handlers lose none.
 func TestPanicSkipsOne(t *testing.T) {
 	saved := utilruntime.PanicHandlers
 	utilruntime.ReallyCrash, utilruntime.PanicHandlers = false, nil
@@ -483,7 +485,8 @@ func TestPanicSkipsOne(t *testing.T) {
 	})
 }
 
-// TestBlockedHandler keeps neither the store nor other handlers waiting.
+// TestBlockedHandler checks that a blocked handler delays neither the store nor other
+// handlers.
 func TestBlockedHandler(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		gate := make(chan struct{})
@@ -510,7 +513,7 @@ func TestBlockedHandler(t *testing.T) {
 	})
 }
 
-// fakeClient stands for a fake clientset, whose watches do not stream lists.
+// fakeClient represents a fake clientset, whose watches do not stream lists.
 type fakeClient struct{ *world }
 
 type contextKey struct{}
@@ -544,8 +547,8 @@ func (fakeClient) Watch(metav1.ListOptions) (watch.Interface, error) {
 
 func (fakeClient) IsWatchListSemanticsUnSupported() bool { return true }
 
-// TestListerWatcherForwarded: the optional methods of a ListerWatcher are asked
-// and its variants with a context used.
+// TestListerWatcherForwarded checks that the optional methods of a ListerWatcher are
+// called and that its variants with a context are used.
 func TestListerWatcherForwarded(t *testing.T) {
 	for name, construct := range map[string]makeInformer{"client-go": clientGo, "mem": onMem} {
 		t.Run(name, func(t *testing.T) {
@@ -572,8 +575,8 @@ func TestListerWatcherForwarded(t *testing.T) {
 	}
 }
 
-// TestWatchErrorHandler: it is given a Reflector that can be asked and that
-// client-go's default handler takes.
+// TestWatchErrorHandler checks that the handler receives a Reflector that has its
+// properties and that client-go's default handler accepts.
 func TestWatchErrorHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -583,7 +586,8 @@ func TestWatchErrorHandler(t *testing.T) {
 		defer closeBackend()
 		err := inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 			errs <- seen{err.Error(), r.LastSyncResourceVersion(), r.TypeDescription()}
-			if apierrors.IsResourceExpired(err) { // which it does not sleep after
+			// The default handler does not sleep after this error.
+			if apierrors.IsResourceExpired(err) {
 				cache.DefaultWatchErrorHandler(ctx, r, err)
 			}
 		})
@@ -597,7 +601,7 @@ func TestWatchErrorHandler(t *testing.T) {
 		waitFor(time.Minute)
 		for range 2 {
 			got := <-errs
-			for !strings.Contains(got.err, "on purpose") { // that the watch was closed is told, too
+			for !strings.Contains(got.err, "on purpose") { // it also receives the end of the watch
 				got = <-errs
 			}
 			if got.rv != "2" || got.description != "/v1, Kind=ConfigMap" {
@@ -608,7 +612,8 @@ func TestWatchErrorHandler(t *testing.T) {
 	})
 }
 
-// TestStoreWrites: who writes to the store itself, as tests do, finds it there.
+// TestStoreWrites checks that objects that are written to the store directly, as tests
+// do, can be read from it.
 func TestStoreWrites(t *testing.T) {
 	onEach(t, 0, cache.Indexers{"v": byValue(new(bool), false)}, func(s *subjectOf) {
 		store := s.inf.GetIndexer()

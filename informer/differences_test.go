@@ -20,11 +20,11 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// What ours does otherwise, on purpose, and no script of TestTraces can show: each
-// test has client-go's behaviour beside ours, so that it also fails when client-go's
-// changes and the difference is none any more.
+// These tests check the intended differences that no script of TestTraces can show. Each
+// test also checks client-go's behavior, so that it fails if client-go changes and the
+// difference disappears. "Ours" is our informer, "client-go's" its informer.
 
-// pick returns what is expected of this informer.
+// pick returns the expected value for this informer.
 func pick[T any](s *subjectOf, clientGo, ours T) T {
 	if s.ours {
 		return ours
@@ -38,14 +38,14 @@ func (s *subjectOf) transform(f func(*corev1.ConfigMap) (any, error)) {
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
 			return f(cm)
 		}
-		return obj, nil // client-go's calls it with what it has returned
+		return obj, nil // client-go calls it with its own result
 	})
 	if err != nil {
 		s.Fatal(err)
 	}
 }
 
-// told checks what a handler was told, in any order.
+// told checks the notifications of a handler, in any order.
 func (s *subjectOf) told(l *log, want ...string) {
 	s.Helper()
 	synctest.Wait()
@@ -57,9 +57,9 @@ func (s *subjectOf) told(l *log, want ...string) {
 	}
 }
 
-// losesHistory makes the server forget what happens in f.
+// losesHistory makes the server lose the history of what happens in f.
 func (s *subjectOf) losesHistory(f func()) {
-	waitFor(2 * time.Second) // a watch that ends at once is none to client-go's
+	waitFor(2 * time.Second) // client-go treats a watch that ends at once as failed
 	s.server.Down()
 	f()
 	if err := s.server.Compact(s.server.RV()); err != nil {
@@ -69,7 +69,7 @@ func (s *subjectOf) losesHistory(f func()) {
 	waitFor(settling)
 }
 
-// unstreamed is a server whose client says that it does not stream lists.
+// unstreamed is a server whose client reports that it does not stream lists.
 type unstreamed struct{ *fakeapi.Server }
 
 func (unstreamed) IsWatchListSemanticsUnSupported() bool { return true }
@@ -79,8 +79,8 @@ func (s *subjectOf) unstreamed() {
 	s.inf, _ = construct(s.T, unstreamed{s.server}, 0, nil)
 }
 
-// TestDifferenceTransformOnce: client-go's transforms the objects of a streamed
-// list twice.
+// TestDifferenceTransformOnce: client-go's transforms the objects of a streamed list
+// twice.
 func TestDifferenceTransformOnce(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		calls := 0
@@ -103,8 +103,8 @@ func TestDifferenceTransformOnce(t *testing.T) {
 }
 
 // TestDifferenceTransformError: an object whose transform fails keeps its last good
-// state. To client-go's informer a streamed list deletes it, and a list in pages
-// never ends, whatever happens to other objects; its deletion is lost.
+// state. In client-go's, a streamed list deletes the object, a list in pages never ends,
+// and the deletion of the object is lost.
 func TestDifferenceTransformError(t *testing.T) {
 	quietErrors(t)
 	fails := func(cm *corev1.ConfigMap) (any, error) {
@@ -151,8 +151,8 @@ func TestDifferenceTransformError(t *testing.T) {
 	})
 }
 
-// TestDifferenceTransformResult: what a transform returns is stored by client-go's,
-// whatever it is; ours takes objects of the example's type.
+// TestDifferenceTransformResult: client-go's stores any result of a transform; ours
+// accepts only objects of the example's type.
 func TestDifferenceTransformResult(t *testing.T) {
 	quietErrors(t)
 	onEach(t, 0, nil, func(s *subjectOf) {
@@ -174,9 +174,9 @@ func TestDifferenceTransformResult(t *testing.T) {
 	})
 }
 
-// TestDifferenceBlankRV: a transform may clear the resource version. client-go's
-// store has none then, and takes every update for a resync, which a handler without
-// a period is not told of.
+// TestDifferenceBlankRV: a transform may clear the resource version. client-go's store
+// then has none and treats every update as a resync, which a handler without a period
+// does not receive.
 func TestDifferenceBlankRV(t *testing.T) {
 	onEach(t, time.Hour, nil, func(s *subjectOf) {
 		s.transform(func(cm *corev1.ConfigMap) (any, error) {
@@ -200,8 +200,8 @@ func TestDifferenceBlankRV(t *testing.T) {
 	})
 }
 
-// TestDifferenceBadIndexFunction: client-go's store panics when an index function
-// fails, with the object half written; ours refuses the object.
+// TestDifferenceBadIndexFunction: if an index function fails, client-go's store panics
+// with the object half written; ours refuses the object.
 func TestDifferenceBadIndexFunction(t *testing.T) {
 	fail := true
 	onEach(t, 0, cache.Indexers{"v": byValue(&fail, false)}, func(s *subjectOf) {
@@ -220,8 +220,8 @@ func TestDifferenceBadIndexFunction(t *testing.T) {
 	})
 }
 
-// TestDifferenceNilIndexers: client-go's, made without indexers, panics when some
-// are added.
+// TestDifferenceNilIndexers: client-go's panics if it was created without indexers and
+// some are added.
 func TestDifferenceNilIndexers(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		defer func() {
@@ -235,8 +235,8 @@ func TestDifferenceNilIndexers(t *testing.T) {
 	})
 }
 
-// TestDifferenceCallersIndexers: client-go's keeps the map that it was made with,
-// adds to it, and hands it out.
+// TestDifferenceCallersIndexers: client-go's keeps the map that it received, adds to it,
+// and returns it.
 func TestDifferenceCallersIndexers(t *testing.T) {
 	given := cache.Indexers{"v": byValue(new(bool), false)}
 	for name, construct := range map[string]makeInformer{"client-go": clientGo, "ours": onMem} {
@@ -255,8 +255,8 @@ func TestDifferenceCallersIndexers(t *testing.T) {
 	}
 }
 
-// TestDifferenceDeletedWhileDown: of what was deleted while the process was down,
-// handlers of client-go's informer never hear.
+// TestDifferenceDeletedWhileDown: handlers of client-go's do not receive objects that
+// were deleted while the process was down.
 func TestDifferenceDeletedWhileDown(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -276,9 +276,9 @@ func TestDifferenceDeletedWhileDown(t *testing.T) {
 	})
 }
 
-// TestDifferenceWarmStart: a process that starts while the server is away has
-// nothing with client-go's informer. With ours it has what there was, and has synced
-// only when the server has told what it missed.
+// TestDifferenceWarmStart: in a process that starts while the server is away, client-go's
+// has no objects. Ours has the stored ones, and syncs only after the server has sent the
+// missed changes.
 func TestDifferenceWarmStart(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1")
@@ -331,7 +331,7 @@ func (s *failingStore) Apply(b store.Batch) error {
 	return s.Store.Apply(b)
 }
 
-// refusing is the same for client-go's reflector.
+// refusing is a store for client-go's reflector that refuses one change.
 type refusing struct {
 	cache.Store
 	refuse *bool
@@ -345,8 +345,8 @@ func (s *refusing) Add(obj any) error {
 	return s.Store.Add(obj)
 }
 
-// TestDifferenceStoreError: what client-go's reflector cannot write is lost, though
-// its resource version goes on. Ours lists again.
+// TestDifferenceStoreError: client-go's reflector loses a change that it cannot write,
+// and its resource version advances. Ours lists again.
 func TestDifferenceStoreError(t *testing.T) {
 	quietErrors(t)
 	inBubble(t, func(w *world) {
@@ -379,8 +379,8 @@ func TestDifferenceStoreError(t *testing.T) {
 	})
 }
 
-// TestDifferencePanickingHandler: with ReallyCrash off, a handler of client-go's
-// informer that has panicked in an initial add never has synced.
+// TestDifferencePanickingHandler: with ReallyCrash off, a handler of client-go's that
+// panicked in an initial add never syncs.
 func TestDifferencePanickingHandler(t *testing.T) {
 	saved := utilruntime.PanicHandlers
 	utilruntime.ReallyCrash, utilruntime.PanicHandlers = false, nil
@@ -396,9 +396,9 @@ func TestDifferencePanickingHandler(t *testing.T) {
 	})
 }
 
-// TestDifferenceWrittenBeforeRun: what was written to the store before Run is told
-// as deleted by client-go's informer, if the server does not have it, without ever
-// having been added. Ours begins with what it has stored.
+// TestDifferenceWrittenBeforeRun: if an object was written to the store before Run and
+// the server does not have it, client-go's sends its deletion without an add. Ours starts
+// with the stored objects.
 func TestDifferenceWrittenBeforeRun(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}
@@ -415,8 +415,8 @@ func TestDifferenceWrittenBeforeRun(t *testing.T) {
 	})
 }
 
-// TestDifferenceRewound: when the server's history goes back, client-go's informer
-// watches on from the future, and keeps what is not there any more.
+// TestDifferenceRewound: if the server's history goes back, client-go's continues to
+// watch from the future, and keeps objects that no longer exist.
 func TestDifferenceRewound(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		l := &log{}

@@ -45,54 +45,54 @@ import (
 	"github.com/informctl/informctl/store/mem"
 )
 
-// Unit tests of a program that takes ours in the place of client-go's informer run on
-// fakes. What their authors do with fakes is done here with client-go's informer, and
-// with ours on a file and in memory: handlers must be told the same, the lister must
-// hold the same, and no later than an author waits.
+// These tests cover programs that replace client-go's informer by ours and have unit
+// tests on fakes. They do what authors of unit tests do with fakes, on client-go's
+// informer, and on ours on a file and in memory. Handlers must receive the same and the
+// lister must contain the same, before the patience of an author ends.
 
-// The informers that each row is run on.
+// These are the informers on which each row runs.
 const (
 	isClientGo = "client-go"
 	isBolt     = "bolt"
 	isMem      = "memory"
 )
 
-// authorsPatience is how much later than client-go's ours may tell something: most
-// unit tests wait for five seconds at least.
+// authorsPatience is how much later than client-go's informer ours may send a
+// notification: most unit tests wait for at least five seconds.
 const authorsPatience = 4 * time.Second
 
-// call is what a handler was told.
+// call is one notification of a handler.
 type call struct {
 	What     string
 	Initial  bool
 	Old, Obj any
 }
 
-// seenByAuthor is what is compared.
+// seenByAuthor is the compared state.
 type seenByAuthor struct {
 	Synced bool
 	Told   []call
-	Late   []call // what a handler was told that came at the end
-	Held   []any  // by the lister
+	Late   []call // notifications of a handler that was added at the end
+	Held   []any  // from the lister
 	Notes  []string
 }
 
-// author is who writes a unit test, with one of the informers.
+// author represents the author of a unit test, with one of the informers.
 type author struct {
 	*testing.T
 	which   string
-	backend store.Backend // nil: none is used
+	backend store.Backend // nil: no backend
 
-	actions func() []clienttesting.Action // that the fake was asked for; may be nil
+	actions func() []clienttesting.Action // requests that the fake received; may be nil
 
 	mu      sync.Mutex
-	since   time.Time // when the author has done something last
+	since   time.Time // time of the author's last action
 	slowest time.Duration
 	told    []call
 	notes   []string
 }
 
-// requests are the lists and watches of the fake.
+// requests returns the lists and watches that the fake received.
 func (a *author) requests() (lines []string) {
 	if a.actions == nil {
 		return nil
@@ -135,7 +135,7 @@ func (a *author) must(_ any, err error) {
 	}
 }
 
-// recorder is a handler made of functions, as those of authors are.
+// recorder returns a handler made of functions, like those of authors.
 func (a *author) recorder(to *[]call) cache.ResourceEventHandler {
 	record := func(c call) {
 		c.Old, c.Obj = copied(c.Old), copied(c.Obj)
@@ -151,7 +151,7 @@ func (a *author) recorder(to *[]call) cache.ResourceEventHandler {
 	}
 }
 
-// copied keeps an object as it is now: fakes change the objects that they hand out.
+// copied returns a copy of an object: fakes change the objects that they return.
 func copied(obj any) any {
 	switch o := obj.(type) {
 	case cache.DeletedFinalStateUnknown:
@@ -163,15 +163,15 @@ func copied(obj any) any {
 	return obj
 }
 
-// act is one run of a row: an informer on a fake, and what the author does then.
+// act is one run of a row: an informer on a fake, and the author's later steps.
 type act struct {
 	inf   cache.SharedIndexInformer
-	start func(ctx context.Context) (wait func()) // nil: inf is run
+	start func(ctx context.Context) (wait func()) // nil: inf.Run is called
 	steps []func()
-	end   func() // of the fake; may be nil
+	end   func() // ends the fake; may be nil
 }
 
-// on is the act of an informer made from a ListerWatcher.
+// on returns the act of an informer on a ListerWatcher.
 func (a *author) on(lw cache.ListerWatcher, example runtime.Object, steps ...func()) act {
 	return act{inf: a.informer(lw, example), steps: steps}
 }
@@ -188,10 +188,11 @@ func (a *author) informer(lw cache.ListerWatcher, example runtime.Object) cache.
 	return inf
 }
 
-// notOfFactory is a part of why the informers of a factory with a fake are in memory.
+// notOfFactory is a part of the reason why the informers of a factory with a fake are in
+// memory.
 const notOfFactory = "its ListerWatcher's client was not made from the rest.Config"
 
-// factory is ours, whose transport a fake does not know.
+// factory returns our Factory. A fake does not use its transport.
 func (a *author) factory() *informer.Factory {
 	backend := a.backend
 	if backend == nil {
@@ -204,18 +205,21 @@ func (a *author) factory() *informer.Factory {
 	return f
 }
 
-// fakeRow is what an author does with a fake.
+// fakeRow describes the author's use of a fake.
 type fakeRow struct {
 	name     string
-	inMemory string // a part of why ours is not on the file
-	anyOrder bool   // across objects: the fake has none
-	relists  bool   // client-go's tells of what a new list has unchanged, ours does not
-	unheld   bool   // client-go's tells of the deletion of what it does not hold, ours does not
-	asSent   bool   // objects have what no server sends: when they come from the file they have it no more
-	make     func(a *author) act
+	inMemory string // part of the reason why ours is in memory
+	anyOrder bool   // the fake has no order across objects
+	// client-go's informer sends the unchanged objects of a relist, ours does not.
+	relists bool
+	// client-go's informer sends the deletion of an unknown object, ours does not.
+	unheld bool
+	// Objects contain values that no server sends, and that are lost in the file.
+	asSent bool
+	make   func(a *author) act
 }
 
-// run plays a row to one of the informers. The author waits after each step, or goes on
+// run runs a row on one of the informers. The author waits after each step, or continues
 // at once.
 func (r fakeRow) run(t *testing.T, which string, waits bool) (o seenByAuthor, slowest time.Duration, requests []string) {
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -230,7 +234,8 @@ func (r fakeRow) run(t *testing.T, which string, waits bool) (o seenByAuthor, sl
 			a.backend = db
 		}
 		p := r.make(a)
-		quiet := func(context.Context, *cache.Reflector, error) {} // client-go's sleeps for decades in a bubble
+		// client-go's default handler sleeps for decades in a bubble.
+		quiet := func(context.Context, *cache.Reflector, error) {}
 		a.must(nil, p.inf.SetWatchErrorHandlerWithContext(quiet))
 		handle, err := p.inf.AddEventHandler(a.recorder(&a.told))
 		a.must(handle, err)
@@ -302,7 +307,7 @@ func (r fakeRow) run(t *testing.T, which string, waits bool) (o seenByAuthor, sl
 	return o, slowest, requests
 }
 
-// sortedCalls sorts what comes in no order: the initial adds, or all, by key.
+// sortedCalls sorts the calls that have no order by key: the initial adds, or all.
 func sortedCalls(told []call, anyOrder bool) []call {
 	told = slices.Clone(told)
 	sorted := told
@@ -321,7 +326,7 @@ func keyIn(obj any) string {
 	return key
 }
 
-// listed is what a lister holds, asked for in each of its ways.
+// listed returns the objects of a lister, read in each possible way.
 func (a *author) listed(indexer cache.Indexer) (held []any) {
 	lister := cache.NewGenericLister(indexer, schema.GroupResource{Resource: "things"})
 	all, err := lister.List(labels.Everything())
@@ -346,7 +351,7 @@ func (a *author) listed(indexer cache.Indexer) (held []any) {
 	return held
 }
 
-// TestFakes: what client-go's informer does with a fake, ours does.
+// TestFakes checks that our informer behaves on a fake like client-go's.
 func TestFakes(t *testing.T) {
 	quietErrors(t)
 	for _, row := range slices.Concat(clientsetRows(), watchRows(), listRows(), listWatchRows(), sourceRows(), otherClientRows(), factoryRows()) {
@@ -378,8 +383,8 @@ func TestFakes(t *testing.T) {
 	}
 }
 
-// asSent makes of ConfigMaps what a server would have sent: no parts of seconds, and
-// nothing that is empty.
+// asSent changes ConfigMaps to what a server would have sent: without fractions of
+// seconds and empty values.
 func asSent(t *testing.T, o seenByAuthor) seenByAuthor {
 	sent := func(obj any) any {
 		was, ok := obj.(*corev1.ConfigMap)
@@ -410,7 +415,7 @@ func asSent(t *testing.T, o seenByAuthor) seenByAuthor {
 	return o
 }
 
-// cm is an object as authors write them.
+// cm returns an object like authors write them.
 func cm(name, rv, value string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, ResourceVersion: rv},
@@ -426,7 +431,7 @@ func cms(items ...*corev1.ConfigMap) *corev1.ConfigMapList {
 	return list
 }
 
-// ofClient lists and watches the ConfigMaps of a client as generated informers do.
+// ofClient lists and watches the ConfigMaps of a client like generated informers do.
 func ofClient(client kubernetes.Interface, namespace string) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -438,7 +443,7 @@ func ofClient(client kubernetes.Interface, namespace string) cache.ListerWatcher
 	}, client)
 }
 
-// scriptedFake is a clientset and what is done through it.
+// scriptedFake is a clientset and the steps that are done through it.
 type scriptedFake struct {
 	*author
 	*fake.Clientset
@@ -478,7 +483,7 @@ func managed(a *author, objects ...runtime.Object) scriptedFake {
 	return scriptedFake{a, client}
 }
 
-// clientsetRows are those of the fake clientsets.
+// clientsetRows returns the rows for fake clientsets.
 func clientsetRows() (rows []fakeRow) {
 	type clientset func(a *author, objects ...runtime.Object) scriptedFake
 	for name, with := range map[string]func(clientset, *author) act{
@@ -542,7 +547,7 @@ func clientsetRows() (rows []fakeRow) {
 			}
 			return s.play(patch(`{"data":{"v":"2"}}`), patch(`{"metadata":{"labels":{"x":"y"}}}`))
 		},
-		"delete collection": func(client clientset, a *author) act { // which the fakes do not obey
+		"delete collection": func(client clientset, a *author) act { // the fakes ignore it
 			s := client(a, cm("a", "", "1"), cm("b", "", "1"))
 			return s.play(func() {
 				a.must(nil, s.CoreV1().ConfigMaps("default").DeleteCollection(a.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -588,7 +593,7 @@ func clientsetRows() (rows []fakeRow) {
 	} {
 		for kind, client := range map[string]clientset{"NewSimpleClientset": simple, "NewClientset": managed} {
 			if kind == "NewClientset" && name == "more than a page" {
-				continue // it takes seconds to make
+				continue // its setup takes seconds
 			}
 			rows = append(rows, fakeRow{
 				name: kind + "/" + name, asSent: name == "objects of all sorts",
@@ -615,7 +620,7 @@ func clientsetRows() (rows []fakeRow) {
 				a.must(s.CoreV1().Secrets("default").Update(a.Context(), secret("2"), metav1.UpdateOptions{}))
 			})
 		}},
-		fakeRow{name: "clientset/started watch", make: func(a *author) act { // as client-go's examples/fake-client has it
+		fakeRow{name: "clientset/started watch", make: func(a *author) act { // as in client-go's examples/fake-client
 			s := simple(a)
 			started := make(chan struct{})
 			s.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -645,14 +650,14 @@ func clientsetRows() (rows []fakeRow) {
 	)
 }
 
-// handFed is a watch that the author feeds.
+// handFed is a watch whose events the author sends.
 type handFed interface {
 	watch.Interface
 	Action(watch.EventType, runtime.Object)
 	IsStopped() bool
 }
 
-// feed gives a watch an event, and notes where that fails the author's test.
+// feed sends an event to a watch. If that fails, it fails the author's test.
 func (a *author) feed(w handFed, t watch.EventType, obj runtime.Object) func() {
 	return func() {
 		if w.IsStopped() {
@@ -684,8 +689,8 @@ func (a *author) feed(w handFed, t watch.EventType, obj runtime.Object) func() {
 	}
 }
 
-// fed is a clientset whose watches the author feeds: the first is answered with the
-// first watch, those after the last with the last.
+// fed returns a clientset whose watches the author feeds: the first request gets the
+// first watch, requests after the last watch get the last one.
 func fed(a *author, watches []handFed, objects ...runtime.Object) scriptedFake {
 	s := simple(a, objects...)
 	n := 0
@@ -697,12 +702,12 @@ func fed(a *author, watches []handFed, objects ...runtime.Object) scriptedFake {
 	return s
 }
 
-// keepsOn is a watch whose Stop does nothing, as some authors write them.
+// keepsOn is a watch whose Stop does nothing; some authors write such watches.
 type keepsOn struct{ *watch.FakeWatcher }
 
 func (keepsOn) Stop() {}
 
-// watchRows are those of watch reactors.
+// watchRows returns the rows for watch reactors.
 func watchRows() []fakeRow {
 	type event struct {
 		t   watch.EventType
@@ -803,9 +808,9 @@ func watchRows() []fakeRow {
 				watches = append(watches, w)
 				return true, w, err
 			})
-			return s.play(s.update(cm("a", "4", "2")), func() { // as the fake numbers
+			return s.play(s.update(cm("a", "4", "2")), func() { // the fake numbers like this
 				watches[len(watches)-1].Stop()
-				synctest.Wait() // the next one is open: the fake replays nothing
+				synctest.Wait() // wait for the next watch: the fake replays nothing
 				s.create(cm("c", "5", "1"))()
 			}, s.update(cm("c", "6", "2")))
 		}},
@@ -845,7 +850,7 @@ func watchRows() []fakeRow {
 	)
 }
 
-// listRows are those of list reactors.
+// listRows returns the rows for list reactors.
 func listRows() []fakeRow {
 	type answer struct {
 		list runtime.Object
@@ -905,7 +910,7 @@ func listRows() []fakeRow {
 	}
 }
 
-// withoutContext is a ListWatch as it was written before client-go had contexts.
+// withoutContext returns a ListWatch in the style from before client-go had contexts.
 func withoutContext(
 	list func(metav1.ListOptions) (runtime.Object, error), w func(metav1.ListOptions) (watch.Interface, error),
 ) *cache.ListWatch {
@@ -928,14 +933,15 @@ func (l *pointerList) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// tellTale says that its fake does not stream lists.
+// tellTale reports that its fake does not stream lists.
 type tellTale struct{}
 
 func (tellTale) IsWatchListSemanticsUnSupported() bool { return true }
 
-// listWatchRows are those of ListWatches that are written by hand.
+// listWatchRows returns the rows for ListWatches that are written by hand.
 func listWatchRows() []fakeRow {
-	// on takes a list function and a watch that is fed. Not marked, it refuses to stream.
+	// on takes a list function and a watch that the author feeds. If marked is false, the
+	// ListWatch refuses to stream.
 	on := func(name string, marked bool, example runtime.Object, list func(metav1.ListOptions) (runtime.Object, error)) fakeRow {
 		return fakeRow{name: "ListWatch/" + name, make: func(a *author) act {
 			w := watch.NewRaceFreeFake()
@@ -1001,7 +1007,7 @@ func listWatchRows() []fakeRow {
 	}
 }
 
-// sourceRows are those of client-go's FakeControllerSources.
+// sourceRows returns the rows for client-go's FakeControllerSources.
 func sourceRows() []fakeRow {
 	type source interface {
 		cache.ListerWatcher
@@ -1071,7 +1077,8 @@ func partial(name, rv, value string) *metav1.PartialObjectMetadata {
 	}
 }
 
-// generic is what the factories of the dynamic and the metadata client have in common.
+// generic is the common interface of the factories of the dynamic and the metadata
+// client.
 type generic interface {
 	ForResource(schema.GroupVersionResource) informers.GenericInformer
 	Start(stop <-chan struct{})
@@ -1085,7 +1092,7 @@ func started(f generic, steps []func()) act {
 	}}
 }
 
-// otherClientRows are those of the fake dynamic and metadata clients.
+// otherClientRows returns the rows for the fake dynamic and metadata clients.
 func otherClientRows() []fakeRow {
 	dynamicClient := func(a *author, rvs ...string) (*dynamicfake.FakeDynamicClient, []func()) {
 		kinds := map[schema.GroupVersionResource]string{widgets: "WidgetList"}
@@ -1180,7 +1187,7 @@ func otherClientRows() []fakeRow {
 	}})
 }
 
-// factoryRows are those of factories of typed informers.
+// factoryRows returns the rows for factories of typed informers.
 func factoryRows() (rows []fakeRow) {
 	for name, make := range map[string]func(a *author, lw cache.ListerWatcher, resync time.Duration) cache.SharedIndexInformer{
 		"New": func(a *author, lw cache.ListerWatcher, _ time.Duration) cache.SharedIndexInformer {
@@ -1226,10 +1233,10 @@ func factoryRows() (rows []fakeRow) {
 	return rows
 }
 
-// TestFakesRequests: what a fake is asked for. Ours lists at "", where client-go's
-// informer lists at "0" and later at what it has; a watch that failed or brought nothing
-// is opened again, where client-go lists; and what an earlier process has stored is
-// resumed from behind the probe, a list with limit 1.
+// TestFakesRequests checks the requests that a fake receives. Ours lists at "",
+// client-go's informer at "0" and later at the resource version that it holds. Ours opens
+// a watch that failed or brought nothing again, client-go's lists. Ours resumes state of
+// an earlier process after the probe, a list with limit 1.
 func TestFakesRequests(t *testing.T) {
 	quietErrors(t)
 	const (
@@ -1408,11 +1415,12 @@ func TestFakesRequests(t *testing.T) {
 			},
 		},
 		{
-			name:     "silence for eleven minutes", // a watch of an API server would be given up
+			name:     "silence for eleven minutes", // a watch of an API server would end
 			clientGo: []string{clientGoLists, `watch at "1"`},
 			ours:     []string{oursLists, `watch at "1"`},
 			make: func(a *author) act {
-				return simple(a).play(func() { waitFor(575 * time.Second) }) // and 70 at the end
+				// 70 more seconds pass at the end.
+				return simple(a).play(func() { waitFor(575 * time.Second) })
 			},
 		},
 		{

@@ -20,10 +20,10 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// The life of an informer and of its handlers, as client-go's own tests ask for it.
-// Each rule runs on client-go's informer, too, as a control.
+// These tests check the life of an informer and of its handlers, like client-go's own
+// tests. Each rule also runs on client-go's informer, as a control.
 
-// onEachFrom is onEach with a ListerWatcher that is made in the bubble.
+// onEachFrom is onEach with a ListerWatcher that is created in the bubble.
 func onEachFrom(t *testing.T, resync time.Duration, from func(w *world) cache.ListerWatcher, rule func(s *subjectOf)) {
 	t.Helper()
 	makers := map[string]makeInformer{"client-go": clientGo, "mem": onMem, "bolt": onBolt(t.TempDir())}
@@ -45,7 +45,7 @@ func onEachFrom(t *testing.T, resync time.Duration, from func(w *world) cache.Li
 	}
 }
 
-// handleEvery adds a handler with a resync period of its own.
+// handleEvery adds a handler with its own resync period.
 func (s *subjectOf) handleEvery(h cache.ResourceEventHandler, period time.Duration) cache.ResourceEventHandlerRegistration {
 	s.Helper()
 	handle, err := s.inf.AddEventHandlerWithResyncPeriod(h, period)
@@ -56,14 +56,14 @@ func (s *subjectOf) handleEvery(h cache.ResourceEventHandler, period time.Durati
 }
 
 // TestResyncPeriods checks how often each handler is resynced in four minutes. The
-// shortest period of the handlers that come before the start is the informer's check;
-// the others are rounded up to it.
+// shortest period of the handlers that are added before the start is the interval of the
+// informer's check; other periods are rounded up to it.
 func TestResyncPeriods(t *testing.T) {
 	for _, row := range []struct {
 		name     string
 		informer time.Duration
-		early    []time.Duration // periods of handlers that come before Run
-		late     []time.Duration // and after it
+		early    []time.Duration // periods of handlers that are added before Run
+		late     []time.Duration // periods of handlers that are added after Run
 		want     []int
 	}{
 		{name: "one never", informer: 12 * time.Hour, early: []time.Duration{0}, want: []int{0}},
@@ -98,8 +98,8 @@ func TestResyncPeriods(t *testing.T) {
 	}
 }
 
-// TestHandlerBesideStart adds a handler and sets what may be set while Run begins, on
-// other goroutines.
+// TestHandlerBesideStart adds a handler and calls the setters on other goroutines while
+// Run starts.
 func TestHandlerBesideStart(t *testing.T) {
 	onEach(t, time.Second, nil, func(s *subjectOf) {
 		s.put("a", "1")
@@ -123,8 +123,8 @@ func TestHandlerBesideStart(t *testing.T) {
 	})
 }
 
-// TestListErrorIsHeard checks that the watch error handler without a context is told
-// what a list failed with, and that the informer tries again.
+// TestListErrorIsHeard checks that the watch error handler without a context receives the
+// error of a list, and that the informer tries again.
 func TestListErrorIsHeard(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		var heard []error
@@ -144,8 +144,8 @@ func TestListErrorIsHeard(t *testing.T) {
 	})
 }
 
-// TestTransformedStates checks that store and handlers have what the transform made,
-// under the name that it gave, of additions, updates and deletions.
+// TestTransformedStates checks that the store and handlers have the results of the
+// transform, under the transformed names, for additions, updates and deletions.
 func TestTransformedStates(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		s.transform(func(cm *corev1.ConfigMap) (any, error) {
@@ -177,8 +177,8 @@ func TestTransformedStates(t *testing.T) {
 	})
 }
 
-// TestReadersBesideResync checks that who reads while handlers are resynced finds
-// transformed objects only, and that no object is transformed that was before.
+// TestReadersBesideResync checks that readers find only transformed objects while
+// handlers are resynced, and that no object is transformed twice.
 func TestReadersBesideResync(t *testing.T) {
 	from := func(w *world) cache.ListerWatcher { return unstreamed{w.server} }
 	onEachFrom(t, time.Second, from, func(s *subjectOf) {
@@ -217,7 +217,7 @@ func TestReadersBesideResync(t *testing.T) {
 }
 
 // TestOneHandlerTwice checks that a handler may be registered twice, and that each
-// registration is removed by its own handle, and by this informer only.
+// registration is removed only by its own handle and only by this informer.
 func TestOneHandlerTwice(t *testing.T) {
 	onEach(t, time.Second, nil, func(s *subjectOf) {
 		l := &log{}
@@ -246,12 +246,12 @@ func TestOneHandlerTwice(t *testing.T) {
 	})
 }
 
-// stoppedAlready is how the error ends that an informer refuses a handler with after
-// its end; programs look for it.
+// stoppedAlready is the end of the error with which a stopped informer refuses a handler;
+// programs search for it.
 const stoppedAlready = "was not added to shared informer because it has stopped already"
 
-// TestHandlersComeAndGo has many goroutines add and remove handlers while objects
-// change, until the informer has stopped.
+// TestHandlersComeAndGo has many goroutines add and remove handlers while objects change,
+// until the informer has stopped.
 func TestHandlersComeAndGo(t *testing.T) {
 	onEach(t, time.Second, nil, func(s *subjectOf) {
 		s.start()
@@ -282,7 +282,7 @@ func TestHandlersComeAndGo(t *testing.T) {
 		for i := range 300 {
 			name := fmt.Sprintf("o-%d", i%37)
 			if i%5 == 4 {
-				_, _ = s.server.Delete("default/" + name) // it may not be there
+				_, _ = s.server.Delete("default/" + name) // it may not exist
 			} else {
 				s.put(name, fmt.Sprint(i))
 			}
@@ -293,9 +293,9 @@ func TestHandlersComeAndGo(t *testing.T) {
 	})
 }
 
-// TestAfterTheEnd checks what an informer answers that has stopped: a handler is
-// refused, with the words that programs look for, one that is there can be removed, and
-// what had synced stays so.
+// TestAfterTheEnd checks an informer that has stopped: a new handler is refused with the
+// words that programs search for, a present one can be removed, and what had synced stays
+// synced.
 func TestAfterTheEnd(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		handle := s.handle(&log{})
@@ -315,8 +315,8 @@ func TestAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestLateHandlerSyncs checks when a handler has synced that comes after its
-// informer has.
+// TestLateHandlerSyncs checks when a handler syncs that is added after its informer has
+// synced.
 func TestLateHandlerSyncs(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		early, gate := s.handle(&log{}), make(chan struct{})
@@ -369,7 +369,7 @@ func TestWaitFor(t *testing.T) {
 	})
 }
 
-// TestGoroutinesEnd: a bubble fails in which one is left.
+// TestGoroutinesEnd checks that all goroutines end: a bubble fails if one is left.
 func TestGoroutinesEnd(t *testing.T) {
 	for name, use := range map[string]func(s *subjectOf){
 		"a handler from the start": func(s *subjectOf) {
@@ -430,7 +430,7 @@ func TestGoroutinesEnd(t *testing.T) {
 	}
 }
 
-// written is a buffer that may be read beside its writers.
+// written is a buffer that may be read while others write to it.
 type written struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -448,8 +448,9 @@ func (w *written) count(part string) int {
 	return strings.Count(w.text.String(), part)
 }
 
-// TestPanicsAreLogged: with ReallyCrash off, each panic of a handler is logged once,
-// by the logger that it was registered with, and the handler pauses for a second.
+// TestPanicsAreLogged checks that, with ReallyCrash off, each panic of a handler is
+// logged once, by the logger of its registration, and that the handler pauses for a
+// second.
 func TestPanicsAreLogged(t *testing.T) {
 	utilruntime.ReallyCrash = false
 	defer func() { utilruntime.ReallyCrash = true }()
@@ -484,8 +485,8 @@ func TestPanicsAreLogged(t *testing.T) {
 	})
 }
 
-// TestShutDown checks cache.ShutDownEventHandler, which returns when the handler is not
-// called any more, beside RemoveEventHandler, which does not wait.
+// TestShutDown checks cache.ShutDownEventHandler, which returns after the last call of
+// the handler, and RemoveEventHandler, which does not wait.
 func TestShutDown(t *testing.T) {
 	for name, use := range map[string]func(s *subjectOf){
 		"before Run": func(s *subjectOf) {
@@ -555,8 +556,8 @@ func (s *subjectOf) shutDown(handle cache.ResourceEventHandlerRegistration) {
 	}
 }
 
-// TestHandlerWritesToServer has a handler delete each object at the server when it is
-// told that the object is done.
+// TestHandlerWritesToServer has a handler delete each object at the server when it
+// receives the object as done.
 func TestHandlerWritesToServer(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		gone := 0
@@ -587,8 +588,8 @@ func TestHandlerWritesToServer(t *testing.T) {
 	})
 }
 
-// TestKeysOfWhatIsTold has client-go's key functions name what handlers are given,
-// tombstones included.
+// TestKeysOfWhatIsTold checks client-go's key functions on the objects that handlers
+// receive, including tombstones.
 func TestKeysOfWhatIsTold(t *testing.T) {
 	onEach(t, 0, nil, func(s *subjectOf) {
 		var keys []string
@@ -617,7 +618,7 @@ func TestKeysOfWhatIsTold(t *testing.T) {
 	})
 }
 
-// typedLog is a handler that need not assert a type.
+// typedLog is a handler with typed objects.
 type typedLog struct{ log }
 
 func (l *typedLog) OnAdd(obj *corev1.ConfigMap, initial bool) { l.log.OnAdd(obj, initial) }
@@ -627,7 +628,7 @@ func (l *typedLog) OnDelete(obj cache.DeletedObject[*corev1.ConfigMap]) {
 	l.log.OnDelete(obj.OptionalObj)
 }
 
-// TestTypedInformer puts client-go's typed informer around ours.
+// TestTypedInformer wraps our informer in client-go's typed informer.
 func TestTypedInformer(t *testing.T) {
 	onEach(t, 0, cache.Indexers{}, func(s *subjectOf) {
 		typed := cache.NewTypedSharedIndexInformer[*corev1.ConfigMap](s.inf)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// generator draws scripts that both informers can be compared by.
+// generator generates scripts on which both informers can be compared.
 type generator struct {
 	*rapid.T
 	script  []string
@@ -15,7 +15,7 @@ type generator struct {
 	streams bool            // the server streams lists
 	fails   bool            // the transform fails for bad objects
 	held    bool            // the server does not answer lists
-	bad     map[string]bool // objects that are
+	bad     map[string]bool // those that exist
 }
 
 func (g *generator) pick(label string, from ...string) string {
@@ -69,7 +69,7 @@ func drawScript(rt *rapid.T) []string {
 	return g.script
 }
 
-// write draws what is done to an informer that does not run.
+// write draws a write to an informer that does not run.
 func (g *generator) write() {
 	switch g.pick("write", "store", "store", "store", "unstore", "index") {
 	case "store":
@@ -95,7 +95,7 @@ func (g *generator) code() string {
 // before draws a line that comes before run.
 func (g *generator) before() {
 	kinds := []string{"put", "put", "put", "put", "handler", "handler", "remove", "index", "block"}
-	if g.fails && g.streams { // a list in pages never ends for client-go's
+	if g.fails && g.streams { // client-go's list in pages would never end
 		kinds = append(kinds, "bad", "bad")
 	}
 	switch g.pick("before", kinds...) {
@@ -121,7 +121,7 @@ func (g *generator) step() {
 	kinds := []string{
 		"put", "put", "put", "drop", "recreate", "burst", "handler", "handler", "remove", "index", "wait",
 	}
-	if !g.resyncs { // a slow handler misses resyncs of ours, and queues client-go's
+	if !g.resyncs { // ours skips resyncs of a slow handler, client-go queues them
 		kinds = append(kinds, "block", "unblock")
 	}
 	switch {
@@ -157,7 +157,7 @@ func (g *generator) step() {
 		g.add("gap", "hold; "+g.change("put")+"; "+g.changes()+"; expire")
 	case "wait":
 		duration := g.pick("duration", "10s", "1m", "11m")
-		if g.held { // a streamed list would begin anew after its timeout
+		if g.held { // a streamed list would restart after its timeout
 			duration = "1s"
 		}
 		g.add("wait", duration)
@@ -172,7 +172,7 @@ func (g *generator) step() {
 
 func (g *generator) addHandler() {
 	name := g.handler()
-	if !g.resyncs { // nobody is resynced, whatever is asked for
+	if !g.resyncs { // no handler is resynced, whatever its period
 		g.add(strings.TrimSpace("handler " + name + " " + g.pick("period", "", "10s")))
 		return
 	}
@@ -194,8 +194,8 @@ func (g *generator) addIndex() {
 	g.add(words...)
 }
 
-// change draws one change of an object. The deletion of an object that the
-// transform fails for is lost to client-go's informer: see TestDifferenceTransformError.
+// change draws one change of an object. client-go's informer loses the deletion of an
+// object for which the transform fails: see TestDifferenceTransformError.
 func (g *generator) change(kind string) string {
 	name := g.name()
 	if g.bad[name] {
@@ -216,7 +216,7 @@ func (g *generator) changes() string {
 	return strings.Join(out, "; ")
 }
 
-// gap draws what happens while the server is away, and what it has lost then.
+// gap draws the changes while the server is away, and how much history it has lost then.
 func (g *generator) gap() string {
 	var out []string
 	for range rapid.IntRange(1, 5).Draw(g.T, "gap") {

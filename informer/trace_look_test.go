@@ -40,7 +40,7 @@ func onMem(t *testing.T, lw cache.ListerWatcher, resync time.Duration, indexers 
 	return inf, func() {}
 }
 
-// onBolt makes informers whose file is the test's.
+// onBolt returns a constructor of informers, each with one file per test.
 func onBolt(dir string) makeInformer {
 	var n atomic.Int32
 	var paths sync.Map // *testing.T -> path
@@ -64,38 +64,38 @@ func onBolt(dir string) makeInformer {
 	}
 }
 
-// step is what a command has brought.
+// step is the result of a command.
 type step struct {
 	command string
 	seen    seen // is compared
 
-	// What the comparison must know.
-	history    []string // what happened at the server, in order
-	before     []string // what the server had before it
-	present    []string // what it has now
-	bad        bool     // there is an object that the transform fails for
-	listed     bool     // the server was asked for a list, or has answered it
-	held       bool     // it does not answer lists, or did not
+	// The fields below are only for the comparison.
+	history    []string // changes at the server, in order
+	before     []string // objects of the server before the step
+	present    []string // objects of the server now
+	bad        bool     // an object exists for which the transform fails
+	listed     bool     // the server has received or answered a list
+	held       bool     // it does not or did not answer lists
 	elapsed    time.Duration
-	calls      int  // of the transform
-	failures   int  // that the watch error handler was told of
+	calls      int  // calls of the transform
+	failures   int  // calls of the watch error handler
 	settled    bool // synced since before the step
 	handlers   map[string]handlerState
 	faults     []string
-	callersMap int // names in the Indexers that the informer was made with
+	callersMap int // names in the Indexers that were passed to the informer
 }
 
 type handlerState struct {
-	period  time.Duration // 0: not to be resynced
-	late    bool          // its resyncs are not at the same moments as client-go's
+	period  time.Duration // 0: no resync
+	late    bool          // its resyncs come at other times than client-go's
 	removed bool
 	added   bool // in this step
-	twice   bool // and another registration of it was told something, too
+	twice   bool // and another registration of it received something, too
 	blocked bool // before or after it
 	busy    bool // after it
 }
 
-// seen is what an informer shows after a command.
+// seen is the visible state of an informer after a command.
 type seen struct {
 	Told     map[string][]string // by handler
 	Refused  []string            // calls that returned an error
@@ -112,8 +112,8 @@ type seen struct {
 	Stopped  bool
 }
 
-// quietErrors keeps client-go from waiting a millisecond after the last error of
-// the process, which in a bubble may be long.
+// quietErrors prevents client-go from waiting until a millisecond after the last error of
+// the process, which may be long in a bubble.
 func quietErrors(t *testing.T) {
 	t.Helper()
 	saved := utilruntime.ErrorHandlers
@@ -121,8 +121,8 @@ func quietErrors(t *testing.T) {
 	t.Cleanup(func() { utilruntime.ErrorHandlers = saved })
 }
 
-// play runs a script in a bubble and returns what was seen, at the end of which
-// the informer is stopped.
+// play runs a script in a bubble and returns its steps. At the end the informer is
+// stopped.
 func play(t *testing.T, script []string, construct makeInformer) (steps []step) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &subject{
@@ -140,7 +140,7 @@ func play(t *testing.T, script []string, construct makeInformer) (steps []step) 
 		}
 		closeBackend := s.construct()
 		defer func() { closeBackend() }()
-		defer s.end() // where a command is wrong
+		defer s.end() // if a command is wrong
 		for _, command := range script {
 			steps = append(steps, s.step(command, func() { s.do(command) }))
 		}
@@ -154,12 +154,11 @@ func play(t *testing.T, script []string, construct makeInformer) (steps []step) 
 	return steps
 }
 
-// nextStart is the last step: what another process would see, after changes while
-// there was none.
+// nextStart is the last step: the state of a next process, after changes while none ran.
 const nextStart = "(next start)"
 
-// startAgain goes on with a handler that was at rest at the end, if there was one. What
-// it held is what it gets, where that was persisted.
+// startAgain starts the next process with a handler that was at rest at the end, if there
+// was one. If the objects were persisted, the handler receives those that it knew.
 func (s *subject) startAgain() (closeBackend func()) {
 	name, l := "next", (*listener)(nil)
 	for _, name = range slices.Sorted(maps.Keys(s.listeners)) {
@@ -173,7 +172,8 @@ func (s *subject) startAgain() (closeBackend func()) {
 		s.listeners[name] = l
 	}
 	for i, name := range slices.Sorted(maps.Keys(s.present.objects)) {
-		if _, ok := s.view(s.present.objects[name]); !ok && !s.persisted { // no earlier state is seen
+		// No earlier state is visible.
+		if _, ok := s.view(s.present.objects[name]); !ok && !s.persisted {
 			delete(s.present.views, name)
 		}
 		switch i {
@@ -191,7 +191,7 @@ func (s *subject) startAgain() (closeBackend func()) {
 	return closeBackend
 }
 
-// prepare reads the lines that say what server and informer there are.
+// prepare reads the lines that describe the server and the informer.
 func (s *subject) prepare(script []string) ([]string, fakeapi.Options) {
 	var opts fakeapi.Options
 	for len(script) > 0 {
@@ -231,7 +231,7 @@ func (s *subject) configure() {
 	}
 }
 
-// step does something and looks at what it has brought.
+// step runs a command and records its result.
 func (s *subject) step(command string, do func()) step {
 	s.history, s.refusals, s.faults = nil, nil, nil
 	out := step{command: command, before: slices.Sorted(maps.Values(s.present.views)), settled: s.inf.HasSynced(), handlers: map[string]handlerState{}}
@@ -264,8 +264,8 @@ func (s *subject) step(command string, do func()) step {
 	return out
 }
 
-// listed reports whether the server was asked for a list: neither a probe nor a
-// further page is one.
+// listed reports whether the server has received a list; probes and further pages do not
+// count.
 func listed(requests []fakeapi.Request) bool {
 	return slices.ContainsFunc(requests, func(r fakeapi.Request) bool {
 		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
@@ -273,7 +273,7 @@ func listed(requests []fakeapi.Request) bool {
 	})
 }
 
-// look reads everything back.
+// look reads the whole visible state.
 func (s *subject) look(out *step) {
 	out.seen = seen{
 		Told: map[string][]string{}, Refused: s.refusals,
@@ -301,8 +301,8 @@ func (s *subject) look(out *step) {
 	s.lookAtIndexes(&out.seen)
 }
 
-// checkGuarantees checks what a handler was told. Whoever runs and is not in a call is at
-// rest after each step.
+// checkGuarantees checks the notifications of a handler. A handler that runs and is not
+// in a call is at rest after each step.
 func (s *subject) checkGuarantees(name string, l *listener) {
 	if s.started && l.there && l.open == nil && !s.inf.IsStopped() {
 		is, err := guarantees.States(s.inf.GetIndexer().List())
@@ -359,7 +359,7 @@ func (s *subject) lookAtIndexes(out *seen) {
 		}
 		probes := []any{configMap("probe", "1")}
 		for _, key := range out.Keys[:min(4, len(out.Keys))] {
-			obj, _, _ := indexer.GetByKey(key) // lookAtStore has looked at the others
+			obj, _, _ := indexer.GetByKey(key) // lookAtStore checks the others
 			probes = append(probes, obj)
 		}
 		for _, obj := range probes {
@@ -393,8 +393,8 @@ func shown(objs []any) []string {
 	return out
 }
 
-// end stops the informer. Handlers that are blocked keep Run from returning, but
-// not from being stopped.
+// end stops the informer. Blocked handlers prevent Run from returning, but do not prevent
+// the informer from stopping.
 func (s *subject) end() {
 	if ours, ok := s.inf.(*informer.Informer); ok && ours.HasSynced() {
 		s.persisted = ours.Status().Persisted
@@ -420,7 +420,8 @@ func (s *subject) end() {
 	}
 }
 
-// after does what has no effect, or an error, once an informer has run.
+// after makes the calls that have no effect, or return an error, after an informer has
+// run.
 func (s *subject) after() {
 	s.put("late", "late")
 	s.held = false
@@ -429,7 +430,8 @@ func (s *subject) after() {
 		waitFor(settling)
 		return
 	}
-	s.inf.RunWithContext(klog.NewContext(s.Context(), klog.Logger{})) // once more: returns at once
+	// A second Run returns at once.
+	s.inf.RunWithContext(klog.NewContext(s.Context(), klog.Logger{}))
 	waitFor(settling)
 	_, err := s.inf.AddEventHandler(&listener{})
 	s.try("AddEventHandler", err)

@@ -19,49 +19,49 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 )
 
-// A script is lines of commands, each followed by a look at the informer. The
-// first lines may say what server and informer there are:
+// A script consists of lines of commands. After each command, the visible state of the
+// informer is recorded. The first lines may describe the server and the informer:
 //
 //	server WORDS         nostream: no streamed lists; nobookmarks; pages: no streams,
 //	                     and pages of two; opaque: resource versions without an order
-//	resync DURATION      the informer's own period
+//	resync DURATION      the informer's resync period
 //	transform KIND       strip, label, rename, or fail: an error for the value "bad"
 //
-// Commands that change nothing but what they say:
+// These commands have only the described effect:
 //
 //	put NAME VALUE       create or update; a name may have a namespace, as in other/a,
 //	                     or none, as in /a; without a slash it is "default"
 //	fill NUMBER          create so many objects
 //	recreate NAME VALUE  delete and create under a new UID
 //	drop NAME            delete
-//	burst CHANGES        several, separated by ";", that come to the store at once
-//	bad NAME             put NAME bad, which the transform fails for
-//	bookmark             let the resource version go on, and a minute pass
+//	burst CHANGES        several, separated by ";", that reach the store at once
+//	bad NAME             put NAME bad, for which the transform fails
+//	bookmark             advance the resource version and wait a minute
 //	wait DURATION        let time pass
 //	handler NAME [RESYNC]  add a handler; again, after it was removed
 //	remove NAME          remove it, even if it was removed before
 //	block NAME           the handler does not return from its next call
-//	unblock NAME         until now
+//	unblock NAME         end block
 //	index NAME=KIND ...  add index functions; see indexFunc
 //	hold                 the server does not answer lists: before run, or in a gap
-//	release              until now
+//	release              end hold
 //	stop                 end the context, before run
 //	store NAME VALUE     write to the indexer, of an informer that never runs
 //	unstore NAME         delete from it
 //	run                  start the informer
 //
-// Breaks, each followed by five minutes:
+// These are breaks, each followed by five minutes:
 //
 //	close                the server closes its watches
-//	expire               and forgets the history
-//	fail CODE            and the next request for a watch gets this status
-//	instream CODE        and the next watch this error event
-//	faillist CODE        and the next list in pages, or probe, this status
+//	expire               the same, and it forgets the history
+//	fail CODE            the same, and the next request for a watch gets this status
+//	instream CODE        the same, and the next watch gets this error event
+//	faillist CODE        the same, and the next list in pages or probe gets this status
 //	down DURATION        the server is away for a while
-//	gap COMMANDS         the server is away while these commands, separated by ";",
-//	                     are done: changes, handlers and breaks
+//	gap COMMANDS         the server is away during these commands, separated by ";":
+//	                     changes, handlers and breaks
 //
-// For ours alone, because client-go's informer does not survive it:
+// These are for our informer only, because client-go's does not survive them:
 //
 //	mark                 remember the present
 //	rewind               the server goes back to it
@@ -123,7 +123,7 @@ func verb(command string) string {
 	return name
 }
 
-// do obeys one line of a script.
+// do executes one line of a script.
 func (s *subject) do(command string) {
 	s.Helper()
 	_, rest, _ := strings.Cut(command, " ")
@@ -136,7 +136,7 @@ func (s *subject) do(command string) {
 		open := make(chan struct{})
 		s.gate.Store(&open)
 		s.each(rest)
-		synctest.Wait() // the first change is held by an index function, the others queue
+		synctest.Wait() // an index function blocks the first change, so the others queue
 		s.gate.Store(nil)
 		close(open)
 	default:
@@ -144,8 +144,8 @@ func (s *subject) do(command string) {
 	}
 	switch {
 	case !isBreak(command) || verb(command) == "bad" && !s.started:
-		// A watch that has reached its timeout is opened anew, behind a probe that a
-		// script may have fail.
+		// A watch that has reached its timeout is opened again after a probe, and a
+		// script may make the probe fail.
 		for n := 0; n < 20 && s.started && s.server.Watches() == 0; n++ {
 			waitFor(100 * time.Millisecond)
 		}
@@ -174,19 +174,19 @@ func (s *subject) obey(command string) {
 	f(s, words[1:])
 }
 
-// collection is what the server has, as handlers are to be shown it.
+// collection contains the objects of the server and their form for handlers.
 type collection struct {
 	rv      string
-	objects map[string]*corev1.ConfigMap // by name, as the server has them
-	views   map[string]string            // by name, the last that a client can take
+	objects map[string]*corev1.ConfigMap // the server's objects by name
+	views   map[string]string            // the last form that a client accepts, by name
 }
 
 func (c collection) clone(rv string) collection {
 	return collection{rv: rv, objects: maps.Clone(c.objects), views: maps.Clone(c.views)}
 }
 
-// configMap is an object of a script. One without a slash in its name is in the
-// namespace "default".
+// configMap returns an object of a script. Without a slash in the name, its namespace is
+// "default".
 func configMap(name, value string) *corev1.ConfigMap {
 	namespace, inNamespace, found := strings.Cut(name, "/")
 	if !found {
@@ -213,7 +213,7 @@ func (s *subject) put(name, value string) {
 	s.present.objects[name] = obj
 	is, ok := s.view(obj)
 	if !ok {
-		if !s.started { // no earlier state was seen
+		if !s.started { // no earlier state was visible
 			delete(s.present.views, name)
 		}
 		return
@@ -229,7 +229,7 @@ func (s *subject) put(name, value string) {
 func (s *subject) drop(name string) {
 	rv, err := s.server.Delete(cache.MetaObjectToName(configMap(name, "")).String())
 	if err != nil {
-		return // it is not there
+		return // it does not exist
 	}
 	obj := s.present.objects[name].DeepCopy()
 	obj.ResourceVersion = rv
@@ -242,7 +242,7 @@ func (s *subject) drop(name string) {
 	delete(s.present.views, name)
 }
 
-// view is how handlers are shown an object; false where its transform fails.
+// view returns the form of an object that handlers receive; false if its transform fails.
 func (s *subject) view(obj *corev1.ConfigMap) (string, bool) {
 	if s.transform == "" {
 		return show(obj), true
@@ -276,7 +276,7 @@ func (s *subject) duration(text string) time.Duration {
 	return d
 }
 
-// failure is what a request fails with.
+// failure returns the error of a request.
 func (s *subject) failure(word string) error {
 	s.broken = true
 	switch word {
@@ -294,8 +294,7 @@ func (s *subject) failure(word string) error {
 	return apierrors.NewGenericServerResponse(code, "get", corev1.Resource("configmaps"), "", "on purpose", 0, true)
 }
 
-// run starts the informer. Where requests have been made to fail before, the
-// first list takes a while.
+// run starts the informer. If requests fail before, the first list takes a while.
 func (s *subject) run() {
 	s.started = true
 	go func() {
@@ -334,25 +333,26 @@ func (s *subject) addHandler(args []string) {
 		s.check = wanted
 	}
 	l.wanted = wanted
-	synctest.Wait() // what it gets from a removal that follows at once is a matter of luck
+	synctest.Wait() // the result of an immediate removal would be random
 }
 
 func (s *subject) removeHandler(name string) {
 	l := s.listener(name)
 	s.try("RemoveEventHandler", s.inf.RemoveEventHandler(l.handle))
-	if l.handle != nil && l.open == nil { // as cache.ShutDownEventHandler does, which client-go v0.36 has not
+	// Like cache.ShutDownEventHandler, which client-go v0.36 lacks.
+	if l.handle != nil && l.open == nil {
 		<-l.handle.(interface{ ShutdownChan() <-chan struct{} }).ShutdownChan()
 	}
 	l.there = false
 	synctest.Wait()
-	l.unblock() // what it was busy with is all that it is told
+	l.unblock() // it receives nothing after its present call
 	synctest.Wait()
 	if l.handle != nil {
 		l.recorder.End()
 	}
 }
 
-// store writes to the indexer, as tests do that need no server.
+// store writes to the indexer, like tests that need no server.
 func (s *subject) store(write func(any) error, name, value string) {
 	obj := configMap(name, value)
 	obj.ResourceVersion = s.server.Advance()

@@ -18,7 +18,7 @@ import (
 	"github.com/informctl/informctl/internal/guarantees"
 )
 
-// subject is one informer that a script is played to, in a bubble.
+// subject is one informer, in a bubble, on which a script is played.
 type subject struct {
 	*testing.T
 	server    *fakeapi.Server
@@ -29,17 +29,17 @@ type subject struct {
 	done      chan struct{} // closed when Run has returned
 	started   bool          // Run was called
 	held      bool          // the server does not answer lists
-	persisted bool          // by an informer that had synced, before it was stopped
-	broken    bool          // something has failed: resyncs are no longer at the same moments
+	persisted bool          // by an informer that had synced before it was stopped
+	broken    bool          // something has failed: resyncs come at other times
 	transform string
 	check     time.Duration // the informer's resync period, as client-go computes it
-	calls     atomic.Int32  // of the transform
-	failures  atomic.Int32  // that the watch error handler was told of
+	calls     atomic.Int32  // calls of the transform
+	failures  atomic.Int32  // calls of the watch error handler
 	gate      atomic.Pointer[chan struct{}]
 	listeners map[string]*listener
 	present   collection
 	marked    collection
-	history   []string // what happened at the server in this step
+	history   []string // changes at the server in this step
 	refusals  []string // calls that returned an error in this step
 	faults    []string // guarantees that were broken in this step
 }
@@ -48,14 +48,14 @@ func (s *subject) fault(format string, args ...any) {
 	s.faults = append(s.faults, fmt.Sprintf(format, args...))
 }
 
-// try notes a call that is refused.
+// try records a call that returns an error.
 func (s *subject) try(call string, err error) {
 	if err != nil {
 		s.refusals = append(s.refusals, call)
 	}
 }
 
-// period is how often a handler is resynced; 0 is never.
+// period returns the resync period of a handler; 0 means never.
 func (s *subject) period(l *listener) time.Duration {
 	if s.check <= 0 || l.wanted <= 0 {
 		return 0
@@ -63,19 +63,18 @@ func (s *subject) period(l *listener) time.Duration {
 	return (max(l.wanted, s.check) + s.check - 1) / s.check * s.check
 }
 
-// listener is a handler of a script. It may be registered, removed and registered
-// again.
+// listener is a handler of a script. It may be registered, removed and registered again.
 type listener struct {
 	log
 	handle   cache.ResourceEventHandlerRegistration // of the last registration
 	there    bool
-	times    int  // it was registered so often
+	times    int  // number of registrations
 	late     bool // added to a running informer
 	wanted   time.Duration
-	open     chan struct{} // nil: it returns at once
+	open     chan struct{} // if nil, calls return at once
 	recorder *guarantees.Recorder
 	owed     map[string]guarantees.State // to its next start
-	earlier  []string                    // what its earlier registration was told in this step
+	earlier  []string                    // those of its earlier registration in this step
 }
 
 func (s *subject) listener(name string) *listener {
@@ -131,7 +130,7 @@ func (l *listener) OnDelete(obj any) {
 	l.recorder.OnDelete(obj)
 }
 
-// show is describe with what namespaces, transforms and tombstones have.
+// show is describe with namespaces, transforms and tombstones.
 func show(obj any) string {
 	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		text := "tombstone " + show(t.Obj)
@@ -164,7 +163,7 @@ func keyOf(shown string) string {
 	return key
 }
 
-// indexFunc returns an index function that gives no value, one, or several.
+// indexFunc returns an index function that returns no value, one value or several.
 func (s *subject) indexFunc(kind string) cache.IndexFunc {
 	return func(obj any) ([]string, error) {
 		if open := s.gate.Load(); open != nil {
@@ -192,7 +191,7 @@ func (s *subject) indexFunc(kind string) cache.IndexFunc {
 	}
 }
 
-// transforms are what client-go supports: each may be applied twice.
+// transforms are those that client-go supports: each may be applied twice.
 var transforms = map[string]cache.TransformFunc{
 	"strip": func(obj any) (any, error) {
 		obj.(*corev1.ConfigMap).ManagedFields = nil

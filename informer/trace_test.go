@@ -19,38 +19,39 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The drop-in proof (promise 7): one script of events goes through client-go's
-// informer and through ours, and everything that they show is compared after
-// every line: what handlers are told, in which order, what the store and its
-// indices hold, resource versions, what has synced, which calls are refused. By itself
-// each must keep the guarantees to handlers (checkGuarantees), ours over another start.
+// comparison is the drop-in proof (promise 7). It plays one script of events on
+// client-go's informer and on ours, and compares their visible state after every line:
+// the notifications of handlers and their order, the objects and indexes of the store,
+// resource versions, what has synced, and which calls return an error. Each informer must
+// also keep the guarantees to handlers (checkGuarantees), ours across a restart.
 //
-// Where ours differs on purpose, the package documentation says so, and one
-// function here is the row: it lets that difference pass, and nothing else, and
-// demands what ours promises instead.
+// The package documentation lists the intended differences. For each, one function here
+// accepts this difference and nothing else, and checks what our informer promises
+// instead. In the table, "ours" is our informer.
 //
 //	fewerRelists      ours resumes a watch where client-go's lists
-//	toldAllChanges    and tells each change then, in order, not the last state only
+//	toldAllChanges    and then sends each change in order, not only the last state
 //	nothingUnchanged  client-go's repeats every object after a list
-//	initialsFirst     client-go's tells of no change before all initial adds
+//	initialsFirst     client-go's sends no change before all initial adds
 //	anyRelistOrder    which deletions come first, and which changes after them
 //	transformOnce     client-go's transforms the objects of a streamed list twice
-//	lastGoodState     client-go's forgets what its transform fails for
-//	mayLag            the resource version, where ours has resumed
-//	resyncsGoOn       client-go's periods begin anew with every list
+//	lastGoodState     client-go's drops objects for which its transform fails
+//	mayLag            the resource version, if ours has resumed
+//	resyncsGoOn       client-go's periods restart with every list
 //	syncedLater       the same, and ours has synced after those changes
 //	hearsOfFailures   client-go's watch error handler misses some
-//	ownIndexers       client-go's adds to the map that it was made with
+//	ownIndexers       client-go's adds to the map that it received
 //
-// Those that no script can show are tests: TestDifference in differences_test.go.
+// Differences that no script can show have their own tests: TestDifference in
+// differences_test.go.
 type comparison struct {
-	shifted bool            // resyncs are no longer at the same moments
-	lagging bool            // client-go's has listed, ours not, since the last change
-	loose   map[string]bool // handlers that wait to be told what one of both has listed
-	dropped map[string]bool // handlers that were removed, or stopped, in a call
+	shifted bool            // resyncs come at different times
+	lagging bool            // only client-go's has listed since the last change
+	loose   map[string]bool // handlers that have yet to receive a list of one of both
+	dropped map[string]bool // handlers that were removed or stopped in a call
 }
 
-// step compares what a command has brought.
+// step compares the results of a command.
 func (c *comparison) step(want, got step) (faults []string) {
 	faults = ours(got)
 	for _, fault := range want.faults {
@@ -80,13 +81,13 @@ func (c *comparison) step(want, got step) (faults []string) {
 		wanted.Told[name] = normalized(want, sameButUnchanged(want.seen.Told[name]), dropResyncs)
 		shown.Told[name] = normalized(got, got.seen.Told[name], dropResyncs)
 	}
-	if !reflect.DeepEqual(wanted, shown) { // which is much faster
+	if !reflect.DeepEqual(wanted, shown) { // much faster than the code below
 		faults = append(faults, "-client-go +ours:\n"+cmp.Diff(wanted, shown))
 	}
 	return faults
 }
 
-// ours is what must hold for ours, whatever client-go's does.
+// ours checks what must hold for our informer, whatever client-go's does.
 func ours(got step) (faults []string) {
 	faults = append(faults, got.faults...)
 	faults = append(faults, lastGoodState(got)...)
@@ -106,15 +107,15 @@ func faultIf(broken bool, format string, args ...any) []string {
 	return nil
 }
 
-// fewerRelists demands that ours lists only where client-go's does, or has done so
-// since the resource version that ours knows, and a server without bookmarks has
-// forgotten.
+// fewerRelists checks that ours lists only if client-go's does, or has done so since the
+// resource version that ours knows: a server without bookmarks may have lost that
+// history.
 func (c *comparison) fewerRelists(want, got step) []string {
 	return faultIf(got.listed && !want.listed && !got.bad && !c.lagging, "listed, and client-go's did not")
 }
 
-// toldAllChanges demands that ours tells everything that has happened at the
-// server, in order, unless it has listed.
+// toldAllChanges checks that ours sends all changes of the server, in order, unless it
+// has listed.
 func toldAllChanges(got step) (faults []string) {
 	if !got.settled || got.listed || got.seen.Stopped {
 		return nil
@@ -136,8 +137,8 @@ func toldAllChanges(got step) (faults []string) {
 	return faults
 }
 
-// lastGoodState demands that the store has what the server has, and of an object
-// that the transform fails for what it had before.
+// lastGoodState checks that the store has the server's objects, and the previous state of
+// an object for which the transform fails.
 func lastGoodState(got step) []string {
 	if !got.seen.Synced["the informer"] || got.held || got.seen.Stopped {
 		return nil
@@ -146,7 +147,7 @@ func lastGoodState(got step) []string {
 	return faultIf(!same, "the server has %q, the store %q", got.present, got.seen.Store)
 }
 
-// nothingUnchanged demands that ours tells of nothing that is as it was told.
+// nothingUnchanged checks that ours sends no object in the state that it sent last.
 func nothingUnchanged(got step) (faults []string) {
 	for name, lines := range got.seen.Told {
 		kept := sameButUnchanged(lines)
@@ -165,8 +166,9 @@ func sameButUnchanged(lines []string) []string {
 	})
 }
 
-// transformOnce demands one call per event, and no more for a list than
-// client-go's makes, unless one has failed on its way. lastGoodState has more.
+// transformOnce checks that ours calls the transform once per event, and for a list not
+// more often than client-go's, unless a list failed on the way. lastGoodState causes more
+// calls.
 func transformOnce(want, got step) []string {
 	switch {
 	case got.bad || got.calls+want.calls == 0:
@@ -179,19 +181,19 @@ func transformOnce(want, got step) []string {
 	return nil
 }
 
-// hearsOfFailures demands that the watch error handler of ours is called where
-// client-go's is.
+// hearsOfFailures checks that ours calls the watch error handler whenever client-go's
+// does.
 func hearsOfFailures(want, got step) []string {
 	return faultIf(want.failures > 0 && got.failures == 0, "client-go's watch error handler was called, ours was not")
 }
 
-// ownIndexers demands that the map that ours was made with stays as it was.
+// ownIndexers checks that ours does not change the map that it received.
 func ownIndexers(got step) []string {
 	return faultIf(got.callersMap != 2, "the caller's Indexers have %d names, not the 2 that it gave", got.callersMap)
 }
 
-// resyncsGoOn demands of ours that a period goes on while the server is away or
-// asked for a list.
+// resyncsGoOn checks that the resync periods of ours continue while the server is away or
+// receives a list.
 func resyncsGoOn(got step) (faults []string) {
 	if !got.settled || got.elapsed < time.Minute || got.seen.Stopped {
 		return nil
@@ -220,8 +222,8 @@ func resyncsGoOn(got step) (faults []string) {
 	return faults
 }
 
-// mayLag lets ours be behind, for client-go's knows the resource version of its
-// list, and ours that of the last event or bookmark.
+// mayLag lets the resource version of ours be older: client-go's has that of its list,
+// ours that of the last event or bookmark.
 func (c *comparison) mayLag(want step, got *step) {
 	switch {
 	case want.listed && !got.listed:
@@ -237,9 +239,9 @@ func (c *comparison) mayLag(want step, got *step) {
 	}
 }
 
-// syncedLater lets a handler of ours have synced later than client-go's, as long as
-// it is in a call: it has to return from the changes that came with its initial
-// adds, too. One that was removed or stopped in that call never has.
+// syncedLater lets a handler of ours sync later than client-go's while it is in a call:
+// it must also return from the changes that came with its initial adds. A handler that
+// was removed or stopped in that call never syncs.
 func (c *comparison) syncedLater(want, got step) {
 	for name, state := range got.handlers {
 		if state.added {
@@ -255,11 +257,12 @@ func (c *comparison) syncedLater(want, got step) {
 }
 
 func number(rv string) int {
-	n, _ := strconv.Atoi(strings.TrimPrefix(rv, "v")) // "" is 0
+	n, _ := strconv.Atoi(strings.TrimPrefix(rv, "v")) // "" means 0
 	return n
 }
 
-// normalized brings what a handler was told into a form in which both agree.
+// normalized converts the notifications of a handler into a form in which both informers
+// agree.
 func normalized(st step, lines []string, dropResyncs bool) []string {
 	lines = slices.DeleteFunc(slices.Clone(lines), func(line string) bool {
 		return dropResyncs && strings.HasPrefix(line, "resync ")
@@ -267,8 +270,8 @@ func normalized(st step, lines []string, dropResyncs bool) []string {
 	return inOrder(st, lines)
 }
 
-// inOrder sorts where the store's order decides, which is none: initial adds,
-// resyncs that follow each other, and what a list has brought.
+// inOrder sorts the notifications whose order depends on the store, which has none:
+// initial adds, consecutive resyncs, and the changes of a list.
 func inOrder(st step, lines []string) []string {
 	lines = initialsFirst(lines)
 	for from := 0; from < len(lines); from++ {
@@ -279,7 +282,7 @@ func inOrder(st step, lines []string) []string {
 		slices.Sort(lines[from:to])
 		from = max(from, to-1)
 	}
-	if st.held { // what came after the list cannot be told from it
+	if st.held { // changes after the list cannot be distinguished from it
 		slices.SortStableFunc(lines, func(a, b string) int {
 			return strings.Compare(keyOf(toldLine.FindStringSubmatch(a)[2]), keyOf(toldLine.FindStringSubmatch(b)[2]))
 		})
@@ -289,8 +292,8 @@ func inOrder(st step, lines []string) []string {
 	return lines
 }
 
-// initialsFirst lets ours tell of changes between the initial adds of other
-// objects. Those of one object stay in order.
+// initialsFirst lets ours send changes between the initial adds of other objects. The
+// notifications of one object stay in order.
 func initialsFirst(lines []string) []string {
 	var initials, others []string
 	changed := map[string]bool{}
@@ -307,8 +310,8 @@ func initialsFirst(lines []string) []string {
 	return append(initials, others...)
 }
 
-// anyRelistOrder sorts the deletions at the beginning, after initial adds, and
-// what comes after them. A deletion after a change stays where it is.
+// anyRelistOrder sorts the deletions after the initial adds, and the changes after these
+// deletions. A deletion after a change keeps its place.
 func anyRelistOrder(lines []string) {
 	for _, kind := range []string{"initial ", "delete tombstone "} {
 		n := 0
@@ -323,8 +326,8 @@ func anyRelistOrder(lines []string) {
 	}
 }
 
-// differences plays a script on client-go's informer and on ours, and returns
-// what differs first.
+// differences plays a script on client-go's informer and on ours, and returns the first
+// difference.
 func differences(t *testing.T, script []string, informers map[string]makeInformer) string {
 	t.Helper()
 	var want []step
@@ -357,8 +360,8 @@ func differences(t *testing.T, script []string, informers map[string]makeInforme
 	return out.String()
 }
 
-// TestTracesLarge compares with more objects than a page of a list has, or a handler
-// is handed at a time, and more changes than wait for one as objects.
+// TestTracesLarge compares with more objects than one page of a list contains or a
+// handler takes at a time, and with more changes than a handler queue holds decoded.
 func TestTracesLarge(t *testing.T) {
 	quietErrors(t)
 	script := []string{
@@ -374,8 +377,8 @@ func TestTracesLarge(t *testing.T) {
 
 var scripts = flag.Int("informer.scripts", 500, "how many generated scripts to compare with client-go's informer")
 
-// TestTracesGenerated compares generated scripts. The seed of a failure is
-// printed by rapid, with the smallest script that shows it.
+// TestTracesGenerated compares generated scripts. On a failure, rapid prints the seed and
+// the smallest script that shows it.
 func TestTracesGenerated(t *testing.T) {
 	quietErrors(t)
 	informers := map[string]makeInformer{"mem": onMem, "bolt": onBolt(t.TempDir())}
@@ -390,8 +393,8 @@ func TestTracesGenerated(t *testing.T) {
 	})
 }
 
-// TestTraces compares the scripts of testdata, whose traces a reviewer can read:
-// each file has the script and what handlers of our informer are told.
+// TestTraces compares the scripts of testdata, whose traces a reviewer can read: each
+// file has the script and the notifications of our informer's handlers.
 func TestTraces(t *testing.T) {
 	quietErrors(t)
 	files, err := filepath.Glob("testdata/traces/*.txtar")
@@ -415,13 +418,13 @@ func TestTraces(t *testing.T) {
 	}
 }
 
-// story is what our informer shows, for a reader: what handlers are told and what
-// is in the store at the end.
+// story describes the visible state of our informer for a reader: the notifications of
+// handlers and, at the end, the store.
 func story(steps []step) string {
 	var out strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 	synced := map[string]bool{}
-	for _, st := range steps[:len(steps)-1] { // the last one's is the same for all
+	for _, st := range steps[:len(steps)-1] { // the last step is the same for all
 		say("> %s", st.command)
 		for _, call := range st.seen.Refused {
 			say("%s: an error", call)
@@ -448,7 +451,7 @@ func story(steps []step) string {
 	return out.String()
 }
 
-// repeated writes a line that follows itself once.
+// repeated merges consecutive equal lines into one with their number.
 func repeated(lines []string) (out []string) {
 	for len(lines) > 0 {
 		n := 1

@@ -17,12 +17,12 @@
 //	/v1/objects                 objects, one per line
 //	    namespace= selector= limit= after=KEY
 //	/v1/object                  one object: key=NAMESPACE/NAME
-//	/v1/indexes                 names, and the identities of those that survive a restart
-//	/v1/index                   values with counts, one per line: name= limit= after=VALUE
+//	/v1/indexes                 names, and identities of those that survive a restart
+//	/v1/index                   values, counts, one per line: name= limit= after=VALUE
 //	/v1/query                   objects with a value in an index, one per line
 //	    index= value= namespace= selector= limit= after=KEY
-//	/v1/changes                 changes from now on: {"type", "object"} per line, with the
-//	                            type ADDED, MODIFIED or DELETED
+//	/v1/changes                 changes from now on: {"type", "object"} per line,
+//	                            with the type ADDED, MODIFIED or DELETED
 //	    since=now initial=true  first the stored objects, as INITIAL
 //	    since=RV                first the changes after a resource version
 //	                            "listed": true: the change may come from a list
