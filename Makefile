@@ -16,7 +16,9 @@ test: controlplane ## Run every test, on a real API server too, under the race d
 	cd cmd/informctl && go test $(RACE) ./... && go test ./internal/top # whose panics race in their library
 	cd metrics && go test $(RACE) ./...
 	cd tools/dockerfile && go test ./...
-	cd e2e && go test $(RACE) -count=1 -timeout 20m $$(go list ./... | grep -v /manager)
+	cd e2e && go test $(RACE) -count=1 -timeout 20m ./factories ./sample ./soak
+	@# The others drive processes of their own, and wait for them most of the time.
+	cd e2e && go test -count=1 -p 3 -timeout 20m $$(go list ./... | grep -v -e /factories -e /manager -e /sample -e /soak)
 	cd e2e && go test -count=1 -timeout 20m ./manager # 800 caches: the race detector would take 10 minutes
 	@$(if $(RACE),,echo "All that ran has passed WITHOUT THE RACE DETECTOR: it needs a C compiler")
 

@@ -182,7 +182,7 @@ func logLine(n ast.Node) (string, bool) {
 	}
 	if of, ok := method.X.(*ast.CallExpr); ok {
 		if s, ok := of.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "V" {
-			return "", false // for who asks for more
+			return "", false // printed only at a higher verbosity
 		}
 	}
 	at, ok := map[string]int{"Info": 0, "Error": 1}[method.Sel.Name]

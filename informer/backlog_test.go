@@ -49,7 +49,8 @@ func TestBacklogIsEncoded(t *testing.T) {
 		r := w.run(informer.Options{}, handle(w, slow), handle(w, fast)).sync()
 		const n = 3000
 		for i := range n {
-			w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i)) // created, then updated twice
+			// Created, then updated twice.
+			w.put(fmt.Sprintf("o-%d", i%1000), fmt.Sprint(i))
 			if i%300 == 0 {
 				synctest.Wait()
 			}

@@ -152,7 +152,8 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 		w.drop("a")     // 6
 		r = w.run(informer.Options{}).sync()
 		h = handlerOf(r.inf)
-		wantRefused(t, h, "4", 410, "known from resource version 6 on") // the Handler was created late
+		// The Handler was created late.
+		wantRefused(t, h, "4", 410, "known from resource version 6 on")
 		r.end()
 		w.put("b", "2") // 7
 		w.drop("b")     // 8
@@ -419,7 +420,8 @@ func follow(c *bubbleClient, rv string, seed uint64) map[string]string {
 			switch {
 			case line.Type == "ADDED" && known:
 				c.Errorf("told that %s was added, which was there", name)
-			case line.Type != "ADDED" && !known && since == begin: // else its ADDED would come later
+			// Else its ADDED would come later.
+			case line.Type != "ADDED" && !known && since == begin:
 				c.Errorf("told %s of %s, which was not there", line.Type, name)
 			}
 			if state[name] = rv; line.Type == "DELETED" {
@@ -474,7 +476,8 @@ func TestEndpointListedIsNoPlace(t *testing.T) {
 		client.end()
 		r.end()
 		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = handlerOf(inf) }).sync()
-		wantRefused(t, h, "4", 410, "known from resource version 7 on") // the last place before the list
+		// The last place before the list.
+		wantRefused(t, h, "4", 410, "known from resource version 7 on")
 		r.end()
 	})
 }

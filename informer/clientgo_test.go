@@ -601,7 +601,8 @@ func TestWatchErrorHandler(t *testing.T) {
 		waitFor(time.Minute)
 		for range 2 {
 			got := <-errs
-			for !strings.Contains(got.err, "on purpose") { // it also receives the end of the watch
+			// It also receives the end of the watch.
+			for !strings.Contains(got.err, "on purpose") {
 				got = <-errs
 			}
 			if got.rv != "2" || got.description != "/v1, Kind=ConfigMap" {

@@ -51,7 +51,8 @@ func TestDeletedWhileDown(t *testing.T) {
 				r.end()
 
 				r = w.run(informer.Options{}, handle(w, late)).sync()
-				w.want(late, "initial b@6=2", "initial c@8=again") // the previous process has sent the rest
+				// The previous process has sent the rest.
+				w.want(late, "initial b@6=2", "initial c@8=again")
 				r.end()
 			})
 		})

@@ -72,7 +72,8 @@ func ExampleFactory() {
 		if err != nil {
 			return err
 		}
-		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // before the clientset
+		// Before the clientset.
+		persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 		if err != nil {
 			return err
 		}

@@ -547,7 +547,8 @@ func clientsetRows() (rows []fakeRow) {
 			}
 			return s.play(patch(`{"data":{"v":"2"}}`), patch(`{"metadata":{"labels":{"x":"y"}}}`))
 		},
-		"delete collection": func(client clientset, a *author) act { // the fakes ignore it
+		// The fakes ignore it.
+		"delete collection": func(client clientset, a *author) act {
 			s := client(a, cm("a", "", "1"), cm("b", "", "1"))
 			return s.play(func() {
 				a.must(nil, s.CoreV1().ConfigMaps("default").DeleteCollection(a.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}))
@@ -620,7 +621,8 @@ func clientsetRows() (rows []fakeRow) {
 				a.must(s.CoreV1().Secrets("default").Update(a.Context(), secret("2"), metav1.UpdateOptions{}))
 			})
 		}},
-		fakeRow{name: "clientset/started watch", make: func(a *author) act { // as in client-go's examples/fake-client
+		// As in client-go's examples/fake-client.
+		fakeRow{name: "clientset/started watch", make: func(a *author) act {
 			s := simple(a)
 			started := make(chan struct{})
 			s.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
@@ -808,7 +810,8 @@ func watchRows() []fakeRow {
 				watches = append(watches, w)
 				return true, w, err
 			})
-			return s.play(s.update(cm("a", "4", "2")), func() { // the fake numbers like this
+			// The fake numbers like this.
+			return s.play(s.update(cm("a", "4", "2")), func() {
 				watches[len(watches)-1].Stop()
 				synctest.Wait() // wait for the next watch: the fake replays nothing
 				s.create(cm("c", "5", "1"))()

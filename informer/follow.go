@@ -23,8 +23,10 @@ const (
 	Initial  EventType = "INITIAL"  // the object was stored before Follow began
 	Added    EventType = "ADDED"    // the object is new
 	Modified EventType = "MODIFIED" // the object has changed
-	Deleted  EventType = "DELETED"  // the object was deleted; Object is its last known state
-	Current  EventType = "CURRENT"  // all earlier state has been yielded; sent once, without Object
+	// The object was deleted; Object is its last known state.
+	Deleted EventType = "DELETED"
+	// All earlier state has been yielded; sent once, without Object.
+	Current EventType = "CURRENT"
 )
 
 // Event is one change that Follow yields.

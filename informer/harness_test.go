@@ -211,7 +211,8 @@ func handle(w *world, l cache.ResourceEventHandler) func(*informer.Informer) {
 func (r *run) atRest(told *guarantees.Recorder) {
 	r.w.Helper()
 	synctest.Wait()
-	list, err := r.w.server.ListWithContext(r.w.Context(), metav1.ListOptions{ResourceVersion: "0"}) // whole
+	// Whole.
+	list, err := r.w.server.ListWithContext(r.w.Context(), metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		r.w.Fatal(err)
 	}

@@ -504,7 +504,8 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		},
 	}
 	if opts.Fresh {
-		opts.TransformVersion = "unversioned" // else a start without the transform would resume transformed objects
+		// Else a start without the transform would resume transformed objects.
+		opts.TransformVersion = "unversioned"
 	}
 	if inf.factory != nil {
 		return inf.factory.open(ctx, inf, scope, opts)

@@ -72,7 +72,8 @@ func (s *served) end(t *testing.T) {
 // curl --unix-socket /var/cache/app/informers.db.sock http://informer/v1/status.
 func ExampleServe() {
 	run := func(ctx context.Context, db *bolt.DB, factory *informer.Factory) error {
-		return inspect.Serve(ctx, inspect.SocketPath(db.Path()), inspect.NewHandler(factory)) // until the context ends
+		// Until the context ends.
+		return inspect.Serve(ctx, inspect.SocketPath(db.Path()), inspect.NewHandler(factory))
 	}
 	_ = run
 	// Output:

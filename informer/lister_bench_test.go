@@ -92,7 +92,8 @@ func (k kind) start(b *testing.B, server *fakeapi.Server) []reader {
 	inf := readers[0].inf
 	runInformer(b, inf)
 	<-inf.HasSyncedChecker().Done()
-	if _, err := readers[0].list("", labels.Everything()); err != nil { // decode what is decoded once
+	// Decode what is decoded once.
+	if _, err := readers[0].list("", labels.Everything()); err != nil {
 		b.Fatal(err)
 	}
 	return readers

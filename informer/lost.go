@@ -28,7 +28,8 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 			return
 		case <-held.Lost():
 		}
-		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil { // no error if a list has been loaded meanwhile
+		// No error if a list has been loaded meanwhile.
+		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil {
 			inf.lose(ctx, err)
 		}
 	}

@@ -87,7 +87,8 @@ type scheduled struct {
 	gate chan struct{} // if not nil, calls wait until it is closed
 	dead bool          // the process has died; later calls do not count
 
-	registration cache.ResourceEventHandlerRegistration // nil: not registered in this process
+	// Nil: not registered in this process.
+	registration cache.ResourceEventHandlerRegistration
 }
 
 func newSchedule(w *world, seed uint64) *schedule {

@@ -26,7 +26,8 @@ type Status struct {
 	Persisted bool   `json:"persisted"`                     // also false before Run
 	Memory    string `json:"notPersistedBecause,omitempty"` // also "" without a Backend
 	File      string `json:"file,omitempty"`                // path of the database
-	FileBytes int64  `json:"fileBytes"`                     // of the whole file, with all scopes
+	// Of the whole file, with all scopes.
+	FileBytes int64 `json:"fileBytes"`
 	// ProcessBytes is the memory that the Go runtime has obtained from the system. Mapped
 	// files are not included.
 	ProcessBytes int64 `json:"processBytes"`
@@ -37,27 +38,36 @@ type Status struct {
 	// measured.
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
-	Synced   bool   `json:"synced"`                       // HasSynced
-	CaughtUp bool   `json:"caughtUp"`                     // the server's state at the start is stored
-	Behind   string `json:"notCaughtUpBecause,omitempty"` // why CaughtUp is false, or "stopped"
+	Synced bool `json:"synced"` // HasSynced
+	// The server's state at the start is stored.
+	CaughtUp bool `json:"caughtUp"`
+	// Why CaughtUp is false, or "stopped".
+	Behind string `json:"notCaughtUpBecause,omitempty"`
 	// Start is how the informer caught up: "resumed" the watch of the previous process,
 	// or "listed", for StartReason; "" until then.
 	Start       string `json:"start,omitempty"`
 	StartReason string `json:"startReason,omitempty"`
 
-	Objects       int            `json:"objects"`           // stored objects, as readers see them
-	Listing       string         `json:"listing,omitempty"` // the reason for the list in progress
-	Listed        int            `json:"listed"`            // objects received by this list, or by the last one
-	Lists         int            `json:"lists"`             // lists finished since the start; 0 if it resumed
+	// Stored objects, as readers see them.
+	Objects int `json:"objects"`
+	// The reason for the list in progress.
+	Listing string `json:"listing,omitempty"`
+	// Objects received by this list, or by the last one.
+	Listed int `json:"listed"`
+	// Lists finished since the start; 0 if it resumed.
+	Lists         int            `json:"lists"`
 	ListsByReason map[string]int `json:"listsByReason,omitempty"`
-	Resumes       int            `json:"resumes"` // watches that resumed from a stored resource version
+	// Watches that resumed from a stored resource version.
+	Resumes int `json:"resumes"`
 
-	Checkpoint   CheckpointStatus `json:"checkpoint"`
-	Events       int              `json:"events"` // changes received from watches since the start
-	LastEvent    time.Time        `json:"lastEvent,omitzero"`
-	LastBookmark time.Time        `json:"lastBookmark,omitzero"`
+	Checkpoint CheckpointStatus `json:"checkpoint"`
+	// Changes received from watches since the start.
+	Events       int       `json:"events"`
+	LastEvent    time.Time `json:"lastEvent,omitzero"`
+	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 
-	LastError     string    `json:"lastError,omitempty"` // of a list, watch or probe; "" after a success
+	// Of a list, watch or probe; "" after a success.
+	LastError     string    `json:"lastError,omitempty"`
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 	Errors        int       `json:"errors"` // failed lists, watches and probes
 
@@ -66,7 +76,8 @@ type Status struct {
 	Rejected      []string `json:"-"`
 	RejectedCount int      `json:"rejected"`
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // the first key
-	Missing       string   `json:"missing,omitempty"`       // why changes are missing in the store, until a list
+	// Why changes are missing in the store, until a list.
+	Missing string `json:"missing,omitempty"`
 
 	// Departed is the number of departed objects that are kept for handlers that are
 	// added later. DepartedDropped is the number of departed objects that are not kept:
@@ -78,9 +89,11 @@ type Status struct {
 	// including a wait in progress.
 	BlockedSeconds float64 `json:"blockedSeconds"`
 
-	Audit    *AuditStatus    `json:"audit,omitempty"`   // nil without audits
-	Commits  *CommitStatus   `json:"commits,omitempty"` // nil if the scope is not persisted
-	Reads    *ReadStatus     `json:"reads,omitempty"`   // nil if the scope is not persisted
+	Audit *AuditStatus `json:"audit,omitempty"` // nil without audits
+	// Nil if the scope is not persisted.
+	Commits *CommitStatus `json:"commits,omitempty"`
+	// Nil if the scope is not persisted.
+	Reads    *ReadStatus     `json:"reads,omitempty"`
 	Handlers []HandlerStatus `json:"handlers,omitempty"`
 }
 
@@ -109,10 +122,12 @@ type CheckpointStatus struct {
 // CommitStatus describes the commits. Counts and durations are those of the database
 // since it was opened.
 type CommitStatus struct {
-	Degraded     bool   `json:"degraded"` // the last commit failed, or too much is pending
-	Error        string `json:"error,omitempty"`
-	PendingBytes int64  `json:"pendingBytes"` // of the scope's changes that are not written yet
-	StoredBytes  int64  `json:"storedBytes"`  // of the scope's objects in the file
+	// The last commit failed, or too much is pending.
+	Degraded bool   `json:"degraded"`
+	Error    string `json:"error,omitempty"`
+	// Of the scope's changes that are not written yet.
+	PendingBytes int64 `json:"pendingBytes"`
+	StoredBytes  int64 `json:"storedBytes"` // of the scope's objects in the file
 	// FilePendingBytes is PendingBytes of all scopes in the file; more than
 	// MaxPendingBytes is too much.
 	FilePendingBytes int64 `json:"filePendingBytes"`
@@ -125,13 +140,15 @@ type CommitStatus struct {
 	Bytes       int64          `json:"bytes"`   // of the written records
 	Durations   []store.Bucket `json:"-"`       // in seconds; see store.Commits
 	Sizes       []store.Bucket `json:"-"`
-	Rebuilds    int            `json:"rebuilds"` // how often a damaged or lost file was replaced
+	// How often a damaged or lost file was replaced.
+	Rebuilds int `json:"rebuilds"`
 }
 
 // ReadStatus describes reads and their cost since the scope was opened.
 type ReadStatus struct {
-	Hits   uint64 `json:"decodedHits"`   // reads by key that found a decoded object
-	Misses uint64 `json:"decodedMisses"` // reads by key that decoded an object from the file
+	Hits uint64 `json:"decodedHits"` // reads by key that found a decoded object
+	// Reads by key that decoded an object from the file.
+	Misses uint64 `json:"decodedMisses"`
 	// LongestSeconds is the longest read transaction of the database: the file grows
 	// while one is open.
 	LongestSeconds float64 `json:"longestSeconds"`
@@ -140,14 +157,16 @@ type ReadStatus struct {
 	EncodeSeconds float64 `json:"encodeSeconds"`
 	Decodes       uint64  `json:"decodes"`
 	DecodeSeconds float64 `json:"decodeSeconds"`
-	DecodedBytes  int64   `json:"decodedBytes"` // estimated memory of kept decoded objects
+	// Estimated memory of kept decoded objects.
+	DecodedBytes int64 `json:"decodedBytes"`
 }
 
 // HandlerStatus describes one event handler.
 type HandlerStatus struct {
-	Type        string `json:"type"`
-	Waiting     int    `json:"waiting"`     // notifications, without the up to 64 in delivery
-	BytesInFile int64  `json:"bytesInFile"` // spilled
+	Type string `json:"type"`
+	// Notifications, without the up to 64 in delivery.
+	Waiting     int   `json:"waiting"`
+	BytesInFile int64 `json:"bytesInFile"` // spilled
 	// BytesInMemory is the memory of the other notifications, without decoded objects,
 	// and of the keys of those in files. Handlers whose queues hold the same objects
 	// share some of it.

@@ -9,7 +9,8 @@
 //
 //	persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 //	client, err := metadata.NewForConfig(cfg)
-//	factory := metadatainformer.NewFactory(persistent, client, metadatainformer.Options{})
+//	options := metadatainformer.Options{}
+//	factory := metadatainformer.NewFactory(persistent, client, options)
 //
 // The client must be created after informer.NewFactory and from the same configuration.
 // The informers of any other client are not persisted; this is logged.

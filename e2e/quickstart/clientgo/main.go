@@ -29,7 +29,8 @@ func main() {
 	check(err)
 	db, err := bolt.Open("informers.db", bolt.Options{})
 	check(err)
-	persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // wraps cfg's transport
+	// NewFactory wraps cfg's transport.
+	persistent, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 	check(err)
 	client, err := kubernetes.NewForConfig(cfg)
 	check(err)

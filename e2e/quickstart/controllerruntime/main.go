@@ -22,7 +22,8 @@ func main() {
 	cfg := ctrl.GetConfigOrDie()
 	db, err := bolt.Open("informers.db", bolt.Options{})
 	check(err)
-	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{}) // wraps cfg's transport
+	// NewFactory wraps cfg's transport.
+	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
 	check(err)
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Cache: crcache.Options{NewInformer: factory.NewInformer},
