@@ -42,6 +42,10 @@ lint: ## Run the linters.
 	cd tools && go test ./words && go build -o ../bin/words ./words
 	git ls-files '*.go' | xargs bin/words
 
+.PHONY: tidy
+tidy: ## Tidy the modules that are released together: "go mod tidy" cannot before their release.
+	tools/tidy
+
 .PHONY: compat
 compat: ## Compile a module that imports the library with the oldest client-go it can have and the newest there is.
 	tools/compat
