@@ -2,10 +2,8 @@ module github.com/informctl/informctl/metrics
 
 go 1.26.0
 
-replace github.com/informctl/informctl => ..
-
 require (
-	github.com/informctl/informctl v0.0.0-00010101000000-000000000000
+	github.com/informctl/informctl v0.1.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/common v0.72.0
 	go.uber.org/goleak v1.3.0

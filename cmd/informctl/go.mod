@@ -2,11 +2,6 @@ module github.com/informctl/informctl/cmd/informctl
 
 go 1.26.0
 
-replace (
-	github.com/informctl/informctl => ../..
-	github.com/informctl/informctl/metrics => ../../metrics
-)
-
 require (
 	charm.land/bubbletea/v2 v2.0.10
 	charm.land/lipgloss/v2 v2.0.6
@@ -16,8 +11,8 @@ require (
 	github.com/google/cel-go v0.29.2
 	github.com/google/go-cmp v0.7.0
 	github.com/hinshun/vt10x v0.0.0-20220301184237-5011da428d02
-	github.com/informctl/informctl v0.0.0-00010101000000-000000000000
-	github.com/informctl/informctl/metrics v0.0.0-00010101000000-000000000000
+	github.com/informctl/informctl v0.1.0
+	github.com/informctl/informctl/metrics v0.1.0
 	github.com/liggitt/tabwriter v0.0.0-20181228230101-89fcab3d43de
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.14.1
