@@ -18,7 +18,7 @@ type AuditStatus struct {
 	Last     time.Time `json:"last,omitzero"` // when the last one completed
 	Objects  int       `json:"objects"`       // compared by the last one
 	Findings int       `json:"findings"`      // of the last one
-	// The first of these: the kind and the key.
+	// First is the first of these: the kind and the key.
 	First string `json:"first,omitempty"`
 	Total int    `json:"total"`           // findings of all audits
 	Error string `json:"error,omitempty"` // why a later one failed

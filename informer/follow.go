@@ -20,12 +20,15 @@ type EventType string
 
 // The types of events.
 const (
-	Initial  EventType = "INITIAL"  // the object was stored before Follow began
-	Added    EventType = "ADDED"    // the object is new
-	Modified EventType = "MODIFIED" // the object has changed
-	// The object was deleted; Object is its last known state.
+	// Initial is an object that is stored.
+	Initial EventType = "INITIAL"
+	// Added is a new object, and Modified one that has changed.
+	Added    EventType = "ADDED"
+	Modified EventType = "MODIFIED"
+	// Deleted is a deleted object, in its last known state.
 	Deleted EventType = "DELETED"
-	// All earlier state has been yielded; sent once, without Object.
+	// Current says that all earlier state has been yielded. It is yielded once, without
+	// an Object.
 	Current EventType = "CURRENT"
 )
 

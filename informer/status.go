@@ -26,7 +26,7 @@ type Status struct {
 	Persisted bool   `json:"persisted"`                     // also false before Run
 	Memory    string `json:"notPersistedBecause,omitempty"` // also "" without a Backend
 	File      string `json:"file,omitempty"`                // path of the database
-	// Of the whole file, with all scopes.
+	// FileBytes is the size of the whole file, with all scopes.
 	FileBytes int64 `json:"fileBytes"`
 	// ProcessBytes is the memory that the Go runtime has obtained from the system. Mapped
 	// files are not included.
@@ -39,34 +39,34 @@ type Status struct {
 	MemoryBytes int64 `json:"memoryBytes,omitempty"`
 
 	Synced bool `json:"synced"` // HasSynced
-	// The server's state at the start is stored.
+	// CaughtUp says that the server's state at the start is stored.
 	CaughtUp bool `json:"caughtUp"`
-	// Why CaughtUp is false, or "stopped".
+	// Behind says why CaughtUp is false; it is "stopped" after the end.
 	Behind string `json:"notCaughtUpBecause,omitempty"`
 	// Start is how the informer caught up: "resumed" the watch of the previous process,
 	// or "listed", for StartReason; "" until then.
 	Start       string `json:"start,omitempty"`
 	StartReason string `json:"startReason,omitempty"`
 
-	// Stored objects, as readers see them.
+	// Objects is the number of stored objects, as readers see them.
 	Objects int `json:"objects"`
-	// The reason for the list in progress.
+	// Listing is the reason for the list in progress.
 	Listing string `json:"listing,omitempty"`
-	// Objects received by this list, or by the last one.
+	// Listed is the number of objects received by this list, or by the last one.
 	Listed int `json:"listed"`
-	// Lists finished since the start; 0 if it resumed.
+	// Lists is the number of lists finished since the start; 0 if it resumed.
 	Lists         int            `json:"lists"`
 	ListsByReason map[string]int `json:"listsByReason,omitempty"`
-	// Watches that resumed from a stored resource version.
+	// Resumes is the number of watches that resumed from a stored resource version.
 	Resumes int `json:"resumes"`
 
 	Checkpoint CheckpointStatus `json:"checkpoint"`
-	// Changes received from watches since the start.
+	// Events is the number of changes received from watches since the start.
 	Events       int       `json:"events"`
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 
-	// Of a list, watch or probe; "" after a success.
+	// LastError is that of a list, watch or probe; "" after a success.
 	LastError     string    `json:"lastError,omitempty"`
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
 	Errors        int       `json:"errors"` // failed lists, watches and probes
@@ -76,7 +76,7 @@ type Status struct {
 	Rejected      []string `json:"-"`
 	RejectedCount int      `json:"rejected"`
 	RejectedFirst string   `json:"rejectedFirst,omitempty"` // the first key
-	// Why changes are missing in the store, until a list.
+	// Missing says why changes are missing in the store, until a list.
 	Missing string `json:"missing,omitempty"`
 
 	// Departed is the number of departed objects that are kept for handlers that are
@@ -90,9 +90,9 @@ type Status struct {
 	BlockedSeconds float64 `json:"blockedSeconds"`
 
 	Audit *AuditStatus `json:"audit,omitempty"` // nil without audits
-	// Nil if the scope is not persisted.
+	// Commits is nil if the scope is not persisted.
 	Commits *CommitStatus `json:"commits,omitempty"`
-	// Nil if the scope is not persisted.
+	// Reads is nil if the scope is not persisted.
 	Reads    *ReadStatus     `json:"reads,omitempty"`
 	Handlers []HandlerStatus `json:"handlers,omitempty"`
 }
@@ -122,10 +122,10 @@ type CheckpointStatus struct {
 // CommitStatus describes the commits. Counts and durations are those of the database
 // since it was opened.
 type CommitStatus struct {
-	// The last commit failed, or too much is pending.
+	// Degraded says that the last commit failed, or too much is pending.
 	Degraded bool   `json:"degraded"`
 	Error    string `json:"error,omitempty"`
-	// Of the scope's changes that are not written yet.
+	// PendingBytes is the size of the scope's changes that are not written yet.
 	PendingBytes int64 `json:"pendingBytes"`
 	StoredBytes  int64 `json:"storedBytes"` // of the scope's objects in the file
 	// FilePendingBytes is PendingBytes of all scopes in the file; more than
@@ -140,14 +140,14 @@ type CommitStatus struct {
 	Bytes       int64          `json:"bytes"`   // of the written records
 	Durations   []store.Bucket `json:"-"`       // in seconds; see store.Commits
 	Sizes       []store.Bucket `json:"-"`
-	// How often a damaged or lost file was replaced.
+	// Rebuilds is how often a damaged or lost file was replaced.
 	Rebuilds int `json:"rebuilds"`
 }
 
 // ReadStatus describes reads and their cost since the scope was opened.
 type ReadStatus struct {
 	Hits uint64 `json:"decodedHits"` // reads by key that found a decoded object
-	// Reads by key that decoded an object from the file.
+	// Misses is the number of reads by key that decoded an object from the file.
 	Misses uint64 `json:"decodedMisses"`
 	// LongestSeconds is the longest read transaction of the database: the file grows
 	// while one is open.
@@ -157,14 +157,14 @@ type ReadStatus struct {
 	EncodeSeconds float64 `json:"encodeSeconds"`
 	Decodes       uint64  `json:"decodes"`
 	DecodeSeconds float64 `json:"decodeSeconds"`
-	// Estimated memory of kept decoded objects.
+	// DecodedBytes estimates the memory of kept decoded objects.
 	DecodedBytes int64 `json:"decodedBytes"`
 }
 
 // HandlerStatus describes one event handler.
 type HandlerStatus struct {
 	Type string `json:"type"`
-	// Notifications, without the up to 64 in delivery.
+	// Waiting is the number of notifications, without the up to 64 in delivery.
 	Waiting     int   `json:"waiting"`
 	BytesInFile int64 `json:"bytesInFile"` // spilled
 	// BytesInMemory is the memory of the other notifications, without decoded objects,

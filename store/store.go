@@ -132,6 +132,7 @@ type Header struct {
 // whole scope.
 type Store interface {
 	cache.Indexer
+	Reader
 
 	// Prepare encodes the objects of a batch in place and computes their index values, so
 	// that Apply only has to insert them. It calls user code; callers must not hold
@@ -147,9 +148,6 @@ type Store interface {
 	// waits until the checkpoint is written or cannot be written. The scope is then
 	// listed again after it is opened the next time.
 	Invalidate(ctx context.Context, reason string) error
-	// Checkpoint returns the resource version that the scope is complete up to, or the
-	// reason why there is none. It includes applied changes that are not written yet.
-	Checkpoint() Checkpoint
 	// Flush blocks until everything that was applied before the call is written. If the
 	// context ends first, it returns the error of the last attempt to write.
 	Flush(context.Context) error
@@ -158,25 +156,14 @@ type Store interface {
 	// that was not closed.
 	Relist() (Relist, error)
 
-	// Len returns the number of objects. It decodes none.
-	Len() int
-	// Entry returns the stored form of one object, without decoding it.
-	Entry(key string) (Entry, bool, error)
 	// Scan returns up to limit entries with keys greater than after, in key order and as
 	// of one moment. A result shorter than limit is the end.
 	Scan(after string, limit int) ([]Entry, error)
-	// Select returns the entries that match q, in key order and as of one moment. It does
-	// not decode objects to find them. Errors: ErrNoIndex, and damage, because the result
-	// might be incomplete.
-	Select(q Query) ([]Entry, error)
 	// Encode returns the encoded, uncompressed entry of an object, which Decode accepts.
 	// It encodes a copy, because encoding writes to the cache inside a resource.Quantity
 	// and other goroutines may read the object. Without a codec, the entry contains the
 	// object.
 	Encode(runtime.Object) (Entry, error)
-	// Decode returns the object of an entry: Entry.Object if it is set, else a new
-	// object. It also works after Close.
-	Decode(Entry) (runtime.Object, error)
 	// Compare returns the header of the stored object with the key of obj (a zero Header
 	// if there is none), and whether both have the same content. A store without a codec
 	// cannot compare content. An object that cannot be stored is an *ObjectError.
@@ -189,17 +176,12 @@ type Store interface {
 	// Headers yields the header of every object in key order. It reads in chunks like
 	// All.
 	Headers() iter.Seq2[Header, error]
-	// HeadersOf returns the headers of those keys that exist, in the order of keys and as
-	// of one moment.
-	HeadersOf(keys []string) ([]Header, error)
 
-	// TryList, TryListKeys and TryListIndexFuncValues are like the methods of
-	// cache.Indexer but return the error of this read; there is no result if it is not
-	// nil. The methods of cache.Indexer report their error only through Err, which
-	// concurrent readers share.
+	// TryList and TryListKeys are like List and ListKeys but return the error of this
+	// read; there is no result if it is not nil. The methods of cache.Indexer report
+	// their error only through Err, which concurrent readers share.
 	TryList() ([]any, error)
 	TryListKeys() ([]string, error)
-	TryListIndexFuncValues(indexName string) ([]string, error)
 	// Err returns the error of the last read through a method that cannot return one; nil
 	// if it succeeded.
 	Err() error
