@@ -15,14 +15,17 @@
 // ever. Otherwise it resumes the watch. The first watches have short timeouts, because
 // the protocol does not mark the end of a replay: the reflector has caught up with an
 // event or a bookmark at or after *now*, and the server sends a bookmark shortly before
-// the timeout of a watch (KEP-956). If the server sends no bookmark in two such watches,
-// it may not support bookmarks, or its watch cache lags: then the reflector lists.
+// the timeout of a watch (KEP-956). If the server sends no bookmark in such a watch, the
+// reflector probes and watches again. If there is none in two of them, the server may not
+// support bookmarks, or its watch cache lags: then the reflector lists. A server in whose
+// whole database nothing is written meanwhile may be silent, too.
 //
 // # Losing the watch
 //
 //	closed at its timeout, after events  watch from the last resource version
 //	or bookmarks
-//	closed at its timeout, in silence    probe, watch from the last resource version
+//	closed at its timeout, in silence,   probe, watch from the last resource version
+//	or in catching up without bookmarks
 //	closed earlier, EOF, refused, 5xx,   back off, probe, watch from the last resource
 //	429, in-stream error                 version; relist if the server soon sends its
 //	                                     own error for the third time at that version

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -199,7 +200,8 @@ func TestWarmOverSlowLink(t *testing.T) {
 		if got := w.caughtUpAfter(); got < 53*time.Second {
 			t.Errorf("caught up after %v, want more than 53s", got)
 		}
-		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 6 for 6s", "watch 12 for 12s", "watch 25 for 24s", "watch 51 for 48s")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "list limit=1", "watch 6 for 6s", "list limit=1", "watch 12 for 12s",
+			"list limit=1", "watch 25 for 24s", "list limit=1", "watch 51 for 48s")
 		w.wantSame()
 	})
 }
@@ -251,9 +253,40 @@ func TestWarmWithoutBookmarks(t *testing.T) {
 		w.wantTrace("added c@4")
 		w.pass(200 * time.Millisecond)
 		w.wantTrace("relist: the server does not say when a watch has caught up", "listed 3@5", "caught up")
-		w.wantRequests("list limit=1", "watch 3 for 3s", "watch 4 for 6s", "watch stream")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "list limit=1", "watch 4 for 6s", "watch stream")
 		w.wantErrors(0, "")
 		w.wantSame()
+	})
+}
+
+// TestWarmAfterLastWrite checks a start after which nothing is written for a while, if
+// the last write was an event that the watch selects out, such as one in another
+// namespace. A server then sends no bookmark: it has replayed that event, and has nothing
+// newer. After another write, of any resource, a consistent list brings its watch cache
+// up to date.
+func TestWarmAfterLastWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.create("c")
+		last, cached := w.server.Advance(), ""
+		w.through(between{
+			list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				cached = w.server.RV()
+				return w.server.ListWithContext(ctx, opts)
+			},
+			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				opts.AllowWatchBookmarks = cached != last
+				return w.server.WatchWithContext(ctx, opts)
+			},
+		})
+		w.start()
+		w.pass(2 * time.Second)
+		w.wantTrace("added c@4")
+		w.server.Advance()
+		w.pass(6500 * time.Millisecond)
+		w.wantTrace("bookmark 6", "caught up")
+		w.wantRequests("list limit=1", "watch 3 for 3s", "list limit=1", "watch 4 for 6s")
+		w.wantErrors(0, "")
 	})
 }
 

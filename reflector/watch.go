@@ -265,7 +265,9 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 		if !s.brought() {
 			r.afterLoss() // a watch is also silent after a rewind of history
 		}
-		r.catchUpEnded(ctx, s)
+		if !r.caughtUp {
+			r.catchUpEnded(ctx, s)
+		}
 		return nil
 	case !s.brought() && lasted < atOnce && time.Since(s.asked) < s.timeout-timeoutSlack:
 		r.afterLoss()
@@ -331,10 +333,11 @@ func (r *Reflector) relistFor(ctx context.Context, reason string) {
 // one. If it delivered nothing, the timeout stays. If two such watches had no bookmark,
 // and the last one had no event either, the server may not send bookmarks, or its watch
 // cache lags: only a list can tell.
+//
+// A server also sends no bookmark as long as its watch cache is at the last event that it
+// replayed, selected or not (k8s.io/apiserver, cacheWatcher.process). The probe before
+// the next watch brings its watch cache up to date, if there was a write to any resource.
 func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
-	if r.caughtUp {
-		return
-	}
 	if s.brought() {
 		r.lengthenCatchUp()
 	}
@@ -342,6 +345,7 @@ func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
 		r.tally.whole = 0
 		return
 	}
+	r.afterLoss()
 	if r.tally.whole++; r.tally.whole >= 2 && s.events == 0 {
 		r.tally.whole = 0
 		r.relistFor(ctx, "the server does not say when a watch has caught up")

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -27,6 +29,9 @@ type world struct {
 	begin  sync.Once
 	err    error
 	dir    string
+	// renewing ends when no lease is renewed any longer, which stop brings about.
+	renewing sync.WaitGroup
+	stop     context.CancelFunc
 }
 
 var shared world
@@ -57,6 +62,9 @@ func (w *world) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := w.renewLease(ctx); err != nil {
+		return err
+	}
 	// The server creates its own service some time after its start.
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		err := w.direct.Get(ctx, types.NamespacedName{Namespace: "default", Name: "kubernetes"}, &corev1.Service{})
@@ -64,8 +72,34 @@ func (w *world) start(ctx context.Context) (err error) {
 	})
 }
 
+// renewLease renews a lease until the end of the world, as the nodes and the controllers
+// of a cluster do. A cluster without any writes is a special case: an API server sends no
+// bookmark with the resource version of the last event that it replayed, even if that
+// event belongs to another namespace (k8s.io/apiserver, cacheWatcher.process). A warm
+// start then has to list, if the last write of all was such an event.
+func (w *world) renewLease(ctx context.Context) error {
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-node-lease", Name: "node-1"}}
+	if err := w.direct.Create(ctx, lease); err != nil {
+		return err
+	}
+	ctx, w.stop = context.WithCancel(context.WithoutCancel(ctx))
+	w.renewing.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			lease.Spec.RenewTime = new(metav1.NowMicro())
+			if err := w.direct.Update(ctx, lease); err != nil && ctx.Err() == nil {
+				klog.Error(err)
+			}
+		}, 100*time.Millisecond)
+	})
+	return nil
+}
+
 func (w *world) end() error {
 	var err error
+	if w.stop != nil {
+		w.stop()
+		w.renewing.Wait()
+	}
 	if w.ControlPlane != nil {
 		err = w.Stop()
 	}
