@@ -146,7 +146,7 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	}
 	inf.indexersMu.Lock()
 	defer inf.indexersMu.Unlock()
-	return inf.indexer.store().AddIndexers(indexers)
+	return inf.present().AddIndexes(indexers)
 }
 
 // HasSynced implements cache.SharedInformer. Options.SyncWhen defines it for a warm

@@ -102,7 +102,7 @@ type Informer struct {
 	example runtime.Object
 	codec   codec.Codec
 	opts    Options
-	indexer *indexer
+	indexer *store.CacheIndexer
 	queue   *fifo.Queue
 	factory *Factory // nil: opts.Scope is the scope
 	metrics *metrics
@@ -233,7 +233,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		return nil, fmt.Errorf("informer: %w", err)
 	}
 	inf.setStore(memory)
-	inf.indexer = &indexer{inf: inf}
+	inf.indexer = inf.newIndexer()
 	return inf, nil
 }
 
@@ -423,7 +423,7 @@ func (inf *Informer) expectedKind() schema.GroupVersionKind {
 // openStore opens the scope, in memory if it may not or cannot be persisted: a cache must
 // not be able to take its controller down (promise 5). The caller holds indexersMu.
 func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
-	indexers := inf.store.GetIndexers()
+	indexers := inf.store.Indexers()
 	for _, idx := range inf.opts.Indexes {
 		delete(indexers, idx.Name)
 	}

@@ -63,7 +63,7 @@ func (l *Lister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
 func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	var none T
 	key := cache.NewObjectName(namespace, name).String()
-	item, exists, err := l.store().GetByKey(key)
+	item, exists, err := l.inf.present().Object(key)
 	if err != nil {
 		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.noticed(err))
 	}
@@ -80,7 +80,7 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 // ByIndex returns the objects that have a value in an index and match a selector, in key
 // order and as of one moment. The error for an unknown index is store.ErrNoIndex.
 func (l *Lister[T]) ByIndex(indexName, value string, selector labels.Selector) ([]T, error) {
-	return l.list(store.Query{Index: indexName, Value: value, Selector: selector})
+	return l.list(store.Query{Index: indexName, Values: []string{value}, Selector: selector})
 }
 
 // InNamespace returns a lister of one namespace. It needs no index.
@@ -108,8 +108,6 @@ func (n NamespaceLister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
 // Get is Lister.Get in the namespace.
 func (n NamespaceLister[T]) Get(name string) (T, error) { return n.lister.Get(n.namespace, name) }
 
-func (l *Lister[T]) store() store.Store { return *l.inf.current.Load() }
-
 // resource returns the resource of the scope. It caches the result once the result is
 // final, because Scope locks mu, which readers must not wait for.
 func (l *Lister[T]) resource() schema.GroupResource {
@@ -125,7 +123,7 @@ func (l *Lister[T]) resource() schema.GroupResource {
 }
 
 func (l *Lister[T]) list(q store.Query) ([]T, error) {
-	objects, _, err := l.decoded(l.store(), q)
+	objects, _, err := l.decoded(l.inf.present(), q)
 	return objects, err
 }
 
@@ -149,7 +147,7 @@ const listerChunk = 256
 
 func (l *Lister[T]) all(q store.Query) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		s := l.store()
+		s := l.inf.present()
 		part := q // the caller may iterate again
 		for part.Limit = listerChunk; ; {
 			objects, last, err := l.decoded(s, part)

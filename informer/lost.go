@@ -39,7 +39,7 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 // receive anything, because the informer would not know what its handlers know.
 func (inf *Informer) noteKnownLocked() error {
 	inf.known.Clear()
-	keys, err := inf.store.TryListKeys()
+	keys, err := inf.store.Keys(store.Query{})
 	if inf.unknown = err != nil; err != nil {
 		inf.ready = false
 		inf.loseLocked(inf.ctx, err)

@@ -45,7 +45,7 @@ func (inf *Informer) Info() store.Info {
 		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
 	}
 	identities := map[string]string{}
-	for name, fn := range s.GetIndexers() {
+	for name, fn := range s.Indexers() {
 		if index.IsNamespace(fn) {
 			idx := index.Namespace()
 			idx.Name = name
@@ -69,7 +69,7 @@ type reader struct{ inf *Informer }
 
 func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoint() }
 func (r reader) Len() int                     { return r.inf.present().Len() }
-func (r reader) GetIndexers() cache.Indexers  { return r.inf.present().GetIndexers() }
+func (r reader) Indexers() cache.Indexers     { return r.inf.present().Indexers() }
 
 func (r reader) Entry(key string) (store.Entry, bool, error) {
 	e, ok, err := r.inf.present().Entry(key)
@@ -86,34 +86,29 @@ func (r reader) HeadersOf(keys []string) ([]store.Header, error) {
 	return headers, r.inf.noticed(err)
 }
 
-func (r reader) IndexKeys(indexName, indexedValue string) ([]string, error) {
-	keys, err := r.inf.present().IndexKeys(indexName, indexedValue)
+func (r reader) Object(key string) (obj runtime.Object, exists bool, err error) {
+	obj, exists, err = r.inf.present().Object(key)
+	return obj, exists, r.inf.noticed(err)
+}
+
+func (r reader) Objects(q store.Query) ([]runtime.Object, error) {
+	objects, err := r.inf.present().Objects(q)
+	return objects, r.inf.noticed(err)
+}
+
+func (r reader) Keys(q store.Query) ([]string, error) {
+	keys, err := r.inf.present().Keys(q)
 	return keys, r.inf.noticed(err)
 }
 
-func (r reader) TryListIndexFuncValues(indexName string) ([]string, error) {
-	values, err := r.inf.present().TryListIndexFuncValues(indexName)
+func (r reader) Values(indexName string) ([]string, error) {
+	values, err := r.inf.present().Values(indexName)
 	return values, r.inf.noticed(err)
 }
 
 func (r reader) Decode(e store.Entry) (runtime.Object, error) {
 	obj, err := r.inf.present().Decode(e)
 	return obj, r.inf.noticed(err)
-}
-
-// Keys implements store.Recorder.
-func (r reader) Keys(q store.Query) ([]string, error) {
-	s := r.inf.present()
-	if recorder, ok := s.(store.Recorder); ok {
-		keys, err := recorder.Keys(q)
-		return keys, r.inf.noticed(err)
-	}
-	entries, err := s.Select(q)
-	keys := make([]string, len(entries))
-	for i, e := range entries {
-		keys[i] = e.Key
-	}
-	return keys, r.inf.noticed(err)
 }
 
 // Records implements store.Recorder.

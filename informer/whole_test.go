@@ -35,13 +35,8 @@ type overtakenStore struct {
 	backend *overtaken
 }
 
-func (s *overtakenStore) List() []any {
-	out, _ := s.TryList()
-	return out
-}
-
-func (s *overtakenStore) TryList() ([]any, error) {
-	out, err := s.Store.TryList()
+func (s *overtakenStore) Objects(q store.Query) ([]runtime.Object, error) {
+	out, err := s.Store.Objects(q)
 	if err != nil && s.backend.happens != nil {
 		s.backend.happens()
 	}

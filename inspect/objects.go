@@ -112,12 +112,12 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 	if !q.Has("value") {
 		return refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", name)
 	}
-	return e.walk(a, q, inf, store.Query{Index: name, Value: q.Get("value")})
+	return e.walk(a, q, inf, store.Query{Index: name, Values: []string{q.Get("value")}})
 }
 
 // index returns the name of the index in a parameter.
 func (q question) index(s store.Reader, parameter string) (string, error) {
-	indexers := s.GetIndexers()
+	indexers := s.Indexers()
 	name := q.Get(parameter)
 	if _, ok := indexers[name]; ok {
 		return name, nil
@@ -216,7 +216,7 @@ func (e *endpoint) serveIndexes(a *answer, q question) error {
 	for _, idx := range inf.Info().Indexes {
 		identities[idx.Name] = idx.Identity
 	}
-	for name := range inf.Reader().GetIndexers() {
+	for name := range inf.Reader().Indexers() {
 		identities[name] += "" // an index that is rebuilt at each start has none
 	}
 	indexes := []heldIndex{}
@@ -259,7 +259,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 	}
 	defer release()
 	begin := time.Now()
-	values, err := s.TryListIndexFuncValues(name)
+	values, err := s.Values(name)
 	if err != nil {
 		return err
 	}
@@ -277,7 +277,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 			}
 			return fmt.Errorf("the request took longer than %s; ask for the rest with after, from value %q on", readingTime, value)
 		}
-		keys, err := s.IndexKeys(name, value)
+		keys, err := s.Keys(store.Query{Index: name, Values: []string{value}})
 		if err != nil {
 			return err
 		}

@@ -119,7 +119,7 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 			return err
 		}
 		// Read all keys at once, because each part would look up the value again.
-		part.Value, part.Limit = q.Get("value"), 0
+		part.Values, part.Limit = []string{q.Get("value")}, 0
 	}
 	release, err := q.slot(e.reading)
 	if err != nil {
@@ -129,7 +129,7 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 	if q.Has("key") {
 		return e.sendKeys(a, func() ([]string, error) { return store.Among(h.store, q.Values["key"], part.Selector) }, nil)
 	}
-	return e.sendKeys(a, func() ([]string, error) { return h.keys(part) }, func(keys []string) bool {
+	return e.sendKeys(a, func() ([]string, error) { return h.store.Keys(part) }, func(keys []string) bool {
 		if part.Limit == 0 || len(keys) < part.Limit {
 			return false
 		}
@@ -173,21 +173,6 @@ func (a *answer) cut(err error) error {
 		return err
 	}
 	return wire.NewWriter(a).Error(err)
-}
-
-func (h held) keys(q store.Query) ([]string, error) {
-	if r, ok := h.store.(store.Recorder); ok {
-		return r.Keys(q)
-	}
-	entries, err := h.store.Select(q)
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]string, len(entries))
-	for i, e := range entries {
-		keys[i] = e.Key
-	}
-	return keys, nil
 }
 
 // serveRecords sends the stored records of keys, as far as they exist, and the

@@ -6,8 +6,8 @@
 //
 // A program opens a backend ([github.com/informctl/informctl/store/bolt] or
 // [github.com/informctl/informctl/store/mem]) and passes it to informers. A program that
-// embeds the store without an informer opens a [Scope] and uses the resulting [Store]: a
-// cache.Indexer with batches and a checkpoint.
+// embeds the store without an informer opens a [Scope] and uses the resulting [Store].
+// [Indexer] makes a cache.Indexer of it.
 //
 // # The promises a store keeps
 //

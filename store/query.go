@@ -2,11 +2,13 @@ package store
 
 import "k8s.io/apimachinery/pkg/labels"
 
-// Query specifies which entries Store.Select returns. An entry must match every field
-// that is set; the zero value matches all entries.
+// Query specifies which objects a read returns. An object must match every field that is
+// set; the zero value matches all objects.
 type Query struct {
-	// Index and Value select the entries that have Value in the index named Index.
-	Index, Value string
+	// Index and Values select the objects that have one of Values in the index named
+	// Index.
+	Index  string
+	Values []string
 	// Namespace "" selects all namespaces and cluster-scoped objects.
 	Namespace string
 	// Selector selects by labels; nil selects all entries. Its Requirements method is

@@ -13,23 +13,28 @@ type Reader interface {
 	Checkpoint() Checkpoint
 	// Len returns the number of objects. It decodes none.
 	Len() int
+	// Object returns one object, decoded. It may be shared: it is read-only.
+	Object(key string) (obj runtime.Object, exists bool, err error)
+	// Objects returns the objects that match q, decoded and as of one moment: in key order,
+	// or in any order if q names an index. Objects that are not kept decoded are decoded
+	// in parallel. Errors: as Select.
+	Objects(q Query) ([]runtime.Object, error)
 	// Entry returns the stored form of one object, without decoding it.
-	Entry(key string) (Entry, bool, error)
+	Entry(key string) (e Entry, exists bool, err error)
 	// Select returns the entries that match q, in key order and as of one moment. It does
 	// not decode objects to find them. Errors: ErrNoIndex, and damage, because the result
 	// might be incomplete.
 	Select(q Query) ([]Entry, error)
+	// Keys is like Select but returns only the keys.
+	Keys(q Query) ([]string, error)
 	// HeadersOf returns the headers of those keys that exist, in the order of keys and as
 	// of one moment.
 	HeadersOf(keys []string) ([]Header, error)
+	// Values returns the values of an index, in order. Errors: as Select.
+	Values(indexName string) ([]string, error)
 	// Decode returns the object of an entry: Entry.Object if it is set, else a new
 	// object. It also works after Close.
 	Decode(Entry) (runtime.Object, error)
-	// GetIndexers returns a copy of the index functions, by name.
-	GetIndexers() cache.Indexers
-	// IndexKeys returns the keys of the objects that have a value in an index.
-	IndexKeys(indexName, indexedValue string) ([]string, error)
-	// TryListIndexFuncValues returns the values of an index. It is ListIndexFuncValues
-	// with the error of this read.
-	TryListIndexFuncValues(indexName string) ([]string, error)
+	// Indexers returns a copy of the index functions, by name.
+	Indexers() cache.Indexers
 }

@@ -22,8 +22,6 @@ type Records struct {
 // Recorder is implemented by stores that keep objects encoded. A caller can pass the
 // records to another process unchanged, without decoding or decompressing them.
 type Recorder interface {
-	// Keys is like Select but returns only the keys.
-	Keys(Query) ([]string, error)
 	// Records returns the records of those keys that exist, in the order of keys and as
 	// of one moment.
 	Records(keys []string) (Records, error)

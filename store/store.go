@@ -122,16 +122,8 @@ type Header struct {
 	Bytes   int64             // size of the encoded object
 }
 
-// Store is one scope. It extends cache.Indexer with the methods that a persistent
-// informer needs.
-//
-// The contract of cache.Indexer applies with these differences: if an index function
-// fails or panics, the write returns an error and changes nothing; GetIndexers returns a
-// copy; each read may decode a new copy of an object. Writes through cache.Indexer do not
-// move the Checkpoint, except Replace and Bookmark, whose resource version applies to the
-// whole scope.
+// Store is one scope. Indexer returns its cache.Indexer.
 type Store interface {
-	cache.Indexer
 	Reader
 
 	// Prepare encodes the objects of a batch in place and computes their index values, so
@@ -177,14 +169,10 @@ type Store interface {
 	// All.
 	Headers() iter.Seq2[Header, error]
 
-	// TryList and TryListKeys are like List and ListKeys but return the error of this
-	// read; there is no result if it is not nil. The methods of cache.Indexer report
-	// their error only through Err, which concurrent readers share.
-	TryList() ([]any, error)
-	TryListKeys() ([]string, error)
-	// Err returns the error of the last read through a method that cannot return one; nil
-	// if it succeeded.
-	Err() error
+	// AddIndexes adds all index functions or, on an error, none. It calls them for the
+	// stored objects; meanwhile writers wait, readers do not. The entries of added
+	// functions are kept in memory.
+	AddIndexes(cache.Indexers) error
 	// Close writes the pending changes and ends the lease. Afterwards reads work until
 	// the Backend is closed, and writes return ErrClosed. Close is idempotent.
 	Close() error

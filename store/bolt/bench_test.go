@@ -23,7 +23,7 @@ func filled(b *testing.B) (path string, keys []string) {
 	path = filepath.Join(b.TempDir(), "informers.db")
 	db, s := openPods(b, path, bolt.Options{})
 	listPods(b, s, *benchPods, 1)
-	keys = s.ListKeys()
+	keys = store.Indexer(s).ListKeys()
 	if err := db.Close(); err != nil {
 		b.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func BenchmarkRead(b *testing.B) {
 		stores[name] = func(b *testing.B) cache.Indexer {
 			db, s := reopened(b, path, store.Options{DecodedBytes: budget, Indexes: []index.Index{index.Namespace()}})
 			b.Cleanup(func() { _ = db.Close() })
-			return s
+			return store.Indexer(s)
 		}
 	}
 	for _, name := range []string{"client-go", "bolt-decoded", "bolt", "bolt-cold"} {
@@ -173,7 +173,7 @@ func BenchmarkEncrypt(b *testing.B) {
 		db, s := openPods(b, path, test.opts)
 		b.Cleanup(func() { _ = db.Close() })
 		listPods(b, s, *benchPods, 1)
-		keys := s.ListKeys()
+		keys := store.Indexer(s).ListKeys()
 		b.Run(test.name+"/Entry", func(b *testing.B) { benchmarkEntries(b, db, s, keys) })
 		b.Run(test.name+"/Scan", func(b *testing.B) {
 			for b.Loop() {

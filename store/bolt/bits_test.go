@@ -85,7 +85,7 @@ func TestEveryBitAtRead(t *testing.T) {
 	defer func() { must(t, f.Close()) }()
 	good := read(t, path)
 	reads := map[string]func(key string) error{
-		"object": func(key string) error { _, _, err := s.GetByKey(key); return err },
+		"object": func(key string) error { _, _, err := store.Indexer(s).GetByKey(key); return err },
 		"header": func(string) error { _, err := s.Select(store.Query{Limit: 1}); return err },
 	}
 	for what, fn := range reads {

@@ -67,7 +67,7 @@ func coherence(t *testing.T, s store.Store) {
 		}
 	}
 	one := func(i int) (int, error) {
-		obj, exists, err := s.GetByKey(twins[i])
+		obj, exists, err := store.Indexer(s).GetByKey(twins[i])
 		if err != nil || !exists {
 			return 0, fmt.Errorf("not found (%w)", err)
 		}
@@ -77,9 +77,9 @@ func coherence(t *testing.T, s store.Store) {
 	for name, fn := range map[string]func() (int, error){
 		"Get left": func() (int, error) { return one(0) }, "Get right": func() (int, error) { return one(1) },
 		"Get again":     func() (int, error) { return one(0) },
-		"List":          group(func() ([]any, error) { return s.List(), s.Err() }),
-		"ByIndex":       group(func() ([]any, error) { return s.ByIndex("namespace", "ns0") }),
-		"ByIndex, heap": group(func() ([]any, error) { return s.ByIndex("memory", "x") }),
+		"List":          group(func() ([]any, error) { x := store.Indexer(s); return x.List(), x.Err() }),
+		"ByIndex":       group(func() ([]any, error) { return store.Indexer(s).ByIndex("namespace", "ns0") }),
+		"ByIndex, heap": group(func() ([]any, error) { return store.Indexer(s).ByIndex("memory", "x") }),
 		"Select":        group(func() ([]any, error) { return selectAll(s) }),
 		"Entry":         func() (int, error) { return entryVersion(s) },
 	} {

@@ -163,20 +163,6 @@ func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	return s.decoded.ordered.Copy(), true
 }
 
-// listDecoded answers List from the cache, if every object is cached.
-func (s *Store) listDecoded() ([]interface{}, bool) {
-	all, ok := s.allDecoded()
-	if !ok {
-		return nil, false
-	}
-	out := make([]interface{}, 0, all.Len())
-	all.Scan(func(_ string, obj runtime.Object) bool {
-		out = append(out, obj)
-		return true
-	})
-	return out, true
-}
-
 // selectDecoded answers a query without an index and without a selector from the cache,
 // if every object is cached.
 func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
@@ -209,9 +195,24 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 	return entries, true
 }
 
-// indexDecoded answers ByIndex from the cache, if the objects with these values are
-// cached.
-func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool) {
+// objectsDecoded answers a query without a selector from the cache, if all objects that
+// it selects are cached. Those of an index are in no order.
+func (s *Store) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
+	switch {
+	case !q.Selector.Empty() || q.Namespace != "" || q.After != "" || q.Limit > 0:
+		return nil, false
+	case q.Index != "":
+		return s.indexDecoded(q.Index, q.Values)
+	}
+	all, ok := s.allDecoded()
+	if !ok {
+		return nil, false
+	}
+	return all.Values(), true
+}
+
+// indexDecoded returns the objects with some values of an index, if they are cached.
+func (s *Store) indexDecoded(name string, values []string) ([]runtime.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.inMemory[name]
@@ -219,7 +220,7 @@ func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool)
 		return nil, false
 	}
 	keys := m.find(values)
-	out := make([]interface{}, len(keys))
+	out := make([]runtime.Object, len(keys))
 	for i, key := range keys {
 		v, ok := s.decoded.get(key)
 		if !ok {
@@ -232,5 +233,5 @@ func (s *Store) indexDecoded(name string, values []string) ([]interface{}, bool)
 
 // isWellLocked reports whether reads may be answered from memory without the file.
 func (s *Store) isWellLocked() bool {
-	return !s.loading && s.lost == nil && s.readErr == nil && !s.db.readOnly && !s.db.isClosed()
+	return !s.loading && s.lost == nil && !s.db.readOnly && !s.db.isClosed()
 }

@@ -249,7 +249,7 @@ func TestReadWithoutKey(t *testing.T) {
 			s, err := db.Open(scriptScope(), scriptOptions())
 			must(t, err)
 			n := len(small.state(3))
-			if got := s.ListKeys(); len(got) != n || s.Len() != n || infos[0].Objects != n || !infos[0].Encrypted || s.Checkpoint().RV != "3" {
+			if got := store.Indexer(s).ListKeys(); len(got) != n || s.Len() != n || infos[0].Objects != n || !infos[0].Encrypted || s.Checkpoint().RV != "3" {
 				t.Errorf("%d keys, %d objects, %+v, want %d", len(got), s.Len(), infos, n)
 			}
 			for _, idx := range infos[0].Indexes {
@@ -261,7 +261,7 @@ func TestReadWithoutKey(t *testing.T) {
 				t.Errorf("the file does not add up: %v", err)
 			}
 			for what, read := range map[string]func() error{
-				"GetByKey": func() error { _, _, err := s.GetByKey(small.key(0)); return err },
+				"GetByKey": func() error { _, _, err := store.Indexer(s).GetByKey(small.key(0)); return err },
 				"Entry":    func() error { _, _, err := s.Entry(small.key(0)); return err },
 				"Scan":     func() error { _, err := s.Scan("", 10); return err },
 				"Select":   func() error { _, err := s.Select(store.Query{}); return err },
@@ -270,12 +270,12 @@ func TestReadWithoutKey(t *testing.T) {
 					return err
 				},
 				"by exists":  func() error { _, err := s.Select(store.Query{Selector: mustParse(t, "app")}); return err },
-				"ByIndex":    func() error { _, err := s.ByIndex("label:app", "app1"); return err },
-				"IndexKeys":  func() error { _, err := s.IndexKeys("label:app", "app1"); return err },
+				"ByIndex":    func() error { _, err := store.Indexer(s).ByIndex("label:app", "app1"); return err },
+				"IndexKeys":  func() error { _, err := store.Indexer(s).IndexKeys("label:app", "app1"); return err },
 				"All":        func() error { return firstError(s.All()) },
 				"Headers":    func() error { return firstError(s.Headers()) },
-				"List":       func() error { s.List(); return s.Err() },
-				"ListValues": func() error { s.ListIndexFuncValues("label:app"); return s.Err() },
+				"List":       func() error { x := store.Indexer(s); x.List(); return x.Err() },
+				"ListValues": func() error { _, err := s.Values("label:app"); return err },
 			} {
 				err := read()
 				if !errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "configmaps") {
@@ -593,10 +593,10 @@ func TestNothingInTheClear(t *testing.T) {
 			if !bytes.Contains(images["with staging"], []byte("staging")) {
 				t.Error("nothing was staged in the file")
 			}
-			if got, err := s.IndexKeys("values", markers["long value"]); err != nil || len(got) != n {
+			if got, err := store.Indexer(s).IndexKeys("values", markers["long value"]); err != nil || len(got) != n {
 				t.Errorf("%d keys by the long value (%v)", len(got), err)
 			}
-			if diff := cmp.Diff([]string{markers["value"], markers["long value"]}, s.ListIndexFuncValues("values")); diff != "" {
+			if diff := cmp.Diff([]string{markers["value"], markers["long value"]}, store.Indexer(s).ListIndexFuncValues("values")); diff != "" {
 				t.Errorf("values (-want +got):\n%s", diff)
 			}
 			must(t, db.Close())

@@ -221,7 +221,7 @@ func (f *fullDisk) firstList() error {
 	if err := errors.Join(again.Close(), s.Flush(context.TODO())); err != nil {
 		return err
 	}
-	if n := len(s.List()); n != 1 || s.Len() != 1 {
+	if n := len(store.Indexer(s).List()); n != 1 || s.Len() != 1 {
 		return fmt.Errorf("List has %d objects and Len is %d, want 1", n, s.Len())
 	}
 	return f.db.Close()

@@ -90,7 +90,7 @@ func TestLockWhileReopening(t *testing.T) {
 		}
 	}
 	<-writing
-	keys, err := s.IndexKeys("label:app", "web")
+	keys, err := store.Indexer(s).IndexKeys("label:app", "web")
 	if err != nil || len(keys) != 2 {
 		t.Errorf("found %q, %v, want both", keys, err)
 	}
@@ -126,7 +126,7 @@ func TestWrittenByAnother(t *testing.T) {
 	})
 	apply(t, s, "2", labelled("b", "web", 10))
 	_ = flushFor(t, s, time.Second)
-	if _, err := s.TryList(); !errors.Is(err, store.ErrCorrupt) {
+	if _, err := s.Objects(store.Query{}); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("reading what another has written to: %v, want that it is to be listed again", err)
 	}
 	_ = db.Close()
@@ -142,10 +142,10 @@ func TestIndexBucketGone(t *testing.T) {
 	apply(t, s, "1", labelled("a", "web", 10))
 	must(t, s.Flush(t.Context()))
 	bolt.DropIndexBucket(db, scriptScope(), "label:app")
-	if keys, err := s.IndexKeys("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
+	if keys, err := store.Indexer(s).IndexKeys("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("IndexKeys finds %q, %v, want damage", keys, err)
 	}
-	if objects, err := s.ByIndex("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
+	if objects, err := store.Indexer(s).ByIndex("label:app", "web"); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("ByIndex finds %d objects, %v, want damage", len(objects), err)
 	}
 	must(t, db.Close())
@@ -178,11 +178,11 @@ func TestClosedStoreIsRead(t *testing.T) {
 			must(t, err)
 			all++
 		}
-		list, err := first.TryList()
+		list, err := first.Objects(store.Query{})
 		must(t, err)
-		_, there, err := first.GetByKey("a/y007")
+		_, there, err := store.Indexer(first).GetByKey("a/y007")
 		must(t, err)
-		keys, err := first.IndexKeys("label:app", "db")
+		keys, err := store.Indexer(first).IndexKeys("label:app", "db")
 		must(t, err)
 		if all != 301 || len(list) != 301 || !there || len(keys) != 300 || first.Len() != 301 {
 			t.Errorf("All has %d objects, List %d, Len says %d, a new one is there: %t, the index has %d",
@@ -193,11 +193,11 @@ func TestClosedStoreIsRead(t *testing.T) {
 		opts.Fresh = true // the scope is listed again
 		third, err := db.Open(scriptScope(), opts)
 		must(t, err)
-		if list, err := first.TryList(); !errors.Is(err, store.ErrClosed) {
+		if list, err := first.Objects(store.Query{}); !errors.Is(err, store.ErrClosed) {
 			t.Errorf("List while there is no whole list: %d objects, %v", len(list), err)
 		}
 		apply(t, third, "3", labelled("z", "web", 200))
-		if list, err := first.TryList(); err != nil || len(list) != 1 {
+		if list, err := first.Objects(store.Query{}); err != nil || len(list) != 1 {
 			t.Errorf("List after that: %d objects, %v", len(list), err)
 		}
 		must(t, db.Close())
@@ -239,16 +239,16 @@ func TestGivenUpFirstList(t *testing.T) {
 		must(t, r.Add(labelled("ghost", "web", 10)))
 		must(t, r.Add(labelled("stays", "old", 10)))
 		if !whole {
-			must(t, s.AddIndexers(indexers))
+			must(t, store.Indexer(s).AddIndexers(indexers))
 		}
 		for _, err := range r.Parts("1") {
 			must(t, err)
 			if whole {
-				must(t, s.AddIndexers(indexers))
+				must(t, store.Indexer(s).AddIndexers(indexers))
 			}
 			break // the list is not applied
 		}
-		if n := len(s.ListKeys()); n != 0 {
+		if n := len(store.Indexer(s).ListKeys()); n != 0 {
 			t.Errorf("%d objects of a list that was not applied are shown", n)
 		}
 		must(t, r.Close())
@@ -257,9 +257,9 @@ func TestGivenUpFirstList(t *testing.T) {
 		must(t, r.Add(labelled("stays", "new", 10)))
 		finish(t, s, r, "7")
 		for _, name := range []string{"", "v"} {
-			keys := s.ListKeys()
+			keys := store.Indexer(s).ListKeys()
 			if name != "" {
-				keys, err = s.IndexKeys(name, "v")
+				keys, err = store.Indexer(s).IndexKeys(name, "v")
 				must(t, err)
 			}
 			if !slices.Equal(keys, []string{"a/stays"}) {
@@ -269,8 +269,8 @@ func TestGivenUpFirstList(t *testing.T) {
 		must(t, db.Close())
 		db, err = bolt.Open(path, bolt.Options{})
 		must(t, err)
-		if s = openLabelled(t, db); len(s.ListKeys()) != 1 || s.Checkpoint().RV != "7" {
-			t.Errorf("after a restart %q at %q", s.ListKeys(), s.Checkpoint().RV)
+		if s = openLabelled(t, db); len(store.Indexer(s).ListKeys()) != 1 || s.Checkpoint().RV != "7" {
+			t.Errorf("after a restart %q at %q", store.Indexer(s).ListKeys(), s.Checkpoint().RV)
 		}
 		must(t, db.Close())
 	}
@@ -325,7 +325,7 @@ func TestBookmarkOfWhatIsLost(t *testing.T) {
 	applyScript(t, s, small, 1, 3)
 	_, err := db.Wipe(nil)
 	must(t, err)
-	s.Bookmark("77")
+	store.Indexer(s).Bookmark("77")
 	if c := s.Checkpoint(); c.RV != "" {
 		t.Errorf("what was wiped is complete up to %q", c.RV)
 	}
@@ -365,7 +365,7 @@ func TestRemapBesideReaders(t *testing.T) {
 	bolt.Wake(db)
 	bolt.AwaitRemap(db) // the committer waits for the reader
 	go func() {
-		_, _, _ = s.GetByKey(small.key(0)) // its transaction waits for the committer
+		_, _, _ = s.Object(small.key(0)) // its transaction waits for the committer
 		ended <- struct{}{}
 	}()
 	bolt.AwaitReader(s)
@@ -400,7 +400,7 @@ func TestLongKeys(t *testing.T) {
 	slices.Sort(keys)
 	check := func(when string) {
 		t.Helper()
-		entries, err := s.Select(store.Query{Index: "label:app", Value: "web"})
+		entries, err := s.Select(store.Query{Index: "label:app", Values: []string{"web"}})
 		must(t, err)
 		var selected, headers, scanned []string
 		for _, e := range entries {
@@ -419,17 +419,17 @@ func TestLongKeys(t *testing.T) {
 			after = entries[0].Key
 			scanned = append(scanned, after)
 		}
-		indexed, err := s.IndexKeys("label:app", "web")
+		indexed, err := store.Indexer(s).IndexKeys("label:app", "web")
 		must(t, err)
 		for what, got := range map[string][]string{
-			"ListKeys": s.ListKeys(), "Select": selected, "Headers": headers, "Scan": scanned, "IndexKeys": indexed,
+			"ListKeys": store.Indexer(s).ListKeys(), "Select": selected, "Headers": headers, "Scan": scanned, "IndexKeys": indexed,
 		} {
 			if slices.Sort(got); !slices.Equal(got, keys) {
 				t.Errorf("%s: %s has %d keys, want %d", when, what, len(got), len(keys))
 			}
 		}
 		for _, key := range keys {
-			obj, ok, err := s.GetByKey(key)
+			obj, ok, err := store.Indexer(s).GetByKey(key)
 			if err != nil || !ok || "a/"+obj.(*corev1.ConfigMap).Name != key {
 				t.Errorf("%s: a key of %d bytes: %t, %v", when, len(key), ok, err)
 			}
@@ -460,7 +460,7 @@ func TestLongKeys(t *testing.T) {
 		must(t, s.Apply(b))
 	}
 	must(t, r.Close())
-	if keys = s.ListKeys(); len(keys) != len(objects)-gone || gone != 2 {
+	if keys = store.Indexer(s).ListKeys(); len(keys) != len(objects)-gone || gone != 2 {
 		t.Errorf("a list that lacks two leaves %d after %d changes", len(keys), gone)
 	}
 	must(t, db.Close())
@@ -490,7 +490,7 @@ func TestIndexNames(t *testing.T) {
 	must(t, err)
 	apply(t, s, "1", labelled("a", "web", 10))
 	must(t, flushFor(t, s, 10*time.Second))
-	if keys, err := s.IndexKeys("", "a"); err != nil || len(keys) != 1 {
+	if keys, err := store.Indexer(s).IndexKeys("", "a"); err != nil || len(keys) != 1 {
 		t.Errorf("the index without a name has %q, %v", keys, err)
 	}
 	must(t, db.Close())
@@ -503,7 +503,7 @@ func TestHugeObject(t *testing.T) {
 	s := openLabelled(t, db)
 	apply(t, s, "1", labelled("huge", "web", codec.MaxDecompressed+1))
 	must(t, s.Flush(t.Context()))
-	if _, ok, err := s.GetByKey("a/huge"); err != nil || !ok {
+	if _, ok, err := store.Indexer(s).GetByKey("a/huge"); err != nil || !ok {
 		t.Errorf("an object of %d bytes: %t, %v", codec.MaxDecompressed+1, ok, err)
 	}
 	must(t, db.Close())

@@ -310,10 +310,8 @@ func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects fu
 	return built, nil
 }
 
-// AddIndexers implements cache.Indexer. Writers wait while it computes the entries of the
-// existing objects, readers do not. The entries of the added functions are kept in
-// memory.
-func (s *Store) AddIndexers(newIndexers cache.Indexers) error {
+// AddIndexes implements store.Store.
+func (s *Store) AddIndexes(newIndexers cache.Indexers) error {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()

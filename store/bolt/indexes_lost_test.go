@@ -18,7 +18,7 @@ import (
 func TestLostWhileIndexed(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := openValued(t, path, 0)
-	if err := s.Add(valued("a", "1")); err != nil {
+	if err := store.Indexer(s).Add(valued("a", "1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Flush(t.Context()); err != nil {
@@ -28,7 +28,7 @@ func TestLostWhileIndexed(t *testing.T) {
 		db.lose(errors.New("it is gone"))
 		return byValue(obj)
 	}
-	if err := s.AddIndexers(cache.Indexers{"losing": losing}); !errors.Is(err, store.ErrCorrupt) {
+	if err := store.Indexer(s).AddIndexers(cache.Indexers{"losing": losing}); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("AddIndexers = %v, want %v", err, store.ErrCorrupt)
 	}
 	if err := db.Close(); err != nil {
@@ -55,7 +55,7 @@ func TestLostWhileIndexed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for value, want := range map[string]int{"1": 0, "2": 1} {
-		if found, err := opened.ByIndex("value", value); err != nil || len(found) != want {
+		if found, err := store.Indexer(opened).ByIndex("value", value); err != nil || len(found) != want {
 			t.Errorf("ByIndex of %s has %d objects, %v; want %d", value, len(found), err, want)
 		}
 	}

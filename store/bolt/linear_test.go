@@ -152,8 +152,9 @@ func (c *client) step() error {
 		c.saw(access{key, true, n - 1}, 0, call)
 		c.saw(access{small.key(other), true, n}, 0, call)
 	case 4:
-		c.sawAll(c.s.List(), call)
-		return c.s.Err()
+		x := store.Indexer(c.s)
+		c.sawAll(x.List(), call)
+		return x.Err()
 	case 5:
 		entries, err := c.s.Select(store.Query{})
 		if err != nil {
@@ -169,7 +170,7 @@ func (c *client) step() error {
 		}
 		c.sawAll(all, call)
 	default:
-		obj, _, err := c.s.GetByKey(key)
+		obj, _, err := store.Indexer(c.s).GetByKey(key)
 		if err != nil {
 			return err
 		}

@@ -177,8 +177,8 @@ func (l *lockstep) Batch(rt *rapid.T) { l.apply(rt, l.batch(rt)) }
 // Bookmark moves the checkpoint.
 func (l *lockstep) Bookmark(*rapid.T) {
 	rv := l.next()
-	l.file.Bookmark(rv)
-	l.memory.Bookmark(rv)
+	store.Indexer(l.file).Bookmark(rv)
+	store.Indexer(l.memory).Bookmark(rv)
 	l.reached(state{rv, l.now.objects})
 }
 

@@ -75,13 +75,14 @@ func listValued(s *Store, rv string, between func(), objects ...*corev1.ConfigMa
 func wantValued(t *testing.T, s *Store, want ...string) {
 	t.Helper()
 	var got []string
-	for _, obj := range s.List() {
+	objects, err := s.Objects(store.Query{})
+	for _, obj := range objects {
 		cm := obj.(*corev1.ConfigMap)
 		got = append(got, cm.Name+"="+cm.Data["v"])
 	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("List (-want +got), error %v:\n%s", s.Err(), diff)
+		t.Errorf("List (-want +got), error %v:\n%s", err, diff)
 	}
 }
 
@@ -155,7 +156,7 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	}
 	for b, err := range r.Parts("5") {
 		if err == nil {
-			err = s.AddIndexers(cache.Indexers{"late": byValue})
+			err = store.Indexer(s).AddIndexers(cache.Indexers{"late": byValue})
 		}
 		if err == nil {
 			err = s.Apply(b)
@@ -166,7 +167,7 @@ func TestAddIndexersBeforeLoaded(t *testing.T) {
 	}
 	_ = r.Close()
 	for _, name := range []string{"value", "late"} {
-		if got, err := s.ByIndex(name, "1"); len(got) != 1 || err != nil {
+		if got, err := store.Indexer(s).ByIndex(name, "1"); len(got) != 1 || err != nil {
 			t.Errorf("%s has %d objects (%v)", name, len(got), err)
 		}
 	}
@@ -231,7 +232,7 @@ func TestWipeFailsTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if found, err := s.TryList(); !errors.Is(err, store.ErrWiped) {
+		if found, err := s.Objects(store.Query{}); !errors.Is(err, store.ErrWiped) {
 			t.Errorf("List has %d objects, error is %v", len(found), err)
 		}
 		failingWipe(t, db)
@@ -272,7 +273,7 @@ func TestReplaceOfUnreadable(t *testing.T) {
 	s.mu.Lock()
 	s.length++ // as if a page had lost an object
 	s.mu.Unlock()
-	if err := s.Replace([]any{valued("b", "1")}, "9"); !errors.Is(err, store.ErrCorrupt) || s.Checkpoint().RV != "5" {
+	if err := store.Indexer(s).Replace([]any{valued("b", "1")}, "9"); !errors.Is(err, store.ErrCorrupt) || s.Checkpoint().RV != "5" {
 		t.Errorf("error is %v, at %q", err, s.Checkpoint().RV)
 	}
 }

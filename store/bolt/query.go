@@ -29,7 +29,7 @@ type picker struct {
 	limit       int
 	matcher     labels.Selector
 	keeps       bool // objects that are decoded for the query are cached
-	keysOnly    bool // entries contain only keys
+	keysOnly    bool // entries contain only keys: see keys
 	view        headerView
 	generations [256]uint64
 	entries     []store.Entry
@@ -56,11 +56,17 @@ func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 	if entries, ok := s.selectDecoded(q); ok {
 		return entries, nil
 	}
-	name, values := q.Index, []string{q.Value}
-	if name == "" && q.Namespace == "" && q.Limit <= 0 {
-		name, values = s.labelIndex(q.Selector)
-	}
+	name, values := s.narrowest(q)
 	return s.pick(q, name, values, s.opts.DecodedBytes < 0)
+}
+
+// narrowest returns the index by which a query is answered, and the values in it; "" if
+// all keys have to be looked at.
+func (s *Store) narrowest(q store.Query) (name string, values []string) {
+	if q.Index == "" && q.Namespace == "" && q.Limit <= 0 {
+		return s.labelIndex(q.Selector)
+	}
+	return q.Index, q.Values
 }
 
 // labelIndex returns a stored index and the values in it that contain everything that a
@@ -87,18 +93,14 @@ func (s *Store) labelIndex(matcher labels.Selector) (name string, values []strin
 // it, if all of it fits into the budget. A larger answer would only evict objects that
 // other readers use.
 func (s *Store) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
-	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keeps: keep}
-	p.setRange(q)
-	var find finder
-	if indexName != "" {
-		var err error
-		if find, err = s.finder(indexName, values); err != nil {
-			return nil, err
-		}
+	p, find, err := s.newPicker(q, indexName, values)
+	if err != nil {
+		return nil, err
 	}
+	p.keeps = keep
 	if s.db.readOnly {
 		// A missing entry has no checksum that could fail.
-		if err := errors.Join(s.Err(), s.verifyStored()); err != nil {
+		if err := errors.Join(s.whyIncomplete(), s.verifyStored()); err != nil {
 			return nil, err
 		}
 	}
@@ -108,21 +110,11 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 			find.locked()
 		}
 	}
-	err := s.read("objects", locked, func(sn *snapshot) error {
-		p.sn = sn
+	err = s.read("objects", locked, func(sn *snapshot) error {
 		if sn.objects != nil {
 			p.objects.Cursor = sn.objects.Cursor()
 		}
-		var err error
-		switch {
-		case labels.MatchesNothing(p.matcher):
-			return nil
-		case indexName != "":
-			err = p.byIndex(find)
-		default:
-			err = p.all()
-		}
-		if err != nil {
+		if err := p.find(sn, find); err != nil {
 			return err
 		}
 		return p.copyOut()
@@ -136,9 +128,40 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 	return p.entries, nil
 }
 
-func (p *picker) setRange(q store.Query) {
+// newPicker returns a picker for a query by values of the named index, or by all keys if
+// the name is "".
+func (s *Store) newPicker(q store.Query, indexName string, values []string) (p *picker, find finder, err error) {
 	after, prefix := q.Range()
-	p.after, p.prefix = fileKey(after), prefix
+	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: fileKey(after), prefix: prefix}
+	if indexName != "" {
+		find, err = s.finder(indexName, values)
+	}
+	return p, find, err
+}
+
+// find collects the entries.
+func (p *picker) find(sn *snapshot, find finder) error {
+	p.sn = sn
+	switch {
+	case labels.MatchesNothing(p.matcher):
+		return nil
+	case find.keys != nil:
+		return p.byIndex(find)
+	}
+	return p.all()
+}
+
+// keys returns only the keys.
+func (p *picker) keys(sn *snapshot, find finder) ([]string, error) {
+	p.keysOnly = true
+	if err := p.find(sn, find); err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(p.entries))
+	for i, e := range p.entries {
+		keys[i] = e.Key
+	}
+	return keys, nil
 }
 
 func (p *picker) all() (err error) {

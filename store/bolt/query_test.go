@@ -53,17 +53,17 @@ func TestDecodedOnce(t *testing.T) {
 			return counter.decoded.Load() - before
 		}
 		list := func() {
-			if got := len(s.List()); got != s.Len() {
-				t.Errorf("List has %d objects of %d: %v", got, s.Len(), s.Err())
+			if found, err := s.Objects(store.Query{}); len(found) != s.Len() {
+				t.Errorf("Objects are %d of %d: %v", len(found), s.Len(), err)
 			}
 		}
 		byIndex := func() {
-			_, err := s.ByIndex("namespace", "ns0")
+			_, err := store.Indexer(s).ByIndex("namespace", "ns0")
 			must(t, err)
 		}
 		got := []int64{decodes(list), decodes(list)}
 		for i := range objects { // offers each object to the cache
-			_, _, err := s.GetByKey(s40.key(i))
+			_, _, err := store.Indexer(s).GetByKey(s40.key(i))
 			must(t, err)
 		}
 		got = append(got, decodes(list), decodes(byIndex))
@@ -94,7 +94,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 	}{
 		"object": {
 			damage: func(t *testing.T, b []byte) int { return find(t, b, "content-of-red") },
-			fails:  []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+			fails:  []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Values: []string{"ns"}}},
 			works:  []store.Query{blue},
 		},
 		"object's key": { // its record, 8 bytes further on, also contains the key
@@ -105,12 +105,12 @@ func TestSelectMeetsDamage(t *testing.T) {
 					}
 				}
 			},
-			fails: []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+			fails: []store.Query{{}, red, {Namespace: "ns"}, {Index: "namespace", Values: []string{"ns"}}},
 			works: []store.Query{blue},
 		},
 		"header": { // it contains the object's label but no content
 			damage: func(t *testing.T, b []byte) int { return find(t, b, "\xa5color\xa3red") },
-			fails:  []store.Query{{}, red, blue, {Namespace: "ns"}, {Index: "namespace", Value: "ns"}},
+			fails:  []store.Query{{}, red, blue, {Namespace: "ns"}, {Index: "namespace", Values: []string{"ns"}}},
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestSelectMeetsDamage(t *testing.T) {
 			for _, color := range []string{"red", "blue"} {
 				cm := configMap("ns/"+color, "1", "content-of-"+color).(*corev1.ConfigMap)
 				cm.Labels = map[string]string{"color": color}
-				must(t, s.Add(cm))
+				must(t, store.Indexer(s).Add(cm))
 			}
 			must(t, db.Close())
 			_, s = mustOpenScript(t, path, bolt.Options{}) // nothing is decoded yet
@@ -134,11 +134,12 @@ func TestSelectMeetsDamage(t *testing.T) {
 					t.Errorf("Select(%+v) = %d entries, %v; want %v", q, len(entries), err, store.ErrCorrupt)
 				}
 			}
-			if found, err := s.ByIndex("namespace", "ns"); !errors.Is(err, store.ErrCorrupt) {
+			if found, err := store.Indexer(s).ByIndex("namespace", "ns"); !errors.Is(err, store.ErrCorrupt) {
 				t.Errorf("ByIndex = %d objects, %v; want %v", len(found), err, store.ErrCorrupt)
 			}
-			if found := s.List(); found != nil || !errors.Is(s.Err(), store.ErrCorrupt) {
-				t.Errorf("List has %d objects, Err %v; want %v", len(found), s.Err(), store.ErrCorrupt)
+			x := store.Indexer(s)
+			if found := x.List(); found != nil || !errors.Is(x.Err(), store.ErrCorrupt) {
+				t.Errorf("List has %d objects, Err %v; want %v", len(found), x.Err(), store.ErrCorrupt)
 			}
 			for _, q := range c.works {
 				if entries, err := s.Select(q); err != nil || len(entries) != 1 {

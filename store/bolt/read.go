@@ -288,9 +288,9 @@ func (sn *snapshot) hash(key string) []byte {
 	return bytes.Clone(view.hash)
 }
 
-// get returns one object: from the cache of decoded objects, from pending or from the
-// file.
-func (s *Store) get(key string) (kruntime.Object, bool, error) {
+// Object implements store.Store. It takes the object from the cache of decoded objects,
+// from pending or from the file.
+func (s *Store) Object(key string) (kruntime.Object, bool, error) {
 	if s.db.isClosed() {
 		return nil, false, store.ErrClosed
 	}
@@ -428,8 +428,8 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 	return func(yield func(kruntime.Object, error) bool) {
 		s, err := s.reader()
-		if err == nil && s.db.readOnly {
-			err = s.Err()
+		if err == nil {
+			err = s.whyIncomplete()
 		}
 		if err != nil {
 			yield(nil, err)
@@ -467,8 +467,8 @@ func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 func (s *Store) Headers() iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
 		s, err := s.reader()
-		if err == nil && s.db.readOnly {
-			err = s.Err()
+		if err == nil {
+			err = s.whyIncomplete()
 		}
 		if err != nil {
 			yield(store.Header{}, err)

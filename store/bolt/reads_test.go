@@ -45,7 +45,7 @@ func TestWork(t *testing.T) {
 	}
 	get := func(s store.Store) {
 		t.Helper()
-		if _, ok, err := s.GetByKey(testobjects.Pod(1, 1).Namespace + "/" + testobjects.Pod(1, 1).Name); !ok || err != nil {
+		if _, ok, err := store.Indexer(s).GetByKey(testobjects.Pod(1, 1).Namespace + "/" + testobjects.Pod(1, 1).Name); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestWork(t *testing.T) {
 	check(s, "read", 0, 1, false, true)
 	get(s)
 	check(s, "found decoded again", 0, 1, false, false)
-	if n := len(s.List()); n != 2 {
+	if n := len(store.Indexer(s).List()); n != 2 {
 		t.Fatal(n)
 	}
 	if n := s.(store.ReadCounter).Reads().DecodedBytes; n <= 0 {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	bbolt "go.etcd.io/bbolt"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
@@ -14,40 +13,6 @@ var (
 	_ store.Recorder = (*Store)(nil)
 	_ store.Viewer   = (*DB)(nil)
 )
-
-// Keys implements store.Recorder.
-func (s *Store) Keys(q store.Query) ([]string, error) {
-	s, err := s.reader()
-	if err != nil {
-		return nil, err
-	}
-	p := &picker{s: s, limit: q.Limit, matcher: q.Matcher(), keysOnly: true}
-	p.setRange(q)
-	var find finder
-	if q.Index != "" {
-		if find, err = s.finder(q.Index, []string{q.Value}); err != nil {
-			return nil, err
-		}
-	}
-	err = s.read("keys", find.locked, func(sn *snapshot) error {
-		p.sn = sn
-		switch {
-		case labels.MatchesNothing(p.matcher):
-			return nil
-		case q.Index != "":
-			return p.byIndex(find)
-		}
-		return p.all()
-	})
-	if err != nil {
-		return nil, err
-	}
-	keys := make([]string, len(p.entries))
-	for i, e := range p.entries {
-		keys[i] = e.Key
-	}
-	return keys, nil
-}
 
 // Records implements store.Recorder.
 func (s *Store) Records(keys []string) (out store.Records, err error) {

@@ -51,8 +51,8 @@ func recordFile(t *testing.T, path string, n int) (*bolt.DB, store.Store) {
 // returned with them.
 func TestRecords(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 200)
-	_ = s.List()
-	keys := s.ListKeys()
+	_ = store.Indexer(s).List()
+	keys := store.Indexer(s).ListKeys()
 	changed := testobjects.Pod(7, 2)
 	must(t, s.Apply(store.Batch{Changes: []store.Change{{Object: changed}, {Key: keys[3]}}}))
 	records, err := s.(store.Recorder).Records(append([]string{"no/such"}, keys...))
@@ -70,7 +70,7 @@ func TestRecords(t *testing.T) {
 		}
 		got, err := codec.DecodeAny(r.Codec, recordScope.Kind, payload)
 		must(t, err)
-		want, _, err := s.GetByKey(r.Key)
+		want, _, err := store.Indexer(s).GetByKey(r.Key)
 		must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Fatalf("%s (-want +got):\n%s", r.Key, diff)
@@ -81,19 +81,19 @@ func TestRecords(t *testing.T) {
 // TestKeys checks that Keys finds the same objects as Select.
 func TestKeys(t *testing.T) {
 	_, s := recordFile(t, filepath.Join(t.TempDir(), "informers.db"), 300)
-	all := s.ListKeys()
+	all := store.Indexer(s).ListKeys()
 	must(t, s.Apply(store.Batch{Changes: []store.Change{{Key: all[0]}, {Object: testobjects.Pod(1000, 1)}}}))
 	namespace := testobjects.Pod(60, 1).Namespace
 	app, err := labels.Parse("app=" + testobjects.Pod(60, 1).Labels["app"])
 	must(t, err)
 	for name, q := range map[string]store.Query{
 		"all": {}, "namespace": {Namespace: namespace}, "part": {After: all[9], Limit: 20},
-		"index":       {Index: "namespace", Value: namespace},
+		"index":       {Index: "namespace", Values: []string{namespace}},
 		"selector":    {Selector: app},
-		"both":        {Index: "namespace", Value: namespace, Selector: app},
+		"both":        {Index: "namespace", Values: []string{namespace}, Selector: app},
 		"none":        {Selector: labels.Nothing()},
-		"no value":    {Index: "namespace", Value: "nosuch"},
-		"index, part": {Index: "namespace", Value: namespace, After: namespace + "/m", Limit: 3},
+		"no value":    {Index: "namespace", Values: []string{"nosuch"}},
+		"index, part": {Index: "namespace", Values: []string{namespace}, After: namespace + "/m", Limit: 3},
 	} {
 		entries, err := s.Select(q)
 		must(t, err)
@@ -101,13 +101,13 @@ func TestKeys(t *testing.T) {
 		for _, e := range entries {
 			want = append(want, e.Key)
 		}
-		got, err := s.(store.Recorder).Keys(q)
+		got, err := s.Keys(q)
 		must(t, err)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}
-	if _, err := s.(store.Recorder).Keys(store.Query{Index: "nosuch"}); !errors.Is(err, store.ErrNoIndex) {
+	if _, err := s.Keys(store.Query{Index: "nosuch"}); !errors.Is(err, store.ErrNoIndex) {
 		t.Errorf("an index that there is not: %v", err)
 	}
 }
@@ -117,7 +117,7 @@ func TestKeys(t *testing.T) {
 func TestView(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	first, s := recordFile(t, path, 100)
-	keys := s.ListKeys()
+	keys := store.Indexer(s).ListKeys()
 	must(t, first.Close())
 	db, err := bolt.Open(path, bolt.Options{})
 	must(t, err)
@@ -130,15 +130,15 @@ func TestView(t *testing.T) {
 	if scope != recordScope {
 		t.Errorf("scope %v", scope)
 	}
-	got, err := view.(store.Recorder).Keys(store.Query{Limit: 1000})
+	got, err := view.Keys(store.Query{Limit: 1000})
 	must(t, err)
 	if diff := cmp.Diff(keys, got); diff != "" {
 		t.Errorf("keys (-want +got):\n%s", diff)
 	}
-	if values := view.ListIndexFuncValues("namespace"); len(values) != before[0].Indexes[1].Values {
+	if values := store.Indexer(view).ListIndexFuncValues("namespace"); len(values) != before[0].Indexes[1].Values {
 		t.Errorf("%d values of %+v", len(values), before[0].Indexes)
 	}
-	obj, ok, err := view.GetByKey(keys[0])
+	obj, ok, err := store.Indexer(view).GetByKey(keys[0])
 	if err != nil || !ok || obj.(metav1.Object).GetNamespace()+"/"+obj.(metav1.Object).GetName() != keys[0] {
 		t.Errorf("%s: %v, %t, %v", keys[0], obj, ok, err)
 	}
@@ -151,7 +151,7 @@ func TestView(t *testing.T) {
 	}
 	opened, err := db.Open(recordScope, recordOptions())
 	must(t, err)
-	if got := fmt.Sprint(opened.ListKeys()); got != fmt.Sprint(keys) {
+	if got := fmt.Sprint(store.Indexer(opened).ListKeys()); got != fmt.Sprint(keys) {
 		t.Errorf("opened after the view it holds %s", got)
 	}
 	if of, _, err := db.View(id); err != nil || of != opened {

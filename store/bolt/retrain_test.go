@@ -39,7 +39,7 @@ func wantChanged(t *testing.T, s store.Store, numbers []int) {
 	t.Helper()
 	for _, i := range numbers {
 		want := changedPod(i)
-		got, ok, err := s.GetByKey(want.Namespace + "/" + want.Name)
+		got, ok, err := store.Indexer(s).GetByKey(want.Namespace + "/" + want.Name)
 		if err != nil || !ok {
 			t.Fatalf("%s: %v, %v", want.Name, ok, err)
 		}
@@ -82,7 +82,7 @@ func TestDictionaryDecays(t *testing.T) {
 	}
 	db, s = openPods(t, path, bolt.Options{})
 	wantChanged(t, s, numbers[:n/4])
-	got, _, err := s.GetByKey(testobjects.Pod(numbers[n-1], 1).Namespace + "/" + testobjects.Pod(numbers[n-1], 1).Name)
+	got, _, err := store.Indexer(s).GetByKey(testobjects.Pod(numbers[n-1], 1).Namespace + "/" + testobjects.Pod(numbers[n-1], 1).Name)
 	must(t, err)
 	if diff := cmp.Diff(testobjects.Pod(numbers[n-1], 1), got); diff != "" {
 		t.Errorf("a pod of the first dictionary (-want +got):\n%s", diff)

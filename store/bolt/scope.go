@@ -76,8 +76,7 @@ type Store struct {
 	// an Apply.
 	miscounted bool
 	checkpoint store.Checkpoint
-	storeRV    string // the result of LastStoreSyncResourceVersion
-	dirty      bool   // checkpoint or pending differs from the file
+	dirty      bool // checkpoint or pending differs from the file
 	// listed means that something was stored: the next list is compared with it.
 	listed bool
 	// loading means that a first list is being loaded: readers see nothing.
@@ -89,7 +88,7 @@ type Store struct {
 	generations  [256]uint64
 	decoded      *decodedObjects // written under mu
 	hits, misses uint64          // of get
-	readErr      error           // why List could not answer
+	incomplete   error           // the first list of a scope that was opened read-only
 	lost         error           // why nothing can be read until the next list
 	losses       uint64          // how often the stored content was lost
 	// oldIndexes are indexes in the file that the next write drops; set to nil under
@@ -309,7 +308,7 @@ func (s *Store) load() error {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
 		if s.loading = !m.Complete; s.loading {
-			s.readErr = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
+			s.incomplete = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 		}
 		s.startFrom(m)
 		for name, state := range m.Indexes {
@@ -356,7 +355,7 @@ func mayGoOn(err error) bool {
 func (s *Store) startFrom(m *manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.checkpoint, s.storeRV = int(m.Objects.Count), m.checkpoint(), m.RV
+	s.length, s.checkpoint = int(m.Objects.Count), m.checkpoint()
 	s.storedBytes = m.Bytes
 	s.listed = true
 	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
@@ -529,20 +528,6 @@ func (s *Store) Len() int {
 	return s.length
 }
 
-// Err implements store.Store.
-func (s *Store) Err() error {
-	if s.db.isClosed() {
-		return store.ErrClosed
-	}
-	s, err := s.reader()
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.readErr
-}
-
 // Close implements store.Store.
 func (s *Store) Close() error {
 	if !s.isLeased() {
@@ -663,9 +648,6 @@ func (s *Store) Invalidate(ctx context.Context, reason string) error {
 func (s *Store) setCheckpointLocked(c store.Checkpoint) {
 	c.Time = time.Now()
 	s.checkpoint = c
-	if c.RV != "" {
-		s.storeRV = c.RV
-	}
 	s.changedLocked()
 }
 

@@ -140,19 +140,18 @@ var errInconsistent = errors.New("reads do not agree")
 // describe reads a store in every possible way. It returns the error of a read, or
 // errInconsistent if reads do not agree.
 func describe(s store.Store, script script) (string, error) {
-	listed := s.List()
-	if listed == nil {
-		if err := s.Err(); err != nil {
-			return "", err
-		}
+	x := store.Indexer(s)
+	listed := x.List()
+	if err := x.Err(); err != nil {
+		return "", err
 	}
 	objects := map[string]*corev1.ConfigMap{}
 	for _, obj := range listed {
 		cm := obj.(*corev1.ConfigMap)
 		objects[cm.Namespace+"/"+cm.Name] = cm
 	}
-	keys := s.ListKeys()
-	if err := s.Err(); err != nil {
+	keys := x.ListKeys()
+	if err := x.Err(); err != nil {
 		return "", err
 	}
 	if n := s.Len(); n != len(objects) || n != len(keys) {
@@ -199,7 +198,7 @@ func describe(s store.Store, script script) (string, error) {
 func describeGets(s store.Store, script script, listed map[string]*corev1.ConfigMap) error {
 	for i := range script.keys {
 		key := script.key(i)
-		obj, exists, err := s.GetByKey(key)
+		obj, exists, err := store.Indexer(s).GetByKey(key)
 		if err != nil {
 			return err
 		}
@@ -249,23 +248,23 @@ func describeSelects(s store.Store, listed map[string]*corev1.ConfigMap) error {
 func describeIndexes(s store.Store) (string, error) {
 	var lines []string
 	for prefix, name := range map[string]string{"app=": "label:app", "namespace=": cache.NamespaceIndex} {
-		values := s.ListIndexFuncValues(name)
+		values, err := s.Values(name)
+		if err != nil {
+			return "", err
+		}
 		if prefix == "app=" {
 			// Values that List does not have must not be found by value either.
 			values = append(values, "app0", "app1", "app2", "app3", "app4")
 		} else {
 			values = append(values, "ns0", "ns1", "ns2", "ns3")
 		}
-		if err := s.Err(); err != nil {
-			return "", err
-		}
 		slices.Sort(values)
 		for _, value := range slices.Compact(values) {
-			keys, err := s.IndexKeys(name, value)
+			keys, err := store.Indexer(s).IndexKeys(name, value)
 			if err != nil {
 				return "", err
 			}
-			objects, err := s.ByIndex(name, value)
+			objects, err := store.Indexer(s).ByIndex(name, value)
 			if err != nil {
 				return "", err
 			}

@@ -188,7 +188,7 @@ func TestSealedIsBound(t *testing.T) {
 			if w.s = w.open("configmaps"); w.db.SetAside() != "" {
 				t.Fatal("the sums of this test are not right: the file was set aside")
 			}
-			_, _, objectErr := w.s.GetByKey("a")
+			_, _, objectErr := store.Indexer(w.s).GetByKey("a")
 			var headerErr error
 			for _, err := range w.s.Headers() {
 				headerErr = err
@@ -200,7 +200,7 @@ func TestSealedIsBound(t *testing.T) {
 			if !errors.Is(damaged, store.ErrCorrupt) || intact != nil {
 				t.Errorf("object: %v; header: %v", objectErr, headerErr)
 			}
-			if _, ok, err := w.s.GetByKey("b"); !ok || err != nil {
+			if _, ok, err := store.Indexer(w.s).GetByKey("b"); !ok || err != nil {
 				t.Errorf("the other object: %t, %v", ok, err)
 			}
 			r, err := w.s.Relist()
@@ -216,7 +216,7 @@ func TestSealedIsBound(t *testing.T) {
 			}
 			w.must(r.Close())
 			w.must(w.s.Flush(t.Context()))
-			if _, ok, err := w.s.GetByKey("a"); !ok || err != nil || changed != 1 {
+			if _, ok, err := store.Indexer(w.s).GetByKey("a"); !ok || err != nil || changed != 1 {
 				t.Errorf("after a new list with %d changes: %t, %v", changed, ok, err)
 			}
 			for _, err := range w.s.Headers() {

@@ -194,7 +194,7 @@ func childLoad(args []string) error {
 	if _, err := relist(s, small, 1); err != nil {
 		return err
 	}
-	if n := s.Len(); n != 0 || len(s.List()) != 0 {
+	if n := s.Len(); n != 0 || len(store.Indexer(s).List()) != 0 {
 		return fmt.Errorf("%d objects are served before the list has ended", n)
 	}
 	if err := s.Flush(context.TODO()); err != nil {
@@ -215,10 +215,11 @@ func TestFirstListOfTheKilled(t *testing.T) {
 	}
 	s, err := ro.Open(scriptScope(), scriptOptions())
 	must(t, err)
-	if s.Len() != 0 || len(s.List()) != 0 || !errors.Is(s.Err(), store.ErrIncomplete) {
-		t.Errorf("Len is %d, List has %d, Err is %v", s.Len(), len(s.List()), s.Err())
+	x := store.Indexer(s)
+	if s.Len() != 0 || len(x.List()) != 0 || !errors.Is(x.Err(), store.ErrIncomplete) {
+		t.Errorf("Len is %d, List has %d, Err is %v", s.Len(), len(x.List()), x.Err())
 	}
-	if _, exists, err := s.GetByKey(small.key(39)); exists || err != nil {
+	if _, exists, err := store.Indexer(s).GetByKey(small.key(39)); exists || err != nil {
 		t.Errorf("Get of what was loaded: %t, %v", exists, err)
 	}
 	must(t, ro.Close())
@@ -246,7 +247,7 @@ func TestWritesInsideLoops(t *testing.T) {
 				if err := errors.Join(s.Apply(large.batch(n)), s.Flush(t.Context())); err != nil {
 					t.Error(err)
 				}
-				_ = s.List()
+				_ = store.Indexer(s).List()
 			}
 		}
 		i := 0
@@ -275,14 +276,14 @@ func TestEverythingAtOnce(t *testing.T) {
 	applyScript(t, s, small, 1, 1)
 	const last = 120
 	reads := []func() error{
-		func() error { _ = s.List(); return s.Err() },
-		func() error { _, _, err := s.GetByKey(small.key(7)); return err },
-		func() error { _, err := s.ByIndex("label:app", "app1"); return err },
-		func() error { _ = s.ListIndexFuncValues("label:app"); return nil },
+		func() error { _, err := s.Objects(store.Query{}); return err },
+		func() error { _, _, err := store.Indexer(s).GetByKey(small.key(7)); return err },
+		func() error { _, err := store.Indexer(s).ByIndex("label:app", "app1"); return err },
+		func() error { _ = store.Indexer(s).ListIndexFuncValues("label:app"); return nil },
 		func() error { return drain(s) },
 		func() error { _, err := s.Scan(small.key(3), 5); return err },
 		func() error { _ = s.Len(); _ = s.Checkpoint(); return nil },
-		func() error { _, err := s.IndexKeys("namespace", "ns1"); return err },
+		func() error { _, err := store.Indexer(s).IndexKeys("namespace", "ns1"); return err },
 	}
 	within(t, "readers, writer and relist", 60*time.Second, func() {
 		var g errgroup.Group

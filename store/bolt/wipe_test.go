@@ -178,7 +178,7 @@ func TestWipeOpen(t *testing.T) {
 		must(t, errors.Join(err, s.Apply(b)))
 	}
 	must(t, errors.Join(list.Close(), s.Flush(t.Context())))
-	if got := s.ListKeys(); !slices.Equal(got, []string{small.key(7)}) {
+	if got := store.Indexer(s).ListKeys(); !slices.Equal(got, []string{small.key(7)}) {
 		t.Errorf("after the list there are %q", got)
 	}
 	must(t, db.Close())

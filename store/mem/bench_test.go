@@ -38,7 +38,7 @@ func indexersUnderTest(b *testing.B) map[string]cache.Indexer {
 		b.Fatal(err)
 	}
 	stores := map[string]cache.Indexer{
-		"mem": s,
+		"mem": store.Indexer(s),
 		"clientgo": cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{
 			cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, "label:app": index.Label("app").Func,
 		}),

@@ -208,7 +208,7 @@ func fromFunc(name string, fn cache.IndexFunc) inverted {
 // nil.
 func rebuild(old *state, indexes []inverted, rejected func(*store.ObjectError)) *state {
 	next := newState(indexes, "")
-	next.checkpoint, next.lastRV, next.listed = old.checkpoint, old.lastRV, old.listed
+	next.checkpoint, next.listed = old.checkpoint, old.listed
 	next.departed = old.departed.withoutTold()
 	from := make([]int, len(indexes)) // position in old, or -1
 	for i, ix := range indexes {

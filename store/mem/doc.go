@@ -11,7 +11,7 @@
 // Readers never block: each write publishes a new immutable state, and a read uses the
 // state that is current when it starts. Writers of one scope wait for each other. Index
 // functions run without any lock that a reader could need. Index functions that
-// AddIndexers or a write calls for a newly added index must not write to the same scope.
+// AddIndexes or a write calls for a newly added index must not write to the same scope.
 //
 // # Objects
 //

@@ -7,14 +7,11 @@ import (
 	"iter"
 	"reflect"
 	"sort"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -240,22 +237,15 @@ func (s *lease) Checkpoint() store.Checkpoint {
 }
 
 // Flush does nothing. It returns store.ErrClosed after Close of the backend.
-func (s *lease) Flush(context.Context) error { return s.Err() }
+func (s *lease) Flush(context.Context) error {
+	_, err := s.view()
+	return err
+}
 
 // Len returns the number of objects.
 func (s *lease) Len() int {
 	st, _ := s.view()
 	return st.objects.Len()
-}
-
-// Entry returns one object.
-func (s *lease) Entry(key string) (store.Entry, bool, error) {
-	st, err := s.view()
-	it, ok := st.objects.Get(key)
-	if !ok {
-		return store.Entry{}, false, err
-	}
-	return store.Entry{Key: it.key, Object: it.object}, true, nil
 }
 
 // Scan returns up to limit entries with keys greater than after.
@@ -272,52 +262,6 @@ func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
 		return len(entries) < limit
 	})
 	return entries, nil
-}
-
-// Select returns the entries that match q.
-func (s *lease) Select(q store.Query) (entries []store.Entry, err error) {
-	matcher := q.Matcher()
-	after, prefix := q.Range()
-	st, err := s.view()
-	if err != nil {
-		return nil, err
-	}
-	take := func(it *item) (more bool) {
-		if !strings.HasPrefix(it.key, prefix) {
-			return false // the key is in the next namespace
-		}
-		if !matcher.Empty() {
-			var m metav1.Object
-			if m, err = meta.Accessor(it.object); err != nil {
-				return false
-			}
-			if !matcher.Matches(labels.Set(m.GetLabels())) {
-				return true
-			}
-		}
-		entries = append(entries, store.Entry{Key: it.key, Object: it.object})
-		return q.Limit <= 0 || len(entries) < q.Limit
-	}
-	if q.Index == "" {
-		if labels.MatchesNothing(matcher) {
-			return nil, nil
-		}
-		if matcher.Empty() && prefix == "" && q.Limit <= 0 {
-			entries = make([]store.Entry, 0, st.objects.Len())
-		}
-		st.objects.Ascend(after, func(key string, it *item) bool { return key == after || take(it) })
-		return entries, err
-	}
-	ix, err := st.index(q.Index)
-	if err != nil {
-		return nil, err
-	}
-	for _, it := range ix.items(q.Value) {
-		if it.key > after && !take(it) {
-			break
-		}
-	}
-	return entries, err
 }
 
 // Encode implements store.Store. Its callers keep the entry elsewhere; the store itself
@@ -441,12 +385,6 @@ func headerOf(object runtime.Object) (store.Header, error) {
 		Key: key, UID: string(m.GetUID()), RV: m.GetResourceVersion(), Labels: m.GetLabels(),
 		Created: m.GetCreationTimestamp().Time,
 	}, nil
-}
-
-// Err returns store.ErrClosed after Close of the backend, else nil.
-func (s *lease) Err() error {
-	_, err := s.view()
-	return err
 }
 
 // Close ends the lease. The store continues to show its last state, even if a later lease

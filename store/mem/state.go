@@ -20,8 +20,7 @@ type state struct {
 	objects    *btree.Map[string, *item]
 	inverted   []inverted // AddIndexers appends, so positions are stable
 	checkpoint store.Checkpoint
-	lastRV     string // result of LastStoreSyncResourceVersion
-	listed     bool   // a complete list was stored
+	listed     bool // a complete list was stored
 	departed   departed
 }
 
@@ -125,7 +124,7 @@ func (st *state) index(name string) (inverted, error) {
 			return ix, nil
 		}
 	}
-	return inverted{}, fmt.Errorf("index %q: %w", name, store.ErrNoIndex)
+	return inverted{}, store.NoIndex(name, st.indexers())
 }
 
 // set stores an item. The item must have values for every index.
@@ -165,7 +164,6 @@ func (st *state) clear() {
 func (st *state) complete(rv string) {
 	st.listed = true
 	if rv != "" {
-		st.lastRV = rv
 		st.checkpoint = store.Checkpoint{RV: rv, Time: time.Now()}
 	}
 }

@@ -162,7 +162,7 @@ func (h *harness) wantOneRound(objects int) {
 		if err != nil || (len(got) != 0 && len(got) != objects) {
 			h.Errorf("ByIndex has %d of %d objects of a batch, %v", len(got), objects, err)
 		}
-		for _, by := range []store.Query{{Namespace: "many"}, {Index: "namespace", Value: "many"}, {}} {
+		for _, by := range []store.Query{{Namespace: "many"}, {Index: "namespace", Values: []string{"many"}}, {}} {
 			by.Selector = labels.SelectorFromSet(labels.Set{"app": round})
 			entries, err := h.Select(by)
 			if err != nil || (len(entries) != 0 && len(entries) != objects) {
@@ -202,7 +202,7 @@ func testOneOpenWins(h *harness) {
 	if len(stores) != 1 {
 		h.Fatalf("%d of %d stores hold the scope, want one", len(stores), cap(stores))
 	}
-	h.Store = <-stores
+	h.indexed = indexer(<-stores)
 }
 
 // testCloseUnderReaders checks that readers get objects or ErrClosed, and that Close

@@ -27,10 +27,18 @@ type reporter interface {
 	Fatalf(format string, args ...any)
 }
 
+// indexed is a store together with its cache.Indexer.
+type indexed struct {
+	store.Store
+	*store.CacheIndexer
+}
+
+func indexer(s store.Store) indexed { return indexed{s, store.Indexer(s)} }
+
 // harness is a backend in a directory, with one open scope.
 type harness struct {
 	*testing.T
-	store.Store
+	indexed
 	cfg   Config
 	dir   string
 	db    store.Backend
@@ -41,7 +49,7 @@ type harness struct {
 func newHarness(t *testing.T, cfg Config) *harness {
 	h := &harness{T: t, cfg: cfg, dir: t.TempDir(), scope: configMapScope(), opts: options(t)}
 	h.db = cfg.Open(t, h.dir)
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	t.Cleanup(func() {
 		if err := h.db.Close(); err != nil {
 			t.Errorf("close backend: %v", err)
@@ -70,20 +78,20 @@ func codecFor(t *testing.T, example runtime.Object) codec.Codec {
 }
 
 // open opens a scope. It fails the test on an error.
-func (h *harness) open(scope store.Scope, opts store.Options) store.Store {
+func (h *harness) open(scope store.Scope, opts store.Options) indexed {
 	h.Helper()
 	s, err := h.db.Open(scope, opts)
 	if err != nil {
 		h.Fatalf("Open(%s): %v", scope, err)
 	}
-	return s
+	return indexer(s)
 }
 
 // reopen closes the store, and the backend if it is persistent, and opens both again.
 func (h *harness) reopen() {
 	h.Helper()
 	h.shut()
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 }
 
 // shut is the first half of reopen.

@@ -116,8 +116,8 @@ func testUnknownIndex(h *harness) {
 	wantIs(h, "ByIndex", err, store.ErrNoIndex)
 	_, err = h.IndexKeys("nope", "red")
 	wantIs(h, "IndexKeys", err, store.ErrNoIndex)
-	_, err = h.TryListIndexFuncValues("nope")
-	wantIs(h, "TryListIndexFuncValues", err, store.ErrNoIndex)
+	_, err = h.Values("nope")
+	wantIs(h, "Values", err, store.ErrNoIndex)
 	if err != nil && !strings.Contains(err.Error(), "nope") {
 		h.Errorf("error does not name the index: %v", err)
 	}

@@ -33,7 +33,7 @@ func testInUse(h *harness) {
 
 	first := h.Store
 	must(h, first.Close())
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	must(h, first.Close()) // must not end the second lease
 	_, err = h.db.Open(h.scope, h.opts)
 	wantIs(h, "Open after the first store was closed twice", err, store.ErrInUse)
@@ -52,7 +52,7 @@ func testOpenError(h *harness) {
 	if _, err := h.db.Open(h.scope, bad); err == nil {
 		h.Errorf("Open with an index without a function: got no error")
 	}
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 }
 
 func testTwoScopes(h *harness) {
@@ -135,13 +135,13 @@ func testBackendClosed(h *harness) {
 	h.apply("1", put(configMap("a/one", "1", "red")))
 	entry, _, err := h.Entry("a/one")
 	must(h, err)
-	closed := h.Store
+	closed := h.indexed
 	must(h, closed.Close())
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	must(h, h.db.Close())
 	must(h, h.db.Close())
-	for _, s := range []store.Store{closed, h.Store} {
-		h.Store = s
+	for _, s := range []indexed{closed, h.indexed} {
+		h.indexed = s
 		h.wantClosed()
 		if _, err := h.Decode(entry); err != nil {
 			h.Errorf("Decode after Close of the backend: %v", err)
@@ -176,13 +176,14 @@ func (h *harness) wantClosed() {
 	wantIs(h, "Scan", err, store.ErrClosed)
 	_, err = h.Select(store.Query{})
 	wantIs(h, "Select", err, store.ErrClosed)
-	wantIs(h, "Err", h.Err(), store.ErrClosed)
-	_, err = h.TryList()
-	wantIs(h, "TryList", err, store.ErrClosed)
-	_, err = h.TryListKeys()
-	wantIs(h, "TryListKeys", err, store.ErrClosed)
-	_, err = h.TryListIndexFuncValues("words")
-	wantIs(h, "TryListIndexFuncValues", err, store.ErrClosed)
+	_, _, err = h.Object("a/one")
+	wantIs(h, "Object", err, store.ErrClosed)
+	_, err = h.Objects(store.Query{})
+	wantIs(h, "Objects", err, store.ErrClosed)
+	_, err = h.Keys(store.Query{})
+	wantIs(h, "Keys", err, store.ErrClosed)
+	_, err = h.Values("words")
+	wantIs(h, "Values", err, store.ErrClosed)
 	n := 0
 	for _, err := range h.All() {
 		wantIs(h, "All", err, store.ErrClosed)
@@ -198,6 +199,7 @@ func (h *harness) wantClosed() {
 	if got := h.List(); len(got) != 0 {
 		h.Errorf("List has %d objects", len(got))
 	}
+	wantIs(h, "Err", h.Err(), store.ErrClosed)
 	if got := h.ListIndexFuncValues("words"); len(got) != 0 {
 		h.Errorf("ListIndexFuncValues = %q", got)
 	}
@@ -215,7 +217,7 @@ func testBackendClosedFirst(h *harness) {
 	must(h, h.db.Close())
 	must(h, h.Close())
 	h.db = h.cfg.Open(h.T, h.dir)
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	h.wantObjects(configMap("a/one", "1", "red"))
 	if got := h.Checkpoint().RV; got != "1" {
 		h.Errorf("Checkpoint().RV = %q, want 1", got)
@@ -232,7 +234,7 @@ func testScopes(h *harness) {
 	for _, scope := range []store.Scope{pods, selected, in} {
 		must(h, h.open(scope, store.Options{Codec: h.opts.Codec, Fresh: true}).Close())
 	}
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	h.listed(configMap("a/one", "1", "red"), configMap("b/two", "1", "red"), configMap("b/three", "1", "blue"))
 	must(h, h.Flush(h.Context()))
 	want := []store.IndexInfo{

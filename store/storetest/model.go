@@ -40,7 +40,7 @@ type model struct {
 	t   *testing.T
 	dir string
 	db  store.Backend
-	s   store.Store
+	s   indexed
 
 	objects  map[string]*corev1.ConfigMap
 	revision int    // resource version of the last object
@@ -52,7 +52,7 @@ type model struct {
 func (m *model) open(rt *rapid.T) {
 	s, err := m.db.Open(configMapScope(), options(m.t))
 	must(rt, err)
-	m.s, m.lastSet = s, false
+	m.s, m.lastSet = indexer(s), false
 }
 
 // next returns a new resource version.
@@ -254,7 +254,7 @@ func (m *model) Reopen(rt *rapid.T) {
 func (m *model) Select(rt *rapid.T) {
 	index := rapid.SampledFrom(append([]string{""}, indexNames...)).Draw(rt, "index")
 	q := store.Query{
-		Index: index, Value: rapid.SampledFrom([]string{"", "red", "blue", "a"}).Draw(rt, "value"),
+		Index: index, Values: []string{rapid.SampledFrom([]string{"", "red", "blue", "a"}).Draw(rt, "value")},
 		Namespace: rapid.SampledFrom([]string{"", "a", "a-b", "x"}).Draw(rt, "namespace"),
 		After:     rapid.SampledFrom([]string{"", "a/x", "a0", "x"}).Draw(rt, "after"),
 		Limit:     rapid.IntRange(0, 3).Draw(rt, "limit"),

@@ -53,7 +53,7 @@ func testSelect(h *harness) {
 		for _, namespace := range []string{"", "a", "a-b", "b", "cluster-wide", "missing"} {
 			for _, selector := range selectors {
 				for _, by := range [][2]string{{}, {"namespace", "a"}, {"label:app", "red"}, {"words", "blue"}, {"words", "none"}} {
-					q := store.Query{Index: by[0], Value: by[1], Namespace: namespace, Selector: parseSelector(h, selector)}
+					q := store.Query{Index: by[0], Values: []string{by[1]}, Namespace: namespace, Selector: parseSelector(h, selector)}
 					checkSelect(h, h, q, objects)
 					checkSelectInParts(h, h, q, objects)
 				}
@@ -61,11 +61,14 @@ func testSelect(h *harness) {
 		}
 		checkSelect(h, h, store.Query{}, objects)
 		checkSelect(h, h, store.Query{Selector: labels.Nothing()}, objects)
-		checkSelect(h, h, store.Query{Selector: labels.Nothing(), Index: "words", Value: "red"}, objects)
+		checkSelect(h, h, store.Query{Selector: labels.Nothing(), Index: "words", Values: []string{"red"}}, objects)
 		checkSelect(h, h, store.Query{Selector: labels.SelectorFromSet(labels.Set{"app": "red"})}, objects)
 		checkSelect(h, h, store.Query{Selector: labels.SelectorFromValidatedSet(labels.Set{"app": "red"})}, objects)
 		checkSelect(h, h, store.Query{Namespace: "a", After: "z"}, objects)
-		checkSelect(h, h, store.Query{Index: "words", Value: "red", After: "a/x", Limit: 1}, objects)
+		checkSelect(h, h, store.Query{Index: "words", Values: []string{"red"}, After: "a/x", Limit: 1}, objects)
+		checkSelect(h, h, store.Query{Index: "words", Values: []string{"red", "blue", "none"}}, objects)
+		checkSelectInParts(h, h, store.Query{Index: "words", Values: []string{"red", "blue"}, Namespace: "a"}, objects)
+		checkSelect(h, h, store.Query{Index: "words"}, objects)
 	}
 }
 
@@ -89,7 +92,7 @@ func selected(t reporter, q store.Query, objects map[string]*corev1.ConfigMap) [
 		if q.Index != "" {
 			values, err := indexes()[q.Index](cm)
 			must(t, err)
-			fits = fits && slices.Contains(values, q.Value)
+			fits = fits && slices.ContainsFunc(q.Values, func(v string) bool { return slices.Contains(values, v) })
 		}
 		if fits && (q.Limit == 0 || len(keys) < q.Limit) {
 			keys = append(keys, key)
@@ -98,7 +101,8 @@ func selected(t reporter, q store.Query, objects map[string]*corev1.ConfigMap) [
 	return keys
 }
 
-// checkSelect reports a Query whose result differs from selected.
+// checkSelect reports a Query whose result differs from selected, by Select, Keys or
+// Objects.
 func checkSelect(t reporter, s store.Store, q store.Query, objects map[string]*corev1.ConfigMap) []store.Entry {
 	t.Helper()
 	entries, err := s.Select(q)
@@ -110,7 +114,14 @@ func checkSelect(t reporter, s store.Store, q store.Query, objects map[string]*c
 			t.Errorf("Select(%+v): entry %q has both or neither of Object and Raw", q, e.Key)
 		}
 	}
-	same(t, fmt.Sprintf("keys of Select(%+v)", q), keys, selected(t, q, objects))
+	want := selected(t, q, objects)
+	same(t, fmt.Sprintf("keys of Select(%+v)", q), keys, want)
+	only, err := s.Keys(q)
+	must(t, err)
+	same(t, fmt.Sprintf("Keys(%+v)", q), only, want)
+	found, err := s.Objects(q)
+	must(t, err)
+	same(t, fmt.Sprintf("keys of Objects(%+v)", q), sortedKeys(t, found), want)
 	decoded, err := store.DecodeAll[*corev1.ConfigMap](s, entries)
 	must(t, err)
 	for i, cm := range decoded {
@@ -134,7 +145,7 @@ func checkSelectInParts(t reporter, s store.Store, q store.Query, objects map[st
 func testSelectUnknownIndex(h *harness) {
 	h.add(configMap("a/one", "1", "red"))
 	for _, selector := range []labels.Selector{nil, labels.Nothing(), parseSelector(h, "app=red")} {
-		entries, err := h.Select(store.Query{Index: "nope", Value: "red", Selector: selector})
+		entries, err := h.Select(store.Query{Index: "nope", Values: []string{"red"}, Selector: selector})
 		wantIs(h, "Select", err, store.ErrNoIndex)
 		if err != nil && !strings.Contains(err.Error(), "nope") || len(entries) > 0 {
 			h.Errorf("Select by an unknown index = %d entries; error does not name the index: %v", len(entries), err)
@@ -192,7 +203,7 @@ func testSelectDecodesNothingElse(h *harness) {
 	for _, q := range []store.Query{
 		{Selector: parseSelector(h, "app!=blue")},
 		{Selector: parseSelector(h, "app=red")},
-		{Index: "namespace", Value: "a", Selector: parseSelector(h, "app=red")},
+		{Index: "namespace", Values: []string{"a"}, Selector: parseSelector(h, "app=red")},
 	} {
 		entries, err := h.Select(q)
 		must(h, err)
@@ -224,7 +235,7 @@ func (s ownSelector) Matches(labels.Labels) bool {
 
 func testSelectorOfOnesOwn(h *harness) {
 	h.add(configMap("a/one", "1", "red"), configMap("a/two", "1", "blue"))
-	for _, q := range []store.Query{{}, {Namespace: "a"}, {Index: "words", Value: "red"}, {Limit: 7}} {
+	for _, q := range []store.Query{{}, {Namespace: "a"}, {Index: "words", Values: []string{"red"}}, {Limit: 7}} {
 		asked := 0
 		q.Selector = ownSelector{parseSelector(h, "app=red"), h, &asked}
 		entries, err := h.Select(q)
@@ -246,7 +257,7 @@ func testSelectWhileLoading(h *harness) {
 	for _, object := range many(300, "1", "red") {
 		must(h, list.Add(object))
 	}
-	for _, q := range []store.Query{{}, {Namespace: "many"}, {Index: "words", Value: "red"}, {Selector: parseSelector(h, "app=red")}} {
+	for _, q := range []store.Query{{}, {Namespace: "many"}, {Index: "words", Values: []string{"red"}}, {Selector: parseSelector(h, "app=red")}} {
 		checkSelect(h, h, q, nil)
 	}
 	must(h, list.Close())

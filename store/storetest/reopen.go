@@ -147,7 +147,7 @@ func testReopenIndexFails(h *harness) {
 		var rejected []string
 		with.Rejected = func(bad *store.ObjectError) { rejected = append(rejected, bad.Key) }
 		h.shut()
-		h.Store = h.open(h.scope, with)
+		h.indexed = h.open(h.scope, with)
 		if len(rejected) == 0 || slices.ContainsFunc(rejected, func(key string) bool { return key != "a/odd" }) {
 			h.Errorf("start %d: told that %q are rejected, want a/odd", start, rejected)
 		}
@@ -215,11 +215,11 @@ func testReopenOtherScope(h *harness) {
 	} {
 		scope := configMapScope()
 		change(&scope)
-		h.Store = h.open(scope, h.opts)
+		h.indexed = h.open(scope, h.opts)
 		h.wantEmpty("another " + what)
 		must(h, h.Close())
 	}
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	h.wantObjects(configMap("a/one", "1", "red"))
 }
 
@@ -276,7 +276,7 @@ func testReopenPods(h *harness) {
 	h.scope.Resource, h.scope.Kind.Kind = "pods", "Pod"
 	h.shut()
 	h.opts = store.Options{Codec: codecFor(h.T, &corev1.Pod{}), Indexes: []index.Index{index.NodeName()}}
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	h.add(pod("one"), pod("two"))
 	for range 2 {
 		same(h, "pods", h.collect(), []runtime.Object{pod("one"), pod("two")})
@@ -295,7 +295,7 @@ func testReopenUnstructured(h *harness) {
 		Codec:   codecFor(h.T, &unstructured.Unstructured{}),
 		Indexes: []index.Index{index.Namespace(), index.Label("color")},
 	}
-	h.Store = h.open(h.scope, h.opts)
+	h.indexed = h.open(h.scope, h.opts)
 	h.apply("3", put(widget("one", "1", "red")), put(widget("two", "2", "blue")))
 	h.add(widget("two", "3", "red"))
 	for range 2 {

@@ -399,7 +399,7 @@ func TestLiveWhileItChanges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := s.ListKeys()
+	keys := store.Indexer(s).ListKeys()
 	stop := make(chan struct{})
 	var changing sync.WaitGroup
 	changing.Go(func() {

@@ -92,7 +92,7 @@ func (s *fileScope) damaged(format string, args ...any) error {
 }
 
 func (s *fileScope) all() ([]string, error) {
-	keys, err := s.TryListKeys()
+	keys, err := s.Keys(store.Query{})
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,9 @@ func (s *fileScope) all() ([]string, error) {
 	return keys, nil
 }
 
-func (s *fileScope) byIndex(name, value string) ([]string, error) { return s.IndexKeys(name, value) }
+func (s *fileScope) byIndex(name, value string) ([]string, error) {
+	return s.Keys(store.Query{Index: name, Values: []string{value}})
+}
 
 func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
 	var keys []string
@@ -153,12 +155,12 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 }
 
 func (s *fileScope) values(name string) (out []indexValue, err error) {
-	values, err := s.TryListIndexFuncValues(name)
+	values, err := s.Values(name)
 	if err != nil {
 		return nil, err
 	}
 	for _, value := range values {
-		keys, err := s.IndexKeys(name, value)
+		keys, err := s.byIndex(name, value)
 		if err != nil {
 			return nil, err
 		}
