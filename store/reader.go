@@ -15,9 +15,9 @@ type Reader interface {
 	Len() int
 	// Object returns one object, decoded. It may be shared: it is read-only.
 	Object(key string) (obj runtime.Object, exists bool, err error)
-	// Objects returns the objects that match q, decoded and as of one moment: in key order,
-	// or in any order if q names an index. Objects that are not kept decoded are decoded
-	// in parallel. Errors: as Select.
+	// Objects returns the objects that match q, decoded and as of one moment: in key
+	// order, or in any order if q names an index. Objects that are not kept decoded are
+	// decoded in parallel. Errors: as Select.
 	Objects(q Query) ([]runtime.Object, error)
 	// Entry returns the stored form of one object, without decoding it.
 	Entry(key string) (e Entry, exists bool, err error)

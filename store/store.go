@@ -108,7 +108,7 @@ type Batch struct {
 	RV      string // "" leaves the checkpoint unchanged
 	// Loaded is set by Relist.Parts if the store had no content to compare with: the
 	// scope was empty, or its content was lost. Applying the batch makes the whole list
-	// visible to readers.
+	// visible to readers. The batch has no Changes.
 	Loaded bool
 }
 

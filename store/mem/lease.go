@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -250,18 +249,10 @@ func (s *lease) Len() int {
 
 // Scan returns up to limit entries with keys greater than after.
 func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
-	st, err := s.view()
-	if err != nil || limit <= 0 {
-		return nil, err
+	if limit <= 0 {
+		return nil, nil
 	}
-	var entries []store.Entry
-	st.objects.Ascend(after, func(key string, it *item) bool {
-		if key > after {
-			entries = append(entries, store.Entry{Key: key, Object: it.object})
-		}
-		return len(entries) < limit
-	})
-	return entries, nil
+	return s.Select(store.Query{After: after, Limit: limit})
 }
 
 // Encode implements store.Store. Its callers keep the entry elsewhere; the store itself
@@ -308,51 +299,15 @@ func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err e
 	if err := s.checkType(obj); err != nil && s.codec != nil {
 		return held, false, &store.ObjectError{Key: key, Err: err}
 	}
-	held, err = headerOf(it.object)
+	held, err = store.HeaderOf(it.object)
 	return held, s.codec != nil && equal(it.object, obj), err
 }
 
-// chunk is the number of objects that All and Headers read at once. Between chunks they
-// do not keep an old state in memory.
-const chunk = 256
-
 // All yields every object in key order.
-func (s *lease) All() iter.Seq2[runtime.Object, error] {
-	return func(yield func(runtime.Object, error) bool) {
-		after := ""
-		for {
-			entries, err := s.Scan(after, chunk)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, e := range entries {
-				if !yield(e.Object, nil) {
-					return
-				}
-			}
-			if len(entries) < chunk {
-				return
-			}
-			after = entries[len(entries)-1].Key
-		}
-	}
-}
+func (s *lease) All() iter.Seq2[runtime.Object, error] { return store.AllOf(s) }
 
 // Headers yields every object's header in key order.
-func (s *lease) Headers() iter.Seq2[store.Header, error] {
-	return func(yield func(store.Header, error) bool) {
-		for object, err := range s.All() {
-			var h store.Header
-			if err == nil {
-				h, err = headerOf(object)
-			}
-			if !yield(h, err) || err != nil {
-				return
-			}
-		}
-	}
-}
+func (s *lease) Headers() iter.Seq2[store.Header, error] { return store.HeadersOfAll(s) }
 
 // HeadersOf returns the headers of those keys that exist.
 func (s *lease) HeadersOf(keys []string) ([]store.Header, error) {
@@ -366,25 +321,13 @@ func (s *lease) HeadersOf(keys []string) ([]store.Header, error) {
 		if !ok {
 			continue
 		}
-		h, err := headerOf(it.object)
+		h, err := store.HeaderOf(it.object)
 		if err != nil {
 			return nil, err
 		}
 		headers = append(headers, h)
 	}
 	return headers, nil
-}
-
-func headerOf(object runtime.Object) (store.Header, error) {
-	m, err := meta.Accessor(object)
-	if err != nil {
-		return store.Header{}, fmt.Errorf("header of a %T: %w", object, err)
-	}
-	key := cache.MetaObjectToName(m).String()
-	return store.Header{
-		Key: key, UID: string(m.GetUID()), RV: m.GetResourceVersion(), Labels: m.GetLabels(),
-		Created: m.GetCreationTimestamp().Time,
-	}, nil
 }
 
 // Close ends the lease. The store continues to show its last state, even if a later lease

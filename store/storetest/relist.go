@@ -55,6 +55,9 @@ func (h *harness) applyParts(list store.Relist, rv string) []string {
 		if parts++; parts > 1 && last.RV != "" {
 			h.Errorf("part %d has RV %q and is not the last", parts-1, last.RV)
 		}
+		if b.Loaded && len(b.Changes) > 0 {
+			h.Errorf("part %d is loaded and has %d changes", parts, len(b.Changes))
+		}
 		for _, c := range b.Changes {
 			if c.IsDeletion() && putting {
 				h.Errorf("deletion of %q comes after an object that differs", c.Key)
