@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Prepare implements store.Store.
@@ -37,7 +38,7 @@ func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error)
 	if c.IsDeletion() && c.Key == "" {
 		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 	}
-	e := &entry{key: fileKey(c.Key), name: c.Key, indexes: indexes}
+	e := &entry{key: record.FileKey(c.Key), name: c.Key, indexes: indexes}
 	if !c.IsDeletion() {
 		obj, err := s.Decode(c.Entry())
 		if err != nil {
@@ -75,17 +76,17 @@ func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, f
 	if s.opts.Codec == nil {
 		return fail(errNoCodec)
 	}
-	e := &entry{key: fileKey(key), name: key, indexes: indexes, object: obj}
+	e := &entry{key: record.FileKey(key), name: key, indexes: indexes, object: obj}
 	payload, err := s.encode(obj)
 	if err != nil {
 		return fail(err)
 	}
 	e.payload = packed{bytes: payload}
-	e.head = &header{
+	e.head = &record.Header{
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
 		Hash: s.seal.payloadHash(key, payload), Size: int64(len(payload)),
 	}
-	if isHashed(e.key) {
+	if record.IsHashed(e.key) {
 		e.head.Name = key
 	}
 	if created := accessor.GetCreationTimestamp(); !created.IsZero() {

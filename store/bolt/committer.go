@@ -11,6 +11,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Each DB has one committer goroutine. Close ends it after a last attempt to write.
@@ -213,9 +214,9 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	w.m.Departed.Settled = c.settled
 	c.kept, c.dropped = int(w.m.Departed.Tally.Count), w.dropped
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
-	w.m.setCheckpoint(c.checkpoint)
+	w.m.SetCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
-	return w.m.write(w.scope)
+	return writeManifest(w.scope, w.m)
 }
 
 // committedUpTo removes the written entries that have not changed since from pending.
@@ -258,7 +259,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 // writer changes one scope's entries and manifest inside a transaction.
 type writer struct {
 	s                       *Store
-	m                       *manifest
+	m                       *record.Manifest
 	scope, headers, objects *bbolt.Bucket
 	lastDictionary          uint64 // the last dictionary that is known to be in the file
 	dropped                 int    // departed objects that exceeded the bound
@@ -316,19 +317,19 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 func (w *writer) apply(e *entry, p packed) error {
 	key := []byte(e.key)
 	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
-	var old *header
+	var old *record.Header
 	if oldHeader != nil {
 		var err error
-		if old, err = decodeHeader(e.key, oldHeader); err != nil {
+		if old, err = record.DecodeHeader(e.key, oldHeader); err != nil {
 			// The old index entries stay. The next Open finds that the index does not add
 			// up and sets the file aside. Until then writes continue.
 			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.key, err), "A damaged header is overwritten")
 			old = nil
 		}
-		w.m.Headers.remove(recordSum(oldHeader))
+		w.m.Headers.Remove(record.Sum(oldHeader))
 	}
 	if oldRecord != nil {
-		w.m.Objects.remove(recordSum(oldRecord))
+		w.m.Objects.Remove(record.Sum(oldRecord))
 		w.m.Bytes -= int64(len(oldRecord))
 	}
 	stored := e.stored(p)
@@ -338,16 +339,16 @@ func (w *writer) apply(e *entry, p packed) error {
 	if stored == nil {
 		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
 	}
-	head, err := stored.encode(e.key)
+	head, err := stored.Encode(e.key)
 	if err != nil {
 		return err
 	}
 	if err := w.dictionary(p.dictionary); err != nil {
 		return err
 	}
-	rec := p.record(w.s.opts.Codec.ID()).encode(e.key)
-	w.m.Headers.add(recordSum(head))
-	w.m.Objects.add(recordSum(rec))
+	rec := p.record(w.s.opts.Codec.ID()).Encode(e.key)
+	w.m.Headers.Add(record.Sum(head))
+	w.m.Objects.Add(record.Sum(rec))
 	w.m.Bytes += int64(len(rec))
 	if err := w.objects.Put(key, rec); err != nil {
 		return err
@@ -357,7 +358,7 @@ func (w *writer) apply(e *entry, p packed) error {
 
 // index replaces the index entries of one object. The old header may name entries of an
 // index that was rebuilt since; they do not exist any more and are skipped.
-func (w *writer) index(key string, old, now *header) error {
+func (w *writer) index(key string, old, now *record.Header) error {
 	for name, state := range w.m.Indexes {
 		var was, is []string
 		if old != nil {
@@ -374,19 +375,19 @@ func (w *writer) index(key string, old, now *header) error {
 			return err
 		}
 		for _, value := range was {
-			k, _ := indexEntry(value, key)
+			k, _ := record.IndexEntry(value, key)
 			if b.Get(k) == nil {
 				continue
 			}
-			state.Tally.remove(checksum(k))
+			state.Tally.Remove(record.Checksum(k))
 			if err := b.Delete(k); err != nil {
 				return err
 			}
 		}
 		for _, value := range is {
-			k, v := indexEntry(value, key)
+			k, v := record.IndexEntry(value, key)
 			if b.Get(k) == nil {
-				state.Tally.add(checksum(k))
+				state.Tally.Add(record.Checksum(k))
 			}
 			if err := b.Put(k, v); err != nil {
 				return err

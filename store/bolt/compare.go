@@ -7,6 +7,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Compare implements store.Store.
@@ -26,9 +27,9 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 		}
 		hash = s.seal.payloadHash(key, payload)
 	}
-	var h *header
+	var h *record.Header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
-		h, err = s.header(sn, fileKey(key))
+		h, err = s.header(sn, record.FileKey(key))
 		return err
 	})
 	if err == nil && h == nil && s.db.readOnly {
@@ -37,5 +38,5 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 	if err != nil || h == nil {
 		return held, false, err
 	}
-	return h.public(key), hash != nil && bytes.Equal(h.Hash, hash), nil
+	return h.Public(key), hash != nil && bytes.Equal(h.Hash, hash), nil
 }

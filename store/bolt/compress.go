@@ -11,6 +11,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Compression specifies how records are written. Existing records are read as they were
@@ -60,7 +61,12 @@ type packed struct {
 	// dataKey and head are set for an encrypted scope: then bytes are sealed, and head is
 	// the sealed header.
 	dataKey uint64
-	head    *header
+	head    *record.Header
+}
+
+// record returns the record of a packed payload.
+func (p packed) record(codecID byte) record.Record {
+	return record.Record{Codec: codecID, Dictionary: p.dictionary, DataKey: p.dataKey, Payload: p.bytes}
 }
 
 // pack compresses the payloads of entries, and trains the scope's dictionary on them if
@@ -226,7 +232,7 @@ func parseDictionary(k, v []byte) (id uint64, dictionary []byte, err error) {
 	if len(k) != 8 {
 		return 0, nil, errors.New("a key that is none")
 	}
-	if err := unseal(v, &dictionary); err != nil {
+	if err := record.Unmarshal(v, &dictionary); err != nil {
 		return 0, nil, err
 	}
 	return binary.BigEndian.Uint64(k), dictionary, nil
@@ -242,26 +248,26 @@ func (w *writer) dictionary(id uint64) error {
 		return err
 	}
 	if b.Get(dictionaryKey(id)) == nil {
-		value, err := sealed(w.s.dictionaries.Load().byID[id].Dictionary())
+		value, err := record.Marshal(w.s.dictionaries.Load().byID[id].Dictionary())
 		if err != nil {
 			return err
 		}
 		if err := b.Put(dictionaryKey(id), value); err != nil {
 			return err
 		}
-		w.m.Dictionaries.add(recordSum(value))
+		w.m.Dictionaries.Add(record.Sum(value))
 	}
 	w.lastDictionary = id
 	return nil
 }
 
 // verifyDictionaries returns the dictionary ids that records may use.
-func verifyDictionaries(m *manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
+func verifyDictionaries(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
 	ids := map[uint64]bool{notCompressed: true, plainZstd: true}
-	var t tally
+	var t record.Tally
 	err := eachDictionary(scope, func(id uint64, _, stored []byte) error {
 		ids[id] = true
-		t.add(recordSum(stored))
+		t.Add(record.Sum(stored))
 		return nil
 	})
 	if err != nil {
@@ -287,11 +293,11 @@ func appendRawHead(b []byte, codecID byte, dictionary uint64) []byte {
 
 func parseRaw(raw []byte) (codecID byte, p packed, err error) {
 	if len(raw) < 2 {
-		return 0, packed{}, errShort
+		return 0, packed{}, record.ErrShort
 	}
 	id, n := binary.Uvarint(raw[1:])
 	if n <= 0 {
-		return 0, packed{}, errShort
+		return 0, packed{}, record.ErrShort
 	}
 	return raw[0], packed{dictionary: id, bytes: raw[1+n:]}, nil
 }

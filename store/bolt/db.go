@@ -22,6 +22,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Options configure how a database is opened and written. The zero value selects the
@@ -533,11 +534,11 @@ func (d *DB) Scopes() ([]store.Info, error) {
 				return d.corrupt("scope "+string(id), err)
 			}
 			info := store.Info{
-				ID: string(id), Scope: m.scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
+				ID: string(id), Scope: m.Scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
 				Codec: m.Codec, TypeFingerprint: m.Fingerprint, TransformVersion: m.Transform,
-				Checkpoint: m.checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
+				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
-			for _, name := range m.indexNames() {
+			for _, name := range m.IndexNames() {
 				if !m.Indexes[name].Ready {
 					continue // built again when an informer opens the scope
 				}
@@ -567,11 +568,11 @@ func countValues(scope *bbolt.Bucket, name string) int {
 	n := 0
 	c := b.Cursor()
 	for k, v := c.First(); k != nil; n++ {
-		value, _, ok := parseIndexEntry(k, v)
+		value, _, ok := record.ParseIndexEntry(k, v)
 		if !ok {
 			break
 		}
-		k, v = c.Seek(append(appendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
+		k, v = c.Seek(append(record.AppendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
 	}
 	return n
 }

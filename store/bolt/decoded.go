@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // defaultDecoded is the default budget for decoded objects, in bytes of heap.
@@ -174,7 +175,7 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 		return nil, false
 	}
 	after, prefix := q.Range()
-	after = fileKey(after)
+	after = record.FileKey(after)
 	var entries []store.Entry
 	if q.Limit <= 0 && after == "" {
 		entries = make([]store.Entry, 0, all.Len())
@@ -186,7 +187,7 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 		if !strings.HasPrefix(key, prefix) {
 			return false
 		}
-		if isHashed(key) {
+		if record.IsHashed(key) {
 			key, _ = cache.MetaNamespaceKeyFunc(obj) // the object's own key
 		}
 		entries = append(entries, store.Entry{Key: key, Object: obj})

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // The departed bucket contains, by number, the last stored state of deleted objects, for
@@ -26,14 +27,6 @@ var bucketDeparted = []byte("departed")
 
 // departedBytes bounds the encoded departed objects of one scope, in bytes.
 const departedBytes = 64 << 20
-
-// departedState is the part of the manifest about the departed objects.
-type departedState struct {
-	Tally   tally  `msgpack:"tally"`
-	Bytes   int64  `msgpack:"bytes"`
-	Last    uint64 `msgpack:"last"`    // the highest assigned number
-	Settled uint64 `msgpack:"settled"` // objects up to this number were delivered
-}
 
 // departures is the state of the departed objects of an open scope. Store.mu protects its
 // fields.
@@ -129,7 +122,7 @@ func (w *writer) depart(e *entry, with departing) error {
 		if err := w.dictionary(state.p.dictionary); err != nil {
 			return err
 		}
-		*state.to = state.p.record(w.s.codecID()).encode(e.key)
+		*state.to = state.p.record(w.s.codecID()).Encode(e.key)
 	}
 	// Nothing was stored, or a failed attempt has kept it already.
 	if v.Record == nil {
@@ -138,7 +131,7 @@ func (w *writer) depart(e *entry, with departing) error {
 	if e.name != e.key {
 		v.Name = e.name
 	}
-	value, err := sealed(v)
+	value, err := record.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode a departed object: %w", err)
 	}
@@ -157,7 +150,7 @@ func (w *writer) depart(e *entry, with departing) error {
 		}
 		return nil
 	}
-	d.Tally.add(recordSum(value))
+	d.Tally.Add(record.Sum(value))
 	d.Bytes += int64(len(value))
 	return b.Put(key, value)
 }
@@ -176,7 +169,7 @@ func (w *writer) dropTold() error {
 	c := b.Cursor()
 	for k, v := c.First(); k != nil && binary.BigEndian.Uint64(k) <= upTo; k, v = c.Next() {
 		keys = append(keys, slices.Clone(k))
-		d.Tally.remove(recordSum(v))
+		d.Tally.Remove(record.Sum(v))
 		d.Bytes -= int64(len(v))
 	}
 	for _, k := range keys {
@@ -282,8 +275,8 @@ func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 	if v.Last == nil {
 		return d, nil
 	}
-	if r, err := decodeRecord(v.Key, v.Last); err == nil {
-		raw := appendRawHead(make([]byte, 0, len(v.Last)), r.codec, r.dictionary)
+	if r, err := record.Decode(v.Key, v.Last); err == nil {
+		raw := appendRawHead(make([]byte, 0, len(v.Last)), r.Codec, r.Dictionary)
 		if raw, err = s.seal.appendPayload(raw, inDeparted, v.Key, r); err == nil {
 			d.Last = store.Entry{Key: name, Raw: raw}
 		}
@@ -293,12 +286,12 @@ func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 
 func decodeDeparted(b []byte) (v departedValue, err error) {
 	if len(b) < 4 {
-		return v, errShort
+		return v, record.ErrShort
 	}
-	if got, want := checksum(b[4:]), recordSum(b); got != want {
+	if got, want := record.Checksum(b[4:]), record.Sum(b); got != want {
 		return v, fmt.Errorf("checksum is %08x, not %08x", got, want)
 	}
-	if _, err := msgpackSkip(b[4:]); err != nil {
+	if _, err := record.Skip(b[4:]); err != nil {
 		return v, err
 	}
 	return v, msgpack.Unmarshal(b[4:], &v)
@@ -332,7 +325,7 @@ func (s *Store) Departures() (kept, dropped int) {
 var _ store.Departer = (*Store)(nil)
 
 // verifyDeparted checks the departed objects: each of them, its record and their tally.
-func verifyDeparted(m *manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
+func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
 	b := scope.Bucket(bucketDeparted)
 	if b == nil {
 		if m.Departed.Tally.Count > 0 {
@@ -340,19 +333,19 @@ func verifyDeparted(m *manifest, scope *bbolt.Bucket, dictionaries map[uint64]bo
 		}
 		return nil
 	}
-	var t tally
+	var t record.Tally
 	err := b.ForEach(func(k, value []byte) error {
 		v, err := decodeDeparted(value)
 		if err == nil {
-			var r record
-			if r, err = decodeRecord(v.Key, v.Record); err == nil && !dictionaries[r.dictionary] {
-				err = fmt.Errorf("dictionary %d is missing", r.dictionary)
+			var r record.Record
+			if r, err = record.Decode(v.Key, v.Record); err == nil && !dictionaries[r.Dictionary] {
+				err = fmt.Errorf("dictionary %d is missing", r.Dictionary)
 			}
 		}
 		if err != nil || len(k) != 8 {
 			return fmt.Errorf("departed object %x: %w", k, errors.Join(err, keyLength(k)))
 		}
-		t.add(recordSum(value))
+		t.Add(record.Sum(value))
 		return nil
 	})
 	if err == nil && t != m.Departed.Tally {
@@ -380,15 +373,15 @@ func departedDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
 		if err != nil {
 			return err
 		}
-		for _, record := range [][]byte{v.Record, v.Last} {
-			if record == nil {
+		for _, b := range [][]byte{v.Record, v.Last} {
+			if b == nil {
 				continue
 			}
-			r, err := decodeRecord(v.Key, record)
+			r, err := record.Decode(v.Key, b)
 			if err != nil {
 				return err
 			}
-			used[r.dictionary] = true
+			used[r.Dictionary] = true
 		}
 		return nil
 	})

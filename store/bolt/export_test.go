@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // SetRelistLimit sets the number of bytes that a relist keeps in memory.
@@ -75,8 +76,8 @@ func Seals(d *DB) map[int]uint64 {
 func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	err := d.view("data keys", func(tx *bbolt.Tx) error {
 		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketObjects).ForEach(func(k, v []byte) error {
-			r, err := decodeRecord(string(k), v)
-			ids = append(ids, r.dataKey)
+			r, err := record.Decode(string(k), v)
+			ids = append(ids, r.DataKey)
 			return err
 		})
 	})
@@ -110,7 +111,7 @@ func DamageDeparted(d *DB, scope store.Scope, number uint64) {
 }
 
 // MaxKey is the length of the longest key that is stored unchanged.
-const MaxKey = maxKey
+const MaxKey = record.MaxKey
 
 // WithoutLock runs fn while the file is not locked, as if locks had no effect.
 func WithoutLock(d *DB, fn func()) {

@@ -6,6 +6,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // bucketIdentities, in bucketMeta, contains the last verified identities of clusters. The
@@ -28,7 +29,7 @@ func (d *DB) Identity(asked string) (cluster string, err error) {
 		if b == nil {
 			return nil
 		}
-		if err := unseal(b.Get(identityKey(asked)), &found); err != nil || found.Asked != asked {
+		if err := record.Unmarshal(b.Get(identityKey(asked)), &found); err != nil || found.Asked != asked {
 			found = identity{}
 		}
 		return nil
@@ -41,7 +42,7 @@ func (d *DB) SetIdentity(asked, cluster string) error {
 	if known, err := d.Identity(asked); err == nil && known == cluster {
 		return nil
 	}
-	value, err := sealed(identity{Asked: asked, Cluster: cluster})
+	value, err := record.Marshal(identity{Asked: asked, Cluster: cluster})
 	if err != nil {
 		return err
 	}

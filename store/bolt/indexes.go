@@ -11,6 +11,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // chunk is the number of objects that are read, decoded or written at a time.
@@ -129,7 +130,7 @@ func (m *memoryIndex) find(values []string) []string {
 // indexes and builds missing and changed ones from the stored objects. If the disk is
 // full, it keeps the latter in memory, and the next write drops their old entries from
 // the file.
-func (s *Store) reconcileIndexes(m *manifest) error {
+func (s *Store) reconcileIndexes(m *record.Manifest) error {
 	var drop, build []string
 	for name, state := range m.Indexes {
 		idx, wanted := s.indexes.stored[name]
@@ -157,9 +158,9 @@ func (s *Store) reconcileIndexes(m *manifest) error {
 		}
 		s.sayDropped(drop)
 		for _, name := range build {
-			w.m.Indexes[name] = indexState{Identity: s.indexes.stored[name].Identity()}
+			w.m.Indexes[name] = record.IndexState{Identity: s.indexes.stored[name].Identity()}
 		}
-		return w.m.write(w.scope)
+		return writeManifest(w.scope, w.m)
 	})
 	if err == nil && len(build) > 0 {
 		err = s.buildIndexes(build)
@@ -236,7 +237,7 @@ func (s *Store) buildIndexes(names []string) error {
 					w.m.Indexes[name] = state
 				}
 			}
-			return w.m.write(w.scope)
+			return writeManifest(w.scope, w.m)
 		})
 		if err != nil {
 			return err
@@ -301,7 +302,7 @@ func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects fu
 				if err != nil {
 					return nil, &store.ObjectError{Key: e.Key, Err: err}
 				}
-				built[name].set(fileKey(e.Key), values)
+				built[name].set(record.FileKey(e.Key), values)
 			}
 			after = e.Key
 		}

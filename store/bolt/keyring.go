@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // keyKeys, in bucketMeta, is the key of the keys that encrypt scopes, wrapped with the
@@ -175,7 +176,7 @@ func (r *keyring) persist(tx *bbolt.Tx) error {
 		r.announced = r.seals + min(sealStep, r.budget/4)
 	}
 	stored.Seals, stored.Wrapped = r.announced, r.wrapped
-	value, err := sealed(stored)
+	value, err := record.Marshal(stored)
 	if err != nil {
 		return fmt.Errorf("encode keys: %w", err)
 	}
@@ -193,7 +194,7 @@ func readKeys(tx *bbolt.Tx) (*storedKeys, error) {
 		return nil, nil
 	}
 	stored := &storedKeys{}
-	if err := unseal(value, stored); err != nil {
+	if err := record.Unmarshal(value, stored); err != nil {
 		return nil, fmt.Errorf("keys: %w", err)
 	}
 	return stored, nil

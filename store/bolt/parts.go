@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Parts implements store.Relist.
@@ -52,7 +53,7 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 		var b store.Batch
 		for _, key := range keys {
 			after = key
-			if _, kept := r.seen[fileKey(key)]; kept {
+			if _, kept := r.seen[record.FileKey(key)]; kept {
 				continue
 			}
 			b.Changes = append(b.Changes, store.Change{Key: key})

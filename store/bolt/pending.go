@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 
 	"github.com/tidwall/btree"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // setPendingLocked makes an entry the newest state of its key.
@@ -48,7 +50,7 @@ func (s *Store) indexPendingLocked(e *entry, is bool) {
 // stored index. No prefix is the beginning of another.
 func pendingIndexPrefix(name, value string) string {
 	b := binary.AppendUvarint(nil, uint64(len(name)))
-	return string(appendIndexPrefix(append(b, name...), []byte(value)))
+	return string(record.AppendIndexPrefix(append(b, name...), []byte(value)))
 }
 
 // addPendingLocked adds n bytes, which may be negative, to the number of waiting bytes.

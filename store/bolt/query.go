@@ -15,6 +15,7 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // picker collects the entries that a Query selects from one snapshot. It matches labels
@@ -30,7 +31,7 @@ type picker struct {
 	matcher     labels.Selector
 	keeps       bool // objects that are decoded for the query are cached
 	keysOnly    bool // entries contain only keys: see keys
-	view        headerView
+	view        record.HeaderView
 	generations [256]uint64
 	entries     []store.Entry
 	hashes      [][]byte // of the entries whose objects are to be cached
@@ -132,7 +133,7 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 // the name is "".
 func (s *Store) newPicker(q store.Query, indexName string, values []string) (p *picker, find finder, err error) {
 	after, prefix := q.Range()
-	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: fileKey(after), prefix: prefix}
+	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
 	if indexName != "" {
 		find, err = s.finder(indexName, values)
 	}
@@ -207,10 +208,10 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 	if pending != nil && pending.head != nil {
 		set, hash = labels.Set(pending.head.Labels), pending.head.Hash
 	} else {
-		if err := p.view.set(key, header); err != nil {
+		if err := p.view.Set(key, header); err != nil {
 			return false, p.s.db.corrupt("header "+key, err)
 		}
-		set, hash = &p.view, p.view.hash
+		set, hash = &p.view, p.view.Hash
 		if p.s.seal != nil && !p.matcher.Empty() {
 			h, err := p.s.seal.header(inScope, key, header)
 			if err != nil {
@@ -341,7 +342,7 @@ func (p *picker) keep() error {
 	}
 	for i, e := range p.entries {
 		if e.Object == nil {
-			key := fileKey(e.Key)
+			key := record.FileKey(e.Key)
 			p.s.offer(key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.generations[group(key)])
 			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 		}

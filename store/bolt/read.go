@@ -18,6 +18,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // snapshot is the scope at one moment: the file and, merged over it, the pending entries.
@@ -98,7 +99,7 @@ func (sn *snapshot) exists(key string) bool {
 func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
 // header returns the header of one object, or nil if the object does not exist.
-func (s *Store) header(sn *snapshot, key string) (*header, error) {
+func (s *Store) header(sn *snapshot, key string) (*record.Header, error) {
 	if e, ok := sn.pending.Get(key); ok {
 		return e.head, nil
 	}
@@ -163,9 +164,9 @@ func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
 // appendRaw checks a record and returns its raw form. It uses the capacity of buf beyond
 // its length; len(b) bytes are enough.
 func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
-	r, err := decodeRecord(key, b)
+	r, err := record.Decode(key, b)
 	if err == nil {
-		buf = appendRawHead(buf[len(buf):], r.codec, r.dictionary)
+		buf = appendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
 		buf, err = s.seal.appendPayload(buf, inScope, key, r)
 	}
 	if err != nil {
@@ -252,13 +253,13 @@ func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 		return store.Entry{}, false, err
 	}
 	s.mu.Lock()
-	v, decoded := s.decoded.get(fileKey(key))
+	v, decoded := s.decoded.get(record.FileKey(key))
 	decoded = decoded && !s.loading && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
 		return store.Entry{Key: key, Object: v.object}, true, nil
 	}
-	e, _, ok, err = s.rawEntry(fileKey(key))
+	e, _, ok, err = s.rawEntry(record.FileKey(key))
 	return e, ok, err
 }
 
@@ -281,11 +282,11 @@ func (sn *snapshot) hash(key string) []byte {
 	if e, ok := sn.pending.Get(key); ok {
 		return e.head.Hash
 	}
-	var view headerView
-	if sn.headers == nil || view.set(key, sn.headers.Get([]byte(key))) != nil {
+	var view record.HeaderView
+	if sn.headers == nil || view.Set(key, sn.headers.Get([]byte(key))) != nil {
 		return nil
 	}
-	return bytes.Clone(view.hash)
+	return bytes.Clone(view.Hash)
 }
 
 // Object implements store.Store. It takes the object from the cache of decoded objects,
@@ -298,7 +299,7 @@ func (s *Store) Object(key string) (kruntime.Object, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	key = fileKey(key)
+	key = record.FileKey(key)
 	s.mu.Lock()
 	if err := s.lost; err != nil || s.loading {
 		s.mu.Unlock()
@@ -329,7 +330,7 @@ func (s *Store) Object(key string) (kruntime.Object, bool, error) {
 // returns an error if the keys do not ascend: on damaged pages bbolt reports nothing and
 // may visit one page twice and another not at all.
 func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
-	after = fileKey(after)
+	after = record.FileKey(after)
 	pending := sn.pending.Iter()
 	more := pending.Seek(after)
 	if more && pending.Key() == after {
@@ -507,12 +508,12 @@ func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
 	headers := make([]store.Header, 0, len(keys))
 	err = s.read("headers", nil, func(sn *snapshot) error {
 		for _, key := range keys {
-			h, err := s.header(sn, fileKey(key))
+			h, err := s.header(sn, record.FileKey(key))
 			if err != nil {
 				return err
 			}
 			if h != nil {
-				headers = append(headers, h.public(key))
+				headers = append(headers, h.Public(key))
 			}
 		}
 		return nil
@@ -529,14 +530,14 @@ func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
 func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 	readErr := s.read("headers", nil, func(sn *snapshot) error {
 		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
-			var h *header
+			var h *record.Header
 			if p != nil {
 				h = p.head
 			} else if h, err = s.seal.header(inScope, key, v); err != nil {
 				err = s.db.unreadable("header "+key, err)
 				return false
 			}
-			headers = append(headers, h.public(key))
+			headers = append(headers, h.Public(key))
 			return len(headers) < 4*chunk
 		})
 		if err == nil && order != nil {
@@ -562,7 +563,7 @@ func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	err = sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
 		if p != nil {
 			key = p.name
-		} else if key, damage = headerName(key, v); damage != nil {
+		} else if key, damage = record.HeaderName(key, v); damage != nil {
 			return false
 		}
 		keys = append(keys, key)
@@ -584,7 +585,7 @@ func (sn *snapshot) indexKeys(name, value, stored string) []string {
 	var ends []int
 	if sn.scope != nil {
 		if b := indexBucket(sn.scope, name); b != nil {
-			prefix := indexPrefix(stored)
+			prefix := record.IndexPrefix(stored)
 			c := b.Cursor()
 			for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {
 				found = append(found, k[len(prefix):]...)
@@ -637,4 +638,18 @@ func (s *Store) indexValues(sn *snapshot, name string) ([]string, error) {
 		return true
 	})
 	return sortedKeys(values), err
+}
+
+// name returns the own key of the object with a file key.
+func (sn *snapshot) name(key string) (string, error) {
+	if !record.IsHashed(key) {
+		return key, nil
+	}
+	if e, ok := sn.pending.Get(key); ok {
+		return e.name, nil
+	}
+	if sn.headers == nil {
+		return "", fmt.Errorf("header is missing")
+	}
+	return record.HeaderName(key, sn.headers.Get([]byte(key)))
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 var (
@@ -22,7 +23,7 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 	out.Records = make([]store.Record, 0, len(keys))
 	err = s.read("objects", nil, func(sn *snapshot) error {
 		for _, key := range keys {
-			e, ok, err := s.raw(sn, fileKey(key))
+			e, ok, err := s.raw(sn, record.FileKey(key))
 			if err != nil {
 				return err
 			}
@@ -78,7 +79,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if known != nil && (known.isLeased() || !known.isLost()) {
 		return known, known.scope, nil
 	}
-	var m *manifest
+	var m *record.Manifest
 	err := d.view("manifest", func(tx *bbolt.Tx) (err error) {
 		if scopes := tx.Bucket(bucketScope); scopes != nil {
 			if b := scopes.Bucket([]byte(id)); b != nil {
@@ -99,7 +100,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if err != nil {
 		return nil, store.Scope{}, err
 	}
-	s, err := newStore(d, m.scope(), sealed, store.Options{})
+	s, err := newStore(d, m.Scope(), sealed, store.Options{})
 	if err != nil {
 		return nil, store.Scope{}, err
 	}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 const (
@@ -198,12 +199,12 @@ func (r *relist) giveUp(err error) error {
 }
 
 // Keep implements store.Relist.
-func (r *relist) Keep(key string) { r.seen[fileKey(key)] = struct{}{} }
+func (r *relist) Keep(key string) { r.seen[record.FileKey(key)] = struct{}{} }
 
 // Remove implements store.Relist. An entry that may already be in the file is deleted
 // there by staging a deletion.
 func (r *relist) Remove(name string) {
-	key := fileKey(name)
+	key := record.FileKey(name)
 	delete(r.seen, key)
 	if old, there := r.staged.Delete(key); there {
 		r.bytes -= old.size()
@@ -239,7 +240,7 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 		if err == nil && h != nil && !sn.isPending(e.key) {
 			err = r.s.checkRecord(e.key, sn.objects.Get([]byte(e.key)))
 		}
-		same = err == nil && h != nil && h.sameContent(e.head)
+		same = err == nil && h != nil && h.SameContent(e.head)
 		return nil
 	})
 	return same, err
@@ -271,7 +272,7 @@ func (r *relist) load(entries []*entry) error {
 		}
 		loaded, bytes = int(w.m.Objects.Count), w.m.Bytes
 		w.m.Complete = false
-		return w.m.write(w.scope)
+		return writeManifest(w.scope, w.m)
 	})
 	if err != nil {
 		return err
@@ -395,26 +396,26 @@ func (r *relist) spill(entries []*entry) error {
 // A staged entry is the length of its header, its header and its record. Its dictionary
 // and its data key may be missing in the file, because only this process reads it.
 func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
-	head, err := e.stored(p).encode(e.key)
+	head, err := e.stored(p).Encode(e.key)
 	if err != nil {
 		return nil, err
 	}
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, p.record(codecID).encode(e.key)...), nil
+	return append(b, p.record(codecID).Encode(e.key)...), nil
 }
 
 func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > uint64(len(b)-w) {
-		return nil, errShort
+		return nil, record.ErrShort
 	}
 	b = b[w:]
 	head, err := s.seal.header(inStaging, key, b[:n])
 	if err != nil {
 		return nil, err
 	}
-	rec, err := decodeRecord(key, b[n:])
+	rec, err := record.Decode(key, b[n:])
 	if err != nil {
 		return nil, err
 	}
@@ -426,7 +427,7 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	if head.Name != "" {
 		name = head.Name
 	}
-	return &entry{key: key, name: name, head: head, payload: packed{dictionary: rec.dictionary, bytes: payload}}, nil
+	return &entry{key: key, name: name, head: head, payload: packed{dictionary: rec.Dictionary, bytes: payload}}, nil
 }
 
 // Close implements store.Relist.

@@ -10,6 +10,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // A dictionary is trained on the first objects of a scope. Later objects may repeat each
@@ -214,11 +215,11 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 			if len(payload) < minCompressed {
 				continue
 			}
-			if rec.dictionary == notCompressed {
+			if rec.Dictionary == notCompressed {
 				payload = append([]byte(nil), payload...)
 			}
 			samples = append(samples, payload)
-			stored[&payload[0]] = len(rec.payload)
+			stored[&payload[0]] = len(rec.Payload)
 		}
 		return nil
 	})
@@ -237,9 +238,9 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 
 // unpackRecord returns a stored record and its uncompressed payload. If the record is not
 // compressed, the payload is part of b.
-func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record, payload []byte, err error) {
-	if rec, err = decodeRecord(key, b); err == nil {
-		payload, err = d.unpack(packed{dictionary: rec.dictionary, bytes: rec.payload}, nil)
+func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record.Record, payload []byte, err error) {
+	if rec, err = record.Decode(key, b); err == nil {
+		payload, err = d.unpack(packed{dictionary: rec.Dictionary, bytes: rec.Payload}, nil)
 	}
 	if err != nil {
 		return rec, nil, s.db.corrupt("object "+key, err)
@@ -268,11 +269,11 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 			return 0, nil, false, err
 		}
 		p := d.pack(packed{bytes: payload})
-		w.m.Objects.remove(recordSum(v))
+		w.m.Objects.Remove(record.Sum(v))
 		w.m.Bytes -= int64(len(v))
-		rec.dictionary, rec.payload = p.dictionary, p.bytes
-		value := rec.encode(string(last))
-		w.m.Objects.add(recordSum(value))
+		rec.Dictionary, rec.Payload = p.dictionary, p.bytes
+		value := rec.Encode(string(last))
+		w.m.Objects.Add(record.Sum(value))
 		w.m.Bytes += int64(len(value))
 		puts = append(puts, written{last, value})
 		size += len(v) + len(value)
@@ -291,7 +292,7 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 			return 0, nil, false, err
 		}
 	}
-	return len(puts), last, more, w.m.write(w.scope)
+	return len(puts), last, more, writeManifest(w.scope, w.m)
 }
 
 // dropDictionariesBut drops the dictionaries that no record uses any more.
@@ -306,7 +307,7 @@ func (w *writer) dropDictionariesBut(id uint64) error {
 	if err := b.ForEach(func(k, v []byte) error {
 		if !used[binary.BigEndian.Uint64(k)] {
 			keys = append(keys, append([]byte(nil), k...))
-			w.m.Dictionaries.remove(recordSum(v))
+			w.m.Dictionaries.Remove(record.Sum(v))
 		}
 		return nil
 	}); err != nil {

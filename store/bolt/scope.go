@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Store is one scope of a DB. It implements store.Store.
@@ -110,10 +111,10 @@ var _ store.Store = (*Store)(nil)
 
 // entry is the newest state of a changed key.
 type entry struct {
-	key     string  // in the file
-	name    string  // the object's own key: see fileKey
-	payload packed  // empty if deleted
-	head    *header // nil if deleted
+	key     string         // in the file
+	name    string         // the object's own key: see fileKey
+	payload packed         // empty if deleted
+	head    *record.Header // nil if deleted
 	// volatile contains the values of index functions without an identity, by name.
 	volatile map[string][]string
 	indexes  *indexSet      // the functions that computed the index values
@@ -139,7 +140,7 @@ func (e *entry) values(name string) []string {
 }
 
 // stored returns the header that is written together with p.
-func (e *entry) stored(p packed) *header {
+func (e *entry) stored(p packed) *record.Header {
 	if p.head != nil {
 		return p.head
 	}
@@ -352,10 +353,10 @@ func mayGoOn(err error) bool {
 }
 
 // startFrom takes over the stored state. The committer may already use s.
-func (s *Store) startFrom(m *manifest) {
+func (s *Store) startFrom(m *record.Manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.checkpoint = int(m.Objects.Count), m.checkpoint()
+	s.length, s.checkpoint = int(m.Objects.Count), m.Checkpoint()
 	s.storedBytes = m.Bytes
 	s.listed = true
 	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
@@ -385,7 +386,7 @@ func (s *Store) dropStaging() error {
 	})
 }
 
-func (s *Store) readOwnManifest() (m *manifest, err error) {
+func (s *Store) readOwnManifest() (m *record.Manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
 		if b != nil {
@@ -399,7 +400,7 @@ func (s *Store) readOwnManifest() (m *manifest, err error) {
 }
 
 // useless returns why the stored state cannot be used, or "" if it can be used.
-func (s *Store) useless(m *manifest) string {
+func (s *Store) useless(m *record.Manifest) string {
 	codec := s.opts.Codec
 	switch {
 	case m == nil:
@@ -427,7 +428,7 @@ func (s *Store) useless(m *manifest) string {
 func (s *Store) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)
 	s.mu.Lock()
-	s.checkpoint = m.checkpoint()
+	s.checkpoint = m.Checkpoint()
 	s.mu.Unlock()
 	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
 	if err == nil {
@@ -437,7 +438,7 @@ func (s *Store) startEmpty(drop bool, why string) error {
 }
 
 // create creates the scope's bucket.
-func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
+func (s *Store) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
 	if err != nil {
 		return err
@@ -456,7 +457,7 @@ func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
 			return err
 		}
 	}
-	if err := m.write(b); err != nil {
+	if err := writeManifest(b, m); err != nil {
 		return err
 	}
 	if err := s.seal.persistKeys(tx); err != nil {
@@ -467,8 +468,8 @@ func (s *Store) create(tx *bbolt.Tx, m *manifest, drop bool) error {
 
 // emptyManifest returns the manifest of a scope that has not been listed, with the
 // reason.
-func (s *Store) emptyManifest(why string) *manifest {
-	m := newManifest(s.scope)
+func (s *Store) emptyManifest(why string) *record.Manifest {
+	m := record.NewManifest(s.scope)
 	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.keysID()
 	if s.opts.Codec != nil {
 		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
@@ -476,9 +477,9 @@ func (s *Store) emptyManifest(why string) *manifest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, idx := range s.indexes.stored {
-		m.Indexes[name] = indexState{Identity: idx.Identity(), Ready: true}
+		m.Indexes[name] = record.IndexState{Identity: idx.Identity(), Ready: true}
 	}
-	m.setCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
+	m.SetCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
 	return m
 }
 

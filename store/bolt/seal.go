@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // seal encrypts one scope. Records and headers are sealed with AES-256-GCM, bound to the
@@ -65,7 +66,7 @@ func (s *seal) persistKeys(tx *bbolt.Tx) error {
 // sealOf returns the seal for opening a scope. It depends on the stored manifest and on
 // the options.
 func (d *DB) sealOf(scope store.Scope) (*seal, error) {
-	stored := newManifest(scope)
+	stored := record.NewManifest(scope)
 	id := scope.ID()
 	err := d.view("manifest", func(tx *bbolt.Tx) error {
 		scopes := tx.Bucket(bucketScope)
@@ -103,8 +104,8 @@ func (d *DB) sealOf(scope store.Scope) (*seal, error) {
 
 // readersSeal returns the seal for reading a scope. Without the right key it returns a
 // seal whose err is set: keys and counts can be read, but no content.
-func (d *DB) readersSeal(m *manifest) (*seal, error) {
-	id := m.sealedWith()
+func (d *DB) readersSeal(m *record.Manifest) (*seal, error) {
+	id := m.SealedWith()
 	if id == "" {
 		return nil, nil
 	}
@@ -113,15 +114,15 @@ func (d *DB) readersSeal(m *manifest) (*seal, error) {
 		err = errOtherKey
 	}
 	if err != nil {
-		return &seal{err: fmt.Errorf("%s is encrypted: %w", m.scope(), err)}, nil
+		return &seal{err: fmt.Errorf("%s is encrypted: %w", m.Scope(), err)}, nil
 	}
-	return newSeal(keys, m.scope().ID())
+	return newSeal(keys, m.Scope().ID())
 }
 
 // payloadHash returns the hash of a payload for its header.
 func (s *seal) payloadHash(key string, payload []byte) []byte {
 	if s == nil {
-		return payloadHash(payload)
+		return record.PayloadHash(payload)
 	}
 	return mac(s.hash, key, payload)
 }
@@ -148,15 +149,15 @@ func mac(key []byte, name string, b []byte) []byte {
 }
 
 // boundRecord returns the bytes that a record's payload is bound to.
-func (s *seal) boundRecord(place byte, key string, r record) []byte {
-	b := append([]byte(s.scope), 'r', place, r.codec)
-	b = binary.AppendUvarint(b, r.dictionary)
-	b = binary.AppendUvarint(b, r.dataKey)
+func (s *seal) boundRecord(place byte, key string, r record.Record) []byte {
+	b := append([]byte(s.scope), 'r', place, r.Codec)
+	b = binary.AppendUvarint(b, r.Dictionary)
+	b = binary.AppendUvarint(b, r.DataKey)
 	return append(b, key...)
 }
 
 // boundHeader returns the bytes that a header is bound to.
-func (s *seal) boundHeader(place byte, key string, h *header) []byte {
+func (s *seal) boundHeader(place byte, key string, h *record.Header) []byte {
 	b := append([]byte(s.scope), 'h', place)
 	b = binary.AppendUvarint(b, h.DataKey)
 	b = binary.AppendUvarint(b, uint64(h.Size))
@@ -177,13 +178,13 @@ func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) er
 			return nil
 		}
 		p.dataKey = id
-		r := record{codec: codecID, dictionary: p.dictionary, dataKey: id}
+		r := record.Record{Codec: codecID, Dictionary: p.dictionary, DataKey: id}
 		p.bytes = aead.Seal(nil, nil, p.bytes, s.boundRecord(place, e.key, r))
-		secret, err := msgpack.Marshal(header{UID: e.head.UID, RV: e.head.RV, Labels: e.head.Labels, Index: e.head.Index, Created: e.head.Created})
+		secret, err := msgpack.Marshal(record.Header{UID: e.head.UID, RV: e.head.RV, Labels: e.head.Labels, Index: e.head.Index, Created: e.head.Created})
 		if err != nil {
 			return fmt.Errorf("encode header: %w", err)
 		}
-		h := &header{Hash: e.head.Hash, Size: e.head.Size, DataKey: id, Name: e.head.Name, Index: make(map[string][]string, len(e.head.Index))}
+		h := &record.Header{Hash: e.head.Hash, Size: e.head.Size, DataKey: id, Name: e.head.Name, Index: make(map[string][]string, len(e.head.Index))}
 		for name, values := range e.head.Index {
 			hidden := make([]string, len(values))
 			for j, value := range values {
@@ -202,7 +203,7 @@ func (s *seal) lock(place byte, codecID byte, entries []*entry, out []packed) er
 // lockPayload seals one payload.
 func (s *seal) lockPayload(place, codecID byte, key string, p packed) packed {
 	id, aead := s.keys.take(1)
-	r := record{codec: codecID, dictionary: p.dictionary, dataKey: id}
+	r := record.Record{Codec: codecID, Dictionary: p.dictionary, DataKey: id}
 	return packed{dictionary: p.dictionary, dataKey: id, bytes: aead.Seal(nil, nil, p.bytes, s.boundRecord(place, key, r))}
 }
 
@@ -225,23 +226,23 @@ func (s *seal) open(dst []byte, id uint64, b, bound []byte) ([]byte, error) {
 }
 
 // appendPayload appends a record's decrypted payload, which may be compressed, to dst.
-func (s *seal) appendPayload(dst []byte, place byte, key string, r record) ([]byte, error) {
+func (s *seal) appendPayload(dst []byte, place byte, key string, r record.Record) ([]byte, error) {
 	switch {
-	case s == nil && r.dataKey == 0:
-		return append(dst, r.payload...), nil
+	case s == nil && r.DataKey == 0:
+		return append(dst, r.Payload...), nil
 	case s == nil:
 		return nil, errSealed
 	case s.err != nil:
 		return nil, s.err
-	case r.dataKey == 0:
+	case r.DataKey == 0:
 		return nil, errNotSealed
 	}
-	return s.open(dst, r.dataKey, r.payload, s.boundRecord(place, key, r))
+	return s.open(dst, r.DataKey, r.Payload, s.boundRecord(place, key, r))
 }
 
 // header returns a stored header, decrypted.
-func (s *seal) header(place byte, key string, b []byte) (*header, error) {
-	h, err := decodeHeader(key, b)
+func (s *seal) header(place byte, key string, b []byte) (*record.Header, error) {
+	h, err := record.DecodeHeader(key, b)
 	switch {
 	case err != nil || s == nil && h.DataKey == 0:
 		return h, err
@@ -256,7 +257,7 @@ func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 	if err != nil {
 		return nil, err
 	}
-	open := &header{}
+	open := &record.Header{}
 	if err := msgpack.Unmarshal(plain, open); err != nil {
 		return nil, err
 	}
@@ -266,7 +267,7 @@ func (s *seal) header(place byte, key string, b []byte) (*header, error) {
 
 // otherSeal returns why a scope cannot be used whose stored encryption differs from the
 // requested one.
-func (s *Store) otherSeal(m *manifest) string {
+func (s *Store) otherSeal(m *record.Manifest) string {
 	why := "the key that it was encrypted with is lost"
 	switch {
 	case s.seal == nil:
@@ -280,7 +281,7 @@ func (s *Store) otherSeal(m *manifest) string {
 
 // checkRecord returns an error if a stored record cannot be read.
 func (s *Store) checkRecord(key string, b []byte) error {
-	r, err := decodeRecord(key, b)
+	r, err := record.Decode(key, b)
 	if err == nil && s.seal != nil {
 		_, err = s.seal.appendPayload(nil, inScope, key, r)
 	}
@@ -295,7 +296,7 @@ func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string
 	}
 	if s.seal == nil {
 		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
-			if value, key, ok := parseIndexEntry(k, v); ok {
+			if value, key, ok := record.ParseIndexEntry(k, v); ok {
 				fn(string(key), string(value))
 			}
 			return nil

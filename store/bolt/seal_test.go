@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // The tests in this file put sealed bytes into wrong places with correct checksums and
@@ -87,7 +88,7 @@ func newSealWorld(t *testing.T) *sealWorld {
 
 // tamper lets fn change the record and the header of object a, in a transaction that
 // updates all checksums and counts.
-func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record, h *header)) {
+func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *record.Header)) {
 	w.Helper()
 	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
 		scope := w.s.bucket(tx)
@@ -97,41 +98,41 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record, h *header)) 
 		}
 		headers, objects := scope.Bucket(bucketHeaders), scope.Bucket(bucketObjects)
 		key := []byte("a")
-		r, err := decodeRecord("a", objects.Get(key))
+		r, err := record.Decode("a", objects.Get(key))
 		if err != nil {
 			return err
 		}
-		h, err := decodeHeader("a", headers.Get(key))
+		h, err := record.DecodeHeader("a", headers.Get(key))
 		if err != nil {
 			return err
 		}
-		r.payload = append([]byte{}, r.payload...)
-		m.Objects.remove(recordSum(objects.Get(key)))
-		m.Headers.remove(recordSum(headers.Get(key)))
+		r.Payload = append([]byte{}, r.Payload...)
+		m.Objects.Remove(record.Sum(objects.Get(key)))
+		m.Headers.Remove(record.Sum(headers.Get(key)))
 		fn(tx.Bucket(bucketScope), &r, h)
-		rec := r.encode("a")
-		head, err := h.encode("a")
+		rec := r.Encode("a")
+		head, err := h.Encode("a")
 		if err != nil {
 			return err
 		}
-		m.Objects.add(recordSum(rec))
-		m.Headers.add(recordSum(head))
-		return errors.Join(objects.Put(key, rec), headers.Put(key, head), m.write(scope))
+		m.Objects.Add(record.Sum(rec))
+		m.Headers.Add(record.Sum(head))
+		return errors.Join(objects.Put(key, rec), headers.Put(key, head), writeManifest(scope, m))
 	}))
 }
 
-func recordOf(t *testing.T, scope *bbolt.Bucket, key string) record {
+func recordOf(t *testing.T, scope *bbolt.Bucket, key string) record.Record {
 	t.Helper()
-	r, err := decodeRecord(key, scope.Bucket(bucketObjects).Get([]byte(key)))
+	r, err := record.Decode(key, scope.Bucket(bucketObjects).Get([]byte(key)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return r
 }
 
-func headerOf(t *testing.T, scope *bbolt.Bucket, key string) header {
+func headerOf(t *testing.T, scope *bbolt.Bucket, key string) record.Header {
 	t.Helper()
-	h, err := decodeHeader(key, scope.Bucket(bucketHeaders).Get([]byte(key)))
+	h, err := record.DecodeHeader(key, scope.Bucket(bucketHeaders).Get([]byte(key)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,43 +148,43 @@ func TestSealedIsBound(t *testing.T) {
 	bucket := func(scopes *bbolt.Bucket, id string) *bbolt.Bucket { return scopes.Bucket([]byte(id)) }
 	for name, test := range map[string]struct {
 		header bool // the header is damaged and not the object
-		tamper func(w *sealWorld, scopes *bbolt.Bucket, r *record, h *header)
+		tamper func(w *sealWorld, scopes *bbolt.Bucket, r *record.Record, h *record.Header)
 	}{
-		"record of another key": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record, _ *header) {
+		"record of another key": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			*r = recordOf(w.T, bucket(scopes, own), "b")
 		}},
-		"record of another scope": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record, _ *header) {
+		"record of another scope": {false, func(w *sealWorld, scopes *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			*r = recordOf(w.T, bucket(scopes, other), "a")
 		}},
-		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record, _ *header) {
+		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
 			w.must(err)
 			p, err := w.s.pack([]*entry{e}, inStaging)
 			w.must(err)
-			*r = p[0].record(r.codec)
+			*r = p[0].record(r.Codec)
 		}},
-		"another codec":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.codec ^= 3 }},
-		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dictionary ^= plainZstd }},
-		"another data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 2 }},
-		"no such data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 77 }},
-		"a changed bit":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.payload[20] ^= 1 }},
-		"cut short":          {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record, _ *header) { r.payload = r.payload[:5] }},
-		"header of another key": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record, h *header) {
+		"another codec":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Codec ^= 3 }},
+		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Dictionary ^= plainZstd }},
+		"another data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 2 }},
+		"no such data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 77 }},
+		"a changed bit":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload[20] ^= 1 }},
+		"cut short":          {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload = r.Payload[:5] }},
+		"header of another key": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record.Record, h *record.Header) {
 			*h = headerOf(w.T, bucket(scopes, own), "b")
 		}},
-		"header of another scope": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record, h *header) {
+		"header of another scope": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record.Record, h *record.Header) {
 			*h = headerOf(w.T, bucket(scopes, other), "a")
 		}},
-		"another hash": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) { h.Hash[0] ^= 1 }},
-		"another size": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) { h.Size++ }},
-		"header in the clear": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record, h *header) {
-			*h = header{UID: "uid", RV: "1", Hash: h.Hash, Size: h.Size}
+		"another hash": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record.Record, h *record.Header) { h.Hash[0] ^= 1 }},
+		"another size": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record.Record, h *record.Header) { h.Size++ }},
+		"header in the clear": {true, func(_ *sealWorld, _ *bbolt.Bucket, _ *record.Record, h *record.Header) {
+			*h = record.Header{UID: "uid", RV: "1", Hash: h.Hash, Size: h.Size}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSealWorld(t)
 			w.must(w.db.Rekey(t.Context())) // makes a second data key
-			w.tamper(func(scopes *bbolt.Bucket, r *record, h *header) { test.tamper(w, scopes, r, h) })
+			w.tamper(func(scopes *bbolt.Bucket, r *record.Record, h *record.Header) { test.tamper(w, scopes, r, h) })
 			w.reopen()
 			if w.s = w.open("configmaps"); w.db.SetAside() != "" {
 				t.Fatal("the sums of this test are not right: the file was set aside")
@@ -232,7 +233,7 @@ func TestSealedIsBound(t *testing.T) {
 // file aside.
 func TestUnsealedIsRefused(t *testing.T) {
 	w := newSealWorld(t)
-	w.tamper(func(_ *bbolt.Bucket, r *record, _ *header) { r.dataKey = 0 })
+	w.tamper(func(_ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 0 })
 	w.reopen()
 	if w.db.SetAside() == "" {
 		t.Error("the file was taken")
@@ -285,7 +286,7 @@ func BenchmarkSeal(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := &entry{key: "default/an-object-of-some-name", head: &header{
+	e := &entry{key: "default/an-object-of-some-name", head: &record.Header{
 		UID: "4b1c2f7e-6f0a-4a57-9f0e-6d1b8f3f7a10", RV: "123456789", Size: 10000, Hash: make([]byte, 16),
 		Labels: map[string]string{"app": "web", "pod-template-hash": "6d4cf56db6"},
 		Index:  map[string][]string{"namespace": {"default"}, "label:app": {"web"}},
@@ -305,7 +306,7 @@ func BenchmarkSeal(b *testing.B) {
 		}
 	})
 	p := lock()
-	head, err := p.head.encode(e.key)
+	head, err := p.head.Encode(e.key)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -332,7 +333,7 @@ func BenchmarkSeal(b *testing.B) {
 	b.Run("hashPlain", func(b *testing.B) {
 		large := make([]byte, 10000)
 		for b.Loop() {
-			payloadHash(large)
+			record.PayloadHash(large)
 		}
 	})
 }

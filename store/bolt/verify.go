@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // indexDepth is the depth of index/<name>: root, scope, <id>, index, <name>.
@@ -139,11 +140,11 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 		b := scopes.Bucket(id)
 		m, err := readManifest(string(id), b)
 		where := "scope " + string(id)
-		if err == nil && m.sealedWith() != "" && keys == nil {
+		if err == nil && m.SealedWith() != "" && keys == nil {
 			err = errNoKeys
 		}
 		if err == nil {
-			where = "scope " + m.scope().String()
+			where = "scope " + m.Scope().String()
 			if how != leading {
 				err = verifyScope(ctx, m, b, how)
 			}
@@ -155,7 +156,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 	})
 }
 
-func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thoroughness) error {
+func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, how thoroughness) error {
 	headers, objects := b.Bucket(bucketHeaders), b.Bucket(bucketObjects)
 	if headers == nil || objects == nil {
 		return errors.New("headers or objects are missing")
@@ -164,13 +165,13 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 	if err != nil {
 		return err
 	}
-	indexes := map[string]*tally{} // as the headers imply
+	indexes := map[string]*record.Tally{} // as the headers imply
 	for name := range m.Indexes {
-		indexes[name] = &tally{}
+		indexes[name] = &record.Tally{}
 	}
-	var view headerView
+	var view record.HeaderView
 	var entry []byte
-	var headerTally, objectTally tally
+	var headerTally, objectTally record.Tally
 	h, o := headers.Cursor(), objects.Cursor()
 	hk, hv := h.First()
 	ok, ov := o.First()
@@ -179,18 +180,18 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 			return err
 		}
 		key := string(hk)
-		if err = view.set(key, hv); err == nil {
-			err = view.indexValues(func(name, value []byte) {
+		if err = view.Set(key, hv); err == nil {
+			err = view.IndexValues(func(name, value []byte) {
 				if t := indexes[string(name)]; t != nil {
-					entry = append(appendIndexPrefix(entry[:0], value), hk...)
-					t.add(checksum(entry))
+					entry = append(record.AppendIndexPrefix(entry[:0], value), hk...)
+					t.Add(record.Checksum(entry))
 				}
 			})
 		}
 		if err != nil {
 			return fmt.Errorf("header %q: %w", key, err)
 		}
-		headerTally.add(recordSum(hv))
+		headerTally.Add(record.Sum(hv))
 		hk, hv = h.Next()
 		if how != everything {
 			continue
@@ -198,17 +199,17 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 		if key != string(ok) {
 			return fmt.Errorf("header %q stands beside object %q", key, ok)
 		}
-		rec, err := decodeRecord(key, ov)
-		if err == nil && !dictionaries[rec.dictionary] {
-			err = fmt.Errorf("dictionary %d is missing", rec.dictionary)
+		rec, err := record.Decode(key, ov)
+		if err == nil && !dictionaries[rec.Dictionary] {
+			err = fmt.Errorf("dictionary %d is missing", rec.Dictionary)
 		}
-		if err == nil && (rec.dataKey != 0) != (m.Keys != "") {
+		if err == nil && (rec.DataKey != 0) != (m.Keys != "") {
 			err = errors.New("encrypted otherwise than its scope")
 		}
 		if err != nil {
 			return fmt.Errorf("object %q: %w", key, err)
 		}
-		objectTally.add(recordSum(ov))
+		objectTally.Add(record.Sum(ov))
 		ok, ov = o.Next()
 	}
 	if how != everything {
@@ -229,19 +230,19 @@ func verifyScope(ctx context.Context, m *manifest, b *bbolt.Bucket, how thorough
 	return verifyIndexes(m, b, indexes)
 }
 
-func verifyIndexes(m *manifest, b *bbolt.Bucket, fromHeaders map[string]*tally) error {
+func verifyIndexes(m *record.Manifest, b *bbolt.Bucket, fromHeaders map[string]*record.Tally) error {
 	for name, state := range m.Indexes {
 		if !state.Ready {
 			continue // built again when the scope is opened
 		}
-		var t tally
+		var t record.Tally
 		if bucket := indexBucket(b, name); bucket != nil {
 			c := bucket.Cursor()
 			for k, v := c.First(); k != nil; k, v = c.Next() {
-				if _, _, ok := parseIndexEntry(k, v); !ok {
+				if _, _, ok := record.ParseIndexEntry(k, v); !ok {
 					return fmt.Errorf("index %q has an entry that is none", name)
 				}
-				t.add(checksum(k))
+				t.Add(record.Checksum(k))
 			}
 		}
 		if t != state.Tally || t != *fromHeaders[name] {
@@ -295,11 +296,11 @@ func (s *Store) verifyIndex(sn *snapshot, name string) error {
 	}
 	m, err := readManifest(s.id, sn.scope)
 	if err == nil {
-		var t tally
+		var t record.Tally
 		if b := indexBucket(sn.scope, name); b != nil {
 			c := b.Cursor()
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
-				t.add(checksum(k))
+				t.Add(record.Checksum(k))
 			}
 			err = pagefile.CheckBucket(s.db.lock, uint64(b.Root()))
 		}

@@ -1,4 +1,4 @@
-package bolt
+package record
 
 import (
 	"bytes"
@@ -8,17 +8,20 @@ import (
 // The keys of an index bucket are value, separator, object key; their values are empty. A
 // zero byte inside a value is written as 00 FF, and the value ends with 00 01, so that
 // values sort as they compare and no value is a prefix of another. bbolt's keys end at 32
-// KiB: therefore a value of more than maxIndexValue bytes is truncated, ends with 00 02
+// KiB: therefore a value of more than MaxIndexValue bytes is truncated, ends with 00 02
 // and its SHA-256, and is the value of the entry.
-const maxIndexValue = 1 << 10
 
-// indexPrefix returns the prefix of all entries of a value.
-func indexPrefix(value string) []byte {
-	return appendIndexPrefix(make([]byte, 0, min(len(value), maxIndexValue)+2), []byte(value))
+// MaxIndexValue is the number of bytes of an index value that its key contains.
+const MaxIndexValue = 1 << 10
+
+// IndexPrefix returns the prefix of all entries of a value.
+func IndexPrefix(value string) []byte {
+	return AppendIndexPrefix(make([]byte, 0, min(len(value), MaxIndexValue)+2), []byte(value))
 }
 
-func appendIndexPrefix(b, value []byte) []byte {
-	cut := value[:min(len(value), maxIndexValue)]
+// AppendIndexPrefix appends the prefix of all entries of a value to b.
+func AppendIndexPrefix(b, value []byte) []byte {
+	cut := value[:min(len(value), MaxIndexValue)]
 	for _, c := range cut {
 		if b = append(b, c); c == 0 {
 			b = append(b, 0xFF)
@@ -31,20 +34,20 @@ func appendIndexPrefix(b, value []byte) []byte {
 	return append(append(b, 0, 2), sum[:]...)
 }
 
-// indexEntry returns the key and the value of one entry. The value is never nil, because
+// IndexEntry returns the key and the value of one entry. The value is never nil, because
 // bbolt's Get returns nil for a missing entry.
-func indexEntry(value, key string) (k, v []byte) {
+func IndexEntry(value, key string) (k, v []byte) {
 	v = []byte{}
-	if len(value) > maxIndexValue {
+	if len(value) > MaxIndexValue {
 		v = []byte(value)
 	}
-	return append(indexPrefix(value), key...), v
+	return append(IndexPrefix(value), key...), v
 }
 
-// parseIndexEntry is the inverse of indexEntry. ok is false for bytes that indexEntry
+// ParseIndexEntry is the inverse of indexEntry. ok is false for bytes that indexEntry
 // cannot have returned. If the value contains no zero byte, the results are parts of k or
 // v.
-func parseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
+func ParseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
 	for from := 0; ; {
 		zero := bytes.IndexByte(k[from:], 0)
 		if zero < 0 || from+zero+1 == len(k) {
@@ -61,7 +64,7 @@ func parseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
 			}
 			return append(value, piece...), rest, true
 		case 2:
-			prefix := appendIndexPrefix(nil, v)
+			prefix := AppendIndexPrefix(nil, v)
 			return v, bytes.TrimPrefix(k, prefix), bytes.HasPrefix(k, prefix)
 		default:
 			return nil, nil, false

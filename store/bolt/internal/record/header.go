@@ -1,4 +1,4 @@
-package bolt
+package record
 
 import (
 	"bytes"
@@ -13,11 +13,11 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// header contains what must be known about an object without decoding it: a relist
+// Header contains what must be known about an object without decoding it: a relist
 // compares hashes, a label selector filters, and an update finds the index values that it
 // replaces. Old index values are never computed from an old object, because the function
 // may have changed.
-type header struct {
+type Header struct {
 	UID    string            `msgpack:"u"`
 	RV     string            `msgpack:"r"`
 	Labels map[string]string `msgpack:"l"`
@@ -38,17 +38,17 @@ type header struct {
 	Sealed  []byte `msgpack:"x,omitempty"`
 }
 
-// payloadHash returns a hash that is short enough to be kept for every object and long
+// PayloadHash returns a hash that is short enough to be kept for every object and long
 // enough that two contents never share it by chance.
-func payloadHash(payload []byte) []byte {
+func PayloadHash(payload []byte) []byte {
 	h := sha256.Sum256(payload)
 	return h[:16]
 }
 
-// sameContent reports whether the stored header h describes the same object as now, with
+// SameContent reports whether the stored header h describes the same object as now, with
 // the same index values. It does not compare resource versions: a new default of a CRD
 // changes objects without a new resource version.
-func (h *header) sameContent(now *header) bool {
+func (h *Header) SameContent(now *Header) bool {
 	if !bytes.Equal(h.Hash, now.Hash) {
 		return false
 	}
@@ -60,10 +60,10 @@ func (h *header) sameContent(now *header) bool {
 	return true
 }
 
-// encode returns the header with its CRC-32C in front. The sum covers the key although
+// Encode returns the header with its CRC-32C in front. The sum covers the key although
 // the bytes do not contain it, for the same reason that a record contains its key.
-func (h *header) encode(key string) ([]byte, error) {
-	b, err := sealed(h)
+func (h *Header) Encode(key string) ([]byte, error) {
+	b, err := Marshal(h)
 	if err != nil {
 		return nil, fmt.Errorf("encode header: %w", err)
 	}
@@ -71,9 +71,9 @@ func (h *header) encode(key string) ([]byte, error) {
 	return b, nil
 }
 
-// public returns the store.Header of a header. key is the file key or the object's own
+// Public returns the store.Header of a header. key is the file key or the object's own
 // key.
-func (h *header) public(key string) store.Header {
+func (h *Header) Public(key string) store.Header {
 	if h.Name != "" {
 		key = h.Name
 	}
@@ -85,18 +85,19 @@ func (h *header) public(key string) store.Header {
 }
 
 func headerSum(key string, b []byte) uint32 {
-	return checksum(b[4:]) ^ checksum([]byte(key))
+	return Checksum(b[4:]) ^ Checksum([]byte(key))
 }
 
-func decodeHeader(key string, b []byte) (*header, error) {
+// DecodeHeader checks and decodes the header that is stored under key.
+func DecodeHeader(key string, b []byte) (*Header, error) {
 	if err := checkHeader(key, b); err != nil {
 		return nil, err
 	}
 	// msgpack would allocate a false length.
-	if _, err := msgpackSkip(b[4:]); err != nil {
+	if _, err := Skip(b[4:]); err != nil {
 		return nil, err
 	}
-	h := &header{}
+	h := &Header{}
 	if err := msgpack.Unmarshal(b[4:], h); err != nil {
 		return nil, err
 	}
@@ -105,16 +106,16 @@ func decodeHeader(key string, b []byte) (*header, error) {
 
 func checkHeader(key string, b []byte) error {
 	if len(b) < 4 {
-		return errShort
+		return ErrShort
 	}
-	if got, want := headerSum(key, b), recordSum(b); got != want {
+	if got, want := headerSum(key, b), Sum(b); got != want {
 		return fmt.Errorf("checksum is %08x, not %08x", got, want)
 	}
 	return nil
 }
 
-// sealed returns v as msgpack after four bytes of CRC-32C.
-func sealed(v any) ([]byte, error) {
+// Marshal returns v as msgpack after four bytes of CRC-32C.
+func Marshal(v any) ([]byte, error) {
 	var buf bytes.Buffer
 	buf.Write(make([]byte, 4))
 	enc := msgpack.NewEncoder(&buf)
@@ -124,16 +125,16 @@ func sealed(v any) ([]byte, error) {
 		return nil, err
 	}
 	b := buf.Bytes()
-	binary.LittleEndian.PutUint32(b, checksum(b[4:]))
+	binary.LittleEndian.PutUint32(b, Checksum(b[4:]))
 	return b, nil
 }
 
-// unseal checks b and decodes it into v.
-func unseal(b []byte, v any) error {
+// Unmarshal checks b and decodes it into v.
+func Unmarshal(b []byte, v any) error {
 	if len(b) < 4 {
-		return errShort
+		return ErrShort
 	}
-	if got, want := checksum(b[4:]), recordSum(b); got != want {
+	if got, want := Checksum(b[4:]), Sum(b); got != want {
 		return fmt.Errorf("checksum is %08x, not %08x", got, want)
 	}
 	return msgpack.Unmarshal(b[4:], v)

@@ -1,4 +1,4 @@
-package bolt
+package record
 
 import (
 	"encoding/binary"
@@ -8,22 +8,22 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// headerView reads the parts of a header that a Query or a check needs, without copying
+// HeaderView reads the parts of a header that a Query or a check needs, without copying
 // the header out of the file: decoding a header takes 2 us, viewing it 0.2 us. It is
 // valid until the transaction ends. It implements labels.Labels for the object's labels.
-type headerView struct {
-	hash    []byte
+type HeaderView struct {
+	Hash    []byte
 	pairs   []byte // msgpack of the labels, alternating keys and values
 	count   int    // of labels
 	indexes []byte // msgpack of the index values: each name and its array of values
 	names   int    // of indexes
 }
 
-var _ labels.Labels = (*headerView)(nil)
+var _ labels.Labels = (*HeaderView)(nil)
 
-// set makes v the view of the header that is stored under key.
-func (v *headerView) set(key string, b []byte) error {
-	*v = headerView{}
+// Set makes v the view of the header that is stored under key.
+func (v *HeaderView) Set(key string, b []byte) error {
+	*v = HeaderView{}
 	if err := checkHeader(key, b); err != nil {
 		return err
 	}
@@ -43,17 +43,17 @@ func (v *headerView) set(key string, b []byte) error {
 			values, _, v.indexes, err = msgpackHead(b)
 			v.names = values / 2
 		case "h":
-			v.hash, _, err = msgpackBytes(b)
+			v.Hash, _, err = msgpackBytes(b)
 		}
 		if err == nil {
-			b, err = msgpackSkip(b)
+			b, err = Skip(b)
 		}
 	}
 	return err
 }
 
 // Lookup implements labels.Labels.
-func (v *headerView) Lookup(label string) (value string, exists bool) {
+func (v *HeaderView) Lookup(label string) (value string, exists bool) {
 	b := v.pairs
 	for range v.count {
 		name, rest, err := msgpackBytes(b)
@@ -72,9 +72,9 @@ func (v *headerView) Lookup(label string) (value string, exists bool) {
 	return "", false
 }
 
-// indexValues calls fn with each index name and each of the object's values in that
+// IndexValues calls fn with each index name and each of the object's values in that
 // index.
-func (v *headerView) indexValues(fn func(name, value []byte)) error {
+func (v *HeaderView) IndexValues(fn func(name, value []byte)) error {
 	b := v.indexes
 	for range v.names {
 		name, rest, err := msgpackBytes(b)
@@ -97,13 +97,13 @@ func (v *headerView) indexValues(fn func(name, value []byte)) error {
 }
 
 // Has implements labels.Labels.
-func (v *headerView) Has(label string) bool {
+func (v *HeaderView) Has(label string) bool {
 	_, exists := v.Lookup(label)
 	return exists
 }
 
 // Get implements labels.Labels.
-func (v *headerView) Get(label string) string {
+func (v *HeaderView) Get(label string) string {
 	value, _ := v.Lookup(label)
 	return value
 }
@@ -112,7 +112,7 @@ func (v *headerView) Get(label string) string {
 // map or an array consists of, or else how many bytes follow.
 func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
 	if len(b) == 0 {
-		return 0, 0, nil, errShort
+		return 0, 0, nil, ErrShort
 	}
 	c, rest := b[0], b[1:]
 	switch {
@@ -139,7 +139,7 @@ func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
 		return 0, 0, nil, fmt.Errorf("byte %#02x is not expected in a header", c)
 	}
 	if len(rest) < width {
-		return 0, 0, nil, errShort
+		return 0, 0, nil, ErrShort
 	}
 	var number [8]byte
 	copy(number[8-width:], rest)
@@ -160,7 +160,7 @@ func msgpackHead(b []byte) (values, size int, rest []byte, err error) {
 func msgpackBytes(b []byte) (s, rest []byte, err error) {
 	_, size, rest, err := msgpackHead(b)
 	if err == nil && size > len(rest) {
-		err = errShort
+		err = ErrShort
 	}
 	if err != nil {
 		return nil, nil, err
@@ -168,12 +168,12 @@ func msgpackBytes(b []byte) (s, rest []byte, err error) {
 	return rest[:size], rest[size:], nil
 }
 
-// msgpackSkip removes a value, with all that it contains, from b.
-func msgpackSkip(b []byte) (rest []byte, err error) {
+// Skip removes a value, with all that it contains, from b.
+func Skip(b []byte) (rest []byte, err error) {
 	for todo := 1; todo > 0; todo-- {
 		values, size, rest, err := msgpackHead(b)
 		if err == nil && size > len(rest) {
-			err = errShort
+			err = ErrShort
 		}
 		if err != nil {
 			return nil, err
