@@ -84,7 +84,7 @@ func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, f
 	e.payload = packed{bytes: payload}
 	e.head = &record.Header{
 		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
-		Hash: s.seal.payloadHash(key, payload), Size: int64(len(payload)),
+		Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload)),
 	}
 	if record.IsHashed(e.key) {
 		e.head.Name = key

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // Each DB has one committer goroutine. Close ends it after a last attempt to write.
@@ -186,7 +187,7 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	if c.packed, err = c.s.pack(c.entries, inScope); err == nil {
+	if c.packed, err = c.s.pack(c.entries, seal.InScope); err == nil {
 		c.departing = c.s.sealDeparting(c.entries)
 	}
 	return err
@@ -289,7 +290,7 @@ func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
 	if err := w.dropOldIndexes(tx); err != nil {
 		return nil, err
 	}
-	return w, s.seal.persistKeys(tx)
+	return w, s.seal.Persist(tx)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.

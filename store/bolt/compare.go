@@ -25,7 +25,7 @@ func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err 
 		if err != nil {
 			return held, false, &store.ObjectError{Key: key, Err: err}
 		}
-		hash = s.seal.payloadHash(key, payload)
+		hash = s.seal.PayloadHash(key, payload)
 	}
 	var h *record.Header
 	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {

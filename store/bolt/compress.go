@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // Compression specifies how records are written. Existing records are read as they were
@@ -73,7 +74,7 @@ func (p packed) record(codecID byte) record.Record {
 // the scope has none. If the scope is encrypted, it then seals the payloads for a place.
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
-func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
+func (s *Store) pack(entries []*entry, place seal.Place) ([]packed, error) {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
@@ -81,7 +82,7 @@ func (s *Store) pack(entries []*entry, place byte) ([]packed, error) {
 		out[i] = d.pack(entries[i].payload)
 		return nil
 	})
-	return out, s.seal.lock(place, s.codecID(), entries, out)
+	return out, s.sealPacked(place, entries, out)
 }
 
 func (s *Store) codecID() byte {

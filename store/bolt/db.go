@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // Options configure how a database is opened and written. The zero value selects the
@@ -129,8 +130,8 @@ type DB struct {
 
 	// keyMu protects the fields below. It is held during the call of the key provider.
 	keyMu      sync.Mutex
-	keys       *keyring // nil until a scope needs it
-	rewrapped  *keyring // equal to keys if they were wrapped anew and not yet written
+	keys       *seal.Keyring // nil until a scope needs it
+	rewrapped  *seal.Keyring // keys, if wrapped anew and not yet written
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
@@ -286,7 +287,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
-		sealBudget: defaultSealBudget, departedBytes: departedBytes,
+		sealBudget: seal.DefaultBudget, departedBytes: departedBytes,
 	}, nil
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // The departed bucket contains, by number, the last stored state of deleted objects, for
@@ -73,17 +74,18 @@ func (s *Store) sealDeparting(entries []*entry) (out []departing) {
 		if out == nil {
 			out = make([]departing, len(entries))
 		}
-		out[i] = departing{s.packDeparted(inScope, e.key, e.before), s.packDeparted(inDeparted, e.key, e.last)}
+		out[i] = departing{s.packDeparted(seal.InScope, e.key, e.before), s.packDeparted(seal.InDeparted, e.key, e.last)}
 	}
 	return out
 }
 
-func (s *Store) packDeparted(place byte, key string, p packed) packed {
+func (s *Store) packDeparted(place seal.Place, key string, p packed) packed {
 	if p.bytes == nil {
 		return p
 	}
 	if p = s.dictionaries.Load().pack(p); s.seal != nil {
-		p = s.seal.lockPayload(place, s.codecID(), key, p)
+		r := s.seal.Begin(1).Record(place, key, p.record(s.codecID()))
+		p = packed{dictionary: r.Dictionary, dataKey: r.DataKey, bytes: r.Payload}
 	}
 	return p
 }
@@ -277,7 +279,7 @@ func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
 	}
 	if r, err := record.Decode(v.Key, v.Last); err == nil {
 		raw := appendRawHead(make([]byte, 0, len(v.Last)), r.Codec, r.Dictionary)
-		if raw, err = s.seal.appendPayload(raw, inDeparted, v.Key, r); err == nil {
+		if raw, err = s.seal.AppendPayload(raw, seal.InDeparted, v.Key, r); err == nil {
 			d.Last = store.Entry{Key: name, Raw: raw}
 		}
 	}

@@ -67,9 +67,8 @@ func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
 // Seals returns the number of seals with the current data key: since it was begun as far
 // as is known, otherwise since the file was opened.
 func Seals(d *DB) map[int]uint64 {
-	d.keys.mu.Lock()
-	defer d.keys.mu.Unlock()
-	return map[int]uint64{len(d.keys.data): d.keys.seals}
+	key, n := d.keys.Seals()
+	return map[int]uint64{key: n}
 }
 
 // DataKeys returns the IDs of the data keys that seal the records of a scope.

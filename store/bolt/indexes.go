@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // chunk is the number of objects that are read, decoded or written at a time.
@@ -216,7 +217,7 @@ func (s *Store) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
-		packed, err := s.pack(prepared, inScope)
+		packed, err := s.pack(prepared, seal.InScope)
 		if err != nil {
 			return err
 		}

@@ -152,7 +152,7 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 		stored := make([]string, len(values))
 		for i, value := range values {
 			var err error
-			if stored[i], err = s.seal.indexValue(name, value); err != nil {
+			if stored[i], err = s.seal.IndexValue(name, value); err != nil {
 				return finder{}, err
 			}
 		}

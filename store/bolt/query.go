@@ -16,6 +16,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // picker collects the entries that a Query selects from one snapshot. It matches labels
@@ -213,7 +214,7 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 		}
 		set, hash = &p.view, p.view.Hash
 		if p.s.seal != nil && !p.matcher.Empty() {
-			h, err := p.s.seal.header(inScope, key, header)
+			h, err := p.s.seal.Header(seal.InScope, key, header)
 			if err != nil {
 				return false, p.s.db.unreadable("header "+key, err)
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // snapshot is the scope at one moment: the file and, merged over it, the pending entries.
@@ -110,7 +111,7 @@ func (s *Store) header(sn *snapshot, key string) (*record.Header, error) {
 	if b == nil {
 		return nil, nil
 	}
-	h, err := s.seal.header(inScope, key, b)
+	h, err := s.seal.Header(seal.InScope, key, b)
 	if err != nil {
 		return nil, s.db.unreadable("header "+key, err)
 	}
@@ -167,7 +168,7 @@ func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 	r, err := record.Decode(key, b)
 	if err == nil {
 		buf = appendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
-		buf, err = s.seal.appendPayload(buf, inScope, key, r)
+		buf, err = s.seal.AppendPayload(buf, seal.InScope, key, r)
 	}
 	if err != nil {
 		return nil, s.db.unreadable("object "+key, err)
@@ -533,7 +534,7 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 			var h *record.Header
 			if p != nil {
 				h = p.head
-			} else if h, err = s.seal.header(inScope, key, v); err != nil {
+			} else if h, err = s.seal.Header(seal.InScope, key, v); err != nil {
 				err = s.db.unreadable("header "+key, err)
 				return false
 			}

@@ -123,7 +123,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if opened := d.scopes[id]; opened != nil && opened != known {
 		return opened, opened.scope, nil
 	}
-	if sealed == nil || sealed.err == nil { // else the next View asks for the key again
+	if sealed == nil || sealed.Err() == nil { // else the next View asks for the key again
 		d.scopes[id] = s
 	}
 	return s, s.scope, nil

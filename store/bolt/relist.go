@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 const (
@@ -251,7 +252,7 @@ func (r *relist) load(entries []*entry) error {
 	s := r.s
 	loaded, bytes := 0, int64(0)
 	r.wrote = true
-	packed, err := s.pack(entries, inScope)
+	packed, err := s.pack(entries, seal.InScope)
 	if err != nil {
 		return err
 	}
@@ -353,7 +354,7 @@ func (r *relist) spill(entries []*entry) error {
 		return errors.New("nothing of the scope is in the file yet")
 	}
 	r.wrote = true
-	packed, err := s.pack(entries, inStaging)
+	packed, err := s.pack(entries, seal.InStaging)
 	if err != nil {
 		return err
 	}
@@ -362,7 +363,7 @@ func (r *relist) spill(entries []*entry) error {
 		if scope == nil {
 			return s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 		}
-		if err := s.seal.persistKeys(tx); err != nil {
+		if err := s.seal.Persist(tx); err != nil {
 			return err
 		}
 		if !r.spilled && scope.Bucket(bucketStaging) != nil {
@@ -411,7 +412,7 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 		return nil, record.ErrShort
 	}
 	b = b[w:]
-	head, err := s.seal.header(inStaging, key, b[:n])
+	head, err := s.seal.Header(seal.InStaging, key, b[:n])
 	if err != nil {
 		return nil, err
 	}
@@ -419,7 +420,7 @@ func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	payload, err := s.seal.appendPayload(nil, inStaging, key, rec)
+	payload, err := s.seal.AppendPayload(nil, seal.InStaging, key, rec)
 	if err != nil {
 		return nil, err
 	}

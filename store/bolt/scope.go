@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // Store is one scope of a DB. It implements store.Store.
@@ -43,7 +44,7 @@ type Store struct {
 	id    string
 	scope store.Scope
 	opts  store.Options
-	seal  *seal // nil if the scope is not encrypted
+	seal  *seal.Seal // nil if the scope is not encrypted
 
 	dictionaries atomic.Pointer[dictionaries]
 	trials       trials
@@ -226,7 +227,7 @@ func (s *Store) reader() (*Store, error) {
 	return now, nil
 }
 
-func newStore(d *DB, scope store.Scope, sealed *seal, opts store.Options) (*Store, error) {
+func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*Store, error) {
 	s := &Store{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 		pending:   &btree.Map[string, *entry]{},
@@ -409,7 +410,7 @@ func (s *Store) useless(m *record.Manifest) string {
 		return "asked to start fresh"
 	case !m.Complete:
 		return "first list did not end"
-	case m.Keys != s.seal.keysID():
+	case m.Keys != s.seal.KeysID():
 		return s.otherSeal(m)
 	case s.seal != nil && m.Dictionaries.Count > 0:
 		return "its dictionary is not encrypted"
@@ -460,7 +461,7 @@ func (s *Store) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	if err := writeManifest(b, m); err != nil {
 		return err
 	}
-	if err := s.seal.persistKeys(tx); err != nil {
+	if err := s.seal.Persist(tx); err != nil {
 		return err
 	}
 	return writeScopeTally(tx)
@@ -470,7 +471,7 @@ func (s *Store) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 // reason.
 func (s *Store) emptyManifest(why string) *record.Manifest {
 	m := record.NewManifest(s.scope)
-	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.keysID()
+	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.KeysID()
 	if s.opts.Codec != nil {
 		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
 	}

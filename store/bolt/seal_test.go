@@ -13,6 +13,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // The tests in this file put sealed bytes into wrong places with correct checksums and
@@ -159,7 +160,7 @@ func TestSealedIsBound(t *testing.T) {
 		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
 			w.must(err)
-			p, err := w.s.pack([]*entry{e}, inStaging)
+			p, err := w.s.pack([]*entry{e}, seal.InStaging)
 			w.must(err)
 			*r = p[0].record(r.Codec)
 		}},
@@ -245,11 +246,11 @@ func TestUnsealedIsRefused(t *testing.T) {
 func TestKeysAreDamaged(t *testing.T) {
 	for name, tamper := range map[string]func(meta *bbolt.Bucket) error{
 		"unreadable": func(meta *bbolt.Bucket) error {
-			value := append([]byte{}, meta.Get(keyKeys)...)
+			value := append([]byte{}, meta.Get(seal.MetaKey)...)
 			value[len(value)-1] ^= 1
-			return meta.Put(keyKeys, value)
+			return meta.Put(seal.MetaKey, value)
 		},
-		"missing": func(meta *bbolt.Bucket) error { return meta.Delete(keyKeys) },
+		"missing": func(meta *bbolt.Bucket) error { return meta.Delete(seal.MetaKey) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSealWorld(t)
@@ -277,63 +278,4 @@ func TestWipedWithItsKeys(t *testing.T) {
 	if aside := w.db.SetAside(); aside != "" {
 		t.Errorf("the wiped file was set aside as %s", aside)
 	}
-}
-
-// BenchmarkSeal measures sealing and opening an object of 3,500 compressed bytes with its
-// header and two index values.
-func BenchmarkSeal(b *testing.B) {
-	s, err := newSeal(newKeyring(codec.Key{1}, defaultSealBudget), sealScope("configmaps").ID())
-	if err != nil {
-		b.Fatal(err)
-	}
-	e := &entry{key: "default/an-object-of-some-name", head: &record.Header{
-		UID: "4b1c2f7e-6f0a-4a57-9f0e-6d1b8f3f7a10", RV: "123456789", Size: 10000, Hash: make([]byte, 16),
-		Labels: map[string]string{"app": "web", "pod-template-hash": "6d4cf56db6"},
-		Index:  map[string][]string{"namespace": {"default"}, "label:app": {"web"}},
-	}}
-	payload := make([]byte, 3500)
-	out := make([]packed, 1)
-	lock := func() packed {
-		out[0] = packed{dictionary: plainZstd, bytes: payload}
-		if err := s.lock(inScope, 1, []*entry{e}, out); err != nil {
-			b.Fatal(err)
-		}
-		return out[0]
-	}
-	b.Run("lock", func(b *testing.B) {
-		for b.Loop() {
-			lock()
-		}
-	})
-	p := lock()
-	head, err := p.head.Encode(e.key)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("open", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := s.appendPayload(nil, inScope, e.key, p.record(1)); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("openHeader", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := s.header(inScope, e.key, head); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("hash", func(b *testing.B) {
-		large := make([]byte, 10000)
-		for b.Loop() {
-			s.payloadHash(e.key, large)
-		}
-	})
-	b.Run("hashPlain", func(b *testing.B) {
-		large := make([]byte, 10000)
-		for b.Loop() {
-			record.PayloadHash(large)
-		}
-	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // indexDepth is the depth of index/<name>: root, scope, <id>, index, <name>.
@@ -125,7 +126,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 	if err := checkScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
 	}
-	keys, err := readKeys(tx)
+	keys, err := seal.Read(tx)
 	if err != nil {
 		return &store.CorruptionError{Path: path, Where: "meta", Err: err}
 	}

@@ -10,6 +10,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // reasonWiped is the checkpoint's reason of a scope that was wiped while it was open.
@@ -102,7 +103,7 @@ func (d *DB) forgetKeys() {
 	d.keyMu.Lock()
 	defer d.keyMu.Unlock()
 	if d.keys != nil {
-		d.keys.forget()
+		d.keys.Forget()
 	}
 }
 
@@ -137,7 +138,7 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 		}
 	}
 	if all { // the next sealed write stores new keys
-		if err := tx.Bucket(bucketMeta).Delete(keyKeys); err != nil {
+		if err := tx.Bucket(bucketMeta).Delete(seal.MetaKey); err != nil {
 			return err
 		}
 	}

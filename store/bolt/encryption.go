@@ -1,0 +1,297 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+const (
+	// keyInterval is how often a commit checks whether the user's key has changed.
+	keyInterval = 5 * time.Minute
+	// keyPatience bounds a call of the key provider.
+	keyPatience = 15 * time.Second
+)
+
+// sealOf returns the seal for opening a scope. It depends on the stored manifest and on
+// the options.
+func (d *DB) sealOf(scope store.Scope) (*seal.Seal, error) {
+	stored := record.NewManifest(scope)
+	id := scope.ID()
+	err := d.view("manifest", func(tx *bbolt.Tx) error {
+		scopes := tx.Bucket(bucketScope)
+		if scopes == nil || scopes.Bucket([]byte(id)) == nil {
+			return nil
+		}
+		m, err := readManifest(id, scopes.Bucket([]byte(id)))
+		if err != nil {
+			return d.corrupt("scope "+scope.String(), err)
+		}
+		stored = m
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if d.readOnly {
+		return d.readersSeal(stored)
+	}
+	if d.opts.Keys == nil {
+		if scope.IsSecret() {
+			return nil, fmt.Errorf("%s: a Secret is not written to disk without a key: %w was given", scope, store.ErrNoKey)
+		}
+		return nil, nil
+	}
+	if stored.Keys == "" && !d.opts.EncryptAll && !scope.IsSecret() {
+		return nil, nil
+	}
+	keys, err := d.loadKeys(true)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", scope, err)
+	}
+	return seal.For(keys, id)
+}
+
+// readersSeal returns the seal for reading a scope. Without the right key it returns a
+// seal whose err is set: keys and counts can be read, but no content.
+func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
+	id := m.SealedWith()
+	if id == "" {
+		return nil, nil
+	}
+	keys, err := d.loadKeys(false)
+	if err == nil && keys.ID() != id {
+		err = errOtherKey
+	}
+	if err != nil {
+		return seal.Unreadable(fmt.Errorf("%s is encrypted: %w", m.Scope(), err)), nil
+	}
+	return seal.For(keys, m.Scope().ID())
+}
+
+// sealPacked seals, in place, the payloads that pack has compressed. It leaves half of
+// the cores to other goroutines, as pack does.
+func (s *Store) sealPacked(place seal.Place, entries []*entry, out []packed) error {
+	if s.seal == nil {
+		return nil
+	}
+	sealer := s.seal.Begin(2 * len(entries))
+	return parallel.DoBeside(len(entries), func(i int) (err error) {
+		e, p := entries[i], &out[i]
+		if e.head == nil {
+			return nil
+		}
+		r := sealer.Record(place, e.key, p.record(s.codecID()))
+		p.dataKey, p.bytes = r.DataKey, r.Payload
+		p.head, err = sealer.Header(place, e.key, e.head)
+		return err
+	})
+}
+
+// otherSeal returns why a scope cannot be used whose stored encryption differs from the
+// requested one.
+func (s *Store) otherSeal(m *record.Manifest) string {
+	why := "the key that it was encrypted with is lost"
+	switch {
+	case s.seal == nil:
+		why = "it is encrypted and no key was given"
+	case m.Keys == "":
+		why = "it was stored without encryption"
+	}
+	s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
+	return why
+}
+
+// checkRecord returns an error if a stored record cannot be read.
+func (s *Store) checkRecord(key string, b []byte) error {
+	r, err := record.Decode(key, b)
+	if err == nil && s.seal != nil {
+		_, err = s.seal.AppendPayload(nil, seal.InScope, key, r)
+	}
+	return err
+}
+
+// eachIndexed calls fn with each entry of a stored index in the file. The index entries
+// of an encrypted scope are HMACs, so their values are taken from the headers.
+func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
+	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
+		return nil
+	}
+	if s.seal == nil {
+		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
+			if value, key, ok := record.ParseIndexEntry(k, v); ok {
+				fn(string(key), string(value))
+			}
+			return nil
+		})
+	}
+	return sn.headers.ForEach(func(k, v []byte) error {
+		key := string(k)
+		h, err := s.seal.Header(seal.InScope, key, v)
+		if err != nil {
+			return s.db.unreadable("header "+key, err)
+		}
+		for _, value := range h.Index[name] {
+			fn(key, value)
+		}
+		return nil
+	})
+}
+
+// unreadable returns the error of a failed read: a missing key is not damage.
+func (d *DB) unreadable(where string, err error) error {
+	if errors.Is(err, store.ErrNoKey) {
+		return err
+	}
+	return d.corrupt(where, err)
+}
+
+// userKeys calls the key provider.
+func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
+	if d.opts.Keys == nil {
+		return nil, fmt.Errorf("%w was given", store.ErrNoKey)
+	}
+	ctx, cancel := context.WithTimeout(ctx, keyPatience)
+	defer cancel()
+	keys, err := d.opts.Keys.Keys(ctx)
+	if err == nil && len(keys) == 0 {
+		err = errors.New("the provider has none")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", store.ErrNoKey, err)
+	}
+	return keys, nil
+}
+
+// errOtherKey indicates that none of the user's keys opens the stored keys.
+var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
+
+// errNoKeys indicates damage: the file contains an encrypted scope but not its keys.
+var errNoKeys = errors.New("the keys of what is encrypted are missing")
+
+// loadKeys returns the file's keys. If the file has none, or none of the user's keys
+// opens them, loadKeys returns an error; with begin set it returns new keys instead,
+// which replace the stored ones when they first encrypt a scope.
+func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
+	d.keyMu.Lock()
+	defer d.keyMu.Unlock()
+	if d.keys != nil {
+		return d.keys, nil
+	}
+	user, err := d.userKeys(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	var stored *seal.Stored
+	err = d.view("keys", func(tx *bbolt.Tx) error {
+		if stored, err = seal.Read(tx); err != nil {
+			return d.corrupt("meta", err)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var found *seal.Keyring
+	if stored != nil {
+		found = seal.Open(stored, user, d.sealBudget)
+	}
+	switch {
+	case found != nil:
+		if !d.readOnly && found.Wrap(user[0], false) {
+			d.rewrapped = found
+			d.tell(false)
+		}
+	case !begin && stored == nil:
+		return nil, d.corrupt("meta", errNoKeys)
+	case !begin:
+		return nil, errOtherKey
+	default:
+		found = seal.New(user[0], d.sealBudget)
+	}
+	d.keys, d.keysAsked = found, time.Now()
+	return found, nil
+}
+
+// Rekey wraps the data keys with the first of Options.Keys and adds a new data key. It
+// blocks until both are written, which takes one small transaction. Stored content stays
+// under the data keys that sealed it; new content is sealed with the new data key. The
+// user's earlier key is no longer needed then. With that key and a copy of the file from
+// before the call, the copy can still be read; if a key is known to others, delete the
+// file. A running database does the first half by itself some minutes after the provider
+// has another first key. Rekey changes nothing if the file has no keys. Errors:
+// store.ErrNoKey if none of the user's keys opens the data keys, store.ErrReadOnly, and
+// errors of writing.
+func (d *DB) Rekey(ctx context.Context) error {
+	if d.readOnly {
+		return store.ErrReadOnly
+	}
+	d.openMu.RLock()
+	defer d.openMu.RUnlock()
+	var stored *seal.Stored
+	err := d.view("keys", func(tx *bbolt.Tx) (err error) {
+		stored, err = seal.Read(tx)
+		return err
+	})
+	if err != nil || stored == nil {
+		return err
+	}
+	user, err := d.userKeys(ctx)
+	if err != nil {
+		return err
+	}
+	keys, err := d.loadKeys(false)
+	if err != nil {
+		return err
+	}
+	keys.Wrap(user[0], true)
+	return d.update("keys", keys.Persist)
+}
+
+// writeRewrapped writes the keys that loadKeys has wrapped with another key. The
+// committer calls it, because opening a scope must not wait for a write: nothing is
+// written while a large file is checked.
+func (d *DB) writeRewrapped() {
+	d.keyMu.Lock()
+	keys := d.rewrapped
+	d.rewrapped = nil
+	d.keyMu.Unlock()
+	if keys == nil {
+		return
+	}
+	if err := d.update("keys", keys.Persist); err != nil { // the next write retries
+		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
+	}
+}
+
+// refreshKeys wraps the data keys with the user's new key, if the provider has one: the
+// next process may only have the new key. The committer calls it.
+func (d *DB) refreshKeys() {
+	d.keyMu.Lock()
+	keys := d.keys
+	due := keys != nil && time.Since(d.keysAsked) >= keyInterval
+	if due {
+		d.keysAsked = time.Now()
+	}
+	d.keyMu.Unlock()
+	if !due {
+		return
+	}
+	user, err := d.userKeys(context.Background())
+	if err == nil && keys.Wrap(user[0], false) {
+		d.opts.Logger.Info("There is another key, wrapping the data keys with it", "path", d.path)
+		err = d.update("keys", keys.Persist)
+	}
+	if err != nil {
+		d.opts.Logger.Error(err, "Could not look whether there is another key", "path", d.path)
+	}
+}
