@@ -11,6 +11,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -34,25 +35,9 @@ const (
 
 var bucketDictionaries = []byte("dictionaries")
 
-// The special dictionary ids of records. All other ids are keys of bucketDictionaries.
-const (
-	notCompressed = 0
-	plainZstd     = 1
-)
-
 // grownScope is the number of objects at which a dictionary is trained for a scope whose
 // first list was too short for one.
 const grownScope = 4 * codec.MinSamples
-
-// minCompressed is the size, in bytes, below which compression saves nothing.
-const minCompressed = 128
-
-// dictionaries contains the compressors of one scope, by dictionary id. It is replaced,
-// never changed.
-type dictionaries struct {
-	current uint64 // the id for new records
-	byID    map[uint64]*codec.Zstd
-}
 
 // packed is an encoded object, compressed or not.
 type packed struct {
@@ -70,6 +55,15 @@ func (p packed) record(codecID byte) record.Record {
 	return record.Record{Codec: codecID, Dictionary: p.dictionary, DataKey: p.dataKey, Payload: p.bytes}
 }
 
+// compress returns p compressed, if it is not compressed yet and that makes it smaller.
+func (p packed) compress(d *dictionary.Set) packed {
+	if p.dictionary != dictionary.None {
+		return p
+	}
+	id, b := d.Compress(p.bytes)
+	return packed{dictionary: id, bytes: b}
+}
+
 // pack compresses the payloads of entries, and trains the scope's dictionary on them if
 // the scope has none. If the scope is encrypted, it then seals the payloads for a place.
 // The result is in the order of entries. pack works in parallel and leaves half of the
@@ -79,7 +73,7 @@ func (s *Store) pack(entries []*entry, place seal.Place) ([]packed, error) {
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
 		defer s.encodes.add(0, time.Now()) // the object was counted when it was encoded
-		out[i] = d.pack(entries[i].payload)
+		out[i] = entries[i].payload.compress(d)
 		return nil
 	})
 	return out, s.sealPacked(place, entries, out)
@@ -92,61 +86,39 @@ func (s *Store) codecID() byte {
 	return s.opts.Codec.ID()
 }
 
-// pack compresses a payload that is not compressed yet, if that makes it smaller.
-func (d *dictionaries) pack(p packed) packed {
-	if p.dictionary == notCompressed && d.current != notCompressed && len(p.bytes) >= minCompressed && len(p.bytes) <= codec.MaxDecompressed {
-		if z := d.byID[d.current].Compress(nil, p.bytes); len(z) < len(p.bytes) {
-			return packed{dictionary: d.current, bytes: z}
-		}
-	}
-	return p
-}
-
-// unpack returns the payload of a record. A compressed payload is decompressed into buf.
-func (d *dictionaries) unpack(p packed, buf []byte) ([]byte, error) {
-	if p.dictionary == notCompressed {
-		return p.bytes, nil
-	}
-	z := d.byID[p.dictionary]
-	if z == nil {
-		return nil, fmt.Errorf("dictionary %d is missing", p.dictionary)
-	}
-	return z.Decompress(buf, p.bytes)
-}
-
 // trained returns the scope's compressors. If the scope has no dictionary and there are
 // enough entries, it trains one first; it also trains a better one if a trial finds one.
 // The writer writes a dictionary together with the first records that use it.
-func (s *Store) trained(entries []*entry) *dictionaries {
+func (s *Store) trained(entries []*entry) *dictionary.Set {
 	d := s.dictionaries.Load()
 	if s.db.opts.Compression != Dictionary || s.seal != nil { // as Zstd
 		return d
 	}
-	if d.current != notCompressed {
-		if samples := s.trials.next(entries); samples != nil {
-			return s.useDictionaries(d, d.retrain(samples))
-		}
-		return d
-	}
 	var payloads [][]byte
 	for _, e := range entries {
-		if e.payload.dictionary == notCompressed && len(e.payload.bytes) >= minCompressed {
+		if e.payload.dictionary == dictionary.None && len(e.payload.bytes) >= dictionary.MinBytes {
 			payloads = append(payloads, e.payload.bytes)
 		}
+	}
+	if d.Current() != dictionary.None {
+		if samples := s.trials.Next(payloads); samples != nil {
+			return s.useDictionaries(d, d.Retrain(samples))
+		}
+		return d
 	}
 	if len(payloads) < codec.MinSamples {
 		payloads = append(payloads, s.samples()...)
 	}
-	z := compressorOf(payloads)
+	z := dictionary.Train(payloads)
 	if z == nil {
 		return d
 	}
-	return s.useDictionaries(d, d.with(z))
+	return s.useDictionaries(d, d.With(z))
 }
 
 // useDictionaries replaces d by next, unless another writer has replaced it already. It
 // returns the dictionaries in use.
-func (s *Store) useDictionaries(d, next *dictionaries) *dictionaries {
+func (s *Store) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
 	if !s.dictionaries.CompareAndSwap(d, next) {
 		return s.dictionaries.Load()
 	}
@@ -168,7 +140,7 @@ func (s *Store) samples() (payloads [][]byte) {
 		return nil // the next reader returns the error
 	}
 	for _, e := range entries {
-		if _, p, err := parseRaw(e.Raw); err == nil && p.dictionary == notCompressed && len(p.bytes) >= minCompressed {
+		if _, p, err := parseRaw(e.Raw); err == nil && p.dictionary == dictionary.None && len(p.bytes) >= dictionary.MinBytes {
 			payloads = append(payloads, p.bytes)
 		}
 	}
@@ -178,33 +150,33 @@ func (s *Store) samples() (payloads [][]byte) {
 // compression returns the dictionary id for new records while there is no dictionary.
 func (s *Store) compression() uint64 {
 	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
-		return plainZstd // a dictionary is content
+		return dictionary.Plain // a dictionary is content
 	}
-	return notCompressed
+	return dictionary.None
 }
 
 // retireDictionaries stops the use of the current dictionary for new records, because it
 // was trained on dropped content. Departed objects can still be read with it.
 func (s *Store) retireDictionaries() {
 	if d := s.dictionaries.Load(); d != nil { // nil while the scope is being opened
-		s.dictionaries.Store(&dictionaries{current: s.compression(), byID: d.byID})
+		s.dictionaries.Store(d.WithCurrent(s.compression()))
 	}
 }
 
 // loadDictionaries reads the dictionaries in the file. scope may be nil.
 func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
-	plain, err := codec.NewZstd(nil)
-	if err != nil {
-		return err
-	}
-	d := &dictionaries{current: s.compression(), byID: map[uint64]*codec.Zstd{plainZstd: plain}}
-	err = eachDictionary(scope, func(id uint64, dictionary, _ []byte) (err error) {
+	current, stored := s.compression(), map[uint64][]byte{}
+	err := eachDictionary(scope, func(id uint64, b, _ []byte) error {
 		if s.db.opts.Compression == Dictionary && s.seal == nil {
-			d.current = max(d.current, id)
+			current = max(current, id)
 		}
-		d.byID[id], err = codec.NewZstd(dictionary)
-		return err
+		stored[id] = b
+		return nil
 	})
+	var d *dictionary.Set
+	if err == nil {
+		d, err = dictionary.NewSet(current, stored)
+	}
 	if err != nil {
 		return s.db.corrupt("dictionaries of "+s.scope.String(), err)
 	}
@@ -231,7 +203,7 @@ func dictionaryKey(id uint64) []byte { return binary.BigEndian.AppendUint64(nil,
 
 func parseDictionary(k, v []byte) (id uint64, dictionary []byte, err error) {
 	if len(k) != 8 {
-		return 0, nil, errors.New("a key that is none")
+		return 0, nil, errors.New("the key is not an id")
 	}
 	if err := record.Unmarshal(v, &dictionary); err != nil {
 		return 0, nil, err
@@ -241,7 +213,7 @@ func parseDictionary(k, v []byte) (id uint64, dictionary []byte, err error) {
 
 // dictionary writes the dictionary of a record, if the file does not contain it.
 func (w *writer) dictionary(id uint64) error {
-	if id == notCompressed || id == plainZstd || id == w.lastDictionary {
+	if id == dictionary.None || id == dictionary.Plain || id == w.lastDictionary {
 		return nil
 	}
 	b, err := w.scope.CreateBucketIfNotExists(bucketDictionaries)
@@ -249,7 +221,8 @@ func (w *writer) dictionary(id uint64) error {
 		return err
 	}
 	if b.Get(dictionaryKey(id)) == nil {
-		value, err := record.Marshal(w.s.dictionaries.Load().byID[id].Dictionary())
+		content, _ := w.s.dictionaries.Load().Dictionary(id)
+		value, err := record.Marshal(content)
 		if err != nil {
 			return err
 		}
@@ -264,7 +237,7 @@ func (w *writer) dictionary(id uint64) error {
 
 // verifyDictionaries returns the dictionary ids that records may use.
 func verifyDictionaries(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
-	ids := map[uint64]bool{notCompressed: true, plainZstd: true}
+	ids := map[uint64]bool{dictionary.None: true, dictionary.Plain: true}
 	var t record.Tally
 	err := eachDictionary(scope, func(id uint64, _, stored []byte) error {
 		ids[id] = true
@@ -306,7 +279,7 @@ func parseRaw(raw []byte) (codecID byte, p packed, err error) {
 // rawSize returns the number of bytes of an entry's encoded object before compression.
 func rawSize(raw []byte) int {
 	_, p, err := parseRaw(raw)
-	if err != nil || p.dictionary == notCompressed {
+	if err != nil || p.dictionary == dictionary.None {
 		return len(p.bytes)
 	}
 	return codec.DecompressedSize(p.bytes)

@@ -83,7 +83,7 @@ func (s *Store) packDeparted(place seal.Place, key string, p packed) packed {
 	if p.bytes == nil {
 		return p
 	}
-	if p = s.dictionaries.Load().pack(p); s.seal != nil {
+	if p = p.compress(s.dictionaries.Load()); s.seal != nil {
 		r := s.seal.Begin(1).Record(place, key, p.record(s.codecID()))
 		p = packed{dictionary: r.Dictionary, dataKey: r.DataKey, bytes: r.Payload}
 	}
@@ -327,7 +327,7 @@ func (s *Store) Departures() (kept, dropped int) {
 var _ store.Departer = (*Store)(nil)
 
 // verifyDeparted checks the departed objects: each of them, its record and their tally.
-func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
+func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, ids map[uint64]bool) error {
 	b := scope.Bucket(bucketDeparted)
 	if b == nil {
 		if m.Departed.Tally.Count > 0 {
@@ -340,7 +340,7 @@ func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[ui
 		v, err := decodeDeparted(value)
 		if err == nil {
 			var r record.Record
-			if r, err = record.Decode(v.Key, v.Record); err == nil && !dictionaries[r.Dictionary] {
+			if r, err = record.Decode(v.Key, v.Record); err == nil && !ids[r.Dictionary] {
 				err = fmt.Errorf("dictionary %d is missing", r.Dictionary)
 			}
 		}

@@ -52,10 +52,7 @@ func SetMaxRebuilds(n int) { maxRebuilds = n }
 
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
-	t := &s.(*Store).trials
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.every = bytes
+	s.(*Store).trials.SetEvery(bytes)
 }
 
 // SetDepartedBytes sets the number of bytes of departed objects that each scope keeps.

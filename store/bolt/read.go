@@ -17,6 +17,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -223,11 +224,11 @@ func (s *Store) decode(raw []byte) (kruntime.Object, error) {
 	}
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	payload, err := s.dictionaries.Load().unpack(p, (*buf)[:0])
+	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, (*buf)[:0])
 	if err != nil {
 		return nil, err
 	}
-	if p.dictionary != notCompressed {
+	if p.dictionary != dictionary.None {
 		*buf = payload
 	}
 	switch {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -43,17 +44,16 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 	if err != nil {
 		return store.Records{}, err
 	}
-	known := s.dictionaries.Load().byID
+	known := s.dictionaries.Load()
 	out.Dictionaries = map[uint64][]byte{}
 	for _, r := range out.Records {
-		if r.Dictionary == notCompressed {
+		if r.Dictionary == dictionary.None {
 			continue
 		}
-		z := known[r.Dictionary]
-		if z == nil {
+		var exists bool
+		if out.Dictionaries[r.Dictionary], exists = known.Dictionary(r.Dictionary); !exists {
 			return store.Records{}, s.db.corrupt("object "+r.Key, fmt.Errorf("dictionary %d is missing", r.Dictionary))
 		}
-		out.Dictionaries[r.Dictionary] = z.Dictionary()
 	}
 	return out, nil
 }

@@ -4,124 +4,15 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"maps"
-	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
-// A dictionary is trained on the first objects of a scope. Later objects may repeat each
-// other in other ways: a rollout changes what pods have in common, and the first
-// namespaces of a list need not resemble the others. Therefore, after every retrainBytes
-// of payloads, a new dictionary is trained on recently written objects and compared with
-// the current one. Retrain does the same for a whole file.
-
-const (
-	// retrainBytes is the number of payload bytes that are compressed between two trials.
-	// A trial takes 0.3 s of one core.
-	retrainBytes = 128 << 20
-	// trialSamples is the number of samples of a trial: one half trains the new
-	// dictionary, the other half tests it.
-	trialSamples = 2 * codec.MinSamples
-	// maxDictionaries bounds the dictionaries of a scope, because each takes memory and
-	// only Retrain removes any.
-	maxDictionaries = 8
-	// retrainTx is how many bytes of records Retrain rewrites in one transaction.
-	retrainTx = 8 << 20
-)
-
-// trials decides when a scope tries another dictionary.
-type trials struct {
-	mu      sync.Mutex // protects the fields below
-	every   int        // bytes between two trials
-	bytes   int        // compressed since the last trial
-	samples [][]byte   // payloads that were written since the next trial is due
-}
-
-// next counts the payloads of entries. It returns samples when the next trial is due and
-// enough samples were written, else nil.
-func (t *trials) next(entries []*entry) [][]byte {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, e := range entries {
-		if e.payload.dictionary != notCompressed || len(e.payload.bytes) < minCompressed {
-			continue
-		}
-		if t.bytes += len(e.payload.bytes); t.bytes >= t.every {
-			t.samples = append(t.samples, e.payload.bytes)
-		}
-	}
-	if len(t.samples) < trialSamples {
-		return nil
-	}
-	samples := t.samples
-	t.bytes, t.samples = 0, nil
-	return samples
-}
-
-// try trains a dictionary on half of the samples. It returns the compressor, or nil if
-// the samples are not suitable, and the size of the other half compressed with the new
-// dictionary and as old computes it.
-func try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
-	var half, other [][]byte
-	for i, sample := range samples {
-		if i%2 == 0 {
-			half = append(half, sample)
-		} else {
-			other = append(other, sample)
-		}
-	}
-	z = compressorOf(half)
-	if z == nil {
-		return nil, 0, 0
-	}
-	for _, payload := range other {
-		is += len(z.Compress(nil, payload))
-		was += old(payload)
-	}
-	return z, is, was
-}
-
-// compressorOf returns a compressor with a dictionary that is trained on payloads, or nil
-// if the payloads are not suitable.
-func compressorOf(payloads [][]byte) *codec.Zstd {
-	dictionary, err := codec.TrainDictionary(payloads)
-	if err != nil {
-		return nil // the objects are small, few, or random
-	}
-	z, err := codec.NewZstd(dictionary)
-	if err != nil {
-		return nil
-	}
-	return z
-}
-
-// with returns a copy of d in which z is the current dictionary.
-func (d *dictionaries) with(z *codec.Zstd) *dictionaries {
-	next := &dictionaries{current: plainZstd + 1, byID: maps.Clone(d.byID)}
-	for id := range next.byID {
-		next.current = max(next.current, id+1)
-	}
-	next.byID[next.current] = z
-	return next
-}
-
-// retrain returns dictionaries with a new current one, if the samples show that it saves
-// a fifth; else it returns d.
-func (d *dictionaries) retrain(samples [][]byte) *dictionaries {
-	if len(d.byID) > maxDictionaries {
-		return d
-	}
-	old := d.byID[d.current]
-	z, is, was := try(samples, func(payload []byte) int { return len(old.Compress(nil, payload)) })
-	if z == nil || 5*is > 4*was {
-		return d
-	}
-	return d.with(z)
-}
+// retrainTx is how many bytes of records Retrain rewrites in one transaction.
+const retrainTx = 8 << 20
 
 // Retrain trains a new dictionary for each scope on objects of the whole scope, and
 // rewrites the scope's records with it if that makes them smaller by at least a
@@ -185,7 +76,7 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 
 // betterDictionary returns the scope's dictionaries with a new current one, or nil if
 // that would save too little.
-func (s *Store) betterDictionary() (better *dictionaries, err error) {
+func (s *Store) betterDictionary() (better *dictionary.Set, err error) {
 	where := "records of " + s.scope.String()
 	var samples [][]byte
 	stored := map[*byte]int{} // the compressed size by payload
@@ -201,7 +92,7 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 		if err := s.loadDictionaries(b); err != nil || m.Dictionaries.Count == 0 {
 			return err
 		}
-		every := max(1, int(m.Objects.Count)/(2*trialSamples))
+		every := max(1, int(m.Objects.Count)/(2*dictionary.TrialSamples))
 		c := b.Bucket(bucketObjects).Cursor()
 		i := 0
 		for k, v := c.First(); k != nil; k, v = c.Next() {
@@ -212,10 +103,10 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 			if err != nil {
 				return err
 			}
-			if len(payload) < minCompressed {
+			if len(payload) < dictionary.MinBytes {
 				continue
 			}
-			if rec.Dictionary == notCompressed {
+			if rec.Dictionary == dictionary.None {
 				payload = append([]byte(nil), payload...)
 			}
 			samples = append(samples, payload)
@@ -223,24 +114,24 @@ func (s *Store) betterDictionary() (better *dictionaries, err error) {
 		}
 		return nil
 	})
-	if err != nil || len(samples) < trialSamples {
+	if err != nil || len(samples) < dictionary.TrialSamples {
 		return nil, err
 	}
-	z, is, was := try(samples, func(payload []byte) int { return stored[&payload[0]] })
+	z, is, was := dictionary.Try(samples, func(payload []byte) int { return stored[&payload[0]] })
 	if z == nil || 20*is > 19*was {
 		return nil, nil
 	}
-	if all := compressorOf(samples); all != nil {
+	if all := dictionary.Train(samples); all != nil {
 		z = all
 	}
-	return s.dictionaries.Load().with(z), nil
+	return s.dictionaries.Load().With(z), nil
 }
 
 // unpackRecord returns a stored record and its uncompressed payload. If the record is not
 // compressed, the payload is part of b.
-func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record.Record, payload []byte, err error) {
+func (s *Store) unpackRecord(d *dictionary.Set, key string, b []byte) (rec record.Record, payload []byte, err error) {
 	if rec, err = record.Decode(key, b); err == nil {
-		payload, err = d.unpack(packed{dictionary: rec.Dictionary, bytes: rec.Payload}, nil)
+		payload, err = d.Decompress(rec.Dictionary, rec.Payload, nil)
 	}
 	if err != nil {
 		return rec, nil, s.db.corrupt("object "+key, err)
@@ -250,7 +141,7 @@ func (s *Store) unpackRecord(d *dictionaries, key string, b []byte) (rec record.
 
 // repack rewrites the records after a key with the current dictionary, up to retrainTx
 // bytes of them. After the last record it drops the other dictionaries.
-func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last []byte, more bool, err error) {
+func (s *Store) repack(tx *bbolt.Tx, d *dictionary.Set, after []byte) (n int, last []byte, more bool, err error) {
 	w, err := s.writer(tx)
 	if err != nil {
 		return 0, nil, false, err
@@ -268,7 +159,7 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 		if err != nil {
 			return 0, nil, false, err
 		}
-		p := d.pack(packed{bytes: payload})
+		p := packed{bytes: payload}.compress(d)
 		w.m.Objects.Remove(record.Sum(v))
 		w.m.Bytes -= int64(len(v))
 		rec.Dictionary, rec.Payload = p.dictionary, p.bytes
@@ -284,11 +175,11 @@ func (s *Store) repack(tx *bbolt.Tx, d *dictionaries, after []byte) (n int, last
 			return 0, nil, false, err
 		}
 	}
-	if err := w.dictionary(d.current); err != nil {
+	if err := w.dictionary(d.Current()); err != nil {
 		return 0, nil, false, err
 	}
 	if !more {
-		if err := w.dropDictionariesBut(d.current); err != nil {
+		if err := w.dropDictionariesBut(d.Current()); err != nil {
 			return 0, nil, false, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -46,8 +47,8 @@ type Store struct {
 	opts  store.Options
 	seal  *seal.Seal // nil if the scope is not encrypted
 
-	dictionaries atomic.Pointer[dictionaries]
-	trials       trials
+	dictionaries atomic.Pointer[dictionary.Set]
+	trials       *dictionary.Trials
 	lostSignal   chan struct{} // holds one value
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under DB.writeMu. It is atomic because it is read
@@ -236,7 +237,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		inMemory:  map[string]*memoryIndex{},
 		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
 		indexErrs: map[string]error{},
-		trials:    trials{every: retrainBytes},
+		trials:    dictionary.NewTrials(),
 		leased:    true,
 		writable:  !d.readOnly,
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -164,12 +165,14 @@ func TestSealedIsBound(t *testing.T) {
 			w.must(err)
 			*r = p[0].record(r.Codec)
 		}},
-		"another codec":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Codec ^= 3 }},
-		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Dictionary ^= plainZstd }},
-		"another data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 2 }},
-		"no such data key":   {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 77 }},
-		"a changed bit":      {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload[20] ^= 1 }},
-		"cut short":          {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload = r.Payload[:5] }},
+		"another codec": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Codec ^= 3 }},
+		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
+			r.Dictionary ^= dictionary.Plain
+		}},
+		"another data key": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 2 }},
+		"no such data key": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.DataKey = 77 }},
+		"a changed bit":    {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload[20] ^= 1 }},
+		"cut short":        {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Payload = r.Payload[:5] }},
 		"header of another key": {true, func(w *sealWorld, scopes *bbolt.Bucket, _ *record.Record, h *record.Header) {
 			*h = headerOf(w.T, bucket(scopes, own), "b")
 		}},

@@ -1,0 +1,196 @@
+// Package dictionary compresses what a scope stores with dictionaries that are trained on
+// the scope's own objects.
+//
+// A dictionary is trained on the first objects of a scope. Later objects may repeat each
+// other in other ways: a rollout changes what pods have in common, and the first
+// namespaces of a list need not resemble the others. Therefore, after every RetrainBytes
+// of payloads, a new dictionary is trained on recently written objects and compared with
+// the current one: see Trials and Set.Retrain.
+package dictionary
+
+import (
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/informctl/informctl/codec"
+)
+
+// The special ids of a record's dictionary. All other ids are those of dictionaries.
+const (
+	None  = 0 // not compressed
+	Plain = 1 // zstd without a dictionary
+)
+
+const (
+	// MinBytes is the size of a payload, in bytes, below which compression saves nothing.
+	MinBytes = 128
+	// RetrainBytes is the number of payload bytes that are compressed between two trials.
+	// A trial takes 0.3 s of one core.
+	RetrainBytes = 128 << 20
+	// TrialSamples is the number of samples of a trial: one half trains the new
+	// dictionary, the other half tests it.
+	TrialSamples = 2 * codec.MinSamples
+	// maxDictionaries bounds the dictionaries of a scope, because each takes memory and
+	// nothing but a rewrite of the scope removes any.
+	maxDictionaries = 8
+)
+
+// Set contains the compressors of one scope, by dictionary id. It is immutable.
+type Set struct {
+	current uint64 // the id for new records
+	byID    map[uint64]*codec.Zstd
+}
+
+// NewSet returns the compressors of stored dictionaries, by id. current is the id for new
+// records: None, Plain or one of the dictionaries.
+func NewSet(current uint64, dictionaries map[uint64][]byte) (*Set, error) {
+	d := &Set{current: current, byID: map[uint64]*codec.Zstd{}}
+	var err error
+	if d.byID[Plain], err = codec.NewZstd(nil); err != nil {
+		return nil, err
+	}
+	for id, dictionary := range dictionaries {
+		if d.byID[id], err = codec.NewZstd(dictionary); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// Current returns the dictionary id for new records.
+func (d *Set) Current() uint64 { return d.current }
+
+// Dictionary returns the dictionary with an id; exists is false if there is none. The
+// dictionary of Plain is empty.
+func (d *Set) Dictionary(id uint64) (dictionary []byte, exists bool) {
+	z := d.byID[id]
+	if z == nil {
+		return nil, false
+	}
+	return z.Dictionary(), true
+}
+
+// WithCurrent returns a copy of d with another id for new records.
+func (d *Set) WithCurrent(id uint64) *Set { return &Set{current: id, byID: d.byID} }
+
+// With returns a copy of d in which z is the current dictionary.
+func (d *Set) With(z *codec.Zstd) *Set {
+	next := &Set{current: Plain + 1, byID: maps.Clone(d.byID)}
+	for id := range next.byID {
+		next.current = max(next.current, id+1)
+	}
+	next.byID[next.current] = z
+	return next
+}
+
+// Compress compresses a payload if that makes it smaller. It returns the dictionary id
+// and the result: None and the payload itself if it is not compressed.
+func (d *Set) Compress(payload []byte) (id uint64, compressed []byte) {
+	if d.current != None && len(payload) >= MinBytes && len(payload) <= codec.MaxDecompressed {
+		if z := d.byID[d.current].Compress(nil, payload); len(z) < len(payload) {
+			return d.current, z
+		}
+	}
+	return None, payload
+}
+
+// Decompress returns the payload that was compressed with a dictionary. It decompresses
+// into buf; a payload that is not compressed is returned as it is.
+func (d *Set) Decompress(id uint64, compressed, buf []byte) ([]byte, error) {
+	if id == None {
+		return compressed, nil
+	}
+	z := d.byID[id]
+	if z == nil {
+		return nil, fmt.Errorf("dictionary %d is missing", id)
+	}
+	return z.Decompress(buf, compressed)
+}
+
+// Retrain returns a Set with a new current dictionary, if the samples show that it saves
+// a fifth; else it returns d.
+func (d *Set) Retrain(samples [][]byte) *Set {
+	if len(d.byID) > maxDictionaries {
+		return d
+	}
+	old := d.byID[d.current]
+	z, is, was := Try(samples, func(payload []byte) int { return len(old.Compress(nil, payload)) })
+	if z == nil || 5*is > 4*was {
+		return d
+	}
+	return d.With(z)
+}
+
+// Try trains a dictionary on half of the samples. It returns the compressor, or nil if
+// the samples are not suitable, and the size of the other half compressed with the new
+// dictionary and as old computes it.
+func Try(samples [][]byte, old func([]byte) int) (z *codec.Zstd, is, was int) {
+	var half, other [][]byte
+	for i, sample := range samples {
+		if i%2 == 0 {
+			half = append(half, sample)
+		} else {
+			other = append(other, sample)
+		}
+	}
+	z = Train(half)
+	if z == nil {
+		return nil, 0, 0
+	}
+	for _, payload := range other {
+		is += len(z.Compress(nil, payload))
+		was += old(payload)
+	}
+	return z, is, was
+}
+
+// Train returns a compressor with a dictionary that is trained on payloads, or nil if the
+// payloads are not suitable.
+func Train(payloads [][]byte) *codec.Zstd {
+	dictionary, err := codec.TrainDictionary(payloads)
+	if err != nil {
+		return nil // the objects are small, few, or random
+	}
+	z, err := codec.NewZstd(dictionary)
+	if err != nil {
+		return nil
+	}
+	return z
+}
+
+// Trials decides when a scope tries another dictionary. It is safe for concurrent use.
+type Trials struct {
+	mu      sync.Mutex // protects the fields below
+	every   int        // bytes between two trials
+	bytes   int        // compressed since the last trial
+	samples [][]byte   // payloads that were written since the next trial is due
+}
+
+// NewTrials returns trials after each RetrainBytes.
+func NewTrials() *Trials { return &Trials{every: RetrainBytes} }
+
+// SetEvery sets the number of payload bytes between two trials.
+func (t *Trials) SetEvery(bytes int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.every = bytes
+}
+
+// Next counts payloads of at least MinBytes that are about to be compressed. It returns
+// samples when the next trial is due and enough samples were written, else nil.
+func (t *Trials) Next(payloads [][]byte) [][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, payload := range payloads {
+		if t.bytes += len(payload); t.bytes >= t.every {
+			t.samples = append(t.samples, payload)
+		}
+	}
+	if len(t.samples) < TrialSamples {
+		return nil
+	}
+	samples := t.samples
+	t.bytes, t.samples = 0, nil
+	return samples
+}
