@@ -130,24 +130,24 @@ func (s *Store) applyBatch(b store.Batch) error {
 func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.writable {
+	if s.role != roleWriter {
 		return store.ErrClosed
 	}
-	if s.lost != nil && (!b.Loaded || s.relist == nil || s.relist.lost != nil) {
-		return s.lost
+	if s.cause != nil && (!b.Loaded || s.relist == nil || s.relist.lost != nil) {
+		return s.cause
 	}
 	s.miscounted = s.miscounted || !known
 	for i, e := range entries {
 		s.insertLocked(e, existed[i])
 	}
 	if b.Loaded || b.RV != "" {
-		s.loading, s.listed, s.lost = false, true, nil
+		s.moveLocked(phaseReady, nil, allPhases...)
 	}
 	if b.RV != "" {
 		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
 	}
 	if len(entries) > 0 || b.Loaded {
-		s.listed = true
+		s.moveLocked(phaseReady, nil, phaseEmpty)
 		s.changedLocked()
 	}
 	s.db.tell(s.pendingBytes >= s.db.opts.CommitBytes && s.commitErr == nil)

@@ -155,9 +155,9 @@ func (s *Store) capture() (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return capture{
-		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.loading, applied: s.applied,
+		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
 		losses: s.losses, stored: -1, settled: s.departed.told,
-	}, s.dirty && s.lost == nil
+	}, s.dirty && s.cause == nil
 }
 
 // passedOver ends the wait for a commit attempt of a lost scope, because no attempt will
@@ -165,7 +165,7 @@ func (s *Store) capture() (capture, bool) {
 func (s *Store) passedOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil && !errors.Is(s.lost, errHidden) {
+	if s.phase == phaseLost || s.phase == phaseMending {
 		s.endAttemptLocked()
 	}
 }
@@ -245,7 +245,7 @@ func (s *Store) committedUpTo(c capture, err error) {
 		if c.stored >= 0 {
 			s.storedBytes = c.bytes
 		}
-		if s.pending.Len() == 0 && !s.loading && c.stored >= 0 {
+		if s.pending.Len() == 0 && !s.isLoadingLocked() && c.stored >= 0 {
 			s.length, s.miscounted = c.stored, false
 		}
 		s.written = c.applied

@@ -129,7 +129,7 @@ func (s *Store) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
 // them only once.
 func (s *Store) samples() (payloads [][]byte) {
 	s.mu.Lock()
-	grown := s.length >= grownScope && !s.sampled && !s.loading
+	grown := s.length >= grownScope && !s.sampled && s.phase == phaseReady
 	s.sampled = s.sampled || grown
 	s.mu.Unlock()
 	if !grown {

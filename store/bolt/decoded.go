@@ -234,5 +234,5 @@ func (s *Store) indexDecoded(name string, values []string) ([]runtime.Object, bo
 
 // isWellLocked reports whether reads may be answered from memory without the file.
 func (s *Store) isWellLocked() bool {
-	return !s.loading && s.lost == nil && !s.db.readOnly && !s.db.isClosed()
+	return (s.phase == phaseEmpty || s.phase == phaseReady) && !s.db.readOnly && !s.db.isClosed()
 }

@@ -309,7 +309,7 @@ func (s *Store) settle(upTo func(departures) uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := upTo(s.departed)
-	if s.departed.told == told || !s.writable || s.lost != nil {
+	if s.departed.told == told || s.role != roleWriter || s.cause != nil {
 		return
 	}
 	s.departed.told = told

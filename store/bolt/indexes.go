@@ -255,7 +255,7 @@ func (s *Store) fillIndexes() error {
 			return err
 		}
 		s.mu.Lock()
-		if s.lost == nil { // else built is of lost content
+		if s.cause == nil { // else built is of lost content
 			maps.Copy(s.inMemory, built)
 		}
 		s.mu.Unlock()
@@ -317,7 +317,7 @@ func (s *Store) AddIndexes(newIndexers cache.Indexers) error {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
-	current, writable := s.indexes, s.writable
+	current, writable := s.indexes, s.role == roleWriter
 	// The whole list is in the file and will be applied next.
 	whole := s.relist != nil && s.relist.whole
 	s.mu.Unlock()
@@ -340,8 +340,8 @@ func (s *Store) AddIndexes(newIndexers cache.Indexers) error {
 	maps.Copy(next.volatile, newIndexers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil { // built is of lost content
-		return s.lost
+	if s.cause != nil { // built is of lost content
+		return s.cause
 	}
 	s.indexes = next
 	maps.Copy(s.inMemory, built)

@@ -94,7 +94,7 @@ func (s *Store) Values(indexName string) (values []string, err error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[indexName]
 	m := s.inMemory[indexName]
-	if err = cmp.Or(s.lost, s.incomplete); err == nil && m != nil && !s.loading {
+	if err = cmp.Or(s.cause, s.whyIncompleteLocked()); err == nil && m != nil && !s.isLoadingLocked() {
 		values = sortedKeys(m.keys)
 	}
 	s.mu.Unlock()
@@ -121,7 +121,7 @@ func (s *Store) Values(indexName string) (values []string, err error) {
 func (s *Store) whyIncomplete() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.incomplete
+	return s.whyIncompleteLocked()
 }
 
 // finder finds the file keys of some values of one index. locked runs at the moment of
@@ -140,7 +140,7 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 	case inMemory:
 		var keys []string
 		locked := func() {
-			if !s.loading {
+			if !s.isLoadingLocked() {
 				keys = s.inMemory[name].find(values)
 			}
 		}

@@ -70,8 +70,8 @@ func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapsh
 func (s *Store) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost != nil {
-		return nil, nil, false, s.lost
+	if s.cause != nil {
+		return nil, nil, false, s.cause
 	}
 	// Read this before the transaction begins: if the bucket exists now, the transaction
 	// sees it.
@@ -86,7 +86,7 @@ func (s *Store) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, s
 	if locked != nil {
 		locked()
 	}
-	return tx, sn, inFile && (!s.loading || loaded), nil
+	return tx, sn, inFile && (!s.isLoadingLocked() || loaded), nil
 }
 
 func (sn *snapshot) exists(key string) bool {
@@ -256,7 +256,7 @@ func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 	}
 	s.mu.Lock()
 	v, decoded := s.decoded.get(record.FileKey(key))
-	decoded = decoded && !s.loading && !s.db.isClosed()
+	decoded = decoded && !s.isLoadingLocked() && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
 		return store.Entry{Key: key, Object: v.object}, true, nil
@@ -303,7 +303,7 @@ func (s *Store) Object(key string) (kruntime.Object, bool, error) {
 	}
 	key = record.FileKey(key)
 	s.mu.Lock()
-	if err := s.lost; err != nil || s.loading {
+	if err := s.cause; err != nil || s.isLoadingLocked() {
 		s.mu.Unlock()
 		return nil, false, err
 	}

@@ -62,7 +62,7 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 func (s *Store) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lost != nil
+	return s.cause != nil
 }
 
 // View implements store.Viewer.
@@ -104,7 +104,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if err != nil {
 		return nil, store.Scope{}, err
 	}
-	s.writable, s.leased, s.loading = false, false, !m.Complete
+	s.role = roleViewer
 	for name, state := range m.Indexes {
 		if state.Ready {
 			s.indexes.stored[name] = index.Index{Name: name}

@@ -32,7 +32,7 @@ const (
 // relist implements store.Relist. One goroutine drives it.
 //
 // If the scope has no list yet, objects are written directly to the objects bucket.
-// Store.loading hides them, and the manifest marks them as incomplete: the next start
+// phaseLoading hides them, and the manifest marks them as incomplete: the next start
 // drops incomplete objects. Otherwise differing objects are staged, in memory and then in
 // the staging bucket of the file.
 //
@@ -70,7 +70,7 @@ func (s *Store) Relist() (store.Relist, error) {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
-	leftover := s.loading
+	leftover := s.isLoadingLocked()
 	s.mu.Unlock()
 	if leftover { // from a first list that could not be dropped
 		if err := s.discardLoad(true); err != nil {
@@ -79,17 +79,16 @@ func (s *Store) Relist() (store.Relist, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.writable {
+	if s.role != roleWriter {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
 		s: s, indexes: s.indexes, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
-		direct: !s.listed || s.lost != nil, written: make(chan error, 1),
+		direct: s.beginLoadLocked(), written: make(chan error, 1),
 	}
 	if r.limit = stagingBytes; r.direct {
 		r.limit = loadBytes
 	}
-	s.loading = r.direct
 	s.relist = r
 	return r, nil
 }
@@ -441,7 +440,7 @@ func (r *relist) Close() error {
 	s := r.s
 	s.mu.Lock()
 	s.relist = nil
-	unfinished := s.loading
+	unfinished := s.isLoadingLocked()
 	s.mu.Unlock()
 	if unfinished {
 		return s.discardLoad(r.wrote)
@@ -475,7 +474,8 @@ func (s *Store) discardLoad(wrote bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.storedBytes, s.miscounted, s.loading = 0, 0, false, false
+	s.length, s.storedBytes, s.miscounted = 0, 0, false
+	s.endLoadLocked()
 	s.dropPendingLocked()
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()

@@ -112,7 +112,7 @@ func (d *DB) lose(cause error) {
 func (s *Store) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lost = cause
+	s.moveLocked(phaseLost, cause, allPhases...)
 	s.noBucket.Store(true)
 	s.losses++
 	s.checkpoint = store.Checkpoint{Reason: cause.Error(), Time: time.Now()}
@@ -121,7 +121,7 @@ func (s *Store) lose(cause error) {
 		lostDepartures = s.departed.kept
 	}
 	s.dropPendingLocked()
-	s.length, s.storedBytes, s.miscounted, s.loading, s.listed = 0, 0, false, false, false
+	s.length, s.storedBytes, s.miscounted = 0, 0, false
 	s.written, s.dirty = s.applied, false
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	for name := range s.inMemory {

@@ -80,19 +80,17 @@ type Store struct {
 	miscounted bool
 	checkpoint store.Checkpoint
 	dirty      bool // checkpoint or pending differs from the file
-	// listed means that something was stored: the next list is compared with it.
-	listed bool
-	// loading means that a first list is being loaded: readers see nothing.
-	loading bool
-	indexes *indexSet // replaced, never changed
+	phase      phase
+	before     phase // of hidden
+	cause      error // why reads fail: set if the phase is lost, mending or hidden
+	role       role
+	indexes    *indexSet // replaced, never changed
 	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
 	// is kept decoded.
 	inMemory     map[string]*memoryIndex
 	generations  [256]uint64
 	decoded      *decodedObjects // written under mu
 	hits, misses uint64          // of get
-	incomplete   error           // the first list of a scope that was opened read-only
-	lost         error           // why nothing can be read until the next list
 	losses       uint64          // how often the stored content was lost
 	// oldIndexes are indexes in the file that the next write drops; set to nil under
 	// writeMu.
@@ -104,8 +102,6 @@ type Store struct {
 	indexErrs  map[string]error // results of verifyIndex, by name
 	sampled    bool             // samples was called for a scope that had grown
 	departed   departures
-	leased     bool
-	writable   bool
 	relist     *relist
 }
 
@@ -222,7 +218,7 @@ func (s *Store) reader() (*Store, error) {
 	}
 	now.mu.Lock()
 	defer now.mu.Unlock()
-	if !now.listed {
+	if !now.isListedLocked() && !now.db.readOnly {
 		return nil, fmt.Errorf("%s was closed, and is listed anew: %w", s.scope, store.ErrClosed)
 	}
 	return now, nil
@@ -238,8 +234,9 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
 		indexErrs: map[string]error{},
 		trials:    dictionary.NewTrials(),
-		leased:    true,
-		writable:  !d.readOnly,
+	}
+	if d.readOnly {
+		s.role = roleViewer
 	}
 	for _, idx := range opts.Indexes {
 		if err := checkIndexName(idx.Name); err != nil {
@@ -310,9 +307,6 @@ func (s *Store) load() error {
 		if m == nil {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
-		if s.loading = !m.Complete; s.loading {
-			s.incomplete = fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
-		}
 		s.startFrom(m)
 		for name, state := range m.Indexes {
 			if state.Ready {
@@ -360,7 +354,11 @@ func (s *Store) startFrom(m *record.Manifest) {
 	defer s.mu.Unlock()
 	s.length, s.checkpoint = int(m.Objects.Count), m.Checkpoint()
 	s.storedBytes = m.Bytes
-	s.listed = true
+	if m.Complete {
+		s.moveLocked(phaseReady, nil, phaseEmpty)
+	} else {
+		s.moveLocked(phaseLoading, nil, phaseEmpty)
+	}
 	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
 	if s.departed.kept > 0 {
 		s.departed.dropFromFile = m.Departed.Settled
@@ -503,7 +501,7 @@ func (s *Store) bucketIn(tx *bbolt.Tx) *bbolt.Bucket {
 func (s *Store) isLeased() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leased
+	return s.role != roleViewer
 }
 
 // Checkpoint implements store.Store.
@@ -525,7 +523,7 @@ func (s *Store) Len() int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.loading {
+	if s.isLoadingLocked() {
 		return 0
 	}
 	return s.length
@@ -550,7 +548,7 @@ func (s *Store) Close() error {
 		err = s.flushOnce(context.Background())
 	}
 	s.mu.Lock()
-	s.leased = false
+	s.role = roleViewer
 	s.mu.Unlock()
 	return err
 }
@@ -560,7 +558,7 @@ func (s *Store) endWrites() {
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writable = false
+	s.role = roleClosing
 }
 
 // unwritten returns an error if changes still wait, with the error of the last commit.
@@ -632,12 +630,12 @@ func (s *Store) flushOnce(ctx context.Context) error {
 func (s *Store) Invalidate(ctx context.Context, reason string) error {
 	s.writerMu.Lock()
 	s.mu.Lock()
-	if !s.writable {
+	if s.role != roleWriter {
 		s.mu.Unlock()
 		s.writerMu.Unlock()
 		return store.ErrClosed
 	}
-	if s.lost != nil { // lost content has no resource version
+	if s.cause != nil { // lost content has no resource version
 		s.mu.Unlock()
 		s.writerMu.Unlock()
 		return nil

@@ -152,18 +152,14 @@ var errHidden = fmt.Errorf("%w", store.ErrWiped)
 func (s *Store) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lost == nil {
-		s.lost = errHidden
-	}
+	s.moveLocked(phaseHidden, errHidden, phaseEmpty, phaseLoading, phaseReady)
 }
 
 // show ends hide, unless the content was lost before or since.
 func (s *Store) show() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if errors.Is(s.lost, errHidden) {
-		s.lost = nil
-	}
+	s.moveLocked(s.before, nil, phaseHidden)
 	if s.dirty { // the committer may have skipped the scope meanwhile
 		s.db.wake()
 	}

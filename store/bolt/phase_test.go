@@ -1,0 +1,55 @@
+package bolt
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/informctl/informctl/store"
+)
+
+// TestPhases checks the table of phases: where each event leads from each phase.
+func TestPhases(t *testing.T) {
+	cause := errors.New("cause")
+	events := map[string]func(s *Store){
+		"list begins":          func(s *Store) { s.beginLoadLocked() },
+		"list ends unfinished": func(s *Store) { s.endLoadLocked() },
+		"list is applied":      func(s *Store) { s.moveLocked(phaseReady, nil, allPhases...) },
+		"change is applied":    func(s *Store) { s.moveLocked(phaseReady, nil, phaseEmpty) },
+		"file is lost":         func(s *Store) { s.moveLocked(phaseLost, cause, allPhases...) },
+		"wipe begins":          func(s *Store) { s.hide() },
+		"wipe did not happen":  func(s *Store) { s.show() },
+	}
+	for name, to := range map[string][]phase{ // from empty, loading, ready, lost, mending
+		"list begins":          {phaseLoading, phaseLoading, phaseReady, phaseMending, phaseMending},
+		"list ends unfinished": {phaseEmpty, phaseEmpty, phaseReady, phaseLost, phaseLost},
+		"list is applied":      {phaseReady, phaseReady, phaseReady, phaseReady, phaseReady},
+		"change is applied":    {phaseReady, phaseLoading, phaseReady, phaseLost, phaseMending},
+		"file is lost":         {phaseLost, phaseLost, phaseLost, phaseLost, phaseLost},
+		"wipe begins":          {phaseHidden, phaseHidden, phaseHidden, phaseLost, phaseMending},
+		"wipe did not happen":  {phaseEmpty, phaseLoading, phaseReady, phaseLost, phaseMending},
+	} {
+		for from, want := range to {
+			s := &Store{phase: phase(from)}
+			if s.phase == phaseLost || s.phase == phaseMending {
+				s.cause = store.ErrCorrupt
+			}
+			if events[name](s); s.phase != want {
+				t.Errorf("%s, %s: %s, want %s", phase(from), name, s.phase, want)
+			}
+			if fails := s.phase >= phaseLost; (s.cause != nil) != fails {
+				t.Errorf("%s, %s: reads return %v in phase %s", phase(from), name, s.cause, s.phase)
+			}
+		}
+	}
+	// A list that begins while a wipe may have happened is loaded, whether it has or not.
+	for from, want := range []phase{phaseLoading, phaseLoading, phaseLoading} {
+		s := &Store{phase: phase(from)}
+		s.hide()
+		if !s.beginLoadLocked() || !s.isLoadingLocked() {
+			t.Errorf("%s, hidden: the list is compared", phase(from))
+		}
+		if s.show(); s.phase != want {
+			t.Errorf("%s, hidden, list begins, shown: %s, want %s", phase(from), s.phase, want)
+		}
+	}
+}
