@@ -65,7 +65,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (inf *Informer) audit(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	inf.mu.Lock()
-	from, held, caughtUp := inf.store.Checkpoint().RV, inf.known.Copy(), inf.caughtUp
+	from, held, caughtUp := inf.store.Checkpoint().RV, inf.known.Copy(), inf.isCaughtUpLocked()
 	inf.mu.Unlock()
 	if !caughtUp || from == "" {
 		return // a list is due, which compares all objects, too

@@ -98,7 +98,7 @@ func (inf *Informer) keepLog(z *codec.Zstd) {
 
 // beginLogLocked begins the log at the checkpoint of the store.
 func (inf *Informer) beginLogLocked() {
-	if inf.log != nil && inf.opened && len(inf.rejected) == 0 && inf.foreign == "" {
+	if inf.log != nil && inf.isOpenedLocked() && len(inf.rejected) == 0 && inf.foreign == "" {
 		inf.log.complete(inf.store.Checkpoint().RV)
 	}
 }
@@ -159,7 +159,7 @@ func (inf *Informer) listedLocked(rv string) {
 		return
 	}
 	for h := range inf.handlers {
-		if _, ok := h.handler.(*feed); ok && !inf.ready {
+		if _, ok := h.handler.(*feed); ok && !inf.hasListLocked() {
 			inf.log.told = true // its cursor delivers the first list
 		}
 	}
@@ -242,11 +242,11 @@ func (inf *Informer) logAfter(rv string) (n uint64, err error) {
 	defer inf.mu.Unlock()
 	l := inf.log
 	switch {
-	case inf.ended:
+	case inf.phase == ended:
 		return 0, ErrStopped
 	case l == nil:
 		return 0, atPlace(ErrExpired, "resource version %s is not remembered: KeepChanges was not called", rv)
-	case !inf.opened:
+	case !inf.isOpenedLocked():
 		return 0, ErrNotOpened
 	case l.from == "":
 		return 0, atPlace(ErrExpired, "resource version %s has expired: all objects were listed anew, and changes are known from the next one on", rv)

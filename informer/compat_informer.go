@@ -48,7 +48,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.ended {
+	if inf.phase == ended {
 		return nil, fmt.Errorf("informer: handler of type %T was not added to shared informer because it has stopped already", eh)
 	}
 	inf.setResyncLocked(h, period)
@@ -56,7 +56,7 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 		h.stage = walking // a client wants the stored objects, not the departed ones
 	}
 	inf.handlers[h] = struct{}{}
-	if inf.opened {
+	if inf.isOpenedLocked() {
 		inf.startLocked(h)
 	}
 	return h, nil
@@ -71,7 +71,7 @@ func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
 		period = minimumResync
 	}
 	if 0 < period && period < inf.resyncCheck {
-		if inf.started {
+		if inf.phase != created {
 			h.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", inf.resyncCheck)
 			period = inf.resyncCheck
 		} else {
@@ -139,7 +139,7 @@ func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 // Run waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	inf.mu.Lock()
-	ended := inf.ended
+	ended := inf.phase == ended
 	inf.mu.Unlock()
 	if ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
@@ -197,7 +197,7 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.started {
+	if inf.phase != created {
 		return errors.New("informer: watch error handler was not set: informer has already started")
 	}
 	inf.errorHandler = handle
@@ -211,7 +211,7 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.started {
+	if inf.phase != created {
 		return errors.New("informer: transform was not set: informer has already started")
 	}
 	inf.transform = transform

@@ -191,16 +191,16 @@ func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error)
 }
 
 func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, error) {
-	if inf.ended {
+	if inf.phase == ended {
 		return nil, ErrStopped
 	}
 	h := inf.newHandler(eh, nil)
-	if h.stage = walking; inf.ready { // until ready, every add is a change
+	if h.stage = walking; inf.hasListLocked() { // until ready, every add is a change
 		h.stage = live
 	}
 	h.markSyncedLocked()
 	inf.handlers[h] = struct{}{}
-	if inf.opened {
+	if inf.isOpenedLocked() {
 		inf.startLocked(h)
 	}
 	return h, nil
@@ -223,7 +223,7 @@ func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[
 	if opts.Since == "" {
 		inf.mu.Lock()
 		defer inf.mu.Unlock()
-		if inf.ended {
+		if inf.phase == ended {
 			return nil, ErrStopped
 		}
 		return func(yield func(Event, error) bool) {

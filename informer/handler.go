@@ -207,7 +207,7 @@ func (h *handler) pause(d time.Duration) {
 	defer t.Stop()
 	h.inf.mu.Lock()
 	defer h.inf.mu.Unlock()
-	for !over && !h.removed && !h.inf.ended {
+	for !over && !h.removed && h.inf.phase != ended {
 		h.inf.cond.Wait()
 	}
 }
@@ -215,7 +215,7 @@ func (h *handler) pause(d time.Duration) {
 func (h *handler) isOver() bool {
 	h.inf.mu.Lock()
 	defer h.inf.mu.Unlock()
-	return h.removed || h.inf.ended
+	return h.removed || h.inf.phase == ended
 }
 
 // take blocks until there are notifications to deliver. It returns false when the handler
@@ -226,7 +226,7 @@ func (h *handler) take() ([]notification, bool) {
 	defer inf.mu.Unlock()
 	for {
 		switch {
-		case h.removed || inf.ended:
+		case h.removed || inf.phase == ended:
 			return nil, false
 		case len(h.walked) > 0:
 			n := min(takeAtOnce, len(h.walked))
@@ -253,7 +253,7 @@ func (h *handler) take() ([]notification, bool) {
 }
 
 func (h *handler) isCursorsTurnLocked() bool {
-	return h.stage == walking && h.inf.ready && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
+	return h.stage == walking && h.inf.hasListLocked() && (h.waiting.isEmpty() || h.streamed >= cursorEvery)
 }
 
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot

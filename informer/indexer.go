@@ -38,7 +38,7 @@ func (inf *Informer) noticed(err error) error {
 	if isMended(err) {
 		inf.mu.Lock()
 		defer inf.mu.Unlock()
-		if inf.opened && !inf.ended {
+		if inf.isOpenedLocked() && inf.phase != ended {
 			inf.loseLocked(inf.ctx, err)
 		}
 	}

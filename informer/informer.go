@@ -144,18 +144,15 @@ type Informer struct {
 	store        store.Store
 	handlers     map[*handler]struct{}
 	running      sync.WaitGroup // handlers' goroutines
-	ready        bool           // the store holds a complete list: cursors may start
+	phase        phase
+	before       phase // of ended
 	isSynced     bool
 	warm         bool // the store held objects at the start
-	caughtUp     bool // the store has reached the server's state at the start
 	limits       limits
 	inFiles      int64         // bytes of spilled entries of all handler queues
 	blocked      time.Duration // time spent waiting for slow handlers; see blockedLocked
 	blockedSince time.Time     // start of the current wait; zero if there is none
 	waitingReads int           // reads that wait for a list
-	started      bool          // Run was called
-	opened       bool          // store is the store that Run opened
-	ended        bool          // the store is released
 	resyncCheck  time.Duration
 	resyncWake   chan struct{}
 	transform    cache.TransformFunc
@@ -166,7 +163,6 @@ type Informer struct {
 	known        btree.Set[string] // keys of stored objects, as handlers know them
 	atStart      btree.Set[string] // keys stored when Run began, minus departed ones
 	superseded   map[uint64]bool   // numbers of departed objects that no handler receives
-	unknown      bool              // the keys for known could not be read
 	untold       bool              // handlers have not received all of a loaded list
 	log          *changeLog        // nil before KeepChanges
 	rejected     map[string]error  // by key: why the newest state cannot be stored
@@ -318,7 +314,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		logger.Error(err, "Last changes could not be written")
 	}
 	inf.mu.Lock()
-	inf.ended = true
+	inf.moveLocked(ended, created, opening, loading, unreadable, catchingUp, current)
 	if inf.mending != nil {
 		inf.mending.Stop()
 	}
@@ -341,7 +337,7 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 	<-ctx.Done()
 	close(inf.ending)
 	inf.mu.Lock()
-	inf.ended = true
+	inf.moveLocked(ended, created, opening, loading, unreadable, catchingUp, current)
 	for h := range inf.handlers {
 		h.removed = true
 		close(h.done)
@@ -356,10 +352,10 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 func (inf *Informer) claim() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.started {
+	if inf.phase != created {
 		return false
 	}
-	inf.started = true
+	inf.moveLocked(opening, created)
 	return true
 }
 
@@ -388,8 +384,11 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	}
 	inf.reflector = r
 	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
-		inf.ready, inf.warm = true, true
+		inf.warm = true
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
+	}
+	if inf.moveLocked(loading, opening); inf.warm {
+		inf.moveLocked(catchingUp, loading)
 	}
 	if err := inf.noteKnownLocked(); err == nil { // else the next list retries
 		inf.atStart = *inf.known.Copy()
@@ -401,10 +400,9 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 			}
 		}
 	}
-	if inf.ready && inf.opts.SyncWhen == Loaded {
+	if inf.hasListLocked() && inf.opts.SyncWhen == Loaded {
 		inf.syncLocked()
 	}
-	inf.opened = true
 	inf.beginLogLocked()
 	for h := range inf.handlers {
 		inf.startLocked(h)

@@ -40,11 +40,12 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 func (inf *Informer) noteKnownLocked() error {
 	inf.known.Clear()
 	keys, err := inf.store.Keys(store.Query{})
-	if inf.unknown = err != nil; err != nil {
-		inf.ready = false
+	if err != nil {
+		inf.moveLocked(unreadable, loading, catchingUp)
 		inf.loseLocked(inf.ctx, err)
 		return err
 	}
+	inf.moveLocked(loading, unreadable)
 	for _, key := range keys {
 		inf.known.Insert(key)
 	}
@@ -62,7 +63,7 @@ func (inf *Informer) isKnown(key string) bool {
 // not in the list is deleted, and an unknown object is added. At a cold start no object
 // is known: cursors deliver the objects.
 func (inf *Informer) tellLoadedLocked() error {
-	if !inf.ready {
+	if !inf.hasListLocked() {
 		return inf.noteKnownLocked()
 	}
 	inf.untold = true

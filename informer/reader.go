@@ -24,7 +24,7 @@ func (inf *Informer) Reader() store.Reader { return reader{inf} }
 func (inf *Informer) Opened() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	return inf.opened
+	return inf.isOpenedLocked()
 }
 
 // Persisted reports whether the objects are in the Backend's file. A second informer of

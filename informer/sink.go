@@ -130,8 +130,7 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		inf.loseLocked(ctx, cause)
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
-	inf.ready = true
-	inf.caughtUp = true
+	inf.moveLocked(current, loading, catchingUp)
 	inf.syncLocked()
 	return nil
 }
@@ -221,7 +220,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	inf.mu.Lock()
-	if inf.unknown {
+	if inf.phase == unreadable {
 		if err := inf.noteKnownLocked(); err != nil {
 			inf.mu.Unlock()
 			return err
@@ -235,7 +234,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
 	}
 	inf.listedLocked(rv)
-	inf.ready = true
+	inf.moveLocked(catchingUp, loading)
 	if inf.opts.NotifyUnchanged && inf.isSynced {
 		for h := range inf.handlers {
 			h.resyncing, h.resyncAfter = true, ""
@@ -337,7 +336,7 @@ func (c change) stored() store.Change {
 // to an earlier incarnation, and forward again. Changes after catch-up are no replays.
 func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	inf.mu.Lock()
-	over := !inf.warm || inf.caughtUp
+	over := !inf.warm || inf.isCaughtUpLocked()
 	inf.mu.Unlock()
 	if over {
 		return
@@ -544,7 +543,7 @@ func (inf *Informer) loseLocked(ctx context.Context, cause error) {
 		inf.mending = time.AfterFunc(wait, func() {
 			inf.mu.Lock()
 			defer inf.mu.Unlock()
-			if inf.mending = nil; inf.rejected[everything] != nil && !inf.ended {
+			if inf.mending = nil; inf.rejected[everything] != nil && inf.phase != ended {
 				inf.mendLocked()
 			}
 		})
@@ -571,7 +570,7 @@ const mendEvery = time.Minute
 func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if !inf.opened || inf.ended {
+	if !inf.isOpenedLocked() || inf.phase == ended {
 		return false
 	}
 	if inf.lists.Load() != lists {
@@ -587,7 +586,7 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	}
 	inf.cond.Wait()
 	inf.waitingReads--
-	return !inf.ended
+	return inf.phase != ended
 }
 
 // prepare encodes the objects of a batch, without mu and before any handler holds them.

@@ -218,7 +218,7 @@ func (inf *Informer) look() Status {
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
-		Synced: inf.isSynced, CaughtUp: inf.caughtUp,
+		Synced: inf.isSynced, CaughtUp: inf.isCaughtUpLocked(),
 		ProcessBytes: processBytes(), BlockedSeconds: inf.blockedLocked().Seconds(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
@@ -246,7 +246,7 @@ func (inf *Informer) look() Status {
 		audited := inf.audited
 		s.Audit = &audited
 	}
-	held, r, started, ended := inf.store, inf.reflector, inf.started, inf.ended
+	held, r, phase := inf.store, inf.reflector, inf.phase
 	inf.mu.Unlock()
 	s.sort()
 	if r != nil {
@@ -262,7 +262,7 @@ func (inf *Informer) look() Status {
 			s.FileBytes = info.Size()
 		}
 	}
-	s.Behind = s.behind(started, ended, r != nil)
+	s.Behind = s.behind(phase)
 	return s
 }
 
@@ -273,7 +273,7 @@ func processBytes() int64 {
 }
 
 func (inf *Informer) isPersistedLocked() bool {
-	return inf.opened && inf.opts.Backend != nil && inf.memory == ""
+	return inf.isOpenedLocked() && inf.opts.Backend != nil && inf.memory == ""
 }
 
 func (s *Status) sort() {
@@ -340,15 +340,15 @@ func (s *Status) setStore(held store.Store) {
 }
 
 // behind returns the reason why the informer has not caught up, or "".
-func (s *Status) behind(started, ended, opened bool) string {
+func (s *Status) behind(in phase) string {
 	switch {
-	case ended:
+	case in == ended:
 		return "stopped"
 	case s.CaughtUp:
 		return ""
-	case !started:
+	case in == created:
 		return "not started"
-	case !opened:
+	case in == opening:
 		return "finding out what is listed, and of which cluster"
 	case s.LastError != "":
 		return s.LastError
