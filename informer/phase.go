@@ -10,7 +10,7 @@ import "slices"
 //	loading              catchingUp  the store holds a whole list: at the start or later
 //	loading, catchingUp  unreadable  the keys of the stored objects cannot be read
 //	unreadable           loading     they can be read again
-//	loading, catchingUp  current     the store has reached the server's state at the start
+//	loading, catchingUp  current     the server's state at the start is stored
 //	any but ended        ended       the store is released
 //
 // A list that a current informer applies changes no phase. HasSynced is a latch beside
