@@ -13,7 +13,7 @@ import (
 )
 
 // Prepare implements store.Store.
-func (s *Store) Prepare(b *store.Batch) error {
+func (s *scopeStore) Prepare(b *store.Batch) error {
 	s.mu.Lock()
 	indexes := s.indexes
 	s.mu.Unlock()
@@ -34,7 +34,7 @@ func (s *Store) Prepare(b *store.Batch) error {
 	return errors.Join(errs...)
 }
 
-func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
+func (s *scopeStore) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
 	if c.IsDeletion() && c.Key == "" {
 		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 	}
@@ -56,12 +56,12 @@ func (s *Store) prepareChange(indexes *indexSet, c store.Change) (*entry, error)
 
 // prepareObject encodes an object and computes its index values. If key is "", it
 // computes the key from the object.
-func (s *Store) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
+func (s *scopeStore) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
 	return s.prepareWith(indexes, key, obj, nil)
 }
 
 // prepareWith is like prepareObject; indexSet.values explains failed.
-func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, failed func(error)) (*entry, error) {
+func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Object, failed func(error)) (*entry, error) {
 	var err error
 	if key == "" {
 		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
@@ -101,14 +101,14 @@ func (s *Store) prepareWith(indexes *indexSet, key string, obj runtime.Object, f
 var errNoCodec = errors.New("the scope was opened without a codec")
 
 // Apply implements store.Store.
-func (s *Store) Apply(b store.Batch) error {
+func (s *scopeStore) Apply(b store.Batch) error {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	return s.applyBatch(b)
 }
 
 // applyBatch applies a batch. The caller must hold writerMu.
-func (s *Store) applyBatch(b store.Batch) error {
+func (s *scopeStore) applyBatch(b store.Batch) error {
 	want := len(b.Changes)
 	b.Changes = append([]store.Change(nil), b.Changes...)
 	if err := s.Prepare(&b); err != nil || len(b.Changes) != want {
@@ -127,7 +127,7 @@ func (s *Store) applyBatch(b store.Batch) error {
 }
 
 // insert makes prepared entries visible. The caller must hold writerMu.
-func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
+func (s *scopeStore) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.role != roleWriter {
@@ -157,7 +157,7 @@ func (s *Store) insert(b store.Batch, entries []*entry, existed []bool, known bo
 // whichExist reports which entries have stored objects. The caller must hold writerMu,
 // else the answer could change. If the file cannot be read, it reports that all exist and
 // that known is false: then Len is not exact, but no change is lost.
-func (s *Store) whichExist(entries []*entry) (existed []bool, known bool) {
+func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
 	existed = make([]bool, len(entries))
 	if len(entries) == 0 {
 		return existed, true
@@ -176,7 +176,7 @@ func (s *Store) whichExist(entries []*entry) (existed []bool, known bool) {
 	return existed, err == nil
 }
 
-func (s *Store) insertLocked(e *entry, existed bool) {
+func (s *scopeStore) insertLocked(e *entry, existed bool) {
 	deleted := e.head == nil
 	obj := e.object
 	e.object = nil // pending holds encoded objects only

@@ -9,12 +9,12 @@ import (
 )
 
 var (
-	_ store.Committer   = (*Store)(nil)
-	_ store.ReadCounter = (*Store)(nil)
+	_ store.Committer   = (*scopeStore)(nil)
+	_ store.ReadCounter = (*scopeStore)(nil)
 )
 
 // Reads implements store.ReadCounter.
-func (s *Store) Reads() store.Reads {
+func (s *scopeStore) Reads() store.Reads {
 	decoded := s.decoded.bytes()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -38,7 +38,7 @@ func (w *work) read() store.Work {
 }
 
 // Commits implements store.Committer.
-func (s *Store) Commits() store.Commits {
+func (s *scopeStore) Commits() store.Commits {
 	s.db.mu.Lock()
 	c := s.db.commits
 	c.Durations, c.Sizes = slices.Clone(c.Durations), slices.Clone(c.Sizes)

@@ -75,7 +75,7 @@ func (d *DB) pause(ctx context.Context, wait time.Duration) {
 
 // capture is the state of a scope at one moment.
 type capture struct {
-	s          *Store
+	s          *scopeStore
 	pending    *btree.Map[string, *entry]
 	checkpoint store.Checkpoint
 	loading    bool
@@ -145,13 +145,13 @@ func (d *DB) writeCaptures(captures []capture) error {
 	})
 }
 
-func (d *DB) isCurrent(s *Store) bool {
+func (d *DB) isCurrent(s *scopeStore) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.scopes[s.id] == s
 }
 
-func (s *Store) capture() (capture, bool) {
+func (s *scopeStore) capture() (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return capture{
@@ -162,7 +162,7 @@ func (s *Store) capture() (capture, bool) {
 
 // passedOver ends the wait for a commit attempt of a lost scope, because no attempt will
 // follow.
-func (s *Store) passedOver() {
+func (s *scopeStore) passedOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == phaseLost || s.phase == phaseMending {
@@ -171,7 +171,7 @@ func (s *Store) passedOver() {
 }
 
 // endAttemptLocked wakes the goroutines that wait for a commit attempt.
-func (s *Store) endAttemptLocked() {
+func (s *scopeStore) endAttemptLocked() {
 	close(s.committed)
 	s.committed = make(chan struct{})
 }
@@ -221,7 +221,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 }
 
 // committedUpTo removes the written entries that have not changed since from pending.
-func (s *Store) committedUpTo(c capture, err error) {
+func (s *scopeStore) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commitErr = err
@@ -259,14 +259,14 @@ func (s *Store) committedUpTo(c capture, err error) {
 
 // writer changes one scope's entries and manifest inside a transaction.
 type writer struct {
-	s                       *Store
+	s                       *scopeStore
 	m                       *record.Manifest
 	scope, headers, objects *bbolt.Bucket
 	lastDictionary          uint64 // the last dictionary that is known to be in the file
 	dropped                 int    // departed objects that exceeded the bound
 }
 
-func (s *Store) writer(tx *bbolt.Tx) (*writer, error) {
+func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 	if s.needsBucket() {
 		if err := s.create(tx, s.emptyManifest("nothing stored yet"), true); err != nil {
 			return nil, err

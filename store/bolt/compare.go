@@ -11,7 +11,7 @@ import (
 )
 
 // Compare implements store.Store.
-func (s *Store) Compare(obj kruntime.Object) (held store.Header, same bool, err error) {
+func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool, err error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if err != nil {
 		return held, false, err

@@ -68,7 +68,7 @@ func (p packed) compress(d *dictionary.Set) packed {
 // the scope has none. If the scope is encrypted, it then seals the payloads for a place.
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
-func (s *Store) pack(entries []*entry, place seal.Place) ([]packed, error) {
+func (s *scopeStore) pack(entries []*entry, place seal.Place) ([]packed, error) {
 	d := s.trained(entries)
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
@@ -79,7 +79,7 @@ func (s *Store) pack(entries []*entry, place seal.Place) ([]packed, error) {
 	return out, s.sealPacked(place, entries, out)
 }
 
-func (s *Store) codecID() byte {
+func (s *scopeStore) codecID() byte {
 	if s.opts.Codec == nil {
 		return 0 // only deletions can be written
 	}
@@ -89,7 +89,7 @@ func (s *Store) codecID() byte {
 // trained returns the scope's compressors. If the scope has no dictionary and there are
 // enough entries, it trains one first; it also trains a better one if a trial finds one.
 // The writer writes a dictionary together with the first records that use it.
-func (s *Store) trained(entries []*entry) *dictionary.Set {
+func (s *scopeStore) trained(entries []*entry) *dictionary.Set {
 	d := s.dictionaries.Load()
 	if s.db.opts.Compression != Dictionary || s.seal != nil { // as Zstd
 		return d
@@ -118,7 +118,7 @@ func (s *Store) trained(entries []*entry) *dictionary.Set {
 
 // useDictionaries replaces d by next, unless another writer has replaced it already. It
 // returns the dictionaries in use.
-func (s *Store) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
+func (s *scopeStore) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
 	if !s.dictionaries.CompareAndSwap(d, next) {
 		return s.dictionaries.Load()
 	}
@@ -127,7 +127,7 @@ func (s *Store) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
 
 // samples returns encoded objects of a scope that has grown without a list. It returns
 // them only once.
-func (s *Store) samples() (payloads [][]byte) {
+func (s *scopeStore) samples() (payloads [][]byte) {
 	s.mu.Lock()
 	grown := s.length >= grownScope && !s.sampled && s.phase == phaseReady
 	s.sampled = s.sampled || grown
@@ -148,7 +148,7 @@ func (s *Store) samples() (payloads [][]byte) {
 }
 
 // compression returns the dictionary id for new records while there is no dictionary.
-func (s *Store) compression() uint64 {
+func (s *scopeStore) compression() uint64 {
 	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
 		return dictionary.Plain // a dictionary is content
 	}
@@ -157,14 +157,14 @@ func (s *Store) compression() uint64 {
 
 // retireDictionaries stops the use of the current dictionary for new records, because it
 // was trained on dropped content. Departed objects can still be read with it.
-func (s *Store) retireDictionaries() {
+func (s *scopeStore) retireDictionaries() {
 	if d := s.dictionaries.Load(); d != nil { // nil while the scope is being opened
 		s.dictionaries.Store(d.WithCurrent(s.compression()))
 	}
 }
 
 // loadDictionaries reads the dictionaries in the file. scope may be nil.
-func (s *Store) loadDictionaries(scope *bbolt.Bucket) error {
+func (s *scopeStore) loadDictionaries(scope *bbolt.Bucket) error {
 	current, stored := s.compression(), map[uint64][]byte{}
 	err := eachDictionary(scope, func(id uint64, b, _ []byte) error {
 		if s.db.opts.Compression == Dictionary && s.seal == nil {

@@ -145,14 +145,14 @@ type DB struct {
 
 	// mu protects the fields below.
 	mu      sync.Mutex
-	scopes  map[string]*Store // every scope that was opened, by id
-	commits store.Commits     // without the fields that belong to one scope
+	scopes  map[string]*scopeStore // every scope that was opened, by id
+	commits store.Commits          // without the fields that belong to one scope
 
 	closed      atomic.Bool  // set under mu
 	longestRead atomic.Int64 // nanoseconds of a read transaction
 	rebuilds    atomic.Int64 // how often a damaged or lost file was replaced by a new one
 
-	pending   atomic.Int64 // waiting bytes of all scopes; changed under Store.mu
+	pending   atomic.Int64 // waiting bytes of all scopes; changed under scopeStore.mu
 	overwhelm atomic.Bool  // more than MaxPending bytes wait, and that was logged
 
 	changed    chan struct{}      // changes wait; holds one value
@@ -278,7 +278,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	}
 	return &DB{
 		path: path, absolute: absolute, opts: opts, readOnly: readOnly,
-		scopes:    map[string]*Store{},
+		scopes:    map[string]*scopeStore{},
 		changed:   make(chan struct{}, 1),
 		urgent:    make(chan struct{}, 1),
 		committer: make(chan struct{}),
@@ -745,7 +745,7 @@ func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.mu.Lock()
 		d.closed.Store(true)
-		scopes := make([]*Store, 0, len(d.scopes))
+		scopes := make([]*scopeStore, 0, len(d.scopes))
 		for _, s := range d.scopes {
 			scopes = append(scopes, s)
 		}

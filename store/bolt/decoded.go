@@ -32,11 +32,11 @@ func decodedWeight(key string, v sized) uint32 {
 }
 
 // decodedObjects caches the decoded objects of one scope: as many as fit into a budget,
-// or all, in a map that List can copy. A caller that changes it must hold Store.mu.
+// or all, in a map that List can copy. A caller that changes it must hold scopeStore.mu.
 type decodedObjects struct {
 	bounded *otter.Cache[string, sized] // nil without a budget
 
-	// mu is held to change the fields below, and to read them without Store.mu.
+	// mu is held to change the fields below, and to read them without scopeStore.mu.
 	mu      sync.RWMutex
 	all     map[string]sized
 	ordered *btree.Map[string, runtime.Object] // the objects of all, by key
@@ -79,7 +79,7 @@ func (d *decodedObjects) peek(key string) (sized, bool) {
 	return d.get(key)
 }
 
-// set stores an object. The caller must hold Store.mu.
+// set stores an object. The caller must hold scopeStore.mu.
 func (d *decodedObjects) set(key string, v sized) {
 	if d.bounded != nil {
 		d.bounded.Set(key, v)
@@ -93,7 +93,7 @@ func (d *decodedObjects) set(key string, v sized) {
 	d.weight += int64(decodedWeight(key, v))
 }
 
-// drop removes an object. The caller must hold Store.mu.
+// drop removes an object. The caller must hold scopeStore.mu.
 func (d *decodedObjects) drop(key string) {
 	if d.bounded != nil {
 		d.bounded.Invalidate(key)
@@ -112,7 +112,7 @@ func (d *decodedObjects) forgetLocked(key string) {
 	}
 }
 
-// clear removes all objects. The caller must hold Store.mu.
+// clear removes all objects. The caller must hold scopeStore.mu.
 func (d *decodedObjects) clear() {
 	if d.bounded != nil {
 		d.bounded.InvalidateAll()
@@ -136,7 +136,7 @@ func (d *decodedObjects) bytes() int64 {
 }
 
 // hasAll reports whether all n objects of the scope are cached without a budget. The
-// caller must hold Store.mu.
+// caller must hold scopeStore.mu.
 func (d *decodedObjects) hasAll(n int) bool { return d.bounded == nil && len(d.all) == n }
 
 var groupSeed = maphash.MakeSeed()
@@ -145,7 +145,7 @@ func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
 
 // offer puts an object into the cache, unless its key may have changed since the read
 // began. generation is the generation of the key's group at that time.
-func (s *Store) offer(key string, v sized, generation uint64) {
+func (s *scopeStore) offer(key string, v sized, generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.generations[group(key)] == generation {
@@ -155,7 +155,7 @@ func (s *Store) offer(key string, v sized, generation uint64) {
 
 // allDecoded returns all objects as of one moment, if every object is cached. A list then
 // does not need the file. The caller must not change the result.
-func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
+func (s *scopeStore) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.isWellLocked() || s.miscounted || !s.decoded.hasAll(s.length) {
@@ -166,7 +166,7 @@ func (s *Store) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 
 // selectDecoded answers a query without an index and without a selector from the cache,
 // if every object is cached.
-func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
+func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
 	if s.decoded.bounded != nil || q.Index != "" || !q.Selector.Empty() {
 		return nil, false
 	}
@@ -198,7 +198,7 @@ func (s *Store) selectDecoded(q store.Query) ([]store.Entry, bool) {
 
 // objectsDecoded answers a query without a selector from the cache, if all objects that
 // it selects are cached. Those of an index are in no order.
-func (s *Store) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
+func (s *scopeStore) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
 	switch {
 	case !q.Selector.Empty() || q.Namespace != "" || q.After != "" || q.Limit > 0:
 		return nil, false
@@ -213,7 +213,7 @@ func (s *Store) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
 }
 
 // indexDecoded returns the objects with some values of an index, if they are cached.
-func (s *Store) indexDecoded(name string, values []string) ([]runtime.Object, bool) {
+func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Object, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.inMemory[name]
@@ -233,6 +233,6 @@ func (s *Store) indexDecoded(name string, values []string) ([]runtime.Object, bo
 }
 
 // isWellLocked reports whether reads may be answered from memory without the file.
-func (s *Store) isWellLocked() bool {
+func (s *scopeStore) isWellLocked() bool {
 	return (s.phase == phaseEmpty || s.phase == phaseReady) && !s.db.readOnly && !s.db.isClosed()
 }

@@ -29,8 +29,8 @@ var bucketDeparted = []byte("departed")
 // departedBytes bounds the encoded departed objects of one scope, in bytes.
 const departedBytes = 64 << 20
 
-// departures is the state of the departed objects of an open scope. Store.mu protects its
-// fields.
+// departures is the state of the departed objects of an open scope. scopeStore.mu
+// protects its fields.
 type departures struct {
 	last         uint64 // the highest assigned number
 	settled      uint64 // objects up to this number were delivered by an earlier process
@@ -49,7 +49,7 @@ type departedValue struct {
 }
 
 // encodeLast encodes a final state. A state that cannot be encoded counts as unknown.
-func (s *Store) encodeLast(last runtime.Object) packed {
+func (s *scopeStore) encodeLast(last runtime.Object) packed {
 	if last == nil || s.opts.Codec == nil {
 		return packed{}
 	}
@@ -66,7 +66,7 @@ type departing struct{ before, last packed }
 
 // sealDeparting packs the records that entries depart with, in the order of entries. It
 // returns nil if no entry departs.
-func (s *Store) sealDeparting(entries []*entry) (out []departing) {
+func (s *scopeStore) sealDeparting(entries []*entry) (out []departing) {
 	for i, e := range entries {
 		if e.departs == 0 {
 			continue
@@ -79,7 +79,7 @@ func (s *Store) sealDeparting(entries []*entry) (out []departing) {
 	return out
 }
 
-func (s *Store) packDeparted(place seal.Place, key string, p packed) packed {
+func (s *scopeStore) packDeparted(place seal.Place, key string, p packed) packed {
 	if p.bytes == nil {
 		return p
 	}
@@ -93,7 +93,7 @@ func (s *Store) packDeparted(place seal.Place, key string, p packed) packed {
 // departLocked assigns a number to an entry that departs. An entry that replaces a
 // departing entry that has not been written yet departs in its place, because the stored
 // state of the key is the same.
-func (s *Store) departLocked(e *entry) {
+func (s *scopeStore) departLocked(e *entry) {
 	old, waits := s.pending.Get(e.key)
 	switch {
 	case e.departing:
@@ -183,7 +183,7 @@ func (w *writer) dropTold() error {
 }
 
 // Departed implements store.Departer.
-func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err error) {
+func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, err error) {
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func (s *Store) Departed(after uint64, limit int) (out []store.Departed, err err
 	return out, err
 }
 
-func (s *Store) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
+func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
 	last := after
 	if sn.scope != nil && sn.scope.Bucket(bucketDeparted) != nil {
 		c := sn.scope.Bucket(bucketDeparted).Cursor()
@@ -255,7 +255,7 @@ func (sn *snapshot) record(key string) []byte {
 
 // openDeparted returns one departed object of the file. It leaves out damaged content,
 // because a relist cannot restore it.
-func (s *Store) openDeparted(k, b []byte) (d store.Departed, err error) {
+func (s *scopeStore) openDeparted(k, b []byte) (d store.Departed, err error) {
 	if len(k) != 8 {
 		return d, s.db.corrupt("departed objects", errors.New("a number that is none"))
 	}
@@ -300,12 +300,12 @@ func decodeDeparted(b []byte) (v departedValue, err error) {
 }
 
 // Settle implements store.Departer.
-func (s *Store) Settle() { s.settle(func(d departures) uint64 { return d.last }) }
+func (s *scopeStore) Settle() { s.settle(func(d departures) uint64 { return d.last }) }
 
 // Unsettle implements store.Departer.
-func (s *Store) Unsettle() { s.settle(func(d departures) uint64 { return d.settled }) }
+func (s *scopeStore) Unsettle() { s.settle(func(d departures) uint64 { return d.settled }) }
 
-func (s *Store) settle(upTo func(departures) uint64) {
+func (s *scopeStore) settle(upTo func(departures) uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := upTo(s.departed)
@@ -318,13 +318,13 @@ func (s *Store) settle(upTo func(departures) uint64) {
 }
 
 // Departures implements store.Departer.
-func (s *Store) Departures() (kept, dropped int) {
+func (s *scopeStore) Departures() (kept, dropped int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.departed.kept, s.departed.dropped
 }
 
-var _ store.Departer = (*Store)(nil)
+var _ store.Departer = (*scopeStore)(nil)
 
 // verifyDeparted checks the departed objects: each of them, its record and their tally.
 func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, ids map[uint64]bool) error {

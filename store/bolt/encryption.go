@@ -80,7 +80,7 @@ func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
 
 // sealPacked seals, in place, the payloads that pack has compressed. It leaves half of
 // the cores to other goroutines, as pack does.
-func (s *Store) sealPacked(place seal.Place, entries []*entry, out []packed) error {
+func (s *scopeStore) sealPacked(place seal.Place, entries []*entry, out []packed) error {
 	if s.seal == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (s *Store) sealPacked(place seal.Place, entries []*entry, out []packed) err
 
 // otherSeal returns why a scope cannot be used whose stored encryption differs from the
 // requested one.
-func (s *Store) otherSeal(m *record.Manifest) string {
+func (s *scopeStore) otherSeal(m *record.Manifest) string {
 	why := "the key that it was encrypted with is lost"
 	switch {
 	case s.seal == nil:
@@ -112,7 +112,7 @@ func (s *Store) otherSeal(m *record.Manifest) string {
 }
 
 // checkRecord returns an error if a stored record cannot be read.
-func (s *Store) checkRecord(key string, b []byte) error {
+func (s *scopeStore) checkRecord(key string, b []byte) error {
 	r, err := record.Decode(key, b)
 	if err == nil && s.seal != nil {
 		_, err = s.seal.AppendPayload(nil, seal.InScope, key, r)
@@ -122,7 +122,7 @@ func (s *Store) checkRecord(key string, b []byte) error {
 
 // eachIndexed calls fn with each entry of a stored index in the file. The index entries
 // of an encrypted scope are HMACs, so their values are taken from the headers.
-func (s *Store) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
+func (s *scopeStore) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
 	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
 		return nil
 	}

@@ -52,7 +52,7 @@ func SetMaxRebuilds(n int) { maxRebuilds = n }
 
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
-	s.(*Store).trials.SetEvery(bytes)
+	s.(*scopeStore).trials.SetEvery(bytes)
 }
 
 // SetDepartedBytes sets the number of bytes of departed objects that each scope keeps.
@@ -140,7 +140,7 @@ func Wake(d *DB) { d.urgent <- struct{}{} }
 func ViewBucket(d *DB, s store.Store, fn func()) {
 	_ = d.view("test", func(tx *bbolt.Tx) error {
 		fn()
-		s.(*Store).bucket(tx)
+		s.(*scopeStore).bucket(tx)
 		return nil
 	})
 }
@@ -157,8 +157,8 @@ func AwaitRemap(d *DB) {
 
 // AwaitReader waits until a reader holds the store's lock.
 func AwaitReader(s store.Store) {
-	for s.(*Store).mu.TryLock() {
-		s.(*Store).mu.Unlock()
+	for s.(*scopeStore).mu.TryLock() {
+		s.(*scopeStore).mu.Unlock()
 		runtime.Gosched()
 	}
 }

@@ -75,7 +75,7 @@ func indexValues(name string, fn cache.IndexFunc, obj runtime.Object, failed fun
 
 // rejects returns a function that passes the errors of index functions to
 // Options.Rejected while the scope is opened.
-func (s *Store) rejects(key string) func(error) {
+func (s *scopeStore) rejects(key string) func(error) {
 	return func(err error) {
 		if s.opts.Rejected != nil {
 			s.opts.Rejected(&store.ObjectError{Key: key, Err: err})
@@ -131,7 +131,7 @@ func (m *memoryIndex) find(values []string) []string {
 // indexes and builds missing and changed ones from the stored objects. If the disk is
 // full, it keeps the latter in memory, and the next write drops their old entries from
 // the file.
-func (s *Store) reconcileIndexes(m *record.Manifest) error {
+func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 	var drop, build []string
 	for name, state := range m.Indexes {
 		idx, wanted := s.indexes.stored[name]
@@ -186,7 +186,7 @@ func (s *Store) reconcileIndexes(m *record.Manifest) error {
 
 // sayDropped logs the indexes that are no longer requested, because queries by them
 // worked before.
-func (s *Store) sayDropped(names []string) {
+func (s *scopeStore) sayDropped(names []string) {
 	for _, name := range names {
 		if !s.indexes.has(name) {
 			s.db.opts.Logger.Info("Index is no longer kept", "index", name, "scope", s.scope.String())
@@ -197,7 +197,7 @@ func (s *Store) sayDropped(names []string) {
 // buildIndexes rewrites the headers and index entries of every object, in chunks, so that
 // no user code runs inside a transaction. The indexes become ready with the last chunk;
 // after a crash before that, the next start builds them again.
-func (s *Store) buildIndexes(names []string) error {
+func (s *scopeStore) buildIndexes(names []string) error {
 	for after, more := "", true; more; {
 		entries, err := s.Scan(after, chunk)
 		if err != nil {
@@ -248,7 +248,7 @@ func (s *Store) buildIndexes(names []string) error {
 }
 
 // fillIndexes computes or reads the entries of the indexes in memory.
-func (s *Store) fillIndexes() error {
+func (s *scopeStore) fillIndexes() error {
 	if len(s.indexes.volatile) > 0 {
 		built, err := s.computeVolatile(s.indexes.volatile, false, s.rejects)
 		if err != nil {
@@ -279,7 +279,7 @@ func (s *Store) fillIndexes() error {
 
 // computeVolatile computes the entries of index functions; readAs explains loaded. If
 // rejects is nil, a failing function ends it.
-func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*memoryIndex, error) {
+func (s *scopeStore) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*memoryIndex, error) {
 	built := map[string]*memoryIndex{}
 	for name := range indexers {
 		built[name] = newMemoryIndex()
@@ -313,7 +313,7 @@ func (s *Store) computeVolatile(indexers cache.Indexers, loaded bool, rejects fu
 }
 
 // AddIndexes implements store.Store.
-func (s *Store) AddIndexes(newIndexers cache.Indexers) error {
+func (s *scopeStore) AddIndexes(newIndexers cache.Indexers) error {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()

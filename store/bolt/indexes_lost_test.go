@@ -51,7 +51,7 @@ func TestLostWhileIndexed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := listValued(opened.(*Store), "5", func() {}, valued("b", "2")); err != nil {
+	if err := listValued(opened.(*scopeStore), "5", func() {}, valued("b", "2")); err != nil {
 		t.Fatal(err)
 	}
 	for value, want := range map[string]int{"1": 0, "2": 1} {

@@ -16,7 +16,7 @@ func sortedKeys[V any](m map[string]V) []string {
 }
 
 // Objects implements store.Store.
-func (s *Store) Objects(q store.Query) ([]runtime.Object, error) {
+func (s *scopeStore) Objects(q store.Query) ([]runtime.Object, error) {
 	s, err := s.reader()
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s *Store) Objects(q store.Query) ([]runtime.Object, error) {
 }
 
 // Keys implements store.Store.
-func (s *Store) Keys(q store.Query) (keys []string, err error) {
+func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
@@ -70,7 +70,7 @@ func (s *Store) Keys(q store.Query) (keys []string, err error) {
 }
 
 // namedKeys returns the objects' own keys of what find finds.
-func (s *Store) namedKeys(sn *snapshot, find finder) ([]string, error) {
+func (s *scopeStore) namedKeys(sn *snapshot, find finder) ([]string, error) {
 	keys, err := find.keys(sn)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s *Store) namedKeys(sn *snapshot, find finder) ([]string, error) {
 }
 
 // Values implements store.Store.
-func (s *Store) Values(indexName string) (values []string, err error) {
+func (s *scopeStore) Values(indexName string) (values []string, err error) {
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (s *Store) Values(indexName string) (values []string, err error) {
 
 // whyIncomplete returns store.ErrIncomplete if the scope was opened read-only before its
 // first list was complete.
-func (s *Store) whyIncomplete() error {
+func (s *scopeStore) whyIncomplete() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.whyIncompleteLocked()
@@ -131,7 +131,7 @@ type finder struct {
 	keys   func(*snapshot) ([]string, error)
 }
 
-func (s *Store) finder(name string, values []string) (finder, error) {
+func (s *scopeStore) finder(name string, values []string) (finder, error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[name]
 	inMemory := s.inMemory[name] != nil
@@ -175,10 +175,10 @@ func (s *Store) finder(name string, values []string) (finder, error) {
 	return finder{}, s.noIndex(name)
 }
 
-func (s *Store) noIndex(name string) error { return store.NoIndex(name, s.Indexers()) }
+func (s *scopeStore) noIndex(name string) error { return store.NoIndex(name, s.Indexers()) }
 
 // Indexers implements store.Store.
-func (s *Store) Indexers() cache.Indexers {
+func (s *scopeStore) Indexers() cache.Indexers {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.indexes.indexers()

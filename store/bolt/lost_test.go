@@ -25,12 +25,12 @@ func valued(name, value string) *corev1.ConfigMap {
 
 func byValue(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap).Data["v"]}, nil }
 
-func openValued(t *testing.T, path string, decoded int64) (*DB, *Store) {
+func openValued(t *testing.T, path string, decoded int64) (*DB, *scopeStore) {
 	t.Helper()
 	return openValuedWith(t, path, decoded, Options{})
 }
 
-func openValuedWith(t *testing.T, path string, decoded int64, opts Options) (*DB, *Store) {
+func openValuedWith(t *testing.T, path string, decoded int64, opts Options) (*DB, *scopeStore) {
 	t.Helper()
 	db, err := Open(path, opts)
 	if err != nil {
@@ -45,11 +45,11 @@ func openValuedWith(t *testing.T, path string, decoded int64, opts Options) (*DB
 	if err != nil {
 		t.Fatal(err)
 	}
-	return db, s.(*Store)
+	return db, s.(*scopeStore)
 }
 
 // listValued lists objects. It calls between before the list is complete.
-func listValued(s *Store, rv string, between func(), objects ...*corev1.ConfigMap) error {
+func listValued(s *scopeStore, rv string, between func(), objects ...*corev1.ConfigMap) error {
 	r, err := s.Relist()
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func listValued(s *Store, rv string, between func(), objects ...*corev1.ConfigMa
 	return nil
 }
 
-func wantValued(t *testing.T, s *Store, want ...string) {
+func wantValued(t *testing.T, s *scopeStore, want ...string) {
 	t.Helper()
 	var got []string
 	objects, err := s.Objects(store.Query{})

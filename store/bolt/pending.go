@@ -9,7 +9,7 @@ import (
 )
 
 // setPendingLocked makes an entry the newest state of its key.
-func (s *Store) setPendingLocked(e *entry) {
+func (s *scopeStore) setPendingLocked(e *entry) {
 	if old, replaced := s.pending.Set(e.key, e); replaced {
 		s.addPendingLocked(-old.size())
 		s.indexPendingLocked(old, false)
@@ -19,19 +19,19 @@ func (s *Store) setPendingLocked(e *entry) {
 }
 
 // dropPendingOfLocked removes a written entry from pending.
-func (s *Store) dropPendingOfLocked(e *entry) {
+func (s *scopeStore) dropPendingOfLocked(e *entry) {
 	s.pending.Delete(e.key)
 	s.addPendingLocked(-e.size())
 	s.indexPendingLocked(e, false)
 }
 
 // dropPendingLocked discards all pending entries.
-func (s *Store) dropPendingLocked() {
+func (s *scopeStore) dropPendingLocked() {
 	s.addPendingLocked(-s.pendingBytes)
 	s.pending, s.indexed = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}
 }
 
-func (s *Store) indexPendingLocked(e *entry, is bool) {
+func (s *scopeStore) indexPendingLocked(e *entry, is bool) {
 	if e.head == nil {
 		return
 	}
@@ -46,15 +46,15 @@ func (s *Store) indexPendingLocked(e *entry, is bool) {
 	}
 }
 
-// pendingIndexPrefix returns the prefix of the keys in Store.indexed for a value of a
-// stored index. No prefix is the beginning of another.
+// pendingIndexPrefix returns the prefix of the keys in scopeStore.indexed for a value of
+// a stored index. No prefix is the beginning of another.
 func pendingIndexPrefix(name, value string) string {
 	b := binary.AppendUvarint(nil, uint64(len(name)))
 	return string(record.AppendIndexPrefix(append(b, name...), []byte(value)))
 }
 
 // addPendingLocked adds n bytes, which may be negative, to the number of waiting bytes.
-func (s *Store) addPendingLocked(n int) {
+func (s *scopeStore) addPendingLocked(n int) {
 	s.pendingBytes += n
 	s.db.pending.Add(int64(n))
 }

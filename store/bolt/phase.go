@@ -20,7 +20,7 @@ import (
 //	lost                    mending  a list begins
 //	mending                 lost     the list ends unfinished
 //	lost, mending, hidden   ready    a list is applied whole
-//	hidden                  hidden   a list begins or ends: Store.before changes
+//	hidden                  hidden   a list begins or ends: scopeStore.before changes
 //	empty, loading, ready   hidden   a wipe begins
 //	hidden                  before   the wipe did not happen
 //
@@ -31,9 +31,9 @@ const (
 	phaseEmpty   phase = iota // nothing: the next list is loaded
 	phaseLoading              // a part of a first list, which readers do not see
 	phaseReady                // what a list is compared with
-	phaseLost                 // nothing, because of Store.cause: reads return it
+	phaseLost                 // nothing, because of scopeStore.cause: reads return it
 	phaseMending              // as lost, while a list is loaded
-	phaseHidden               // what a wipe may have dropped: reads return Store.cause
+	phaseHidden               // what a wipe may have dropped: as lost
 )
 
 var allPhases = []phase{phaseEmpty, phaseLoading, phaseReady, phaseLost, phaseMending, phaseHidden}
@@ -43,7 +43,7 @@ func (p phase) String() string {
 }
 
 // moveLocked changes the phase if it is one of from, and reports whether it was.
-func (s *Store) moveLocked(to phase, cause error, from ...phase) bool {
+func (s *scopeStore) moveLocked(to phase, cause error, from ...phase) bool {
 	if !slices.Contains(from, s.phase) {
 		return false
 	}
@@ -55,13 +55,13 @@ func (s *Store) moveLocked(to phase, cause error, from ...phase) bool {
 }
 
 // isLoadingLocked reports whether what is stored is a part of a list.
-func (s *Store) isLoadingLocked() bool {
+func (s *scopeStore) isLoadingLocked() bool {
 	return s.phase == phaseLoading || s.phase == phaseMending || s.phase == phaseHidden && s.before == phaseLoading
 }
 
 // beginLoadLocked is called when a list begins. It reports whether the list is loaded:
 // there is nothing to compare it with.
-func (s *Store) beginLoadLocked() bool {
+func (s *scopeStore) beginLoadLocked() bool {
 	switch s.phase {
 	case phaseReady:
 		return false
@@ -74,7 +74,7 @@ func (s *Store) beginLoadLocked() bool {
 }
 
 // endLoadLocked is called when a list that was being loaded ends unfinished.
-func (s *Store) endLoadLocked() {
+func (s *scopeStore) endLoadLocked() {
 	if s.phase == phaseHidden {
 		s.before = phaseEmpty
 		return
@@ -83,20 +83,20 @@ func (s *Store) endLoadLocked() {
 }
 
 // isListedLocked reports whether the scope holds what a list is compared with.
-func (s *Store) isListedLocked() bool {
+func (s *scopeStore) isListedLocked() bool {
 	return s.phase == phaseReady || s.phase == phaseHidden && s.before == phaseReady
 }
 
 // whyIncompleteLocked returns store.ErrIncomplete if the scope was opened read-only
 // before its first list was complete.
-func (s *Store) whyIncompleteLocked() error {
+func (s *scopeStore) whyIncompleteLocked() error {
 	if s.db.readOnly && s.phase == phaseLoading {
 		return fmt.Errorf("%s: %w", s.scope, store.ErrIncomplete)
 	}
 	return nil
 }
 
-// role is what an open Store may do. It only moves downwards.
+// role is what an open scopeStore may do. It only moves downwards.
 type role uint8
 
 const (

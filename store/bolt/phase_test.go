@@ -10,14 +10,14 @@ import (
 // TestPhases checks the table of phases: where each event leads from each phase.
 func TestPhases(t *testing.T) {
 	cause := errors.New("cause")
-	events := map[string]func(s *Store){
-		"list begins":          func(s *Store) { s.beginLoadLocked() },
-		"list ends unfinished": func(s *Store) { s.endLoadLocked() },
-		"list is applied":      func(s *Store) { s.moveLocked(phaseReady, nil, allPhases...) },
-		"change is applied":    func(s *Store) { s.moveLocked(phaseReady, nil, phaseEmpty) },
-		"file is lost":         func(s *Store) { s.moveLocked(phaseLost, cause, allPhases...) },
-		"wipe begins":          func(s *Store) { s.hide() },
-		"wipe did not happen":  func(s *Store) { s.show() },
+	events := map[string]func(s *scopeStore){
+		"list begins":          func(s *scopeStore) { s.beginLoadLocked() },
+		"list ends unfinished": func(s *scopeStore) { s.endLoadLocked() },
+		"list is applied":      func(s *scopeStore) { s.moveLocked(phaseReady, nil, allPhases...) },
+		"change is applied":    func(s *scopeStore) { s.moveLocked(phaseReady, nil, phaseEmpty) },
+		"file is lost":         func(s *scopeStore) { s.moveLocked(phaseLost, cause, allPhases...) },
+		"wipe begins":          func(s *scopeStore) { s.hide() },
+		"wipe did not happen":  func(s *scopeStore) { s.show() },
 	}
 	for name, to := range map[string][]phase{ // from empty, loading, ready, lost, mending
 		"list begins":          {phaseLoading, phaseLoading, phaseReady, phaseMending, phaseMending},
@@ -29,7 +29,7 @@ func TestPhases(t *testing.T) {
 		"wipe did not happen":  {phaseEmpty, phaseLoading, phaseReady, phaseLost, phaseMending},
 	} {
 		for from, want := range to {
-			s := &Store{phase: phase(from)}
+			s := &scopeStore{phase: phase(from)}
 			if s.phase == phaseLost || s.phase == phaseMending {
 				s.cause = store.ErrCorrupt
 			}
@@ -43,7 +43,7 @@ func TestPhases(t *testing.T) {
 	}
 	// A list that begins while a wipe may have happened is loaded, whether it has or not.
 	for from, want := range []phase{phaseLoading, phaseLoading, phaseLoading} {
-		s := &Store{phase: phase(from)}
+		s := &scopeStore{phase: phase(from)}
 		s.hide()
 		if !s.beginLoadLocked() || !s.isLoadingLocked() {
 			t.Errorf("%s, hidden: the list is compared", phase(from))

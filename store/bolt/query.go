@@ -24,7 +24,7 @@ import (
 // their headers, and because copying all records takes longer than reading all headers.
 // The Matcher is not user code.
 type picker struct {
-	s           *Store
+	s           *scopeStore
 	sn          *snapshot
 	after       string
 	prefix      string
@@ -49,7 +49,7 @@ type found struct {
 }
 
 // Select implements store.Store.
-func (s *Store) Select(q store.Query) ([]store.Entry, error) {
+func (s *scopeStore) Select(q store.Query) ([]store.Entry, error) {
 	s, err := s.reader()
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func (s *Store) Select(q store.Query) ([]store.Entry, error) {
 
 // narrowest returns the index by which a query is answered, and the values in it; "" if
 // all keys have to be looked at.
-func (s *Store) narrowest(q store.Query) (name string, values []string) {
+func (s *scopeStore) narrowest(q store.Query) (name string, values []string) {
 	if q.Index == "" && q.Namespace == "" && q.Limit <= 0 {
 		return s.labelIndex(q.Selector)
 	}
@@ -73,7 +73,7 @@ func (s *Store) narrowest(q store.Query) (name string, values []string) {
 
 // labelIndex returns a stored index and the values in it that contain everything that a
 // selector can match. It returns "" if there is no such index.
-func (s *Store) labelIndex(matcher labels.Selector) (name string, values []string) {
+func (s *scopeStore) labelIndex(matcher labels.Selector) (name string, values []string) {
 	s.mu.Lock()
 	stored := s.indexes.stored
 	s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *Store) labelIndex(matcher labels.Selector) (name string, values []strin
 // keep is set if the caller will decode the whole answer: pick then decodes it and caches
 // it, if all of it fits into the budget. A larger answer would only evict objects that
 // other readers use.
-func (s *Store) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
+func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep bool) ([]store.Entry, error) {
 	p, find, err := s.newPicker(q, indexName, values)
 	if err != nil {
 		return nil, err
@@ -132,7 +132,7 @@ func (s *Store) pick(q store.Query, indexName string, values []string, keep bool
 
 // newPicker returns a picker for a query by values of the named index, or by all keys if
 // the name is "".
-func (s *Store) newPicker(q store.Query, indexName string, values []string) (p *picker, find finder, err error) {
+func (s *scopeStore) newPicker(q store.Query, indexName string, values []string) (p *picker, find finder, err error) {
 	after, prefix := q.Range()
 	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
 	if indexName != "" {

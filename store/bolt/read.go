@@ -25,7 +25,7 @@ import (
 
 // snapshot is the scope at one moment: the file and, merged over it, the pending entries.
 type snapshot struct {
-	pending, indexed *btree.Map[string, *entry] // copies of those of Store
+	pending, indexed *btree.Map[string, *entry] // copies of those of scopeStore
 	scope            *bbolt.Bucket              // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
 	length           int // number of objects; -1 if it is not known
@@ -33,13 +33,13 @@ type snapshot struct {
 
 // read runs fn on a snapshot. If locked is not nil, it runs at the moment of the snapshot
 // with mu held. fn must copy what it needs and must not call user code.
-func (s *Store) read(where string, locked func(), fn func(*snapshot) error) error {
+func (s *scopeStore) read(where string, locked func(), fn func(*snapshot) error) error {
 	return s.readAs(where, false, locked, fn)
 }
 
 // readAs is like read. If loaded is set, the snapshot also shows what a first list has
 // written so far.
-func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapshot) error) error {
+func (s *scopeStore) readAs(where string, loaded bool, locked func(), fn func(*snapshot) error) error {
 	d := s.db
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
@@ -67,7 +67,7 @@ func (s *Store) readAs(where string, loaded bool, locked func(), fn func(*snapsh
 
 // begin begins a transaction and captures the state in memory at the same moment. visible
 // reports whether the file is part of the snapshot.
-func (s *Store) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
+func (s *scopeStore) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cause != nil {
@@ -101,7 +101,7 @@ func (sn *snapshot) exists(key string) bool {
 func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.length }
 
 // header returns the header of one object, or nil if the object does not exist.
-func (s *Store) header(sn *snapshot, key string) (*record.Header, error) {
+func (s *scopeStore) header(sn *snapshot, key string) (*record.Header, error) {
 	if e, ok := sn.pending.Get(key); ok {
 		return e.head, nil
 	}
@@ -120,7 +120,7 @@ func (s *Store) header(sn *snapshot, key string) (*record.Header, error) {
 }
 
 // raw returns a copy of the stored form of one object.
-func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
+func (s *scopeStore) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	if e, ok := sn.pending.Get(key); ok {
 		return s.pendingEntry(e), e.head != nil, nil
 	}
@@ -142,7 +142,7 @@ func (s *Store) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 }
 
 // named replaces the file key of an entry by the object's own key.
-func (s *Store) named(sn *snapshot, e *store.Entry) error {
+func (s *scopeStore) named(sn *snapshot, e *store.Entry) error {
 	name, err := sn.name(e.Key)
 	if err != nil {
 		return s.db.corrupt("header "+e.Key, err)
@@ -151,21 +151,21 @@ func (s *Store) named(sn *snapshot, e *store.Entry) error {
 	return nil
 }
 
-func (s *Store) pendingEntry(e *entry) store.Entry {
+func (s *scopeStore) pendingEntry(e *entry) store.Entry {
 	if e.head == nil {
 		return store.Entry{Key: e.name}
 	}
 	return store.Entry{Key: e.name, Raw: rawForm(s.opts.Codec.ID(), e.payload)}
 }
 
-func (s *Store) fileEntry(key string, b []byte) (store.Entry, error) {
+func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {
 	raw, err := s.appendRaw(make([]byte, 0, len(b)), key, b)
 	return store.Entry{Key: key, Raw: raw}, err
 }
 
 // appendRaw checks a record and returns its raw form. It uses the capacity of buf beyond
 // its length; len(b) bytes are enough.
-func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
+func (s *scopeStore) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 	r, err := record.Decode(key, b)
 	if err == nil {
 		buf = appendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
@@ -178,7 +178,7 @@ func (s *Store) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 }
 
 // Encode implements store.Store.
-func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
+func (s *scopeStore) Encode(obj kruntime.Object) (store.Entry, error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
 	if err != nil {
 		return store.Entry{}, err
@@ -193,14 +193,14 @@ func (s *Store) Encode(obj kruntime.Object) (store.Entry, error) {
 	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: payload})}, nil
 }
 
-// encode encodes an object. The Store must have a codec.
-func (s *Store) encode(obj kruntime.Object) ([]byte, error) {
+// encode encodes an object. The scope must have a codec.
+func (s *scopeStore) encode(obj kruntime.Object) ([]byte, error) {
 	defer s.encodes.add(1, time.Now())
 	return s.opts.Codec.Encode(obj)
 }
 
 // Decode implements store.Store.
-func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
+func (s *scopeStore) Decode(e store.Entry) (kruntime.Object, error) {
 	if e.Object != nil {
 		return e.Object, nil
 	}
@@ -216,7 +216,7 @@ func (s *Store) Decode(e store.Entry) (kruntime.Object, error) {
 	return obj, nil
 }
 
-func (s *Store) decode(raw []byte) (kruntime.Object, error) {
+func (s *scopeStore) decode(raw []byte) (kruntime.Object, error) {
 	defer s.decodes.add(1, time.Now())
 	codecID, p, err := parseRaw(raw)
 	if err != nil {
@@ -250,7 +250,7 @@ func decodeMetadata(payload []byte) (kruntime.Object, error) {
 }
 
 // Entry implements store.Store.
-func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
+func (s *scopeStore) Entry(key string) (e store.Entry, ok bool, err error) {
 	if s, err = s.reader(); err != nil {
 		return store.Entry{}, false, err
 	}
@@ -267,7 +267,7 @@ func (s *Store) Entry(key string) (e store.Entry, ok bool, err error) {
 
 // rawEntry returns an entry and the hash of its content. The hash is nil if the header is
 // damaged, which does not affect the object.
-func (s *Store) rawEntry(key string) (e store.Entry, hash []byte, ok bool, err error) {
+func (s *scopeStore) rawEntry(key string) (e store.Entry, hash []byte, ok bool, err error) {
 	err = s.read("object "+key, nil, func(sn *snapshot) error {
 		if e, ok, err = s.raw(sn, key); ok && err == nil {
 			hash = sn.hash(key)
@@ -293,7 +293,7 @@ func (sn *snapshot) hash(key string) []byte {
 
 // Object implements store.Store. It takes the object from the cache of decoded objects,
 // from pending or from the file.
-func (s *Store) Object(key string) (kruntime.Object, bool, error) {
+func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if s.db.isClosed() {
 		return nil, false, store.ErrClosed
 	}
@@ -373,7 +373,7 @@ func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string
 var errOrder = errors.New("keys are out of order")
 
 // Scan implements store.Store.
-func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error) {
+func (s *scopeStore) Scan(after string, limit int) (entries []store.Entry, err error) {
 	if limit <= 0 {
 		return nil, nil
 	}
@@ -384,7 +384,7 @@ func (s *Store) Scan(after string, limit int) (entries []store.Entry, err error)
 }
 
 // scanAs is like Scan; readAs explains loaded.
-func (s *Store) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
+func (s *scopeStore) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
 	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
 		entries, err = s.scan(sn, after, limit)
 		return err
@@ -392,7 +392,7 @@ func (s *Store) scanAs(loaded bool, after string, limit int) (entries []store.En
 	return entries, err
 }
 
-func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
+func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
 	// The headers come first, so that an object that a damaged page has lost is noticed.
 	var records *bbolt.Cursor
 	var k, v []byte
@@ -428,7 +428,7 @@ func (s *Store) scan(sn *snapshot, after string, limit int) (entries []store.Ent
 }
 
 // All implements store.Store.
-func (s *Store) All() iter.Seq2[kruntime.Object, error] {
+func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 	return func(yield func(kruntime.Object, error) bool) {
 		s, err := s.reader()
 		if err == nil {
@@ -467,7 +467,7 @@ func (s *Store) All() iter.Seq2[kruntime.Object, error] {
 }
 
 // Headers implements store.Store.
-func (s *Store) Headers() iter.Seq2[store.Header, error] {
+func (s *scopeStore) Headers() iter.Seq2[store.Header, error] {
 	return func(yield func(store.Header, error) bool) {
 		s, err := s.reader()
 		if err == nil {
@@ -502,7 +502,7 @@ func (s *Store) Headers() iter.Seq2[store.Header, error] {
 }
 
 // HeadersOf implements store.Store.
-func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
+func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
 	s, err := s.reader()
 	if err != nil {
 		return nil, err
@@ -529,7 +529,7 @@ func (s *Store) HeadersOf(keys []string) ([]store.Header, error) {
 	return headers, nil
 }
 
-func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
+func (s *scopeStore) scanHeaders(after string) (headers []store.Header, err error) {
 	readErr := s.read("headers", nil, func(sn *snapshot) error {
 		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
 			var h *record.Header
@@ -552,7 +552,7 @@ func (s *Store) scanHeaders(after string) (headers []store.Header, err error) {
 
 // isWhole checks that a walk over a scope that was opened read-only has found all
 // objects.
-func (s *Store) isWhole(n int) error {
+func (s *scopeStore) isWhole(n int) error {
 	if want := s.Len(); s.db.readOnly && n != want {
 		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
 	}
@@ -624,7 +624,7 @@ func (sn *snapshot) isPending(key string) bool {
 }
 
 // indexValues returns the sorted distinct values of a stored index.
-func (s *Store) indexValues(sn *snapshot, name string) ([]string, error) {
+func (s *scopeStore) indexValues(sn *snapshot, name string) ([]string, error) {
 	values := map[string]struct{}{}
 	err := s.eachIndexed(sn, name, func(key, value string) {
 		if !sn.isPending(key) {

@@ -12,12 +12,12 @@ import (
 )
 
 var (
-	_ store.Recorder = (*Store)(nil)
+	_ store.Recorder = (*scopeStore)(nil)
 	_ store.Viewer   = (*DB)(nil)
 )
 
 // Records implements store.Recorder.
-func (s *Store) Records(keys []string) (out store.Records, err error) {
+func (s *scopeStore) Records(keys []string) (out store.Records, err error) {
 	if s, err = s.reader(); err != nil {
 		return out, err
 	}
@@ -59,7 +59,7 @@ func (s *Store) Records(keys []string) (out store.Records, err error) {
 }
 
 // isLost reports whether the stored content was wiped or was lost with the file.
-func (s *Store) isLost() bool {
+func (s *scopeStore) isLost() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause != nil

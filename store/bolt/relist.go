@@ -39,7 +39,7 @@ const (
 // A goroutine writes either of them, at most one goroutine at a time. It ends after its
 // transaction. The list continues meanwhile.
 type relist struct {
-	s       *Store
+	s       *scopeStore
 	direct  bool
 	indexes *indexSet // the scope's indexes at the start
 	seen    map[string]struct{}
@@ -53,12 +53,12 @@ type relist struct {
 	loaded  int                        // number of objects written directly
 	wrote   bool                       // something was or may have been written
 	closed  bool
-	whole   bool  // set under Store.mu: the whole list was loaded
-	lost    error // set under Store.mu: what was written is lost
+	whole   bool  // set under scopeStore.mu: the whole list was loaded
+	lost    error // set under scopeStore.mu: what was written is lost
 }
 
 // Relist implements store.Store.
-func (s *Store) Relist() (store.Relist, error) {
+func (s *scopeStore) Relist() (store.Relist, error) {
 	s.mu.Lock()
 	old := s.relist
 	s.mu.Unlock()
@@ -405,7 +405,7 @@ func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
 	return append(b, p.record(codecID).Encode(e.key)...), nil
 }
 
-func (s *Store) decodeStaged(key string, b []byte) (*entry, error) {
+func (s *scopeStore) decodeStaged(key string, b []byte) (*entry, error) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > uint64(len(b)-w) {
 		return nil, record.ErrShort
@@ -453,7 +453,7 @@ func (r *relist) Close() error {
 
 // waitForRoom bounds the pending changes if a relist makes changes faster than the disk
 // writes them. It waits for one commit attempt, and not at all after a failed one.
-func (s *Store) waitForRoom() {
+func (s *scopeStore) waitForRoom() {
 	s.mu.Lock()
 	full := s.pendingBytes > 2*s.db.opts.CommitBytes && s.commitErr == nil
 	s.mu.Unlock()
@@ -463,7 +463,7 @@ func (s *Store) waitForRoom() {
 }
 
 // discardLoad drops what an unfinished first list has written.
-func (s *Store) discardLoad(wrote bool) error {
+func (s *scopeStore) discardLoad(wrote bool) error {
 	if wrote {
 		s.mu.Lock()
 		why := s.checkpoint.Reason

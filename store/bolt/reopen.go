@@ -25,7 +25,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 		return err
 	}
 	d.mu.Lock()
-	var scopes []*Store
+	var scopes []*scopeStore
 	for _, s := range d.scopes {
 		if s.isLeased() && s.needsBucket() { // other scopes will not be relisted
 			scopes = append(scopes, s)
@@ -109,7 +109,7 @@ func (d *DB) lose(cause error) {
 }
 
 // lose discards the stored content of the scope.
-func (s *Store) lose(cause error) {
+func (s *scopeStore) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moveLocked(phaseLost, cause, allPhases...)
@@ -143,9 +143,9 @@ func (s *Store) lose(cause error) {
 	}
 }
 
-var _ store.Loser = (*Store)(nil)
+var _ store.Loser = (*scopeStore)(nil)
 
 // Lost implements store.Loser.
-func (s *Store) Lost() <-chan struct{} { return s.lostSignal }
+func (s *scopeStore) Lost() <-chan struct{} { return s.lostSignal }
 
-func (s *Store) needsBucket() bool { return s.noBucket.Load() }
+func (s *scopeStore) needsBucket() bool { return s.noBucket.Load() }

@@ -45,7 +45,7 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 	}
 	records := 0
 	for _, info := range infos {
-		s := &Store{db: d, id: info.ID, scope: info.Scope}
+		s := &scopeStore{db: d, id: info.ID, scope: info.Scope}
 		better, err := s.betterDictionary()
 		if err != nil {
 			return retrained, err
@@ -76,7 +76,7 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 
 // betterDictionary returns the scope's dictionaries with a new current one, or nil if
 // that would save too little.
-func (s *Store) betterDictionary() (better *dictionary.Set, err error) {
+func (s *scopeStore) betterDictionary() (better *dictionary.Set, err error) {
 	where := "records of " + s.scope.String()
 	var samples [][]byte
 	stored := map[*byte]int{} // the compressed size by payload
@@ -129,7 +129,7 @@ func (s *Store) betterDictionary() (better *dictionary.Set, err error) {
 
 // unpackRecord returns a stored record and its uncompressed payload. If the record is not
 // compressed, the payload is part of b.
-func (s *Store) unpackRecord(d *dictionary.Set, key string, b []byte) (rec record.Record, payload []byte, err error) {
+func (s *scopeStore) unpackRecord(d *dictionary.Set, key string, b []byte) (rec record.Record, payload []byte, err error) {
 	if rec, err = record.Decode(key, b); err == nil {
 		payload, err = d.Decompress(rec.Dictionary, rec.Payload, nil)
 	}
@@ -141,7 +141,7 @@ func (s *Store) unpackRecord(d *dictionary.Set, key string, b []byte) (rec recor
 
 // repack rewrites the records after a key with the current dictionary, up to retrainTx
 // bytes of them. After the last record it drops the other dictionaries.
-func (s *Store) repack(tx *bbolt.Tx, d *dictionary.Set, after []byte) (n int, last []byte, more bool, err error) {
+func (s *scopeStore) repack(tx *bbolt.Tx, d *dictionary.Set, after []byte) (n int, last []byte, more bool, err error) {
 	w, err := s.writer(tx)
 	if err != nil {
 		return 0, nil, false, err

@@ -21,7 +21,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-// Store is one scope of a DB. It implements store.Store.
+// scopeStore is one scope of a DB. It implements store.Store.
 //
 // # Pending
 //
@@ -40,7 +40,7 @@ import (
 // costs a missed insertion now and then, but no memory per key. The cache may be newer
 // than a reader's snapshot; the reader takes an object from the cache only if the hash of
 // its content equals the hash in the snapshot's header.
-type Store struct {
+type scopeStore struct {
 	db    *DB
 	id    string
 	scope store.Scope
@@ -57,7 +57,7 @@ type Store struct {
 	// transaction to end.
 	noBucket atomic.Bool
 
-	next atomic.Pointer[Store] // opened after this one was closed; nil: none
+	next atomic.Pointer[scopeStore] // opened after this one was closed; nil: none
 
 	encodes, decodes work // of objects
 
@@ -105,7 +105,7 @@ type Store struct {
 	relist     *relist
 }
 
-var _ store.Store = (*Store)(nil)
+var _ store.Store = (*scopeStore)(nil)
 
 // entry is the newest state of a changed key.
 type entry struct {
@@ -195,7 +195,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 
 // replaceBy discards what a closed store could not write, and makes its reads use next,
 // the store that was opened in its place.
-func (s *Store) replaceBy(next *Store) {
+func (s *scopeStore) replaceBy(next *scopeStore) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next.Store(next)
@@ -208,7 +208,7 @@ func (s *Store) replaceBy(next *Store) {
 // reader returns the store that answers the reads of s: s itself or, after Close, the
 // store that was opened last in its place. It returns an error if that store does not
 // hold a complete list.
-func (s *Store) reader() (*Store, error) {
+func (s *scopeStore) reader() (*scopeStore, error) {
 	now := s
 	for next := now.next.Load(); next != nil; next = now.next.Load() {
 		now = next
@@ -224,8 +224,8 @@ func (s *Store) reader() (*Store, error) {
 	return now, nil
 }
 
-func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*Store, error) {
-	s := &Store{
+func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*scopeStore, error) {
+	s := &scopeStore{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 		pending:   &btree.Map[string, *entry]{},
 		indexed:   &btree.Map[string, *entry]{},
@@ -298,7 +298,7 @@ func checkIndexName(name string) error {
 
 // load reads what the file contains of the scope, drops it if it cannot be used, and
 // builds missing indexes.
-func (s *Store) load() error {
+func (s *scopeStore) load() error {
 	m, err := s.readOwnManifest()
 	if err != nil {
 		return err
@@ -349,7 +349,7 @@ func mayGoOn(err error) bool {
 }
 
 // startFrom takes over the stored state. The committer may already use s.
-func (s *Store) startFrom(m *record.Manifest) {
+func (s *scopeStore) startFrom(m *record.Manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.checkpoint = int(m.Objects.Count), m.Checkpoint()
@@ -366,7 +366,7 @@ func (s *Store) startFrom(m *record.Manifest) {
 }
 
 // dropStaging drops the staging bucket of a relist that did not end.
-func (s *Store) dropStaging() error {
+func (s *scopeStore) dropStaging() error {
 	left := false
 	where := "staging of " + s.scope.String()
 	err := s.db.view(where, func(tx *bbolt.Tx) error {
@@ -386,7 +386,7 @@ func (s *Store) dropStaging() error {
 	})
 }
 
-func (s *Store) readOwnManifest() (m *record.Manifest, err error) {
+func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
 		if b != nil {
@@ -400,7 +400,7 @@ func (s *Store) readOwnManifest() (m *record.Manifest, err error) {
 }
 
 // useless returns why the stored state cannot be used, or "" if it can be used.
-func (s *Store) useless(m *record.Manifest) string {
+func (s *scopeStore) useless(m *record.Manifest) string {
 	codec := s.opts.Codec
 	switch {
 	case m == nil:
@@ -425,7 +425,7 @@ func (s *Store) useless(m *record.Manifest) string {
 
 // startEmpty creates an empty bucket for the scope. If drop is set, it drops the old
 // bucket first.
-func (s *Store) startEmpty(drop bool, why string) error {
+func (s *scopeStore) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)
 	s.mu.Lock()
 	s.checkpoint = m.Checkpoint()
@@ -438,7 +438,7 @@ func (s *Store) startEmpty(drop bool, why string) error {
 }
 
 // create creates the scope's bucket.
-func (s *Store) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
+func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
 	if err != nil {
 		return err
@@ -468,7 +468,7 @@ func (s *Store) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 
 // emptyManifest returns the manifest of a scope that has not been listed, with the
 // reason.
-func (s *Store) emptyManifest(why string) *record.Manifest {
+func (s *scopeStore) emptyManifest(why string) *record.Manifest {
 	m := record.NewManifest(s.scope)
 	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.KeysID()
 	if s.opts.Codec != nil {
@@ -484,28 +484,28 @@ func (s *Store) emptyManifest(why string) *record.Manifest {
 }
 
 // bucket returns the scope's bucket, or nil if there is none that may be used.
-func (s *Store) bucket(tx *bbolt.Tx) *bbolt.Bucket {
+func (s *scopeStore) bucket(tx *bbolt.Tx) *bbolt.Bucket {
 	if s.needsBucket() {
 		return nil
 	}
 	return s.bucketIn(tx)
 }
 
-func (s *Store) bucketIn(tx *bbolt.Tx) *bbolt.Bucket {
+func (s *scopeStore) bucketIn(tx *bbolt.Tx) *bbolt.Bucket {
 	if scopes := tx.Bucket(bucketScope); scopes != nil {
 		return scopes.Bucket([]byte(s.id))
 	}
 	return nil
 }
 
-func (s *Store) isLeased() bool {
+func (s *scopeStore) isLeased() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.role != roleViewer
 }
 
 // Checkpoint implements store.Store.
-func (s *Store) Checkpoint() store.Checkpoint {
+func (s *scopeStore) Checkpoint() store.Checkpoint {
 	s, err := s.reader()
 	if err != nil {
 		return store.Checkpoint{Reason: err.Error(), Time: time.Now()}
@@ -516,7 +516,7 @@ func (s *Store) Checkpoint() store.Checkpoint {
 }
 
 // Len implements store.Store.
-func (s *Store) Len() int {
+func (s *scopeStore) Len() int {
 	s, err := s.reader()
 	if err != nil {
 		return 0
@@ -530,7 +530,7 @@ func (s *Store) Len() int {
 }
 
 // Close implements store.Store.
-func (s *Store) Close() error {
+func (s *scopeStore) Close() error {
 	if !s.isLeased() {
 		return nil
 	}
@@ -553,7 +553,7 @@ func (s *Store) Close() error {
 	return err
 }
 
-func (s *Store) endWrites() {
+func (s *scopeStore) endWrites() {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
@@ -562,7 +562,7 @@ func (s *Store) endWrites() {
 }
 
 // unwritten returns an error if changes still wait, with the error of the last commit.
-func (s *Store) unwritten() error {
+func (s *scopeStore) unwritten() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.written == s.applied {
@@ -575,7 +575,7 @@ func (s *Store) unwritten() error {
 }
 
 // Flush implements store.Store.
-func (s *Store) Flush(ctx context.Context) error {
+func (s *scopeStore) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.applied
 	for s.written < target {
@@ -606,7 +606,7 @@ func (s *Store) Flush(ctx context.Context) error {
 
 // flushOnce waits for one attempt to write the changes that were applied before the call.
 // A broken disk does not block it.
-func (s *Store) flushOnce(ctx context.Context) error {
+func (s *scopeStore) flushOnce(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.applied
 	// The first attempt may have begun before this call.
@@ -627,7 +627,7 @@ func (s *Store) flushOnce(ctx context.Context) error {
 }
 
 // Invalidate implements store.Store.
-func (s *Store) Invalidate(ctx context.Context, reason string) error {
+func (s *scopeStore) Invalidate(ctx context.Context, reason string) error {
 	s.writerMu.Lock()
 	s.mu.Lock()
 	if s.role != roleWriter {
@@ -646,13 +646,13 @@ func (s *Store) Invalidate(ctx context.Context, reason string) error {
 	return s.flushOnce(ctx)
 }
 
-func (s *Store) setCheckpointLocked(c store.Checkpoint) {
+func (s *scopeStore) setCheckpointLocked(c store.Checkpoint) {
 	c.Time = time.Now()
 	s.checkpoint = c
 	s.changedLocked()
 }
 
-func (s *Store) changedLocked() {
+func (s *scopeStore) changedLocked() {
 	s.dirty = true
 	s.applied++
 }

@@ -33,7 +33,7 @@ type sealWorld struct {
 	*testing.T
 	path string
 	db   *DB
-	s    *Store // the scope that is tampered with
+	s    *scopeStore // the scope that is tampered with
 }
 
 func sealObjects() (objects []*corev1.ConfigMap) {
@@ -53,13 +53,13 @@ func (w *sealWorld) must(err error) {
 	}
 }
 
-func (w *sealWorld) open(resource string) *Store {
+func (w *sealWorld) open(resource string) *scopeStore {
 	w.Helper()
 	c, err := codec.For(&corev1.ConfigMap{})
 	w.must(err)
 	s, err := w.db.Open(sealScope(resource), store.Options{Codec: c})
 	w.must(err)
-	return s.(*Store)
+	return s.(*scopeStore)
 }
 
 func (w *sealWorld) reopen() {

@@ -257,7 +257,7 @@ func verifyIndexes(m *record.Manifest, b *bbolt.Bucket, fromHeaders map[string]*
 // verifyStored checks every entry of a scope that was opened read-only, once: a writer's
 // Open has checked them, a reader's has not. It is called where an answer might be
 // incomplete without a failing checksum: nothing was found, or everything was listed.
-func (s *Store) verifyStored() error {
+func (s *scopeStore) verifyStored() error {
 	s.verifyOnce.Do(func() {
 		where := "scope " + s.scope.String()
 		s.verifyErr = s.db.view(where, func(tx *bbolt.Tx) error {
@@ -282,7 +282,7 @@ func (s *Store) verifyStored() error {
 
 // verifyIndex checks that an index exists. For a scope that was opened read-only it also
 // checks the index's tally: unlike the objects, index entries are few bytes.
-func (s *Store) verifyIndex(sn *snapshot, name string) error {
+func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 	if sn.scope == nil {
 		return nil
 	}
@@ -318,7 +318,7 @@ func (s *Store) verifyIndex(sn *snapshot, name string) error {
 
 // isIndexThere returns an error if the manifest counts entries of an index whose bucket
 // is missing: a lookup in it would silently find nothing.
-func (s *Store) isIndexThere(sn *snapshot, name string) error {
+func (s *scopeStore) isIndexThere(sn *snapshot, name string) error {
 	if indexBucket(sn.scope, name) != nil {
 		return nil
 	}

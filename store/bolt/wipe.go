@@ -50,7 +50,7 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	if len(infos) == 0 && which != nil {
 		return nil, nil
 	}
-	var open []*Store
+	var open []*scopeStore
 	d.mu.Lock()
 	for _, info := range infos {
 		if s := d.scopes[info.ID]; s != nil {
@@ -67,7 +67,7 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 
 // wipe drops scopes. The caller must hold writerMu of the open ones. They are hidden from
 // before the transaction until its outcome is known.
-func (d *DB) wipe(infos []store.Info, open []*Store, all bool) error {
+func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 	d.writeMu.Lock()
 	defer d.writeMu.Unlock()
 	for _, s := range open {
@@ -107,7 +107,7 @@ func (d *DB) forgetKeys() {
 	}
 }
 
-func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
+func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {
 	scopes := tx.Bucket(bucketScope)
 	for _, info := range infos {
 		if scopes == nil {
@@ -149,14 +149,14 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*Store, all bool) error {
 var errHidden = fmt.Errorf("%w", store.ErrWiped)
 
 // hide makes reads return store.ErrWiped.
-func (s *Store) hide() {
+func (s *scopeStore) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moveLocked(phaseHidden, errHidden, phaseEmpty, phaseLoading, phaseReady)
 }
 
 // show ends hide, unless the content was lost before or since.
-func (s *Store) show() {
+func (s *scopeStore) show() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.moveLocked(s.before, nil, phaseHidden)
@@ -165,10 +165,10 @@ func (s *Store) show() {
 	}
 }
 
-func (s *Store) setNoBucket(is bool) { s.noBucket.Store(is) }
+func (s *scopeStore) setNoBucket(is bool) { s.noBucket.Store(is) }
 
 // isWiped checks in the file whether a wipe of unknown outcome has happened.
-func (s *Store) isWiped() (wiped, known bool) {
+func (s *scopeStore) isWiped() (wiped, known bool) {
 	if s.needsBucket() {
 		return false, false // a bucket in the file would not be this scope's
 	}
