@@ -2,8 +2,10 @@ package informer
 
 import (
 	"context"
+	"errors"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/informctl/informctl/store"
 )
@@ -114,3 +116,66 @@ func isCalledBack() bool {
 
 // reflectorPackage is the prefix of the names of all functions of package reflector.
 const reflectorPackage = "github.com/informctl/informctl/reflector."
+
+// lose records that changes could not be applied: the stored RV is frozen (promise 2),
+// and a new list restores the missing changes.
+func (inf *Informer) lose(ctx context.Context, cause error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.loseLocked(ctx, cause)
+}
+
+func (inf *Informer) loseLocked(ctx context.Context, cause error) {
+	if inf.rejected[everything] == nil {
+		inf.rejectLocked(ctx, everything, cause)
+	}
+	inf.rejected[everything] = cause
+	wait := mendEvery - time.Since(inf.lostAt)
+	switch {
+	case wait <= 0:
+		inf.mendLocked()
+	case inf.mending == nil:
+		inf.mending = time.AfterFunc(wait, func() {
+			inf.mu.Lock()
+			defer inf.mu.Unlock()
+			if inf.mending = nil; inf.rejected[everything] != nil && inf.phase != ended {
+				inf.mendLocked()
+			}
+		})
+	}
+}
+
+func (inf *Informer) mendLocked() {
+	inf.lostAt = time.Now()
+	reason := "the store is damaged or could not take a change"
+	if errors.Is(inf.rejected[everything], store.ErrWiped) {
+		reason = "what was stored was wiped"
+	}
+	inf.reflector.Relist(reason)
+}
+
+// waitForList requests a list that repairs the cause of a failed read, and blocks until
+// the informer's state changes. lists is the number of lists before the read. It reports
+// whether the caller should read again: false if the informer does not run or the list
+// would have to wait for the caller.
+func (inf *Informer) waitForList(cause error, lists uint64) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if !inf.isOpenedLocked() || inf.phase == ended {
+		return false
+	}
+	if inf.lists.Load() != lists {
+		return true // a list has been applied since, so the read may succeed now
+	}
+	inf.loseLocked(inf.ctx, cause)
+	if isCalledBack() {
+		return false
+	}
+	inf.waitingReads++
+	if inf.inFiles >= inf.limits.files {
+		inf.cond.Broadcast() // wakes waitForHandlers
+	}
+	inf.cond.Wait()
+	inf.waitingReads--
+	return inf.phase != ended
+}

@@ -11,7 +11,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -303,64 +302,6 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	return inf.apply(ctx, batch, told)
 }
 
-// change is one change of an object, as handlers receive it.
-type change struct {
-	key  string
-	is   store.Entry    // the new state; if its key is empty, the object was deleted
-	last runtime.Object // last state of a deleted object, if the watch sent it
-	fate fate
-
-	// The fields below are for the log. rv is "" if the change has no place in the log.
-	rv      string
-	packed  []byte // last, encoded and compressed
-	created bool   // the watch reported it as added
-}
-
-// fate specifies how a change is handled.
-type fate uint8
-
-const (
-	toTell    fate = iota // stored, or followed by a stored state; handlers receive it
-	isReplay              // stored by an earlier process; only the log records it
-	isRefused             // cannot be stored
-)
-
-// stored returns the change in the form that the store takes.
-func (c change) stored() store.Change {
-	return store.Change{Key: c.key, Object: c.is.Object, Raw: c.is.Raw}
-}
-
-// markReplays marks the changes that an earlier process has stored. That process had an
-// object that it could not store, which froze its RV, so the watch resumes before changes
-// that are stored already. If these were applied, an object would go back in time, even
-// to an earlier incarnation, and forward again. Changes after catch-up are no replays.
-func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
-	inf.mu.Lock()
-	over := !inf.warm || inf.isCaughtUpLocked()
-	inf.mu.Unlock()
-	if over {
-		return
-	}
-	var keys []string
-	for _, d := range stream {
-		keys = append(keys, d.Key)
-	}
-	held := inf.headersOf(keys)
-	for i, d := range stream {
-		obj := d.Object
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		accessor, err := meta.Accessor(obj)
-		if err != nil {
-			continue
-		}
-		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key].RV); err == nil && order <= 0 {
-			told[i].fate = isReplay
-		}
-	}
-}
-
 // apply stores a batch and appends its changes to the handler queues, as one step under
 // mu.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
@@ -448,146 +389,12 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	return nil
 }
 
-// uidsOfDeleted returns, by key, the UIDs of the stored objects that a batch deletes.
-func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
-	var keys []string
-	for _, c := range changes {
-		if c.last != nil {
-			keys = append(keys, c.key)
-		}
-	}
-	headers := inf.headersOf(keys)
-	if headers == nil {
-		return nil
-	}
-	stored := make(map[string]string, len(headers))
-	for key, h := range headers {
-		stored[key] = h.UID
-	}
-	return stored
-}
-
-// headersOf returns the headers of the stored objects with these keys, by key. It returns
-// nil if there are no keys or the headers cannot be read.
-func (inf *Informer) headersOf(keys []string) map[string]store.Header {
-	if len(keys) == 0 {
-		return nil
-	}
-	slices.Sort(keys)
-	headers, err := inf.store.HeadersOf(slices.Compact(keys))
-	if inf.noticed(err) != nil {
-		return nil
-	}
-	byKey := make(map[string]store.Header, len(headers))
-	for _, h := range headers {
-		byKey[h.Key] = h
-	}
-	return byKey
-}
-
-// forgetOtherLast removes the last state from a deletion if the server has deleted
-// another object than the stored one: an object with the same name that could not be
-// stored. Handlers then receive the last known state instead.
-func forgetOtherLast(changes []change, stored map[string]string) {
-	if stored == nil {
-		return // nothing is deleted, or the stored UIDs cannot be read
-	}
-	held := maps.Clone(stored)
-	for i := range changes {
-		c := &changes[i]
-		switch {
-		case c.fate != toTell:
-		case c.is.Object != nil:
-			held[c.key] = uidOf(c.is.Object)
-		case c.last != nil && isOther(c.last, held[c.key]):
-			c.last = nil
-		}
-	}
-}
-
-// isOther reports whether the two UIDs differ. It is false if one of them is empty.
-func isOther(obj runtime.Object, than string) bool {
-	uid := uidOf(obj)
-	return uid != "" && than != "" && uid != than
-}
-
-func uidOf(obj runtime.Object) string {
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return ""
-	}
-	return string(accessor.GetUID())
-}
-
 // everything is the key in rejected that stands for all keys.
 const everything = ""
-
-// lose records that changes could not be applied: the stored RV is frozen (promise 2),
-// and a new list restores the missing changes.
-func (inf *Informer) lose(ctx context.Context, cause error) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.loseLocked(ctx, cause)
-}
-
-func (inf *Informer) loseLocked(ctx context.Context, cause error) {
-	if inf.rejected[everything] == nil {
-		inf.rejectLocked(ctx, everything, cause)
-	}
-	inf.rejected[everything] = cause
-	wait := mendEvery - time.Since(inf.lostAt)
-	switch {
-	case wait <= 0:
-		inf.mendLocked()
-	case inf.mending == nil:
-		inf.mending = time.AfterFunc(wait, func() {
-			inf.mu.Lock()
-			defer inf.mu.Unlock()
-			if inf.mending = nil; inf.rejected[everything] != nil && inf.phase != ended {
-				inf.mendLocked()
-			}
-		})
-	}
-}
-
-func (inf *Informer) mendLocked() {
-	inf.lostAt = time.Now()
-	reason := "the store is damaged or could not take a change"
-	if errors.Is(inf.rejected[everything], store.ErrWiped) {
-		reason = "what was stored was wiped"
-	}
-	inf.reflector.Relist(reason)
-}
 
 // mendEvery is the minimum time between lists that repair the store: damage that a list
 // cannot repair must not cause lists in a loop.
 const mendEvery = time.Minute
-
-// waitForList requests a list that repairs the cause of a failed read, and blocks until
-// the informer's state changes. lists is the number of lists before the read. It reports
-// whether the caller should read again: false if the informer does not run or the list
-// would have to wait for the caller.
-func (inf *Informer) waitForList(cause error, lists uint64) bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if !inf.isOpenedLocked() || inf.phase == ended {
-		return false
-	}
-	if inf.lists.Load() != lists {
-		return true // a list has been applied since, so the read may succeed now
-	}
-	inf.loseLocked(inf.ctx, cause)
-	if isCalledBack() {
-		return false
-	}
-	inf.waitingReads++
-	if inf.inFiles >= inf.limits.files {
-		inf.cond.Broadcast() // wakes waitForHandlers
-	}
-	inf.cond.Wait()
-	inf.waitingReads--
-	return inf.phase != ended
-}
 
 // prepare encodes the objects of a batch, without mu and before any handler holds them.
 // It returns, by key, the errors of objects that cannot be stored. For such an object it
@@ -615,22 +422,6 @@ func (inf *Informer) prepare(batch *store.Batch, changes []change, stored map[st
 		}
 	}
 	return rejected
-}
-
-// refuseLast marks the last state of a key as refused and returns the state before it.
-func refuseLast(changes []change, key string) (before change, ok bool) {
-	marked := false
-	for i := len(changes) - 1; i >= 0; i-- {
-		c := &changes[i]
-		switch {
-		case c.key != key || c.fate != toTell:
-		case marked:
-			return *c, true
-		default:
-			c.fate, marked = isRefused, true
-		}
-	}
-	return change{}, false
 }
 
 func objectErrors(err error) (bad []*store.ObjectError) {

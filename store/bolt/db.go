@@ -8,9 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +20,6 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
-	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -520,114 +517,6 @@ func (d *DB) replaceDamaged(cause error) error {
 	return nil
 }
 
-// Scopes implements store.Backend.
-func (d *DB) Scopes() ([]store.Info, error) {
-	var infos []store.Info
-	err := d.view("scopes", func(tx *bbolt.Tx) error {
-		scopes := tx.Bucket(bucketScope)
-		if scopes == nil {
-			return nil
-		}
-		return scopes.ForEachBucket(func(id []byte) error {
-			b := scopes.Bucket(id)
-			m, err := readManifest(string(id), b)
-			if err != nil {
-				return d.corrupt("scope "+string(id), err)
-			}
-			info := store.Info{
-				ID: string(id), Scope: m.Scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
-				Codec: m.Codec, TypeFingerprint: m.Fingerprint, TransformVersion: m.Transform,
-				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
-			}
-			for _, name := range m.IndexNames() {
-				if !m.Indexes[name].Ready {
-					continue // built again when an informer opens the scope
-				}
-				info.Indexes = append(info.Indexes, store.IndexInfo{
-					Name: name, Identity: m.Indexes[name].Identity, Values: countValues(b, name),
-				})
-			}
-			infos = append(infos, info)
-			return nil
-		})
-	})
-	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(sortKey(a.Scope), sortKey(b.Scope)) })
-	return infos, err
-}
-
-func sortKey(s store.Scope) string {
-	return strings.Join([]string{s.Resource, s.Namespace, s.LabelSelector, s.FieldSelector, s.Form.String(), s.Cluster, s.Kind.Version}, "\x00")
-}
-
-// countValues counts the distinct values of a stored index. It seeks past the entries of
-// each value.
-func countValues(scope *bbolt.Bucket, name string) int {
-	b := indexBucket(scope, name)
-	if b == nil {
-		return 0
-	}
-	n := 0
-	c := b.Cursor()
-	for k, v := c.First(); k != nil; n++ {
-		value, _, ok := record.ParseIndexEntry(k, v)
-		if !ok {
-			break
-		}
-		k, v = c.Seek(append(record.AppendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
-	}
-	return n
-}
-
-func indexBucket(scope *bbolt.Bucket, name string) *bbolt.Bucket {
-	if b := scope.Bucket(bucketIndex); b != nil {
-		return b.Bucket([]byte(name))
-	}
-	return nil
-}
-
-// view runs fn in a read transaction. fn must copy what it needs and must not call user
-// code, because the file grows while a transaction is open.
-func (d *DB) view(where string, fn func(*bbolt.Tx) error) error {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if d.handle == nil {
-		return d.noHandle()
-	}
-	tx, err := d.begin(where, false)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	return pagefile.Guard(d.path, where, func() error {
-		defer d.endRead(tx, began)
-		return fn(tx)
-	})
-}
-
-// endRead ends a read transaction and records its duration since began.
-func (d *DB) endRead(tx *bbolt.Tx, began time.Time) {
-	_ = tx.Rollback()
-	took := int64(time.Since(began))
-	for longest := d.longestRead.Load(); took > longest && !d.longestRead.CompareAndSwap(longest, took); {
-		longest = d.longestRead.Load()
-	}
-}
-
-// begin begins a transaction. The caller must hold handleMu.
-func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
-	d.beginMu.Lock()
-	defer d.beginMu.Unlock()
-	if d.poisoned {
-		return nil, d.corrupt(where, errors.New("the file was cut or overwritten"))
-	}
-	err = pagefile.Guard(d.path, where, func() (err error) {
-		tx, err = d.handle.Begin(write)
-		return err
-	})
-	d.poisoned = errors.Is(err, pagefile.ErrPanicked)
-	return tx, err
-}
-
 // closeHandle closes a handle. It does not close a poisoned handle but releases its lock.
 func (d *DB) closeHandle(handle *bbolt.DB) error {
 	d.beginMu.Lock()
@@ -638,94 +527,6 @@ func (d *DB) closeHandle(handle *bbolt.DB) error {
 		return nil
 	}
 	return pagefile.Guard(d.path, "closing", handle.Close)
-}
-
-// update runs fn in a write transaction; readers continue meanwhile. After an error it
-// reopens the file, because the state of the file is unknown.
-func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
-	if d.readOnly {
-		return store.ErrReadOnly
-	}
-	if d.suspended != nil {
-		return d.suspended
-	}
-	d.writeMu.Lock()
-	defer d.writeMu.Unlock()
-	err := d.isThere()
-	if err == nil {
-		err = d.tryUpdate(where, fn)
-	}
-	if err == nil || errors.Is(err, store.ErrClosed) {
-		d.damaged = 0
-		return err
-	}
-	if errors.Is(err, store.ErrCorrupt) && !errors.Is(err, errNoHandle) {
-		d.damaged++
-	}
-	return errors.Join(err, d.reopenLocked(d.damaged > 1, err))
-}
-
-// isThere returns an error if the file was removed or replaced under its name. An open
-// file does not show that.
-func (d *DB) isThere() error {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if d.handle == nil {
-		return nil
-	}
-	if named, err := os.Lstat(d.absolute); err != nil || !os.SameFile(named, d.working) {
-		return fmt.Errorf("%s was removed or replaced", d.path)
-	}
-	return nil
-}
-
-func (d *DB) tryUpdate(where string, fn func(*bbolt.Tx) error) error {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if d.handle == nil {
-		return d.noHandle()
-	}
-	tx, err := d.begin(where, true)
-	if err != nil {
-		return err
-	}
-	err = pagefile.Guard(d.path, where, func() error {
-		number := uint64(tx.ID())
-		if !d.isNext(number) {
-			return errors.Join(d.corrupt("file", errWritten), tx.Rollback())
-		}
-		if err := fn(tx); err != nil {
-			return errors.Join(err, tx.Rollback())
-		}
-		err := tx.Commit()
-		if err == nil {
-			d.written = number
-		}
-		return err
-	})
-	if errors.Is(err, pagefile.ErrPanicked) {
-		d.beginMu.Lock()
-		d.poisoned = true
-		d.beginMu.Unlock()
-	}
-	return err
-}
-
-// isNext reports whether a transaction with that number follows what this process has
-// written: the last transaction, or one more whose commit returned an error but may be in
-// the file.
-func (d *DB) isNext(number uint64) bool { return number == d.written+1 || number == d.written+2 }
-
-// noHandle returns why there is no handle: the database was closed or suspended, or the
-// file could not be reopened after a failed write.
-func (d *DB) noHandle() error {
-	if d.isClosed() {
-		return store.ErrClosed
-	}
-	if d.suspended != nil {
-		return d.suspended
-	}
-	return d.corrupt("file", errNoHandle)
 }
 
 // errWritten indicates that a program which takes no locks has written to the file.

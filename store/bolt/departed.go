@@ -257,7 +257,7 @@ func (sn *snapshot) record(key string) []byte {
 // because a relist cannot restore it.
 func (s *scopeStore) openDeparted(k, b []byte) (d store.Departed, err error) {
 	if len(k) != 8 {
-		return d, s.db.corrupt("departed objects", errors.New("a number that is none"))
+		return d, s.db.corrupt("departed objects", errors.New("a key is not a number"))
 	}
 	d.Number = binary.BigEndian.Uint64(k)
 	v, err := decodeDeparted(b)
@@ -358,7 +358,7 @@ func verifyDeparted(m *record.Manifest, scope *bbolt.Bucket, ids map[uint64]bool
 
 func keyLength(k []byte) error {
 	if len(k) != 8 {
-		return errors.New("a number that is none")
+		return errors.New("a key is not a number")
 	}
 	return nil
 }

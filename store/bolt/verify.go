@@ -241,7 +241,7 @@ func verifyIndexes(m *record.Manifest, b *bbolt.Bucket, fromHeaders map[string]*
 			c := bucket.Cursor()
 			for k, v := c.First(); k != nil; k, v = c.Next() {
 				if _, _, ok := record.ParseIndexEntry(k, v); !ok {
-					return fmt.Errorf("index %q has an entry that is none", name)
+					return fmt.Errorf("index %q has a key that is not an entry", name)
 				}
 				t.Add(record.Checksum(k))
 			}

@@ -1,0 +1,159 @@
+package informer
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/store"
+)
+
+// change is one change of an object, as handlers receive it.
+type change struct {
+	key  string
+	is   store.Entry    // the new state; if its key is empty, the object was deleted
+	last runtime.Object // last state of a deleted object, if the watch sent it
+	fate fate
+
+	// The fields below are for the log. rv is "" if the change has no place in the log.
+	rv      string
+	packed  []byte // last, encoded and compressed
+	created bool   // the watch reported it as added
+}
+
+// fate specifies how a change is handled.
+type fate uint8
+
+const (
+	toTell    fate = iota // stored, or followed by a stored state; handlers receive it
+	isReplay              // stored by an earlier process; only the log records it
+	isRefused             // cannot be stored
+)
+
+// stored returns the change in the form that the store takes.
+func (c change) stored() store.Change {
+	return store.Change{Key: c.key, Object: c.is.Object, Raw: c.is.Raw}
+}
+
+// markReplays marks the changes that an earlier process has stored. That process had an
+// object that it could not store, which froze its RV, so the watch resumes before changes
+// that are stored already. If these were applied, an object would go back in time, even
+// to an earlier incarnation, and forward again. Changes after catch-up are no replays.
+func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
+	inf.mu.Lock()
+	over := !inf.warm || inf.isCaughtUpLocked()
+	inf.mu.Unlock()
+	if over {
+		return
+	}
+	var keys []string
+	for _, d := range stream {
+		keys = append(keys, d.Key)
+	}
+	held := inf.headersOf(keys)
+	for i, d := range stream {
+		obj := d.Object
+		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = tombstone.Obj
+		}
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			continue
+		}
+		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key].RV); err == nil && order <= 0 {
+			told[i].fate = isReplay
+		}
+	}
+}
+
+// uidsOfDeleted returns, by key, the UIDs of the stored objects that a batch deletes.
+func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
+	var keys []string
+	for _, c := range changes {
+		if c.last != nil {
+			keys = append(keys, c.key)
+		}
+	}
+	headers := inf.headersOf(keys)
+	if headers == nil {
+		return nil
+	}
+	stored := make(map[string]string, len(headers))
+	for key, h := range headers {
+		stored[key] = h.UID
+	}
+	return stored
+}
+
+// headersOf returns the headers of the stored objects with these keys, by key. It returns
+// nil if there are no keys or the headers cannot be read.
+func (inf *Informer) headersOf(keys []string) map[string]store.Header {
+	if len(keys) == 0 {
+		return nil
+	}
+	slices.Sort(keys)
+	headers, err := inf.store.HeadersOf(slices.Compact(keys))
+	if inf.noticed(err) != nil {
+		return nil
+	}
+	byKey := make(map[string]store.Header, len(headers))
+	for _, h := range headers {
+		byKey[h.Key] = h
+	}
+	return byKey
+}
+
+// forgetOtherLast removes the last state from a deletion if the server has deleted
+// another object than the stored one: an object with the same name that could not be
+// stored. Handlers then receive the last known state instead.
+func forgetOtherLast(changes []change, stored map[string]string) {
+	if stored == nil {
+		return // nothing is deleted, or the stored UIDs cannot be read
+	}
+	held := maps.Clone(stored)
+	for i := range changes {
+		c := &changes[i]
+		switch {
+		case c.fate != toTell:
+		case c.is.Object != nil:
+			held[c.key] = uidOf(c.is.Object)
+		case c.last != nil && isOther(c.last, held[c.key]):
+			c.last = nil
+		}
+	}
+}
+
+// isOther reports whether the two UIDs differ. It is false if one of them is empty.
+func isOther(obj runtime.Object, than string) bool {
+	uid := uidOf(obj)
+	return uid != "" && than != "" && uid != than
+}
+
+func uidOf(obj runtime.Object) string {
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return ""
+	}
+	return string(accessor.GetUID())
+}
+
+// refuseLast marks the last state of a key as refused and returns the state before it.
+func refuseLast(changes []change, key string) (before change, ok bool) {
+	marked := false
+	for i := len(changes) - 1; i >= 0; i-- {
+		c := &changes[i]
+		switch {
+		case c.key != key || c.fate != toTell:
+		case marked:
+			return *c, true
+		default:
+			c.fate, marked = isRefused, true
+		}
+	}
+	return change{}, false
+}

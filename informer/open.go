@@ -1,0 +1,155 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/mem"
+)
+
+// completeScope sets the fields of the scope that follow from the example.
+func completeScope(s store.Scope, example runtime.Object) (store.Scope, error) {
+	switch example.(type) {
+	case *unstructured.Unstructured:
+		s.Form = store.Unstructured
+	case *metav1.PartialObjectMetadata:
+		s.Form = store.Metadata
+	default:
+		s.Form = store.Typed
+	}
+	if s.Kind.Empty() {
+		s.Kind = kindOf(example)
+	}
+	if s.Resource == "" && !s.Kind.Empty() {
+		gvr, _ := meta.UnsafeGuessKindToResource(s.Kind)
+		s.Resource = gvr.GroupResource().String()
+	}
+	return s.Canonical()
+}
+
+func kindOf(example runtime.Object) schema.GroupVersionKind {
+	if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
+		return gvk
+	}
+	if kinds, _, err := scheme.Scheme.ObjectKinds(example); err == nil && len(kinds) > 0 {
+		return kinds[0]
+	}
+	return schema.GroupVersionKind{}
+}
+
+func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
+	return mem.New().Open(inf.scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
+}
+
+// openStore opens the scope, in memory if it may not or cannot be persisted: a cache must
+// not be able to take its controller down (promise 5). The caller holds indexersMu.
+func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
+	indexers := inf.store.Indexers()
+	for _, idx := range inf.opts.Indexes {
+		delete(indexers, idx.Name)
+	}
+	if inf.opts.Backend != nil {
+		var s store.Store
+		if err == nil {
+			s, err = inf.openPersistent(ctx, scope, indexers)
+		}
+		if err == nil {
+			return s
+		}
+		if isExpectedInMemory(err) {
+			klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
+		} else {
+			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
+		}
+		inf.mu.Lock()
+		inf.memory = err.Error()
+		inf.mu.Unlock()
+	}
+	s, err := inf.openMemory(indexers)
+	if err != nil {
+		panic(err) // New has opened a store with the same options
+	}
+	return s
+}
+
+// isExpectedInMemory reports whether a correct program can cause the error that prevents
+// a scope from being persisted, for example Secrets without an encryption key or a scope
+// that another informer holds.
+func isExpectedInMemory(err error) bool {
+	return errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrClosed) ||
+		errors.Is(err, context.Canceled)
+}
+
+// findScope returns the caller's scope. For an informer of a Factory, it finds the scope
+// with a request through the ListerWatcher.
+func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
+	if inf.factory == nil {
+		return inf.scope, nil
+	}
+	scope, err := inf.factory.scope(ctx, inf.lw, inf.example)
+	if err != nil {
+		return scope, err
+	}
+	scope.Form = inf.scope.Form
+	if scope, err = scope.Canonical(); err != nil {
+		return scope, err
+	}
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.scope = scope
+	return scope, nil
+}
+
+func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
+	if scope.Kind.Empty() {
+		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
+	}
+	opts := store.Options{
+		Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
+		TransformVersion: inf.opts.TransformVersion,
+		Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
+		DecodedBytes:     inf.opts.DecodedBytes,
+		Rejected: func(bad *store.ObjectError) {
+			inf.mu.Lock()
+			defer inf.mu.Unlock()
+			inf.unindexed[bad.Key] = bad
+			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
+		},
+	}
+	if opts.Fresh {
+		// Else a start without the transform would resume transformed objects.
+		opts.TransformVersion = "unversioned"
+	}
+	if inf.factory != nil {
+		return inf.factory.open(ctx, inf, scope, opts)
+	}
+	if scope.Cluster == "" {
+		klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
+	}
+	return inf.opts.Backend.Open(scope, opts)
+}
+
+// withoutIndexes returns the indexers without those that an index with an identity
+// replaces: callers often pass the namespace function both ways.
+func withoutIndexes(indexers cache.Indexers, indexes []index.Index) cache.Indexers {
+	out := maps.Clone(indexers)
+	for _, idx := range indexes {
+		if fn := out[idx.Name]; fn != nil && index.IsNamespace(fn) && index.IsNamespace(idx.Func) {
+			delete(out, idx.Name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,333 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidwall/btree"
+	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// Open implements store.Backend.
+func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	scope, err := scope.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	d.openMu.RLock()
+	defer d.openMu.RUnlock()
+	id := scope.ID()
+	sealed, err := d.sealOf(scope)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	if d.isClosed() || d.suspended != nil {
+		d.mu.Unlock()
+		return nil, d.noHandle()
+	}
+	if s := d.scopes[id]; s != nil && s.isLeased() && !d.readOnly {
+		d.mu.Unlock()
+		return nil, fmt.Errorf("%s: %w", scope, store.ErrInUse)
+	}
+	old := d.scopes[id]
+	s, err := newStore(d, scope, sealed, opts)
+	if err != nil {
+		d.mu.Unlock()
+		return nil, err
+	}
+	d.scopes[id] = s
+	d.mu.Unlock()
+	if err := s.load(); err != nil {
+		d.mu.Lock()
+		if d.scopes[id] = old; old == nil {
+			delete(d.scopes, id)
+		}
+		d.mu.Unlock()
+		return nil, err
+	}
+	if old != nil {
+		old.replaceBy(s)
+	}
+	return s, nil
+}
+
+// replaceBy discards what a closed store could not write, and makes its reads use next,
+// the store that was opened in its place.
+func (s *scopeStore) replaceBy(next *scopeStore) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next.Store(next)
+	s.dropPendingLocked()
+	s.written, s.dirty = s.applied, false
+	s.decoded.clear()
+	s.endAttemptLocked()
+}
+
+func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*scopeStore, error) {
+	s := &scopeStore{
+		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
+		pending:   &btree.Map[string, *entry]{},
+		indexed:   &btree.Map[string, *entry]{},
+		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
+		inMemory:  map[string]*memoryIndex{},
+		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
+		indexErrs: map[string]error{},
+		trials:    dictionary.NewTrials(),
+	}
+	if d.readOnly {
+		s.role = roleViewer
+	}
+	for _, idx := range opts.Indexes {
+		if err := checkIndexName(idx.Name); err != nil {
+			return nil, err
+		}
+		if idx.Func == nil {
+			return nil, fmt.Errorf("index %q has no function", idx.Name)
+		}
+		if _, twice := s.indexes.stored[idx.Name]; twice {
+			return nil, fmt.Errorf("index %q is given twice", idx.Name)
+		}
+		s.indexes.stored[idx.Name] = idx
+	}
+	for name, fn := range opts.Indexers {
+		if fn == nil {
+			return nil, fmt.Errorf("index %q has no function", name)
+		}
+		if _, twice := s.indexes.stored[name]; twice {
+			if index.IsNamespace(fn) && s.indexes.stored[name].Identity() == index.Namespace().Identity() {
+				continue
+			}
+			return nil, fmt.Errorf("index %q is given twice", name)
+		}
+		if index.IsNamespace(fn) && checkIndexName(name) == nil {
+			idx := index.Namespace()
+			idx.Name = name
+			s.indexes.stored[name] = idx
+			continue
+		}
+		s.indexes.volatile[name] = fn
+		s.inMemory[name] = newMemoryIndex()
+	}
+	if opts.DecodedBytes < 0 {
+		for name := range s.indexes.stored {
+			s.inMemory[name] = newMemoryIndex()
+		}
+	}
+	var err error
+	if s.decoded, err = newDecodedObjects(opts.DecodedBytes); err != nil {
+		return nil, fmt.Errorf("cache of decoded objects: %w", err)
+	}
+	return s, nil
+}
+
+// maxIndexName bounds the name of a stored index, in bytes. The name becomes the name of
+// a bucket. bbolt rejects an empty bucket name and one of more than 32 KiB; the rejection
+// would fail the next commit, which all scopes share.
+const maxIndexName = 1 << 10
+
+func checkIndexName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("an index whose entries are stored has no name")
+	case len(name) > maxIndexName:
+		return fmt.Errorf("an index whose entries are stored has a name of %d bytes, want %d at most", len(name), maxIndexName)
+	}
+	return nil
+}
+
+// load reads what the file contains of the scope, drops it if it cannot be used, and
+// builds missing indexes.
+func (s *scopeStore) load() error {
+	m, err := s.readOwnManifest()
+	if err != nil {
+		return err
+	}
+	if s.db.readOnly {
+		if m == nil {
+			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
+		}
+		s.startFrom(m)
+		for name, state := range m.Indexes {
+			if state.Ready {
+				s.indexes.stored[name] = index.Index{Name: name}
+			}
+		}
+		return nil
+	}
+	if why := s.useless(m); why != "" {
+		s.retireDictionaries()
+		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
+			return err
+		}
+		// A full disk must not keep the scope from being persisted later: the first write
+		// creates its bucket.
+		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
+		s.noBucket.Store(true)
+		s.mu.Lock()
+		s.changedLocked() // the next commit drops the old bucket
+		s.mu.Unlock()
+		s.db.tell(false)
+		return nil
+	}
+	s.startFrom(m)
+	if err := s.dropStaging(); mayGoOn(err) {
+		s.db.opts.Logger.Error(err, "Could not drop what a list has left, the next one does", "scope", s.scope.String())
+	} else if err != nil {
+		return err
+	}
+	if err := s.reconcileIndexes(m); err != nil {
+		return err
+	}
+	return s.fillIndexes()
+}
+
+// mayGoOn reports whether only a write failed, for example on a full disk, so that the
+// stored state can still be read.
+func mayGoOn(err error) bool {
+	return err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrClosed)
+}
+
+// startFrom takes over the stored state. The committer may already use s.
+func (s *scopeStore) startFrom(m *record.Manifest) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.length, s.checkpoint = int(m.Objects.Count), m.Checkpoint()
+	s.storedBytes = m.Bytes
+	if m.Complete {
+		s.moveLocked(phaseReady, nil, phaseEmpty)
+	} else {
+		s.moveLocked(phaseLoading, nil, phaseEmpty)
+	}
+	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
+	if s.departed.kept > 0 {
+		s.departed.dropFromFile = m.Departed.Settled
+	}
+}
+
+// dropStaging drops the staging bucket of a relist that did not end.
+func (s *scopeStore) dropStaging() error {
+	left := false
+	where := "staging of " + s.scope.String()
+	err := s.db.view(where, func(tx *bbolt.Tx) error {
+		b := s.bucket(tx)
+		left = b != nil && b.Bucket(bucketStaging) != nil
+		return nil
+	})
+	if err != nil || !left {
+		return err
+	}
+	return s.db.update(where, func(tx *bbolt.Tx) error {
+		b := s.bucket(tx)
+		if b == nil || b.Bucket(bucketStaging) == nil {
+			return nil // lost with the file meanwhile
+		}
+		return b.DeleteBucket(bucketStaging)
+	})
+}
+
+func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
+	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
+		b := s.bucket(tx)
+		if b != nil {
+			if m, err = readManifest(s.id, b); err != nil {
+				return s.db.corrupt("scope "+s.scope.String(), err)
+			}
+		}
+		return s.loadDictionaries(b)
+	})
+	return m, err
+}
+
+// useless returns why the stored state cannot be used, or "" if it can be used.
+func (s *scopeStore) useless(m *record.Manifest) string {
+	codec := s.opts.Codec
+	switch {
+	case m == nil:
+		return "nothing stored yet"
+	case s.opts.Fresh:
+		return "asked to start fresh"
+	case !m.Complete:
+		return "first list did not end"
+	case m.Keys != s.seal.KeysID():
+		return s.otherSeal(m)
+	case s.seal != nil && m.Dictionaries.Count > 0:
+		return "its dictionary is not encrypted"
+	case codec != nil && (m.Codec != codec.Name() || m.Fingerprint != codec.Fingerprint()):
+		return "object type changed"
+	case m.Transform != s.opts.TransformVersion:
+		return "transform changed"
+	case s.db.opts.MaxAge > 0 && time.Since(m.Time) > s.db.opts.MaxAge:
+		return "older than the maximum age"
+	}
+	return ""
+}
+
+// startEmpty creates an empty bucket for the scope. If drop is set, it drops the old
+// bucket first.
+func (s *scopeStore) startEmpty(drop bool, why string) error {
+	m := s.emptyManifest(why)
+	s.mu.Lock()
+	s.checkpoint = m.Checkpoint()
+	s.mu.Unlock()
+	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
+	if err == nil {
+		s.setNoBucket(false)
+	}
+	return err
+}
+
+// create creates the scope's bucket.
+func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
+	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
+	if err != nil {
+		return err
+	}
+	if drop {
+		if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+			return err
+		}
+	}
+	b, err := scopes.CreateBucket([]byte(s.id))
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	if err := writeManifest(b, m); err != nil {
+		return err
+	}
+	if err := s.seal.Persist(tx); err != nil {
+		return err
+	}
+	return writeScopeTally(tx)
+}
+
+// emptyManifest returns the manifest of a scope that has not been listed, with the
+// reason.
+func (s *scopeStore) emptyManifest(why string) *record.Manifest {
+	m := record.NewManifest(s.scope)
+	m.Transform, m.Keys = s.opts.TransformVersion, s.seal.KeysID()
+	if s.opts.Codec != nil {
+		m.Codec, m.Fingerprint = s.opts.Codec.Name(), s.opts.Codec.Fingerprint()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, idx := range s.indexes.stored {
+		m.Indexes[name] = record.IndexState{Identity: idx.Identity(), Ready: true}
+	}
+	m.SetCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})
+	return m
+}

@@ -1,0 +1,76 @@
+package bolt
+
+import (
+	"slices"
+	"strings"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// Scopes implements store.Backend.
+func (d *DB) Scopes() ([]store.Info, error) {
+	var infos []store.Info
+	err := d.view("scopes", func(tx *bbolt.Tx) error {
+		scopes := tx.Bucket(bucketScope)
+		if scopes == nil {
+			return nil
+		}
+		return scopes.ForEachBucket(func(id []byte) error {
+			b := scopes.Bucket(id)
+			m, err := readManifest(string(id), b)
+			if err != nil {
+				return d.corrupt("scope "+string(id), err)
+			}
+			info := store.Info{
+				ID: string(id), Scope: m.Scope(), Objects: int(m.Objects.Count), Bytes: m.Bytes,
+				Codec: m.Codec, TypeFingerprint: m.Fingerprint, TransformVersion: m.Transform,
+				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
+			}
+			for _, name := range m.IndexNames() {
+				if !m.Indexes[name].Ready {
+					continue // built again when an informer opens the scope
+				}
+				info.Indexes = append(info.Indexes, store.IndexInfo{
+					Name: name, Identity: m.Indexes[name].Identity, Values: countValues(b, name),
+				})
+			}
+			infos = append(infos, info)
+			return nil
+		})
+	})
+	slices.SortFunc(infos, func(a, b store.Info) int { return strings.Compare(sortKey(a.Scope), sortKey(b.Scope)) })
+	return infos, err
+}
+
+func sortKey(s store.Scope) string {
+	return strings.Join([]string{s.Resource, s.Namespace, s.LabelSelector, s.FieldSelector, s.Form.String(), s.Cluster, s.Kind.Version}, "\x00")
+}
+
+// countValues counts the distinct values of a stored index. It seeks past the entries of
+// each value.
+func countValues(scope *bbolt.Bucket, name string) int {
+	b := indexBucket(scope, name)
+	if b == nil {
+		return 0
+	}
+	n := 0
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; n++ {
+		value, _, ok := record.ParseIndexEntry(k, v)
+		if !ok {
+			break
+		}
+		k, v = c.Seek(append(record.AppendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
+	}
+	return n
+}
+
+func indexBucket(scope *bbolt.Bucket, name string) *bbolt.Bucket {
+	if b := scope.Bucket(bucketIndex); b != nil {
+		return b.Bucket([]byte(name))
+	}
+	return nil
+}

@@ -1,0 +1,268 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"iter"
+
+	bbolt "go.etcd.io/bbolt"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// merge calls fn in key order with every file key after the given one, until fn returns
+// false. It passes the pending entry if there is one, else the value in the file. It
+// returns an error if the keys do not ascend: on damaged pages bbolt reports nothing and
+// may visit one page twice and another not at all.
+func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
+	after = record.FileKey(after)
+	pending := sn.pending.Iter()
+	more := pending.Seek(after)
+	if more && pending.Key() == after {
+		more = pending.Next()
+	}
+	var c *bbolt.Cursor
+	var k, v []byte
+	if bucket != nil {
+		c = bucket.Cursor()
+		if k, v = c.Seek([]byte(after)); k != nil && after != "" && bytes.Equal(k, []byte(after)) {
+			k, v = c.Next()
+		}
+	}
+	last := after
+	for more || k != nil {
+		if k != nil && last != "" && string(k) <= last {
+			return errOrder
+		}
+		if more && (k == nil || pending.Key() <= string(k)) {
+			key, e := pending.Key(), pending.Value()
+			if k != nil && key == string(k) {
+				k, v = c.Next()
+			}
+			more = pending.Next()
+			if last = key; e.head != nil && !fn(key, e, nil) {
+				return nil
+			}
+			continue
+		}
+		if last = string(k); !fn(last, nil, v) {
+			return nil
+		}
+		k, v = c.Next()
+	}
+	return nil
+}
+
+var errOrder = errors.New("keys are out of order")
+
+// Scan implements store.Store.
+func (s *scopeStore) Scan(after string, limit int) (entries []store.Entry, err error) {
+	if limit <= 0 {
+		return nil, nil
+	}
+	if s, err = s.reader(); err != nil {
+		return nil, err
+	}
+	return s.scanAs(false, after, limit)
+}
+
+// scanAs is like Scan; readAs explains loaded.
+func (s *scopeStore) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
+	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
+		entries, err = s.scan(sn, after, limit)
+		return err
+	})
+	return entries, err
+}
+
+func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
+	// The headers come first, so that an object that a damaged page has lost is noticed.
+	var records *bbolt.Cursor
+	var k, v []byte
+	order := sn.merge(sn.headers, after, func(key string, p *entry, _ []byte) bool {
+		if p == nil && records != nil {
+			k, v = records.Next()
+		}
+		if p == nil && string(k) != key {
+			records = sn.objects.Cursor()
+			k, v = records.Seek([]byte(key))
+		}
+		var e store.Entry
+		switch {
+		case p != nil:
+			e = s.pendingEntry(p)
+		case string(k) != key:
+			err = s.db.corrupt("object "+key, errors.New("missing"))
+		default:
+			if e, err = s.fileEntry(key, v); err == nil {
+				err = s.named(sn, &e)
+			}
+		}
+		if err != nil {
+			return false
+		}
+		entries = append(entries, e)
+		return len(entries) < limit
+	})
+	if err == nil && order != nil {
+		err = s.db.corrupt("scope "+s.scope.String(), order)
+	}
+	return entries, err
+}
+
+// All implements store.Store.
+func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
+	return func(yield func(kruntime.Object, error) bool) {
+		s, err := s.reader()
+		if err == nil {
+			err = s.whyIncomplete()
+		}
+		if err != nil {
+			yield(nil, err)
+			return
+		}
+		n := 0
+		for after := ""; ; {
+			entries, err := s.Scan(after, chunk)
+			n += len(entries)
+			if err == nil && len(entries) < chunk {
+				err = s.isWhole(n)
+			}
+			var objects []kruntime.Object
+			if err == nil {
+				objects, err = store.DecodeAll[kruntime.Object](s, entries)
+			}
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, obj := range objects {
+				if !yield(obj, nil) {
+					return
+				}
+			}
+			if len(entries) < chunk {
+				return
+			}
+			after = entries[len(entries)-1].Key
+		}
+	}
+}
+
+// Headers implements store.Store.
+func (s *scopeStore) Headers() iter.Seq2[store.Header, error] {
+	return func(yield func(store.Header, error) bool) {
+		s, err := s.reader()
+		if err == nil {
+			err = s.whyIncomplete()
+		}
+		if err != nil {
+			yield(store.Header{}, err)
+			return
+		}
+		n := 0
+		for after := ""; ; {
+			headers, err := s.scanHeaders(after)
+			n += len(headers)
+			if err == nil && len(headers) < 4*chunk {
+				err = s.isWhole(n)
+			}
+			if err != nil {
+				yield(store.Header{}, err)
+				return
+			}
+			for _, h := range headers {
+				if !yield(h, nil) {
+					return
+				}
+			}
+			if len(headers) < 4*chunk {
+				return
+			}
+			after = headers[len(headers)-1].Key
+		}
+	}
+}
+
+// HeadersOf implements store.Store.
+func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
+	s, err := s.reader()
+	if err != nil {
+		return nil, err
+	}
+	headers := make([]store.Header, 0, len(keys))
+	err = s.read("headers", nil, func(sn *snapshot) error {
+		for _, key := range keys {
+			h, err := s.header(sn, record.FileKey(key))
+			if err != nil {
+				return err
+			}
+			if h != nil {
+				headers = append(headers, h.Public(key))
+			}
+		}
+		return nil
+	})
+	if err == nil && len(headers) < len(keys) && s.db.readOnly {
+		err = s.verifyStored()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return headers, nil
+}
+
+func (s *scopeStore) scanHeaders(after string) (headers []store.Header, err error) {
+	readErr := s.read("headers", nil, func(sn *snapshot) error {
+		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+			var h *record.Header
+			if p != nil {
+				h = p.head
+			} else if h, err = s.seal.Header(seal.InScope, key, v); err != nil {
+				err = s.db.unreadable("header "+key, err)
+				return false
+			}
+			headers = append(headers, h.Public(key))
+			return len(headers) < 4*chunk
+		})
+		if err == nil && order != nil {
+			err = s.db.corrupt("scope "+s.scope.String(), order)
+		}
+		return err
+	})
+	return headers, readErr
+}
+
+// isWhole checks that a walk over a scope that was opened read-only has found all
+// objects.
+func (s *scopeStore) isWhole(n int) error {
+	if want := s.Len(); s.db.readOnly && n != want {
+		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
+	}
+	return nil
+}
+
+// keys returns up to limit keys after the given one. A negative limit means all keys.
+func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
+	var damage error
+	err = sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+		if p != nil {
+			key = p.name
+		} else if key, damage = record.HeaderName(key, v); damage != nil {
+			return false
+		}
+		keys = append(keys, key)
+		return limit < 0 || len(keys) < limit
+	})
+	if err == nil {
+		err = damage
+	}
+	if err == nil && after == "" && limit < 0 && sn.headers != nil && sn.isShort(len(keys)) {
+		err = fmt.Errorf("%d headers instead of %d", len(keys), sn.length)
+	}
+	return keys, err
+}
