@@ -134,6 +134,13 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 	return nil
 }
 
+// invalidate takes the resource version from the stored checkpoint.
+func (inf *Informer) invalidate(ctx context.Context, reason string) error {
+	// The indexer remembers the resource version for its readers.
+	_ = inf.indexer.LastStoreSyncResourceVersion()
+	return inf.store.Invalidate(ctx, reason)
+}
+
 // Relist implements reflector.Sink. From here until the list is applied, the stored
 // checkpoint has no RV, so a process that starts meanwhile lists again.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
@@ -141,7 +148,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		return nil, err
 	}
 	if s.store.Checkpoint().RV != "" {
-		err := s.store.Invalidate(ctx, reason)
+		err := (*Informer)(s).invalidate(ctx, reason)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -243,7 +250,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	inf.mu.Unlock()
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
-		if err := r.inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
+		if err := r.inf.invalidate(ctx, why); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
 		}
 	}

@@ -75,12 +75,27 @@ func (x *CacheIndexer) Err() error {
 	return x.readErr
 }
 
-// whole runs a read of a method that cannot return an error.
-func (x *CacheIndexer) whole(read func(Store) error) {
-	err := x.env.Whole(read)
+// whole runs a read of a method that cannot return an error, and returns the result: nil
+// after an error, and never nil otherwise, as client-go's indexer.
+func whole[T any](x *CacheIndexer, read func(Store) ([]T, error)) (out []T) {
+	err := x.env.Whole(func(s Store) (err error) {
+		out, err = read(s)
+		return err
+	})
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.readErr = err
+	return notNil(out, err)
+}
+
+func notNil[T any](out []T, err error) []T {
+	switch {
+	case err != nil:
+		return nil
+	case out == nil:
+		return []T{}
+	}
+	return out
 }
 
 // handed converts objects to the form of cache.Indexer.
@@ -99,31 +114,18 @@ func (x *CacheIndexer) handed(objects []runtime.Object) []any {
 // List implements cache.Store. It answers as of one moment. If it cannot return every
 // object, it returns nil, and Err returns the reason.
 func (x *CacheIndexer) List() []any {
-	var objects []runtime.Object
-	x.whole(func(s Store) (err error) {
-		objects, err = s.Objects(Query{})
-		return err
-	})
-	return x.handed(objects)
+	return x.handed(whole(x, func(s Store) ([]runtime.Object, error) { return s.Objects(Query{}) }))
 }
 
 // ListKeys implements cache.Store. It reports errors as List does.
-func (x *CacheIndexer) ListKeys() (keys []string) {
-	x.whole(func(s Store) (err error) {
-		keys, err = s.Keys(Query{})
-		return err
-	})
-	return keys
+func (x *CacheIndexer) ListKeys() []string {
+	return whole(x, func(s Store) ([]string, error) { return s.Keys(Query{}) })
 }
 
 // ListIndexFuncValues implements cache.Indexer. The values are sorted. It reports errors
 // as List does.
-func (x *CacheIndexer) ListIndexFuncValues(indexName string) (values []string) {
-	x.whole(func(s Store) (err error) {
-		values, err = s.Values(indexName)
-		return err
-	})
-	return values
+func (x *CacheIndexer) ListIndexFuncValues(indexName string) []string {
+	return whole(x, func(s Store) ([]string, error) { return s.Values(indexName) })
 }
 
 // Get implements cache.Store.
@@ -170,13 +172,13 @@ func (x *CacheIndexer) ByIndex(indexName, indexedValue string) ([]any, error) {
 
 func (x *CacheIndexer) byIndex(s Store, name string, values []string) ([]any, error) {
 	objects, err := s.Objects(Query{Index: name, Values: values})
-	return x.handed(objects), x.env.Noted(err)
+	return x.handed(notNil(objects, err)), x.env.Noted(err)
 }
 
 // IndexKeys implements cache.Indexer. The keys are sorted.
 func (x *CacheIndexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
 	keys, err := x.env.Store().Keys(Query{Index: indexName, Values: []string{indexedValue}})
-	return keys, x.env.Noted(err)
+	return notNil(keys, err), x.env.Noted(err)
 }
 
 // GetIndexers implements cache.Indexer. The map is a copy.
