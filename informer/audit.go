@@ -65,11 +65,12 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (inf *Informer) audit(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	inf.mu.Lock()
-	from, held, caughtUp := inf.store.Checkpoint().RV, inf.known.Copy(), inf.isCaughtUpLocked()
+	from, caughtUp := inf.store.Checkpoint().RV, inf.isCaughtUpLocked()
 	inf.mu.Unlock()
 	if !caughtUp || from == "" {
 		return // a list is due, which compares all objects, too
 	}
+	held := inf.hub.Known()
 	told := 0
 	result, err := audit.Run(ctx, audit.Options{
 		List: cache.ToListerWatcherWithContext(inf.lw).ListWithContext, Store: inf.store, From: from, Held: held.Contains,

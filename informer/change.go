@@ -10,14 +10,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
 )
 
 // change is one change of an object, as handlers receive it.
 type change struct {
-	key  string
-	is   store.Entry    // the new state; if its key is empty, the object was deleted
-	last runtime.Object // last state of a deleted object, if the watch sent it
+	delivery.Change
 	fate fate
 
 	// The fields below are for the log. rv is "" if the change has no place in the log.
@@ -37,7 +36,7 @@ const (
 
 // stored returns the change in the form that the store takes.
 func (c change) stored() store.Change {
-	return store.Change{Key: c.key, Object: c.is.Object, Raw: c.is.Raw}
+	return store.Change{Key: c.Key, Object: c.Is.Object, Raw: c.Is.Raw}
 }
 
 // markReplays marks the changes that an earlier process has stored. That process had an
@@ -75,8 +74,8 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 func (inf *Informer) uidsOfDeleted(changes []change) map[string]string {
 	var keys []string
 	for _, c := range changes {
-		if c.last != nil {
-			keys = append(keys, c.key)
+		if c.Last != nil {
+			keys = append(keys, c.Key)
 		}
 	}
 	headers := inf.headersOf(keys)
@@ -120,10 +119,10 @@ func forgetOtherLast(changes []change, stored map[string]string) {
 		c := &changes[i]
 		switch {
 		case c.fate != toTell:
-		case c.is.Object != nil:
-			held[c.key] = uidOf(c.is.Object)
-		case c.last != nil && isOther(c.last, held[c.key]):
-			c.last = nil
+		case c.Is.Object != nil:
+			held[c.Key] = uidOf(c.Is.Object)
+		case c.Last != nil && isOther(c.Last, held[c.Key]):
+			c.Last = nil
 		}
 	}
 }
@@ -148,7 +147,7 @@ func refuseLast(changes []change, key string) (before change, ok bool) {
 	for i := len(changes) - 1; i >= 0; i-- {
 		c := &changes[i]
 		switch {
-		case c.key != key || c.fate != toTell:
+		case c.Key != key || c.fate != toTell:
 		case marked:
 			return *c, true
 		default:

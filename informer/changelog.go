@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
 )
 
@@ -58,7 +59,7 @@ type changeLog struct {
 
 // logEntry is one change.
 type logEntry struct {
-	kind kind // added, updated, deleted
+	kind EventType // Added, Modified or Deleted
 	key  string
 	rv   string
 	last []byte // the deleted object, encoded and compressed
@@ -121,7 +122,7 @@ func (inf *Informer) logged(c *change, z *codec.Zstd, obj runtime.Object) {
 		return
 	}
 	c.rv = accessor.GetResourceVersion()
-	if c.last == nil {
+	if c.Last == nil {
 		return
 	}
 	if b, err := inf.codec.Encode(obj); err == nil {
@@ -153,19 +154,7 @@ func (l *changeLog) complete(rv string) {
 // list records that a list begins.
 func (l *changeLog) list() { l.listing = true }
 
-// listedLocked records that a list has been applied.
-func (inf *Informer) listedLocked(rv string) {
-	if inf.log == nil {
-		return
-	}
-	for h := range inf.handlers {
-		if _, ok := h.handler.(*feed); ok && !inf.hasListLocked() {
-			inf.log.told = true // its cursor delivers the first list
-		}
-	}
-	inf.log.listed(rv)
-}
-
+// listed records that a list has been applied.
 func (l *changeLog) listed(rv string) {
 	isKnown := l.told || l.upTo == rv
 	l.listing, l.told = false, false
@@ -187,19 +176,49 @@ func (l *changeLog) forget() {
 
 func (l *changeLog) end() uint64 { return l.first + uint64(len(l.entries)) }
 
-// note adds a change. Handlers receive the change under the same lock.
-func (l *changeLog) note(k kind, c change) {
+// noteBatch adds the changes of a batch. old contains the states before it. clients says
+// that a client receives the changes.
+func (l *changeLog) noteBatch(changes []change, old map[string]store.Entry, clients bool) {
+	stored := make(map[string]bool, len(old))
+	for key := range old {
+		stored[key] = true
+	}
+	for _, c := range changes {
+		was, is := stored[c.Key], c.Is.Key != ""
+		switch {
+		case c.fate == isReplay:
+			l.noteReplayed(c)
+			continue
+		case c.fate == isRefused, !was && !is:
+			continue
+		case is && was:
+			l.note(Modified, c)
+		case is:
+			l.note(Added, c)
+		case c.Last == nil:
+			c.packed = nil
+			fallthrough
+		default:
+			l.note(Deleted, c)
+		}
+		stored[c.Key] = is
+		l.told = l.told || clients && c.rv == ""
+	}
+}
+
+// note adds a change.
+func (l *changeLog) note(k EventType, c change) {
 	last := l.from
 	if n := len(l.entries); n > 0 {
 		last = l.entries[n-1].rv
 	}
 	order, err := resourceversion.CompareResourceVersion(c.rv, last)
-	if err != nil || order < 0 || k == vanished || k == deleted && c.packed == nil {
+	if err != nil || order < 0 || k == Deleted && c.packed == nil {
 		l.forget() // the log has not begun, or the change has no place in it
 		return
 	}
-	e := logEntry{kind: k, key: c.key, rv: c.rv}
-	if k == deleted {
+	e := logEntry{kind: k, key: c.Key, rv: c.rv}
+	if k == Deleted {
 		e.last = c.packed
 	}
 	l.newest[e.key] = l.end()
@@ -214,12 +233,12 @@ func (l *changeLog) note(k kind, c change) {
 func (l *changeLog) noteReplayed(c change) {
 	switch {
 	case l == nil:
-	case c.is.Key == "":
-		l.note(deleted, c)
+	case c.Is.Key == "":
+		l.note(Deleted, c)
 	case c.created:
-		l.note(added, c)
+		l.note(Added, c)
 	default:
-		l.note(updated, c)
+		l.note(Modified, c)
 	}
 }
 
@@ -289,17 +308,28 @@ type replayed struct {
 
 // take returns the next lines. At the end of the log, it adds the feed as a handler,
 // which receives all later changes.
-func (r *replay) take() (lines []replayed, h *handler, err error) {
+func (r *replay) take() (lines []replayed, h *delivery.Registration, err error) {
+	err = r.inf.hub.Do(func(turn delivery.Turn) error {
+		var atEnd bool
+		if lines, atEnd, err = r.lines(); atEnd {
+			h, err = r.inf.addFromNow(turn, r.feed)
+		}
+		return err
+	})
+	return lines, h, err
+}
+
+// lines returns the next lines, or that there are none.
+func (r *replay) lines() (lines []replayed, atEnd bool, err error) {
 	inf := r.inf
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	l := inf.log
 	if r.next < l.first {
-		return nil, nil, errOvertaken
+		return nil, false, errOvertaken
 	}
 	if r.next == l.end() {
-		h, err = inf.addFromNowLocked(r.feed)
-		return nil, h, err
+		return nil, true, nil
 	}
 	entries := l.entries[r.next-l.first:]
 	for _, e := range entries[:min(len(entries), replayChunk)] {
@@ -307,11 +337,11 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 		isLast := l.newest[e.key] == r.next
 		r.next++
 		switch {
-		case e.kind == deleted && fresh: // the client does not know the object
-		case e.kind == deleted:
+		case e.kind == Deleted && fresh: // the client does not know the object
+		case e.kind == Deleted:
 			lines = append(lines, replayed{kind: Deleted, key: e.key, last: e.last})
 		case !isLast:
-			if e.kind == added {
+			if e.kind == Added {
 				r.fresh[e.key] = struct{}{}
 			}
 			continue
@@ -321,22 +351,22 @@ func (r *replay) take() (lines []replayed, h *handler, err error) {
 				err = errOvertaken
 			}
 			if err != nil {
-				return nil, nil, err
+				return nil, false, err
 			}
 			kind := Modified
-			if fresh || e.kind == added {
+			if fresh || e.kind == Added {
 				kind = Added
 			}
 			lines = append(lines, replayed{kind: kind, key: e.key, entry: entry})
 		}
 		delete(r.fresh, e.key)
 	}
-	return lines, nil, nil
+	return lines, false, nil
 }
 
 // yield yields the changes of the log, chunk by chunk. It returns the handler that
 // continues from there; goOn is false if the consumer has stopped.
-func (r *replay) yield(ctx context.Context, yield func(Event, error) bool) (h *handler, goOn bool, err error) {
+func (r *replay) yield(ctx context.Context, yield func(Event, error) bool) (h *delivery.Registration, goOn bool, err error) {
 	for ctx.Err() == nil {
 		lines, h, err := r.take()
 		if err != nil || h != nil {

@@ -12,13 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer/internal/delivery"
 )
 
 // This file contains the rest of cache.SharedIndexInformer, after client-go's rules
 // (k8s.io/client-go/tools/cache/shared_informer.go).
-
-// minimumResync is client-go's minimum resync period.
-const minimumResync = time.Second
 
 // Run implements cache.SharedInformer.
 func (inf *Informer) Run(stopCh <-chan struct{}) {
@@ -41,88 +40,26 @@ func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, o
 	if isNil(eh) {
 		return nil, errors.New("informer: event handler is nil")
 	}
-	h := inf.newHandler(eh, options.Logger)
 	period := inf.opts.ResyncPeriod
 	if options.ResyncPeriod != nil {
 		period = *options.ResyncPeriod
 	}
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.phase == ended {
+	h := inf.hub.Add(eh, delivery.Options{Resync: period, Logger: options.Logger})
+	if h == nil {
 		return nil, fmt.Errorf("informer: handler of type %T was not added to shared informer because it has stopped already", eh)
 	}
-	inf.setResyncLocked(h, period)
-	if _, ok := eh.(*feed); ok {
-		h.stage = walking // a client wants the stored objects, not the departed ones
-	}
-	inf.handlers[h] = struct{}{}
-	if inf.isOpenedLocked() {
-		inf.startLocked(h)
-	}
 	return h, nil
-}
-
-// setResyncLocked sets the resync period of a handler after client-go's rules. If the
-// informer has no period of its own, no handler has one. A period below the informer's
-// makes the informer check more often, unless it runs already.
-func (inf *Informer) setResyncLocked(h *handler, period time.Duration) {
-	if period > 0 && period < minimumResync {
-		h.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
-		period = minimumResync
-	}
-	if 0 < period && period < inf.resyncCheck {
-		if inf.phase != created {
-			h.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", inf.resyncCheck)
-			period = inf.resyncCheck
-		} else {
-			inf.resyncCheck = period
-		}
-	}
-	h.resyncWanted = period
-	for other := range inf.handlers {
-		every := inf.resyncPeriodLocked(other)
-		other.resyncDue = other.resyncDue.Add(every - other.resyncEvery)
-		other.resyncEvery = every
-	}
-	if h.resyncEvery = inf.resyncPeriodLocked(h); h.resyncEvery > 0 {
-		h.resyncDue = time.Now().Add(h.resyncEvery)
-		select {
-		case inf.resyncWake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// resyncPeriodLocked rounds the period of a handler up to a whole number of checks.
-func (inf *Informer) resyncPeriodLocked(h *handler) time.Duration {
-	check := inf.resyncCheck
-	if check <= 0 || h.resyncWanted <= 0 {
-		return 0
-	}
-	return (h.resyncWanted + check - 1) / check * check
 }
 
 // RemoveEventHandler implements cache.SharedInformer. It does not wait for a call of the
 // handler that is in progress; cache.ShutDownEventHandler does. Removing a handler twice,
 // or a handler of another informer, does nothing.
 func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
-	h, ok := handle.(*handler)
+	h, ok := handle.(*delivery.Registration)
 	if !ok {
 		return fmt.Errorf("informer: a %T is no handle of this informer", handle)
 	}
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if h.inf != inf || h.removed {
-		return nil
-	}
-	h.removed, h.early, h.walked = true, nil, nil
-	h.dropWaitingLocked()
-	delete(inf.handlers, h)
-	inf.settleLocked()
-	if !h.running {
-		close(h.done)
-	}
-	inf.cond.Broadcast()
+	inf.hub.Remove(h)
 	return nil
 }
 
@@ -162,7 +99,7 @@ type checker Informer
 func (c *checker) Name() string { return "informer for " + (*Informer)(c).Scope().String() }
 
 // Done implements cache.DoneChecker.
-func (c *checker) Done() <-chan struct{} { return c.synced }
+func (c *checker) Done() <-chan struct{} { return c.hub.Synced() }
 
 // LastSyncResourceVersion implements cache.SharedInformer. It is the received resource
 // version, which may be ahead of the store.

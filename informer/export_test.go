@@ -1,34 +1,18 @@
 package informer
 
-import "github.com/informctl/informctl/store"
+import (
+	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/store"
+)
 
 // SetBacklogLimits sets the limits of handler queues: the bytes in memory before the rest
 // is spilled, the bytes of one file, and the bytes of all files.
 func SetBacklogLimits(inf *Informer, first, chunk int, files int64) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.limits = limits{first, chunk, files}
+	inf.hub.Limits = delivery.Limits{First: first, Chunk: chunk, Files: files}
 }
 
 // InFiles returns the bytes of all spilled entries.
-func InFiles(inf *Informer) int64 {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.inFiles
-}
-
-// BreakFiles makes the spilled entries unreadable.
-func BreakFiles(inf *Informer) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	for h := range inf.handlers {
-		for _, c := range h.waiting.chunks {
-			if c.file != nil {
-				_ = c.file.Truncate(c.size / 2)
-			}
-		}
-	}
-}
+func InFiles(inf *Informer) int64 { return inf.hub.InFiles() }
 
 // LogSize returns the number of changes that an informer remembers, and the bytes of
 // their keys and deleted objects; -1 without a log.

@@ -12,7 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/utils/ptr"
+
+	"github.com/informctl/informctl/informer/internal/delivery"
 )
 
 // EventType is the type of an Event.
@@ -103,7 +104,7 @@ const (
 type feed struct {
 	initial bool // the consumer has requested the initial objects
 	out     chan Event
-	handler atomic.Pointer[handler] // nil until the feed is added
+	handler atomic.Pointer[delivery.Registration] // nil until the feed is added
 
 	slowOnce sync.Once
 	slow     chan struct{} // closed when the consumer is too slow
@@ -172,36 +173,16 @@ func (f *feed) wait(kind EventType, v any) {
 // changes than the buffer plus one chunk of the cursor.
 func (f *feed) isBehind() bool {
 	h := f.handler.Load()
-	if h == nil {
-		return false
-	}
-	h.inf.mu.Lock()
-	defer h.inf.mu.Unlock()
-	n, _, _ := h.waiting.size()
-	return n > followBuffer+scanChunk
+	return h != nil && h.Waiting() > followBuffer+delivery.CursorChunk
 }
 
 func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 
-// addFromNow adds a handler that does not receive the stored objects. It has no resync.
-func (inf *Informer) addFromNow(eh cache.ResourceEventHandler) (*handler, error) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.addFromNowLocked(eh)
-}
-
-func (inf *Informer) addFromNowLocked(eh cache.ResourceEventHandler) (*handler, error) {
-	if inf.phase == ended {
+// addFromNow adds a feed that does not receive the stored objects.
+func (inf *Informer) addFromNow(turn delivery.Turn, f *feed) (*delivery.Registration, error) {
+	h := turn.Add(f, delivery.Options{FromNow: true, Client: true})
+	if h == nil {
 		return nil, ErrStopped
-	}
-	h := inf.newHandler(eh, nil)
-	if h.stage = walking; inf.hasListLocked() { // until ready, every add is a change
-		h.stage = live
-	}
-	h.markSyncedLocked()
-	inf.handlers[h] = struct{}{}
-	if inf.isOpenedLocked() {
-		inf.startLocked(h)
 	}
 	return h, nil
 }
@@ -280,29 +261,26 @@ func (inf *Informer) waitForPlace(ctx context.Context, rv string) (uint64, error
 }
 
 // follow adds the feed as an event handler.
-func (inf *Informer) follow(f *feed) (*handler, error) {
-	if !f.initial {
-		return inf.addFromNow(f)
-	}
-	registration, err := inf.AddEventHandlerWithOptions(f, cache.HandlerOptions{ResyncPeriod: ptr.To(time.Duration(0))})
-	if err != nil {
+func (inf *Informer) follow(f *feed) (*delivery.Registration, error) {
+	h := inf.hub.Add(f, delivery.Options{FromNow: !f.initial, Client: true})
+	if h == nil {
 		return nil, ErrStopped
 	}
-	return registration.(*handler), nil
+	return h, nil
 }
 
 // end removes the feed's handler and waits for its goroutine.
-func (f *feed) end(h *handler) {
+func (f *feed) end(inf *Informer, h *delivery.Registration) {
 	f.tooSlow() // the consumer takes no more events
-	_ = h.inf.RemoveEventHandler(h)
-	<-h.done
+	inf.hub.Remove(h)
+	<-h.ShutdownChan()
 }
 
 // yield yields the events of an added feed, and removes the feed.
-func (f *feed) yield(inf *Informer, h *handler, yield func(Event, error) bool) {
+func (f *feed) yield(inf *Informer, h *delivery.Registration, yield func(Event, error) bool) {
 	f.handler.Store(h)
-	defer f.end(h)
-	told := h.told
+	defer f.end(inf, h)
+	told := h.Done()
 	before := -1 // number of events before Current; -1 if unknown
 	if !f.initial {
 		told, before = nil, 0
@@ -333,7 +311,7 @@ func (f *feed) yield(inf *Informer, h *handler, yield func(Event, error) bool) {
 			before = max(before-1, -1)
 		case <-told:
 			told, before = nil, len(f.out)
-		case <-h.done:
+		case <-h.ShutdownChan():
 			for len(f.out) > 0 {
 				if !f.yieldOne(inf, <-f.out, yield) {
 					return

@@ -20,6 +20,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -99,7 +100,8 @@ type Informer struct {
 	opts    Options
 	indexer *store.CacheIndexer
 	queue   *fifo.Queue
-	factory *Factory // nil: opts.Scope is the scope
+	hub     *delivery.Hub // brings changes to handlers
+	factory *Factory      // nil: opts.Scope is the scope
 	metrics *metrics
 	// mutations panics when an object that a caller or handler received has been changed,
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
@@ -122,43 +124,26 @@ type Informer struct {
 	looking chan struct{} // capacity 1: held by the goroutine that computes Status
 	seen    atomic.Pointer[Status]
 
-	backlogged atomic.Bool   // set under mu: a handler queue is longer than keptDecoded
-	lists      atomic.Uint64 // completely applied lists; changed under mu
+	lists atomic.Uint64 // completely applied lists; changed under mu
 
-	synced   chan struct{} // closed when the informer has synced
 	ending   chan struct{} // closed when Run's context ends
 	released chan struct{} // closed when the scope is released
 
-	// mu makes two critical sections exclude each other: "apply a batch and append it to
-	// every handler queue", and "read a chunk of the store, append it to a handler queue
-	// and advance the handler's cursor". Encoding, decoding and callbacks run without it.
-	// It protects the fields below and those of every handler.
+	// mu protects the fields below. The hub's lock may be held when it is taken, and not
+	// the other way around: no method of the hub is called with mu held.
 	mu           sync.Mutex
-	cond         *sync.Cond // broadcast when a goroutine that waits on it may continue
+	cond         *sync.Cond // broadcast when a read that waits for a list may try again
 	scope        store.Scope
 	store        store.Store
-	handlers     map[*handler]struct{}
-	running      sync.WaitGroup // handlers' goroutines
 	phase        phase
 	before       phase // of ended
-	isSynced     bool
-	warm         bool // the store held objects at the start
-	limits       limits
-	inFiles      int64         // bytes of spilled entries of all handler queues
-	blocked      time.Duration // time spent waiting for slow handlers; see blockedLocked
-	blockedSince time.Time     // start of the current wait; zero if there is none
-	waitingReads int           // reads that wait for a list
-	resyncCheck  time.Duration
-	resyncWake   chan struct{}
+	warm         bool  // the store held objects at the start
 	transform    cache.TransformFunc
 	errorHandler cache.WatchErrorHandlerWithContext
 	reflector    *reflector.Reflector
 	lostAt       time.Time         // when loseLocked last asked for a list
 	mending      *time.Timer       // requests the next list, if one is needed
-	known        btree.Set[string] // keys of stored objects, as handlers know them
 	atStart      btree.Set[string] // keys stored when Run began, minus departed ones
-	superseded   map[uint64]bool   // numbers of departed objects that no handler receives
-	untold       bool              // handlers have not received all of a loaded list
 	log          *changeLog        // nil before KeepChanges
 	rejected     map[string]error  // by key: why the newest state cannot be stored
 	unindexed    map[string]error  // by key: why an index function failed at the start
@@ -204,21 +189,20 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	}
 	inf := &Informer{
 		lw: lw, example: example, codec: c, opts: opts, scope: scope,
-		limits:      defaultLimits,
-		queue:       fifo.New(fifo.Options{}),
-		metrics:     newMetrics(opts.Identifier, opts.MetricsProvider),
-		mutations:   cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
-		synced:      make(chan struct{}),
-		ending:      make(chan struct{}),
-		released:    make(chan struct{}),
-		looking:     make(chan struct{}, 1),
-		handlers:    map[*handler]struct{}{},
-		resyncCheck: opts.ResyncPeriod,
-		resyncWake:  make(chan struct{}, 1),
-		rejected:    map[string]error{},
-		unindexed:   map[string]error{},
+		queue:     fifo.New(fifo.Options{}),
+		metrics:   newMetrics(opts.Identifier, opts.MetricsProvider),
+		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
+		ending:    make(chan struct{}),
+		released:  make(chan struct{}),
+		looking:   make(chan struct{}, 1),
+		rejected:  map[string]error{},
+		unindexed: map[string]error{},
 	}
 	inf.cond = sync.NewCond(&inf.mu)
+	inf.hub = delivery.New(delivery.Env{
+		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
+		Dir: inf.spillDir, Name: func() string { return "informer for " + inf.Scope().String() },
+	}, opts.ResyncPeriod)
 	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
@@ -247,6 +231,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		klog.FromContext(ctx).Info("Informer was started before, a second Run does nothing")
 		return
 	}
+	inf.hub.Begin()
 	scope, err := inf.findScope(ctx)
 	if errors.Is(err, errNoTransport) && inf.factory.opts.RequireTransport {
 		inf.refuse(ctx, err)
@@ -260,32 +245,30 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	var parts sync.WaitGroup
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
-	parts.Go(func() { inf.resyncLoop(ctx) })
+	parts.Go(func() { inf.hub.RunResyncs(ctx) })
 	parts.Go(func() { inf.noticeLosses(ctx) })
 	parts.Go(func() { inf.auditLoop(ctx) })
 	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
 	close(inf.ending)
 	inf.queue.Close()
-	inf.mu.Lock()
-	inf.cond.Broadcast() // wakes waitForHandlers
-	inf.mu.Unlock()
 	parts.Wait()
 	if err := inf.store.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
 	}
 	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, unreadable, catchingUp, current)
+	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
 	if inf.mending != nil {
 		inf.mending.Stop()
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
+	inf.hub.End()
 	close(inf.released)
 	if inf.factory != nil {
 		inf.factory.forget(inf)
 	}
-	inf.running.Wait()
+	inf.hub.Wait()
 }
 
 // refuse blocks until the context ends and then ends the informer, which may not run in
@@ -298,13 +281,9 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 	<-ctx.Done()
 	close(inf.ending)
 	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, unreadable, catchingUp, current)
-	for h := range inf.handlers {
-		h.removed = true
-		close(h.done)
-	}
-	clear(inf.handlers)
+	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
 	inf.mu.Unlock()
+	inf.hub.End()
 	close(inf.released)
 	inf.factory.forget(inf)
 }
@@ -327,6 +306,21 @@ func (inf *Informer) setStore(s store.Store) {
 
 // start installs the opened store and starts the handlers.
 func (inf *Informer) start(ctx context.Context, opened store.Store) {
+	warm := inf.install(ctx, opened)
+	known, err := inf.hub.Open(opened, warm)
+	if err == nil { // else the next list retries
+		inf.mu.Lock()
+		inf.atStart = *known
+		inf.mu.Unlock()
+		if warm && inf.opts.SyncWhen == Loaded {
+			inf.hub.MarkSynced()
+		}
+	}
+}
+
+// install makes the opened store the informer's and reports whether it holds a whole
+// list.
+func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	_ = inf.store.Close() // the one in memory
@@ -351,23 +345,8 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	if inf.moveLocked(loading, opening); inf.warm {
 		inf.moveLocked(catchingUp, loading)
 	}
-	if err := inf.noteKnownLocked(); err == nil { // else the next list retries
-		inf.atStart = *inf.known.Copy()
-		if !inf.noteSupersededLocked() {
-			// Nothing has departed, so a change that comes next follows the add of the
-			// stored object.
-			for h := range inf.handlers {
-				h.stage = walking
-			}
-		}
-	}
-	if inf.hasListLocked() && inf.opts.SyncWhen == Loaded {
-		inf.syncLocked()
-	}
 	inf.beginLogLocked()
-	for h := range inf.handlers {
-		inf.startLocked(h)
-	}
+	return inf.warm
 }
 
 // expectedKind returns the kind that the reflector checks; only unstructured objects
@@ -385,19 +364,6 @@ func (inf *Informer) Scope() store.Scope {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	return inf.scope
-}
-
-// syncLocked makes HasSynced true.
-func (inf *Informer) syncLocked() {
-	if inf.isSynced {
-		return
-	}
-	inf.isSynced = true
-	close(inf.synced)
-	for h := range inf.handlers {
-		h.markSyncedLocked()
-	}
-	inf.cond.Broadcast()
 }
 
 func (inf *Informer) onError(ctx context.Context, err error) {

@@ -37,64 +37,6 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 	}
 }
 
-// noteKnownLocked reads the keys from the store. Until it succeeds, no handler may
-// receive anything, because the informer would not know what its handlers know.
-func (inf *Informer) noteKnownLocked() error {
-	inf.known.Clear()
-	keys, err := inf.store.Keys(store.Query{})
-	if err != nil {
-		inf.moveLocked(unreadable, loading, catchingUp)
-		inf.loseLocked(inf.ctx, err)
-		return err
-	}
-	inf.moveLocked(loading, unreadable)
-	for _, key := range keys {
-		inf.known.Insert(key)
-	}
-	return nil
-}
-
-func (inf *Informer) isKnown(key string) bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.known.Contains(key)
-}
-
-// tellLoadedLocked sends a loaded list to the handlers. A known object is updated, with
-// the same object as the old one, because the old state is lost. A known object that is
-// not in the list is deleted, and an unknown object is added. At a cold start no object
-// is known: cursors deliver the objects.
-func (inf *Informer) tellLoadedLocked() error {
-	if !inf.hasListLocked() {
-		return inf.noteKnownLocked()
-	}
-	inf.untold = true
-	gone := inf.known.Copy()
-	for after, more := "", true; more; {
-		entries, err := inf.store.Scan(after, scanChunk)
-		if err != nil {
-			inf.loseLocked(inf.ctx, err)
-			return err
-		}
-		for _, e := range entries {
-			after = e.Key
-			was := store.Entry{}
-			if inf.known.Contains(e.Key) {
-				was = e
-			}
-			gone.Delete(e.Key)
-			inf.distributeLocked(change{key: e.Key, is: e}, was, nil)
-		}
-		more = len(entries) == scanChunk
-	}
-	inf.untold = false
-	gone.Scan(func(key string) bool {
-		inf.distributeLocked(change{key: key}, store.Entry{Key: key}, nil)
-		return true
-	})
-	return nil
-}
-
 // isCalledBack reports whether the caller is a transform, an index function, a watch
 // error handler or a ListerWatcher that this or another informer has called. A list waits
 // for these, so they must not wait for a list. Only the stack shows the caller in Go. The
@@ -116,6 +58,9 @@ func isCalledBack() bool {
 
 // reflectorPackage is the prefix of the names of all functions of package reflector.
 const reflectorPackage = "github.com/informctl/informctl/reflector."
+
+// failed implements delivery.Env.Failed.
+func (inf *Informer) failed(err error) { inf.lose(inf.ctx, err) }
 
 // lose records that changes could not be applied: the stored RV is frozen (promise 2),
 // and a new list restores the missing changes.
@@ -159,6 +104,8 @@ func (inf *Informer) mendLocked() {
 // whether the caller should read again: false if the informer does not run or the list
 // would have to wait for the caller.
 func (inf *Informer) waitForList(cause error, lists uint64) bool {
+	endUrge := inf.hub.Urge()
+	defer endUrge()
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if !inf.isOpenedLocked() || inf.phase == ended {
@@ -171,11 +118,6 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 	if isCalledBack() {
 		return false
 	}
-	inf.waitingReads++
-	if inf.inFiles >= inf.limits.files {
-		inf.cond.Broadcast() // wakes waitForHandlers
-	}
 	inf.cond.Wait()
-	inf.waitingReads--
 	return inf.phase != ended
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,6 +84,23 @@ func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error
 		panic(err) // New has opened a store with the same options
 	}
 	return s
+}
+
+// spillDir returns the directory of the database; "" means the system's temporary
+// directory.
+func (inf *Informer) spillDir() string {
+	if path := inf.databasePath(); path != "" {
+		return filepath.Dir(path)
+	}
+	return ""
+}
+
+// databasePath returns the path of the database, "" if the backend has no file.
+func (inf *Informer) databasePath() string {
+	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
+		return located.Path()
+	}
+	return ""
 }
 
 // isExpectedInMemory reports whether a correct program can cause the error that prevents

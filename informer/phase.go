@@ -8,8 +8,6 @@ import "slices"
 //	created              opening     Run is called
 //	opening              loading     the store is opened
 //	loading              catchingUp  the store holds a whole list: at the start or later
-//	loading, catchingUp  unreadable  the keys of the stored objects cannot be read
-//	unreadable           loading     they can be read again
 //	loading, catchingUp  current     the server's state at the start is stored
 //	any but ended        ended       the store is released
 //
@@ -21,7 +19,6 @@ const (
 	created phase = iota
 	opening
 	loading    // handlers wait
-	unreadable // as loading: the informer does not know what its handlers know
 	catchingUp // handlers receive the stored objects
 	current
 	ended
@@ -52,6 +49,12 @@ func (inf *Informer) isOpenedLocked() bool { return inf.wasLocked() >= loading }
 
 // hasListLocked reports whether the store holds a whole list that cursors may read.
 func (inf *Informer) hasListLocked() bool { return inf.wasLocked() >= catchingUp }
+
+func (inf *Informer) hasList() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.hasListLocked()
+}
 
 // isCaughtUpLocked reports whether the store has reached the server's state at the start.
 func (inf *Informer) isCaughtUpLocked() bool { return inf.wasLocked() == current }

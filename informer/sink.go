@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -123,6 +124,15 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		return err
 	}
 	inf := (*Informer)(s)
+	if err := inf.catchUp(ctx); err != nil {
+		return err
+	}
+	inf.hub.MarkSynced()
+	return nil
+}
+
+// catchUp moves the informer to the phase current, unless changes are missing.
+func (inf *Informer) catchUp(ctx context.Context) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if cause := inf.rejected[everything]; cause != nil {
@@ -130,7 +140,6 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
 	inf.moveLocked(current, loading, catchingUp)
-	inf.syncLocked()
 	return nil
 }
 
@@ -213,9 +222,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 		changes := make([]change, len(b.Changes))
 		for i, c := range b.Changes {
-			changes[i] = change{key: c.Key}
+			changes[i].Key = c.Key
 			if !c.IsDeletion() {
-				changes[i].is = c.Entry()
+				changes[i].Is = c.Entry()
 			}
 		}
 		if err := inf.apply(ctx, b, changes); err != nil {
@@ -225,29 +234,21 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 			return ctx.Err()
 		}
 	}
-	inf.mu.Lock()
-	if inf.phase == unreadable {
-		if err := inf.noteKnownLocked(); err != nil {
-			inf.mu.Unlock()
+	why := ""
+	err := inf.hub.Do(func(turn delivery.Turn) error {
+		isFirst := !inf.hasList()
+		if err := turn.MarkListed(); err != nil {
 			return err
 		}
-	}
-	inf.lists.Add(1)
-	// The list compared every record and rewrote the damaged ones.
-	delete(inf.rejected, everything)
-	why := inf.foreign
-	if n := len(inf.rejected); n > 0 && why == "" {
-		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
-	}
-	inf.listedLocked(rv)
-	inf.moveLocked(catchingUp, loading)
-	if inf.opts.NotifyUnchanged && inf.isSynced {
-		for h := range inf.handlers {
-			h.resyncing, h.resyncAfter = true, ""
+		why = inf.listed(rv, isFirst && turn.Clients())
+		if inf.opts.NotifyUnchanged {
+			turn.Resync()
 		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	inf.cond.Broadcast()
-	inf.mu.Unlock()
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := r.inf.invalidate(ctx, why); err != nil && ctx.Err() == nil {
@@ -255,6 +256,27 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// listed records that a list has been applied. told says that clients receive it from a
+// cursor. It returns why the stored resource version has to be taken back, or "".
+func (inf *Informer) listed(rv string, told bool) (why string) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	inf.lists.Add(1)
+	// The list compared every record and rewrote the damaged ones.
+	delete(inf.rejected, everything)
+	why = inf.foreign
+	if n := len(inf.rejected); n > 0 && why == "" {
+		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
+	}
+	if inf.log != nil {
+		inf.log.told = inf.log.told || told
+		inf.log.listed(rv)
+	}
+	inf.moveLocked(catchingUp, loading)
+	inf.cond.Broadcast()
+	return why
 }
 
 // processLoop applies the changes of the watch until the queue is closed.
@@ -279,13 +301,13 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	told := make([]change, len(b.Stream))
 	packer := inf.packer()
 	for i, d := range b.Stream {
-		told[i].key, told[i].created = d.Key, d.Type == cache.Added
+		told[i].Key, told[i].created = d.Key, d.Type == cache.Added
 		obj, known := d.Object.(runtime.Object)
 		switch {
 		case d.Type != cache.Deleted:
-			told[i].is = store.Entry{Key: d.Key, Object: obj}
+			told[i].Is = store.Entry{Key: d.Key, Object: obj}
 		case known:
-			told[i].last = obj
+			told[i].Last = obj
 		}
 		// Without a resource version the watch is not ordered.
 		if packer != nil && known && b.RV != "" {
@@ -299,44 +321,77 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		if c.fate == isReplay {
 			continue
 		}
-		if n, again := at[c.key]; again {
+		if n, again := at[c.Key]; again {
 			batch.Changes[n] = c.stored()
 			continue
 		}
-		at[c.key] = len(batch.Changes)
+		at[c.Key] = len(batch.Changes)
 		batch.Changes = append(batch.Changes, c.stored())
 	}
 	return inf.apply(ctx, batch, told)
 }
 
-// apply stores a batch and appends its changes to the handler queues, as one step under
-// mu.
+// apply stores a batch and appends its changes to the handler queues, in one turn.
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
-	inf.waitForHandlers(ctx)
-	defer inf.spillBacklogs(ctx) // called without mu
+	inf.hub.Room(ctx)
+	defer inf.hub.Spill(ctx)
 	upTo := batch.RV
 	stored := inf.uidsOfDeleted(changes)
 	forgetOtherLast(changes, stored)
 	inf.depart(&batch, changes, stored)
 	rejected := inf.prepare(&batch, changes, stored)
-	slim := slimmer{}
 	old := make(map[string]store.Entry, len(batch.Changes))
 	for _, c := range batch.Changes {
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
 			// The old state cannot be read; a new list repairs the record.
 			inf.lose(ctx, err)
-			e, ok = store.Entry{Key: c.Key}, inf.isKnown(c.Key)
+			e, ok = store.Entry{Key: c.Key}, inf.hub.IsKnown(c.Key)
 		}
 		if ok {
 			old[c.Key] = e
 		}
 	}
-	if inf.backlogged.Load() {
-		for _, c := range changes {
-			slim.add(inf.store, old[c.key].Object, c.is.Object, c.last)
-		}
+	slim := inf.hub.NewSlim()
+	for _, c := range changes {
+		slim.Add(old[c.Key].Object, c.Is.Object, c.Last)
 	}
+	return inf.hub.Do(func(turn delivery.Turn) error {
+		if inf.reject(ctx, batch, rejected) {
+			batch.RV = "" // frozen
+		}
+		if turn.Untold() && !batch.Loaded {
+			inf.noteLoaded(turn.Clients())
+			if err := turn.TellLoaded(); err != nil {
+				return err
+			}
+		}
+		if err := inf.store.Apply(batch); err != nil {
+			inf.lose(ctx, err)
+			return err
+		}
+		inf.metrics.stored(batch.RV)
+		inf.applied(batch, changes, old, turn.Clients())
+		for _, c := range changes {
+			if c.fate == toTell {
+				turn.Tell(c.Change, old[c.Key], slim)
+				old[c.Key] = c.Is
+			}
+		}
+		if batch.Loaded {
+			inf.noteLoaded(turn.Clients())
+			if err := turn.TellLoaded(); err != nil {
+				return err
+			}
+		}
+		inf.complete(upTo)
+		return nil
+	})
+}
+
+// reject records what of a batch can and cannot be stored. It reports whether the stored
+// resource version is frozen.
+func (inf *Informer) reject(ctx context.Context, batch store.Batch, rejected map[string]error) (frozen bool) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	for _, c := range batch.Changes {
@@ -350,50 +405,44 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		// The list contains everything that was lost before.
 		delete(inf.rejected, everything)
 	}
-	if len(inf.rejected) > 0 || inf.foreign != "" {
-		batch.RV = "" // frozen
-	}
-	if inf.untold && !batch.Loaded {
-		// Otherwise handlers would receive a change of an object whose add they have not
-		// received.
-		if err := inf.tellLoadedLocked(); err != nil {
-			return err
-		}
-	}
-	if err := inf.store.Apply(batch); err != nil {
-		inf.loseLocked(ctx, err)
-		return err
-	}
-	if inf.log != nil && batch.Loaded {
-		inf.log.forget()
-	}
+	return len(inf.rejected) > 0 || inf.foreign != ""
+}
+
+// applied notes a batch that the store has taken: in the log, and what has departed. old
+// contains the states before. clients says that a client receives the changes.
+func (inf *Informer) applied(batch store.Batch, changes []change, old map[string]store.Entry, clients bool) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
 	for _, c := range batch.Changes {
 		if c.Departs {
 			inf.atStart.Delete(c.Key)
 		}
 	}
-	inf.metrics.stored(batch.RV)
-	for _, c := range changes {
-		switch c.fate {
-		case toTell:
-			inf.distributeLocked(c, old[c.key], slim)
-			old[c.key] = c.is
-		case isReplay:
-			inf.log.noteReplayed(c)
-		case isRefused:
-		}
-	}
-	if batch.Loaded {
-		if err := inf.tellLoadedLocked(); err != nil {
-			return err
-		}
-	}
 	if inf.log != nil {
-		inf.log.complete(upTo)
+		inf.log.noteBatch(changes, old, clients)
 	}
-	inf.noteBacklogLocked()
+}
+
+// noteLoaded notes that a loaded list is told, which empties the log. clients says that a
+// client receives it.
+func (inf *Informer) noteLoaded(clients bool) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.log != nil {
+		inf.log.forget()
+		inf.log.told = inf.log.told || clients
+	}
+}
+
+// complete says that readers see everything up to a resource version, or what a list has
+// brought so far.
+func (inf *Informer) complete(rv string) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.log != nil {
+		inf.log.complete(rv)
+	}
 	inf.cond.Broadcast()
-	return nil
 }
 
 // everything is the key in rejected that stands for all keys.
@@ -447,37 +496,4 @@ func objectErrors(err error) (bad []*store.ObjectError) {
 		}
 	}
 	return bad
-}
-
-// distributeLocked appends one change to every handler queue. was is the state that was
-// stored before.
-func (inf *Informer) distributeLocked(c change, was store.Entry, slim slimmer) {
-	n := notification{kind: added, key: c.key, old: was, new: c.is, initial: !inf.isSynced}
-	if c.is.Key == "" {
-		inf.known.Delete(c.key)
-	} else {
-		inf.known.Insert(c.key)
-	}
-	switch {
-	case c.is.Key != "":
-		if was.Key != "" {
-			n.kind, n.initial = updated, false
-		}
-	case was.Key == "":
-		return // not stored, so no handler knows it
-	default:
-		n.kind = vanished
-		if c.last != nil {
-			n.kind, n.old = deleted, store.Entry{Key: c.key, Object: c.last}
-		}
-	}
-	if inf.log != nil {
-		inf.log.note(n.kind, c)
-	}
-	for h := range inf.handlers {
-		if _, ok := h.handler.(*feed); ok && inf.log != nil && c.rv == "" {
-			inf.log.told = true
-		}
-		h.changedLocked(n, was, slim)
-	}
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -218,8 +219,8 @@ func (inf *Informer) look() Status {
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
 		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
-		Synced: inf.isSynced, CaughtUp: inf.isCaughtUpLocked(),
-		ProcessBytes: processBytes(), BlockedSeconds: inf.blockedLocked().Seconds(),
+		Synced: inf.HasSynced(), CaughtUp: inf.isCaughtUpLocked(),
+		ProcessBytes: processBytes(),
 	}
 	if cause := inf.rejected[everything]; cause != nil {
 		s.Missing = cause.Error()
@@ -236,18 +237,19 @@ func (inf *Informer) look() Status {
 		}
 	}
 	s.RejectedCount = len(s.Rejected)
-	memory := int64(inf.known.Len()) * keyBytes
-	for h := range inf.handlers {
-		is := h.statusLocked()
-		s.Handlers = append(s.Handlers, is)
-		memory += is.BytesInMemory
-	}
 	if inf.opts.AuditInterval > 0 {
 		audited := inf.audited
 		s.Audit = &audited
 	}
 	held, r, phase := inf.store, inf.reflector, inf.phase
 	inf.mu.Unlock()
+	s.BlockedSeconds = inf.hub.Blocked().Seconds()
+	handlers, known := inf.hub.Status()
+	memory := int64(known) * delivery.KeyBytes
+	for _, is := range handlers {
+		s.Handlers = append(s.Handlers, HandlerStatus(is))
+		memory += is.BytesInMemory
+	}
 	s.sort()
 	if r != nil {
 		s.setReflector(r.Status())
@@ -357,36 +359,6 @@ func (s *Status) behind(in phase) string {
 	default:
 		return "receiving what has changed since resource version " + s.Checkpoint.RV
 	}
-}
-
-func (h *handler) statusLocked() HandlerStatus {
-	s := HandlerStatus{Type: fmt.Sprintf("%T", h.handler), Synced: h.HasSynced()}
-	s.Waiting, s.BytesInFile, s.BytesInMemory = h.waiting.size()
-	for _, n := range h.walked {
-		s.Waiting++
-		s.BytesInMemory += int64(n.encodedBytes())
-	}
-	return s
-}
-
-// keyBytes is the approximate memory of one key.
-const keyBytes = 70
-
-// size returns the number of queued notifications, and their bytes in files and in
-// memory.
-func (b *backlog) size() (n int, inFiles, inMemory int64) {
-	n = len(b.first) + len(b.last)
-	inMemory = int64(b.firstBytes + b.lastBytes)
-	for _, c := range b.chunks {
-		n += len(c.keys)
-		if c.file == nil {
-			inMemory += int64(c.bytes)
-			continue
-		}
-		inFiles += c.size
-		inMemory += int64(keyBytes * len(c.keys))
-	}
-	return n, inFiles, inMemory
 }
 
 // Status returns the Status of each informer of the factory that has not ended, sorted by

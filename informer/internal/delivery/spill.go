@@ -1,11 +1,10 @@
-package informer
+package delivery
 
 import (
 	"context"
 	"crypto/cipher"
 	"errors"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -17,7 +16,7 @@ import (
 )
 
 // chunk is a part of a backlog. It is in memory until it is written to a file, and stays
-// there if it cannot be written. Informer.mu protects its fields. The notifications in
+// there if it cannot be written. Hub.mu protects its fields. The notifications in
 // waiting do not change while they are written, so writing does not hold mu.
 type chunk struct {
 	keys    []waitingKey
@@ -36,6 +35,14 @@ type waitingKey struct {
 	known bool   // the handler knew the object before
 }
 
+// files counts the files of all backlogs. Hub.mu protects the fields.
+type files struct {
+	bytes        int64         // of spilled entries
+	blocked      time.Duration // time spent in Room; see blockedLocked
+	blockedSince time.Time     // start of the current wait; zero if there is none
+	urgent       int           // calls of Urge that have not ended
+}
+
 // spilled is a notification in a file.
 type spilled struct {
 	Kind     kind
@@ -46,60 +53,43 @@ type spilled struct {
 	Old, New []byte
 }
 
-// spillBacklogs writes queue entries that exceed the memory limit to files. The goroutine
-// that applies batches calls it without mu.
-func (inf *Informer) spillBacklogs(ctx context.Context) {
+// Spill writes queue entries that exceed the memory limit to files. It is called after
+// Do, by one goroutine at a time.
+func (h *Hub) Spill(ctx context.Context) {
 	type cut struct {
-		h *handler
+		r *Registration
 		c *chunk
 	}
 	var cuts []cut
-	inf.mu.Lock()
-	for h := range inf.handlers {
-		for _, c := range h.waiting.cut() {
-			cuts = append(cuts, cut{h, c})
+	h.mu.Lock()
+	for r := range h.handlers {
+		for _, c := range r.waiting.cut() {
+			cuts = append(cuts, cut{r, c})
 		}
 	}
-	inf.mu.Unlock()
+	h.mu.Unlock()
 	for _, cut := range cuts {
-		file, size, seal, err := writeChunk(inf.spillDir(), cut.c.waiting)
+		file, size, seal, err := writeChunk(h.env.Dir(), cut.c.waiting)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "What waits for a slow handler could not be written to a file, it stays in memory")
 		}
-		inf.mu.Lock()
+		h.mu.Lock()
 		cut.c.writing = false
 		switch {
-		case cut.h.removed:
+		case cut.r.removed:
 			if err == nil {
 				_ = file.Close()
 			}
 		case err != nil:
 			cut.c.size = int64(cut.c.bytes)
-			inf.inFiles += cut.c.size // it counts although it stays in memory
+			h.files.bytes += cut.c.size // it counts although it stays in memory
 		default:
 			cut.c.waiting, cut.c.file, cut.c.size, cut.c.seal = nil, file, size, seal
-			inf.inFiles += size
+			h.files.bytes += size
 		}
-		inf.cond.Broadcast()
-		inf.mu.Unlock()
+		h.cond.Broadcast()
+		h.mu.Unlock()
 	}
-}
-
-// spillDir returns the directory of the database; "" means the system's temporary
-// directory.
-func (inf *Informer) spillDir() string {
-	if path := inf.databasePath(); path != "" {
-		return filepath.Dir(path)
-	}
-	return ""
-}
-
-// databasePath returns the path of the database, "" if the backend has no file.
-func (inf *Informer) databasePath() string {
-	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
-		return located.Path()
-	}
-	return ""
 }
 
 // writeChunk writes a chunk to an unnamed file. It encrypts the file, whatever the scope,
@@ -151,8 +141,8 @@ func readChunk(file *os.File, size int64, seal cipher.AEAD) ([]notification, err
 
 // loadChunkLocked loads the first chunk into first. It releases mu while it reads the
 // file. It returns false if the chunk is still being written.
-func (h *handler) loadChunkLocked() bool {
-	b := &h.waiting
+func (r *Registration) loadChunkLocked() bool {
+	b := &r.waiting
 	c := b.chunks[0]
 	if c.writing {
 		return false
@@ -160,18 +150,18 @@ func (h *handler) loadChunkLocked() bool {
 	waiting := c.waiting
 	if file, size, seal := c.file, c.size, c.seal; file != nil {
 		var err error
-		h.inf.mu.Unlock()
+		r.hub.mu.Unlock()
 		waiting, err = readChunk(file, size, seal)
-		h.inf.mu.Lock()
-		if h.removed {
+		r.hub.mu.Lock()
+		if r.removed {
 			return true
 		}
 		if err != nil {
-			h.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
-			return h.catchUpLocked()
+			r.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
+			return r.catchUpLocked()
 		}
 	}
-	h.inf.closeChunkLocked(c)
+	r.hub.closeChunkLocked(c)
 	b.chunks = b.chunks[1:]
 	b.first, b.firstBytes = waiting, 0
 	for _, n := range waiting {
@@ -180,29 +170,29 @@ func (h *handler) loadChunkLocked() bool {
 	return true
 }
 
-func (inf *Informer) closeChunkLocked(c *chunk) {
+func (h *Hub) closeChunkLocked(c *chunk) {
 	if c.file != nil {
 		_ = c.file.Close() // nothing to flush
 	}
 	if c.size > 0 {
-		inf.inFiles -= c.size
+		h.files.bytes -= c.size
 		c.file, c.size, c.seal = nil, 0, nil
-		inf.cond.Broadcast()
+		h.cond.Broadcast()
 	}
 }
 
 // catchUpLocked replaces a backlog that cannot be read: the handler receives the present
 // state of every object in it, once. It returns false if a chunk is still being written
 // or the store cannot be read now.
-func (h *handler) catchUpLocked() bool {
+func (r *Registration) catchUpLocked() bool {
 	var keys []waitingKey
-	for _, c := range h.waiting.chunks {
+	for _, c := range r.waiting.chunks {
 		if c.writing {
 			return false
 		}
 		keys = append(keys, c.keys...)
 	}
-	for _, n := range h.waiting.last {
+	for _, n := range r.waiting.last {
 		keys = append(keys, waitingKey{n.key, n.kind != added})
 	}
 	var now []notification
@@ -215,15 +205,15 @@ func (h *handler) catchUpLocked() bool {
 		if k.key == "" {
 			continue
 		}
-		e, ok, err := h.inf.store.Entry(k.key)
+		e, ok, err := r.hub.store.Entry(k.key)
 		switch {
 		case err != nil:
-			h.inf.loseLocked(h.inf.ctx, err)
+			r.hub.env.Failed(err)
 			return false
 		case ok && k.known:
 			now = append(now, notification{kind: updated, key: k.key, old: e, new: e})
 		case ok:
-			now = append(now, notification{kind: added, key: k.key, new: e, initial: !h.inf.isSynced})
+			now = append(now, notification{kind: added, key: k.key, new: e, initial: !r.hub.isSynced()})
 		case k.known:
 			now = append(now, notification{kind: vanished, key: k.key})
 		}
@@ -231,48 +221,25 @@ func (h *handler) catchUpLocked() bool {
 	if _, marked := told[""]; marked {
 		now = append(now, notification{kind: synced})
 	}
-	h.dropWaitingLocked()
-	for _, n := range h.walked {
+	r.dropWaitingLocked()
+	for _, n := range r.walked {
 		if n.kind.isDeletion() {
-			h.deletions++
+			r.deletions++
 		}
 	}
 	for _, n := range now {
 		if n.kind.isDeletion() {
-			h.deletions++
+			r.deletions++
 		}
-		h.waiting.add(n)
+		r.waiting.add(n)
 	}
 	return true
 }
 
 // dropWaitingLocked drops the queued entries.
-func (h *handler) dropWaitingLocked() {
-	for _, c := range h.waiting.chunks {
-		h.inf.closeChunkLocked(c)
+func (r *Registration) dropWaitingLocked() {
+	for _, c := range r.waiting.chunks {
+		r.hub.closeChunkLocked(c)
 	}
-	h.waiting, h.deletions = backlog{limits: &h.inf.limits}, 0
-}
-
-// waitForHandlers blocks while the spilled entries exceed their limit. It does not block
-// before HasSynced or while a read waits for a list: a slow handler may wait for either.
-func (inf *Informer) waitForHandlers(ctx context.Context) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	defer func() { inf.blocked, inf.blockedSince = inf.blockedLocked(), time.Time{} }()
-	for inf.inFiles >= inf.limits.files && inf.isSynced && inf.waitingReads == 0 && ctx.Err() == nil {
-		if inf.blockedSince.IsZero() {
-			klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", inf.inFiles)
-			inf.blockedSince = time.Now()
-		}
-		inf.cond.Wait()
-	}
-}
-
-// blockedLocked returns the total time that the informer has waited for handlers.
-func (inf *Informer) blockedLocked() time.Duration {
-	if inf.blockedSince.IsZero() {
-		return inf.blocked
-	}
-	return inf.blocked + time.Since(inf.blockedSince)
+	r.waiting, r.deletions = backlog{limits: &r.hub.Limits}, 0
 }

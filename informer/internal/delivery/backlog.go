@@ -1,4 +1,4 @@
-package informer
+package delivery
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
@@ -11,21 +11,21 @@ import (
 // decoded shortly before they are delivered.
 const keptDecoded = 1024
 
-// limits bound the handler queues, in bytes.
-type limits struct {
-	first int   // in memory, before the rest is spilled
-	chunk int   // of one file
-	files int64 // of all files; above it, the informer waits for its handlers
+// Limits bound the handler queues, in bytes.
+type Limits struct {
+	First int   // in memory, before the rest is spilled
+	Chunk int   // of one file
+	Files int64 // of all files; above it, Room waits for the handlers
 }
 
 // The first notifications, a chunk that is being cut, one that is being written and one
 // that is being read take at most 32 MiB of memory per handler.
-var defaultLimits = limits{first: 4 << 20, chunk: 8 << 20, files: 1 << 30}
+var defaultLimits = Limits{First: 4 << 20, Chunk: 8 << 20, Files: 1 << 30}
 
 // backlog is the queue of one handler, oldest entries first: first in memory, then
-// chunks, then last in memory. Informer.mu protects its fields.
+// chunks, then last in memory. Hub.mu protects its fields.
 type backlog struct {
-	limits                *limits
+	limits                *Limits
 	first, last           []notification
 	firstBytes, lastBytes int
 	chunks                []*chunk
@@ -37,7 +37,7 @@ func (b *backlog) isEmpty() bool { return len(b.first)+len(b.chunks)+len(b.last)
 func (b *backlog) isLong() bool { return len(b.first) >= keptDecoded || len(b.chunks)+len(b.last) > 0 }
 
 func (b *backlog) add(n notification) {
-	if b.firstBytes < b.limits.first && len(b.chunks)+len(b.last) == 0 {
+	if b.firstBytes < b.limits.First && len(b.chunks)+len(b.last) == 0 {
 		b.first = append(b.first, n)
 		b.firstBytes += n.encodedBytes()
 		return
@@ -67,14 +67,14 @@ func (b *backlog) take(limit int) []notification {
 // caller must write. Chunks with decoded entries, which were added before the queue was
 // known to be long, stay in memory.
 func (b *backlog) cut() (written []*chunk) {
-	if b.lastBytes < b.limits.chunk {
+	if b.lastBytes < b.limits.Chunk {
 		return nil
 	}
 	begin, bytes, encoded := 0, 0, true
 	for i, n := range b.last {
 		bytes += n.encodedBytes()
 		encoded = encoded && n.old.Object == nil && n.new.Object == nil
-		if bytes < b.limits.chunk && i+1 < len(b.last) {
+		if bytes < b.limits.Chunk && i+1 < len(b.last) {
 			continue
 		}
 		c := &chunk{waiting: b.last[begin : i+1 : i+1], bytes: bytes, writing: encoded}
@@ -94,34 +94,49 @@ func (b *backlog) cut() (written []*chunk) {
 // encodedBytes estimates the memory of a notification without its decoded objects.
 func (n notification) encodedBytes() int { return 128 + len(n.key) + len(n.old.Raw) + len(n.new.Raw) }
 
-// slimmer maps objects that are about to be queued to their encoded form. It is filled
-// without mu and before any handler holds the objects.
-type slimmer map[runtime.Object]store.Entry
+// Slim contains the encoded form of objects that are about to be appended to long queues.
+// It is filled before any handler holds the objects.
+type Slim struct {
+	store   Store // nil if no queue is long
+	encoded map[runtime.Object]store.Entry
+}
 
-// add encodes objects. Objects that cannot be encoded are left out.
-func (s slimmer) add(in store.Store, objects ...runtime.Object) {
+// NewSlim returns a Slim for one call of Do. It stays empty if no queue is long.
+func (h *Hub) NewSlim() Slim {
+	if !h.backlogged.Load() {
+		return Slim{}
+	}
+	return Slim{store: h.store, encoded: map[runtime.Object]store.Entry{}}
+}
+
+// Add encodes objects. Objects that cannot be encoded are left out. It must not be called
+// while Do runs.
+func (s Slim) Add(objects ...runtime.Object) {
+	if s.store == nil {
+		return
+	}
 	for _, obj := range objects {
 		if obj == nil {
 			continue
 		}
-		if e, err := in.Encode(obj); err == nil {
-			s[obj] = e
+		if e, err := s.store.Encode(obj); err == nil {
+			s.encoded[obj] = e
 		}
 	}
 }
 
-func (s slimmer) entry(e store.Entry) store.Entry {
-	if encoded, ok := s[e.Object]; ok && e.Object != nil {
+func (s Slim) entry(e store.Entry) store.Entry {
+	if encoded, ok := s.encoded[e.Object]; ok && e.Object != nil {
 		return encoded
 	}
 	return e
 }
 
 // noteBacklogLocked records for the next batch whether encoded objects are needed.
-func (inf *Informer) noteBacklogLocked() {
+func (h *Hub) noteBacklogLocked() {
 	long := false
-	for h := range inf.handlers {
-		long = long || h.waiting.isLong()
+	for r := range h.handlers {
+		long = long || r.waiting.isLong()
 	}
-	inf.backlogged.Store(long)
+	h.backlogged.Store(long)
 }

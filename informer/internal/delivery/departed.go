@@ -1,0 +1,116 @@
+package delivery
+
+import (
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Departed objects were stored when the process started, or departed in an earlier
+// process whose handlers did not receive their deletion, and have been deleted since. If
+// several of them had the same key, handlers receive only the last one; they receive none
+// if another object had the key when the process started.
+//
+// controller-runtime adds its handlers after HasSynced, those of a leader when the
+// process becomes the leader, and the store no longer shows these objects then. So the
+// store keeps the last states of departed objects in the file, beside the other objects.
+// Whenever a handler is added, it first receives each of them: an initial add with the
+// last known state, then the deletion (promise 4).
+//
+// Departed objects are settled, so that the next process drops them, when all present
+// handlers have synced and have received every deletion.
+
+// departedChunk is the number of departed objects that a handler reads at a time.
+const departedChunk = 64
+
+// noteSupersededLocked finds the objects that departed before this process started and
+// whose key another object has taken since, stored or departed. It reports whether
+// anything has departed.
+func (h *Hub) noteSupersededLocked() bool {
+	departer, ok := h.store.(store.Departer)
+	if !ok {
+		return false
+	}
+	h.keys.superseded = map[uint64]bool{}
+	numbers := map[string]uint64{}
+	for after := uint64(0); ; {
+		gone, err := departer.Departed(after, departedChunk)
+		if err != nil {
+			return true // a handler gets the same error
+		}
+		for _, d := range gone {
+			after = d.Number
+			if before, again := numbers[d.Before.Key]; again {
+				h.keys.superseded[before] = true
+			}
+			numbers[d.Before.Key] = d.Number
+			if h.keys.known.Contains(d.Before.Key) {
+				h.keys.superseded[d.Number] = true
+			}
+		}
+		if len(gone) < departedChunk {
+			return len(numbers) > 0
+		}
+	}
+}
+
+// loadDepartedLocked reads the next departed objects. After the last one, the handler
+// goes on with the stored objects, and receives later departures like any deletion. It
+// returns false if the store cannot be read now.
+func (r *Registration) loadDepartedLocked() bool {
+	var gone []store.Departed
+	departer, ok := r.hub.store.(store.Departer)
+	if ok {
+		var err error
+		if gone, err = departer.Departed(r.departed, departedChunk); err != nil {
+			r.hub.env.Failed(err)
+			return false
+		}
+	}
+	for _, d := range gone {
+		r.departed = d.Number
+		if r.hub.keys.superseded[d.Number] {
+			continue
+		}
+		if !isReadable(d.Before) {
+			if d.Before = d.Last; !isReadable(d.Last) {
+				continue // without a readable state there is no add
+			}
+		}
+		last := notification{kind: vanished, key: d.Before.Key, old: d.Before}
+		if isReadable(d.Last) {
+			last.kind, last.old = deleted, d.Last
+		}
+		r.walked = append(r.walked, notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
+		r.deletions++
+	}
+	if ok && r.deletions > 0 {
+		departer.Unsettle()
+	}
+	if len(gone) < departedChunk {
+		r.stage = walking
+	}
+	return true
+}
+
+// settleLocked tells the store that all handlers have received all departed objects, if
+// they have.
+func (h *Hub) settleLocked() {
+	departer, ok := h.store.(store.Departer)
+	if !ok {
+		return
+	}
+	told := false
+	for r := range h.handlers {
+		if r.client {
+			continue // the client may come again
+		}
+		if r.deletions > 0 || !cache.IsDone(r) {
+			return
+		}
+		told = true
+	}
+	if told {
+		departer.Settle()
+	}
+}

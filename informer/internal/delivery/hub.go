@@ -1,0 +1,489 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Store is what delivery reads. Every store.Store is one. If it also implements
+// store.Departer, handlers receive departed objects.
+type Store interface {
+	Scan(after string, limit int) ([]store.Entry, error)
+	Entry(key string) (store.Entry, bool, error)
+	Keys(q store.Query) ([]string, error)
+	Encode(obj runtime.Object) (store.Entry, error)
+	Decode(e store.Entry) (runtime.Object, error)
+}
+
+// Env is what delivery needs of the informer. All functions may be called by any
+// goroutine.
+type Env struct {
+	// Failed is called when the store cannot be read. It may be called while the Hub's
+	// lock is held, so it must not call the Hub.
+	Failed func(error)
+	// Blank returns an object that has only a key.
+	Blank func(key string) runtime.Object
+	// Handed is called with every object before a handler receives it.
+	Handed func(runtime.Object)
+	// Dir returns the directory for the files of backlogs; "" means the system's.
+	Dir func() string
+	// Name describes the informer.
+	Name func() string
+}
+
+// phase is where a Hub is in its life. Only moveLocked changes it.
+//
+//	from               to          when
+//	created            starting    Begin: no handler can shorten the resync check
+//	starting           loading     Open
+//	loading            ready       the store holds a whole list: Open or MarkListed
+//	loading, ready     unreadable  the keys of the stored objects cannot be read
+//	unreadable         loading     they can be read again
+//	any but ended      ended       End
+//
+// HasSynced is a latch beside it: MarkSynced.
+type phase uint8
+
+const (
+	created phase = iota
+	starting
+	loading    // handlers wait for a whole list
+	unreadable // as loading: it is not known what handlers know
+	ready      // cursors walk the stored objects
+	ended      // handlers receive nothing more
+)
+
+// Hub brings the changes of one informer to its handlers. Its methods may be called by
+// any goroutine, except that Open is called once, after Begin and before End.
+type Hub struct {
+	// Limits bound the queues of handlers. They may be changed before the first handler
+	// is added.
+	Limits Limits
+
+	env        Env
+	synced     chan struct{} // closed by MarkSynced
+	resyncWake chan struct{}
+	running    sync.WaitGroup // handlers' goroutines
+	backlogged atomic.Bool    // set under mu: a queue is longer than keptDecoded
+	store      Store          // set by Open, before any handler's goroutine starts
+
+	// mu makes two critical sections exclude each other: "apply a batch to the store and
+	// append it to every queue", which is Do, and "read a chunk of the store, append it
+	// to a queue and advance the cursor". Encoding, decoding and callbacks run without
+	// it. It protects the fields below and those of every Registration. The informer's
+	// lock may be taken while it is held, and not the other way around.
+	mu       sync.Mutex
+	cond     *sync.Cond // broadcast when a goroutine that waits on it may continue
+	phase    phase
+	handlers map[*Registration]struct{}
+	keys     keys
+	resync   time.Duration // how often resyncs are checked
+	files    files
+}
+
+// keys are the keys that handlers know. Hub.mu protects the fields.
+type keys struct {
+	known      btree.Set[string] // of stored objects
+	superseded map[uint64]bool   // numbers of departed objects that no handler receives
+	untold     bool              // handlers have not received all of a loaded list
+}
+
+// New returns a Hub without handlers. resync is how often resyncs are checked.
+func New(env Env, resync time.Duration) *Hub {
+	h := &Hub{
+		Limits: defaultLimits, env: env, resync: resync,
+		synced: make(chan struct{}), resyncWake: make(chan struct{}, 1),
+		handlers: map[*Registration]struct{}{},
+	}
+	h.cond = sync.NewCond(&h.mu)
+	return h
+}
+
+func (h *Hub) moveLocked(to phase, from ...phase) {
+	if slices.Contains(from, h.phase) {
+		h.phase = to
+	}
+}
+
+// Begin says that the informer starts: the resync check is fixed from now on.
+func (h *Hub) Begin() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.moveLocked(starting, created)
+}
+
+// Open starts the handlers. whole says that the store holds a whole list. Open returns
+// the keys of the stored objects; the error, which Failed has received, says that they
+// cannot be read. Handlers then wait for the next list.
+func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.store = s
+	if h.moveLocked(loading, starting); whole {
+		h.moveLocked(ready, loading)
+	}
+	err := h.readKeysLocked()
+	if err == nil && !h.noteSupersededLocked() {
+		// Nothing has departed, so a change that comes next follows the add of the stored
+		// object.
+		for r := range h.handlers {
+			r.stage = walking
+		}
+	}
+	for r := range h.handlers {
+		h.startLocked(r)
+	}
+	return h.keys.known.Copy(), err
+}
+
+// MarkSynced makes HasSynced true for the informer, and for each handler when it has
+// received what came before.
+func (h *Hub) MarkSynced() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.isSynced() {
+		return
+	}
+	close(h.synced)
+	for r := range h.handlers {
+		r.markSyncedLocked()
+	}
+	h.cond.Broadcast()
+}
+
+// Synced returns a channel that MarkSynced closes.
+func (h *Hub) Synced() <-chan struct{} { return h.synced }
+
+func (h *Hub) isSynced() bool {
+	select {
+	case <-h.synced:
+		return true
+	default:
+		return false
+	}
+}
+
+// End ends all handlers: what waits for them is dropped. Wait waits for their goroutines.
+func (h *Hub) End() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.phase = ended
+	for r := range h.handlers {
+		if !r.running {
+			r.removed = true
+			close(r.done)
+			delete(h.handlers, r)
+		}
+	}
+	h.cond.Broadcast()
+}
+
+// Wait blocks until the goroutines of all handlers have ended.
+func (h *Hub) Wait() { h.running.Wait() }
+
+// Turn is the right to append changes: while a function that Do calls has it, no handler
+// is added or removed and no chunk of the store is read.
+type Turn struct{ h *Hub }
+
+// Do calls f, which may apply a batch to the store and append its changes.
+func (h *Hub) Do(f func(t Turn) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.cond.Broadcast()
+	err := f(Turn{h})
+	h.noteBacklogLocked()
+	return err
+}
+
+// Change is a change of an object.
+type Change struct {
+	Key  string
+	Is   store.Entry    // the new state; if its key is empty, the object was deleted
+	Last runtime.Object // last state of a deleted object, if the watch sent it
+}
+
+// Tell appends a change to every queue. was is the state that was stored before; Slim
+// contains the encoded forms for long queues.
+func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
+	h := t.h
+	if h.phase == unreadable {
+		return // TellLoaded could not tell a handler of the object's deletion
+	}
+	n := notification{kind: added, key: c.Key, old: was, new: c.Is, initial: !h.isSynced()}
+	if c.Is.Key == "" {
+		h.keys.known.Delete(c.Key)
+	} else {
+		h.keys.known.Insert(c.Key)
+	}
+	switch {
+	case c.Is.Key != "":
+		if was.Key != "" {
+			n.kind, n.initial = updated, false
+		}
+	case was.Key == "":
+		return // not stored, so no handler knows it
+	default:
+		n.kind = vanished
+		if c.Last != nil {
+			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: c.Last}
+		}
+	}
+	for r := range h.handlers {
+		r.changedLocked(n, was, slim)
+	}
+}
+
+// TellLoaded appends the differences between what handlers know and a list that the store
+// has loaded with nothing to compare it with. A known object is updated, with the same
+// object as the old one, because the old state is lost. A known object that is not in the
+// list is deleted, and an unknown object is added. At a cold start no object is known:
+// cursors deliver the objects. The error has been passed to Failed.
+func (t Turn) TellLoaded() error {
+	h := t.h
+	if h.phase != ready {
+		return h.readKeysLocked()
+	}
+	h.keys.untold = true
+	gone := h.keys.known.Copy()
+	for after, more := "", true; more; {
+		entries, err := h.store.Scan(after, CursorChunk)
+		if err != nil {
+			h.env.Failed(err)
+			return err
+		}
+		for _, e := range entries {
+			after = e.Key
+			was := store.Entry{}
+			if h.keys.known.Contains(e.Key) {
+				was = e
+			}
+			gone.Delete(e.Key)
+			t.Tell(Change{Key: e.Key, Is: e}, was, Slim{})
+		}
+		more = len(entries) == CursorChunk
+	}
+	h.keys.untold = false
+	gone.Scan(func(key string) bool {
+		t.Tell(Change{Key: key}, store.Entry{Key: key}, Slim{})
+		return true
+	})
+	return nil
+}
+
+// Untold reports whether TellLoaded has failed. It then precedes every change: otherwise
+// handlers would receive a change of an object whose add they have not received.
+func (t Turn) Untold() bool { return t.h.keys.untold }
+
+// MarkListed says that the store holds a whole list, so that cursors may walk it. The
+// error, which Failed has received, says that its keys cannot be read: a handler may
+// receive nothing before it is known what handlers know.
+func (t Turn) MarkListed() error {
+	h := t.h
+	if h.phase == unreadable {
+		if err := h.readKeysLocked(); err != nil {
+			return err
+		}
+	}
+	h.moveLocked(ready, loading)
+	return nil
+}
+
+// Resync begins a resync of all handlers, if the informer has synced.
+func (t Turn) Resync() {
+	if !t.h.isSynced() {
+		return
+	}
+	for r := range t.h.handlers {
+		r.resync.running, r.resync.after = true, ""
+	}
+}
+
+// Clients reports whether a handler of a client is present; see Options.Client.
+func (t Turn) Clients() bool {
+	for r := range t.h.handlers {
+		if r.client {
+			return true
+		}
+	}
+	return false
+}
+
+// readKeysLocked reads the keys of the stored objects, which handlers will know.
+func (h *Hub) readKeysLocked() error {
+	h.keys.known.Clear()
+	keys, err := h.store.Keys(store.Query{})
+	if err != nil {
+		h.moveLocked(unreadable, loading, ready)
+		h.env.Failed(err)
+		return err
+	}
+	h.moveLocked(loading, unreadable)
+	for _, key := range keys {
+		h.keys.known.Insert(key)
+	}
+	return nil
+}
+
+// Known returns the keys of the objects that handlers know. The caller may change it.
+func (h *Hub) Known() *btree.Set[string] {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keys.known.Copy()
+}
+
+// IsKnown reports whether handlers know an object with this key.
+func (h *Hub) IsKnown(key string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.keys.known.Contains(key)
+}
+
+// Options describe a handler that is added.
+type Options struct {
+	// Resync is the wanted period of resyncs; 0 means none.
+	Resync time.Duration
+	// Logger is for panics; nil means klog.Background.
+	Logger *klog.Logger
+	// FromNow leaves the stored objects out.
+	FromNow bool
+	// Client says that the handler belongs to a client that comes and goes: it receives
+	// no departed objects, and they are not kept for it.
+	Client bool
+}
+
+// Add adds a handler. It waits for nothing: a cursor delivers the stored objects. It
+// returns nil after End.
+func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return Turn{h}.Add(handler, opts)
+}
+
+// Add is Hub.Add.
+func (t Turn) Add(handler cache.ResourceEventHandler, opts Options) *Registration {
+	h := t.h
+	if h.phase == ended {
+		return nil
+	}
+	r := newRegistration(h, handler, opts)
+	h.setResyncLocked(r, opts.Resync)
+	switch {
+	case opts.FromNow && h.phase == ready:
+		r.stage = live
+		r.markSyncedLocked()
+	case opts.FromNow || opts.Client:
+		r.stage = walking // until there is a list, every add is a change
+	}
+	h.handlers[r] = struct{}{}
+	if h.phase >= loading {
+		h.startLocked(r)
+	}
+	return r
+}
+
+// Remove removes a handler. It does not wait for a call of the handler that is in
+// progress: Registration.ShutdownChan does. It does nothing if the handler was removed or
+// belongs to another Hub.
+func (h *Hub) Remove(r *Registration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if r.hub != h || r.removed {
+		return
+	}
+	r.removed, r.early, r.walked = true, nil, nil
+	r.dropWaitingLocked()
+	delete(h.handlers, r)
+	h.settleLocked()
+	if !r.running {
+		close(r.done)
+	}
+	h.cond.Broadcast()
+}
+
+func (h *Hub) startLocked(r *Registration) {
+	r.running = true
+	h.running.Go(r.run)
+}
+
+// Status describes the handlers, in no order, and returns the number of known keys.
+func (h *Hub) Status() (handlers []Status, known int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.handlers {
+		handlers = append(handlers, r.statusLocked())
+	}
+	return handlers, h.keys.known.Len()
+}
+
+// Room blocks while the files of backlogs exceed their limit. It does not block before
+// HasSynced, nor between Urge and the end of what it began: a slow handler may wait for
+// either.
+func (h *Hub) Room(ctx context.Context) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.isFullLocked(ctx) {
+		return
+	}
+	klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", h.files.bytes)
+	h.files.blockedSince = time.Now()
+	stop := context.AfterFunc(ctx, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.cond.Broadcast()
+	})
+	defer stop()
+	for h.isFullLocked(ctx) {
+		h.cond.Wait()
+	}
+	h.files.blocked, h.files.blockedSince = h.blockedLocked(), time.Time{}
+}
+
+func (h *Hub) isFullLocked(ctx context.Context) bool {
+	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.files.urgent == 0 && ctx.Err() == nil
+}
+
+// Urge keeps Room from blocking until the returned function is called: somebody waits for
+// the changes that come next.
+func (h *Hub) Urge() (end func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.files.urgent++
+	h.cond.Broadcast()
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.files.urgent--
+	}
+}
+
+// Blocked returns the total time that Room has blocked.
+func (h *Hub) Blocked() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.blockedLocked()
+}
+
+func (h *Hub) blockedLocked() time.Duration {
+	if h.files.blockedSince.IsZero() {
+		return h.files.blocked
+	}
+	return h.files.blocked + time.Since(h.files.blockedSince)
+}
+
+// InFiles returns the bytes of all files of backlogs, and of what should be in files and
+// could not be written.
+func (h *Hub) InFiles() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.files.bytes
+}

@@ -1,0 +1,427 @@
+package delivery_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tidwall/btree"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"pgregory.net/rapid"
+
+	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/store"
+)
+
+type object = metav1.PartialObjectMetadata
+
+// shelf is a delivery.Store: a map. It returns every second object encoded.
+type shelf struct {
+	mu      sync.Mutex
+	objects btree.Map[string, *object]
+	broken  error // what reads return
+}
+
+func (s *shelf) entry(key string, obj *object) store.Entry {
+	if obj.UID[len(obj.UID)-1]%2 == 0 {
+		return store.Entry{Key: key, Object: obj}
+	}
+	e, err := s.Encode(obj)
+	if err != nil {
+		panic(err)
+	}
+	return e
+}
+
+func (s *shelf) Scan(after string, limit int) (entries []store.Entry, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects.Ascend(after, func(key string, obj *object) bool {
+		if key > after {
+			entries = append(entries, s.entry(key, obj))
+		}
+		return len(entries) < limit
+	})
+	return entries, s.broken
+}
+
+func (s *shelf) Entry(key string) (e store.Entry, ok bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	obj, ok := s.objects.Get(key)
+	if ok {
+		e = s.entry(key, obj)
+	}
+	return e, ok, s.broken
+}
+
+func (s *shelf) Keys(store.Query) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects.Keys(), s.broken
+}
+
+func (*shelf) Encode(obj runtime.Object) (store.Entry, error) {
+	b, err := json.Marshal(obj)
+	return store.Entry{Key: obj.(*object).Name, Raw: b}, err
+}
+
+func (*shelf) Decode(e store.Entry) (runtime.Object, error) {
+	obj := &object{}
+	return obj, json.Unmarshal(e.Raw, obj)
+}
+
+var errBroken = errors.New("broken")
+
+// fail sets what reads return.
+func (s *shelf) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+}
+
+// world is a Hub over a shelf, and what plays the informer.
+type world struct {
+	*testing.T
+	shelf    shelf
+	hub      *delivery.Hub
+	rv       int
+	handlers []*handler
+	whole    bool // the store has held a whole list, so that changes come
+	wrong    []string
+}
+
+// handler is a Recorder behind a gate.
+type handler struct {
+	*guarantees.Recorder
+	registration *delivery.Registration
+	gate         chan struct{}
+	isOpen       bool
+}
+
+func (h *handler) OnAdd(obj any, isInInitialList bool) {
+	<-h.gate
+	h.Recorder.OnAdd(obj, isInInitialList)
+}
+
+func (h *handler) OnUpdate(old, obj any) {
+	<-h.gate
+	if old != obj { // else a resync
+		h.Recorder.OnUpdate(old, obj)
+	}
+}
+
+func (h *handler) OnDelete(obj any) {
+	<-h.gate
+	h.Recorder.OnDelete(obj)
+}
+
+func newWorld(t *testing.T, stored int) *world {
+	t.Helper()
+	w := &world{T: t}
+	w.hub = delivery.New(delivery.Env{
+		Failed: func(error) {},
+		Blank:  func(key string) runtime.Object { return &object{ObjectMeta: metav1.ObjectMeta{Name: key}} },
+		Handed: func(runtime.Object) {},
+		Dir:    t.TempDir,
+		Name:   func() string { return "test" },
+	}, time.Minute)
+	for i := range stored {
+		key := keyOf(i)
+		w.shelf.objects.Set(key, w.object(key))
+	}
+	return w
+}
+
+func keyOf(i int) string { return fmt.Sprintf("o-%04d", i) }
+
+// object returns the next state of an object.
+func (w *world) object(key string) *object {
+	w.rv++
+	obj := &object{ObjectMeta: metav1.ObjectMeta{Name: key, UID: types.UID("uid-" + key), ResourceVersion: fmt.Sprint(w.rv)}}
+	if old, ok := w.shelf.objects.Get(key); ok {
+		obj.UID = old.UID
+	} else {
+		obj.UID += types.UID(fmt.Sprint("-", w.rv))
+	}
+	return obj
+}
+
+// start opens the Hub. whole says that a list is stored.
+func (w *world) start(ctx context.Context, whole bool) {
+	w.whole = whole
+	w.hub.Begin()
+	_, _ = w.hub.Open(&w.shelf, whole) // the next list retries
+	go w.hub.RunResyncs(ctx)
+}
+
+func (w *world) end() {
+	for _, h := range w.handlers {
+		h.open()
+	}
+	w.hub.End()
+	w.hub.Wait()
+	for _, h := range w.handlers {
+		h.End()
+	}
+}
+
+func (h *handler) open() {
+	if !h.isOpen {
+		close(h.gate)
+		h.isOpen = true
+	}
+}
+
+// add adds a handler. If it is slow, it blocks until open is called.
+func (w *world) add(slow bool) {
+	h := &handler{Recorder: guarantees.New(nil), gate: make(chan struct{})}
+	if !slow {
+		h.open()
+	}
+	h.registration = w.hub.Add(h, delivery.Options{Resync: time.Minute})
+	h.Registered(h.registration)
+	w.handlers = append(w.handlers, h)
+}
+
+func (w *world) remove(i int) {
+	h := w.handlers[i]
+	w.hub.Remove(h.registration)
+	h.open()
+	<-h.registration.ShutdownChan()
+	h.End()
+	w.handlers = slices.Delete(w.handlers, i, i+1)
+	w.check(h)
+}
+
+// set applies one change, as an informer does. Changes come after a list.
+func (w *world) set(key string, deleted bool) {
+	if !w.whole {
+		return
+	}
+	ctx := w.Context()
+	w.hub.Room(ctx)
+	defer w.hub.Spill(ctx)
+	before, existed := w.shelf.objects.Get(key)
+	was, c := store.Entry{}, delivery.Change{Key: key}
+	if existed {
+		was = w.shelf.entry(key, before)
+	}
+	if !deleted {
+		c.Is = store.Entry{Key: key, Object: w.object(key)}
+	} else if existed {
+		w.rv++
+		last := before.DeepCopy()
+		last.ResourceVersion = fmt.Sprint(w.rv)
+		c.Last = last
+	}
+	slim := w.hub.NewSlim()
+	slim.Add(was.Object, c.Is.Object, c.Last)
+	_ = w.hub.Do(func(turn delivery.Turn) error {
+		if turn.Untold() {
+			if err := turn.TellLoaded(); err != nil {
+				return err // the change is lost, and the next list brings it
+			}
+		}
+		w.shelf.mu.Lock()
+		if deleted {
+			w.shelf.objects.Delete(key)
+		} else {
+			w.shelf.objects.Set(key, c.Is.Object.(*object))
+		}
+		w.shelf.mu.Unlock()
+		turn.Tell(c, was, slim)
+		return nil
+	})
+}
+
+// list ends a list. loaded says that the store had lost what it held, and that the list
+// has objects only with a number below n.
+func (w *world) list(loaded bool, n int) {
+	if loaded {
+		for _, h := range w.handlers {
+			h.Damaged()
+		}
+	}
+	err := w.hub.Do(func(turn delivery.Turn) error {
+		if loaded {
+			w.shelf.mu.Lock()
+			for _, key := range w.shelf.objects.Keys() {
+				if key >= keyOf(n) {
+					w.shelf.objects.Delete(key)
+				}
+			}
+			w.shelf.mu.Unlock()
+			if err := turn.TellLoaded(); err != nil {
+				return err
+			}
+		}
+		return turn.MarkListed()
+	})
+	w.whole = w.whole || err == nil
+}
+
+// rest checks that every handler that does not block knows what the store holds.
+func (w *world) rest() {
+	w.shelf.fail(nil)
+	w.list(true, 1<<30) // tells what a failure has kept back
+	w.hub.MarkSynced()
+	synctest.Wait()
+	is, err := guarantees.States(w.shelf.objects.Values())
+	if err != nil {
+		w.wrong = append(w.wrong, err.Error())
+	}
+	for _, h := range w.handlers {
+		if h.isOpen {
+			h.AtRest(is)
+			if !h.registration.HasSynced() {
+				w.wrong = append(w.wrong, "a handler has received everything and is not synced")
+			}
+		}
+		w.check(h)
+	}
+}
+
+func (w *world) check(h *handler) {
+	for _, v := range h.Violations() {
+		w.wrong = append(w.wrong, fmt.Sprint(v))
+	}
+}
+
+// step is one event of a schedule.
+type step struct {
+	do   string
+	i, n int
+}
+
+func drawSteps(rt *rapid.T) []step {
+	return rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) step {
+		return step{
+			do: rapid.SampledFrom([]string{
+				"set", "set", "set", "delete", "delete", "add", "add slow", "remove", "open", "settle", "break", "mend", "list", "load", "resync", "rest",
+			}).Draw(rt, "do"),
+			i: rapid.IntRange(0, 1199).Draw(rt, "i"),
+			n: rapid.SampledFrom([]int{1, 1, 3, 50, 700}).Draw(rt, "n"),
+		}
+	}), 1, 40).Draw(rt, "steps")
+}
+
+func (w *world) play(s step) {
+	switch s.do {
+	case "set", "delete":
+		for i := range s.n {
+			w.set(keyOf((s.i+i)%1200), s.do == "delete")
+		}
+	case "add", "add slow":
+		w.add(s.do == "add slow")
+	case "remove", "open":
+		if len(w.handlers) == 0 {
+			return
+		}
+		if i := s.i % len(w.handlers); s.do == "remove" {
+			w.remove(i)
+		} else {
+			w.handlers[i].open()
+		}
+	case "settle":
+		synctest.Wait()
+	case "break":
+		w.shelf.fail(errBroken)
+	case "mend":
+		w.shelf.fail(nil)
+		w.list(false, 0)
+	case "list", "load":
+		w.list(s.do == "load", s.i)
+	case "resync":
+		<-time.After(time.Minute)
+	case "rest":
+		w.rest()
+	}
+}
+
+// TestSchedules plays random schedules of changes, lists, failing reads and of handlers
+// that come, go and block, over backlogs in memory and in files: each handler receives
+// each object once, then its changes in order, and in the end knows what is stored
+// (promise 4).
+func TestSchedules(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		steps := drawSteps(rt)
+		stored := rapid.SampledFrom([]int{0, 1, 255, 256, 1000}).Draw(rt, "stored")
+		before := rapid.IntRange(0, 3).Draw(rt, "steps before the start")
+		small := rapid.Bool().Draw(rt, "small limits")
+		isBroken := rapid.Bool().Draw(rt, "broken at the start")
+		wrong := []string{"the schedule did not end"}
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, stored)
+			if small {
+				w.hub.Limits = delivery.Limits{First: 4 << 10, Chunk: 4 << 10, Files: 1 << 30}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			for range before {
+				w.add(false)
+			}
+			if isBroken {
+				w.shelf.fail(errBroken)
+			}
+			w.start(ctx, stored > 0)
+			for _, s := range steps {
+				w.play(s)
+			}
+			for _, h := range w.handlers {
+				h.open()
+			}
+			w.rest()
+			w.end()
+			wrong = w.wrong
+		})
+		if len(wrong) > 0 {
+			rt.Fatalf("stored %d, %d handlers before the start, broken %t, small limits %t, steps %v:\n%s",
+				stored, before, isBroken, small, steps, strings.Join(wrong, "\n"))
+		}
+	})
+}
+
+// TestNoGoroutineIsLeft checks that End and Wait end every handler, also those that wait
+// for a list, and those of a Hub that was never opened.
+func TestNoGoroutineIsLeft(t *testing.T) {
+	for _, opened := range []bool{false, true} {
+		t.Run(fmt.Sprintf("opened %t", opened), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 0)
+				ctx, cancel := context.WithCancel(t.Context())
+				w.add(false)
+				if opened {
+					w.start(ctx, false)
+				}
+				synctest.Wait()
+				w.hub.End()
+				w.hub.Wait()
+				cancel()
+				if h := w.handlers[0].registration; !cache.IsDone(doneOf(h.ShutdownChan())) {
+					t.Error("a handler has not ended")
+				}
+				if w.hub.Add(cache.ResourceEventHandlerFuncs{}, delivery.Options{}) != nil {
+					t.Error("a handler was added after the end")
+				}
+			})
+		})
+	}
+}
+
+// doneOf is a cache.DoneChecker.
+type doneOf <-chan struct{}
+
+func (d doneOf) Name() string          { return "" }
+func (d doneOf) Done() <-chan struct{} { return d }

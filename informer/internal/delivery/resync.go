@@ -1,0 +1,120 @@
+package delivery
+
+import (
+	"context"
+	"time"
+)
+
+// minimumResync is client-go's minimum resync period.
+const minimumResync = time.Second
+
+// resync is the state of a handler's resyncs. Hub.mu protects the fields.
+type resync struct {
+	wanted  time.Duration // the requested period
+	every   time.Duration // the effective period; 0 means never
+	due     time.Time
+	running bool
+	after   string // the last key that the running resync has appended
+}
+
+// RunResyncs starts the resyncs that are due, until the context ends.
+func (h *Hub) RunResyncs(ctx context.Context) {
+	for {
+		wait := h.startDueResyncs(time.Now())
+		if wait == 0 {
+			wait = time.Hour // resyncWake ends the wait
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return
+		case <-t.C:
+		case <-h.resyncWake:
+		}
+		t.Stop()
+	}
+}
+
+// startDueResyncs starts the resyncs that are due. It returns the time until the next
+// one, 0 if there is none.
+func (h *Hub) startDueResyncs(now time.Time) (next time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for r := range h.handlers {
+		if r.resync.every <= 0 {
+			continue
+		}
+		if !r.resync.due.After(now) {
+			r.resync.due = now.Add(r.resync.every)
+			if h.isSynced() && !r.resync.running {
+				r.resync.running, r.resync.after = true, ""
+			}
+		}
+		if left := r.resync.due.Sub(now); next == 0 || left < next {
+			next = left
+		}
+	}
+	h.cond.Broadcast()
+	return next
+}
+
+// setResyncLocked sets the resync period of a handler after client-go's rules. If the
+// informer has no period of its own, no handler has one. A period below the informer's
+// makes the informer check more often, unless it runs already.
+func (h *Hub) setResyncLocked(r *Registration, period time.Duration) {
+	if period > 0 && period < minimumResync {
+		r.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
+		period = minimumResync
+	}
+	if 0 < period && period < h.resync {
+		if h.phase != created {
+			r.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", h.resync)
+			period = h.resync
+		} else {
+			h.resync = period
+		}
+	}
+	r.resync.wanted = period
+	for other := range h.handlers {
+		every := h.resyncPeriodLocked(other)
+		other.resync.due = other.resync.due.Add(every - other.resync.every)
+		other.resync.every = every
+	}
+	if r.resync.every = h.resyncPeriodLocked(r); r.resync.every > 0 {
+		r.resync.due = time.Now().Add(r.resync.every)
+		select {
+		case h.resyncWake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// resyncPeriodLocked rounds the period of a handler up to a whole number of checks.
+func (h *Hub) resyncPeriodLocked(r *Registration) time.Duration {
+	check := h.resync
+	if check <= 0 || r.resync.wanted <= 0 {
+		return 0
+	}
+	return (r.resync.wanted + check - 1) / check * check
+}
+
+// loadResyncLocked appends the next chunk of a resync. It is called when the queue is
+// empty, so no queued change is newer than the entries. It returns false if the store
+// cannot be read now.
+func (r *Registration) loadResyncLocked() bool {
+	entries, err := r.hub.store.Scan(r.resync.after, CursorChunk)
+	if err != nil {
+		r.hub.env.Failed(err)
+		r.resync.running = false
+		return false
+	}
+	for _, e := range entries {
+		r.resync.after = e.Key
+		r.waiting.add(notification{kind: resynced, key: e.Key, new: e})
+	}
+	if len(entries) < CursorChunk {
+		r.resync.running = false
+	}
+	return true
+}
