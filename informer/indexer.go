@@ -15,6 +15,10 @@ func (inf *Informer) newIndexer() *store.CacheIndexer {
 	})
 }
 
+// rememberRV has the indexer remember the stored resource version, for readers that ask
+// when the store has lost it.
+func (inf *Informer) rememberRV() { _ = inf.indexer.LastStoreSyncResourceVersion() }
+
 // whole reads for methods that return no error. If stored objects are damaged or were
 // wiped and the informer runs, it waits until a new list has repaired them, instead of
 // returning fewer objects.

@@ -307,6 +307,7 @@ func (inf *Informer) setStore(s store.Store) {
 // start installs the opened store and starts the handlers.
 func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	warm := inf.install(ctx, opened)
+	inf.rememberRV()
 	known, err := inf.hub.Open(opened, warm)
 	if err == nil { // else the next list retries
 		inf.mu.Lock()

@@ -143,13 +143,6 @@ func (inf *Informer) catchUp(ctx context.Context) error {
 	return nil
 }
 
-// invalidate takes the resource version from the stored checkpoint.
-func (inf *Informer) invalidate(ctx context.Context, reason string) error {
-	// The indexer remembers the resource version for its readers.
-	_ = inf.indexer.LastStoreSyncResourceVersion()
-	return inf.store.Invalidate(ctx, reason)
-}
-
 // Relist implements reflector.Sink. From here until the list is applied, the stored
 // checkpoint has no RV, so a process that starts meanwhile lists again.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
@@ -157,7 +150,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		return nil, err
 	}
 	if s.store.Checkpoint().RV != "" {
-		err := (*Informer)(s).invalidate(ctx, reason)
+		err := s.store.Invalidate(ctx, reason)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
@@ -251,7 +244,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
-		if err := r.inf.invalidate(ctx, why); err != nil && ctx.Err() == nil {
+		if err := inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
 		}
 	}
@@ -437,6 +430,7 @@ func (inf *Informer) noteLoaded(clients bool) {
 // complete says that readers see everything up to a resource version, or what a list has
 // brought so far.
 func (inf *Informer) complete(rv string) {
+	inf.rememberRV()
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.log != nil {

@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"os"
 	"slices"
@@ -118,8 +119,9 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 		if part.Index, err = q.index(h.store, "index"); err != nil {
 			return err
 		}
-		// Read all keys at once, because each part would look up the value again.
-		part.Values, part.Limit = []string{q.Get("value")}, 0
+		// Read all keys at once, because each part would look up the value again. With a
+		// limit, Keys checks the objects' headers.
+		part.Values, part.Limit = []string{q.Get("value")}, math.MaxInt
 	}
 	release, err := q.slot(e.reading)
 	if err != nil {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,8 +15,8 @@ import (
 
 // CacheIndexer is a Store in the form of a cache.Indexer. It is safe for concurrent use.
 //
-// The contract of cache.Indexer applies with these differences: lists are in key order;
-// if an index function fails or panics, the write returns an error and changes nothing;
+// The contract of cache.Indexer applies with these differences: List and ListKeys are in
+// key order; if an index function fails or panics, the write returns an error and changes nothing;
 // GetIndexers returns a copy; each read may decode a new copy of an object. Writes do not
 // move the Checkpoint, except Replace and Bookmark, whose resource version applies to the
 // whole scope.
@@ -51,7 +50,8 @@ type IndexerEnv struct {
 	AddIndexers func(cache.Indexers) error
 }
 
-// Indexer returns a cache.Indexer for a store.
+// Indexer returns a cache.Indexer for a store. A caller that calls Replace must write
+// through one CacheIndexer only: Replace reads what is stored before it writes.
 func Indexer(s Store) *CacheIndexer {
 	return IndexerOf(IndexerEnv{
 		Store:       func() Store { return s },
@@ -259,18 +259,15 @@ func (x *CacheIndexer) Replace(list []any, rv string) error {
 			byKey[key] = Change{Key: key}
 		}
 	}
-	b := Batch{RV: rv}
+	b := Batch{RV: rv, Reason: "replaced without a resource version"}
 	for _, key := range slices.Sorted(maps.Keys(byKey)) {
 		b.Changes = append(b.Changes, byKey[key])
 	}
 	if err := s.Apply(b); err != nil {
 		return err
 	}
-	if rv == "" {
-		err = s.Invalidate(context.Background(), "replaced without a resource version")
-	}
 	x.sawWrite(s, rv)
-	return err
+	return nil
 }
 
 // Resync implements cache.Store. It does nothing.

@@ -25,7 +25,9 @@ type Reader interface {
 	// not decode objects to find them. Errors: ErrNoIndex, and damage, because the result
 	// might be incomplete.
 	Select(q Query) ([]Entry, error)
-	// Keys is like Select but returns only the keys.
+	// Keys is like Select but returns only the keys. If q consists of an index and its
+	// values, it reads the index alone: a key is returned even if its object's header is
+	// damaged.
 	Keys(q Query) ([]string, error)
 	// HeadersOf returns the headers of those keys that exist, in the order of keys and as
 	// of one moment.

@@ -105,7 +105,12 @@ func (c Change) Entry() Entry { return Entry{Key: c.Key, Object: c.Object, Raw: 
 // RV. A key occurs at most once.
 type Batch struct {
 	Changes []Change
-	RV      string // "" leaves the checkpoint unchanged
+	// RV is ignored while a first list is loaded, unless Loaded is set: what is stored is
+	// not complete then. "" leaves the checkpoint unchanged, unless there is a Reason.
+	RV string
+	// Reason, if RV is "", replaces the checkpoint by one without an RV and with this
+	// reason, as Invalidate does.
+	Reason string
 	// Loaded is set by Relist.Parts if the store had no content to compare with: the
 	// scope was empty, or its content was lost. Applying the batch makes the whole list
 	// visible to readers. The batch has no Changes.

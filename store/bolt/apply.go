@@ -140,11 +140,16 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, existed []bool, kno
 	for i, e := range entries {
 		s.insertLocked(e, existed[i])
 	}
-	if b.Loaded || b.RV != "" {
+	if b.Loaded {
 		s.moveLocked(phaseReady, nil, allPhases...)
 	}
-	if b.RV != "" {
+	switch {
+	case s.phase == phaseLoading: // what is stored is not complete
+	case b.RV != "":
+		s.moveLocked(phaseReady, nil, phaseEmpty)
 		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
+	case b.Reason != "":
+		s.setCheckpointLocked(store.Checkpoint{Reason: b.Reason})
 	}
 	if len(entries) > 0 || b.Loaded {
 		s.moveLocked(phaseReady, nil, phaseEmpty)

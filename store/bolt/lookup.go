@@ -179,6 +179,9 @@ func (s *scopeStore) noIndex(name string) error { return store.NoIndex(name, s.I
 
 // Indexers implements store.Store.
 func (s *scopeStore) Indexers() cache.Indexers {
+	if open, err := s.reader(); err == nil {
+		s = open
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.indexes.indexers()

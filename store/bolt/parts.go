@@ -150,7 +150,7 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 // change returns the change for a staged entry. The object stays encoded unless every
 // object is kept decoded; the receiver decodes it. An entry that was read back from the
 // file lacks the values of index functions without an identity, and an entry that was
-// staged before an AddIndexers call lacks the values of the added functions: Prepare runs
+// staged before an AddIndexes call lacks the values of the added functions: Prepare runs
 // the functions again.
 func (r *relist) change(e *entry) (store.Change, error) {
 	c := r.s.pendingEntry(e)

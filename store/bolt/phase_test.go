@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"errors"
+	"path/filepath"
 	"testing"
 
 	"github.com/informctl/informctl/store"
@@ -51,5 +52,20 @@ func TestPhases(t *testing.T) {
 		if s.show(); s.phase != want {
 			t.Errorf("%s, hidden, list begins, shown: %s, want %s", phase(from), s.phase, want)
 		}
+	}
+}
+
+// TestRoleMovesDownwards checks that a closed scope does not get its lease back when its
+// DB is closed.
+func TestRoleMovesDownwards(t *testing.T) {
+	db, s := openValued(t, filepath.Join(t.TempDir(), "informers.db"), 0)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if s.role != roleViewer {
+		t.Errorf("role %d after Close of the scope and of the DB, want %d", s.role, roleViewer)
 	}
 }

@@ -61,7 +61,7 @@ type scopeStore struct {
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
 
-	// writerMu is held by Apply, AddIndexers and other writers, one at a time, so that an
+	// writerMu is held by Apply, AddIndexes and other writers, one at a time, so that an
 	// index can be built while readers continue. It is locked before mu.
 	writerMu sync.Mutex
 
@@ -107,7 +107,7 @@ var _ store.Store = (*scopeStore)(nil)
 // entry is the newest state of a changed key.
 type entry struct {
 	key     string         // in the file
-	name    string         // the object's own key: see fileKey
+	name    string         // the object's own key: see record.FileKey
 	payload packed         // empty if deleted
 	head    *record.Header // nil if deleted
 	// volatile contains the values of index functions without an identity, by name.
@@ -240,7 +240,9 @@ func (s *scopeStore) endWrites() {
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.role = roleClosing
+	if s.role == roleWriter {
+		s.role = roleClosing
+	}
 }
 
 // unwritten returns an error if changes still wait, with the error of the last commit.

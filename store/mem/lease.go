@@ -174,8 +174,12 @@ func (s *lease) Apply(b store.Batch) error {
 			}
 			next.set(it)
 		}
-		if b.RV != "" {
+		switch {
+		case s.relist != nil && s.relist.first && !next.listed: // nothing is complete yet
+		case b.RV != "":
 			next.complete(b.RV)
+		case b.Reason != "":
+			next.checkpoint = store.Checkpoint{Reason: b.Reason, Time: time.Now()}
 		}
 		return nil
 	})

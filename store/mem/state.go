@@ -18,7 +18,7 @@ import (
 // trees share nodes with the trees of later states.
 type state struct {
 	objects    *btree.Map[string, *item]
-	inverted   []inverted // AddIndexers appends, so positions are stable
+	inverted   []inverted // AddIndexes appends, so positions are stable
 	checkpoint store.Checkpoint
 	listed     bool // a complete list was stored
 	departed   departed

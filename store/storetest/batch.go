@@ -155,6 +155,10 @@ func testCheckpoint(h *harness) {
 		{"Invalidate", func() error { return h.Invalidate(h.Context(), "history was lost") }, ""},
 		{"Add after Invalidate", func() error { return h.Add(configMap("a/one", "11", "red")) }, ""},
 		{"Apply after Invalidate", func() error { return h.Apply(store.Batch{RV: "12"}) }, "12"},
+		{"Apply with a reason", func() error { return h.Apply(store.Batch{Reason: "history was lost"}) }, ""},
+		{"Bookmark after a reason", func() error { h.Bookmark("13"); return nil }, "13"},
+		{"Replace without RV", func() error { return h.Replace([]any{configMap("a/one", "11", "red")}, "") }, ""},
+		{"Bookmark after Replace", func() error { h.Bookmark("14"); return nil }, "14"},
 	} {
 		before := h.Checkpoint()
 		must(h, step.do())
@@ -165,7 +169,7 @@ func testCheckpoint(h *harness) {
 		if (got.RV == "") == (got.Reason == "") {
 			h.Errorf("after %s: %+v; want either an RV or a reason", step.name, got)
 		}
-		if step.name == "Invalidate" && got.Reason != "history was lost" {
+		if (step.name == "Invalidate" || step.name == "Apply with a reason") && got.Reason != "history was lost" {
 			h.Errorf("after %s: Reason = %q", step.name, got.Reason)
 		}
 		if got.Time.Before(before.Time) {

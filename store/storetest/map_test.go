@@ -391,8 +391,14 @@ func (s *mapStore) Apply(b store.Batch) error {
 				delete(s.objects, key)
 			}
 		}
-		if b.RV != "" {
+		if s.list != nil && !s.info.Complete && !b.Loaded {
+			return nil // nothing is complete yet
+		}
+		if b.RV != "" || b.Reason != "" {
 			s.info.Checkpoint = store.Checkpoint{RV: b.RV, Time: time.Now()}
+			if b.RV == "" {
+				s.info.Checkpoint.Reason = b.Reason
+			}
 		}
 		s.info.Complete = s.info.Complete || b.Loaded || b.RV != ""
 		return nil

@@ -14,6 +14,7 @@ var relistCases = []testCase{
 	{"First", testRelistFirst},
 	{"FirstIsInvisible", testRelistFirstIsInvisible},
 	{"FirstInterrupted", testRelistFirstInterrupted},
+	{"BookmarkBesideFirst", testBookmarkBesideFirst},
 	{"FirstEmpty", testRelistFirstEmpty},
 	{"FirstWithoutRV", testRelistFirstWithoutRV},
 	{"AfterAdd", testRelistAfterAdd},
@@ -115,6 +116,23 @@ func testRelistFirstIsInvisible(h *harness) {
 	}
 	must(h, list.Close())
 	h.wantObjects(many(600, "1", "red")...)
+}
+
+// testBookmarkBesideFirst checks that a resource version that is applied while a first
+// list is loaded does not make a part of the list visible, now or after a restart.
+func testBookmarkBesideFirst(h *harness) {
+	list := h.relist(many(600, "1", "red")...)
+	h.apply("9")
+	h.wantObjects()
+	if got := h.Checkpoint().RV; got != "" {
+		h.Errorf("Checkpoint().RV = %q while a first list is loaded", got)
+	}
+	must(h, list.Close())
+	h.wantObjects()
+	h.reopen()
+	h.wantObjects()
+	h.applyParts(h.relist(many(10, "1", "red")...), "20")
+	h.wantObjects(many(10, "1", "red")...)
 }
 
 // testRelistFirstInterrupted checks that an interrupted first list leaves nothing behind.

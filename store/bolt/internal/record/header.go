@@ -28,7 +28,7 @@ type Header struct {
 	// Created is the creation timestamp in seconds since 1970. 0 means unknown: the
 	// object has none, or was written before headers contained it.
 	Created int64 `msgpack:"c,omitempty"`
-	// Name is the object's own key, if it differs from the file key: see fileKey.
+	// Name is the object's own key, if it differs from the file key: see FileKey.
 	Name string `msgpack:"n,omitempty"`
 
 	// In the file of an encrypted scope, Sealed contains UID, RV, Labels, Index and

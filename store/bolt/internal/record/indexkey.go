@@ -44,7 +44,7 @@ func IndexEntry(value, key string) (k, v []byte) {
 	return append(IndexPrefix(value), key...), v
 }
 
-// ParseIndexEntry is the inverse of indexEntry. ok is false for bytes that indexEntry
+// ParseIndexEntry is the inverse of IndexEntry. ok is false for bytes that IndexEntry
 // cannot have returned. If the value contains no zero byte, the results are parts of k or
 // v.
 func ParseIndexEntry(k, v []byte) (value, key []byte, ok bool) {
