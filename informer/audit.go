@@ -106,7 +106,7 @@ func (inf *Informer) audit(ctx context.Context) {
 func (inf *Informer) noteAudit(result audit.Result, err error) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	s := &inf.audited
+	s := &inf.findings.audited
 	s.Total += result.Findings
 	if err != nil {
 		s.Error = err.Error()

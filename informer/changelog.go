@@ -99,7 +99,7 @@ func (inf *Informer) keepLog(z *codec.Zstd) {
 
 // beginLogLocked begins the log at the checkpoint of the store.
 func (inf *Informer) beginLogLocked() {
-	if inf.log != nil && inf.isOpenedLocked() && len(inf.rejected) == 0 && inf.foreign == "" {
+	if inf.log != nil && inf.isOpenedLocked() && inf.hold.isEmpty() {
 		inf.log.complete(inf.store.Checkpoint().RV)
 	}
 }

@@ -173,25 +173,25 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	is := ""
 	switch {
 	case err == nil:
-		inf.unanswered, inf.verified = 0, true
+		inf.identity = identity{verified: true}
 		if cluster != inf.scope.Cluster {
 			is = foreignCluster
 		}
 	case ctx.Err() != nil || !isAnswer(err):
 		return "", err
 	default:
-		if inf.unanswered++; inf.unanswered < identityTries {
+		if inf.identity.unanswered++; inf.identity.unanswered < identityTries {
 			return "", err
 		}
-		inf.unanswered = 0
+		inf.identity.unanswered = 0
 		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
-		if inf.verified {
+		if inf.identity.verified {
 			return "", nil // the last answer was the right cluster
 		}
 		is = unknownCluster
 	}
-	was := inf.foreign
-	inf.foreign = is
+	was := inf.hold.foreign
+	inf.hold.foreign = is
 	switch is {
 	case was:
 		return "", nil

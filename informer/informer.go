@@ -131,27 +131,24 @@ type Informer struct {
 
 	// mu protects the fields below. The hub's lock may be held when it is taken, and not
 	// the other way around: no method of the hub is called with mu held.
-	mu           sync.Mutex
-	cond         *sync.Cond // broadcast when a read that waits for a list may try again
-	scope        store.Scope
-	store        store.Store
-	phase        phase
-	before       phase // of ended
-	warm         bool  // the store held objects at the start
+	mu        sync.Mutex
+	cond      *sync.Cond // broadcast when a read that waits for a list may try again
+	scope     store.Scope
+	store     store.Store
+	phase     phase
+	before    phase // of ended
+	warm      bool  // the store held objects at the start
+	reflector *reflector.Reflector
+	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
+	log       *changeLog        // nil before KeepChanges
+	hold      hold
+	repair    repair
+	identity  identity
+	findings  findings
+
+	// Guarded by mu before the start, and fixed by it.
 	transform    cache.TransformFunc
 	errorHandler cache.WatchErrorHandlerWithContext
-	reflector    *reflector.Reflector
-	lostAt       time.Time         // when loseLocked last asked for a list
-	mending      *time.Timer       // requests the next list, if one is needed
-	atStart      btree.Set[string] // keys stored when Run began, minus departed ones
-	log          *changeLog        // nil before KeepChanges
-	rejected     map[string]error  // by key: why the newest state cannot be stored
-	unindexed    map[string]error  // by key: why an index function failed at the start
-	foreign      string            // why no RV may be stored; "" if it may
-	verified     bool              // the server has confirmed the scope's cluster
-	unanswered   int               // answers in a row that did not name the cluster
-	audited      AuditStatus
-	memory       string // why Backend is not used; "" if it is used or nil
 }
 
 var _ cache.SharedIndexInformer = (*Informer)(nil)
@@ -195,8 +192,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		ending:    make(chan struct{}),
 		released:  make(chan struct{}),
 		looking:   make(chan struct{}, 1),
-		rejected:  map[string]error{},
-		unindexed: map[string]error{},
+		hold:      hold{rejected: map[string]error{}},
+		findings:  findings{unindexed: map[string]error{}},
 	}
 	inf.cond = sync.NewCond(&inf.mu)
 	inf.hub = delivery.New(delivery.Env{
@@ -258,8 +255,8 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.mu.Lock()
 	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
-	if inf.mending != nil {
-		inf.mending.Stop()
+	if inf.repair.next != nil {
+		inf.repair.next.Stop()
 	}
 	inf.cond.Broadcast()
 	inf.mu.Unlock()
@@ -276,7 +273,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 func (inf *Informer) refuse(ctx context.Context, why error) {
 	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", inf.example))
 	inf.mu.Lock()
-	inf.memory = why.Error()
+	inf.findings.memory = why.Error()
 	inf.mu.Unlock()
 	<-ctx.Done()
 	close(inf.ending)
@@ -331,7 +328,7 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
 		Sink: (*sink)(inf), OnError: inf.onError, NoProbe: inf.opts.NoProbe,
 	}
-	if inf.factory != nil && inf.memory == "" {
+	if inf.factory != nil && inf.findings.memory == "" {
 		opts.Verify = inf.verify
 	}
 	r, err := reflector.New(opts)

@@ -71,19 +71,20 @@ func (inf *Informer) lose(ctx context.Context, cause error) {
 }
 
 func (inf *Informer) loseLocked(ctx context.Context, cause error) {
-	if inf.rejected[everything] == nil {
-		inf.rejectLocked(ctx, everything, cause)
+	if inf.hold.missing == nil {
+		inf.rejectLocked(ctx, "", cause)
 	}
-	inf.rejected[everything] = cause
-	wait := mendEvery - time.Since(inf.lostAt)
+	inf.hold.missing = cause
+	wait := mendEvery - time.Since(inf.repair.last)
 	switch {
 	case wait <= 0:
 		inf.mendLocked()
-	case inf.mending == nil:
-		inf.mending = time.AfterFunc(wait, func() {
+	case inf.repair.next == nil:
+		inf.repair.next = time.AfterFunc(wait, func() {
 			inf.mu.Lock()
 			defer inf.mu.Unlock()
-			if inf.mending = nil; inf.rejected[everything] != nil && inf.phase != ended {
+			inf.repair.next = nil
+			if inf.hold.missing != nil && inf.phase != ended {
 				inf.mendLocked()
 			}
 		})
@@ -91,9 +92,9 @@ func (inf *Informer) loseLocked(ctx context.Context, cause error) {
 }
 
 func (inf *Informer) mendLocked() {
-	inf.lostAt = time.Now()
+	inf.repair.last = time.Now()
 	reason := "the store is damaged or could not take a change"
-	if errors.Is(inf.rejected[everything], store.ErrWiped) {
+	if errors.Is(inf.hold.missing, store.ErrWiped) {
 		reason = "what was stored was wiped"
 	}
 	inf.reflector.Relist(reason)

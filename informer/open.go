@@ -76,7 +76,7 @@ func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error
 			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
 		}
 		inf.mu.Lock()
-		inf.memory = err.Error()
+		inf.findings.memory = err.Error()
 		inf.mu.Unlock()
 	}
 	s, err := inf.openMemory(indexers)
@@ -143,7 +143,7 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		Rejected: func(bad *store.ObjectError) {
 			inf.mu.Lock()
 			defer inf.mu.Unlock()
-			inf.unindexed[bad.Key] = bad
+			inf.findings.unindexed[bad.Key] = bad
 			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
 		},
 	}

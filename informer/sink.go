@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -72,13 +70,6 @@ func rejectedKey(cause error, obj runtime.Object) string {
 	return key
 }
 
-// rejectLocked freezes the stored RV until the object with that key can be stored or is
-// deleted (promise 2).
-func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) {
-	inf.rejected[key] = cause
-	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
-}
-
 // transformed runs the transform and checks its result.
 func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
 	if inf.transform == nil {
@@ -135,7 +126,7 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 func (inf *Informer) catchUp(ctx context.Context) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if cause := inf.rejected[everything]; cause != nil {
+	if cause := inf.hold.missing; cause != nil {
 		inf.loseLocked(ctx, cause)
 		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
@@ -167,7 +158,8 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	// The checkpoint has no RV now, so nothing has to freeze it. Objects of the new list
 	// that cannot be stored are rejected again.
 	s.mu.Lock()
-	clear(s.rejected)
+	clear(s.hold.rejected)
+	s.hold.missing = nil
 	if s.log != nil {
 		s.log.list()
 	}
@@ -258,18 +250,14 @@ func (inf *Informer) listed(rv string, told bool) (why string) {
 	defer inf.mu.Unlock()
 	inf.lists.Add(1)
 	// The list compared every record and rewrote the damaged ones.
-	delete(inf.rejected, everything)
-	why = inf.foreign
-	if n := len(inf.rejected); n > 0 && why == "" {
-		why = fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(inf.rejected))))
-	}
+	inf.hold.missing = nil
 	if inf.log != nil {
 		inf.log.told = inf.log.told || told
 		inf.log.listed(rv)
 	}
 	inf.moveLocked(catchingUp, loading)
 	inf.cond.Broadcast()
-	return why
+	return inf.hold.why()
 }
 
 // processLoop applies the changes of the watch until the queue is closed.
@@ -388,17 +376,17 @@ func (inf *Informer) reject(ctx context.Context, batch store.Batch, rejected map
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	for _, c := range batch.Changes {
-		delete(inf.rejected, c.Key)
-		delete(inf.unindexed, c.Key)
+		delete(inf.hold.rejected, c.Key)
+		delete(inf.findings.unindexed, c.Key)
 	}
 	for key, cause := range rejected {
 		inf.rejectLocked(ctx, key, cause)
 	}
 	if batch.Loaded {
 		// The list contains everything that was lost before.
-		delete(inf.rejected, everything)
+		inf.hold.missing = nil
 	}
-	return len(inf.rejected) > 0 || inf.foreign != ""
+	return !inf.hold.isEmpty()
 }
 
 // applied notes a batch that the store has taken: in the log, and what has departed. old
@@ -438,9 +426,6 @@ func (inf *Informer) complete(rv string) {
 	}
 	inf.cond.Broadcast()
 }
-
-// everything is the key in rejected that stands for all keys.
-const everything = ""
 
 // mendEvery is the minimum time between lists that repair the store: damage that a list
 // cannot repair must not cause lists in a loop.

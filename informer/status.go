@@ -218,27 +218,25 @@ func (inf *Informer) look() Status {
 	inf.mu.Lock()
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
-		Persisted: inf.isPersistedLocked(), Memory: inf.memory,
+		Persisted: inf.isPersistedLocked(), Memory: inf.findings.memory,
 		Synced: inf.HasSynced(), CaughtUp: inf.isCaughtUpLocked(),
 		ProcessBytes: processBytes(),
 	}
-	if cause := inf.rejected[everything]; cause != nil {
+	if cause := inf.hold.missing; cause != nil {
 		s.Missing = cause.Error()
 	}
-	s.Rejected = make([]string, 0, len(inf.rejected)+len(inf.unindexed))
-	for key := range inf.rejected {
-		if key != everything {
-			s.Rejected = append(s.Rejected, key)
-		}
+	s.Rejected = make([]string, 0, len(inf.hold.rejected)+len(inf.findings.unindexed))
+	for key := range inf.hold.rejected {
+		s.Rejected = append(s.Rejected, key)
 	}
-	for key := range inf.unindexed {
-		if inf.rejected[key] == nil {
+	for key := range inf.findings.unindexed {
+		if inf.hold.rejected[key] == nil {
 			s.Rejected = append(s.Rejected, key)
 		}
 	}
 	s.RejectedCount = len(s.Rejected)
 	if inf.opts.AuditInterval > 0 {
-		audited := inf.audited
+		audited := inf.findings.audited
 		s.Audit = &audited
 	}
 	held, r, phase := inf.store, inf.reflector, inf.phase
@@ -275,7 +273,7 @@ func processBytes() int64 {
 }
 
 func (inf *Informer) isPersistedLocked() bool {
-	return inf.isOpenedLocked() && inf.opts.Backend != nil && inf.memory == ""
+	return inf.isOpenedLocked() && inf.opts.Backend != nil && inf.findings.memory == ""
 }
 
 func (s *Status) sort() {
