@@ -16,10 +16,10 @@ import (
 // CacheIndexer is a Store in the form of a cache.Indexer. It is safe for concurrent use.
 //
 // The contract of cache.Indexer applies with these differences: List and ListKeys are in
-// key order; if an index function fails or panics, the write returns an error and changes nothing;
-// GetIndexers returns a copy; each read may decode a new copy of an object. Writes do not
-// move the Checkpoint, except Replace and Bookmark, whose resource version applies to the
-// whole scope.
+// key order; if an index function fails or panics, the write returns an error and changes
+// nothing; GetIndexers returns a copy; each read may decode a new copy of an object.
+// Writes do not move the Checkpoint, except Replace and Bookmark, whose resource version
+// applies to the whole scope.
 type CacheIndexer struct {
 	env IndexerEnv
 

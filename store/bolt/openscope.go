@@ -76,13 +76,15 @@ func (s *scopeStore) replaceBy(next *scopeStore) {
 func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*scopeStore, error) {
 	s := &scopeStore{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
-		pending:   &btree.Map[string, *entry]{},
-		indexed:   &btree.Map[string, *entry]{},
-		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
-		inMemory:  map[string]*memoryIndex{},
-		committed: make(chan struct{}), lostSignal: make(chan struct{}, 1),
-		indexErrs: map[string]error{},
-		trials:    dictionary.NewTrials(),
+		waiting:  waiting{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}},
+		progress: progress{committed: make(chan struct{})},
+		indexing: indexing{
+			indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
+			inMemory:  map[string]*memoryIndex{},
+			indexErrs: map[string]error{},
+		},
+		lostSignal: make(chan struct{}, 1),
+		trials:     dictionary.NewTrials(),
 	}
 	if d.readOnly {
 		s.role = roleViewer

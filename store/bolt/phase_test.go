@@ -30,7 +30,7 @@ func TestPhases(t *testing.T) {
 		"wipe did not happen":  {phaseEmpty, phaseLoading, phaseReady, phaseLost, phaseMending},
 	} {
 		for from, want := range to {
-			s := &scopeStore{phase: phase(from)}
+			s := &scopeStore{standing: standing{phase: phase(from)}}
 			if s.phase == phaseLost || s.phase == phaseMending {
 				s.cause = store.ErrCorrupt
 			}
@@ -44,7 +44,7 @@ func TestPhases(t *testing.T) {
 	}
 	// A list that begins while a wipe may have happened is loaded, whether it has or not.
 	for from, want := range []phase{phaseLoading, phaseLoading, phaseLoading} {
-		s := &scopeStore{phase: phase(from)}
+		s := &scopeStore{standing: standing{phase: phase(from)}}
 		s.hide()
 		if !s.beginLoadLocked() || !s.isLoadingLocked() {
 			t.Errorf("%s, hidden: the list is compared", phase(from))

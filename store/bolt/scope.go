@@ -66,40 +66,70 @@ type scopeStore struct {
 	writerMu sync.Mutex
 
 	// mu protects the fields below.
-	mu           sync.Mutex
+	mu         sync.Mutex
+	checkpoint store.Checkpoint
+	losses     uint64 // how often the stored content was lost
+	sampled    bool   // samples was called for a scope that had grown
+	departed   departures
+	relist     *relist
+	standing
+	waiting
+	size
+	progress
+	indexing
+	cached
+}
+
+// standing is what a scope holds and may do; see phase.go.
+type standing struct {
+	phase  phase
+	before phase // of hidden
+	cause  error // why reads fail: set if the phase is lost, mending or hidden
+	role   role
+}
+
+// waiting are the changes that are not in the file.
+type waiting struct {
 	pending      *btree.Map[string, *entry]
 	indexed      *btree.Map[string, *entry] // the same by index value
 	pendingBytes int
-	storedBytes  int64 // of the records in the file
-	length       int   // number of objects that readers see
-	// miscounted means that length may be wrong: the file could not be read during
-	// an Apply.
-	miscounted bool
-	checkpoint store.Checkpoint
-	dirty      bool // checkpoint or pending differs from the file
-	phase      phase
-	before     phase // of hidden
-	cause      error // why reads fail: set if the phase is lost, mending or hidden
-	role       role
-	indexes    *indexSet // replaced, never changed
+}
+
+// size is how much a scope holds.
+type size struct {
+	length int // number of objects that readers see
+	// miscounted means that length may be wrong: the file could not be read during an
+	// Apply.
+	miscounted  bool
+	storedBytes int64 // of the records in the file
+}
+
+// progress is how far the file follows.
+type progress struct {
+	dirty     bool          // checkpoint or pending differs from the file
+	applied   uint64        // number of the last change of state
+	written   uint64        // number of the last change that the file contains
+	commitErr error         // of the last attempt; nil after a success
+	committed chan struct{} // closed and replaced after each commit attempt
+}
+
+// indexing is the state of a scope's indexes.
+type indexing struct {
+	indexes *indexSet // replaced, never changed
 	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
 	// is kept decoded.
-	inMemory     map[string]*memoryIndex
-	generations  [256]uint64
-	decoded      *decodedObjects // written under mu
-	hits, misses uint64          // of get
-	losses       uint64          // how often the stored content was lost
+	inMemory map[string]*memoryIndex
 	// oldIndexes are indexes in the file that the next write drops; set to nil under
 	// writeMu.
 	oldIndexes []string
-	commitErr  error            // of the last attempt; nil after a success
-	committed  chan struct{}    // closed and replaced after each commit attempt
-	applied    uint64           // number of the last change of state
-	written    uint64           // number of the last change that the file contains
 	indexErrs  map[string]error // results of verifyIndex, by name
-	sampled    bool             // samples was called for a scope that had grown
-	departed   departures
-	relist     *relist
+}
+
+// cached are a scope's decoded objects.
+type cached struct {
+	generations  [256]uint64
+	decoded      *decodedObjects // written under mu
+	hits, misses uint64          // of get
 }
 
 var _ store.Store = (*scopeStore)(nil)
