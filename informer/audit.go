@@ -4,11 +4,13 @@ import (
 	"context"
 	"time"
 
+	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/internal/audit"
 )
 
@@ -65,12 +67,17 @@ func sleep(ctx context.Context, d time.Duration) error {
 func (inf *Informer) audit(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	inf.mu.Lock()
-	from, caughtUp := inf.store.Checkpoint().RV, inf.isCaughtUpLocked()
+	caughtUp := inf.isCaughtUpLocked()
 	inf.mu.Unlock()
+	var from string
+	var held *btree.Set[string]
+	_ = inf.hub.Do(func(turn delivery.Turn) error { // as of one moment
+		from, held = inf.store.Checkpoint().RV, turn.Known()
+		return nil
+	})
 	if !caughtUp || from == "" {
 		return // a list is due, which compares all objects, too
 	}
-	held := inf.hub.Known()
 	told := 0
 	result, err := audit.Run(ctx, audit.Options{
 		List: cache.ToListerWatcherWithContext(inf.lw).ListWithContext, Store: inf.store, From: from, Held: held.Contains,

@@ -306,14 +306,29 @@ func (inf *Informer) start(ctx context.Context, opened store.Store) {
 	warm := inf.install(ctx, opened)
 	inf.rememberRV()
 	known, err := inf.hub.Open(opened, warm)
-	if err == nil { // else the next list retries
-		inf.mu.Lock()
-		inf.atStart = *known
-		inf.mu.Unlock()
-		if warm && inf.opts.SyncWhen == Loaded {
-			inf.hub.MarkSynced()
-		}
+	inf.noteKeys(known, err)
+	if err == nil && warm && inf.opts.SyncWhen == Loaded {
+		inf.hub.MarkSynced()
 	}
+}
+
+// noteKeys notes the keys of the objects that were stored at the start.
+func (inf *Informer) noteKeys(known *btree.Set[string], err error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if err == nil && known != nil {
+		inf.atStart = *known
+	}
+	inf.beginLogLocked()
+}
+
+// readKeys reads the keys of the stored objects if start could not.
+func (inf *Informer) readKeys() error {
+	known, err := inf.hub.ReadKeys()
+	if known != nil {
+		inf.noteKeys(known, err)
+	}
+	return err
 }
 
 // install makes the opened store the informer's and reports whether it holds a whole
@@ -343,7 +358,6 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	if inf.moveLocked(loading, opening); inf.warm {
 		inf.moveLocked(catchingUp, loading)
 	}
-	inf.beginLogLocked()
 	return inf.warm
 }
 

@@ -105,8 +105,10 @@ func (inf *Informer) mendLocked() {
 // whether the caller should read again: false if the informer does not run or the list
 // would have to wait for the caller.
 func (inf *Informer) waitForList(cause error, lists uint64) bool {
-	endUrge := inf.hub.Urge()
-	defer endUrge()
+	calledBack := isCalledBack() // then the hub may be waiting for the caller
+	if !calledBack {
+		defer inf.hub.Urge()()
+	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if !inf.isOpenedLocked() || inf.phase == ended {
@@ -116,7 +118,7 @@ func (inf *Informer) waitForList(cause error, lists uint64) bool {
 		return true // a list has been applied since, so the read may succeed now
 	}
 	inf.loseLocked(inf.ctx, cause)
-	if isCalledBack() {
+	if calledBack {
 		return false
 	}
 	inf.cond.Wait()

@@ -50,11 +50,5 @@ func (inf *Informer) isOpenedLocked() bool { return inf.wasLocked() >= loading }
 // hasListLocked reports whether the store holds a whole list that cursors may read.
 func (inf *Informer) hasListLocked() bool { return inf.wasLocked() >= catchingUp }
 
-func (inf *Informer) hasList() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.hasListLocked()
-}
-
 // isCaughtUpLocked reports whether the store has reached the server's state at the start.
 func (inf *Informer) isCaughtUpLocked() bool { return inf.wasLocked() == current }

@@ -201,6 +201,7 @@ func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
 // Finish implements reflector.Relist.
 func (r *relist) Finish(ctx context.Context, rv string) error {
 	inf := r.inf
+	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {
 			return err
@@ -221,11 +222,11 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	why := ""
 	err := inf.hub.Do(func(turn delivery.Turn) error {
-		isFirst := !inf.hasList()
-		if err := turn.MarkListed(); err != nil {
+		first, err := turn.MarkListed()
+		if err != nil {
 			return err
 		}
-		why = inf.listed(rv, isFirst && turn.Clients())
+		why = inf.listed(rv, first && turn.Clients())
 		if inf.opts.NotifyUnchanged {
 			turn.Resync()
 		}
@@ -279,6 +280,9 @@ func (inf *Informer) processLoop(ctx context.Context) {
 // process applies one batch of the queue. The store.Batch contains each object once, in
 // its last state; handlers receive every change.
 func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
+	if err := inf.readKeys(); err != nil {
+		return err // a list is due, which brings the changes
+	}
 	told := make([]change, len(b.Stream))
 	packer := inf.packer()
 	for i, d := range b.Stream {
@@ -352,6 +356,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 			return err
 		}
 		inf.metrics.stored(batch.RV)
+		inf.rememberRV()
 		inf.applied(batch, changes, old, turn.Clients())
 		for _, c := range changes {
 			if c.fate == toTell {
@@ -418,7 +423,6 @@ func (inf *Informer) noteLoaded(clients bool) {
 // complete says that readers see everything up to a resource version, or what a list has
 // brought so far.
 func (inf *Informer) complete(rv string) {
-	inf.rememberRV()
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	if inf.log != nil {

@@ -53,27 +53,24 @@ func (d *DB) commitLoop(ctx context.Context) {
 			return
 		}
 		if err := d.commit(); err != nil {
-			urgent := d.pause(ctx, backoff)
+			d.pause(ctx, backoff)
 			backoff = min(2*backoff, maxBackoff)
-			d.tell(urgent)
+			d.tell(false)
 			continue
 		}
 		backoff = d.opts.CommitInterval
 	}
 }
 
-// pause waits for the given duration, for an urgent commit or for the end of ctx. It
-// reports whether an urgent commit was requested.
-func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
+// pause waits for the given duration, for an urgent commit or for the end of ctx.
+func (d *DB) pause(ctx context.Context, wait time.Duration) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-d.urgent:
-		return true
 	case <-ctx.Done():
 	}
-	return false
 }
 
 // capture is the state of a scope at one moment.

@@ -48,7 +48,8 @@ type Env struct {
 //	starting           loading     Open
 //	loading            ready       the store holds a whole list: Open or MarkListed
 //	loading, ready     unreadable  the keys of the stored objects cannot be read
-//	unreadable         loading     they can be read again
+//	unreadable         loading     they can be read again: ReadKeys or MarkListed
+//	loading            ready       ReadKeys, if the store held a whole list at Open
 //	any but ended      ended       End
 //
 // HasSynced is a latch beside it: MarkSynced.
@@ -85,6 +86,7 @@ type Hub struct {
 	mu       sync.Mutex
 	cond     *sync.Cond // broadcast when a goroutine that waits on it may continue
 	phase    phase
+	whole    bool // the store held a whole list at Open
 	handlers map[*Registration]struct{}
 	keys     keys
 	resync   time.Duration // how often resyncs are checked
@@ -128,22 +130,45 @@ func (h *Hub) Begin() {
 func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.store = s
-	if h.moveLocked(loading, starting); whole {
-		h.moveLocked(ready, loading)
-	}
-	err := h.readKeysLocked()
-	if err == nil && !h.noteSupersededLocked() {
-		// Nothing has departed, so a change that comes next follows the add of the stored
-		// object.
-		for r := range h.handlers {
-			r.stage = walking
-		}
-	}
+	h.store, h.whole = s, whole
+	h.moveLocked(loading, starting)
+	err := h.beginLocked()
 	for r := range h.handlers {
 		h.startLocked(r)
 	}
 	return h.keys.known.Copy(), err
+}
+
+// ReadKeys reads the keys of the stored objects if that has failed in Open. It returns
+// nil if they were read before. Changes that are told before would be told of objects
+// that handlers do not have.
+func (h *Hub) ReadKeys() (*btree.Set[string], error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.phase != unreadable {
+		return nil, nil
+	}
+	err := h.beginLocked()
+	return h.keys.known.Copy(), err
+}
+
+// beginLocked reads what handlers begin with.
+func (h *Hub) beginLocked() error {
+	if err := h.readKeysLocked(); err != nil {
+		return err
+	}
+	if h.whole {
+		h.moveLocked(ready, loading)
+	}
+	if !h.noteSupersededLocked() {
+		// Nothing has departed, so a change that comes next follows the add of the stored
+		// object.
+		for r := range h.handlers {
+			r.stage = max(r.stage, walking)
+		}
+	}
+	h.cond.Broadcast()
+	return nil
 }
 
 // MarkSynced makes HasSynced true for the informer, and for each handler when it has
@@ -217,7 +242,7 @@ type Change struct {
 func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	h := t.h
 	if h.phase == unreadable {
-		return // TellLoaded could not tell a handler of the object's deletion
+		return // a list's: cursors find its objects
 	}
 	n := notification{kind: added, key: c.Key, old: was, new: c.Is, initial: !h.isSynced()}
 	if c.Is.Key == "" {
@@ -284,18 +309,20 @@ func (t Turn) TellLoaded() error {
 // handlers would receive a change of an object whose add they have not received.
 func (t Turn) Untold() bool { return t.h.keys.untold }
 
-// MarkListed says that the store holds a whole list, so that cursors may walk it. The
-// error, which Failed has received, says that its keys cannot be read: a handler may
-// receive nothing before it is known what handlers know.
-func (t Turn) MarkListed() error {
+// MarkListed says that the store holds a whole list, so that cursors may walk it. It
+// reports whether they could not before. The error, which Failed has received, says that
+// its keys cannot be read: a handler may receive nothing before it is known what handlers
+// know.
+func (t Turn) MarkListed() (first bool, err error) {
 	h := t.h
 	if h.phase == unreadable {
 		if err := h.readKeysLocked(); err != nil {
-			return err
+			return false, err
 		}
 	}
+	first = h.phase == loading
 	h.moveLocked(ready, loading)
-	return nil
+	return first, nil
 }
 
 // Resync begins a resync of all handlers, if the informer has synced.
@@ -335,11 +362,7 @@ func (h *Hub) readKeysLocked() error {
 }
 
 // Known returns the keys of the objects that handlers know. The caller may change it.
-func (h *Hub) Known() *btree.Set[string] {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.keys.known.Copy()
-}
+func (t Turn) Known() *btree.Set[string] { return t.h.keys.known.Copy() }
 
 // IsKnown reports whether handlers know an object with this key.
 func (h *Hub) IsKnown(key string) bool {

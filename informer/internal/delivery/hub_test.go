@@ -84,6 +84,17 @@ func (*shelf) Decode(e store.Entry) (runtime.Object, error) {
 
 var errBroken = errors.New("broken")
 
+// set stores an object, or deletes it if obj is nil.
+func (s *shelf) set(key string, obj *object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if obj == nil {
+		s.objects.Delete(key)
+	} else {
+		s.objects.Set(key, obj)
+	}
+}
+
 // fail sets what reads return.
 func (s *shelf) fail(err error) {
 	s.mu.Lock()
@@ -184,9 +195,10 @@ func (h *handler) open() {
 	}
 }
 
-// add adds a handler. If it is slow, it blocks until open is called.
-func (w *world) add(slow bool) {
-	h := &handler{Recorder: guarantees.New(nil), gate: make(chan struct{})}
+// add adds a handler, which has to be told of the held objects. If it is slow, it blocks
+// until open is called.
+func (w *world) add(slow bool, held map[string]guarantees.State) {
+	h := &handler{Recorder: guarantees.New(held), gate: make(chan struct{})}
 	if !slow {
 		h.open()
 	}
@@ -210,64 +222,79 @@ func (w *world) set(key string, deleted bool) {
 	if !w.whole {
 		return
 	}
-	ctx := w.Context()
-	w.hub.Room(ctx)
-	defer w.hub.Spill(ctx)
-	before, existed := w.shelf.objects.Get(key)
-	was, c := store.Entry{}, delivery.Change{Key: key}
-	if existed {
-		was = w.shelf.entry(key, before)
+	if _, err := w.hub.ReadKeys(); err != nil {
+		return // the next list brings the change
 	}
-	if !deleted {
-		c.Is = store.Entry{Key: key, Object: w.object(key)}
-	} else if existed {
-		w.rv++
-		last := before.DeepCopy()
-		last.ResourceVersion = fmt.Sprint(w.rv)
-		c.Last = last
-	}
+	w.hub.Room(w.Context())
+	defer w.hub.Spill(w.Context())
+	apply, c, was := w.change(key, deleted)
 	slim := w.hub.NewSlim()
 	slim.Add(was.Object, c.Is.Object, c.Last)
 	_ = w.hub.Do(func(turn delivery.Turn) error {
 		if turn.Untold() {
 			if err := turn.TellLoaded(); err != nil {
-				return err // the change is lost, and the next list brings it
+				return err // the next list brings the change
 			}
 		}
-		w.shelf.mu.Lock()
-		if deleted {
-			w.shelf.objects.Delete(key)
-		} else {
-			w.shelf.objects.Set(key, c.Is.Object.(*object))
-		}
-		w.shelf.mu.Unlock()
+		apply()
 		turn.Tell(c, was, slim)
 		return nil
 	})
 }
 
-// list ends a list. loaded says that the store had lost what it held, and that the list
-// has objects only with a number below n.
+// change returns a change, the state before it, and what applies it to the store.
+func (w *world) change(key string, deleted bool) (apply func(), c delivery.Change, was store.Entry) {
+	before, existed := w.shelf.objects.Get(key)
+	c.Key = key
+	if existed {
+		was = w.shelf.entry(key, before)
+	}
+	if !deleted {
+		obj := w.object(key)
+		c.Is = store.Entry{Key: key, Object: obj}
+		return func() { w.shelf.set(key, obj) }, c, was
+	}
+	if existed {
+		w.rv++
+		last := before.DeepCopy()
+		last.ResourceVersion = fmt.Sprint(w.rv)
+		c.Last = last
+	}
+	return func() { w.shelf.set(key, nil) }, c, was
+}
+
+// list ends a list, which has objects only with a number below n. loaded says that the
+// store had lost what it held, so that there is nothing to compare the list with.
 func (w *world) list(loaded bool, n int) {
 	if loaded {
 		for _, h := range w.handlers {
 			h.Damaged()
 		}
 	}
+	_, _ = w.hub.ReadKeys() // else cursors deliver what the list leaves
 	err := w.hub.Do(func(turn delivery.Turn) error {
-		if loaded {
-			w.shelf.mu.Lock()
-			for _, key := range w.shelf.objects.Keys() {
-				if key >= keyOf(n) {
-					w.shelf.objects.Delete(key)
-				}
-			}
-			w.shelf.mu.Unlock()
+		if turn.Untold() && !loaded {
 			if err := turn.TellLoaded(); err != nil {
 				return err
 			}
 		}
-		return turn.MarkListed()
+		for _, key := range w.shelf.objects.Keys() {
+			if key < keyOf(n) {
+				continue
+			}
+			apply, c, was := w.change(key, true)
+			c.Last = nil
+			if apply(); !loaded {
+				turn.Tell(c, was, delivery.Slim{})
+			}
+		}
+		if loaded {
+			if err := turn.TellLoaded(); err != nil {
+				return err
+			}
+		}
+		_, err := turn.MarkListed()
+		return err
 	})
 	w.whole = w.whole || err == nil
 }
@@ -278,10 +305,7 @@ func (w *world) rest() {
 	w.list(true, 1<<30) // tells what a failure has kept back
 	w.hub.MarkSynced()
 	synctest.Wait()
-	is, err := guarantees.States(w.shelf.objects.Values())
-	if err != nil {
-		w.wrong = append(w.wrong, err.Error())
-	}
+	is := w.states()
 	for _, h := range w.handlers {
 		if h.isOpen {
 			h.AtRest(is)
@@ -291,6 +315,14 @@ func (w *world) rest() {
 		}
 		w.check(h)
 	}
+}
+
+func (w *world) states() map[string]guarantees.State {
+	is, err := guarantees.States(w.shelf.objects.Values())
+	if err != nil {
+		w.wrong = append(w.wrong, err.Error())
+	}
+	return is
 }
 
 func (w *world) check(h *handler) {
@@ -324,7 +356,7 @@ func (w *world) play(s step) {
 			w.set(keyOf((s.i+i)%1200), s.do == "delete")
 		}
 	case "add", "add slow":
-		w.add(s.do == "add slow")
+		w.add(s.do == "add slow", nil)
 	case "remove", "open":
 		if len(w.handlers) == 0 {
 			return
@@ -340,7 +372,7 @@ func (w *world) play(s step) {
 		w.shelf.fail(errBroken)
 	case "mend":
 		w.shelf.fail(nil)
-		w.list(false, 0)
+		w.list(false, 1<<30)
 	case "list", "load":
 		w.list(s.do == "load", s.i)
 	case "resync":
@@ -369,8 +401,12 @@ func TestSchedules(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
+			held := w.states()
+			if isBroken || slices.ContainsFunc(steps, func(s step) bool { return s.do == "load" }) {
+				held = nil // what is lost before it is read is not known
+			}
 			for range before {
-				w.add(false)
+				w.add(false, held)
 			}
 			if isBroken {
 				w.shelf.fail(errBroken)
@@ -401,7 +437,7 @@ func TestNoGoroutineIsLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t, 0)
 				ctx, cancel := context.WithCancel(t.Context())
-				w.add(false)
+				w.add(false, nil)
 				if opened {
 					w.start(ctx, false)
 				}
