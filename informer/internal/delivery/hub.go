@@ -140,8 +140,8 @@ func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
 }
 
 // ReadKeys reads the keys of the stored objects if that has failed in Open. It returns
-// nil if they were read before. Changes that are told before would be told of objects
-// that handlers do not have.
+// nil if they were read before. Before that, no change may be applied: handlers would
+// receive changes of objects whose add they have not received.
 func (h *Hub) ReadKeys() (*btree.Set[string], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -195,7 +195,7 @@ func (h *handler) open() {
 	}
 }
 
-// add adds a handler, which has to be told of the held objects. If it is slow, it blocks
+// add adds a handler, which has to receive the held objects. If it is slow, it blocks
 // until open is called.
 func (w *world) add(slow bool, held map[string]guarantees.State) {
 	h := &handler{Recorder: guarantees.New(held), gate: make(chan struct{})}
