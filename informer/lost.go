@@ -31,7 +31,7 @@ func (inf *Informer) noticeLosses(ctx context.Context) {
 		case <-held.Lost():
 		}
 		// No error if a list has been loaded meanwhile.
-		if _, err := inf.store.Scan("", 1); err != nil && ctx.Err() == nil {
+		if _, err := inf.store.Select(store.Query{Limit: 1}); err != nil && ctx.Err() == nil {
 			inf.lose(ctx, err)
 		}
 	}

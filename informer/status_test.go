@@ -205,7 +205,7 @@ func TestStatusOfHandlers(t *testing.T) {
 	})
 }
 
-// stuckBackend is a backend whose Scan waits for a gate, like on a disk that hangs. The
+// stuckBackend is a backend whose Select waits for a gate, like on a disk that hangs. The
 // informer holds its lock meanwhile.
 type stuckBackend struct {
 	store.Backend
@@ -222,10 +222,10 @@ type stuckStore struct {
 	backend *stuckBackend
 }
 
-func (s *stuckStore) Scan(after string, limit int) ([]store.Entry, error) {
+func (s *stuckStore) Select(q store.Query) ([]store.Entry, error) {
 	close(s.backend.entered)
 	<-s.backend.gate
-	return s.Store.Scan(after, limit)
+	return s.Store.Select(q)
 }
 
 // TestStatusDoesNotWaitForTheDisk checks that Status then returns the previous result.

@@ -153,9 +153,6 @@ type Store interface {
 	// that was not closed.
 	Relist() (Relist, error)
 
-	// Scan returns up to limit entries with keys greater than after, in key order and as
-	// of one moment. A result shorter than limit is the end.
-	Scan(after string, limit int) ([]Entry, error)
 	// Encode returns the encoded, uncompressed entry of an object, which Decode accepts.
 	// It encodes a copy, because encoding writes to the cache inside a resource.Quantity
 	// and other goroutines may read the object. Without a codec, the entry contains the
@@ -170,9 +167,6 @@ type Store interface {
 	// iteration is yielded in its old or new state, or not at all. An error ends the
 	// iteration.
 	All() iter.Seq2[runtime.Object, error]
-	// Headers yields the header of every object in key order. It reads in chunks like
-	// All.
-	Headers() iter.Seq2[Header, error]
 
 	// AddIndexes adds all index functions or, on an error, none. It calls them for the
 	// stored objects; meanwhile writers wait, readers do not. The entries of added

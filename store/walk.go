@@ -9,9 +9,12 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// walkChunk is the number of objects that AllOf and HeadersOfAll read at once. Between
-// chunks they do not keep an old state in memory.
-const walkChunk = 256
+// walkChunk is the number of objects that AllOf reads at once, and headersChunk that of
+// headers that HeadersOfAll reads. Between chunks they keep no old state in memory.
+const (
+	walkChunk    = 256
+	headersChunk = 4 * walkChunk
+)
 
 // AllOf implements Store.All for a backend that holds its objects decoded.
 func AllOf(s Reader) iter.Seq2[runtime.Object, error] {
@@ -35,17 +38,29 @@ func AllOf(s Reader) iter.Seq2[runtime.Object, error] {
 	}
 }
 
-// HeadersOfAll implements Store.Headers for a backend that holds its objects decoded.
+// HeadersOfAll yields the header of every object in key order. It reads in chunks, as
+// Store.All.
 func HeadersOfAll(s Reader) iter.Seq2[Header, error] {
 	return func(yield func(Header, error) bool) {
-		for object, err := range AllOf(s) {
-			var h Header
+		for q := (Query{Limit: headersChunk}); ; {
+			keys, err := s.Keys(q)
+			var headers []Header
 			if err == nil {
-				h, err = HeaderOf(object)
+				headers, err = s.HeadersOf(keys)
 			}
-			if !yield(h, err) || err != nil {
+			if err != nil {
+				yield(Header{}, err)
 				return
 			}
+			for _, h := range headers {
+				if !yield(h, nil) {
+					return
+				}
+			}
+			if len(keys) < headersChunk {
+				return
+			}
+			q.After = keys[len(keys)-1]
 		}
 	}
 }

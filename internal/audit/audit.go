@@ -249,7 +249,7 @@ func (a *audit) otherVersion(held store.Header, key, rv, uid, listRV string, kno
 func (a *audit) stored(listRV string) error {
 	order, ok := compare(a.Store.Checkpoint().RV, listRV)
 	complete := ok && order >= 0
-	for h, err := range a.Store.Headers() {
+	for h, err := range store.HeadersOfAll(a.Store) {
 		if err != nil {
 			return err
 		}

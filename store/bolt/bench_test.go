@@ -175,9 +175,9 @@ func BenchmarkEncrypt(b *testing.B) {
 		listPods(b, s, *benchPods, 1)
 		keys := store.Indexer(s).ListKeys()
 		b.Run(test.name+"/Entry", func(b *testing.B) { benchmarkEntries(b, db, s, keys) })
-		b.Run(test.name+"/Scan", func(b *testing.B) {
+		b.Run(test.name+"/Select", func(b *testing.B) {
 			for b.Loop() {
-				if entries, err := s.Scan("", 256); err != nil || len(entries) != 256 {
+				if entries, err := s.Select(store.Query{Limit: 256}); err != nil || len(entries) != 256 {
 					b.Fatal(len(entries), err)
 				}
 			}

@@ -135,7 +135,7 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 	if !grown {
 		return nil
 	}
-	entries, err := s.Scan("", grownScope)
+	entries, err := s.scanAs(false, "", grownScope)
 	if err != nil {
 		return nil // the next reader returns the error
 	}

@@ -263,7 +263,7 @@ func TestReadWithoutKey(t *testing.T) {
 			for what, read := range map[string]func() error{
 				"GetByKey": func() error { _, _, err := store.Indexer(s).GetByKey(small.key(0)); return err },
 				"Entry":    func() error { _, _, err := s.Entry(small.key(0)); return err },
-				"Scan":     func() error { _, err := s.Scan("", 10); return err },
+				"Pages":    func() error { _, err := s.Select(store.Query{Limit: 10}); return err },
 				"Select":   func() error { _, err := s.Select(store.Query{}); return err },
 				"by label": func() error {
 					_, err := s.Select(store.Query{Selector: labels.Set{"app": "app1"}.AsSelector()})
@@ -273,7 +273,7 @@ func TestReadWithoutKey(t *testing.T) {
 				"ByIndex":    func() error { _, err := store.Indexer(s).ByIndex("label:app", "app1"); return err },
 				"IndexKeys":  func() error { _, err := store.Indexer(s).IndexKeys("label:app", "app1"); return err },
 				"All":        func() error { return firstError(s.All()) },
-				"Headers":    func() error { return firstError(s.Headers()) },
+				"Headers":    func() error { return firstError(store.HeadersOfAll(s)) },
 				"List":       func() error { x := store.Indexer(s); x.List(); return x.Err() },
 				"ListValues": func() error { _, err := s.Values("label:app"); return err },
 			} {

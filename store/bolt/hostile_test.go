@@ -406,12 +406,12 @@ func TestLongKeys(t *testing.T) {
 		for _, e := range entries {
 			selected = append(selected, e.Key)
 		}
-		for h, err := range s.Headers() {
+		for h, err := range store.HeadersOfAll(s) {
 			must(t, err)
 			headers = append(headers, h.Key)
 		}
 		for after := ""; ; {
-			entries, err := s.Scan(after, 1)
+			entries, err := s.Select(store.Query{After: after, Limit: 1})
 			must(t, err)
 			if len(entries) == 0 {
 				break
@@ -422,7 +422,7 @@ func TestLongKeys(t *testing.T) {
 		indexed, err := store.Indexer(s).IndexKeys("label:app", "web")
 		must(t, err)
 		for what, got := range map[string][]string{
-			"ListKeys": store.Indexer(s).ListKeys(), "Select": selected, "Headers": headers, "Scan": scanned, "IndexKeys": indexed,
+			"ListKeys": store.Indexer(s).ListKeys(), "Select": selected, "Headers": headers, "pages": scanned, "IndexKeys": indexed,
 		} {
 			if slices.Sort(got); !slices.Equal(got, keys) {
 				t.Errorf("%s: %s has %d keys, want %d", when, what, len(got), len(keys))

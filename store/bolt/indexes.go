@@ -199,7 +199,7 @@ func (s *scopeStore) sayDropped(names []string) {
 // after a crash before that, the next start builds them again.
 func (s *scopeStore) buildIndexes(names []string) error {
 	for after, more := "", true; more; {
-		entries, err := s.Scan(after, chunk)
+		entries, err := s.scanAs(false, after, chunk)
 		if err != nil {
 			return err
 		}

@@ -173,7 +173,7 @@ func describe(s store.Store, script script) (string, error) {
 			return "", fmt.Errorf("%w: All has %s, List has not", errInconsistent, cm.Name)
 		}
 	}
-	for h, err := range s.Headers() {
+	for h, err := range store.HeadersOfAll(s) {
 		if err != nil {
 			return "", err
 		}

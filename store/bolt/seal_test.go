@@ -195,7 +195,7 @@ func TestSealedIsBound(t *testing.T) {
 			}
 			_, _, objectErr := store.Indexer(w.s).GetByKey("a")
 			var headerErr error
-			for _, err := range w.s.Headers() {
+			for _, err := range store.HeadersOfAll(w.s) {
 				headerErr = err
 			}
 			damaged, intact := objectErr, headerErr
@@ -224,7 +224,7 @@ func TestSealedIsBound(t *testing.T) {
 			if _, ok, err := store.Indexer(w.s).GetByKey("a"); !ok || err != nil || changed != 1 {
 				t.Errorf("after a new list with %d changes: %t, %v", changed, ok, err)
 			}
-			for _, err := range w.s.Headers() {
+			for _, err := range store.HeadersOfAll(w.s) {
 				if err != nil {
 					t.Errorf("after a new list: %v", err)
 				}

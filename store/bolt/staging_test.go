@@ -257,7 +257,7 @@ func TestWritesInsideLoops(t *testing.T) {
 			}
 			body(i)
 		}
-		for _, err := range s.Headers() {
+		for _, err := range store.HeadersOfAll(s) {
 			if i++; err != nil {
 				t.Error(err)
 			}
@@ -281,7 +281,7 @@ func TestEverythingAtOnce(t *testing.T) {
 		func() error { _, err := store.Indexer(s).ByIndex("label:app", "app1"); return err },
 		func() error { _ = store.Indexer(s).ListIndexFuncValues("label:app"); return nil },
 		func() error { return drain(s) },
-		func() error { _, err := s.Scan(small.key(3), 5); return err },
+		func() error { _, err := s.Select(store.Query{After: small.key(3), Limit: 5}); return err },
 		func() error { _ = s.Len(); _ = s.Checkpoint(); return nil },
 		func() error { _, err := store.Indexer(s).IndexKeys("namespace", "ns1"); return err },
 	}
@@ -317,7 +317,7 @@ func drain(s store.Store) error {
 			return err
 		}
 	}
-	for _, err := range s.Headers() {
+	for _, err := range store.HeadersOfAll(s) {
 		if err != nil {
 			return err
 		}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
-	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // merge calls fn in key order with every file key after the given one, until fn returns
@@ -19,7 +18,6 @@ import (
 // returns an error if the keys do not ascend: on damaged pages bbolt reports nothing and
 // may visit one page twice and another not at all.
 func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
-	after = record.FileKey(after)
 	pending := sn.pending.Iter()
 	more := pending.Seek(after)
 	if more && pending.Key() == after {
@@ -59,18 +57,8 @@ func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string
 
 var errOrder = errors.New("keys are out of order")
 
-// Scan implements store.Store.
-func (s *scopeStore) Scan(after string, limit int) (entries []store.Entry, err error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	if s, err = s.reader(); err != nil {
-		return nil, err
-	}
-	return s.scanAs(false, after, limit)
-}
-
-// scanAs is like Scan; readAs explains loaded.
+// scanAs returns up to limit entries with keys greater than after, in key order and as of
+// one moment. It reads no headers; readAs explains loaded.
 func (s *scopeStore) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
 	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
 		entries, err = s.scan(sn, after, limit)
@@ -83,7 +71,7 @@ func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []stor
 	// The headers come first, so that an object that a damaged page has lost is noticed.
 	var records *bbolt.Cursor
 	var k, v []byte
-	order := sn.merge(sn.headers, after, func(key string, p *entry, _ []byte) bool {
+	order := sn.merge(sn.headers, record.FileKey(after), func(key string, p *entry, _ []byte) bool {
 		if p == nil && records != nil {
 			k, v = records.Next()
 		}
@@ -127,7 +115,7 @@ func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 		}
 		n := 0
 		for after := ""; ; {
-			entries, err := s.Scan(after, chunk)
+			entries, err := s.scanAs(false, after, chunk)
 			n += len(entries)
 			if err == nil && len(entries) < chunk {
 				err = s.isWhole(n)
@@ -149,41 +137,6 @@ func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 				return
 			}
 			after = entries[len(entries)-1].Key
-		}
-	}
-}
-
-// Headers implements store.Store.
-func (s *scopeStore) Headers() iter.Seq2[store.Header, error] {
-	return func(yield func(store.Header, error) bool) {
-		s, err := s.reader()
-		if err == nil {
-			err = s.whyIncomplete()
-		}
-		if err != nil {
-			yield(store.Header{}, err)
-			return
-		}
-		n := 0
-		for after := ""; ; {
-			headers, err := s.scanHeaders(after)
-			n += len(headers)
-			if err == nil && len(headers) < 4*chunk {
-				err = s.isWhole(n)
-			}
-			if err != nil {
-				yield(store.Header{}, err)
-				return
-			}
-			for _, h := range headers {
-				if !yield(h, nil) {
-					return
-				}
-			}
-			if len(headers) < 4*chunk {
-				return
-			}
-			after = headers[len(headers)-1].Key
 		}
 	}
 }
@@ -216,27 +169,6 @@ func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
 	return headers, nil
 }
 
-func (s *scopeStore) scanHeaders(after string) (headers []store.Header, err error) {
-	readErr := s.read("headers", nil, func(sn *snapshot) error {
-		order := sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
-			var h *record.Header
-			if p != nil {
-				h = p.head
-			} else if h, err = s.seal.Header(seal.InScope, key, v); err != nil {
-				err = s.db.unreadable("header "+key, err)
-				return false
-			}
-			headers = append(headers, h.Public(key))
-			return len(headers) < 4*chunk
-		})
-		if err == nil && order != nil {
-			err = s.db.corrupt("scope "+s.scope.String(), order)
-		}
-		return err
-	})
-	return headers, readErr
-}
-
 // isWhole checks that a walk over a scope that was opened read-only has found all
 // objects.
 func (s *scopeStore) isWhole(n int) error {
@@ -249,7 +181,7 @@ func (s *scopeStore) isWhole(n int) error {
 // keys returns up to limit keys after the given one. A negative limit means all keys.
 func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	var damage error
-	err = sn.merge(sn.headers, after, func(key string, p *entry, v []byte) bool {
+	err = sn.merge(sn.headers, record.FileKey(after), func(key string, p *entry, v []byte) bool {
 		if p != nil {
 			key = p.name
 		} else if key, damage = record.HeaderName(key, v); damage != nil {

@@ -326,7 +326,7 @@ func useScope(db *bolt.DB) error {
 		if err != nil && !errors.Is(err, store.ErrWiped) {
 			return err
 		}
-		if entries, err := s.Scan("", 100); err == nil && len(entries) != small.keys && len(entries) != 0 || err != nil && !errors.Is(err, store.ErrWiped) {
+		if entries, err := s.Select(store.Query{Limit: 100}); err == nil && len(entries) != small.keys && len(entries) != 0 || err != nil && !errors.Is(err, store.ErrWiped) {
 			return fmt.Errorf("%d objects: %w", len(entries), err)
 		}
 	}
@@ -389,7 +389,7 @@ func TestWipeIsNeverSeenHalf(t *testing.T) {
 			if off < 2*int64(pageSize) {
 				return next(b, off) // under a lock of bbolt that readers need
 			}
-			if entries, err := s.Scan("", 100); !errors.Is(err, store.ErrWiped) {
+			if entries, err := s.Select(store.Query{Limit: 100}); !errors.Is(err, store.ErrWiped) {
 				t.Errorf("%d objects, error is %v", len(entries), err)
 			}
 			looked++

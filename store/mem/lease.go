@@ -251,14 +251,6 @@ func (s *lease) Len() int {
 	return st.objects.Len()
 }
 
-// Scan returns up to limit entries with keys greater than after.
-func (s *lease) Scan(after string, limit int) ([]store.Entry, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	return s.Select(store.Query{After: after, Limit: limit})
-}
-
 // Encode implements store.Store. Its callers keep the entry elsewhere; the store itself
 // does not encode objects. Without a codec the entry contains the object.
 func (s *lease) Encode(obj runtime.Object) (store.Entry, error) {
@@ -309,9 +301,6 @@ func (s *lease) Compare(obj runtime.Object) (held store.Header, same bool, err e
 
 // All yields every object in key order.
 func (s *lease) All() iter.Seq2[runtime.Object, error] { return store.AllOf(s) }
-
-// Headers yields every object's header in key order.
-func (s *lease) Headers() iter.Seq2[store.Header, error] { return store.HeadersOfAll(s) }
 
 // HeadersOf returns the headers of those keys that exist.
 func (s *lease) HeadersOf(keys []string) ([]store.Header, error) {

@@ -105,10 +105,10 @@ func (h *harness) readEverything() {
 	for _, err := range h.All() {
 		errs = append(errs, err)
 	}
-	for _, err := range h.Headers() {
+	for _, err := range store.HeadersOfAll(h) {
 		errs = append(errs, err)
 	}
-	_, err = h.Scan("w1/", 3)
+	_, err = h.Select(store.Query{After: "w1/", Limit: 3})
 	errs = append(errs, err)
 	_, err = h.Select(store.Query{Namespace: "w1", Selector: labels.SelectorFromSet(labels.Set{"app": "red"})})
 	errs = append(errs, err)

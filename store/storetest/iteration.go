@@ -13,8 +13,8 @@ import (
 
 var iterationCases = []testCase{
 	{"Entry", testEntry},
-	{"Scan", testScan},
-	{"ScanWhileChanged", testScanWhileChanged},
+	{"Pages", testPages},
+	{"PagesWhileChanged", testPagesWhileChanged},
 	{"All", testAll},
 	{"AllWhileWritten", testAllWhileWritten},
 	{"Headers", testHeaders},
@@ -82,10 +82,10 @@ func testEntry(h *harness) {
 	}
 }
 
-// scanKeys returns the keys of one Scan.
-func (h *harness) scanKeys(after string, limit int) []string {
+// pageKeys returns the keys of one page.
+func (h *harness) pageKeys(after string, limit int) []string {
 	h.Helper()
-	entries, err := h.Scan(after, limit)
+	entries, err := h.Select(store.Query{After: after, Limit: limit})
 	must(h, err)
 	keys := []string{}
 	for _, e := range entries {
@@ -97,8 +97,8 @@ func (h *harness) scanKeys(after string, limit int) []string {
 	return keys
 }
 
-func testScan(h *harness) {
-	same(h, "Scan of an empty scope", h.scanKeys("", 10), nil)
+func testPages(h *harness) {
+	same(h, "Select of an empty scope", h.pageKeys("", 10), nil)
 	// "a-b/x" is less than "a/x" by bytes, although "a" is less than "a-b".
 	h.add(configMap("b/one", "1", ""), configMap("a/x", "1", ""), configMap("a-b/x", "1", ""), configMap("z", "1", ""))
 	must(h, h.Flush(h.Context()))
@@ -107,26 +107,26 @@ func testScan(h *harness) {
 	for limit := 1; limit <= 6; limit++ {
 		got, after := []string{}, ""
 		for {
-			keys := h.scanKeys(after, limit)
+			keys := h.pageKeys(after, limit)
 			got = append(got, keys...)
 			if len(keys) > limit {
-				h.Fatalf("Scan(%q, %d) gave %d entries", after, limit, len(keys))
+				h.Fatalf("Select(%q, %d) gave %d entries", after, limit, len(keys))
 			}
 			if len(keys) < limit {
 				break
 			}
 			after = keys[len(keys)-1]
 		}
-		same(h, fmt.Sprintf("Scan in chunks of %d", limit), got, all)
+		same(h, fmt.Sprintf("Select in chunks of %d", limit), got, all)
 	}
-	same(h, "Scan after a key that is not there", h.scanKeys("a/xx", 2), []string{"a/y", "b/one"})
-	same(h, "Scan after the last key", h.scanKeys("z", 2), nil)
+	same(h, "Select after a key that is not there", h.pageKeys("a/xx", 2), []string{"a/y", "b/one"})
+	same(h, "Select after the last key", h.pageKeys("z", 2), nil)
 }
 
-func testScanWhileChanged(h *harness) {
+func testPagesWhileChanged(h *harness) {
 	h.fill("1", many(10, "1", "old"))
 	must(h, h.Flush(h.Context()))
-	first := h.scanKeys("", 4)
+	first := h.pageKeys("", 4)
 	h.apply("2",
 		store.Change{Key: "many/00001"}, // already passed
 		store.Change{Key: "many/00003"}, // the cursor itself
@@ -136,7 +136,7 @@ func testScanWhileChanged(h *harness) {
 		put(configMap("many/00006", "2", "new")),
 	)
 	same(h, "first chunk", first, []string{"many/00000", "many/00001", "many/00002", "many/00003"})
-	entries, err := h.Scan("many/00003", 4)
+	entries, err := h.Select(store.Query{After: "many/00003", Limit: 4})
 	must(h, err)
 	got := map[string]string{}
 	for _, e := range entries {
@@ -240,7 +240,7 @@ func testHeaders(h *harness) {
 			must(h, h.Flush(h.Context()))
 		}
 		var got []store.Header
-		for header, err := range h.Headers() {
+		for header, err := range store.HeadersOfAll(h) {
 			must(h, err)
 			got = append(got, known(header))
 		}
@@ -253,7 +253,7 @@ func testHeaders(h *harness) {
 		}
 		same(h, "HeadersOf", got, []store.Header{want[2], want[0]})
 	}
-	for _, err := range h.Headers() {
+	for _, err := range store.HeadersOfAll(h) {
 		must(h, err)
 		break
 	}
@@ -262,7 +262,7 @@ func testHeaders(h *harness) {
 func testHeadersWhileWritten(h *harness) {
 	h.fill("1", many(700, "1", "red"))
 	var keys []string
-	for header, err := range h.Headers() {
+	for header, err := range store.HeadersOfAll(h) {
 		must(h, err)
 		keys = append(keys, header.Key)
 		var i int

@@ -172,8 +172,8 @@ func (h *harness) wantClosed() {
 	wantIs(h, "IndexKeys", err, store.ErrClosed)
 	_, _, err = h.Entry("a/one")
 	wantIs(h, "Entry", err, store.ErrClosed)
-	_, err = h.Scan("", 1)
-	wantIs(h, "Scan", err, store.ErrClosed)
+	_, err = h.Select(store.Query{Limit: 1})
+	wantIs(h, "Pages", err, store.ErrClosed)
 	_, err = h.Select(store.Query{})
 	wantIs(h, "Select", err, store.ErrClosed)
 	_, _, err = h.Object("a/one")
@@ -189,7 +189,7 @@ func (h *harness) wantClosed() {
 		wantIs(h, "All", err, store.ErrClosed)
 		n++
 	}
-	for _, err := range h.Headers() {
+	for _, err := range store.HeadersOfAll(h) {
 		wantIs(h, "Headers", err, store.ErrClosed)
 		n++
 	}

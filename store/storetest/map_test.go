@@ -243,13 +243,6 @@ func (s *mapStore) Entry(key string) (store.Entry, bool, error) {
 	return store.Entry{Key: key, Object: obj}, true, nil
 }
 
-func (s *mapStore) Scan(after string, limit int) ([]store.Entry, error) {
-	if limit <= 0 {
-		return nil, nil
-	}
-	return s.Select(store.Query{After: after, Limit: limit})
-}
-
 func (s *mapStore) HeadersOf(keys []string) (headers []store.Header, err error) {
 	for _, key := range keys {
 		obj, ok, err := s.Object(key)
@@ -323,8 +316,6 @@ func (s *mapStore) Decode(e store.Entry) (runtime.Object, error) {
 }
 
 func (s *mapStore) All() iter.Seq2[runtime.Object, error] { return store.AllOf(s) }
-
-func (s *mapStore) Headers() iter.Seq2[store.Header, error] { return store.HeadersOfAll(s) }
 
 func (s *mapStore) Compare(obj runtime.Object) (held store.Header, same bool, err error) {
 	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)

@@ -106,8 +106,8 @@ func testRelistFirstIsInvisible(h *harness) {
 		if got := h.collect(); len(got) != 0 {
 			h.Errorf("All yields %d objects of a list that is not whole", len(got))
 		}
-		if got := h.scanKeys("", 5); len(got) != 0 {
-			h.Errorf("Scan gives %q of a list that is not whole", got)
+		if got := h.pageKeys("", 5); len(got) != 0 {
+			h.Errorf("Select gives %q of a list that is not whole", got)
 		}
 		if got := h.Checkpoint().RV; got != "" {
 			h.Errorf("Checkpoint().RV = %q before the list is whole", got)
@@ -370,7 +370,7 @@ func testRelistAbortedBetweenParts(h *harness) {
 	must(h, list.Close())
 	h.reopen()
 	got := map[string]string{}
-	for header, err := range h.Headers() {
+	for header, err := range store.HeadersOfAll(h) {
 		must(h, err)
 		got[header.Key] = header.RV
 	}

@@ -18,7 +18,7 @@ import (
 // Store is what delivery reads. Every store.Store is one. If it also implements
 // store.Departer, handlers receive departed objects.
 type Store interface {
-	Scan(after string, limit int) ([]store.Entry, error)
+	Select(q store.Query) ([]store.Entry, error)
 	Entry(key string) (store.Entry, bool, error)
 	Keys(q store.Query) ([]string, error)
 	Encode(obj runtime.Object) (store.Entry, error)
@@ -281,7 +281,7 @@ func (t Turn) TellLoaded() error {
 	h.keys.untold = true
 	gone := h.keys.known.Copy()
 	for after, more := "", true; more; {
-		entries, err := h.store.Scan(after, CursorChunk)
+		entries, err := h.store.Select(store.Query{After: after, Limit: CursorChunk})
 		if err != nil {
 			h.env.Failed(err)
 			return err

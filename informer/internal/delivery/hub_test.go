@@ -44,14 +44,14 @@ func (s *shelf) entry(key string, obj *object) store.Entry {
 	return e
 }
 
-func (s *shelf) Scan(after string, limit int) (entries []store.Entry, err error) {
+func (s *shelf) Select(q store.Query) (entries []store.Entry, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.objects.Ascend(after, func(key string, obj *object) bool {
-		if key > after {
+	s.objects.Ascend(q.After, func(key string, obj *object) bool {
+		if key > q.After {
 			entries = append(entries, s.entry(key, obj))
 		}
-		return len(entries) < limit
+		return len(entries) < q.Limit
 	})
 	return entries, s.broken
 }

@@ -250,7 +250,7 @@ func (r *Registration) isCursorsTurnLocked() bool {
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot
 // be read now.
 func (r *Registration) loadLocked() bool {
-	entries, err := r.hub.store.Scan(r.cursor, CursorChunk)
+	entries, err := r.hub.store.Select(store.Query{After: r.cursor, Limit: CursorChunk})
 	if err != nil {
 		r.hub.env.Failed(err)
 		return false

@@ -3,6 +3,8 @@ package delivery
 import (
 	"context"
 	"time"
+
+	"github.com/informctl/informctl/store"
 )
 
 // minimumResync is client-go's minimum resync period.
@@ -103,7 +105,7 @@ func (h *Hub) resyncPeriodLocked(r *Registration) time.Duration {
 // empty, so no queued change is newer than the entries. It returns false if the store
 // cannot be read now.
 func (r *Registration) loadResyncLocked() bool {
-	entries, err := r.hub.store.Scan(r.resync.after, CursorChunk)
+	entries, err := r.hub.store.Select(store.Query{After: r.resync.after, Limit: CursorChunk})
 	if err != nil {
 		r.hub.env.Failed(err)
 		r.resync.running = false

@@ -108,16 +108,7 @@ func (s *fileScope) byIndex(name, value string) ([]string, error) {
 }
 
 func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
-	var keys []string
-	for h, err := range s.Headers() {
-		if err != nil {
-			return nil, err
-		}
-		if selector.Matches(labels.Set(h.Labels)) {
-			keys = append(keys, h.Key)
-		}
-	}
-	return keys, nil
+	return s.Keys(store.Query{Selector: selector})
 }
 
 func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, error) {

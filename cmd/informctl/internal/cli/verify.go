@@ -120,7 +120,7 @@ func (d *database) verifyScope(ctx context.Context, info store.Info, checked fun
 		return nil // the objects of an incomplete scope are neither served nor readable
 	}
 	for after := ""; ; {
-		entries, err := s.Scan(after, chunk)
+		entries, err := s.Select(store.Query{After: after, Limit: chunk})
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
