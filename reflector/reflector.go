@@ -402,11 +402,12 @@ func isLower(rv, than string) bool {
 
 // reachedNow tells the sink that the reflector has caught up.
 func (r *Reflector) reachedNow(ctx context.Context) error {
+	r.note((*Status).caughtUp) // before the sink tells its readers
 	if err := r.opts.Sink.CaughtUp(ctx); err != nil {
+		r.note(func(s *Status) { s.Start = "" })
 		return err
 	}
 	r.caughtUp = true
-	r.note((*Status).caughtUp)
 	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
 	return nil
 }

@@ -167,7 +167,7 @@ func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
 	if len(entries) == 0 {
 		return existed, true
 	}
-	err := s.read("headers", nil, func(sn *snapshot) error {
+	err := s.read("headers", func(sn *snapshot) error {
 		for i, e := range entries {
 			existed[i] = sn.exists(e.key)
 		}

@@ -28,7 +28,7 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 		hash = s.seal.PayloadHash(key, payload)
 	}
 	var h *record.Header
-	err = s.read("header "+key, nil, func(sn *snapshot) (err error) {
+	err = s.read("header "+key, func(sn *snapshot) (err error) {
 		h, err = s.header(sn, record.FileKey(key))
 		return err
 	})

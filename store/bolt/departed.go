@@ -187,8 +187,8 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
-	err = s.read("departed objects", func() { after = max(after, s.departed.settled) }, func(sn *snapshot) error {
-		out, err = s.departedIn(sn, after, limit)
+	err = s.read("departed objects", func(sn *snapshot) error {
+		out, err = s.departedIn(sn, max(after, sn.settled), limit)
 		return err
 	})
 	return out, err

@@ -267,7 +267,7 @@ func (s *scopeStore) fillIndexes() error {
 		if m == nil {
 			continue
 		}
-		err := s.read("index "+name, nil, func(sn *snapshot) error {
+		err := s.read("index "+name, func(sn *snapshot) error {
 			return s.eachIndexed(sn, name, m.add)
 		})
 		if err != nil {

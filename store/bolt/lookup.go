@@ -47,7 +47,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	}
 	// Without any other condition, the keys can be read without the headers.
 	whole := p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
-	err = s.read("keys", find.locked, func(sn *snapshot) (err error) {
+	err = s.readAs("keys", want{index: q.Index, values: q.Values}, func(sn *snapshot) (err error) {
 		switch {
 		case whole && q.Index != "":
 			keys, err = s.namedKeys(sn, find)
@@ -71,7 +71,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 
 // namedKeys returns the objects' own keys of what find finds.
 func (s *scopeStore) namedKeys(sn *snapshot, find finder) ([]string, error) {
-	keys, err := find.keys(sn)
+	keys, err := find(sn)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,7 @@ func (s *scopeStore) Values(indexName string) (values []string, err error) {
 	case !isStored:
 		return nil, s.noIndex(indexName)
 	}
-	err = s.read("index "+indexName, nil, func(sn *snapshot) (err error) {
+	err = s.read("index "+indexName, func(sn *snapshot) (err error) {
 		if err := s.verifyIndex(sn, indexName); err != nil {
 			return err
 		}
@@ -124,12 +124,9 @@ func (s *scopeStore) whyIncomplete() error {
 	return s.whyIncompleteLocked()
 }
 
-// finder finds the file keys of some values of one index. locked runs at the moment of
-// the snapshot, so that entries in memory are of the same moment.
-type finder struct {
-	locked func()
-	keys   func(*snapshot) ([]string, error)
-}
+// finder returns the file keys of some values of one index, in order. nil: there is no
+// index to ask.
+type finder func(*snapshot) ([]string, error)
 
 func (s *scopeStore) finder(name string, values []string) (finder, error) {
 	s.mu.Lock()
@@ -138,25 +135,19 @@ func (s *scopeStore) finder(name string, values []string) (finder, error) {
 	s.mu.Unlock()
 	switch {
 	case inMemory:
-		var keys []string
-		locked := func() {
-			if !s.isLoadingLocked() {
-				keys = s.inMemory[name].find(values)
-			}
-		}
-		return finder{locked, func(*snapshot) ([]string, error) {
-			slices.Sort(keys)
-			return keys, nil
-		}}, nil
+		return func(sn *snapshot) ([]string, error) {
+			slices.Sort(sn.found)
+			return sn.found, nil
+		}, nil
 	case isStored:
 		stored := make([]string, len(values))
 		for i, value := range values {
 			var err error
 			if stored[i], err = s.seal.IndexValue(name, value); err != nil {
-				return finder{}, err
+				return nil, err
 			}
 		}
-		return finder{nil, func(sn *snapshot) ([]string, error) {
+		return func(sn *snapshot) ([]string, error) {
 			if err := s.verifyIndex(sn, name); err != nil {
 				return nil, err
 			}
@@ -170,9 +161,9 @@ func (s *scopeStore) finder(name string, values []string) (finder, error) {
 				}
 			}
 			return sortedKeys(found), nil
-		}}, nil
+		}, nil
 	}
-	return finder{}, s.noIndex(name)
+	return nil, s.noIndex(name)
 }
 
 func (s *scopeStore) noIndex(name string) error { return store.NoIndex(name, s.Indexers()) }

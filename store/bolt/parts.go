@@ -40,7 +40,7 @@ func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
 func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	for after, more := "", true; more; {
 		var keys []string
-		err := r.s.read("keys", nil, func(sn *snapshot) (err error) {
+		err := r.s.read("keys", func(sn *snapshot) (err error) {
 			if keys, err = sn.keys(after, 8*partChanges); err != nil {
 				err = r.s.db.corrupt("scope "+r.s.scope.String(), err)
 			}

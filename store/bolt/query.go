@@ -24,20 +24,19 @@ import (
 // their headers, and because copying all records takes longer than reading all headers.
 // The Matcher is not user code.
 type picker struct {
-	s           *scopeStore
-	sn          *snapshot
-	after       string
-	prefix      string
-	limit       int
-	matcher     labels.Selector
-	keeps       bool // objects that are decoded for the query are cached
-	keysOnly    bool // entries contain only keys: see keys
-	view        record.HeaderView
-	generations [256]uint64
-	entries     []store.Entry
-	hashes      [][]byte // of the entries whose objects are to be cached
-	records     []found  // of the entries whose records are to be copied out of the file
-	objects     walker
+	s        *scopeStore
+	sn       *snapshot
+	after    string
+	prefix   string
+	limit    int
+	matcher  labels.Selector
+	keeps    bool // objects that are decoded for the query are cached
+	keysOnly bool // entries contain only keys: see keys
+	view     record.HeaderView
+	entries  []store.Entry
+	hashes   [][]byte // of the entries whose objects are to be cached
+	records  []found  // of the entries whose records are to be copied out of the file
+	objects  walker
 }
 
 // found is a record in the file's memory, with its file key and the position of its
@@ -106,13 +105,8 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 			return nil, err
 		}
 	}
-	locked := func() {
-		p.generations = s.generations
-		if find.locked != nil {
-			find.locked()
-		}
-	}
-	err = s.read("objects", locked, func(sn *snapshot) error {
+	w := want{index: indexName, values: values, generations: keep}
+	err = s.readAs("objects", w, func(sn *snapshot) error {
 		if sn.objects != nil {
 			p.objects.Cursor = sn.objects.Cursor()
 		}
@@ -147,7 +141,7 @@ func (p *picker) find(sn *snapshot, find finder) error {
 	switch {
 	case labels.MatchesNothing(p.matcher):
 		return nil
-	case find.keys != nil:
+	case find != nil:
 		return p.byIndex(find)
 	}
 	return p.all()
@@ -183,7 +177,7 @@ func (p *picker) all() (err error) {
 }
 
 func (p *picker) byIndex(find finder) error {
-	keys, err := find.keys(p.sn)
+	keys, err := find(p.sn)
 	for more := true; err == nil && more && len(keys) > 0; keys = keys[1:] {
 		if keys[0] <= p.after {
 			continue
@@ -344,7 +338,7 @@ func (p *picker) keep() error {
 	for i, e := range p.entries {
 		if e.Object == nil {
 			key := record.FileKey(e.Key)
-			p.s.offer(key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.generations[group(key)])
+			p.s.offer(key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.sn.generations[group(key)])
 			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 		}
 	}

@@ -27,25 +27,34 @@ type snapshot struct {
 	pending, indexed *btree.Map[string, *entry] // copies of those of scopeStore
 	scope            *bbolt.Bucket              // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
-	length           int // number of objects; -1 if it is not known
+	length           int      // number of objects; -1 if it is not known
+	settled          uint64   // the last departed object that was delivered
+	found            []string // see want
+	generations      *[256]uint64
 }
 
-// read runs fn on a snapshot. If locked is not nil, it runs at the moment of the snapshot
-// with mu held. fn must copy what it needs and must not call user code.
-func (s *scopeStore) read(where string, locked func(), fn func(*snapshot) error) error {
-	return s.readAs(where, false, locked, fn)
+// want is what a snapshot has beside the file and the pending entries.
+type want struct {
+	loaded      bool     // what a first list has written so far
+	index       string   // snapshot.found: the keys of values, if the index is in memory
+	values      []string // of index
+	generations bool     // snapshot.generations: those of scopeStore
 }
 
-// readAs is like read. If loaded is set, the snapshot also shows what a first list has
-// written so far.
-func (s *scopeStore) readAs(where string, loaded bool, locked func(), fn func(*snapshot) error) error {
+// read runs fn on a snapshot. fn must copy what it needs and must not call user code.
+func (s *scopeStore) read(where string, fn func(*snapshot) error) error {
+	return s.readAs(where, want{}, fn)
+}
+
+// readAs is like read, for a snapshot with more.
+func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) error {
 	d := s.db
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	if d.handle == nil {
 		return d.noHandle()
 	}
-	tx, sn, visible, err := s.begin(where, loaded, locked)
+	tx, sn, visible, err := s.begin(where, w)
 	if err != nil {
 		return err
 	}
@@ -66,7 +75,7 @@ func (s *scopeStore) readAs(where string, loaded bool, locked func(), fn func(*s
 
 // begin begins a transaction and captures the state in memory at the same moment. visible
 // reports whether the file is part of the snapshot.
-func (s *scopeStore) begin(where string, loaded bool, locked func()) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
+func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cause != nil {
@@ -82,10 +91,16 @@ func (s *scopeStore) begin(where string, loaded bool, locked func()) (tx *bbolt.
 	if s.miscounted {
 		sn.length = -1
 	}
-	if locked != nil {
-		locked()
+	sn.settled = s.departed.settled
+	isVisible := w.loaded || !s.isLoadingLocked()
+	if m := s.inMemory[w.index]; m != nil && !s.isLoadingLocked() {
+		sn.found = m.find(w.values)
 	}
-	return tx, sn, inFile && (!s.isLoadingLocked() || loaded), nil
+	if w.generations {
+		generations := s.generations
+		sn.generations = &generations
+	}
+	return tx, sn, inFile && isVisible, nil
 }
 
 func (sn *snapshot) exists(key string) bool {
@@ -267,7 +282,7 @@ func (s *scopeStore) Entry(key string) (e store.Entry, ok bool, err error) {
 // rawEntry returns an entry and the hash of its content. The hash is nil if the header is
 // damaged, which does not affect the object.
 func (s *scopeStore) rawEntry(key string) (e store.Entry, hash []byte, ok bool, err error) {
-	err = s.read("object "+key, nil, func(sn *snapshot) error {
+	err = s.read("object "+key, func(sn *snapshot) error {
 		if e, ok, err = s.raw(sn, key); ok && err == nil {
 			hash = sn.hash(key)
 		}

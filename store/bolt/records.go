@@ -22,7 +22,7 @@ func (s *scopeStore) Records(keys []string) (out store.Records, err error) {
 		return out, err
 	}
 	out.Records = make([]store.Record, 0, len(keys))
-	err = s.read("objects", nil, func(sn *snapshot) error {
+	err = s.read("objects", func(sn *snapshot) error {
 		for _, key := range keys {
 			e, ok, err := s.raw(sn, record.FileKey(key))
 			if err != nil {

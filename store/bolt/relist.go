@@ -234,7 +234,7 @@ func (r *relist) unstage(key string) bool {
 }
 
 func (r *relist) isStored(e *entry) (same bool, err error) {
-	err = r.s.read("header "+e.key, nil, func(sn *snapshot) error {
+	err = r.s.read("header "+e.key, func(sn *snapshot) error {
 		// A damaged object counts as different, so that this list replaces it.
 		h, err := r.s.header(sn, e.key)
 		if err == nil && h != nil && !sn.isPending(e.key) {

@@ -60,7 +60,7 @@ var errOrder = errors.New("keys are out of order")
 // scanAs returns up to limit entries with keys greater than after, in key order and as of
 // one moment. It reads no headers; readAs explains loaded.
 func (s *scopeStore) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
-	err = s.readAs("objects", loaded, nil, func(sn *snapshot) (err error) {
+	err = s.readAs("objects", want{loaded: loaded}, func(sn *snapshot) (err error) {
 		entries, err = s.scan(sn, after, limit)
 		return err
 	})
@@ -148,7 +148,7 @@ func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
 		return nil, err
 	}
 	headers := make([]store.Header, 0, len(keys))
-	err = s.read("headers", nil, func(sn *snapshot) error {
+	err = s.read("headers", func(sn *snapshot) error {
 		for _, key := range keys {
 			h, err := s.header(sn, record.FileKey(key))
 			if err != nil {
