@@ -1,0 +1,139 @@
+package delivery
+
+import (
+	"github.com/informctl/informctl/store"
+	"github.com/tidwall/btree"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Turn is the right to append changes: while a function that Do calls has it, no handler
+// is added or removed and no chunk of the store is read.
+type Turn struct{ h *Hub }
+
+// Do calls f, which may apply a batch to the store and append its changes.
+func (h *Hub) Do(f func(t Turn) error) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	defer h.cond.Broadcast()
+	err := f(Turn{h})
+	h.noteBacklogLocked()
+	return err
+}
+
+// Change is a change of an object.
+type Change struct {
+	Key  string
+	Is   store.Entry    // the new state; if its key is empty, the object was deleted
+	Last runtime.Object // last state of a deleted object, if the watch sent it
+}
+
+// Tell appends a change to every queue. was is the state that was stored before; Slim
+// contains the encoded forms for long queues.
+func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
+	h := t.h
+	if h.phase == unreadable {
+		return // a list's: cursors find its objects
+	}
+	n := notification{kind: added, key: c.Key, old: was, new: c.Is, initial: !h.isSynced()}
+	if c.Is.Key == "" {
+		h.keys.known.Delete(c.Key)
+	} else {
+		h.keys.known.Insert(c.Key)
+	}
+	switch {
+	case c.Is.Key != "":
+		if was.Key != "" {
+			n.kind, n.initial = updated, false
+		}
+	case was.Key == "":
+		return // not stored, so no handler knows it
+	default:
+		n.kind = vanished
+		if c.Last != nil {
+			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: c.Last}
+		}
+	}
+	for r := range h.handlers {
+		r.changedLocked(n, was, slim)
+	}
+}
+
+// TellLoaded appends the differences between what handlers know and a list that the store
+// has loaded with nothing to compare it with. A known object is updated, with the same
+// object as the old one, because the old state is lost. A known object that is not in the
+// list is deleted, and an unknown object is added. At a cold start no object is known:
+// cursors deliver the objects. The error has been passed to Failed.
+func (t Turn) TellLoaded() error {
+	h := t.h
+	if h.phase != ready {
+		return h.readKeysLocked()
+	}
+	h.keys.untold = true
+	gone := h.keys.known.Copy()
+	for after, more := "", true; more; {
+		entries, err := h.store.Select(store.Query{After: after, Limit: CursorChunk})
+		if err != nil {
+			h.env.Failed(err)
+			return err
+		}
+		for _, e := range entries {
+			after = e.Key
+			was := store.Entry{}
+			if h.keys.known.Contains(e.Key) {
+				was = e
+			}
+			gone.Delete(e.Key)
+			t.Tell(Change{Key: e.Key, Is: e}, was, Slim{})
+		}
+		more = len(entries) == CursorChunk
+	}
+	h.keys.untold = false
+	gone.Scan(func(key string) bool {
+		t.Tell(Change{Key: key}, store.Entry{Key: key}, Slim{})
+		return true
+	})
+	return nil
+}
+
+// Untold reports whether TellLoaded has failed. It then precedes every change: otherwise
+// handlers would receive a change of an object whose add they have not received.
+func (t Turn) Untold() bool { return t.h.keys.untold }
+
+// MarkListed says that the store holds a whole list, so that cursors may walk it. It
+// reports whether they could not before. The error, which Failed has received, says that
+// its keys cannot be read: a handler may receive nothing before it is known what handlers
+// know.
+func (t Turn) MarkListed() (first bool, err error) {
+	h := t.h
+	if h.phase == unreadable {
+		if err := h.readKeysLocked(); err != nil {
+			return false, err
+		}
+	}
+	first = h.phase == loading
+	h.moveLocked(ready, loading)
+	return first, nil
+}
+
+// Resync begins a resync of all handlers, if the informer has synced.
+func (t Turn) Resync() {
+	if !t.h.isSynced() {
+		return
+	}
+	for r := range t.h.handlers {
+		r.resync.running, r.resync.after = true, ""
+	}
+}
+
+// Clients reports whether a handler of a client is present; see Options.Client.
+func (t Turn) Clients() bool {
+	for r := range t.h.handlers {
+		if r.client {
+			return true
+		}
+	}
+	return false
+}
+
+// Known returns the keys of the objects that handlers know. The caller may change it.
+func (t Turn) Known() *btree.Set[string] { return t.h.keys.known.Copy() }
