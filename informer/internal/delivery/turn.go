@@ -1,9 +1,10 @@
 package delivery
 
 import (
-	"github.com/informctl/informctl/store"
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
 )
 
 // Turn is the right to append changes: while a function that Do calls has it, no handler
