@@ -47,8 +47,5 @@ func (inf *Informer) wasLocked() phase {
 // since.
 func (inf *Informer) isOpenedLocked() bool { return inf.wasLocked() >= loading }
 
-// hasListLocked reports whether the store holds a whole list that cursors may read.
-func (inf *Informer) hasListLocked() bool { return inf.wasLocked() >= catchingUp }
-
 // isCaughtUpLocked reports whether the store has reached the server's state at the start.
 func (inf *Informer) isCaughtUpLocked() bool { return inf.wasLocked() == current }
