@@ -36,7 +36,11 @@ const (
 
 // stored returns the change in the form that the store takes.
 func (c change) stored() store.Change {
-	return store.Change{Key: c.Key, Object: c.Is.Object, Raw: c.Is.Raw}
+	out := store.Change{Key: c.Key, Object: c.Is.Object, Raw: c.Is.Raw}
+	if accessor, err := meta.Accessor(c.Last); c.Last != nil && err == nil {
+		out.RV = accessor.GetResourceVersion() // of the deletion
+	}
+	return out
 }
 
 // markReplays marks the changes that an earlier process has stored. That process had an

@@ -1,7 +1,9 @@
 package informer
 
 import (
+	"context"
 	"errors"
+	"iter"
 	"maps"
 	"slices"
 
@@ -70,6 +72,16 @@ type reader struct{ inf *Informer }
 func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoint() }
 func (r reader) Len() int                     { return r.inf.present().Len() }
 func (r reader) Indexers() cache.Indexers     { return r.inf.present().Indexers() }
+
+// Follow implements store.Reader. Before Opened there is nothing to follow.
+func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
+	if !r.inf.Opened() {
+		return func(yield func(store.Event, error) bool) { yield(store.Event{}, store.ErrIncomplete) }
+	}
+	return r.inf.present().Follow(ctx, after)
+}
+
+func (r reader) History() (store.LogState, error) { return r.inf.present().History() }
 
 func (r reader) Entry(key string) (store.Entry, bool, error) {
 	e, ok, err := r.inf.present().Entry(key)

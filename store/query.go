@@ -18,6 +18,9 @@ type Query struct {
 	// Limit 0 means no limit. A result shorter than Limit is the end.
 	After string
 	Limit int
+	// At asks for the state at a moment; the zero Place is now. Errors: ErrTrimmed,
+	// ErrLineage, ErrAhead, and ErrNoIndex for an index that did not exist then.
+	At Place
 }
 
 // Matcher returns a Selector of package labels that is equivalent to q.Selector. A

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"context"
+	"iter"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 )
@@ -34,6 +37,15 @@ type Reader interface {
 	HeadersOf(keys []string) ([]Header, error)
 	// Values returns the values of an index, in order. Errors: as Select.
 	Values(indexName string) ([]string, error)
+	// Follow yields what was changed after a Place, in the order in which it was applied,
+	// and waits for more until ctx ends; that of a read-only database ends at the end of
+	// the log. A change is yielded when it is written and not before, so no crash takes
+	// it back. Nothing is held while the loop body runs. An error ends it: ErrTrimmed,
+	// ErrLineage, ErrClosed, and what makes the log unreadable. The caller then reads
+	// what there is and follows from there.
+	Follow(ctx context.Context, after Place) iter.Seq2[Event, error]
+	// History describes the log.
+	History() (LogState, error)
 	// Decode returns the object of an entry: Entry.Object if it is set, else a new
 	// object. It also works after Close.
 	Decode(Entry) (runtime.Object, error)

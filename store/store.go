@@ -60,6 +60,8 @@ type Options struct {
 	// they were stored; "" means no transform. Objects stored with another version are
 	// dropped.
 	TransformVersion string
+	// History bounds the log of what was changed.
+	History History
 	// Fresh drops the stored content.
 	Fresh bool
 	// DecodedBytes bounds the estimated heap size, in bytes, of the cache of decoded
@@ -86,6 +88,9 @@ type Change struct {
 	Key    string // Prepare sets it if it is ""
 	Object runtime.Object
 	Raw    []byte // the encoded object if Object is nil, as from Relist.Parts
+	// RV is the resource version of a deletion, which is higher than that of the last
+	// state; "" if it is not known. An object has its own.
+	RV string
 	// Departs means that the object stored under Key is deleted, even if another object
 	// replaces it, and that not every handler has received the deletion: see Departer.
 	// Last is its final state, nil if it is not known.
@@ -111,6 +116,12 @@ type Batch struct {
 	// Reason, if RV is "", replaces the checkpoint by one without an RV and with this
 	// reason, as Invalidate does.
 	Reason string
+	// Rewound, with a Reason, means that what is stored belongs to a history of the server
+	// that is no more, or was never the server's: the log begins a new lineage.
+	Rewound bool
+	// CatchUp means that the changes were made at some time since the checkpoint of the
+	// start, and not just now.
+	CatchUp bool
 	// Loaded is set by Relist.Parts if the store had no content to compare with: the
 	// scope was empty, or its content was lost. Applying the batch makes the whole list
 	// visible to readers. The batch has no Changes.

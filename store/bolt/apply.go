@@ -48,6 +48,7 @@ func (s *scopeStore) prepareChange(indexes *indexSet, c store.Change) (*entry, e
 			return nil, err
 		}
 	}
+	e.deletedAt = c.RV
 	if c.Departs {
 		e.departing, e.last = true, s.encodeLast(c.Last)
 	}
@@ -138,8 +139,10 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, existed []bool, kno
 	}
 	s.miscounted = s.miscounted || !known
 	for i, e := range entries {
+		s.noteLocked(e, b)
 		s.insertLocked(e, existed[i])
 	}
+	s.momentLocked(b)
 	if b.Loaded {
 		s.moveLocked(phaseReady, nil, allPhases...)
 	}
@@ -194,12 +197,13 @@ func (s *scopeStore) insertLocked(e *entry, existed bool) {
 	for name, m := range s.inMemory {
 		m.set(e.key, e.values(name))
 	}
+	e.departing = e.departing && existed
 	switch {
 	case existed && deleted:
 		s.length--
 	case !existed && !deleted:
 		s.length++
-	case deleted:
+	case deleted && (e.order == 0 || s.opts.History.Bytes < 0):
 		return // the object did not exist
 	}
 	s.departLocked(e)

@@ -3,6 +3,7 @@ package bolt
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"runtime"
 	"time"
 
@@ -81,14 +82,20 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
-	entries    []*entry    // of pending, in key order
-	packed     []packed    // of entries
-	departing  []departing // of entries that depart; nil if none departs
-	settled    uint64      // the last departed object that was delivered
-	kept       int         // departed objects after the write
-	dropped    int         // departed objects that were not kept
-	stored     int         // objects in the file after it; -1: nothing written
-	bytes      int64       // of their records
+	entries    []*entry          // of pending, in key order
+	packed     []packed          // of entries
+	befores    map[*entry]packed // states that depart and were never written
+	finals     map[*entry]packed // final states of what departs
+	told       uint64            // the last departed object that was delivered
+	attempts   []attempt         // commits that may be in the file
+	order      uint64            // of the last entry
+	random     uint64            // of the mark
+	log        record.LogState   // after it
+	departed   int               // departed objects that were written
+	dropped    int               // departed objects that were not kept
+	stored     int               // objects in the file after it; -1: nothing written
+	bytes      int64             // of their records
+	moment
 }
 
 // commit writes the waiting changes of all scopes in one transaction.
@@ -156,7 +163,8 @@ func (s *scopeStore) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
-		losses: s.losses, stored: -1, settled: s.departed.told,
+		losses: s.losses, stored: -1, told: s.departed.told,
+		attempts: s.attempts, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil
 }
 
@@ -187,10 +195,24 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	if c.packed, err = c.s.pack(c.entries, seal.InScope); err == nil {
-		c.departing = c.s.sealDeparting(c.entries)
+	if c.packed, err = c.s.pack(c.entries, seal.InScope); err != nil {
+		return err
 	}
-	return err
+	c.befores, c.finals = map[*entry]packed{}, map[*entry]packed{}
+	for _, e := range c.entries {
+		if e.departs != 0 && e.last.bytes != nil {
+			c.finals[e] = c.s.packFinal(e)
+		}
+		if e.before == nil || e.departs == 0 {
+			continue
+		}
+		before, err := c.s.pack([]*entry{e.before}, seal.InScope)
+		if err != nil {
+			return err
+		}
+		c.befores[e] = before[0]
+	}
+	return nil
 }
 
 func (c *capture) write(tx *bbolt.Tx) error {
@@ -198,25 +220,21 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	if err := w.dropTold(); err != nil {
-		return err
-	}
+	w.logged = w.log(c)
 	for i, e := range c.entries {
 		runtime.Gosched() // let event handling run first
-		if e.departs != 0 {
-			if err := w.depart(e, c.departing[i]); err != nil {
-				return err
-			}
-		}
 		if err := w.apply(e, c.packed[i]); err != nil {
 			return err
 		}
 	}
-	w.m.Departed.Settled = c.settled
-	c.kept, c.dropped = int(w.m.Departed.Tally.Count), w.dropped
-	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	w.m.SetCheckpoint(c.checkpoint)
 	w.m.Complete = !c.loading
+	w.m.Log.Settled = c.told
+	if err := w.logged.end(); err != nil {
+		return err
+	}
+	c.log, c.departed, c.dropped = w.m.Log, w.logged.departed, w.dropped
+	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	return writeManifest(w.scope, w.m)
 }
 
@@ -225,6 +243,9 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commitErr = err
+	if err != nil && c.stored >= 0 {
+		s.attempts = append(s.attempts, attempt{c.random, c.order})
+	}
 	if err == nil && s.losses == c.losses {
 		c.pending.Scan(func(key string, e *entry) bool {
 			switch now, ok := s.pending.Get(key); {
@@ -232,18 +253,18 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 				s.dropPendingOfLocked(e)
 			case ok && e.departs != 0 && now.departs == e.departs: // it has departed
 				changed := *now
-				changed.departs, changed.before, changed.last = 0, packed{}, packed{}
+				changed.departs, changed.before, changed.last = 0, nil, packed{}
 				s.setPendingLocked(&changed)
 			}
 			return true
 		})
 		if c.stored >= 0 {
-			s.departed.kept = c.kept
+			s.departed.kept += c.departed - c.dropped
 			s.departed.dropped += c.dropped
-			s.departed.dropFromFile = 0
-		}
-		if c.stored >= 0 {
 			s.storedBytes = c.bytes
+			s.setLogLocked(c.log, c.checkpoint.RV)
+			s.attempts = nil
+			s.rewound = s.rewound && !c.rewound
 		}
 		if s.pending.Len() == 0 && !s.isLoadingLocked() && c.stored >= 0 {
 			s.length, s.miscounted = c.stored, false
@@ -262,8 +283,9 @@ type writer struct {
 	s                       *scopeStore
 	m                       *record.Manifest
 	scope, headers, objects *bbolt.Bucket
-	lastDictionary          uint64 // the last dictionary that is known to be in the file
-	dropped                 int    // departed objects that exceeded the bound
+	lastDictionary          uint64     // the last dictionary that is known to be in the file
+	dropped                 int        // departed objects that exceeded the bound
+	logged                  *logWriter // nil: what is written is not logged
 }
 
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
@@ -334,6 +356,11 @@ func (w *writer) apply(e *entry, p packed) error {
 		w.m.Bytes -= int64(len(oldRecord))
 	}
 	stored := e.stored(p)
+	if w.logged != nil {
+		if err := w.logged.note(e, stored, old, oldHeader, oldRecord); err != nil {
+			return err
+		}
+	}
 	if err := w.index(e.key, old, stored); err != nil {
 		return err
 	}

@@ -132,9 +132,8 @@ type DB struct {
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
-	// departedBytes bounds the departed objects of each scope; set before any scope is
-	// opened.
-	departedBytes int64
+	logBytes     atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
+	fileLogBytes int64        // bounds logBytes; set before any scope is opened
 
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.
@@ -284,7 +283,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
-		sealBudget: seal.DefaultBudget, departedBytes: departedBytes,
+		sealBudget: seal.DefaultBudget, fileLogBytes: fileLogBytes,
 	}, nil
 }
 

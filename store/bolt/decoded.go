@@ -167,6 +167,9 @@ func (s *scopeStore) allDecoded() (all *btree.Map[string, runtime.Object], ok bo
 // selectDecoded answers a query without an index and without a selector from the cache,
 // if every object is cached.
 func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
+	if !q.At.IsZero() {
+		return nil, false
+	}
 	if s.decoded.bounded != nil || q.Index != "" || !q.Selector.Empty() {
 		return nil, false
 	}
@@ -199,6 +202,9 @@ func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
 // objectsDecoded answers a query without a selector from the cache, if all objects that
 // it selects are cached. Those of an index are in no order.
 func (s *scopeStore) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
+	if !q.At.IsZero() {
+		return nil, false
+	}
 	switch {
 	case !q.Selector.Empty() || q.Namespace != "" || q.After != "" || q.Limit > 0:
 		return nil, false

@@ -2,6 +2,7 @@ package bolt_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/informctl/informctl/store"
@@ -12,13 +13,14 @@ import (
 // objects beyond the bound are counted, and that dropping departed objects frees room.
 func TestDepartedBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
-	db, s := mustOpenScript(t, path, bolt.Options{})
-	bolt.SetDepartedBytes(db, 4<<10)
+	opts := scriptOptions()
+	opts.History.Bytes = 2 << 10
+	db, s := mustOpenScriptWith(t, path, bolt.Options{}, opts)
 	must(t, s.Apply(small.batch(1)))
 	depart := func(from, n int) {
 		t.Helper()
 		for i := from; i < from+n; i++ {
-			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true, Last: small.object(i, 2)}}}))
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true}}}))
 		}
 		must(t, s.Flush(t.Context()))
 	}
@@ -35,8 +37,7 @@ func TestDepartedBound(t *testing.T) {
 	departer.Settle()
 	must(t, db.Close())
 
-	db, s = mustOpenScript(t, path, bolt.Options{})
-	bolt.SetDepartedBytes(db, 4<<10)
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
 	departer = s.(store.Departer)
 	depart(half, 1)
 	if kept, dropped := departer.Departures(); kept != 1 || dropped != 0 {
@@ -82,8 +83,8 @@ func TestDepartedAfterWipe(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestDepartedDamaged checks that a departed object that was damaged while the file was
-// open cannot be read, and that the others can.
+// TestDepartedDamaged checks that a damaged part of the log is passed over, and that the
+// file is used on: nothing can restore a deletion.
 func TestDepartedDamaged(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	db, s := mustOpenScript(t, path, bolt.Options{Compression: bolt.Uncompressed})
@@ -91,28 +92,33 @@ func TestDepartedDamaged(t *testing.T) {
 	must(t, s.Flush(t.Context()))
 	for _, i := range []int{1, 2, 3} {
 		must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), Departs: true}}}))
+		must(t, s.Flush(t.Context()))
 	}
-	must(t, s.Flush(t.Context()))
-	found, err := s.(store.Departer).Departed(0, 10)
-	must(t, err)
-	if len(found) != 3 {
-		t.Fatalf("found %d, want 3", len(found))
-	}
-	bolt.DamageDeparted(db, scriptScope(), found[1].Number)
-	found, err = s.(store.Departer).Departed(0, 10)
-	must(t, err)
-	for i, want := range []bool{true, false, true} {
-		if got := found[i].Before.Raw != nil; got != want {
-			t.Errorf("departed object %d can be read: %t, want %t", i, got, want)
+	want := func(keys ...int) {
+		t.Helper()
+		found, err := s.(store.Departer).Departed(0, 10)
+		must(t, err)
+		var got []string
+		for _, d := range found {
+			got = append(got, d.Before.Key)
+		}
+		var wanted []string
+		for _, i := range keys {
+			wanted = append(wanted, small.key(i))
+		}
+		if !slices.Equal(got, wanted) {
+			t.Errorf("found %q, want %q", got, wanted)
 		}
 	}
+	want(1, 2, 3)
+	bolt.DamageLog(db, scriptScope(), 2) // the first one is that of the objects
+	want(1, 3)
 	must(t, db.Close())
 
-	// The next Open detects the damage.
-	db, err = bolt.Open(path, bolt.Options{})
-	must(t, err)
-	if db.SetAside() == "" {
-		t.Error("a file with a damaged departed object was not set aside")
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	if aside := db.SetAside(); aside != "" {
+		t.Errorf("the file was set aside as %s", aside)
 	}
+	want(1, 3)
 	must(t, db.Close())
 }

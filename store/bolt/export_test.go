@@ -55,9 +55,6 @@ func SetTrials(s store.Store, bytes int) {
 	s.(*scopeStore).trials.SetEvery(bytes)
 }
 
-// SetDepartedBytes sets the number of bytes of departed objects that each scope keeps.
-func SetDepartedBytes(d *DB, n int64) { d.departedBytes = n }
-
 // SetSealBudget sets how often a data key may seal.
 func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
 
@@ -93,13 +90,18 @@ func Epoch(d *DB) (epoch string, err error) {
 	return epoch, err
 }
 
-// DamageDeparted changes a byte of a stored departed object.
-func DamageDeparted(d *DB, scope store.Scope, number uint64) {
+// DamageLog changes a byte in the block of the log at a position, counted from 0.
+func DamageLog(d *DB, scope store.Scope, position int) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketDeparted)
-		v := slices.Clone(b.Get(departedKey(number)))
+		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog)
+		c := b.Cursor()
+		k, v := c.First()
+		for range position {
+			k, v = c.Next()
+		}
+		k, v = slices.Clone(k), slices.Clone(v)
 		v[len(v)/2] ^= 1
-		return b.Put(departedKey(number), v)
+		return b.Put(k, v)
 	})
 	if err != nil {
 		panic(err)

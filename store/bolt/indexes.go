@@ -234,7 +234,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			if !more {
 				for _, name := range names {
 					state := w.m.Indexes[name]
-					state.Ready = true
+					state.Ready, state.Since = true, w.m.Log.Last
 					w.m.Indexes[name] = state
 				}
 			}

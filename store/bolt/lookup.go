@@ -26,7 +26,7 @@ func (s *scopeStore) Objects(q store.Query) ([]runtime.Object, error) {
 		return objects, nil
 	}
 	name, values := s.narrowest(q)
-	entries, err := s.pick(q, name, values, true)
+	entries, err := s.pick(q, name, values, q.At.IsZero())
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	}
 	// Without any other condition, the keys can be read without the headers.
 	whole := p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
-	err = s.readAs("keys", want{index: q.Index, values: q.Values}, func(sn *snapshot) (err error) {
+	err = s.readAs("keys", want{index: q.Index, values: q.Values, at: q.At}, func(sn *snapshot) (err error) {
 		switch {
 		case whole && q.Index != "":
 			keys, err = s.namedKeys(sn, find)
@@ -60,7 +60,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		}
 		return err
 	})
-	if err == nil && whole && q.Index == "" {
+	if err == nil && whole && q.Index == "" && q.At.IsZero() {
 		err = s.isWhole(len(keys))
 	}
 	if err != nil {

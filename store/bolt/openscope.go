@@ -210,9 +210,19 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 	} else {
 		s.moveLocked(phaseLoading, nil, phaseEmpty)
 	}
-	s.departed = departures{last: max(m.Departed.Last, m.Departed.Settled), settled: m.Departed.Settled, told: m.Departed.Settled, kept: int(m.Departed.Tally.Count)}
-	if s.departed.kept > 0 {
-		s.departed.dropFromFile = m.Departed.Settled
+	s.startLogLocked(m)
+}
+
+// startLogLocked takes over the log of a stored manifest.
+func (s *scopeStore) startLogLocked(m *record.Manifest) {
+	l := m.Log
+	last := max(l.Departed, l.Settled)
+	s.departed = departures{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
+	s.setLogLocked(l, m.RV)
+	s.attempts = nil
+	s.moment = moment{listing: l.Listing, asOf: m.Time}
+	if l.AsOf != 0 {
+		s.asOf = time.Unix(0, l.AsOf)
 	}
 }
 
@@ -284,6 +294,9 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
 	if err == nil {
 		s.setNoBucket(false)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.startLogLocked(m)
 	}
 	return err
 }
@@ -295,6 +308,11 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		return err
 	}
 	if drop {
+		if old := scopes.Bucket([]byte(s.id)); old != nil {
+			if was, err := readManifest(s.id, old); err == nil {
+				carryLog(m, was.Log)
+			}
+		}
 		if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 			return err
 		}

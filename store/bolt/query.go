@@ -58,13 +58,13 @@ func (s *scopeStore) Select(q store.Query) ([]store.Entry, error) {
 		return entries, nil
 	}
 	name, values := s.narrowest(q)
-	return s.pick(q, name, values, s.opts.DecodedBytes < 0)
+	return s.pick(q, name, values, s.opts.DecodedBytes < 0 && q.At.IsZero())
 }
 
 // narrowest returns the index by which a query is answered, and the values in it; "" if
 // all keys have to be looked at.
 func (s *scopeStore) narrowest(q store.Query) (name string, values []string) {
-	if q.Index == "" && q.Namespace == "" && q.Limit <= 0 {
+	if q.Index == "" && q.Namespace == "" && q.Limit <= 0 && q.At.IsZero() {
 		return s.labelIndex(q.Selector)
 	}
 	return q.Index, q.Values
@@ -105,7 +105,7 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 			return nil, err
 		}
 	}
-	w := want{index: indexName, values: values, generations: keep}
+	w := want{index: indexName, values: values, generations: keep, at: q.At}
 	err = s.readAs("objects", w, func(sn *snapshot) error {
 		if sn.objects != nil {
 			p.objects.Cursor = sn.objects.Cursor()

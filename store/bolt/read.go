@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,18 +28,21 @@ type snapshot struct {
 	pending, indexed *btree.Map[string, *entry] // copies of those of scopeStore
 	scope            *bbolt.Bucket              // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
-	length           int      // number of objects; -1 if it is not known
-	settled          uint64   // the last departed object that was delivered
-	found            []string // see want
+	length           int             // number of objects; -1 if it is not known
+	settled          uint64          // the last departed object that was delivered
+	logged           record.LogState // as of the last acknowledged commit
+	storedRV         string          // of the checkpoint then
+	found            []string        // see want
 	generations      *[256]uint64
 }
 
 // want is what a snapshot has beside the file and the pending entries.
 type want struct {
-	loaded      bool     // what a first list has written so far
-	index       string   // snapshot.found: the keys of values, if the index is in memory
-	values      []string // of index
-	generations bool     // snapshot.generations: those of scopeStore
+	loaded      bool        // what a first list has written so far
+	index       string      // snapshot.found: the keys of values, if the index is in memory
+	values      []string    // of index
+	generations bool        // snapshot.generations: those of scopeStore
+	at          store.Place // another moment than now, if it is not zero
 }
 
 // read runs fn on a snapshot. fn must copy what it needs and must not call user code.
@@ -69,6 +73,11 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 				return s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 			}
 		}
+		if !w.at.IsZero() {
+			if err := s.rewind(sn, w); err != nil {
+				return err
+			}
+		}
 		return fn(sn)
 	})
 }
@@ -91,7 +100,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	if s.miscounted {
 		sn.length = -1
 	}
-	sn.settled = s.departed.settled
+	sn.settled, sn.logged, sn.storedRV = s.departed.settled, s.log, s.storedRV
 	isVisible := w.loaded || !s.isLoadingLocked()
 	if m := s.inMemory[w.index]; m != nil && !s.isLoadingLocked() {
 		sn.found = m.find(w.values)
@@ -169,7 +178,7 @@ func (s *scopeStore) pendingEntry(e *entry) store.Entry {
 	if e.head == nil {
 		return store.Entry{Key: e.name}
 	}
-	return store.Entry{Key: e.name, Raw: rawForm(s.opts.Codec.ID(), e.payload)}
+	return store.Entry{Key: e.name, Raw: rawForm(cmp.Or(e.codec, s.codecID()), e.payload)}
 }
 
 func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {

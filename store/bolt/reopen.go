@@ -10,6 +10,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // reopenLocked replaces a handle whose state is unknown. It checks what bbolt needs but
@@ -124,6 +125,8 @@ func (s *scopeStore) lose(cause error) {
 	s.length, s.storedBytes, s.miscounted = 0, 0, false
 	s.written, s.dirty = s.applied, false
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
+	s.setLogLocked(record.LogState{}, "")
+	s.attempts, s.moment = nil, moment{asOf: s.asOf}
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()
 	}

@@ -179,6 +179,9 @@ func (s *scopeStore) repack(tx *bbolt.Tx, d *dictionary.Set, after []byte) (n in
 		return 0, nil, false, err
 	}
 	if !more {
+		if err := w.repackLog(d); err != nil {
+			return 0, nil, false, err
+		}
 		if err := w.dropDictionariesBut(d.Current()); err != nil {
 			return 0, nil, false, err
 		}
@@ -186,10 +189,61 @@ func (s *scopeStore) repack(tx *bbolt.Tx, d *dictionary.Set, after []byte) (n in
 	return len(puts), last, more, writeManifest(w.scope, w.m)
 }
 
+// repackLog writes the records of the log anew with the current dictionary. The log is
+// bounded, so that one transaction is enough.
+func (w *writer) repackLog(d *dictionary.Set) error {
+	b := w.scope.Bucket(bucketLog)
+	if b == nil {
+		return nil
+	}
+	blocks := map[uint64][]byte{}
+	err := b.ForEach(func(k, v []byte) error {
+		number := binary.BigEndian.Uint64(k)
+		block, err := record.DecodeBlock(number, v)
+		if err != nil {
+			return nil // what is damaged stays as it is
+		}
+		for i := range block.Entries {
+			e := &block.Entries[i]
+			for _, state := range []*[]byte{&e.Record, &e.Final} {
+				if *state == nil {
+					continue
+				}
+				rec, payload, err := w.s.unpackRecord(d, e.Key, *state)
+				if err != nil {
+					return err
+				}
+				p := packed{bytes: payload}.compress(d)
+				rec.Dictionary, rec.Payload = p.dictionary, p.bytes
+				*state = rec.Encode(e.Key)
+			}
+		}
+		blocks[number] = block.Encode(number)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	l := &w.m.Log
+	for number, v := range blocks {
+		old := b.Get(logKey(number))
+		l.Blocks.Remove(record.Sum(old))
+		l.Blocks.Add(record.Sum(v))
+		l.Bytes += int64(len(v) - len(old))
+		if number <= l.Full {
+			l.Thinned += int64(len(v) - len(old))
+		}
+		if err := b.Put(logKey(number), v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // dropDictionariesBut drops the dictionaries that no record uses any more.
 func (w *writer) dropDictionariesBut(id uint64) error {
 	b := w.scope.Bucket(bucketDictionaries)
-	used, err := departedDictionaries(w.scope)
+	used, err := logDictionaries(w.scope)
 	if err != nil {
 		return err
 	}

@@ -71,7 +71,8 @@ type scopeStore struct {
 	losses     uint64 // how often the stored content was lost
 	sampled    bool   // samples was called for a scope that had grown
 	departed   departures
-	relist     *relist
+	logging
+	relist *relist
 	standing
 	waiting
 	size
@@ -150,10 +151,15 @@ type entry struct {
 	// departs is the number of the departed object. It is assigned when the entry becomes
 	// visible; 0 means that the entry does not depart.
 	departs uint64
-	// before is the stored state of the departed object, if the file does not contain it.
-	before packed
+	// before is the state that departs, if it was not written when it departed.
+	before *entry
 	// last is the final state of the departed object.
 	last packed
+
+	codec     byte      // of payload; 0: that of the scope
+	order     uint64    // of application; 0: not logged
+	deletedAt string    // the resource version of a deletion, if it is known
+	since     time.Time // the change was made at some time after it; zero: now
 }
 
 // values returns the object's values in an index.
@@ -173,7 +179,11 @@ func (e *entry) stored(p packed) *record.Header {
 }
 
 func (e *entry) size() int {
-	return len(e.key) + len(e.payload.bytes) + len(e.before.bytes) + len(e.last.bytes) + 256
+	size := len(e.key) + len(e.payload.bytes) + len(e.last.bytes) + 256
+	if e.before != nil {
+		size += len(e.before.payload.bytes)
+	}
+	return size
 }
 
 // reader returns the store that answers the reads of s: s itself or, after Close, the
@@ -355,6 +365,7 @@ func (s *scopeStore) Invalidate(ctx context.Context, reason string) error {
 		return nil
 	}
 	s.setCheckpointLocked(store.Checkpoint{Reason: reason})
+	s.momentLocked(store.Batch{Reason: reason})
 	s.mu.Unlock()
 	s.writerMu.Unlock()
 	return s.flushOnce(ctx)

@@ -80,11 +80,7 @@ func (s script) batch(n int) store.Batch {
 		b.Changes = append(b.Changes, store.Change{Object: s.object(i, n)})
 	}
 	if deleted >= 0 {
-		gone := store.Change{Key: s.key(deleted), Departs: n%2 == 0}
-		if n%4 == 0 {
-			gone.Last = s.object(deleted, n)
-		}
-		b.Changes = append(b.Changes, gone)
+		b.Changes = append(b.Changes, store.Change{Key: s.key(deleted), Departs: n%2 == 0, RV: b.RV})
 	}
 	return b
 }
@@ -294,11 +290,15 @@ func scriptOptions() store.Options {
 
 // openScript opens a database and the scope of scripts.
 func openScript(path string, opts bolt.Options) (*bolt.DB, store.Store, error) {
+	return openScriptWith(path, opts, scriptOptions())
+}
+
+func openScriptWith(path string, opts bolt.Options, with store.Options) (*bolt.DB, store.Store, error) {
 	db, err := bolt.Open(path, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	s, err := db.Open(scriptScope(), scriptOptions())
+	s, err := db.Open(scriptScope(), with)
 	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
@@ -307,7 +307,12 @@ func openScript(path string, opts bolt.Options) (*bolt.DB, store.Store, error) {
 
 func mustOpenScript(t *testing.T, path string, opts bolt.Options) (*bolt.DB, store.Store) {
 	t.Helper()
-	db, s, err := openScript(path, opts)
+	return mustOpenScriptWith(t, path, opts, scriptOptions())
+}
+
+func mustOpenScriptWith(t *testing.T, path string, opts bolt.Options, with store.Options) (*bolt.DB, store.Store) {
+	t.Helper()
+	db, s, err := openScriptWith(path, opts, with)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
 
 // passes reports whether the pages of a bucket are skipped.
 func (how thoroughness) passes(depth int, name []byte) bool {
-	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketDeparted)
+	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketLog)
 	switch how {
 	case leading:
 		return depth+1 >= indexDepth || records || bytes.Equal(name, bucketHeaders)
@@ -218,11 +218,6 @@ func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, how t
 	}
 	if ok != nil {
 		return errors.New("headers and objects are not the same number")
-	}
-	if how == everything {
-		if err := verifyDeparted(m, b, dictionaries); err != nil {
-			return err
-		}
 	}
 	if headerTally != m.Headers || objectTally != m.Objects {
 		return fmt.Errorf("%d headers and %d objects do not add up to the manifest's %d and %d",

@@ -24,6 +24,7 @@ type DB struct {
 	mu     sync.Mutex
 	scopes map[string]*kept // by Scope.ID
 	closed atomic.Bool      // set under mu, read without it
+	ended  chan struct{}    // closed by Close
 }
 
 var _ store.Backend = (*DB)(nil)
@@ -51,7 +52,7 @@ func (k *kept) current() *state {
 // New returns an empty database. Close is only needed to make its stores return
 // store.ErrClosed.
 func New() *DB {
-	return &DB{scopes: map[string]*kept{}}
+	return &DB{scopes: map[string]*kept{}, ended: make(chan struct{})}
 }
 
 // Open leases a scope until Close is called on the Store.
@@ -162,7 +163,9 @@ func (st *state) indexInfos() []store.IndexInfo {
 func (db *DB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.closed.Store(true)
+	if !db.closed.Swap(true) {
+		close(db.ended)
+	}
 	db.scopes = nil
 	return nil
 }
@@ -209,7 +212,7 @@ func fromFunc(name string, fn cache.IndexFunc) inverted {
 func rebuild(old *state, indexes []inverted, rejected func(*store.ObjectError)) *state {
 	next := newState(indexes, "")
 	next.checkpoint, next.listed = old.checkpoint, old.listed
-	next.departed = old.departed.withoutTold()
+	next.departed, next.recent = old.departed.withoutTold(), old.recent
 	from := make([]int, len(indexes)) // position in old, or -1
 	for i, ix := range indexes {
 		from[i] = slices.IndexFunc(old.inverted, func(o inverted) bool {

@@ -158,9 +158,20 @@ func (s *lease) Apply(b store.Batch) error {
 		if r := s.relist; r != nil && r.endsWithLocked(b) {
 			next.clear()
 			items, r.ready = r.loaded(), false
-			next.listed = true
+			next.listed, b.Loaded = true, true
 		}
+		var changes []store.Event
+		notes := next.recent.IsOn() && !b.Loaded
 		for i, it := range items {
+			if notes {
+				e, err := next.event(b.Changes[i], it)
+				if err != nil {
+					return err
+				}
+				if e.Old == nil || it == nil || !equal(e.Old.Entry.Object, it.object) {
+					changes = append(changes, e)
+				}
+			}
 			if i < len(b.Changes) && b.Changes[i].Departs {
 				next.depart(b.Changes[i])
 			}
@@ -181,6 +192,7 @@ func (s *lease) Apply(b store.Batch) error {
 		case b.Reason != "":
 			next.checkpoint = store.Checkpoint{Reason: b.Reason, Time: time.Now()}
 		}
+		next.recent.Note(b, changes, next.checkpoint.RV)
 		return nil
 	})
 }
@@ -192,6 +204,7 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 	}
 	return s.update(func(next *state) error {
 		next.checkpoint = store.Checkpoint{Reason: reason, Time: time.Now()}
+		next.recent.Note(store.Batch{Reason: reason}, nil, "")
 		return nil
 	})
 }

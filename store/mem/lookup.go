@@ -53,6 +53,9 @@ func collect[T any](s *lease, q store.Query, value func(*item) T) ([]T, error) {
 	matcher := q.Matcher()
 	after, prefix := q.Range()
 	st, err := s.view()
+	if err == nil {
+		st, err = st.at(q.At)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ type state struct {
 	checkpoint store.Checkpoint
 	listed     bool // a complete list was stored
 	departed   departed
+	recent     *store.Recent // of the scope, shared by its states
 }
 
 // departed are the deleted objects that the scope keeps for handlers that are added
@@ -99,6 +100,7 @@ func newState(indexes []inverted, reason string) *state {
 		objects:    btree.NewMap[string, *item](0),
 		inverted:   slices.Clone(indexes),
 		checkpoint: store.Checkpoint{Reason: reason, Time: time.Now()},
+		recent:     &store.Recent{},
 	}
 	for i := range st.inverted {
 		st.inverted[i].entries = newEntries()

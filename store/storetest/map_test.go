@@ -27,7 +27,9 @@ import (
 // TestMapBackend checks that a map behind a mutex is a backend: it implements nothing but
 // store.Backend, store.Store and store.Relist.
 func TestMapBackend(t *testing.T) {
-	cfg := storetest.Config{Open: func(*testing.T, string) store.Backend { return &mapDB{scopes: map[string]*mapScope{}} }}
+	cfg := storetest.Config{Open: func(*testing.T, string) store.Backend {
+		return &mapDB{scopes: map[string]*mapScope{}, ended: make(chan struct{})}
+	}}
 	t.Run("suite", func(t *testing.T) { storetest.Run(t, cfg) })
 	t.Run("model", func(t *testing.T) { storetest.RunModel(t, cfg) })
 }
@@ -37,6 +39,7 @@ type mapDB struct {
 	mu     sync.Mutex
 	scopes map[string]*mapScope
 	closed bool
+	ended  chan struct{}
 }
 
 type mapScope struct {
@@ -45,6 +48,7 @@ type mapScope struct {
 	indexers   cache.Indexers
 	identities map[string]string // of the indexes that have one
 	lease      *mapStore
+	recent     store.Recent
 }
 
 // mapObject is an object with its index values.
@@ -128,7 +132,10 @@ func (db *mapDB) Scopes() (infos []store.Info, err error) {
 func (db *mapDB) Close() error {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	db.closed = true
+	if !db.closed {
+		db.closed = true
+		close(db.ended)
+	}
 	return nil
 }
 
@@ -179,8 +186,12 @@ func collectMap[T any](s *mapStore, q store.Query, value func(key string, obj ru
 		if q.Index != "" && s.indexers[q.Index] == nil {
 			return store.NoIndex(q.Index, s.indexers)
 		}
-		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
-			o := s.objects[key]
+		objects, err := s.atLocked(q.At)
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.Sorted(maps.Keys(objects)) {
+			o := objects[key]
 			m, err := meta.Accessor(o.Object)
 			if err != nil {
 				return err
@@ -366,22 +377,28 @@ func (s *mapStore) Prepare(b *store.Batch) error {
 
 func (s *mapStore) Apply(b store.Batch) error {
 	return s.write(func() error {
-		changed := map[string]mapObject{}
+		changed, rvs := map[string]mapObject{}, map[string]string{}
 		for _, c := range b.Changes {
 			key, o, err := s.change(c)
 			if err != nil {
 				return err
 			}
-			changed[key] = o
+			changed[key], rvs[key] = o, c.RV
 		}
 		if b.Loaded {
 			s.objects, changed = map[string]mapObject{}, s.list.listed
 		}
+		var events []store.Event
 		for key, o := range changed {
+			e := store.Event{Key: key, RV: rvs[key], Old: mapVersion(key, s.objects[key]), New: mapVersion(key, o)}
+			if e.Old == nil || e.New == nil || !equality.Semantic.DeepEqual(e.Old.Entry.Object, e.New.Entry.Object) {
+				events = append(events, e)
+			}
 			if s.objects[key] = o; o.Object == nil {
 				delete(s.objects, key)
 			}
 		}
+		defer func() { s.recent.Note(b, events, s.info.Checkpoint.RV) }()
 		if s.list != nil && !s.info.Complete && !b.Loaded {
 			return nil // nothing is complete yet
 		}
@@ -399,8 +416,43 @@ func (s *mapStore) Apply(b store.Batch) error {
 func (s *mapStore) Invalidate(_ context.Context, reason string) error {
 	return s.write(func() error {
 		s.info.Checkpoint = store.Checkpoint{Reason: cmp.Or(reason, "invalidated"), Time: time.Now()}
+		s.recent.Note(store.Batch{Reason: reason}, nil, "")
 		return nil
 	})
+}
+
+func (s *mapStore) Follow(ctx context.Context, p store.Place) iter.Seq2[store.Event, error] {
+	return s.recent.Follow(ctx, p, s.db.ended)
+}
+
+func (s *mapStore) History() (state store.LogState, err error) {
+	err = s.locked(func() error { state = s.recent.State(); return nil })
+	return state, err
+}
+
+func mapVersion(key string, o mapObject) *store.Version {
+	if o.Object == nil {
+		return nil
+	}
+	h, _ := store.HeaderOf(o.Object)
+	return &store.Version{Header: h, Entry: store.Entry{Key: key, Object: o.Object}}
+}
+
+// atLocked returns the objects at a place.
+func (s *mapScope) atLocked(p store.Place) (map[string]mapObject, error) {
+	if p.IsZero() {
+		return s.objects, nil
+	}
+	before, err := s.recent.Before(p)
+	objects := maps.Clone(s.objects)
+	for key, v := range before {
+		if delete(objects, key); v != nil {
+			if objects[key], err = s.indexed(key, v.Entry.Object); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return objects, err
 }
 
 func (s *mapStore) Flush(context.Context) error { return s.locked(func() error { return nil }) }

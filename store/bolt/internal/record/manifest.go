@@ -31,6 +31,8 @@ type IndexState struct {
 	Identity string `msgpack:"i"`
 	Ready    bool   `msgpack:"r"`
 	Tally    Tally  `msgpack:"t"`
+	// Since is the number in the log behind which the entries follow each change.
+	Since uint64 `msgpack:"n,omitempty"`
 }
 
 // Manifest describes a scope. It changes in the same transaction as the scope.
@@ -60,7 +62,7 @@ type Manifest struct {
 	Objects      Tally                 `msgpack:"objects"`
 	Bytes        int64                 `msgpack:"bytes"` // of the records
 	Dictionaries Tally                 `msgpack:"dictionaries"`
-	Departed     DepartedState         `msgpack:"departed"`
+	Log          LogState              `msgpack:"log"`
 	Indexes      map[string]IndexState `msgpack:"indexes"`
 }
 
@@ -88,7 +90,7 @@ func (m *Manifest) Scope() store.Scope {
 // SealedWith returns the keyring that opens the stored content, or "" if nothing is
 // sealed, for example after a wipe, which also drops the keys.
 func (m *Manifest) SealedWith() string {
-	if m.Headers.Count == 0 && m.Departed.Tally.Count == 0 {
+	if m.Headers.Count == 0 && m.Log.Entries == 0 {
 		return ""
 	}
 	return m.Keys
@@ -107,12 +109,4 @@ func (m *Manifest) SetCheckpoint(c store.Checkpoint) {
 // IndexNames returns the names of the stored indexes, in order.
 func (m *Manifest) IndexNames() []string {
 	return slices.Sorted(maps.Keys(m.Indexes))
-}
-
-// DepartedState is the part of the manifest about the departed objects.
-type DepartedState struct {
-	Tally   Tally  `msgpack:"tally"`
-	Bytes   int64  `msgpack:"bytes"`
-	Last    uint64 `msgpack:"last"`    // the highest assigned number
-	Settled uint64 `msgpack:"settled"` // objects up to this number were delivered
 }

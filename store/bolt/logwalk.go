@@ -1,0 +1,92 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+var errLogKey = errors.New("a key is not a number")
+
+func logKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
+
+// badBlock is the cause of the error of eachBlock for a damaged block.
+type badBlock struct {
+	number uint64
+	error
+}
+
+// Unwrap returns the result of the failed check.
+func (b *badBlock) Unwrap() error { return b.error }
+
+// eachBlock calls fn with the blocks of the log that may contain items from a number on,
+// until fn returns false. What fn gets is valid until the snapshot's transaction ends.
+func (s *scopeStore) eachBlock(sn *snapshot, from uint64, fn func(*record.Block) bool) error {
+	b := sn.logBucket()
+	if b == nil {
+		return nil
+	}
+	start := logKey(from)
+	c := b.Cursor()
+	if k, _ := c.Seek(start); string(k) != string(start) { // the block before may contain it
+		if k == nil {
+			k, _ = c.Last()
+		} else {
+			k, _ = c.Prev()
+		}
+		if k != nil {
+			start = k
+		}
+	}
+	return s.walkLog(b, start, fn)
+}
+
+func (sn *snapshot) logBucket() *bbolt.Bucket {
+	if sn.scope == nil {
+		return nil
+	}
+	return sn.scope.Bucket(bucketLog)
+}
+
+// walkLog calls fn with the blocks whose keys are not below start.
+func (s *scopeStore) walkLog(b *bbolt.Bucket, start []byte, fn func(*record.Block) bool) error {
+	c := b.Cursor()
+	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
+		if len(k) != 8 {
+			return s.db.corrupt("log of "+s.scope.String(), errLogKey)
+		}
+		number := binary.BigEndian.Uint64(k)
+		block, err := record.DecodeBlock(number, v)
+		if err != nil {
+			return s.db.corrupt(fmt.Sprintf("log of %s at %d", s.scope, number), &badBlock{number, err})
+		}
+		if !fn(block) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// eachReadable calls fn with all blocks of the log but those that are damaged.
+func (s *scopeStore) eachReadable(sn *snapshot, fn func(*record.Block)) error {
+	b := sn.logBucket()
+	if b == nil {
+		return nil
+	}
+	for start := uint64(0); ; {
+		err := s.walkLog(b, logKey(start), func(b *record.Block) bool {
+			fn(b)
+			return true
+		})
+		var bad *badBlock
+		if !errors.As(err, &bad) {
+			return err
+		}
+		s.db.opts.Logger.Error(err, "A damaged part of the log is passed over")
+		start = bad.number + 1
+	}
+}

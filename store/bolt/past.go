@@ -1,0 +1,115 @@
+package bolt
+
+import (
+	"fmt"
+
+	"github.com/tidwall/btree"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// rewind makes a snapshot that of a place: what is in the file, and over it, in the place
+// of pending entries, the state of each key before its first change after the place.
+func (s *scopeStore) rewind(sn *snapshot, w want) error {
+	from, inside, err := s.findIn(sn, w.at, true)
+	if err == nil && inside {
+		err = store.ErrTrimmed // there never was such a state here
+	}
+	if err == nil && w.index != "" {
+		err = s.isIndexOlder(sn, w.index, from)
+	}
+	if err != nil {
+		return err
+	}
+	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
+	expect, gap := from, false
+	var bad error
+	err = s.eachBlock(sn, from, func(b *record.Block) bool {
+		if b.Last() < from {
+			return true
+		}
+		if gap = b.First() > expect; gap {
+			return false
+		}
+		expect = b.Last() + 1
+		for i := range b.Entries {
+			e := &b.Entries[i]
+			if _, earlier := sn.pending.Get(e.Key); earlier || e.Number < from {
+				continue
+			}
+			was, err := s.stateBefore(e)
+			if err != nil {
+				bad = err
+				return false
+			}
+			sn.setPast(was)
+		}
+		return true
+	})
+	switch {
+	case bad != nil:
+		return bad
+	case err != nil:
+		return s.cutLog(err)
+	case gap, expect <= sn.logged.Last:
+		return store.ErrTrimmed
+	}
+	return nil
+}
+
+// stateBefore returns the state before an entry of the log in the form of a pending one.
+func (s *scopeStore) stateBefore(e *record.LogEntry) (*entry, error) {
+	was := &entry{key: e.Key, name: e.OwnKey()}
+	switch {
+	case e.Kind&record.KindUnknown != 0:
+		return nil, fmt.Errorf("%w: the state of %q is not known", store.ErrTrimmed, e.OwnKey())
+	case e.Header == nil:
+		return was, nil
+	}
+	head, err := s.seal.Header(seal.InScope, e.Key, e.Header)
+	if err != nil {
+		return nil, s.db.unreadable("header "+e.Key, err)
+	}
+	r, err := record.Decode(e.Key, e.Record)
+	if err != nil {
+		return nil, s.db.unreadable("object "+e.Key, err)
+	}
+	payload := r.Payload
+	if r.DataKey != 0 {
+		if payload, err = s.seal.AppendPayload(nil, seal.InScope, e.Key, r); err != nil {
+			return nil, s.db.unreadable("object "+e.Key, err)
+		}
+	}
+	was.head, was.payload, was.codec = head, packed{dictionary: r.Dictionary, bytes: payload}, r.Codec
+	return was, nil
+}
+
+// isIndexOlder returns an error if the entries of an index do not say what the index was
+// like at an item of the log.
+func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) error {
+	if sn.scope == nil {
+		return nil
+	}
+	m, err := readManifest(s.id, sn.scope)
+	if err != nil {
+		return s.db.corrupt("scope "+s.scope.String(), err)
+	}
+	if state, ok := m.Indexes[name]; !ok || state.Since >= number {
+		return fmt.Errorf("index %q did not exist then, or has no entries in the file: %w", name, store.ErrNoIndex)
+	}
+	return nil
+}
+
+func (sn *snapshot) setPast(e *entry) {
+	sn.pending.Set(e.key, e)
+	if e.head == nil {
+		return
+	}
+	for name, values := range e.head.Index {
+		for _, value := range values {
+			sn.indexed.Set(pendingIndexPrefix(name, value)+e.key, e)
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// verifyLog checks the log: each block, each record in it, the numbers and the tally.
+func verifyLog(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
+	b := scope.Bucket(bucketLog)
+	if b == nil {
+		if m.Log.Blocks.Count > 0 {
+			return errors.New("the log is missing")
+		}
+		return nil
+	}
+	var t record.Tally
+	next := uint64(0)
+	err := b.ForEach(func(k, v []byte) error {
+		if len(k) != 8 {
+			return fmt.Errorf("log: %w", errLogKey)
+		}
+		number := binary.BigEndian.Uint64(k)
+		block, err := record.DecodeBlock(number, v)
+		switch {
+		case err != nil:
+		case number < next || block.First() < number || block.Last() > m.Log.Last:
+			err = errors.New("its numbers are those of other blocks")
+		case number > m.Log.Full && next > m.Log.Full && next != number:
+			err = fmt.Errorf("it does not follow %d", next-1)
+		default:
+			next = block.Last() + 1
+			err = verifyBlock(block, dictionaries)
+		}
+		if err != nil {
+			return fmt.Errorf("log at %d: %w", number, err)
+		}
+		t.Add(record.Sum(v))
+		return nil
+	})
+	if err == nil && t != m.Log.Blocks {
+		err = fmt.Errorf("%d blocks of the log do not add up to the manifest's %d", t.Count, m.Log.Blocks.Count)
+	}
+	return err
+}
+
+func verifyBlock(block *record.Block, dictionaries map[uint64]bool) error {
+	for _, e := range block.Entries {
+		if e.Header == nil {
+			continue
+		}
+		_, err := record.DecodeHeader(e.Key, e.Header)
+		var r record.Record
+		if err == nil {
+			r, err = record.Decode(e.Key, e.Record)
+		}
+		if err == nil && !dictionaries[r.Dictionary] {
+			err = fmt.Errorf("dictionary %d is missing", r.Dictionary)
+		}
+		if err != nil {
+			return fmt.Errorf("before %d: %w", e.Number, err)
+		}
+	}
+	return nil
+}
+
+// logDictionaries returns the ids of the dictionaries that the log uses.
+func logDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
+	used := map[uint64]bool{}
+	b := scope.Bucket(bucketLog)
+	if b == nil {
+		return used, nil
+	}
+	return used, b.ForEach(func(k, v []byte) error {
+		if len(k) != 8 {
+			return errLogKey
+		}
+		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
+		if err != nil {
+			return nil // nothing reads it
+		}
+		for _, e := range block.Entries {
+			for _, rec := range [][]byte{e.Record, e.Final} {
+				if r, err := record.Decode(e.Key, rec); rec != nil && err == nil {
+					used[r.Dictionary] = true
+				}
+			}
+		}
+		return nil
+	})
+}

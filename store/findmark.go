@@ -1,0 +1,84 @@
+package store
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+)
+
+// FindMark finds a Place that has only a resource version or only a time among marks in
+// their order, for backends. stored is the resource version up to which the content is
+// complete that the log leads to; "" if there is none. readable asks for a mark whose
+// content was a state of the server.
+//
+// inside reports that the resource version is inside the commit after the mark. Nothing
+// has changed between a mark and the resource version with which the next commit began.
+// Errors: ErrTrimmed, and ErrAhead if the resource version is higher than stored.
+func FindMark(marks []Mark, stored string, p Place, readable bool) (i int, inside bool, err error) {
+	if p.RV == "" {
+		return byTime(marks, p, readable)
+	}
+	if _, err := compare(p.RV, p.RV); err != nil {
+		return 0, false, fmt.Errorf("%w: resource version %q cannot be compared", ErrTrimmed, p.RV)
+	}
+	if order, err := compare(p.RV, stored); stored != "" && err == nil && order > 0 {
+		return 0, false, ErrAhead
+	}
+	for i = len(marks) - 1; i >= 0; i-- {
+		m := marks[i]
+		if m.RV == "" || m.Frozen || m.Listing {
+			continue
+		}
+		order, err := compare(m.RV, p.RV)
+		switch {
+		case err != nil:
+			return 0, false, ErrTrimmed
+		case order < 0:
+			return after(marks[i+1:], i, stored, p.RV)
+		case order == 0:
+			return i, false, nil
+		}
+	}
+	return 0, false, ErrTrimmed
+}
+
+// after decides about a resource version above that of the mark at i, below which no
+// later mark is.
+func after(later []Mark, i int, stored, rv string) (int, bool, error) {
+	began := stored
+	if len(later) > 0 {
+		began = later[0].FromRV
+	}
+	if began == "" {
+		return 0, false, ErrTrimmed // a list
+	}
+	order, err := compare(rv, began)
+	switch {
+	case err != nil:
+		return 0, false, ErrTrimmed
+	case order <= 0:
+		return i, false, nil
+	}
+	for _, m := range later {
+		if m.Listing || m.FromRV == "" {
+			return 0, false, ErrTrimmed
+		}
+		if order, err := compare(m.RV, rv); err != nil {
+			return 0, false, ErrTrimmed
+		} else if order >= 0 {
+			break
+		}
+	}
+	return i, true, nil
+}
+
+func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
+	for i := len(marks) - 1; i >= 0; i-- {
+		if m := marks[i]; !m.Time.After(p.Time) && (!readable || !m.Frozen && !m.Listing) {
+			return i, false, nil
+		}
+	}
+	return 0, false, ErrTrimmed
+}
+
+func compare(a, b string) (int, error) { return resourceversion.CompareResourceVersion(a, b) }

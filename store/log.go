@@ -1,0 +1,138 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// History bounds the log of a scope: what was changed, with the states before. The zero
+// value selects the defaults.
+type History struct {
+	// Bytes bounds the encoded entries. 0 means 32 MiB. A negative value keeps no log, but
+	// for deletions that not every handler has received.
+	Bytes int64
+	// Age bounds how much older than the newest change an entry gets. It does not run
+	// while nothing changes. 0 means an hour, a negative value no bound.
+	Age time.Duration
+}
+
+// Bounds returns the bounds with the defaults filled in. Zero bytes mean no log, and an
+// age of zero means no bound.
+func (h History) Bounds() (bytes int64, age time.Duration) {
+	if bytes, age = max(h.Bytes, 0), max(h.Age, 0); h.Bytes == 0 {
+		bytes = 32 << 20
+	}
+	if h.Age == 0 {
+		age = time.Hour
+	}
+	return bytes, age
+}
+
+var (
+	// ErrTrimmed indicates that the log no longer holds what followed a Place, or that
+	// there is no state of the server at it: it is inside a list, for example. The caller
+	// has to read the present state.
+	ErrTrimmed = errors.New("store: the log does not reach back to there")
+
+	// ErrAhead indicates a Place whose resource version is higher than that of what is
+	// stored.
+	ErrAhead = errors.New("store: the resource version is not reached yet")
+
+	// ErrLineage indicates a Place of another history: the scope was wiped, lost or
+	// dropped since, its server was restored to an earlier state, or its file is a copy
+	// that has gone another way.
+	ErrLineage = errors.New("store: a place of another history")
+)
+
+// Place is a moment of a scope: that of a mark in its log. A Place with only an RV means
+// the mark with that resource version; if that is inside a commit, the mark before it. A
+// Place with only a Time means the newest mark that is not after it. The zero Place is
+// the beginning of the log for Follow, and now for a Query.
+type Place struct {
+	Lineage string // of the history: random, and another one after a loss
+	Mark    uint64 // the number of the mark
+	Random  uint64 // of the mark, because a restored copy of a file uses numbers again
+	// RV is the resource version of the mark; "" if the scope had none. If the mark is
+	// frozen, the content is newer.
+	RV   string
+	Time time.Time // of the commit
+}
+
+// IsZero reports whether nothing of the Place is set.
+func (p Place) IsZero() bool { return p == Place{} }
+
+// Exact reports whether the Place names a mark, so that nothing has to be looked for.
+func (p Place) Exact() bool { return p.Lineage != "" }
+
+// String returns what ParsePlace takes.
+func (p Place) String() string {
+	return p.Lineage + "." + strconv.FormatUint(p.Mark, 36) + "." + strconv.FormatUint(p.Random, 36)
+}
+
+// ParsePlace returns the Place that String has described, without its RV and Time.
+func ParsePlace(s string) (Place, error) {
+	parts := strings.Split(s, ".")
+	if len(parts) == 3 && parts[0] != "" {
+		mark, err := strconv.ParseUint(parts[1], 36, 64)
+		random, err2 := strconv.ParseUint(parts[2], 36, 64)
+		if errors.Join(err, err2) == nil {
+			return Place{Lineage: parts[0], Mark: mark, Random: random}, nil
+		}
+	}
+	return Place{}, fmt.Errorf("%q is not a place in a log, such as 5t3k8d2m.1c.zik0zj", s)
+}
+
+// Mark ends the changes of one commit.
+type Mark struct {
+	Place
+	FromRV string // the resource version before the commit; "" if there was none
+	// Begins means that the log begins here: what there was is not in it, as when a list
+	// was loaded. Who follows reads what there is.
+	Begins bool
+	// Frozen means that the content is newer than RV, because something could not be
+	// stored. Listing means that a list was being applied: the content equals no state of
+	// the server. Neither can be read by resource version.
+	Frozen, Listing bool
+}
+
+// Version is a state of an object in the log.
+type Version struct {
+	Header Header
+	Entry  Entry // without Object and Raw if the state is not known any more
+}
+
+// IsKnown reports whether the state itself is there, and not only its key.
+func (v *Version) IsKnown() bool { return v.Entry.Object != nil || v.Entry.Raw != nil }
+
+// Event is what Follow yields: a change of one object, or a mark. Changes of one object
+// inside one commit are one change. An object that another one replaces is two events, a
+// deletion and a creation.
+type Event struct {
+	Key string
+	// Old and New are the states before and after; nil means that there was no object.
+	Old, New *Version
+	RV       string // of the change; "" if it is not known, as of a deletion found by a list
+	// Time is when the change was written. If Since is not zero, the change was made
+	// between Since and Time, by which it was caught up on.
+	Since, Time time.Time
+	// Inside means that the Place was inside this commit: who follows may have seen
+	// states after Old.
+	Inside bool
+	Mark   *Mark // of a mark, which has nothing else
+}
+
+// LogState describes the log of a scope.
+type LogState struct {
+	// Oldest is the first Place that can be followed, Last the last one. Both are zero if
+	// the log has no mark.
+	Oldest, Last Place
+	Begins       time.Time // of the oldest entry: deletions are kept longer than the rest
+	Entries      int
+	Bytes        int64  // encoded
+	Dropped      uint64 // entries that the bounds have dropped since the lineage began
+	MaxBytes     int64  // the bounds; 0 means none, and for bytes no log
+	MaxAge       time.Duration
+}

@@ -1,0 +1,70 @@
+package mem
+
+import (
+	"context"
+	"iter"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Follow yields the changes since somebody has first followed the scope: before that,
+// nothing is kept of them.
+func (s *lease) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
+	st, err := s.view()
+	if err != nil {
+		return func(yield func(store.Event, error) bool) { yield(store.Event{}, err) }
+	}
+	return st.recent.Follow(ctx, after, s.db.ended)
+}
+
+// History describes what Follow keeps.
+func (s *lease) History() (store.LogState, error) {
+	st, err := s.view()
+	return st.recent.State(), err
+}
+
+// event returns the event of a change that is about to be applied. it is nil for a
+// deletion.
+func (st *state) event(c store.Change, it *item) (e store.Event, err error) {
+	e = store.Event{Key: c.Key, RV: c.RV}
+	if it != nil {
+		e.Key = it.key
+		if e.New, err = version(it); err != nil {
+			return e, err
+		}
+		e.RV = e.New.Header.RV
+	}
+	if old, ok := st.objects.Get(e.Key); ok {
+		e.Old, err = version(old)
+	}
+	return e, err
+}
+
+func version(it *item) (*store.Version, error) {
+	h, err := store.HeaderOf(it.object)
+	return &store.Version{Header: h, Entry: store.Entry{Key: it.key, Object: it.object}}, err
+}
+
+// at returns the state at a place.
+func (st *state) at(p store.Place) (*state, error) {
+	if p.IsZero() {
+		return st, nil
+	}
+	before, err := st.recent.Before(p)
+	if err != nil {
+		return nil, err
+	}
+	past := st.copy()
+	for key, v := range before {
+		if v == nil {
+			past.delete(key)
+			continue
+		}
+		it, err := past.extend(&item{key: key, object: v.Entry.Object})
+		if err != nil {
+			return nil, err
+		}
+		past.set(it)
+	}
+	return past, nil
+}

@@ -1,0 +1,203 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// maxRecent is how many events Recent keeps.
+const maxRecent = 8192
+
+// Recent is a log in memory, for backends without a file. It keeps nothing until somebody
+// follows it, because it holds the objects before each change. The zero value is ready.
+// It may be used by several goroutines.
+type Recent struct {
+	mu      sync.Mutex
+	follows bool // somebody has followed
+	lineage string
+	dropped uint64  // events before the first one that is kept
+	events  []Event // those kept; each mark ends what one Note has brought
+	rv      string  // of the content
+	listing bool
+	changed chan struct{} // closed and replaced by each Note
+}
+
+// IsOn reports whether changes are to be noted.
+func (r *Recent) IsOn() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.follows
+}
+
+// Note appends what an applied batch has changed, and its mark. rv is the resource version
+// of the content after it. The caller notes batches in the order in which they are
+// applied.
+func (r *Recent) Note(b Batch, changes []Event, rv string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was := r.rv
+	r.rv = rv
+	switch {
+	case b.RV != "" || b.Loaded:
+		r.listing = false
+	case b.Reason != "":
+		r.listing = true
+	}
+	switch {
+	case !r.follows:
+		return
+	case b.Loaded || b.Rewound:
+		r.beginLocked()
+	case len(changes) == 0:
+		return
+	default:
+		now := time.Now()
+		for _, e := range changes {
+			e.Time = now
+			r.events = append(r.events, e)
+		}
+		r.markLocked(Mark{FromRV: was, Frozen: b.RV == "" && rv != "", Listing: r.listing})
+		if n := len(r.events) - maxRecent; n > 0 {
+			r.events, r.dropped = slices.Clone(r.events[n:]), r.dropped+uint64(n)
+		}
+	}
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *Recent) markLocked(m Mark) {
+	m.Place = Place{
+		Lineage: r.lineage, Mark: r.dropped + uint64(len(r.events)) + 1, Random: rand.Uint64(), RV: r.rv, Time: time.Now(),
+	}
+	r.events = append(r.events, Event{Time: m.Time, Mark: &m})
+}
+
+// beginLocked begins a new lineage.
+func (r *Recent) beginLocked() {
+	r.lineage = strconv.FormatUint(rand.Uint64(), 36)
+	r.dropped += uint64(len(r.events))
+	r.events = nil
+	r.markLocked(Mark{Begins: true, Listing: r.listing})
+}
+
+// Follow implements Reader.Follow. closed ends it with ErrClosed.
+func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		r.mu.Lock()
+		if !r.follows {
+			r.follows, r.changed = true, make(chan struct{})
+			r.beginLocked()
+		}
+		next, inside, err := r.findLocked(p, false)
+		lineage := r.lineage
+		r.mu.Unlock()
+		for err == nil {
+			r.mu.Lock()
+			var events []Event
+			switch at := int(next - r.dropped); {
+			case lineage != r.lineage:
+				err = ErrLineage
+			case next < r.dropped:
+				err = ErrTrimmed
+			default:
+				events = r.events[at:]
+			}
+			changed := r.changed
+			r.mu.Unlock()
+			for _, e := range events {
+				e.Inside = inside
+				inside = inside && e.Mark == nil
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if next += uint64(len(events)); err != nil {
+				break
+			}
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				err = ctx.Err()
+			case <-closed:
+				err = ErrClosed
+			}
+		}
+		yield(Event{}, err)
+	}
+}
+
+// findLocked returns the number of events before those that follow a place.
+func (r *Recent) findLocked(p Place, readable bool) (next uint64, inside bool, err error) {
+	switch {
+	case p.IsZero():
+		return r.dropped, false, nil
+	case p.Exact() && p.Lineage != r.lineage:
+		return 0, false, ErrLineage
+	case p.Exact() && p.Mark <= r.dropped:
+		return 0, false, ErrTrimmed
+	}
+	var marks []Mark
+	for _, e := range r.events {
+		if m := e.Mark; m != nil {
+			if m.Place.Mark == p.Mark && m.Random == p.Random && p.Exact() {
+				if readable && (m.Frozen || m.Listing) {
+					return 0, false, ErrTrimmed
+				}
+				return p.Mark, false, nil
+			}
+			marks = append(marks, *m)
+		}
+	}
+	if p.Exact() {
+		return 0, false, ErrLineage
+	}
+	i, inside, err := FindMark(marks, r.rv, p, readable)
+	if err != nil {
+		return 0, false, err
+	}
+	return marks[i].Place.Mark, inside, nil
+}
+
+// Before returns the states that objects had at a place, of those that were changed since;
+// nil means that there was no object.
+func (r *Recent) Before(p Place) (map[string]*Version, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	next, inside, err := r.findLocked(p, true)
+	switch {
+	case err != nil:
+		return nil, err
+	case inside:
+		return nil, ErrTrimmed
+	}
+	before := map[string]*Version{}
+	for _, e := range r.events[next-r.dropped:] {
+		if _, earlier := before[e.Key]; !earlier && e.Mark == nil {
+			before[e.Key] = e.Old
+		}
+	}
+	return before, nil
+}
+
+// State describes what is kept.
+func (r *Recent) State() LogState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	s := LogState{Dropped: r.dropped}
+	for _, e := range r.events {
+		if e.Mark == nil {
+			s.Entries++
+			continue
+		}
+		if s.Oldest.IsZero() {
+			s.Oldest, s.Begins = e.Mark.Place, e.Time
+		}
+		s.Last = e.Mark.Place
+	}
+	return s
+}
