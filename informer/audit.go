@@ -106,6 +106,9 @@ func (inf *Informer) audit(ctx context.Context) {
 		if told > auditTold {
 			logger.Error(nil, "An audit has found more", "findings", result.Findings)
 		}
+		inf.mu.Lock()
+		inf.findings.other = true
+		inf.mu.Unlock()
 		inf.reflector.Relist("an audit found another history: " + result.First.String())
 	}
 }

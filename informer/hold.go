@@ -52,9 +52,11 @@ type identity struct {
 	unanswered int  // answers in a row that did not name the cluster
 }
 
-// findings are what only Status reports.
+// findings are what Status and audits report.
 type findings struct {
 	unindexed map[string]error // by key: why an index function failed at the start
 	audited   AuditStatus
-	memory    string // why Backend is not used; "" if it is used or nil
+	// an audit has found another history, and the list for it has not begun
+	other  bool
+	memory string // why Backend is not used; "" if it is used or nil
 }

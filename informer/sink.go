@@ -140,7 +140,13 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	if err := s.queue.Idle(ctx); err != nil {
 		return nil, err
 	}
-	if s.store.Checkpoint().RV != "" {
+	rewound := (*Informer)(s).isRewound(reason)
+	if rewound {
+		// Places in the log belong to the other history from here on. A store that
+		// refuses this has lost its log already, or is closed.
+		_ = s.store.Apply(store.Batch{Reason: reason, Rewound: true})
+	}
+	if s.store.Checkpoint().RV != "" || rewound {
 		err := s.store.Invalidate(ctx, reason)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -165,6 +171,21 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	}
 	s.mu.Unlock()
 	return &relist{Relist: r, inf: (*Informer)(s)}, nil
+}
+
+func (inf *Informer) isCaughtUp() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.isCaughtUpLocked()
+}
+
+// isRewound reports whether what is stored is not the server's history.
+func (inf *Informer) isRewound(reason string) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	is := reason == reflector.Rewound || inf.findings.other
+	inf.findings.other = false
+	return is
 }
 
 type relist struct {
@@ -300,7 +321,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		}
 	}
 	inf.markReplays(b.Stream, told)
-	batch := store.Batch{RV: b.RV}
+	batch := store.Batch{RV: b.RV, CatchUp: !inf.isCaughtUp()}
 	at := make(map[string]int, len(told)) // index in batch.Changes by key
 	for _, c := range told {
 		if c.fate == isReplay {

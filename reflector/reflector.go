@@ -21,6 +21,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
+// Rewound is the reason of a list that follows a resource version below the held one.
+const Rewound = "history was rewound"
+
 // Sink receives what the reflector lists and watches. Its methods are called one at a
 // time.
 type Sink interface {
@@ -39,6 +42,7 @@ type Sink interface {
 	Bookmark(ctx context.Context, rv string) error
 	// Relist starts to replace the content of the sink. It blocks until everything that
 	// was pushed before has been applied.
+	// The reason is Rewound if what the Sink holds is of a history that is no more.
 	Relist(ctx context.Context, reason string) (Relist, error)
 	// CaughtUp reports that the pushed state is at least as new as the server's state at
 	// the start of the reflector. It blocks until that state is applied.

@@ -28,7 +28,7 @@ var (
 	// errStalled indicates a watch that sent nothing until after its timeout.
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
 	// errRewound indicates a resource version below the held one.
-	errRewound = errors.New("history was rewound")
+	errRewound = errors.New(Rewound)
 	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
 	errNoWatch = errors.New("the ListerWatcher returned no watch")
 	// errAsked indicates that the sink requested a list.

@@ -11,8 +11,8 @@ import (
 // History bounds the log of a scope: what was changed, with the states before. The zero
 // value selects the defaults.
 type History struct {
-	// Bytes bounds the encoded entries. 0 means 32 MiB. A negative value keeps no log, but
-	// for deletions that not every handler has received.
+	// Bytes bounds the encoded entries. 0 means 32 MiB. A negative value keeps no log,
+	// but for deletions that not every handler has received.
 	Bytes int64
 	// Age bounds how much older than the newest change an entry gets. It does not run
 	// while nothing changes. 0 means an hour, a negative value no bound.
@@ -114,7 +114,8 @@ type Event struct {
 	Key string
 	// Old and New are the states before and after; nil means that there was no object.
 	Old, New *Version
-	RV       string // of the change; "" if it is not known, as of a deletion found by a list
+	// of the change; "" if it is not known, as of a deletion found by a list
+	RV string
 	// Time is when the change was written. If Since is not zero, the change was made
 	// between Since and Time, by which it was caught up on.
 	Since, Time time.Time
@@ -122,6 +123,18 @@ type Event struct {
 	// states after Old.
 	Inside bool
 	Mark   *Mark // of a mark, which has nothing else
+}
+
+// Steps returns the event or, if another object has replaced the one before, its deletion
+// and the creation of the other one. Backends call it.
+func (e Event) Steps() []Event {
+	if e.Old == nil || e.New == nil || e.Old.Header.UID == e.New.Header.UID || e.Old.Header.UID == "" || e.New.Header.UID == "" {
+		return []Event{e}
+	}
+	deletion, creation := e, e
+	deletion.New, deletion.RV = nil, ""
+	creation.Old = nil
+	return []Event{deletion, creation}
 }
 
 // LogState describes the log of a scope.

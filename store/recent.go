@@ -34,9 +34,9 @@ func (r *Recent) IsOn() bool {
 	return r.follows
 }
 
-// Note appends what an applied batch has changed, and its mark. rv is the resource version
-// of the content after it. The caller notes batches in the order in which they are
-// applied.
+// Note appends what an applied batch has changed, and its mark. rv is the resource
+// version of the content after it. The caller notes batches in the order in which they
+// are applied.
 func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -59,7 +59,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 		now := time.Now()
 		for _, e := range changes {
 			e.Time = now
-			r.events = append(r.events, e)
+			r.events = append(r.events, e.Steps()...)
 		}
 		r.markLocked(Mark{FromRV: was, Frozen: b.RV == "" && rv != "", Listing: r.listing})
 		if n := len(r.events) - maxRecent; n > 0 {
@@ -144,7 +144,7 @@ func (r *Recent) findLocked(p Place, readable bool) (next uint64, inside bool, e
 	var marks []Mark
 	for _, e := range r.events {
 		if m := e.Mark; m != nil {
-			if m.Place.Mark == p.Mark && m.Random == p.Random && p.Exact() {
+			if m.Mark == p.Mark && m.Random == p.Random && p.Exact() {
 				if readable && (m.Frozen || m.Listing) {
 					return 0, false, ErrTrimmed
 				}
@@ -160,11 +160,11 @@ func (r *Recent) findLocked(p Place, readable bool) (next uint64, inside bool, e
 	if err != nil {
 		return 0, false, err
 	}
-	return marks[i].Place.Mark, inside, nil
+	return marks[i].Mark, inside, nil
 }
 
-// Before returns the states that objects had at a place, of those that were changed since;
-// nil means that there was no object.
+// Before returns the states that objects had at a place, of those that were changed
+// since; nil means that there was no object.
 func (r *Recent) Before(p Place) (map[string]*Version, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -116,8 +116,8 @@ type Batch struct {
 	// Reason, if RV is "", replaces the checkpoint by one without an RV and with this
 	// reason, as Invalidate does.
 	Reason string
-	// Rewound, with a Reason, means that what is stored belongs to a history of the server
-	// that is no more, or was never the server's: the log begins a new lineage.
+	// Rewound, with a Reason, means that what is stored belongs to a history of the
+	// server that is no more, or was never the server's: the log begins a new lineage.
 	Rewound bool
 	// CatchUp means that the changes were made at some time since the checkpoint of the
 	// start, and not just now.

@@ -260,6 +260,10 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 		})
 		if c.stored >= 0 {
 			s.departed.kept += c.departed - c.dropped
+			if c.dropped > 0 && s.departed.dropped == 0 {
+				s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",
+					"scope", s.scope.String(), "logBytes", c.log.Bytes)
+			}
 			s.departed.dropped += c.dropped
 			s.storedBytes = c.bytes
 			s.setLogLocked(c.log, c.checkpoint.RV)
@@ -283,9 +287,10 @@ type writer struct {
 	s                       *scopeStore
 	m                       *record.Manifest
 	scope, headers, objects *bbolt.Bucket
-	lastDictionary          uint64     // the last dictionary that is known to be in the file
-	dropped                 int        // departed objects that exceeded the bound
-	logged                  *logWriter // nil: what is written is not logged
+	// the last dictionary that is known to be in the file
+	lastDictionary uint64
+	dropped        int        // departed objects that exceeded the bound
+	logged         *logWriter // nil: what is written is not logged
 }
 
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {

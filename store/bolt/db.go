@@ -132,8 +132,9 @@ type DB struct {
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
-	logBytes     atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
-	fileLogBytes int64        // bounds logBytes; set before any scope is opened
+	// of the logs of all open scopes; changed under scopeStore.mu
+	logBytes     atomic.Int64
+	fileLogBytes int64 // bounds logBytes; set before any scope is opened
 
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.

@@ -106,7 +106,8 @@ func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []st
 		written[d.number] = true
 	}
 	sn.pending.Scan(func(_ string, e *entry) bool {
-		if e.departs > after && !written[e.departs] { // a commit of unknown outcome may have written it
+		// a commit of unknown outcome may have written it
+		if e.departs > after && !written[e.departs] {
 			found = append(found, departing{number: e.departs, pending: e})
 		}
 		return true
@@ -125,7 +126,7 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	key, rec := "", []byte(nil)
 	if d.pending != nil {
 		out.Before.Key, key = d.pending.name, d.pending.key
-		if d.pending.last.bytes != nil {
+		if d.pending.last.bytes != nil && !s.isAnother(key, sn.header(key), d.pending.before) {
 			out.Last = store.Entry{Key: d.pending.name, Raw: rawForm(s.codecID(), d.pending.last)}
 		}
 		if rec = sn.record(key); rec == nil {
@@ -153,6 +154,17 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	}
 	out.Before.Raw = before.Raw
 	return out
+}
+
+// isAnother reports whether the object in the file, with that header, is another one than
+// the object that departs: it was replaced by it before anything was written. Handlers
+// then receive the one in the file, whose final state is not known.
+func (s *scopeStore) isAnother(key string, header []byte, departs *entry) bool {
+	if header == nil || departs == nil || departs.head == nil {
+		return false
+	}
+	h, err := s.seal.Header(seal.InScope, key, header)
+	return err == nil && h.UID != "" && departs.head.UID != "" && h.UID != departs.head.UID
 }
 
 // record returns an object's record in the file, or nil if there is none. It is valid

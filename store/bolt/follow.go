@@ -159,8 +159,8 @@ func (s *scopeStore) findIn(sn *snapshot, p store.Place, readable bool) (from ui
 	return p.Mark + 1, false, nil
 }
 
-// cutLog turns damage in the log into store.ErrTrimmed: the log ends there for who comes
-// from before, and no relist can mend it.
+// cutLog turns damage in the log into store.ErrTrimmed: the log ends there for a caller
+// that comes from before, and no relist can mend it.
 func (s *scopeStore) cutLog(err error) error {
 	if errors.Is(err, store.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", store.ErrTrimmed, err)
@@ -186,7 +186,7 @@ func (s *scopeStore) lookUp(sn *snapshot, p store.Place, readable bool) (from ui
 	if err != nil {
 		return 0, false, err
 	}
-	return marks[i].Place.Mark + 1, inside, nil
+	return marks[i].Mark + 1, inside, nil
 }
 
 // logPart is what readLog has read.
@@ -267,20 +267,9 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		return store.ErrTrimmed
 	}
 	for _, e := range events {
-		part.events = append(part.events, split(e)...)
+		part.events = append(part.events, e.Steps()...)
 	}
 	return nil
-}
-
-// split makes a deletion and a creation of an object that another one has replaced.
-func split(e *store.Event) []store.Event {
-	if e.Old == nil || e.New == nil || e.Old.Header.UID == e.New.Header.UID || e.Old.Header.UID == "" || e.New.Header.UID == "" {
-		return []store.Event{*e}
-	}
-	gone, come := *e, *e
-	gone.New, gone.RV = nil, ""
-	come.Old = nil
-	return []store.Event{gone, come}
 }
 
 // logReader makes events of entries. The state after an entry is the state before the

@@ -60,8 +60,8 @@ type attempt struct {
 	order uint64 // entries up to it are in the log if the mark is
 }
 
-// newLineage begins another history in a log. What is there stays, for who reads all of
-// it.
+// newLineage begins another history in a log. What is there stays, for a reader of all
+// of it.
 func newLineage(l *record.LogState) {
 	l.Lineage = strconv.FormatUint(rand.Uint64(), 36)
 	l.Begin, l.Full = l.Last+1, l.Last
@@ -189,7 +189,7 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 		lw.left = true
 		return nil
 	}
-	if p, ok := lw.c.finals[e]; ok {
+	if p, ok := lw.c.finals[e]; ok && !lw.w.s.isAnother(e.key, oldHeader, e.before) {
 		if err := lw.w.dictionary(p.dictionary); err != nil {
 			return err
 		}
@@ -385,7 +385,7 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64) error {
 		block, err := record.DecodeBlock(number, v)
 		if err != nil {
 			// The log begins anew behind what is damaged.
-			w.s.db.opts.Logger.Error(w.s.db.corrupt(fmt.Sprintf("log of %s at %d", w.s.scope, number), err), "A damaged part of the log is dropped")
+			w.s.db.opts.Logger.Error(w.s.db.corrupt(fmt.Sprintf("log of %s at %d", w.s.scope, number), err), "A damaged part of the log is passed over")
 			block = &record.Block{Mark: &record.Mark{Number: number}}
 		}
 		seen += int64(len(v))

@@ -32,7 +32,8 @@ func (s *scopeStore) eachBlock(sn *snapshot, from uint64, fn func(*record.Block)
 	}
 	start := logKey(from)
 	c := b.Cursor()
-	if k, _ := c.Seek(start); string(k) != string(start) { // the block before may contain it
+	// the block before may contain it
+	if k, _ := c.Seek(start); string(k) != string(start) {
 		if k == nil {
 			k, _ = c.Last()
 		} else {

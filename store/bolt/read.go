@@ -38,8 +38,9 @@ type snapshot struct {
 
 // want is what a snapshot has beside the file and the pending entries.
 type want struct {
-	loaded      bool        // what a first list has written so far
-	index       string      // snapshot.found: the keys of values, if the index is in memory
+	loaded bool // what a first list has written so far
+	// snapshot.found: the keys of values, if the index is in memory
+	index       string
 	values      []string    // of index
 	generations bool        // snapshot.generations: those of scopeStore
 	at          store.Place // another moment than now, if it is not zero

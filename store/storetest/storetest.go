@@ -52,6 +52,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Reopen", reopenCases},
 		{"Relist", relistCases},
 		{"Departed", departedCases},
+		{"Log", logCases},
 		{"Lifecycle", lifecycleCases},
 		{"Concurrency", concurrencyCases},
 	} {

@@ -24,10 +24,12 @@ type LogState struct {
 	Cut uint64 `msgpack:"c"`
 
 	Departed uint64 `msgpack:"d"` // the highest LogEntry.Departs
-	Settled  uint64 `msgpack:"s"` // every handler has received departures up to this number
-	AsOf     int64  `msgpack:"a"` // when the content was last known to be current, in nanoseconds
-	Listing  bool   `msgpack:"i"` // a list is being applied
-	Listed   int64  `msgpack:"g"` // bytes that this list has logged
+	// every handler has received departures up to this number
+	Settled uint64 `msgpack:"s"`
+	// when the content was last known to be current, in nanoseconds
+	AsOf    int64 `msgpack:"a"`
+	Listing bool  `msgpack:"i"` // a list is being applied
+	Listed  int64 `msgpack:"g"` // bytes that this list has logged
 
 	Blocks  Tally  `msgpack:"t"`
 	Entries uint64 `msgpack:"e"`
@@ -38,14 +40,16 @@ type LogState struct {
 
 // Mark ends the entries of one commit.
 type Mark struct {
-	Number  uint64 `msgpack:"n"`
-	Random  uint64 `msgpack:"r"`
-	From    string `msgpack:"f"` // the stored resource version before the commit; "" if there was none
-	To      string `msgpack:"t"` // after it
-	Time    int64  `msgpack:"w"` // in nanoseconds; never decreases
-	Frozen  bool   `msgpack:"z"` // the content is newer than To
-	Listing bool   `msgpack:"l"` // a list was being applied: the content equals no state of the server
-	Begins  bool   `msgpack:"b"` // the first one of a lineage
+	Number uint64 `msgpack:"n"`
+	Random uint64 `msgpack:"r"`
+	// the stored resource version before the commit; "" if there was none
+	From   string `msgpack:"f"`
+	To     string `msgpack:"t"` // after it
+	Time   int64  `msgpack:"w"` // in nanoseconds; never decreases
+	Frozen bool   `msgpack:"z"` // the content is newer than To
+	// a list was being applied: the content equals no state of the server
+	Listing bool `msgpack:"l"`
+	Begins  bool `msgpack:"b"` // the first one of a lineage
 }
 
 // Kind says what an entry of the log was.
@@ -64,11 +68,12 @@ type LogEntry struct {
 	Kind   Kind
 	Key    string // the file key
 	Name   string // the object's own key, if it differs
-	RV     string // of the change; "" if it is not known, as of a deletion that a list found
+	// of the change; "" if it is not known, as of a deletion that a list found
+	RV string
 	// Departs numbers the deletions that handlers which come later are told; 0: not one.
 	Departs uint64
-	// Since is set if the change was made at some time between it and the block's time, in
-	// nanoseconds.
+	// Since is set if the change was made at some time between it and the block's time,
+	// in nanoseconds.
 	Since int64
 	// Header and Record are the state before as stored. They are part of the block.
 	Header, Record []byte

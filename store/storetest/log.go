@@ -1,0 +1,573 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/informctl/informctl/store"
+)
+
+var logCases = []testCase{
+	{"Events", testLogEvents},
+	{"Random", testLogRandom},
+	{"InsideACommit", testLogInsideACommit},
+	{"CreatedAndDeleted", testLogCreatedAndDeleted},
+	{"Deletion", testLogDeletion},
+	{"Frozen", testLogFrozen},
+	{"List", testLogList},
+	{"FirstList", testLogFirstList},
+	{"Recreated", testLogRecreated},
+	{"CaughtUp", testLogCaughtUp},
+	{"Rewound", testLogRewound},
+	{"OtherPlaces", testLogOtherPlaces},
+	{"ByTime", testLogByTime},
+	{"Unchanged", testLogUnchanged},
+	{"Waits", testLogWaits},
+	{"Query", testLogQuery},
+}
+
+// logged stores a list, begins to follow, and returns the place after the list: a backend
+// in memory keeps nothing before that.
+func (h *harness) logged(objects ...runtime.Object) store.Place {
+	h.Helper()
+	h.listed(objects...)
+	return h.follows()
+}
+
+func (h *harness) follows() store.Place {
+	h.Helper()
+	must(h, h.Flush(h.Context()))
+	ctx, cancel := context.WithCancel(h.Context())
+	cancel()
+	for _, err := range h.Follow(ctx, store.Place{}) {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			h.Fatalf("Follow: %v", err)
+		}
+	}
+	return h.place()
+}
+
+// place returns the last place in the log, after everything is written.
+func (h *harness) place() store.Place {
+	h.Helper()
+	must(h, h.Flush(h.Context()))
+	log, err := h.History()
+	must(h, err)
+	if log.Last.IsZero() {
+		h.Fatalf("the log has no mark")
+	}
+	return log.Last
+}
+
+// followed returns what follows a place, up to the last mark.
+func followed(t reporter, s store.Store, after store.Place) (events []store.Event, err error) {
+	t.Helper()
+	log, err := s.History()
+	must(t, err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	if after.String() == log.Last.String() {
+		cancel()
+	}
+	for e, err := range s.Follow(ctx, after) {
+		if errors.Is(err, context.Canceled) {
+			break
+		}
+		if err != nil {
+			return events, err
+		}
+		events = append(events, e)
+		if e.Mark != nil && e.Mark.String() == log.Last.String() {
+			cancel()
+		}
+	}
+	return events, nil
+}
+
+// describe returns an event as "key old -> new rv", with resource versions for states.
+func describeEvent(s store.Store, e store.Event) string {
+	state := func(v *store.Version) string {
+		switch {
+		case v == nil:
+			return "-"
+		case !v.IsKnown():
+			return "?"
+		}
+		obj, err := s.Decode(v.Entry)
+		if err != nil {
+			return err.Error()
+		}
+		if rv := obj.(*corev1.ConfigMap).ResourceVersion; rv != v.Header.RV {
+			return rv + " with the header of " + v.Header.RV
+		}
+		return v.Header.RV
+	}
+	if e.Mark != nil {
+		return strings.TrimSpace("mark " + e.Mark.RV)
+	}
+	line := fmt.Sprintf("%s %s > %s", e.Key, state(e.Old), state(e.New))
+	if e.New == nil {
+		line += " @" + e.RV
+	}
+	if e.Inside {
+		line += " inside"
+	}
+	if !e.Since.IsZero() {
+		line += " since"
+	}
+	return line
+}
+
+func (h *harness) wantEvents(after store.Place, want ...string) {
+	h.Helper()
+	events, err := followed(h, h.Store, after)
+	must(h, err)
+	var got []string
+	for _, e := range events {
+		got = append(got, describeEvent(h.Store, e))
+	}
+	same(h, "events", got, want)
+}
+
+func gone(key, rv string) store.Change { return store.Change{Key: key, RV: rv} }
+
+func (h *harness) wantAt(at store.Place, want ...string) {
+	h.Helper()
+	got, err := objectsAt(h.Store, at)
+	must(h, err)
+	same(h, fmt.Sprintf("objects at %s", at), got, want)
+}
+
+// objectsAt returns the objects at a place, as "key@rv words".
+func objectsAt(s store.Store, at store.Place) (got []string, err error) {
+	objects, err := s.Objects(store.Query{At: at})
+	for _, obj := range objects {
+		got = append(got, describeConfigMap(obj.(*corev1.ConfigMap)))
+	}
+	slices.Sort(got)
+	return got, err
+}
+
+func describeConfigMap(cm *corev1.ConfigMap) string {
+	key := cm.Name
+	if cm.Namespace != "" {
+		key = cm.Namespace + "/" + key
+	}
+	return key + "@" + cm.ResourceVersion
+}
+
+func testLogEvents(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"), configMap("a/two", "2", "red"))
+	h.apply("11", put(configMap("a/two", "11", "blue")))
+	must(h, h.Flush(h.Context()))
+	h.apply("12", gone("a/one", "12"))
+	must(h, h.Flush(h.Context()))
+	h.apply("13", put(configMap("a/three", "13", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/two 2 > 11", "mark 11", "a/one 1 > - @12", "mark 12", "a/three - > 13", "mark 13")
+	h.wantAt(p, "a/one@1", "a/two@2")
+	h.reopen()
+	h.wantEvents(p, "a/two 2 > 11", "mark 11", "a/one 1 > - @12", "mark 12", "a/three - > 13", "mark 13")
+	h.wantAt(p, "a/one@1", "a/two@2")
+	h.wantAt(store.Place{RV: "11"}, "a/one@1", "a/two@11")
+	h.wantAt(store.Place{RV: "12"}, "a/two@11")
+	h.wantAt(h.place(), "a/three@13", "a/two@11")
+}
+
+// testLogInsideACommit checks what somebody gets who has seen a state inside a commit: A
+// was @5 and @9 when it was written. No state of 7 exists.
+func testLogInsideACommit(h *harness) {
+	if !h.cfg.Persistent {
+		h.Skip("each batch is a commit")
+	}
+	p := h.logged(configMap("a/a", "1", "red"), configMap("a/b", "1", "red"))
+	h.apply("20", put(configMap("a/a", "20", "red")))
+	h.apply("25", put(configMap("a/b", "25", "red")))
+	h.apply("30", put(configMap("a/a", "30", "blue")))
+	must(h, h.Flush(h.Context()))
+	log, err := h.History()
+	must(h, err)
+	if log.Entries > 2 {
+		h.Skip("the committer was faster")
+	}
+	h.wantEvents(p, "a/b 1 > 25", "a/a 1 > 30", "mark 30") // in the order of application
+	h.wantEvents(store.Place{RV: "22"}, "a/b 1 > 25 inside", "a/a 1 > 30 inside", "mark 30")
+	_, err = objectsAt(h.Store, store.Place{RV: "22"})
+	wantIs(h, "a read inside a commit", err, store.ErrTrimmed)
+	_, err = h.Keys(store.Query{At: store.Place{RV: "31"}})
+	wantIs(h, "a read of what is not reached", err, store.ErrAhead)
+}
+
+func testLogCreatedAndDeleted(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("11", put(configMap("a/short", "11", "red")))
+	h.apply("12", gone("a/short", "12"))
+	h.apply("13", gone("a/never", "13"))
+	must(h, h.Flush(h.Context()))
+	events, err := followed(h, h.Store, p)
+	must(h, err)
+	told := map[string]string{}
+	for _, e := range events {
+		if e.Mark == nil {
+			told[e.Key] = describeEvent(h.Store, e)
+		}
+	}
+	for key, want := range map[string]string{"a/short": "> - @12", "a/never": "- > - @13"} {
+		if !strings.HasSuffix(told[key], want) {
+			h.Errorf("%s: told %q, want its deletion: who was told of it before has to know", key, told[key])
+		}
+	}
+	h.wantObjects(configMap("a/one", "1", "red"))
+}
+
+func testLogDeletion(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("15", gone("a/one", "15"))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/one 1 > - @15", "mark 15")
+	h.wantAt(store.Place{RV: "10"}, "a/one@1")
+	h.wantAt(store.Place{RV: "15"})
+}
+
+// testLogFrozen checks a batch without a resource version: it can be followed, and not be
+// read by resource version.
+func testLogFrozen(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("", put(configMap("a/one", "12", "blue")))
+	frozen := h.place()
+	h.wantEvents(p, "a/one 1 > 12", "mark 10")
+	_, err := objectsAt(h.Store, frozen)
+	wantIs(h, "a read at a frozen mark", err, store.ErrTrimmed)
+	h.wantAt(store.Place{RV: "10"}, "a/one@1")
+	h.apply("13", put(configMap("a/one", "13", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(frozen, "a/one 12 > 13", "mark 13")
+	h.wantAt(store.Place{RV: "13"}, "a/one@13")
+}
+
+// testLogList checks that what a list changes can be followed, and that there is no state
+// inside of it.
+func testLogList(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"), configMap("a/same", "1", "red"))
+	must(h, h.Invalidate(h.Context(), "expired"))
+	h.applyParts(h.relist(configMap("a/two", "18", "blue"), configMap("a/same", "1", "red"), configMap("a/three", "19", "red")), "20")
+	must(h, h.Flush(h.Context()))
+	events, err := followed(h, h.Store, p)
+	must(h, err)
+	var got []string
+	for _, e := range events {
+		if e.Mark == nil {
+			got = append(got, strings.TrimSuffix(describeEvent(h.Store, e), " since"))
+		}
+	}
+	slices.Sort(got)
+	same(h, "changes", got, []string{"a/one 1 > - @", "a/three - > 19", "a/two 1 > 18"})
+	for _, rv := range []string{"11", "19"} {
+		_, err := objectsAt(h.Store, store.Place{RV: rv})
+		wantIs(h, "a read inside the list at "+rv, err, store.ErrTrimmed)
+		_, err = followed(h, h.Store, store.Place{RV: rv})
+		wantIs(h, "to follow from inside the list at "+rv, err, store.ErrTrimmed)
+	}
+	h.wantAt(p, "a/one@1", "a/same@1", "a/two@1")
+	h.wantAt(h.place(), "a/same@1", "a/three@19", "a/two@18")
+}
+
+// testLogFirstList checks that what a first list loads is not logged.
+func testLogFirstList(h *harness) {
+	h.follows0()
+	h.applyParts(h.relist(many(300, "1", "red")...), "10")
+	must(h, h.Flush(h.Context()))
+	log, err := h.History()
+	must(h, err)
+	if log.Entries != 0 {
+		h.Errorf("the log of a first list has %d entries", log.Entries)
+	}
+	p := h.place()
+	h.apply("11", put(configMap("a/one", "11", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/one - > 11", "mark 11")
+	events, err := followed(h, h.Store, store.Place{})
+	must(h, err)
+	if len(events) == 0 || events[0].Mark == nil || !events[0].Mark.Begins {
+		h.Errorf("the log begins with %+v, want a mark that says so", events[:min(1, len(events))])
+	}
+}
+
+// follows0 begins to follow a scope that may be empty.
+func (h *harness) follows0() {
+	ctx, cancel := context.WithCancel(h.Context())
+	cancel()
+	for _, err := range h.Follow(ctx, store.Place{}) {
+		wantIs(h, "Follow", err, context.Canceled)
+	}
+}
+
+func testLogRecreated(h *harness) {
+	one := configMap("a/one", "1", "red")
+	one.UID = types.UID("first")
+	p := h.logged(one)
+	other := configMap("a/one", "12", "red")
+	other.UID = types.UID("second")
+	h.apply("12", put(other))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/one 1 > - @", "a/one - > 12", "mark 12")
+}
+
+// testLogCaughtUp checks that changes that were made while nobody looked have an
+// interval.
+func testLogCaughtUp(h *harness) {
+	if !h.cfg.Persistent {
+		h.Skip("nothing is caught up on without a file")
+	}
+	p := h.logged(configMap("a/one", "1", "red"))
+	before := time.Now()
+	h.reopen()
+	b := store.Batch{RV: "11", Changes: []store.Change{put(configMap("a/one", "11", "blue"))}, CatchUp: true}
+	must(h, h.Apply(b))
+	must(h, h.Flush(h.Context()))
+	h.apply("12", put(configMap("a/one", "12", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/one 1 > 11 since", "mark 11", "a/one 11 > 12", "mark 12")
+	events, err := followed(h, h.Store, p)
+	must(h, err)
+	if since := events[0].Since; since.After(before) {
+		h.Errorf("changed since %s, want the time when it was last current, before %s", since, before)
+	}
+}
+
+// testLogRewound checks that places before a rewind are of another lineage.
+func testLogRewound(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("11", put(configMap("a/one", "11", "blue")))
+	must(h, h.Flush(h.Context()))
+	must(h, h.Apply(store.Batch{Reason: "history was rewound", Rewound: true}))
+	must(h, h.Flush(h.Context()))
+	h.applyParts(h.relist(configMap("a/one", "4", "green")), "5")
+	must(h, h.Flush(h.Context()))
+	_, err := followed(h, h.Store, p)
+	wantIs(h, "to follow from before a rewind", err, store.ErrLineage)
+	_, err = objectsAt(h.Store, p)
+	wantIs(h, "a read before a rewind", err, store.ErrLineage)
+	q := h.place()
+	h.apply("6", put(configMap("a/two", "6", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(q, "a/two - > 6", "mark 6")
+	h.wantAt(q, "a/one@4")
+}
+
+func testLogOtherPlaces(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	for _, other := range []store.Place{
+		{Lineage: "other", Mark: p.Mark, Random: p.Random},
+		{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random + 1}, // of a copy of the file
+		{Lineage: p.Lineage, Mark: p.Mark + 1000, Random: p.Random},
+	} {
+		_, err := followed(h, h.Store, other)
+		wantIs(h, "Follow from "+other.String(), err, store.ErrLineage)
+		_, err = objectsAt(h.Store, other)
+		wantIs(h, "read at "+other.String(), err, store.ErrLineage)
+	}
+	parsed, err := store.ParsePlace(p.String())
+	must(h, err)
+	h.wantEvents(parsed)
+	h.wantAt(parsed, "a/one@1")
+	for _, bad := range []string{"", "a", "a.b", ".1.2", "a.!.2", "a.1.2.3"} {
+		if _, err := store.ParsePlace(bad); err == nil {
+			h.Errorf("ParsePlace(%q) has no error", bad)
+		}
+	}
+	_, err = objectsAt(h.Store, store.Place{RV: "abc"})
+	wantIs(h, "a resource version that does not compare", err, store.ErrTrimmed)
+	_, err = objectsAt(h.Store, store.Place{RV: "1"})
+	wantIs(h, "a resource version before the log", err, store.ErrTrimmed)
+}
+
+func testLogByTime(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.wantAt(store.Place{Time: time.Now()}, "a/one@1")
+	_, err := objectsAt(h.Store, store.Place{Time: p.Time.Add(-time.Nanosecond)})
+	wantIs(h, "a time before the log", err, store.ErrTrimmed)
+	h.apply("11", put(configMap("a/one", "11", "blue")))
+	q := h.place()
+	if q.Time.After(p.Time) {
+		h.wantAt(store.Place{Time: q.Time.Add(-time.Nanosecond)}, "a/one@1")
+	}
+	h.wantAt(store.Place{Time: time.Now()}, "a/one@11")
+}
+
+// testLogUnchanged checks that an object that is stored again as it was is not logged.
+func testLogUnchanged(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	h.apply("11", put(configMap("a/one", "1", "red")))
+	must(h, h.Flush(h.Context()))
+	h.apply("12", put(configMap("a/two", "12", "red")))
+	must(h, h.Flush(h.Context()))
+	h.wantEvents(p, "a/two - > 12", "mark 12")
+	h.wantAt(store.Place{RV: "11"}, "a/one@1")
+}
+
+// testLogWaits checks that Follow waits, ends with its context, and ends when the backend
+// closes.
+func testLogWaits(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	told := make(chan string)
+	ended := make(chan error, 1)
+	go func() {
+		for e, err := range h.Follow(h.Context(), p) {
+			if err != nil {
+				ended <- err
+				return
+			}
+			told <- describeEvent(h.Store, e)
+		}
+	}()
+	for i, rv := range []string{"11", "12", "13"} {
+		h.apply(rv, put(configMap(fmt.Sprint("a/", i), rv, "red")))
+		must(h, h.Flush(h.Context()))
+		same(h, "told", []string{<-told, <-told}, []string{fmt.Sprintf("a/%d - > %s", i, rv), "mark " + rv})
+	}
+	must(h, h.db.Close())
+	wantIs(h, "the end of the backend", <-ended, store.ErrClosed)
+}
+
+func testLogQuery(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"), configMap("b/two", "1", "red"), configMap("b/three", "1", "blue"))
+	one := configMap("b/two", "11", "blue")
+	one.Labels = map[string]string{"app": "other"}
+	h.apply("12", put(one), gone("b/three", "12"), put(configMap("b/new", "12", "red")))
+	must(h, h.Flush(h.Context()))
+	keys := func(q store.Query) []string {
+		h.Helper()
+		q.At = p
+		keys, err := h.Keys(q)
+		must(h, err)
+		entries, err := h.Select(q)
+		must(h, err)
+		selected := []string{}
+		for _, e := range entries {
+			selected = append(selected, e.Key)
+		}
+		same(h, "keys of Select", selected, keys)
+		return keys
+	}
+	same(h, "all", keys(store.Query{}), []string{"a/one", "b/three", "b/two"})
+	same(h, "a namespace", keys(store.Query{Namespace: "b"}), []string{"b/three", "b/two"})
+	same(h, "a page", keys(store.Query{After: "a/one", Limit: 1}), []string{"b/three"})
+	same(h, "a selector", keys(store.Query{Selector: labels.SelectorFromSet(labels.Set{"app": "other"})}), nil)
+	same(h, "an index", keys(store.Query{Index: "namespace", Values: []string{"b"}}), []string{"b/three", "b/two"})
+}
+
+// testLogRandom applies random batches, some of them in one commit, lists and restarts,
+// and remembers the state at every mark. Each can be read, and who follows from it ends
+// with what there is.
+func testLogRandom(h *harness) {
+	rapid.Check(h.T, func(t *rapid.T) {
+		h := &harness{T: h.T, cfg: h.cfg, dir: h.TempDir(), scope: h.scope, opts: h.opts}
+		h.db = h.cfg.Open(h.T, h.dir)
+		defer func() { must(t, h.db.Close()) }()
+		h.indexed = h.open(h.scope, h.opts)
+		now := map[string]string{}
+		revision := 10
+		next := func() string { revision++; return strconv.Itoa(revision) }
+		h.logged(configMap("a/one", "1", "red"))
+		now["a/one"] = "1"
+		states := map[store.Place]map[string]string{}
+		mark := func() { states[h.place()] = maps.Clone(now) }
+		mark()
+		keys := []string{"a/one", "a/two", "b/x", "b/xy", longKey}
+		change := func(rv string) store.Change {
+			key := rapid.SampledFrom(keys).Draw(t, "key")
+			if rapid.IntRange(0, 2).Draw(t, "what") == 0 {
+				delete(now, key)
+				return gone(key, rv)
+			}
+			now[key] = rv
+			return put(configMap(key, rv, "red"))
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"batches": func(*rapid.T) {
+				for range rapid.IntRange(1, 4).Draw(t, "batches") {
+					rv := next()
+					h.apply(rv, change(rv))
+				}
+				mark()
+			},
+			"list": func(*rapid.T) {
+				must(t, h.Invalidate(h.Context(), "expired"))
+				var list []runtime.Object
+				for range rapid.IntRange(0, 3).Draw(t, "changed") {
+					change(next())
+				}
+				for key, rv := range now {
+					list = append(list, configMap(key, rv, "red"))
+				}
+				h.applyParts(h.relist(list...), next())
+				mark()
+			},
+			"reopen": func(t *rapid.T) {
+				if rapid.IntRange(0, 2).Draw(t, "reopen") == 0 {
+					h.reopen()
+				}
+			},
+			"": func(t *rapid.T) {
+				places := slices.SortedFunc(maps.Keys(states), func(a, b store.Place) int { return cmp.Compare(a.Mark, b.Mark) })
+				for _, at := range []store.Place{places[len(places)-1], rapid.SampledFrom(places).Draw(t, "place")} {
+					want := states[at]
+					got, err := objectsAt(h.Store, at)
+					must(t, err)
+					same(t, "the state at "+at.RV, got, describeState(want))
+					if byRV, err := objectsAt(h.Store, store.Place{RV: at.RV}); err != nil || !slices.Equal(byRV, got) {
+						t.Errorf("at resource version %s: %q, %v, want %q", at.RV, byRV, err, got)
+					}
+					events, err := followed(t, h.Store, at)
+					must(t, err)
+					same(t, "what follows "+at.RV, describeState(replay(t, want, events)), describeState(now))
+				}
+			},
+		})
+	})
+}
+
+func describeState(state map[string]string) []string {
+	var out []string
+	for key, rv := range state {
+		out = append(out, key+"@"+rv)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// replay applies events to a state. Each has to continue the state before.
+func replay(t reporter, from map[string]string, events []store.Event) map[string]string {
+	t.Helper()
+	state := maps.Clone(from)
+	for _, e := range events {
+		if e.Mark != nil {
+			continue
+		}
+		old := ""
+		if e.Old != nil {
+			old = e.Old.Header.RV
+		}
+		if old != state[e.Key] {
+			t.Errorf("an event of %.20s begins with %q, but %q was there", e.Key, old, state[e.Key])
+		}
+		if delete(state, e.Key); e.New != nil {
+			state[e.Key] = e.New.Header.RV
+		}
+	}
+	return state
+}
