@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -38,6 +41,50 @@ type reader interface {
 	fetch(keys []string, d depth) ([]encoded, error)
 	// values returns the values of an index, sorted. Values of Secrets may be redacted.
 	values(index string) ([]indexValue, error)
+	// history yields the changes in the log that were written at or after a time, and
+	// those that are written later if live is set. head is called before the first one.
+	history(ctx context.Context, since time.Time, live bool, head func(wire.HistoryHead)) iter.Seq2[change, error]
+}
+
+// change is one change of an object. A state that is nil was not there.
+type change struct {
+	key, rv     string
+	since, time time.Time // it was made between them; since is zero if it was made at time
+	old, new    *encoded
+}
+
+// encodedVersion returns a state in the log.
+func (s *fileScope) encodedVersion(v *store.Version) *encoded {
+	switch {
+	case v == nil:
+		return nil
+	case !v.IsKnown():
+		return &encoded{}
+	}
+	return &encoded{len(v.Entry.Raw), func() (runtime.Object, error) { return s.Decode(v.Entry) }}
+}
+
+func (s *fileScope) history(ctx context.Context, since time.Time, _ bool, head func(wire.HistoryHead)) iter.Seq2[change, error] {
+	return func(yield func(change, error) bool) {
+		state, err := s.History()
+		if err != nil {
+			yield(change{}, err)
+			return
+		}
+		head(wire.HistoryHead{Begins: state.Begins, Complete: state.Oldest.Time})
+		for e, err := range s.Follow(ctx, store.Place{}) {
+			if err != nil {
+				yield(change{}, err)
+				return
+			}
+			if e.Mark != nil || e.Time.Before(since) {
+				continue
+			}
+			if !yield(change{e.Key, e.RV, e.Since, e.Time, s.encodedVersion(e.Old), s.encodedVersion(e.New)}, nil) {
+				return
+			}
+		}
+	}
 }
 
 // depth is the part of an object that is needed.

@@ -33,13 +33,20 @@ type condition struct {
 // whereVariable is the name of the object in an expression.
 const whereVariable = "object"
 
+// oldVariable is the name of the state before a change, as in admission.
+const oldVariable = "oldObject"
+
 // parseCondition compiles an expression with the functions of Kubernetes' CEL
-// environment.
-func parseCondition(text string) (*condition, error) {
+// environment. others are names of variables beside object.
+func parseCondition(text string, others ...string) (*condition, error) {
+	variables := []cel.EnvOption{cel.Variable(whereVariable, cel.DynType)}
+	for _, name := range others {
+		variables = append(variables, cel.Variable(name, cel.DynType))
+	}
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	set, err := base.Extend(environment.VersionedOptions{
 		IntroducedVersion: kversion.MajorMinor(1, 0),
-		EnvOptions:        []cel.EnvOption{cel.Variable(whereVariable, cel.DynType)},
+		EnvOptions:        variables,
 	})
 	if err != nil {
 		return nil, err
@@ -104,15 +111,24 @@ func (e *pointedError) point() string {
 
 // matches evaluates the expression. It is safe for concurrent use.
 func (c *condition) matches(obj runtime.Object) bool {
-	c.asked.Add(1)
-	var value any
-	if u, ok := obj.(runtime.Unstructured); ok {
-		value = u.UnstructuredContent()
-	} else {
-		// The value converts fields when they are read.
-		value = common.SchemalessTypedToVal(obj)
+	return c.holds(map[string]any{whereVariable: celValue(obj)})
+}
+
+// celValue returns the value of an object; null if it is nil.
+func celValue(obj runtime.Object) any {
+	if obj == nil {
+		return types.NullValue
 	}
-	out, _, err := c.program.Eval(map[string]any{whereVariable: value})
+	if u, ok := obj.(runtime.Unstructured); ok {
+		return u.UnstructuredContent()
+	}
+	// The value converts fields when they are read.
+	return common.SchemalessTypedToVal(obj)
+}
+
+func (c *condition) holds(variables map[string]any) bool {
+	c.asked.Add(1)
+	out, _, err := c.program.Eval(variables)
 	if err == nil {
 		if answer, ok := out.(types.Bool); ok {
 			return bool(answer)

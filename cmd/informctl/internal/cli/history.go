@@ -1,0 +1,560 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
+)
+
+// historyOptions are the options of history.
+type historyOptions struct {
+	readOptions
+	since, until string
+	deleted      bool
+	follow       bool
+	where        string
+	fields       string
+	output       string
+	noHeaders    bool
+
+	from, to time.Time // zero means no bound
+}
+
+func newHistoryCommand(e env) *cobra.Command {
+	o := &historyOptions{readOptions: readOptions{env: e}}
+	cmd := &cobra.Command{
+		Use:   "history [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Print what was changed, by whom, and from which value to which",
+		Long: describe(`Print what was changed, by whom, and from which value to which, newest last.
+
+The file has a log of its last changes: by default of an hour and 32 MiB for each
+resource, deletions longer than the rest. It is the same before and after a restart. A
+time is that at which the change was written, up to a second after it was made; an
+interval means that it was made while nobody looked, and caught up on. Changes of one
+object within the same second may be shown as one.
+
+WHO are the managers whose managedFields have changed: nobody knows who deleted an
+object. CHANGES are the first fields that differ; -o wide has all of them, json and
+yaml too. Of Secrets they are paths only, unless --show-secrets is given.
+
+-l and --field-selector select objects that match before or after the change. --where
+is an expression in CEL of object and oldObject, as in admission: oldObject is null
+for a creation, object for a deletion.
+
+With --follow it goes on with what is changed, as long as the process that keeps the
+file is there.`),
+		Example: `  informctl history pods --deleted --since 1h
+  informctl history deployments web -n default -o wide
+  informctl history pods --where 'object.status.phase != oldObject.status.phase'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.completeHistory(cmd, args); err != nil {
+				return err
+			}
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			err := runHistory(ctx, o)
+			if o.follow && ctx.Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	o.database.add(cmd.Flags())
+	o.addSelectionFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
+	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
+	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
+	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
+	flags.StringVar(&o.where, "where", "", "Only changes for which this CEL expression of `object` and oldObject is true.")
+	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
+	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
+	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	return cmd
+}
+
+func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err error) {
+	if err := o.completeSelection(cmd, args); err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, o.output) {
+		return usagef(cmd, "unknown output format %q; there are table, wide, json, yaml, name", o.output)
+	}
+	if o.from, err = parseMoment(o.since, o.now()); err != nil {
+		return usagef(cmd, "--since: %w", err)
+	}
+	if o.to, err = parseMoment(o.until, o.now()); err != nil {
+		return usagef(cmd, "--until: %w", err)
+	}
+	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
+		return usagef(cmd, "--until %s is before --since %s", o.until, o.since)
+	}
+	if o.follow && o.until != "" {
+		return usagef(cmd, "--follow and --until do not go together")
+	}
+	if o.where != "" {
+		if o.sieve.where, err = parseCondition(o.where, oldVariable); err != nil {
+			return usagef(cmd, "--where: %w", err)
+		}
+	}
+	if o.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
+		return usagef(cmd, "--field-selector %q: %w", o.fields, err)
+	}
+	return nil
+}
+
+// parseMoment parses a time, or a duration before now. An empty text is the zero time.
+func parseMoment(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	ago, err := parseSince(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z", text)
+	}
+	return now.Add(-ago), nil
+}
+
+// changed is one line of history. Its JSON names are stable.
+type changed struct {
+	Time            time.Time     `json:"time"`
+	Since           *time.Time    `json:"since,omitempty"` // set if it was made between Since and Time
+	Change          string        `json:"change"`          // created, updated or deleted
+	Resource        string        `json:"resource"`
+	Namespace       string        `json:"namespace,omitempty"`
+	Name            string        `json:"name"`
+	UID             string        `json:"uid,omitempty"`
+	ResourceVersion string        `json:"resourceVersion,omitempty"`
+	Managers        []string      `json:"managers,omitempty"`
+	Fields          []changedPath `json:"fields,omitempty"`
+}
+
+// changedPath is a field with its values before and after, as JSON; those of a Secret are
+// left out.
+type changedPath struct {
+	Path string  `json:"path"`
+	Old  *string `json:"old,omitempty"`
+	New  *string `json:"new,omitempty"`
+}
+
+func (p changedPath) String() string {
+	if p.Old == nil && p.New == nil {
+		return p.Path
+	}
+	text := func(s *string) string {
+		if s == nil {
+			return absent
+		}
+		return *s
+	}
+	return p.Path + ": " + text(p.Old) + " -> " + text(p.New)
+}
+
+func runHistory(ctx context.Context, o *historyOptions) error {
+	o.format.format = "json" // whole objects
+	// The comparison needs the values of Secrets, whether they are shown or not.
+	db, err := o.database.open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, isFile := db.origin.(fileSource); o.follow && isFile {
+		o.note("no process keeps %s, so nothing follows", db.path)
+		o.follow = false
+	}
+	type asked struct {
+		view  *view
+		names []string
+	}
+	var views []asked
+	for _, want := range o.wanted {
+		infos, err := db.find(want.resource)
+		if err != nil {
+			return err
+		}
+		opened, err := o.open(db, infos)
+		if err != nil {
+			return err
+		}
+		for _, v := range opened {
+			views = append(views, asked{v, want.names})
+		}
+	}
+	if o.follow && len(views) > 1 {
+		return fmt.Errorf("--follow takes one resource at a time; %s holds %s", db.path, db.holds())
+	}
+	var found []changed
+	var unread []error
+	for _, a := range views {
+		h := &historian{historyOptions: o, view: a.view, names: a.names}
+		take := func(some []changed) error { found = append(found, some...); return nil }
+		if o.follow {
+			take = func(some []changed) error {
+				return o.env.output(func(w io.Writer) error { return o.lines(w, some) })
+			}
+		}
+		if err := h.read(ctx, take); errors.Is(err, store.ErrNoKey) {
+			unread = append(unread, err)
+		} else if err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(found, func(a, b changed) int { return a.Time.Compare(b.Time) })
+	if err := o.explain(nil); err != nil {
+		return err
+	}
+	if len(found) == 0 && !o.follow {
+		o.note("nothing found in %s", db.path)
+	}
+	if !o.follow {
+		if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
+			return err
+		}
+	}
+	return o.incomplete(unread)
+}
+
+// historian reads the history of one scope.
+type historian struct {
+	*historyOptions
+	view  *view
+	names []string
+}
+
+func (h *historian) read(ctx context.Context, take func([]changed) error) error {
+	var part []change
+	flush := func() error {
+		rows := make([]*changed, len(part))
+		err := parallel.Do(len(part), func(i int) (err error) {
+			rows[i], err = h.row(part[i])
+			return err
+		})
+		part = part[:0]
+		if err != nil {
+			return err
+		}
+		var some []changed
+		for _, r := range rows {
+			if r != nil {
+				some = append(some, *r)
+			}
+		}
+		if len(some) == 0 {
+			return nil
+		}
+		return take(some)
+	}
+	for c, err := range h.view.history(ctx, h.from, h.follow, h.head) {
+		if err != nil {
+			return err
+		}
+		if !h.to.IsZero() && c.time.After(h.to) {
+			break
+		}
+		i := newItem(h.view, c.key)
+		switch {
+		case h.filter.namespace != "" && i.namespace != h.filter.namespace:
+			continue
+		case len(h.names) > 0 && !slices.Contains(h.names, i.name):
+			continue
+		case h.deleted && c.new != nil:
+			continue
+		}
+		if part = append(part, c); len(part) == chunk || h.follow {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// head says where the log begins if that is later than what was asked for.
+func (h *historian) head(head wire.HistoryHead) {
+	begins := head.Complete
+	if h.deleted && !head.Begins.IsZero() && head.Begins.Before(begins) {
+		begins = head.Begins
+	}
+	switch {
+	case begins.IsZero():
+		h.note("%s: there is no log yet", h.view.info.Scope)
+	case !h.from.IsZero() && h.from.Before(begins):
+		h.note("%s: the log begins at %s", h.view.info.Scope, begins.Local().Format(time.DateTime))
+	}
+}
+
+// row returns the line of a change, or nil if it is not asked for.
+func (h *historian) row(c change) (*changed, error) {
+	i := newItem(h.view, c.key)
+	var states [2]runtime.Object
+	known := true
+	for n, e := range []*encoded{c.old, c.new} {
+		if e == nil {
+			continue
+		}
+		if e.decode == nil {
+			known = false
+			continue
+		}
+		obj, err := e.decode()
+		if err != nil {
+			return nil, i.wrap(err)
+		}
+		h.view.setKind(obj)
+		states[n] = obj
+	}
+	passes, err := h.passes(states)
+	if err != nil || !passes {
+		return nil, err
+	}
+	out := &changed{
+		Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
+		ResourceVersion: c.rv, Change: "updated",
+	}
+	if !c.since.IsZero() {
+		out.Since = &c.since
+	}
+	switch {
+	case c.new == nil:
+		out.Change = "deleted"
+	case c.old == nil:
+		out.Change = "created"
+	}
+	for _, obj := range states {
+		if obj == nil {
+			continue
+		}
+		if m, err := meta.Accessor(obj); err == nil {
+			out.UID = string(m.GetUID())
+		}
+	}
+	if c.new != nil && known {
+		out.Managers = managers(states[0], states[1])
+	}
+	if c.old != nil && c.new != nil && known {
+		out.Fields, err = h.fieldsOf(states[0], states[1])
+	}
+	return out, err
+}
+
+// passes reports whether a change is asked for by what its objects contain.
+func (h *historian) passes(states [2]runtime.Object) (bool, error) {
+	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
+		for _, obj := range states {
+			if obj == nil {
+				continue
+			}
+			if ok, err := test(obj); ok || err != nil {
+				return ok, err
+			}
+		}
+		return false, nil
+	}
+	if h.filter.labels != nil && !h.filter.labels.Empty() {
+		ok, err := either(func(obj runtime.Object) (bool, error) {
+			m, err := meta.Accessor(obj)
+			return err == nil && h.filter.labels.Matches(labels.Set(m.GetLabels())), err
+		})
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	if len(h.sieve.fields) > 0 {
+		ok, err := either(func(obj runtime.Object) (bool, error) {
+			for _, r := range h.sieve.fields {
+				if ok, err := r.matches(obj); !ok || err != nil {
+					return false, err
+				}
+			}
+			return true, nil
+		})
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	if h.sieve.where == nil {
+		return true, nil
+	}
+	for n, obj := range states {
+		if obj != nil && !h.showSecrets && secret.Is(h.view.info.Scope, obj) {
+			hidden, err := secret.Redact(obj)
+			if err != nil {
+				return false, err
+			}
+			states[n] = hidden
+		}
+	}
+	return h.sieve.where.holds(map[string]any{whereVariable: celValue(states[1]), oldVariable: celValue(states[0])}), nil
+}
+
+// fieldsOf returns the fields that differ, without what every change changes.
+func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error) {
+	isSecret := secret.Is(h.view.info.Scope, b)
+	found, err := (&diffOptions{readOptions: readOptions{showSecrets: true}}).compare(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range found {
+		if f.path == "metadata.resourceVersion" {
+			continue
+		}
+		p := changedPath{Path: f.path}
+		if !isSecret || h.showSecrets || !secretPath.MatchString(f.path) {
+			if f.a != absent {
+				p.Old = &f.a
+			}
+			if f.b != absent {
+				p.New = &f.b
+			}
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// managers returns the managers whose entries differ between two states. before is nil
+// for a creation.
+func managers(before, after runtime.Object) (names []string) {
+	entries := func(obj runtime.Object) map[string]string {
+		found := map[string]string{}
+		if obj == nil {
+			return found
+		}
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return found
+		}
+		for _, e := range m.GetManagedFields() {
+			text := e.Manager
+			if e.Time != nil {
+				text += " " + e.Time.String()
+			}
+			if e.FieldsV1 != nil {
+				text += " " + string(e.FieldsV1.GetRawBytes())
+			}
+			found[e.Manager+"\x00"+string(e.Operation)+"\x00"+e.Subresource+"\x00"+e.APIVersion] = text
+		}
+		return found
+	}
+	old := entries(before)
+	for key, text := range entries(after) {
+		name, _, _ := strings.Cut(key, "\x00")
+		if old[key] != text && name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// shownFields is how many fields a table shows of a change.
+const shownFields = 2
+
+func (c changed) cells(all bool, now time.Time) []any {
+	shown := c.Fields
+	if !all && len(shown) > shownFields {
+		shown = shown[:shownFields]
+	}
+	texts := make([]string, 0, len(shown)+1)
+	for _, p := range shown {
+		text := p.String()
+		if runes := []rune(text); !all && len(runes) > 100 {
+			text = string(runes[:99]) + "…"
+		}
+		texts = append(texts, text)
+	}
+	if n := len(c.Fields) - len(shown); n > 0 {
+		texts = append(texts, fmt.Sprintf("and %d more", n))
+	}
+	name := c.Resource + " " + c.Name
+	if c.Namespace != "" {
+		name = c.Resource + " " + c.Namespace + "/" + c.Name
+	}
+	orNone := func(s string) string {
+		if s == "" {
+			return noValue
+		}
+		return s
+	}
+	return []any{c.when(now), c.Change, name, orNone(strings.Join(c.Managers, ",")), orNone(strings.Join(texts, ", "))}
+}
+
+// when returns the time of a change in the zone of the reader, with the day if it is not
+// today.
+func (c changed) when(now time.Time) string {
+	text := func(t time.Time) string {
+		t = t.Local()
+		if now.Local().Format(time.DateOnly) == t.Format(time.DateOnly) {
+			return t.Format(time.TimeOnly)
+		}
+		return t.Format(time.DateTime)
+	}
+	if c.Since != nil {
+		return text(*c.Since) + "-" + text(c.Time)
+	}
+	return text(c.Time)
+}
+
+var historyColumns = []string{"Time", "What", "Object", "Who", "Changes"}
+
+func (o *historyOptions) print(w io.Writer, found []changed) error {
+	if o.output != "table" && o.output != "wide" {
+		return o.lines(w, found)
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	rows := make([][]any, 0, len(found))
+	for _, c := range found {
+		rows = append(rows, c.cells(o.output == "wide", o.now()))
+	}
+	return tableFlags{"table", o.noHeaders}.print(w, found, historyColumns, rows)
+}
+
+// lines prints changes one by one: JSON and YAML are a document for each.
+func (o *historyOptions) lines(w io.Writer, found []changed) error {
+	for _, c := range found {
+		var err error
+		switch o.output {
+		case "json":
+			err = json.NewEncoder(w).Encode(c)
+		case "yaml":
+			var b []byte
+			if b, err = yaml.Marshal(c); err == nil {
+				_, err = fmt.Fprintf(w, "---\n%s", b)
+			}
+		case "name":
+			name := c.Name
+			if c.Namespace != "" {
+				name = c.Namespace + "/" + name
+			}
+			_, err = fmt.Fprintln(w, c.Resource+" "+name)
+		default:
+			cells := c.cells(o.output == "wide", o.now())
+			_, err = fmt.Fprintf(w, "%-9s  %-8s  %-30s  %-20s  %s\n", cells...)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
