@@ -27,7 +27,7 @@
 //	    since=RV                first the changes after a resource version
 //	                            "listed": true: the change may come from a list
 //	/v1/snapshot                a copy of the database after its last commit
-//	/v1/file, /v1/keys, /v1/records, /v1/headers
+//	/v1/file, /v1/keys, /v1/records, /v1/headers, /v1/history
 //	                            for informctl only; they change with it
 //
 // All requests except status, file, scopes and snapshot take scope=ID, or scope=RESOURCE

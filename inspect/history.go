@@ -52,13 +52,16 @@ func (e *endpoint) serveHistory(a *answer, q question) error {
 	if follow == "true" {
 		a.ends = time.Time{}
 	}
+	if follow == "false" && state.Last.IsZero() {
+		return nil
+	}
 	last := state.Last.Mark
 	for event, err := range h.store.Follow(q.ctx, store.Place{}) {
 		if err != nil {
 			return err
 		}
 		if m := event.Mark; m != nil {
-			if follow == "false" && m.Place.Mark >= last {
+			if follow == "false" && m.Mark >= last {
 				return nil
 			}
 			if err := a.flush(); err != nil {

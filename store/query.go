@@ -9,6 +9,8 @@ type Query struct {
 	// Index.
 	Index  string
 	Values []string
+	// Keys, if it is not nil, selects the objects with these keys.
+	Keys []string
 	// Namespace "" selects all namespaces and cluster-scoped objects.
 	Namespace string
 	// Selector selects by labels; nil selects all entries. Its Requirements method is

@@ -167,7 +167,7 @@ func (s *scopeStore) allDecoded() (all *btree.Map[string, runtime.Object], ok bo
 // selectDecoded answers a query without an index and without a selector from the cache,
 // if every object is cached.
 func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
-	if !q.At.IsZero() {
+	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
 	if s.decoded.bounded != nil || q.Index != "" || !q.Selector.Empty() {
@@ -202,7 +202,7 @@ func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
 // objectsDecoded answers a query without a selector from the cache, if all objects that
 // it selects are cached. Those of an index are in no order.
 func (s *scopeStore) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
-	if !q.At.IsZero() {
+	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
 	switch {

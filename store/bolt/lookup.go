@@ -46,7 +46,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		return nil, err
 	}
 	// Without any other condition, the keys can be read without the headers.
-	whole := p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
+	whole := q.Keys == nil && p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
 	err = s.readAs("keys", want{index: q.Index, values: q.Values, at: q.At}, func(sn *snapshot) (err error) {
 		switch {
 		case whole && q.Index != "":

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"bytes"
 	"fmt"
 
 	"github.com/tidwall/btree"
@@ -22,6 +23,10 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	}
 	if err != nil {
 		return err
+	}
+	if past := s.past.Load(); past != nil && past.from == from {
+		sn.pending, sn.indexed, sn.length = past.pending, past.indexed, -1
+		return nil
 	}
 	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
 	expect, gap := from, false
@@ -56,7 +61,29 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	case gap, expect <= sn.logged.Last:
 		return store.ErrTrimmed
 	}
+	if s.db.readOnly {
+		s.keepPast(sn, from)
+	}
 	return nil
+}
+
+// past is what a snapshot of a place has over the file. It is kept for a file that nobody
+// changes, since reading the log costs as much as reading thousands of objects.
+type past struct {
+	from             uint64 // the first item of the log behind the place
+	pending, indexed *btree.Map[string, *entry]
+}
+
+// keepPast keeps copies, because what sn has is part of the file's memory.
+func (s *scopeStore) keepPast(sn *snapshot, from uint64) {
+	kept := &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
+	sn.pending.Scan(func(_ string, e *entry) bool {
+		c := *e
+		c.payload.bytes = bytes.Clone(c.payload.bytes)
+		kept.setPast(&c)
+		return true
+	})
+	s.past.Store(&past{from, kept.pending, kept.indexed})
 }
 
 // stateBefore returns the state before an entry of the log in the form of a pending one.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	bbolt "go.etcd.io/bbolt"
@@ -64,7 +65,7 @@ func (s *scopeStore) Select(q store.Query) ([]store.Entry, error) {
 // narrowest returns the index by which a query is answered, and the values in it; "" if
 // all keys have to be looked at.
 func (s *scopeStore) narrowest(q store.Query) (name string, values []string) {
-	if q.Index == "" && q.Namespace == "" && q.Limit <= 0 && q.At.IsZero() {
+	if q.Index == "" && q.Namespace == "" && q.Keys == nil && q.Limit <= 0 && q.At.IsZero() {
 		return s.labelIndex(q.Selector)
 	}
 	return q.Index, q.Values
@@ -129,10 +130,41 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 func (s *scopeStore) newPicker(q store.Query, indexName string, values []string) (p *picker, find finder, err error) {
 	after, prefix := q.Range()
 	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
-	if indexName != "" {
-		find, err = s.finder(indexName, values)
+	switch {
+	case indexName != "":
+		if find, err = s.finder(indexName, values); q.Keys != nil {
+			find = find.among(q.Keys)
+		}
+	case q.Keys != nil:
+		find = byKeys(q.Keys)
 	}
 	return p, find, err
+}
+
+// byKeys returns those of the keys that exist.
+func byKeys(names []string) finder {
+	return func(sn *snapshot) ([]string, error) {
+		keys := make([]string, 0, len(names))
+		for _, name := range names {
+			if key := record.FileKey(name); sn.exists(key) {
+				keys = append(keys, key)
+			}
+		}
+		slices.Sort(keys)
+		return slices.Compact(keys), nil
+	}
+}
+
+// among returns a finder of what f finds among the keys.
+func (f finder) among(names []string) finder {
+	return func(sn *snapshot) ([]string, error) {
+		some, _ := byKeys(names)(sn)
+		found, err := f(sn)
+		return slices.DeleteFunc(slices.Clone(found), func(key string) bool {
+			_, ok := slices.BinarySearch(some, key)
+			return !ok
+		}), err
+	}
 }
 
 // find collects the entries.

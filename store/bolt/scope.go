@@ -58,6 +58,8 @@ type scopeStore struct {
 
 	encodes, decodes work // of objects
 
+	past atomic.Pointer[past] // of a read-only database; see past.go
+
 	verifyOnce sync.Once
 	verifyErr  error // set by verifyOnce
 

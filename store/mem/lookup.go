@@ -60,7 +60,17 @@ func collect[T any](s *lease, q store.Query, value func(*item) T) ([]T, error) {
 		return nil, err
 	}
 	var found []T
+	var among map[string]bool
+	if q.Keys != nil {
+		among = make(map[string]bool, len(q.Keys))
+		for _, key := range q.Keys {
+			among[key] = true
+		}
+	}
 	take := func(it *item) (more bool) {
+		if among != nil && !among[it.key] {
+			return true
+		}
 		if !strings.HasPrefix(it.key, prefix) {
 			return false // the key is in the next namespace
 		}

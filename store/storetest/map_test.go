@@ -196,7 +196,7 @@ func collectMap[T any](s *mapStore, q store.Query, value func(key string, obj ru
 			if err != nil {
 				return err
 			}
-			fits := key > after && strings.HasPrefix(key, prefix) && matcher.Matches(labels.Set(m.GetLabels()))
+			fits := (q.Keys == nil || slices.Contains(q.Keys, key)) && key > after && strings.HasPrefix(key, prefix) && matcher.Matches(labels.Set(m.GetLabels()))
 			if fits && q.Index != "" {
 				fits = slices.ContainsFunc(o.values[q.Index], func(v string) bool { return slices.Contains(q.Values, v) })
 			}

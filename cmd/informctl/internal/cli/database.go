@@ -110,7 +110,7 @@ func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*datab
 		_ = file.Close()
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	return &database{origin: fileSource{file}, path: path, file: file, stored: scopes, scopes: scopes, showSecrets: showSecrets}, nil
+	return &database{origin: fileSource{DB: file}, path: path, file: file, stored: scopes, scopes: scopes, showSecrets: showSecrets}, nil
 }
 
 // refuseSpecial refuses a path that is neither a file nor a directory before it is

@@ -33,9 +33,10 @@ type diffOptions struct {
 func newDiffCommand(e env) *cobra.Command {
 	o := &diffOptions{readOptions: readOptions{env: e}}
 	cmd := &cobra.Command{
-		Use:   "diff A {B | --live} [RESOURCE[,RESOURCE...]]",
-		Short: "Print what differs between two files, or a file and its cluster, field by field",
-		Long: `Print what differs between two files, or a file and its cluster, field by field.
+		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
+		Short: "Print what differs between two files, or a file and its cluster or its past, field by field",
+		Long: `Print what differs between two files, or a file and its cluster or its past, field by
+field.
 
 An object is marked with + where only B has it, - where only A has it, and ~ where it
 differs; under it are the fields, with their value in A and in B. Which cluster an
@@ -46,24 +47,35 @@ that A is of. It is asked for what the scopes of A hold, a page at a time; what 
 is printed in its order, and what it lacks after that. A file that a live process holds
 is read while it changes, and so is a server: what changes meanwhile may differ.
 
+With --since B is what A holds now, and A what it held at that time, as its log says:
+what has become of it, and not how, which history prints. Of a file that a live
+process holds a copy is read.
+
 Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another error,
 64 wrong usage.`,
 		Example: `  informctl diff informers.db more.db
   informctl diff informers.db more.db pods -n a
-  informctl diff informers.db --live pods`,
+  informctl diff informers.db --live pods
+  informctl diff informers.db --since 1h pods`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case o.live && (len(args) < 1 || len(args) > 2):
-				return usagef(cmd, "diff --live takes one file and at most one RESOURCE")
-			case !o.live && (len(args) < 2 || len(args) > 3):
+			case o.live && o.atText != "":
+				return usagef(cmd, "--live and --since do not go together")
+			case (o.live || o.atText != "") && (len(args) < 1 || len(args) > 2):
+				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE")
+			case !o.live && o.atText == "" && (len(args) < 2 || len(args) > 3):
 				return usagef(cmd, "diff takes two files and at most one RESOURCE")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			files := 2
-			if o.live {
+			if o.live || o.atText != "" {
 				files = 1
+			}
+			var err error
+			if o.at, err = parsePlace(o.atText, o.now()); err != nil {
+				return usagef(cmd, "--since: %w", err)
 			}
 			if err := o.completeSelection(cmd, args[files:]); err != nil {
 				return err
@@ -81,6 +93,10 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		},
 	}
 	o.addSelectionFlags(cmd)
+	for _, name := range []string{"since", "at"} {
+		cmd.Flags().StringVar(&o.atText, name, "",
+			"Compare with this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
+	}
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
 	o.kube = newKubeFlags()
 	o.kube.Namespace = nil // -n selects objects
@@ -106,6 +122,24 @@ type pair [2]item
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // whole objects
 	var sides [2]chosen
+	if !o.at.IsZero() {
+		now, err := (&databaseFlag{path: paths[0], keyFlags: o.database.keyFlags}).openWhole(ctx, o.env, true)
+		if err != nil {
+			return false, err
+		}
+		defer func() { _ = now.Close() }()
+		then := *now
+		then.origin = at(now.origin, o.at)
+		for i, db := range []*database{&then, now} {
+			if sides[i], err = o.choose(db); err != nil {
+				return false, err
+			}
+			if len(sides[i].unread) > 0 {
+				return false, sides[i].unread[0]
+			}
+		}
+		paths = nil
+	}
 	for i, path := range paths {
 		// The comparison needs the values of Secrets, whether they are shown or not.
 		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)

@@ -26,10 +26,14 @@ there is no key for is an error, which ends it with 1 when all else has been pri
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
+			if err := o.completeAt(cmd); err != nil {
+				return err
+			}
 			o.format.kinds = len(args) == 0
 			return runRead(cmd.Context(), o)
 		},
 	}
 	o.addFlags(cmd)
+	o.addAtFlag(cmd)
 	return cmd
 }

@@ -38,6 +38,8 @@ func TestHelp(t *testing.T) {
 			switch {
 			case strings.Contains(example, "--live"):
 				code = 4 // there is no cluster
+			case strings.Contains(example, "--since 1h pods"):
+				code = 4 // the file was just made
 			case strings.HasPrefix(example, "  informctl watch"):
 				code = 1 // there is no process
 			case strings.HasPrefix(example, "  informctl diff"):

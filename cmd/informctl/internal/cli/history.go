@@ -136,9 +136,10 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 
 // changed is one line of history. Its JSON names are stable.
 type changed struct {
-	Time            time.Time     `json:"time"`
-	Since           *time.Time    `json:"since,omitempty"` // set if it was made between Since and Time
-	Change          string        `json:"change"`          // created, updated or deleted
+	Time time.Time `json:"time"`
+	// set if it was made between Since and Time
+	Since           *time.Time    `json:"since,omitempty"`
+	Change          string        `json:"change"` // created, updated or deleted
 	Resource        string        `json:"resource"`
 	Namespace       string        `json:"namespace,omitempty"`
 	Name            string        `json:"name"`
@@ -146,6 +147,8 @@ type changed struct {
 	ResourceVersion string        `json:"resourceVersion,omitempty"`
 	Managers        []string      `json:"managers,omitempty"`
 	Fields          []changedPath `json:"fields,omitempty"`
+
+	kind string // as -o name has it: pod, or deployment.apps
 }
 
 // changedPath is a field with its values before and after, as JSON; those of a Secret are
@@ -328,7 +331,7 @@ func (h *historian) row(c change) (*changed, error) {
 	}
 	out := &changed{
 		Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
-		ResourceVersion: c.rv, Change: "updated",
+		ResourceVersion: c.rv, Change: "updated", kind: strings.ToLower(i.kind().GroupKind().String()),
 	}
 	if !c.since.IsZero() {
 		out.Since = &c.since
@@ -543,11 +546,7 @@ func (o *historyOptions) lines(w io.Writer, found []changed) error {
 				_, err = fmt.Fprintf(w, "---\n%s", b)
 			}
 		case "name":
-			name := c.Name
-			if c.Namespace != "" {
-				name = c.Namespace + "/" + name
-			}
-			_, err = fmt.Fprintln(w, c.Resource+" "+name)
+			_, err = fmt.Fprintln(w, c.kind+"/"+c.Name)
 		default:
 			cells := c.cells(o.output == "wide", o.now())
 			_, err = fmt.Fprintf(w, "%-9s  %-8s  %-30s  %-20s  %s\n", cells...)

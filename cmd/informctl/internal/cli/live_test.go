@@ -125,6 +125,28 @@ func readingCommands() (out [][]string) {
 	} {
 		out = append(out, inEachForm(args...)...)
 	}
+	out = append(out, [][]string{
+		{"history"},
+		{"history", "-o", "wide"},
+		{"history", "-o", "json"},
+		{"history", "-o", "yaml"},
+		{"history", "-o", "name"},
+		{"history", "pods", "--deleted"},
+		{"history", "pods", "-n", "b", "--no-headers"},
+		{"history", "pods/kept"},
+		{"history", "secrets"},
+		{"history", "secrets", "--show-secrets"},
+		{"history", "wheels"},
+		{"history", "pods", "-l", "app=db"},
+		{"history", "--field-selector", "status.phase=Running"},
+		{"history", "pods", "--where", "object == null"},
+		{"history", "--since", "2000-01-01T00:00:00Z"},
+		{"query", "pods", "--at", "12"},
+		{"query", "pods", "kept", "-n", "a", "--at", "10", "-o", "yaml"},
+		{"dump", "pods", "--at", "14", "-l", "app=web"},
+		{"dump", "--at", "3"},
+		{"query", "pods", "--at", "99"},
+	}...)
 	return append(
 		out,
 		[]string{"query", "pods", "--group-by", "spec.nodeName"},
@@ -146,7 +168,7 @@ func TestLiveIsAsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("INFORMCTL_KEY_FILE", key)
-	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany} {
+	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany, "log.db": writeHistory} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
 			write(t, path)

@@ -37,6 +37,9 @@ is there has been printed. A file that a live process holds is read as dump read
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
+			if err := o.completeAt(cmd); err != nil {
+				return err
+			}
 			if err := o.sieve.complete(cmd, &text, &o.filter); err != nil {
 				return err
 			}
@@ -50,6 +53,7 @@ is there has been printed. A file that a live process holds is read as dump read
 		},
 	}
 	o.addFlags(cmd)
+	o.addAtFlag(cmd)
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.sieve.add(cmd, &text)
 	return cmd

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -26,6 +28,8 @@ type readOptions struct {
 	namespace     string
 	allNamespaces bool
 	selector      string
+	atText        string
+	at            store.Place // zero is now
 	indexes       []string
 	wanted        []wanted
 
@@ -79,9 +83,63 @@ func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err 
 	return nil
 }
 
+// addAtFlag adds the flag for reading an earlier state.
+func (o *readOptions) addAtFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.atText, "at", "",
+		"The state at this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
+}
+
+func (o *readOptions) completeAt(cmd *cobra.Command) (err error) {
+	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
+		return usagef(cmd, "--at: %w", err)
+	}
+	return nil
+}
+
+// parsePlace parses a moment of the log. An empty text is the zero Place.
+func parsePlace(text string, now time.Time) (store.Place, error) {
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return store.Place{RV: text}, nil
+	}
+	if p, err := store.ParsePlace(text); err == nil {
+		return p, nil
+	}
+	t, err := parseMoment(text, now)
+	if err != nil {
+		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z, nor a resource version", text)
+	}
+	return store.Place{Time: t}, nil
+}
+
+// openAt opens the file or, for an earlier state, the file itself or a copy of what the
+// process has that keeps it: a copy does not change while it is read.
+func (o *readOptions) openAt(ctx context.Context) (*database, error) {
+	if o.at.IsZero() {
+		return o.database.open(ctx, o.showSecrets)
+	}
+	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
+	if err == nil {
+		db.origin = at(db.origin, o.at)
+	}
+	return db, err
+}
+
+// at returns a source of the state at a place.
+func at(from origin, place store.Place) origin {
+	switch from := from.(type) {
+	case fileSource:
+		from.at = place
+		return from
+	case copyOrigin:
+		from.origin = at(from.origin, place)
+		return from
+	}
+	return from
+}
+
 // runRead prints the objects that the options select.
 func runRead(ctx context.Context, o *readOptions) error {
-	db, err := o.database.open(ctx, o.showSecrets)
+	db, err := o.openAt(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -48,8 +50,9 @@ type reader interface {
 
 // change is one change of an object. A state that is nil was not there.
 type change struct {
-	key, rv     string
-	since, time time.Time // it was made between them; since is zero if it was made at time
+	key, rv string
+	// it was made between them; since is zero if it was made at time
+	since, time time.Time
 	old, new    *encoded
 }
 
@@ -120,17 +123,52 @@ type indexValue struct {
 }
 
 // fileSource reads a file that no process writes.
-type fileSource struct{ *bolt.DB }
+type fileSource struct {
+	*bolt.DB
+	at store.Place // the moment to read; zero is now
+}
 
 func (f fileSource) openScope(info store.Info, c codec.Codec) (reader, error) {
 	s, err := f.Open(info.Scope, store.Options{Codec: c})
-	return &fileScope{s, f.Path(), info}, err
+	if err == nil && !f.at.IsZero() {
+		err = isInLog(s, info.Scope, f.at)
+	}
+	return &fileScope{s, f.Path(), info, f.at}, err
+}
+
+// isInLog returns an error that says where the log begins if a place is not in it.
+func isInLog(s store.Store, scope store.Scope, at store.Place) error {
+	_, err := s.Keys(store.Query{At: at, Limit: 1})
+	state, stateErr := s.History()
+	switch {
+	case err == nil || stateErr != nil:
+		return err
+	case errors.Is(err, store.ErrAhead):
+		return fmt.Errorf("%s is at resource version %s, %s is not reached", scope, s.Checkpoint().RV, momentText(at))
+	case !errors.Is(err, store.ErrTrimmed):
+		return err
+	case state.Oldest.IsZero():
+		return fmt.Errorf("%s has no log yet", scope)
+	}
+	return fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
+		scope, momentText(at), state.Oldest.Time.Local().Format(time.DateTime), cmp.Or(state.Oldest.RV, noValue))
+}
+
+func momentText(at store.Place) string {
+	switch {
+	case at.Exact():
+		return at.String()
+	case at.RV != "":
+		return "resource version " + at.RV
+	}
+	return at.Time.Local().Format(time.DateTime)
 }
 
 type fileScope struct {
 	store.Store
 	path string
 	info store.Info
+	at   store.Place
 }
 
 // damaged returns an error for damage that the command found itself.
@@ -139,26 +177,29 @@ func (s *fileScope) damaged(format string, args ...any) error {
 }
 
 func (s *fileScope) all() ([]string, error) {
-	keys, err := s.Keys(store.Query{})
+	keys, err := s.Keys(store.Query{At: s.at})
 	if err != nil {
 		return nil, err
 	}
 	// Opening a read-only file does not check the whole file.
-	if len(keys) != s.info.Objects {
+	if s.at.IsZero() && len(keys) != s.info.Objects {
 		return nil, s.damaged("%d keys, not %d", len(keys), s.info.Objects)
 	}
 	return keys, nil
 }
 
 func (s *fileScope) byIndex(name, value string) ([]string, error) {
-	return s.Keys(store.Query{Index: name, Values: []string{value}})
+	return s.Keys(store.Query{Index: name, Values: []string{value}, At: s.at})
 }
 
 func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
-	return s.Keys(store.Query{Selector: selector})
+	return s.Keys(store.Query{Selector: selector, At: s.at})
 }
 
 func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, error) {
+	if !s.at.IsZero() {
+		return s.Keys(store.Query{Keys: keys, Selector: selector, At: s.at})
+	}
 	return store.Among(s.Store, keys, selector)
 }
 
@@ -166,6 +207,9 @@ func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, er
 var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
 
 func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
+	if !s.at.IsZero() {
+		return s.fetchPast(keys)
+	}
 	out := make([]encoded, len(keys))
 	headers := map[string]store.Header{}
 	if d == header {
@@ -190,6 +234,27 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 		return err
 	})
 	return out, err
+}
+
+// fetchPast returns the objects at s.at.
+func (s *fileScope) fetchPast(keys []string) ([]encoded, error) {
+	entries, err := s.Select(store.Query{Keys: keys, At: s.at})
+	if err != nil {
+		return nil, err
+	}
+	byKey := make(map[string]store.Entry, len(entries))
+	for _, e := range entries {
+		byKey[e.Key] = e
+	}
+	out := make([]encoded, len(keys))
+	for i, key := range keys {
+		e, ok := byKey[key]
+		if !ok {
+			return nil, fmt.Errorf("%s %q: %w", s.info.Scope.Resource, key, errLost)
+		}
+		out[i] = encoded{len(e.Raw), func() (runtime.Object, error) { return s.Decode(e) }}
+	}
+	return out, nil
 }
 
 func (s *fileScope) values(name string) (out []indexValue, err error) {

@@ -38,6 +38,8 @@ func TestScripts(t *testing.T) {
 	writeAudited(t, audited, auditCluster)
 	foreign := filepath.Join(dir, "another-cluster.db")
 	writeAudited(t, foreign, "kube-system/another")
+	logged := filepath.Join(dir, "log.db")
+	writeHistory(t, logged)
 	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
@@ -49,6 +51,7 @@ func TestScripts(t *testing.T) {
 				copyFile(whole, filepath.Join(e.WorkDir, "informers.db")),
 				copyFile(more, filepath.Join(e.WorkDir, "more.db")),
 				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
+				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},
