@@ -502,15 +502,29 @@ func testLogRandom(h *harness) {
 			now[key] = rv
 			return put(configMap(key, rv, "red"))
 		}
-		t.Repeat(map[string]func(*rapid.T){
-			"batches": func(*rapid.T) {
+		check := func() {
+			places := slices.SortedFunc(maps.Keys(states), func(a, b store.Place) int { return cmp.Compare(a.Mark, b.Mark) })
+			for _, at := range []store.Place{places[len(places)-1], rapid.SampledFrom(places).Draw(t, "place")} {
+				want := states[at]
+				got, err := objectsAt(h.Store, at)
+				must(t, err)
+				same(t, "the state at "+at.RV, got, describeState(want))
+				if byRV, err := objectsAt(h.Store, store.Place{RV: at.RV}); err != nil || !slices.Equal(byRV, got) {
+					t.Errorf("at resource version %s: %q, %v, want %q", at.RV, byRV, err, got)
+				}
+				events, err := followed(t, h.Store, at)
+				must(t, err)
+				same(t, "what follows "+at.RV, describeState(replay(t, want, events)), describeState(now))
+			}
+		}
+		for range rapid.IntRange(1, 12).Draw(t, "steps") {
+			switch rapid.IntRange(0, 7).Draw(t, "step") {
+			default:
 				for range rapid.IntRange(1, 4).Draw(t, "batches") {
 					rv := next()
 					h.apply(rv, change(rv))
 				}
-				mark()
-			},
-			"list": func(*rapid.T) {
+			case 6:
 				must(t, h.Invalidate(h.Context(), "expired"))
 				var list []runtime.Object
 				for range rapid.IntRange(0, 3).Draw(t, "changed") {
@@ -520,29 +534,12 @@ func testLogRandom(h *harness) {
 					list = append(list, configMap(key, rv, "red"))
 				}
 				h.applyParts(h.relist(list...), next())
-				mark()
-			},
-			"reopen": func(t *rapid.T) {
-				if rapid.IntRange(0, 2).Draw(t, "reopen") == 0 {
-					h.reopen()
-				}
-			},
-			"": func(t *rapid.T) {
-				places := slices.SortedFunc(maps.Keys(states), func(a, b store.Place) int { return cmp.Compare(a.Mark, b.Mark) })
-				for _, at := range []store.Place{places[len(places)-1], rapid.SampledFrom(places).Draw(t, "place")} {
-					want := states[at]
-					got, err := objectsAt(h.Store, at)
-					must(t, err)
-					same(t, "the state at "+at.RV, got, describeState(want))
-					if byRV, err := objectsAt(h.Store, store.Place{RV: at.RV}); err != nil || !slices.Equal(byRV, got) {
-						t.Errorf("at resource version %s: %q, %v, want %q", at.RV, byRV, err, got)
-					}
-					events, err := followed(t, h.Store, at)
-					must(t, err)
-					same(t, "what follows "+at.RV, describeState(replay(t, want, events)), describeState(now))
-				}
-			},
-		})
+			case 7:
+				h.reopen()
+			}
+			mark()
+			check()
+		}
 	})
 }
 
