@@ -269,6 +269,9 @@ func openImage(path string, script script, content []byte, allowed []string) err
 	if err == nil && !slices.Contains(allowed, got) {
 		err = fmt.Errorf("state is\n%swant one of %d:\n%s", got, len(allowed), strings.Join(allowed, "\n"))
 	}
+	if err == nil {
+		err = logAddsUp(s)
+	}
 	return errors.Join(err, db.Close())
 }
 

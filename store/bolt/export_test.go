@@ -164,3 +164,6 @@ func AwaitReader(s store.Store) {
 		runtime.Gosched()
 	}
 }
+
+// SetFileLogBytes sets the number of bytes of all logs of a file.
+func SetFileLogBytes(d *DB, n int64) { d.fileLogBytes = n }

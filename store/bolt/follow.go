@@ -151,6 +151,8 @@ func (s *scopeStore) findIn(sn *snapshot, p store.Place, readable bool) (from ui
 		return 0, false, s.cutLog(err)
 	}
 	switch {
+	case mark == nil && p.Mark <= l.Full: // it was trimmed, so its lineage is not known
+		return 0, false, store.ErrTrimmed
 	case mark == nil || mark.Random != p.Random:
 		return 0, false, store.ErrLineage
 	case readable && (mark.Frozen || mark.Listing):
@@ -308,8 +310,11 @@ func (r *logReader) event(e *record.LogEntry, at int64) *store.Event {
 
 // before returns the state before an entry.
 func (r *logReader) before(e *record.LogEntry) *store.Version {
-	if e.Kind&record.KindUnknown != 0 {
+	switch {
+	case e.Kind&record.KindUnknown != 0:
 		return unknown(e.OwnKey())
+	case e.Kind&record.KindShort != 0:
+		return nil
 	}
 	v, err := r.version(e.Key, e.OwnKey(), e.Header, e.Record)
 	r.err = errors.Join(r.err, err)

@@ -93,6 +93,9 @@ func (f *fullDisk) wantState(n int) error {
 	if want := small.want(n); got != want {
 		return fmt.Errorf("after batch %d state is\n%swant\n%s", n, got, want)
 	}
+	if err := logAddsUp(f.s); err != nil {
+		return fmt.Errorf("after batch %d: %w", n, err)
+	}
 	return nil
 }
 

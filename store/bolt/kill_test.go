@@ -102,6 +102,9 @@ func recovered(path string, p progress) (rv int, err error) {
 	if diff := cmp.Diff(wantCached(rv), got); diff != "" {
 		return rv, fmt.Errorf("state is not that at %d (-want +got):\n%s", rv, diff)
 	}
+	if err := logAddsUp(s); err != nil {
+		return rv, err
+	}
 	return rv, nil
 }
 

@@ -193,6 +193,7 @@ func (l *lockstep) Invalidate(rt *rapid.T) {
 // Flush waits until everything is on disk.
 func (l *lockstep) Flush(rt *rapid.T) {
 	mustStep(rt, l.file.Flush(rt.Context()))
+	mustStep(rt, logAddsUp(l.file))
 	l.since = []state{l.now}
 }
 
@@ -300,6 +301,7 @@ func (l *lockstep) crash(rt *rapid.T, content []byte) {
 	l.open(rt, scriptOptions())
 	got, err := describe(l.file, lockstepScript)
 	mustStep(rt, err)
+	mustStep(rt, logAddsUp(l.file))
 	for _, s := range slices.Backward(l.since) {
 		if s.String() == got {
 			l.become(rt, s)

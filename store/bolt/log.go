@@ -205,6 +205,7 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 			return err
 		}
 		n.Header, n.Record = head, p.record(lw.w.s.codecID()).Encode(e.key)
+		n.Kind |= record.KindShort
 	}
 	isDamaged := oldHeader != nil && old == nil
 	if n.Record != nil && !isDamaged {
@@ -212,7 +213,11 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 		isDamaged = err != nil
 	}
 	tooLarge := lw.bound > 0 && int64(n.Size()) > lw.bound/4
-	if n.Header != nil && (n.Record == nil || isDamaged || tooLarge) {
+	switch {
+	case n.Header == nil:
+	case n.Kind&record.KindShort != 0 && tooLarge:
+		n.Header, n.Record = nil, nil
+	case n.Record == nil || isDamaged || tooLarge:
 		n.Header, n.Record = nil, nil
 		n.Kind |= record.KindUnknown
 	}

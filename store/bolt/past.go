@@ -92,7 +92,7 @@ func (s *scopeStore) stateBefore(e *record.LogEntry) (*entry, error) {
 	switch {
 	case e.Kind&record.KindUnknown != 0:
 		return nil, fmt.Errorf("%w: the state of %q is not known", store.ErrTrimmed, e.OwnKey())
-	case e.Header == nil:
+	case e.Header == nil, e.Kind&record.KindShort != 0:
 		return was, nil
 	}
 	head, err := s.seal.Header(seal.InScope, e.Key, e.Header)

@@ -76,6 +76,9 @@ func (t *teller) settle() error {
 	if err == nil {
 		err = t.is()
 	}
+	if err == nil {
+		err = logAddsUp(t.s)
+	}
 	if err != nil {
 		return fmt.Errorf("after it is written: %w", err)
 	}

@@ -57,9 +57,11 @@ type Kind uint8
 
 // These are bits of a Kind.
 const (
-	KindDeleted  Kind = 1 << iota // there is no object after it
-	KindUnknown                   // the state before is not known
-	KindRecorded                  // Header and Record are the state before
+	KindDeleted Kind = 1 << iota // there is no object after it
+	KindUnknown                  // the state before is not known
+	// KindShort means that there was no object before the commit: Header and Record are
+	// the state of one that came and departed inside of it.
+	KindShort
 )
 
 // LogEntry is the change of one key in one commit.

@@ -1,0 +1,327 @@
+package bolt_test
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// logScope is a scope whose log a test looks at.
+type logScope struct {
+	*testing.T
+	path string
+	db   *bolt.DB
+	s    store.Store
+	opts store.Options
+	rv   int
+}
+
+func newLogScope(t *testing.T, history store.History) *logScope {
+	l := &logScope{T: t, path: filepath.Join(t.TempDir(), "informers.db"), opts: scriptOptions(), rv: 10}
+	l.opts.History = history
+	l.open()
+	r, err := l.s.Relist()
+	must(t, err)
+	for i := range 20 {
+		must(t, r.Add(l.object(i, 10)))
+	}
+	for b, err := range r.Parts("10") {
+		must(t, errors.Join(err, l.s.Apply(b)))
+	}
+	must(t, errors.Join(r.Close(), l.s.Flush(t.Context())))
+	return l
+}
+
+func (l *logScope) open() {
+	l.Helper()
+	l.db, l.s = mustOpenScriptWith(l.T, l.path, bolt.Options{Compression: bolt.Uncompressed}, l.opts)
+}
+
+func (l *logScope) reopen() {
+	l.Helper()
+	must(l.T, l.db.Close())
+	l.open()
+}
+
+// object returns an object of a little more than 1 KiB.
+func (l *logScope) object(i, rv int) *corev1.ConfigMap {
+	cm := small.object(i, rv)
+	cm.ResourceVersion = fmt.Sprint(rv)
+	cm.Data = map[string]string{"pad": strings.Repeat(fmt.Sprint(rv, " "), 1<<10/len(fmt.Sprint(rv, " ")))}
+	return cm
+}
+
+// put changes objects in one commit.
+func (l *logScope) put(objects ...int) {
+	l.Helper()
+	l.rv++
+	b := store.Batch{RV: fmt.Sprint(l.rv)}
+	for _, i := range objects {
+		b.Changes = append(b.Changes, store.Change{Object: l.object(i, l.rv)})
+	}
+	must(l.T, errors.Join(l.s.Apply(b), l.s.Flush(l.Context())))
+}
+
+// drop deletes an object in one commit.
+func (l *logScope) drop(i int) {
+	l.Helper()
+	l.rv++
+	rv := fmt.Sprint(l.rv)
+	b := store.Batch{RV: rv, Changes: []store.Change{{Key: small.key(i), RV: rv}}}
+	must(l.T, errors.Join(l.s.Apply(b), l.s.Flush(l.Context())))
+}
+
+func (l *logScope) history() store.LogState {
+	l.Helper()
+	state, err := l.s.History()
+	must(l.T, err)
+	return state
+}
+
+// kept returns the deletions and the other changes that are left.
+func (l *logScope) kept() (deletions []string, others int) {
+	l.Helper()
+	events, err := eventsUntil(l.s, store.Place{}, l.history().Last)
+	must(l.T, err)
+	for _, e := range events {
+		switch {
+		case e.Mark != nil:
+		case e.New == nil:
+			deletions = append(deletions, e.RV)
+		default:
+			others++
+		}
+	}
+	return deletions, others
+}
+
+func (l *logScope) wantTrimmed(at store.Place) {
+	l.Helper()
+	if _, err := eventsUntil(l.s, at, l.history().Last); !errors.Is(err, store.ErrTrimmed) {
+		l.Errorf("Follow from %s: %v, want ErrTrimmed", at, err)
+	}
+	if _, err := stateAt(l.s, at); !errors.Is(err, store.ErrTrimmed) {
+		l.Errorf("a read at %s: %v, want ErrTrimmed", at, err)
+	}
+}
+
+// verify closes the file, checks all of it as informctl verify does, and opens it again.
+func (l *logScope) verify() {
+	l.Helper()
+	must(l.T, logAddsUp(l.s))
+	must(l.T, l.db.Close())
+	db, err := bolt.OpenReadOnly(l.path, bolt.Options{})
+	must(l.T, err)
+	s, err := db.Open(scriptScope(), l.opts)
+	must(l.T, err)
+	for _, err := range s.Follow(l.Context(), store.Place{}) {
+		if err != nil {
+			l.Errorf("a file that nobody writes: %v", err)
+		}
+	}
+	must(l.T, errors.Join(logAddsUp(s), db.Close()))
+	l.open()
+}
+
+// TestLogBytes checks that the log keeps to its bytes, that deletions stay longer than
+// the rest, and that who comes from before is told so.
+func TestLogBytes(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 64 << 10})
+	begin := l.history().Last
+	l.drop(19)
+	for range 300 {
+		l.put(l.rv % 10)
+		if got := l.history().Bytes; got > 64<<10+8<<10 {
+			t.Fatalf("the log has %d bytes, may have 64 KiB and what one commit appends", got)
+		}
+	}
+	l.wantTrimmed(begin)
+	state := l.history()
+	if state.Dropped == 0 || state.Entries > 70 || state.Entries < 30 {
+		t.Errorf("%d entries are kept and %d dropped", state.Entries, state.Dropped)
+	}
+	if deletions, others := l.kept(); !slices.Equal(deletions, []string{"11"}) || others < 30 {
+		t.Errorf("kept are the deletions %q and %d other changes", deletions, others)
+	}
+	if !state.Begins.Before(state.Oldest.Time) {
+		t.Errorf("the log begins at %s, and can be followed from %s: the deletion is older", state.Begins, state.Oldest.Time)
+	}
+	l.verify()
+	l.wantTrimmed(begin)
+	// Deletions are bounded, too.
+	for i := range 300 {
+		l.put(15)
+		l.drop(15)
+		if got := l.history().Bytes; got > 64<<10+8<<10 {
+			t.Fatalf("after %d deletions the log has %d bytes", i, got)
+		}
+	}
+	if deletions, _ := l.kept(); len(deletions) < 20 || deletions[0] == "11" {
+		t.Errorf("%d deletions are kept, the first is %s", len(deletions), deletions[0])
+	}
+	l.verify()
+}
+
+// TestLogAge checks that changes get no older than the bound, which does not run while
+// nothing changes.
+func TestLogAge(t *testing.T) {
+	l := newLogScope(t, store.History{Age: 50 * time.Millisecond})
+	l.drop(1)
+	first := l.history().Last
+	<-time.After(100 * time.Millisecond)
+	l.reopen()
+	if deletions, _ := l.kept(); len(deletions) != 1 {
+		t.Errorf("%d deletions are kept while nothing changes, want 1", len(deletions))
+	}
+	l.put(2)
+	l.put(3)
+	if deletions, others := l.kept(); len(deletions) != 0 || others == 0 {
+		t.Errorf("%d deletions and %d changes are kept, want the changes", len(deletions), others)
+	}
+	l.wantTrimmed(first)
+	l.verify()
+}
+
+// TestLogOfLargeObject checks that an object of more than a quarter of the bytes is
+// logged without its state, which is an error and never another state.
+func TestLogOfLargeObject(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 4 << 10})
+	before := l.history().Last
+	l.put(1)
+	events, err := eventsUntil(l.s, before, l.history().Last)
+	must(t, err)
+	if e := events[0]; e.Old == nil || e.Old.IsKnown() || e.Old.Header.Key != small.key(1) || e.New == nil || !e.New.IsKnown() {
+		t.Errorf("the event is %+v, want one whose old state is not known", e)
+	}
+	if _, err := stateAt(l.s, before); !errors.Is(err, store.ErrTrimmed) {
+		t.Errorf("a read before it: %v, want ErrTrimmed", err)
+	}
+}
+
+// TestLogOfLongList checks that a list which changes more than the log can hold is cut:
+// its deletions stay, and so do those before it.
+func TestLogOfLongList(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 16 << 10})
+	l.drop(0)
+	before := l.history().Last
+	must(t, l.s.Invalidate(t.Context(), "expired"))
+	r, err := l.s.Relist()
+	must(t, err)
+	for i := 2; i < 20; i++ {
+		must(t, r.Add(l.object(i, 50)))
+	}
+	for b, err := range r.Parts("60") {
+		must(t, errors.Join(err, l.s.Apply(b), l.s.Flush(t.Context())))
+	}
+	must(t, errors.Join(r.Close(), l.s.Flush(t.Context())))
+	l.rv = 60
+	l.wantTrimmed(before)
+	if deletions, _ := l.kept(); !slices.Equal(deletions, []string{"11", ""}) {
+		t.Errorf("kept are the deletions %q, want that before the list and that of the list", deletions)
+	}
+	after := l.history().Last
+	l.put(3)
+	if events, err := eventsUntil(l.s, after, l.history().Last); err != nil || len(events) != 2 {
+		t.Errorf("%d events follow the list, %v, want a change and a mark", len(events), err)
+	}
+	l.verify()
+}
+
+// TestNoHistory checks that without a history only deletions that handlers have not
+// received are logged, and that nobody follows with a gap.
+func TestNoHistory(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: -1})
+	begin := l.history().Last
+	l.put(1, 2)
+	l.drop(3)
+	must(t, l.s.Apply(store.Batch{RV: "20", Changes: []store.Change{{Key: small.key(4), Departs: true}}}))
+	must(t, l.s.Flush(t.Context()))
+	if state := l.history(); state.Entries != 1 {
+		t.Errorf("the log has %d entries, want one that departs", state.Entries)
+	}
+	l.wantTrimmed(begin)
+	l.verify()
+	if found, err := l.s.(store.Departer).Departed(0, 10); err != nil || len(found) != 1 {
+		t.Errorf("%d have departed, %v, want one", len(found), err)
+	}
+}
+
+// TestLogOfWipedScope checks that a wipe, a dropped scope and another file begin another
+// lineage.
+func TestLogOfWipedScope(t *testing.T) {
+	l := newLogScope(t, store.History{})
+	l.put(1)
+	place := l.history().Last
+	wantLineage := func(what string) {
+		t.Helper()
+		for _, err := range l.s.Follow(t.Context(), place) {
+			if !errors.Is(err, store.ErrLineage) {
+				t.Errorf("after %s: %v, want ErrLineage", what, err)
+			}
+			break
+		}
+	}
+	must(t, l.db.Close())
+	l.opts.TransformVersion = "another"
+	l.open()
+	wantLineage("another transform")
+	must(t, l.s.Apply(store.Batch{RV: "30", Changes: []store.Change{{Object: l.object(1, 30)}}}))
+	must(t, l.s.Flush(t.Context()))
+	if after := l.history().Last; after.Mark <= place.Mark || after.Lineage == place.Lineage {
+		t.Errorf("the place is %s after %s, want a higher number of another lineage", after, place)
+	}
+	place = l.history().Last
+	_, err := l.db.Wipe(nil)
+	must(t, err)
+	r, err := l.s.Relist()
+	must(t, err)
+	for b, err := range r.Parts("40") {
+		must(t, errors.Join(err, l.s.Apply(b)))
+	}
+	must(t, errors.Join(r.Close(), l.s.Flush(t.Context())))
+	wantLineage("a wipe")
+}
+
+// TestLogOfCopy checks that a place in a file is none in a copy of it that went another
+// way: numbers are the same, random values are not.
+func TestLogOfCopy(t *testing.T) {
+	l := newLogScope(t, store.History{})
+	must(t, l.db.Close())
+	content, err := used(l.path)
+	must(t, err)
+	l.open()
+	l.put(1)
+	place := l.history().Last
+	must(t, l.db.Close())
+	writeContent(t, l.path, content)
+	l.open()
+	l.put(2)
+	if now := l.history().Last; now.Mark != place.Mark {
+		t.Fatalf("the marks are %d and %d, want the same number", now.Mark, place.Mark)
+	}
+	if _, err := stateAt(l.s, place); !errors.Is(err, store.ErrLineage) {
+		t.Errorf("a read at the place of the other copy: %v, want ErrLineage", err)
+	}
+}
+
+// TestLogBesideBigFile checks that all scopes of a file share a bound.
+func TestLogBesideBigFile(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 64 << 10})
+	bolt.SetFileLogBytes(l.db, 16<<10)
+	for range 100 {
+		l.put(l.rv % 10)
+	}
+	if got := l.history().Bytes; got > 40<<10 {
+		t.Errorf("the log has %d bytes where a file may have 16 KiB", got)
+	}
+	l.verify()
+}
