@@ -14,19 +14,19 @@ import (
 // rewind makes a snapshot that of a place: what is in the file, and over it, in the place
 // of pending entries, the state of each key before its first change after the place.
 func (s *scopeStore) rewind(sn *snapshot, w want) error {
+	if kept := s.past.Load(); kept != nil && kept.at == w.at {
+		sn.pending, sn.indexed, sn.length = kept.pending, kept.indexed, -1
+		return s.isIndexOlder(sn, w.index, kept.from)
+	}
 	from, inside, err := s.findIn(sn, w.at, true)
 	if err == nil && inside {
 		err = store.ErrTrimmed // there never was such a state here
 	}
-	if err == nil && w.index != "" {
+	if err == nil {
 		err = s.isIndexOlder(sn, w.index, from)
 	}
 	if err != nil {
 		return err
-	}
-	if past := s.past.Load(); past != nil && past.from == from {
-		sn.pending, sn.indexed, sn.length = past.pending, past.indexed, -1
-		return nil
 	}
 	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
 	expect, gap := from, false
@@ -62,7 +62,7 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 		return store.ErrTrimmed
 	}
 	if s.db.readOnly {
-		s.keepPast(sn, from)
+		s.keepPast(sn, w.at, from)
 	}
 	return nil
 }
@@ -70,12 +70,13 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 // past is what a snapshot of a place has over the file. It is kept for a file that nobody
 // changes, since reading the log costs as much as reading thousands of objects.
 type past struct {
+	at               store.Place
 	from             uint64 // the first item of the log behind the place
 	pending, indexed *btree.Map[string, *entry]
 }
 
 // keepPast keeps copies, because what sn has is part of the file's memory.
-func (s *scopeStore) keepPast(sn *snapshot, from uint64) {
+func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
 	kept := &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
 	sn.pending.Scan(func(_ string, e *entry) bool {
 		c := *e
@@ -83,7 +84,7 @@ func (s *scopeStore) keepPast(sn *snapshot, from uint64) {
 		kept.setPast(&c)
 		return true
 	})
-	s.past.Store(&past{from, kept.pending, kept.indexed})
+	s.past.Store(&past{at, from, kept.pending, kept.indexed})
 }
 
 // stateBefore returns the state before an entry of the log in the form of a pending one.
@@ -116,7 +117,7 @@ func (s *scopeStore) stateBefore(e *record.LogEntry) (*entry, error) {
 // isIndexOlder returns an error if the entries of an index do not say what the index was
 // like at an item of the log.
 func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) error {
-	if sn.scope == nil {
+	if sn.scope == nil || name == "" {
 		return nil
 	}
 	m, err := readManifest(s.id, sn.scope)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
@@ -149,9 +150,21 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 		return err
 	case state.Oldest.IsZero():
 		return fmt.Errorf("%s has no log yet", scope)
+	case !isBefore(at, state.Oldest):
+		return fmt.Errorf("%s: no state of %s was stored: it is inside what was written at once, or inside a list; a time names the state before",
+			scope, momentText(at))
 	}
 	return fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
 		scope, momentText(at), state.Oldest.Time.Local().Format(time.DateTime), cmp.Or(state.Oldest.RV, noValue))
+}
+
+// isBefore reports whether a moment is before a place.
+func isBefore(at, place store.Place) bool {
+	if at.RV == "" {
+		return at.Time.Before(place.Time)
+	}
+	order, err := resourceversion.CompareResourceVersion(at.RV, place.RV)
+	return err != nil || order < 0
 }
 
 func momentText(at store.Place) string {
