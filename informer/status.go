@@ -86,6 +86,10 @@ type Status struct {
 	Departed        int `json:"departed"`
 	DepartedDropped int `json:"departedDropped"`
 
+	// Log describes what is kept of the changes; nil if the scope is not persisted or
+	// nothing is kept yet.
+	Log *LogStatus `json:"log,omitempty"`
+
 	// BlockedSeconds is the total time that the watch has waited for slow handlers,
 	// including a wait in progress.
 	BlockedSeconds float64 `json:"blockedSeconds"`
@@ -109,6 +113,16 @@ type ScopeStatus struct {
 	LabelSelector string `json:"labelSelector,omitempty"`
 	FieldSelector string `json:"fieldSelector,omitempty"`
 	Form          string `json:"form"` // typed, unstructured, metadata
+}
+
+// LogStatus describes the log of a scope: see store.LogState.
+type LogStatus struct {
+	Entries int       `json:"entries"`
+	Bytes   int64     `json:"bytes"`
+	Begins  time.Time `json:"begins,omitzero"` // of the oldest change that is kept
+	// Complete is the time from which on all changes are kept, and not only deletions.
+	Complete time.Time `json:"complete,omitzero"`
+	Dropped  uint64    `json:"dropped"` // changes that the bounds have dropped
 }
 
 // CheckpointStatus is the checkpoint of the store. The file may be behind it by a commit
@@ -310,6 +324,9 @@ func (s *Status) setStore(held store.Store) {
 	}
 	if departer, ok := held.(store.Departer); ok {
 		s.Departed, s.DepartedDropped = departer.Departures()
+	}
+	if log, err := held.History(); err == nil && s.Persisted && !log.Begins.IsZero() {
+		s.Log = &LogStatus{Entries: log.Entries, Bytes: log.Bytes, Begins: log.Begins, Complete: log.Oldest.Time, Dropped: log.Dropped}
 	}
 	if counter, ok := held.(store.ReadCounter); ok {
 		r := counter.Reads()

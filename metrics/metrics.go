@@ -82,6 +82,10 @@ var (
 	audited  = describe("last_audit_timestamp_seconds", "When the last audit ended.", ofScope)
 
 	departed        = describe("departed_objects", "Deleted objects that are kept for handlers that come late.", ofScope)
+	logEntries      = describe("log_entries", "Changes that the log keeps.", ofScope)
+	logBytes        = describe("log_bytes", "Size of the log, encoded.", ofScope)
+	logBegins       = describe("log_begins_timestamp_seconds", "When the oldest change that the log keeps was written.", ofScope)
+	logDropped      = describe("log_dropped_total", "Changes that the bounds of the log have dropped.", ofScope)
 	departedDropped = describe("departed_dropped_total", "Deleted objects that are not kept for handlers that come late.", ofScope)
 
 	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
@@ -115,7 +119,7 @@ func (collector) Describe(ch chan<- *prometheus.Desc) {
 		lists, resumes, failures,
 		events, blocked, hits, misses,
 		encodes, encodeSeconds, decodes, decodeSeconds,
-		audits, findings, audited, departed, departedDropped,
+		audits, findings, audited, departed, departedDropped, logEntries, logBytes, logBegins, logDropped,
 		stored, degraded, pending,
 		memory, decoded,
 		handlers, waiting, spilled, held,
@@ -211,6 +215,12 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 	ch <- gauge(departed, float64(s.Departed), l...)
 	ch <- counter(departedDropped, s.DepartedDropped, l...)
+	if log := s.Log; log != nil {
+		ch <- gauge(logEntries, float64(log.Entries), l...)
+		ch <- gauge(logBytes, float64(log.Bytes), l...)
+		ch <- gauge(logBegins, float64(log.Begins.UnixMilli())/1000, l...)
+		ch <- counter(logDropped, log.Dropped, l...)
+	}
 	if s.Commits != nil {
 		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
 		ch <- gauge(stored, float64(s.Commits.StoredBytes), l...)

@@ -44,6 +44,7 @@ func everything() informer.Status {
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6, Departed: 13, DepartedDropped: 14,
+		Log: &informer.LogStatus{Entries: 41, Bytes: 42, Begins: time.Unix(43, 0), Dropped: 44},
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Durations: []store.Bucket{{UpTo: 0.5, Count: 6}, {UpTo: 1, Count: 7}}, Sizes: []store.Bucket{{UpTo: 16, Count: 8}}, Rebuilds: 2},
 		Reads: &informer.ReadStatus{
@@ -104,6 +105,10 @@ informctl_last_commit_timestamp_seconds{file="/i.db"} 1.7000000005e+09
 informctl_last_event_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 1.7000000005e+09
 informctl_lists_total{namespace="web",reason="history was rewound",resource="pods",scope="1234"} 1
 informctl_lists_total{namespace="web",reason="the server is behind",resource="pods",scope="1234"} 2
+informctl_log_begins_timestamp_seconds{namespace="web",resource="pods",scope="1234"} 43
+informctl_log_bytes{namespace="web",resource="pods",scope="1234"} 42
+informctl_log_dropped_total{namespace="web",resource="pods",scope="1234"} 44
+informctl_log_entries{namespace="web",resource="pods",scope="1234"} 41
 informctl_longest_read_transaction_seconds{file="/i.db"} 0.125
 informctl_memory_bytes{namespace="web",resource="pods",scope="1234"} 60
 informctl_objects{namespace="web",resource="pods",scope="1234"} 7

@@ -225,8 +225,17 @@ type Info struct {
 
 	Indexes    []IndexInfo // the stored indexes, ordered by name
 	Checkpoint Checkpoint
+	Log        LogInfo
 	Complete   bool // false if the first list was never completed: objects are not served
 	Encrypted  bool
+}
+
+// LogInfo describes the log of a stored scope.
+type LogInfo struct {
+	Entries int
+	Bytes   int64     // encoded
+	Begins  time.Time // of the oldest entry; zero if there is none
+	Dropped uint64    // entries that the bounds have dropped
 }
 
 // IndexInfo describes one stored index.

@@ -97,7 +97,8 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		return fmt.Errorf("the copy is not used: %w", err)
 	}
 	for i := range min(len(copied), len(scopes)) {
-		copied[i].Bytes = scopes[i].Bytes // retraining the dictionary changes the size
+		// Retraining the dictionary changes the sizes.
+		copied[i].Bytes, copied[i].Log.Bytes = scopes[i].Bytes, scopes[i].Log.Bytes
 	}
 	if !reflect.DeepEqual(copied, scopes) {
 		return errors.New("the file has changed while it was copied; the copy is not used")

@@ -73,6 +73,14 @@ type scopeInfo struct {
 	Time            *time.Time  `json:"time,omitempty"` // when it was set
 	AgeSeconds      *int64      `json:"ageSeconds,omitempty"`
 	Indexes         []indexInfo `json:"indexes"`
+	Log             *logInfo    `json:"log,omitempty"` // what is kept of the changes
+}
+
+type logInfo struct {
+	Entries int       `json:"entries"`
+	Bytes   int64     `json:"bytes"`
+	Begins  time.Time `json:"begins"` // of the oldest change that is kept
+	Dropped uint64    `json:"dropped"`
 }
 
 type indexInfo struct {
@@ -117,6 +125,9 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 		set = set.UTC().Truncate(time.Second)
 		age := int64(now.Sub(set).Seconds())
 		out.Time, out.AgeSeconds = &set, &age
+	}
+	if log := info.Log; log.Entries > 0 {
+		out.Log = &logInfo{log.Entries, log.Bytes, log.Begins.UTC().Truncate(time.Second), log.Dropped}
 	}
 	for _, idx := range info.Indexes {
 		out.Indexes = append(out.Indexes, indexInfo{idx.Name, idx.Identity, idx.Values})
