@@ -21,8 +21,9 @@ const (
 	commitTime = 2 * time.Second
 	// catchUpTimeout is the time after which a start has failed.
 	catchUpTimeout = 2 * time.Minute
-	// headLines is the number of lines that are shown of a long output.
-	headLines = 6
+	// headLines is the number of lines that are shown of a long output, and historyLines
+	// that of changes.
+	headLines, historyLines = 6, 3
 )
 
 // file is the name of informctl's file in the directory of the demo. All commands run in
@@ -83,10 +84,13 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	if err := d.out.table(d.figures()); err != nil {
 		return err
 	}
-	if err := d.show(ctx, "dump", "--db", file); err != nil {
+	if err := d.show(ctx, headLines, "objects", "dump", "--db", file); err != nil {
 		return err
 	}
-	if err := d.show(ctx, "query", "pods", "--index", "namespace=default", "--db", file); err != nil {
+	if err := d.show(ctx, headLines, "objects", "query", "pods", "--index", "namespace=default", "--db", file); err != nil {
+		return err
+	}
+	if err := d.show(ctx, historyLines+1, "changes", "history", "pods", "--deleted", "--since", "1h", "--db", file); err != nil {
 		return err
 	}
 	if err := d.play(ctx, []step{{"Compare each object in the file with the server's", d.compare}}); err != nil {
@@ -232,18 +236,18 @@ func (d *demo) evaluate(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// show runs a command as a user would and prints the beginning of its output.
-func (d *demo) show(ctx context.Context, args ...string) error {
+// show runs a command as a user would and prints the first lines of its output.
+func (d *demo) show(ctx context.Context, head int, what string, args ...string) error {
 	begin := time.Now()
 	lines, err := d.informctl.lines(ctx, args...)
 	if err != nil {
 		return err
 	}
 	took := time.Since(begin)
-	text := fmt.Sprintf("$ informctl %s | head -%d\n", strings.Join(args, " "), headLines)
-	for _, line := range lines[:min(headLines, len(lines))] {
+	text := fmt.Sprintf("$ informctl %s | head -%d\n", strings.Join(args, " "), head)
+	for _, line := range lines[:min(head, len(lines))] {
 		text += line + "\n"
 	}
 	// The first line is the header.
-	return d.out.print(text + fmt.Sprintf("... %d objects in %s\n\n", max(0, len(lines)-1), seconds(took)))
+	return d.out.print(text + fmt.Sprintf("... %d %s in %s\n\n", max(0, len(lines)-1), what, seconds(took)))
 }

@@ -40,6 +40,8 @@ func TestDemo(t *testing.T) {
 		`(?m)^changed meanwhile +- +50$`,
 		`(?m)^deleted meanwhile +- +20$`,
 		`(?m)^\.\.\. 510 objects in `,
+		`(?m)^[0-9: -]+ deleted +pods `,
+		`(?m)^\.\.\. 20 changes in `,
 		`(?m)^The file equals the server: 310 pods and 200 widgets, `,
 	} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {
