@@ -35,7 +35,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	events, err := inf.Follow(q.ctx, opts)
 	switch {
 	case errors.Is(err, informer.ErrExpired):
-		return fmt.Errorf("%w; begin with initial=true", err)
+		return p.serveLogged(a, q, inf.Reader(), opts.Since, fmt.Errorf("%w; begin with initial=true", err))
 	case err != nil:
 		return err
 	}

@@ -44,7 +44,7 @@ func everything() informer.Status {
 		Objects: 7, Lists: 3, ListsByReason: map[string]int{"history was rewound": 1, "the server is behind": 2},
 		Resumes: 4, Checkpoint: informer.CheckpointStatus{RV: "9", Time: at}, LastEvent: at, LastBookmark: at,
 		Errors: 5, RejectedCount: 6, Departed: 13, DepartedDropped: 14,
-		Log: &informer.LogStatus{Entries: 41, Bytes: 42, Begins: time.Unix(43, 0), Dropped: 44},
+		Log:     &informer.LogStatus{Entries: 41, Bytes: 42, Begins: time.Unix(43, 0), Dropped: 44},
 		Audit:   &informer.AuditStatus{Count: 11, Last: at, Total: 12},
 		Commits: &informer.CommitStatus{Degraded: true, PendingBytes: 10, StoredBytes: 70, FilePendingBytes: 30, MaxPendingBytes: 20, Last: at, LastSeconds: 0.25, Count: 8, Seconds: 1.5, Bytes: 40, Durations: []store.Bucket{{UpTo: 0.5, Count: 6}, {UpTo: 1, Count: 7}}, Sizes: []store.Bucket{{UpTo: 16, Count: 8}}, Rebuilds: 2},
 		Reads: &informer.ReadStatus{

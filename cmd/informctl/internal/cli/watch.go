@@ -53,10 +53,11 @@ object; a template is applied to each object. An object that several scopes hold
 told of by each. It is an error if the process ends, or if the output is taken so
 slowly that more than 1024 changes wait.
 
-The process remembers its last 8192 changes of a resource, from its start on. With
---since-rv, what came after that resource version is printed first: each object once, as
-it is now, at the place of its last change. It is an error if that is no longer known,
-or if RESOURCE is several resources, or of several clusters: their versions do not compare.`),
+With --since-rv, what came after that resource version is printed first. The process
+remembers its last 8192 changes of a resource: each object is printed once, as it is
+now, at the place of its last change. What came before those is read from the log of the
+file, which outlives restarts, and what follows is printed when it is written, up to a
+second later. It is an error if the log does not reach back to there, or if RESOURCE is several resources, or of several clusters: their versions do not compare.`),
 		Example: `  informctl watch pods -n default --initial
   informctl watch pods --since-rv 48213
   informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,

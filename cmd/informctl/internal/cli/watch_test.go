@@ -41,6 +41,13 @@ func runProcess(t *testing.T, pods ...*corev1.Pod) *process {
 	for _, pod := range pods {
 		p.create(t, pod)
 	}
+	p.start(t)
+	return p
+}
+
+// start starts the process on its file.
+func (p *process) start(t *testing.T) {
+	t.Helper()
 	db, err := bolt.Open(p.path, bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +89,6 @@ func runProcess(t *testing.T, pods ...*corev1.Pod) *process {
 	t.Cleanup(p.stop)
 	<-inf.HasSyncedChecker().Done()
 	listens(t, p.path)
-	return p
 }
 
 func (p *process) create(t *testing.T, pod *corev1.Pod) {
@@ -312,7 +318,10 @@ func followed(t *testing.T, path string) bool {
 // the error at the end of a watch says how to continue.
 func TestWatchSince(t *testing.T) {
 	p := runProcess(t, pod("a", "one", "")) // 2
-	p.create(t, pod("a", "two", ""))        // 3
+	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"complete":"2`)) {
+		continue // until the list is written, which is where the log begins
+	}
+	p.create(t, pod("a", "two", "")) // 3
 	if _, err := p.server.Delete("a/one"); err != nil {
 		t.Fatal(err)
 	}
@@ -329,6 +338,7 @@ func TestWatchSince(t *testing.T) {
 	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired: changes are known from resource version 2 on")
 	p.stop()
 	w.ends(t, 1, "--since-rv 5 goes on from there")
+	testWatchSinceRestart(t, p, args)
 	for says, args := range map[string][]string{
 		`--since-rv "x" is no resource version`:       {"pods", "--since-rv", "x"},
 		"--since-rv needs RESOURCE":                   {"--since-rv", "5"},
@@ -342,6 +352,22 @@ func TestWatchSince(t *testing.T) {
 			t.Errorf("exit code %d, %q; want 64 and %q", code, w.errs.String(), says)
 		}
 	}
+}
+
+// testWatchSinceRestart checks that the process after a restart, which remembers nothing,
+// says what came after a resource version of the process before, from the log.
+func testWatchSinceRestart(t *testing.T, p *process, args []string) {
+	t.Helper()
+	p.start(t)
+	w := watchFor(t, append(args, "2")...)
+	if got := w.next(t, 3); got != "ADDED      pod/two\nDELETED    pod/one\nADDED      pod/three\n" {
+		t.Errorf("after a restart it printed %q", got)
+	}
+	p.create(t, pod("a", "four", "")) // 6
+	if got := w.next(t, 1); got != "ADDED      pod/four\n" {
+		t.Errorf("then %q", got)
+	}
+	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired")
 }
 
 // TestWatchSinceOfSeveral checks that watch refuses one resource version for several
