@@ -44,9 +44,10 @@
 // Changes are those of informer.Informer.Follow. The RV of since=RV is the
 // metadata.resourceVersion of the last line that a client has received without
 // initial=true and that is not "listed", because a list comes in key order. It can also
-// be the checkpoint of a /v1/status that the client requested before /v1/objects. The
-// status is 410 if some changes after RV are not remembered, and 504 if RV is ahead of
-// the informer for 5 seconds.
+// be the checkpoint of a /v1/status that the client requested before /v1/objects. What
+// the process does not remember is read from the log of the file, which outlives it;
+// later changes then follow when they are written. The status is 410 if the log does not
+// reach back to RV, and 504 if RV is ahead of the informer for 5 seconds.
 //
 // # Load
 //
