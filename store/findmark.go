@@ -74,9 +74,14 @@ func after(later []Mark, i int, stored, rv string) (int, bool, error) {
 
 func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
 	for i := len(marks) - 1; i >= 0; i-- {
-		if m := marks[i]; !m.Time.After(p.Time) && (!readable || !m.Frozen && !m.Listing) {
-			return i, false, nil
+		m := marks[i]
+		if m.Time.After(p.Time) {
+			continue
 		}
+		if readable && (m.Frozen || m.Listing) {
+			break // an earlier one is not what there was
+		}
+		return i, false, nil
 	}
 	return 0, false, ErrTrimmed
 }

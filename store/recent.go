@@ -42,18 +42,22 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	defer r.mu.Unlock()
 	was := r.rv
 	r.rv = rv
+	listed := r.listing && b.RV != ""
 	switch {
 	case b.RV != "" || b.Loaded:
 		r.listing = false
 	case b.Reason != "":
 		r.listing = true
 	}
+	if listed {
+		was = "" // a list has led here, even if it has changed nothing
+	}
 	switch {
 	case !r.follows:
 		return
 	case b.Loaded || b.Rewound:
 		r.beginLocked()
-	case len(changes) == 0:
+	case len(changes) == 0 && !listed:
 		return
 	default:
 		now := time.Now()

@@ -88,6 +88,8 @@ type capture struct {
 	finals     map[*entry]packed // final states of what departs
 	told       uint64            // the last departed object that was delivered
 	attempts   []attempt         // commits that may be in the file
+	marked     uint64            // lists that have a mark in the log
+	held       uint64            // see writer.trimLog
 	order      uint64            // of the last entry
 	random     uint64            // of the mark
 	log        record.LogState   // after it
@@ -164,7 +166,7 @@ func (s *scopeStore) capture() (capture, bool) {
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
 		losses: s.losses, stored: -1, told: s.departed.told,
-		attempts: s.attempts, order: s.order, random: rand.Uint64(), moment: s.moment,
+		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil
 }
 
@@ -220,7 +222,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	w.logged = w.log(c)
+	w.logged, w.held = w.log(c), c.held
 	for i, e := range c.entries {
 		runtime.Gosched() // let event handling run first
 		if err := w.apply(e, c.packed[i]); err != nil {
@@ -233,7 +235,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err := w.logged.end(); err != nil {
 		return err
 	}
-	c.log, c.departed, c.dropped = w.m.Log, w.logged.departed, w.dropped
+	c.log, c.departed, c.dropped, c.held = w.m.Log, w.logged.departed, w.dropped, w.held
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	return writeManifest(w.scope, w.m)
 }
@@ -267,7 +269,7 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 			s.departed.dropped += c.dropped
 			s.storedBytes = c.bytes
 			s.setLogLocked(c.log, c.checkpoint.RV)
-			s.attempts = nil
+			s.attempts, s.marked, s.held = nil, c.lists, c.held
 			s.rewound = s.rewound && !c.rewound
 		}
 		if s.pending.Len() == 0 && !s.isLoadingLocked() && c.stored >= 0 {
@@ -290,6 +292,7 @@ type writer struct {
 	// the last dictionary that is known to be in the file
 	lastDictionary uint64
 	dropped        int        // departed objects that exceeded the bound
+	held           uint64     // see trimLog
 	logged         *logWriter // nil: what is written is not logged
 }
 

@@ -80,6 +80,13 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	return out, err
 }
 
+// departsHint is where in the log the last answer of Departed ended. It saves reading the
+// log again for each part of a long answer.
+type departsHint struct {
+	number uint64 // the last one of the answer
+	block  uint64 // the block behind its commit
+}
+
 // departing is a departed object in the file or in pending.
 type departing struct {
 	number  uint64
@@ -90,12 +97,22 @@ type departing struct {
 func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
 	var found []departing
 	if sn.scope != nil && sn.logged.Departed > after {
-		err := s.eachReadable(sn, func(b *record.Block) {
+		start := uint64(0)
+		if sn.hint.number == after {
+			start = sn.hint.block
+		}
+		err := s.eachReadable(sn, start, func(b *record.Block) bool {
 			for i := range b.Entries {
 				if e := &b.Entries[i]; e.Departs > after {
 					found = append(found, departing{number: e.Departs, logged: e})
 				}
 			}
+			// Numbers ascend from commit to commit, but not inside of one.
+			if len(found) < limit || b.Mark == nil {
+				return true
+			}
+			s.keepHint(found, limit, b.Last()+1)
+			return false
 		})
 		if err != nil {
 			return nil, err
@@ -117,6 +134,20 @@ func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []st
 		out = append(out, s.openDeparted(sn, d))
 	}
 	return out, nil
+}
+
+// keepHint notes where Departed goes on, if an answer ends with a commit.
+func (s *scopeStore) keepHint(found []departing, limit int, block uint64) {
+	if len(found) != limit {
+		return
+	}
+	last := uint64(0)
+	for _, d := range found {
+		last = max(last, d.number)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hint = departsHint{last, block}
 }
 
 // openDeparted returns one departed object. It leaves out content that cannot be read,

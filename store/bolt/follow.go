@@ -205,7 +205,7 @@ type logPart struct {
 func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part logPart, err error) {
 	err = s.read("log", func(sn *snapshot) error {
 		l := &sn.logged
-		part = logPart{next: from, lineage: l.Lineage, end: true}
+		part = logPart{next: max(from, 1), lineage: l.Lineage, end: true}
 		switch {
 		case l.Last == 0:
 			if lineage != "" {
@@ -231,6 +231,9 @@ func (s *scopeStore) cutLogUnless(all bool, err error) error {
 
 func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart) error {
 	l := &sn.logged
+	if err := s.isFull(sn, from); err != nil && !all {
+		return err
+	}
 	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}}
 	var events []*store.Event
 	size, reads, isGap := 0, true, false
@@ -259,7 +262,10 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		part.next = b.Last() + 1
 		return reader.err == nil
 	})
-	if part.end = part.end || reads; err == nil {
+	if part.end = part.end || reads; part.end && all {
+		part.next = max(part.next, l.Last+1) // what is missing was trimmed
+	}
+	if err == nil {
 		err = reader.close()
 	}
 	switch {

@@ -43,6 +43,9 @@ type logging struct {
 	order    uint64 // of the last applied entry
 	// attempts are the commits of unknown outcome since the last acknowledged one.
 	attempts []attempt
+	marked   uint64      // lists that have a mark in the log
+	held     uint64      // see writer.trimLog
+	hint     departsHint // where Departed goes on
 	moment
 }
 
@@ -50,7 +53,9 @@ type logging struct {
 type moment struct {
 	asOf    time.Time // when the content was last known to be current
 	listing bool      // a list is being applied
-	frozen  bool      // the content is newer than the checkpoint
+	lists   uint64    // lists that were applied since the scope was opened
+	frozen  bool      // the content is not that of the checkpoint
+	kept    bool      // frozen by an earlier process, until what it left is caught up on
 	rewound bool      // a new lineage is due
 }
 
@@ -96,12 +101,16 @@ func (s *scopeStore) noteLocked(e *entry, b store.Batch) {
 func (s *scopeStore) momentLocked(b store.Batch) {
 	switch {
 	case b.RV != "" || b.Loaded:
-		s.listing, s.frozen = false, false
+		if s.listing || b.Loaded {
+			s.lists++
+		}
+		s.kept = s.kept && b.CatchUp && !s.listing && !b.Loaded
+		s.listing, s.frozen = false, s.kept
 		if !b.CatchUp {
 			s.asOf = time.Now()
 		}
 	case b.Reason != "":
-		s.listing = true
+		s.frozen = true
 		s.rewound = s.rewound || b.Rewound
 	case len(b.Changes) > 0 && s.checkpoint.RV != "":
 		s.frozen = true
@@ -123,6 +132,13 @@ func (s *scopeStore) setLogLocked(l record.LogState, rv string) {
 	s.log, s.storedRV = l, rv
 }
 
+// forgetLog takes the log of a store that is not used any more out of the file's sum.
+func (s *scopeStore) forgetLog() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.setLogLocked(record.LogState{}, "")
+}
+
 // logWriter collects what one commit appends to the log.
 type logWriter struct {
 	w       *writer
@@ -132,6 +148,8 @@ type logWriter struct {
 	done    uint64 // entries up to this order are in the log already
 	cut     bool   // only deletions are logged
 	left    bool   // something was left out
+	listed  bool   // the commit contains a list, or a part of it
+	known   uint64 // departures up to this number are in the log already
 	entries []noted
 
 	departed int // departed objects among the entries
@@ -145,16 +163,19 @@ type noted struct {
 func (w *writer) log(c *capture) *logWriter {
 	l := &w.m.Log
 	bound, _ := w.s.boundsOfLog()
-	lw := &logWriter{w: w, c: c, was: w.m.RV, bound: bound}
+	lw := &logWriter{w: w, c: c, was: w.m.RV, bound: bound, listed: c.listing || c.lists != c.marked}
+	for _, a := range c.attempts {
+		if a.mark == l.Mark.Random && l.Mark.Number > 0 {
+			lw.done, lw.known = a.order, l.Departed
+		}
+	}
 	if l.Lineage == "" || c.rewound {
 		newLineage(l)
 	}
-	for _, a := range c.attempts {
-		if a.mark == l.Mark.Random && l.Mark.Number > 0 {
-			lw.done = a.order
-		}
+	if lw.listed && !c.listing {
+		lw.was = "" // a list has led here, even if the file was not told when it began
 	}
-	if !c.listing && w.m.RV != "" {
+	if !lw.listed {
 		l.Listed = 0
 	}
 	lw.cut = bound == 0 || l.Listed > bound/2
@@ -164,11 +185,15 @@ func (w *writer) log(c *capture) *logWriter {
 // note logs an entry that is about to be written, if it is a change.
 // old is what oldHeader contains, nil if that is damaged.
 func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRecord []byte) error {
-	if e.order == 0 && e.departs == 0 || e.order <= lw.done {
+	departs := e.departs
+	if departs <= lw.known {
+		departs = 0 // it was logged by a commit of unknown outcome
+	}
+	if e.order == 0 && departs == 0 || e.order <= lw.done {
 		return nil
 	}
 	n := noted{order: e.order, LogEntry: record.LogEntry{
-		Key: e.key, RV: e.rv(), Departs: e.departs, Header: oldHeader, Record: oldRecord,
+		Key: e.key, RV: e.rv(), Departs: departs, Header: oldHeader, Record: oldRecord,
 	}}
 	if e.name != e.key {
 		n.Name = e.name
@@ -179,23 +204,23 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 	switch {
 	case stored == nil:
 		n.Kind |= record.KindDeleted
-	case e.departs == 0 && lw.isSame(e, stored, old, oldHeader):
+	case departs == 0 && lw.isSame(e, stored, old, oldHeader):
 		return nil
-	case e.departs == 0 && lw.cut:
+	case departs == 0 && lw.cut:
 		lw.left = true
 		return nil
 	}
-	if lw.bound == 0 && e.departs == 0 {
+	if lw.bound == 0 && departs == 0 {
 		lw.left = true
 		return nil
 	}
-	if p, ok := lw.c.finals[e]; ok && !lw.w.s.isAnother(e.key, oldHeader, e.before) {
+	if p, ok := lw.c.finals[e]; ok && departs != 0 && !lw.w.s.isAnother(e.key, oldHeader, e.before) {
 		if err := lw.w.dictionary(p.dictionary); err != nil {
 			return err
 		}
 		n.Final = p.record(lw.w.s.codecID()).Encode(e.key)
 	}
-	if oldHeader == nil && e.departs != 0 && e.before != nil { // it was never written
+	if oldHeader == nil && departs != 0 && e.before != nil { // it was never written
 		p := lw.c.befores[e]
 		head, err := e.before.stored(p).Encode(e.key)
 		if err != nil {
@@ -223,7 +248,7 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 	}
 	n.Header, n.Record = bytes.Clone(n.Header), bytes.Clone(n.Record)
 	lw.entries = append(lw.entries, n)
-	if lw.c.listing || lw.was == "" {
+	if lw.listed {
 		lw.w.m.Log.Listed += int64(n.Size())
 	}
 	return nil
@@ -253,7 +278,10 @@ func (lw *logWriter) end() error {
 		l.AsOf = c.asOf.UnixNano()
 	}
 	begins := l.Mark.Number < l.Begin
-	if len(lw.entries) == 0 && !lw.left && (!begins || c.loading || c.listing || c.frozen) {
+	// A list has a mark even if it has changed nothing: a client that was ahead of it may
+	// have what it has not.
+	isDue := begins && !c.loading && !c.listing && !c.frozen || lw.listed && !c.listing
+	if len(lw.entries) == 0 && !lw.left && !isDue {
 		return nil
 	}
 	b, err := lw.w.scope.CreateBucketIfNotExists(bucketLog)
@@ -351,75 +379,75 @@ func (lw *logWriter) fit() {
 }
 
 // trimLog drops what exceeds the bounds: first the changes that are not deletions. It
-// leaves what begins at or above newest, and does as much as has been appended and
-// trimBytes more. Deletions that a handler has not received stay up to twice the bytes.
+// leaves what begins at or above newest, and frees as much as has been appended and
+// trimBytes more. Deletions that a handler has not received stay up to twice the bytes;
+// writer.held is the number up to which nothing else is left.
 func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64) error {
 	l := &w.m.Log
-	bound, age := w.s.boundsOfLog()
-	if bound == 0 {
-		bound, _ = store.History{}.Bounds()
+	t := trimming{LogState: l, budget: appended + trimBytes}
+	if t.bound, t.age = w.s.boundsOfLog(); t.bound == 0 {
+		t.bound, _ = store.History{}.Bounds()
 	}
 	w.s.mu.Lock()
-	settled := w.s.departed.settled
+	t.settled = w.s.departed.settled
 	w.s.mu.Unlock()
+	start := uint64(0)
+	if l.Bytes <= 2*t.bound {
+		start = w.held
+	} else {
+		w.held = 0
+	}
 	type change struct {
 		key, value []byte // a nil value is a deletion
 	}
 	var changes []change
-	seen, bytesNow, thinnedNow := int64(0), l.Bytes, l.Thinned
-	full := l.Full
+	damaged, contiguous := false, true
 	c := b.Cursor()
-	k, v := c.First()
-	for ; k != nil && seen < appended+trimBytes; k, v = c.Next() {
-		if len(k) != 8 || binary.BigEndian.Uint64(k) >= newest {
-			break
-		}
+	for k, v := c.Seek(logKey(start)); k != nil && len(k) == 8 && !t.isSpent(); k, v = c.Next() {
 		number := binary.BigEndian.Uint64(k)
-		expired := age > 0 && l.Mark.Time-record.BlockTime(v).UnixNano() > int64(age)
-		over := bytesNow > bound
-		if !expired && !over {
+		if number >= newest || !t.isDue(v) {
 			break
 		}
-		isFull := number > full
-		if !expired && !isFull && thinnedNow <= bound/2 {
-			if k, v = c.Seek(logKey(full + 1)); k == nil || len(k) != 8 || binary.BigEndian.Uint64(k) >= newest {
+		if t.skipsTo(number, v) {
+			contiguous = false
+			if k, v = c.Seek(logKey(l.Full + 1)); k == nil || len(k) != 8 {
 				break
 			}
-			number, isFull = binary.BigEndian.Uint64(k), true
+			if number = binary.BigEndian.Uint64(k); number >= newest {
+				break
+			}
 		}
 		block, err := record.DecodeBlock(number, v)
 		if err != nil {
 			// The log begins anew behind what is damaged.
 			w.s.db.opts.Logger.Error(w.s.db.corrupt(fmt.Sprintf("log of %s at %d", w.s.scope, number), err), "A damaged part of the log is passed over")
-			block = &record.Block{Mark: &record.Mark{Number: number}}
+			damaged = true
+			changes = append(changes, change{bytes.Clone(k), nil})
+			t.read += int64(len(v))
+			l.Full = max(l.Full, lastBefore(b, k, l.Last))
+			continue
 		}
-		seen += int64(len(v))
-		kept := &record.Block{Time: block.Time, Thinned: true}
-		for _, e := range block.Entries {
-			held := e.Departs > settled && bytesNow <= 2*bound
-			if held || isFull && !expired && e.Kind&record.KindDeleted != 0 {
-				kept.Entries = append(kept.Entries, e)
-				continue
-			}
-			if l.Dropped++; e.Departs > settled {
-				w.dropped++
-			}
-			l.Entries--
-		}
+		kept, lost := t.thin(block)
+		w.dropped += lost
 		var value []byte
-		if len(kept.Entries) > 0 {
+		switch {
+		case len(kept.Entries) == len(block.Entries) && block.Thinned:
+			value = v
+		case len(kept.Entries) > 0:
 			value = kept.Encode(number)
-			l.Blocks.Add(record.Sum(value))
+			fallthrough
+		default:
+			l.Blocks.Remove(record.Sum(v))
+			if value != nil {
+				l.Blocks.Add(record.Sum(value))
+			}
+			changes = append(changes, change{bytes.Clone(k), value})
 		}
-		changes = append(changes, change{bytes.Clone(k), value})
-		l.Blocks.Remove(record.Sum(v))
-		bytesNow += int64(len(value)) - int64(len(v))
-		if thinnedNow += int64(len(value)); !isFull {
-			thinnedNow -= int64(len(v))
+		t.replaced(number, block, len(v), len(value))
+		if contiguous = contiguous && t.isHeld(kept); contiguous {
+			w.held = number + 1
 		}
-		full = max(full, block.Last())
 	}
-	l.Full, l.Bytes, l.Thinned = full, bytesNow, thinnedNow
 	for _, ch := range changes {
 		var err error
 		if ch.value == nil {
@@ -431,5 +459,109 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64) error {
 			return err
 		}
 	}
+	if damaged {
+		return recount(l, b)
+	}
 	return nil
+}
+
+// trimming is the state of trimLog.
+type trimming struct {
+	*record.LogState
+	bound   int64
+	age     time.Duration
+	settled uint64 // departures up to it need not be held
+	budget  int64  // bytes to free
+	freed   int64
+	read    int64
+}
+
+// isSpent reports whether one commit has done enough.
+func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
+
+func (t *trimming) isExpired(at time.Time) bool {
+	return t.age > 0 && t.Mark.Time-at.UnixNano() > int64(t.age)
+}
+
+// isDue reports whether a block, the oldest that is left, exceeds the bounds.
+func (t *trimming) isDue(v []byte) bool {
+	return t.Bytes > t.bound || t.isExpired(record.BlockTime(v))
+}
+
+// skipsTo reports whether a block of deletions stays, and the oldest block of all changes
+// is looked at instead: deletions have half of the bytes.
+func (t *trimming) skipsTo(number uint64, v []byte) bool {
+	return number <= t.Full && t.Thinned <= t.bound/2 && !t.isExpired(record.BlockTime(v))
+}
+
+// thin returns what stays of a block, and how many departed objects do not.
+func (t *trimming) thin(block *record.Block) (kept *record.Block, lost int) {
+	kept = &record.Block{Time: block.Time, Thinned: true}
+	expired := t.isExpired(time.Unix(0, block.Time))
+	for _, e := range block.Entries {
+		switch {
+		case e.Departs > t.settled && t.Bytes <= 2*t.bound:
+		case !block.Thinned && !expired && e.Kind&record.KindDeleted != 0:
+		default:
+			t.Dropped++
+			t.Entries--
+			if e.Departs > t.settled {
+				lost++
+			}
+			continue
+		}
+		kept.Entries = append(kept.Entries, e)
+	}
+	return kept, lost
+}
+
+// replaced counts a block that takes other bytes now.
+func (t *trimming) replaced(number uint64, block *record.Block, was, is int) {
+	t.read += int64(was)
+	t.freed += int64(was - is)
+	t.Bytes += int64(is - was)
+	if t.Thinned += int64(is); number <= t.Full {
+		t.Thinned -= int64(was)
+	}
+	t.Full = max(t.Full, block.Last())
+}
+
+// isHeld reports whether all that is left of a block has to be held.
+func (t *trimming) isHeld(kept *record.Block) bool {
+	for _, e := range kept.Entries {
+		if e.Departs <= t.settled {
+			return false
+		}
+	}
+	return true
+}
+
+// lastBefore returns the number before the block behind a key.
+func lastBefore(b *bbolt.Bucket, key []byte, last uint64) uint64 {
+	c := b.Cursor()
+	c.Seek(key)
+	if k, _ := c.Next(); len(k) == 8 {
+		return binary.BigEndian.Uint64(k) - 1
+	}
+	return last
+}
+
+// recount counts what is left after a damaged block, whose sum and entries are not known.
+func recount(l *record.LogState, b *bbolt.Bucket) error {
+	l.Blocks, l.Entries, l.Bytes, l.Thinned = record.Tally{}, 0, 0, 0
+	return b.ForEach(func(k, v []byte) error {
+		l.Blocks.Add(record.Sum(v))
+		l.Bytes += int64(len(v))
+		if len(k) != 8 {
+			return nil
+		}
+		number := binary.BigEndian.Uint64(k)
+		if number <= l.Full {
+			l.Thinned += int64(len(v))
+		}
+		if block, err := record.DecodeBlock(number, v); err == nil {
+			l.Entries += uint64(len(block.Entries))
+		}
+		return nil
+	})
 }

@@ -313,6 +313,71 @@ func TestLogOfCopy(t *testing.T) {
 	}
 }
 
+// TestLogOfManyDepartures checks that deletions which are held for late handlers do not
+// keep the rest of the log from being trimmed, by age or by bytes.
+func TestLogOfManyDepartures(t *testing.T) {
+	l := newLogScope(t, store.History{Bytes: 64 << 10, Age: time.Millisecond})
+	for round := range 3 {
+		for i := range 10 {
+			l.put(i)
+			l.rv++
+			rv := fmt.Sprint(l.rv)
+			b := store.Batch{RV: rv, Changes: []store.Change{{Key: small.key(i), RV: rv, Departs: true}}}
+			must(t, errors.Join(l.s.Apply(b), l.s.Flush(t.Context())))
+		}
+		for range 20 {
+			l.put(15)
+		}
+		departed, err := l.s.(store.Departer).Departed(0, 100)
+		must(t, err)
+		if len(departed) != 10*(round+1) {
+			t.Fatalf("%d departed objects are there, want %d", len(departed), 10*(round+1))
+		}
+		if _, others := l.kept(); others > 5 {
+			t.Errorf("%d changes are kept that are older than a millisecond", others)
+		}
+	}
+	l.verify()
+}
+
+// TestLogsOfReopenedScopes checks that the logs of a file are counted once, however often
+// a scope is opened.
+func TestLogsOfReopenedScopes(t *testing.T) {
+	l := newLogScope(t, store.History{})
+	l.put(1, 2, 3)
+	for range 5 {
+		must(t, l.s.Close())
+		var err error
+		l.s, err = l.db.Open(scriptScope(), l.opts)
+		must(t, err)
+	}
+	if got, want := bolt.FileLogBytes(l.db), l.history().Bytes; got != want || want == 0 {
+		t.Errorf("the logs of the file have %d bytes, want %d", got, want)
+	}
+}
+
+// TestPastOfIndexInMemory checks that an index in memory, which is that of now, does not
+// answer for the past.
+func TestPastOfIndexInMemory(t *testing.T) {
+	l := newLogScope(t, store.History{})
+	l.opts.DecodedBytes = -1
+	l.reopen()
+	place := l.history().Last
+	want, err := l.s.Keys(store.Query{Index: "namespace", Values: []string{"ns0"}})
+	must(t, err)
+	l.drop(0)
+	l.put(40)
+	got, err := l.s.Keys(store.Query{Index: "namespace", Values: []string{"ns0"}, At: place})
+	if err != nil || !slices.Equal(got, want) || len(want) == 0 {
+		t.Errorf("keys in the past %q, %v, want %q", got, err, want)
+	}
+	for name := range l.s.Indexers() {
+		if _, err := l.s.Keys(store.Query{Index: name, Values: []string{"x"}, At: place}); err != nil && !errors.Is(err, store.ErrNoIndex) {
+			t.Errorf("index %s: %v", name, err)
+		}
+	}
+}
+
 // TestLogBesideBigFile checks that all scopes of a file share a bound.
 func TestLogBesideBigFile(t *testing.T) {
 	l := newLogScope(t, store.History{Bytes: 64 << 10})

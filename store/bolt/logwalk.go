@@ -72,17 +72,15 @@ func (s *scopeStore) walkLog(b *bbolt.Bucket, start []byte, fn func(*record.Bloc
 	return nil
 }
 
-// eachReadable calls fn with all blocks of the log but those that are damaged.
-func (s *scopeStore) eachReadable(sn *snapshot, fn func(*record.Block)) error {
+// eachReadable calls fn with the blocks of the log from a number on, but those that are
+// damaged, until fn returns false.
+func (s *scopeStore) eachReadable(sn *snapshot, start uint64, fn func(*record.Block) bool) error {
 	b := sn.logBucket()
 	if b == nil {
 		return nil
 	}
-	for start := uint64(0); ; {
-		err := s.walkLog(b, logKey(start), func(b *record.Block) bool {
-			fn(b)
-			return true
-		})
+	for {
+		err := s.walkLog(b, logKey(start), fn)
 		var bad *badBlock
 		if !errors.As(err, &bad) {
 			return err

@@ -128,13 +128,14 @@ func (s *scopeStore) whyIncomplete() error {
 // index to ask.
 type finder func(*snapshot) ([]string, error)
 
-func (s *scopeStore) finder(name string, values []string) (finder, error) {
+// past asks the file, since an index in memory is that of now.
+func (s *scopeStore) finder(name string, values []string, past bool) (finder, error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[name]
 	inMemory := s.inMemory[name] != nil
 	s.mu.Unlock()
 	switch {
-	case inMemory:
+	case inMemory && !past:
 		return func(sn *snapshot) ([]string, error) {
 			slices.Sort(sn.found)
 			return sn.found, nil

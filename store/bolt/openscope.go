@@ -48,6 +48,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	d.scopes[id] = s
 	d.mu.Unlock()
 	if err := s.load(); err != nil {
+		s.forgetLog()
 		d.mu.Lock()
 		if d.scopes[id] = old; old == nil {
 			delete(d.scopes, id)
@@ -69,6 +70,7 @@ func (s *scopeStore) replaceBy(next *scopeStore) {
 	s.next.Store(next)
 	s.dropPendingLocked()
 	s.written, s.dirty = s.applied, false
+	s.setLogLocked(record.LogState{}, "")
 	s.decoded.clear()
 	s.endAttemptLocked()
 }
@@ -220,7 +222,9 @@ func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	s.departed = departures{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
-	s.moment = moment{listing: l.Listing, asOf: m.Time}
+	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
+	s.moment = moment{listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen}
+	s.marked, s.held, s.hint = 0, 0, departsHint{}
 	if l.AsOf != 0 {
 		s.asOf = time.Unix(0, l.AsOf)
 	}

@@ -28,6 +28,9 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if err != nil {
 		return err
 	}
+	if err := s.isFull(sn, from); err != nil {
+		return err
+	}
 	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
 	expect, gap := from, false
 	var bad error
@@ -63,6 +66,22 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	}
 	if s.db.readOnly {
 		s.keepPast(sn, w.at, from)
+	}
+	return nil
+}
+
+// isFull returns store.ErrTrimmed if the file does not have all items of the log from a
+// number on. The file may be ahead of what is acknowledged.
+func (s *scopeStore) isFull(sn *snapshot, from uint64) error {
+	if sn.scope == nil {
+		return nil
+	}
+	m, err := readManifest(s.id, sn.scope)
+	if err != nil {
+		return s.db.corrupt("scope "+s.scope.String(), err)
+	}
+	if from <= m.Log.Full {
+		return store.ErrTrimmed
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (s *scopeStore) newPicker(q store.Query, indexName string, values []string)
 	p = &picker{s: s, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
 	switch {
 	case indexName != "":
-		if find, err = s.finder(indexName, values); q.Keys != nil {
+		if find, err = s.finder(indexName, values, !q.At.IsZero()); q.Keys != nil {
 			find = find.among(q.Keys)
 		}
 	case q.Keys != nil:

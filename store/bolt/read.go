@@ -28,8 +28,9 @@ type snapshot struct {
 	pending, indexed *btree.Map[string, *entry] // copies of those of scopeStore
 	scope            *bbolt.Bucket              // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
-	length           int             // number of objects; -1 if it is not known
-	settled          uint64          // the last departed object that was delivered
+	length           int    // number of objects; -1 if it is not known
+	settled          uint64 // the last departed object that was delivered
+	hint             departsHint
 	logged           record.LogState // as of the last acknowledged commit
 	storedRV         string          // of the checkpoint then
 	found            []string        // see want
@@ -101,9 +102,9 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	if s.miscounted {
 		sn.length = -1
 	}
-	sn.settled, sn.logged, sn.storedRV = s.departed.settled, s.log, s.storedRV
+	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
 	isVisible := w.loaded || !s.isLoadingLocked()
-	if m := s.inMemory[w.index]; m != nil && !s.isLoadingLocked() {
+	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoadingLocked() {
 		sn.found = m.find(w.values)
 	}
 	if w.generations {

@@ -89,7 +89,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 	if r.limit = stagingBytes; r.direct {
 		r.limit = loadBytes
 	}
-	s.relist = r
+	s.relist, s.listing = r, s.listing || !r.direct
 	return r, nil
 }
 

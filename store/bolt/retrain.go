@@ -198,6 +198,9 @@ func (w *writer) repackLog(d *dictionary.Set) error {
 	}
 	blocks := map[uint64][]byte{}
 	err := b.ForEach(func(k, v []byte) error {
+		if len(k) != 8 {
+			return errLogKey
+		}
 		number := binary.BigEndian.Uint64(k)
 		block, err := record.DecodeBlock(number, v)
 		if err != nil {

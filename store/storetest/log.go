@@ -28,6 +28,9 @@ var logCases = []testCase{
 	{"Deletion", testLogDeletion},
 	{"Frozen", testLogFrozen},
 	{"List", testLogList},
+	{"ListWithoutChanges", testLogListWithoutChanges},
+	{"FollowEmpty", testLogFollowEmpty},
+	{"Held", testLogHeld},
 	{"FirstList", testLogFirstList},
 	{"Recreated", testLogRecreated},
 	{"CaughtUp", testLogCaughtUp},
@@ -283,6 +286,64 @@ func testLogList(h *harness) {
 	}
 	h.wantAt(p, "a/one@1", "a/same@1", "a/two@1")
 	h.wantAt(h.place(), "a/same@1", "a/three@19", "a/two@18")
+}
+
+// testLogListWithoutChanges checks that nobody resumes across a list, even if it has
+// changed nothing: a client ahead of the store may hold an object that is gone.
+func testLogListWithoutChanges(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	must(h, h.Invalidate(h.Context(), "expired"))
+	h.applyParts(h.relist(configMap("a/one", "1", "red")), "20")
+	must(h, h.Flush(h.Context()))
+	_, err := followed(h, h.Store, store.Place{RV: "12"})
+	wantIs(h, "to follow from inside the list", err, store.ErrTrimmed)
+	h.wantEvents(p, "mark 20")
+	h.wantAt(store.Place{RV: "20"}, "a/one@1")
+}
+
+// testLogFollowEmpty checks that a follower of a scope without content gets what comes.
+func testLogFollowEmpty(h *harness) {
+	told := make(chan string, 10)
+	begun := make(chan struct{})
+	go func() {
+		close(begun)
+		for e, err := range h.Follow(h.Context(), store.Place{}) {
+			if err != nil {
+				told <- err.Error()
+				return
+			}
+			told <- describeEvent(h.Store, e)
+		}
+	}()
+	<-begun
+	h.apply("11", put(configMap("a/one", "11", "red")))
+	must(h, h.Flush(h.Context()))
+	h.apply("12", put(configMap("a/two", "12", "red")))
+	must(h, h.Flush(h.Context()))
+	for got := range told {
+		if got == "mark 12" {
+			break
+		}
+		if strings.Contains(got, "store:") {
+			h.Fatalf("told %s", got)
+		}
+	}
+	must(h, h.db.Close())
+}
+
+// testLogHeld checks a resource version that is taken back after a list, as for an object
+// that could not be stored: what follows can be followed, and is no list.
+func testLogHeld(h *harness) {
+	p := h.logged(configMap("a/one", "1", "red"))
+	must(h, h.Invalidate(h.Context(), "an object is missing"))
+	h.apply("", put(configMap("a/one", "12", "blue")))
+	held := h.place()
+	h.wantEvents(p, "a/one 1 > 12", "mark")
+	_, err := objectsAt(h.Store, held)
+	wantIs(h, "a read at a mark that is held back", err, store.ErrTrimmed)
+	_, err = objectsAt(h.Store, store.Place{Time: time.Now()})
+	wantIs(h, "a read at its time", err, store.ErrTrimmed)
+	h.wantAt(p, "a/one@1")
 }
 
 // testLogFirstList checks that what a first list loads is not logged.

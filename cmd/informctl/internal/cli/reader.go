@@ -151,7 +151,7 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 	case state.Oldest.IsZero():
 		return fmt.Errorf("%s has no log yet", scope)
 	case !isBefore(at, state.Oldest):
-		return fmt.Errorf("%s: no state of %s was stored: it is inside what was written at once, or inside a list; a time names the state before",
+		return fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
 			scope, momentText(at))
 	}
 	return fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
