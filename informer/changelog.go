@@ -270,7 +270,7 @@ func (inf *Informer) logAfter(rv string) (n uint64, err error) {
 	case l.from == "":
 		return 0, atPlace(ErrExpired, "resource version %s has expired: all objects were listed anew, and changes are known from the next one on", rv)
 	case isLater(l.from, rv):
-		return 0, atPlace(ErrExpired, "resource version %s has expired: changes are known from resource version %s on", rv, l.from)
+		return 0, atPlace(ErrForgotten, "resource version %s has expired: changes are known from resource version %s on", rv, l.from)
 	case isLater(rv, l.upTo):
 		return 0, atPlace(ErrAhead, "resource version %s is ahead of the informer, which knows resource version %s", rv, l.upTo)
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,6 +53,24 @@ func wantRefused(t *testing.T, h http.Handler, rv string, status int, says strin
 	var body struct{ Error string }
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != status || !strings.Contains(body.Error, says) {
 		t.Errorf("since %s: %d %s, want %d with %q", rv, w.Code, w.Body, status, says)
+	}
+}
+
+// wantLogged checks the first changes after a resource version that the process does not
+// remember, from the log of the file.
+func wantLogged(t *testing.T, h http.Handler, rv string, want ...string) {
+	t.Helper()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	defer cancel()
+	h.ServeHTTP(w, r.WithContext(ctx))
+	var got []string
+	for line := range strings.Lines(w.Body.String()) {
+		got = append(got, summary(line))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("since %s: told %q, want %q", rv, got, want)
 	}
 }
 
@@ -133,7 +152,7 @@ func TestEndpointSinceRefused(t *testing.T) {
 }
 
 // TestEndpointSinceOfRestart checks that a process remembers the changes of its catch-up,
-// and none of the previous process.
+// and finds those of the process before in the log of the file.
 func TestEndpointSinceOfRestart(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
@@ -153,13 +172,13 @@ func TestEndpointSinceOfRestart(t *testing.T) {
 		r = w.run(informer.Options{}).sync()
 		h = handlerOf(r.inf)
 		// The Handler was created late.
-		wantRefused(t, h, "4", 410, "known from resource version 6 on")
+		wantLogged(t, h, "4", "ADDED b=1", "DELETED a=3")
 		r.end()
 		w.put("b", "2") // 7
 		w.drop("b")     // 8
 		r = w.run(informer.Options{}, func(inf *informer.Informer) { h = handlerOf(inf) }).sync()
 		client := serveInBubble(t, h)
-		wantRefused(t, h, "5", 410, "known from resource version 6 on")
+		wantLogged(t, h, "5", "ADDED b=1", "DELETED a=3", "DELETED b=1")
 		s := client.since("6")
 		s.wantNext(t, "of what was caught up with", "DELETED b=2")
 		s.close()
@@ -257,7 +276,7 @@ func TestEndpointSinceOfList(t *testing.T) {
 		wantRefused(t, h, "11", 410, "known from the next one on")
 		w.put("c", "2") // 12
 		s.wantNext(t, "a client that follows", "MODIFIED c=2")
-		wantRefused(t, h, "11", 410, "known from resource version 12 on")
+		wantLogged(t, h, "11", "MODIFIED c=2")
 		s.close()
 		client.end()
 		r.end()

@@ -60,6 +60,9 @@ var (
 	// ErrExpired indicates a resource version after which some changes are not
 	// remembered.
 	ErrExpired = errors.New("expired")
+	// ErrForgotten is an ErrExpired for a resource version before all that the informer
+	// remembers, with no list in between: the log of its scope may reach back to there.
+	ErrForgotten = fmt.Errorf("%w in memory", ErrExpired)
 	// ErrAhead indicates a resource version that the informer has not reached.
 	ErrAhead = errors.New("ahead of the informer")
 	// ErrNotOpened indicates an informer that has not opened its scope yet.

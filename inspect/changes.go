@@ -34,7 +34,9 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	defer release()
 	events, err := inf.Follow(q.ctx, opts)
 	switch {
-	case errors.Is(err, informer.ErrExpired):
+	case errors.Is(err, informer.ErrExpired) && !errors.Is(err, informer.ErrForgotten):
+		return fmt.Errorf("%w; begin with initial=true", err)
+	case errors.Is(err, informer.ErrForgotten):
 		return p.serveLogged(a, q, inf.Reader(), opts.Since, fmt.Errorf("%w; begin with initial=true", err))
 	case err != nil:
 		return err

@@ -72,6 +72,15 @@ func after(later []Mark, i int, stored, rv string) (int, bool, error) {
 	return i, true, nil
 }
 
+// Higher returns the higher one of two resource versions, the second one if they do not
+// compare, and the other one if one is empty.
+func Higher(a, b string) string {
+	if order, err := compare(a, b); a != "" && (b == "" || err == nil && order > 0) {
+		return a
+	}
+	return b
+}
+
 func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
 	for i := len(marks) - 1; i >= 0; i-- {
 		m := marks[i]

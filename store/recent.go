@@ -23,6 +23,7 @@ type Recent struct {
 	dropped uint64  // events before the first one that is kept
 	events  []Event // those kept; each mark ends what one Note has brought
 	rv      string  // of the content
+	above   string  // only higher resource versions are looked up: see Batch.Rewound
 	listing bool
 	changed chan struct{} // closed and replaced by each Note
 }
@@ -56,6 +57,9 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	case !r.follows:
 		return
 	case b.Loaded || b.Rewound:
+		if b.Rewound {
+			r.above = Higher(r.above, was)
+		}
 		r.beginLocked()
 	case len(changes) == 0 && !listed:
 		return
@@ -159,6 +163,9 @@ func (r *Recent) findLocked(p Place, readable bool) (next uint64, inside bool, e
 	}
 	if p.Exact() {
 		return 0, false, ErrLineage
+	}
+	if p.RV != "" && r.above != "" && Higher(p.RV, r.above) == r.above {
+		return 0, false, ErrTrimmed
 	}
 	i, inside, err := FindMark(marks, r.rv, p, readable)
 	if err != nil {

@@ -173,6 +173,9 @@ func (s *scopeStore) cutLog(err error) error {
 // lookUp finds a place by resource version or time.
 func (s *scopeStore) lookUp(sn *snapshot, p store.Place, readable bool) (from uint64, inside bool, err error) {
 	l := &sn.logged
+	if p.RV != "" && l.Above != "" && store.Higher(p.RV, l.Above) == l.Above {
+		return 0, false, store.ErrTrimmed
+	}
 	var marks []store.Mark
 	reader := &logReader{s: s, sn: sn}
 	err = s.eachBlock(sn, max(l.Full, l.Begin), func(b *record.Block) bool {

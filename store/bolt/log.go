@@ -57,6 +57,8 @@ type moment struct {
 	frozen  bool      // the content is not that of the checkpoint
 	kept    bool      // frozen by an earlier process, until what it left is caught up on
 	rewound bool      // a new lineage is due
+	// with rewound: the resource version that the lineage before has reached
+	reached string
 }
 
 // attempt is a commit that may be in the file.
@@ -111,7 +113,9 @@ func (s *scopeStore) momentLocked(b store.Batch) {
 		}
 	case b.Reason != "":
 		s.frozen = true
-		s.rewound = s.rewound || b.Rewound
+		if b.Rewound {
+			s.rewound, s.reached = true, store.Higher(s.reached, s.checkpoint.RV)
+		}
 	case len(b.Changes) > 0 && s.checkpoint.RV != "":
 		s.frozen = true
 	}
@@ -168,6 +172,9 @@ func (w *writer) log(c *capture) *logWriter {
 		if a.mark == l.Mark.Random && l.Mark.Number > 0 {
 			lw.done, lw.known = a.order, l.Departed
 		}
+	}
+	if c.rewound {
+		l.Above = store.Higher(l.Above, store.Higher(c.reached, store.Higher(w.m.RV, l.Mark.To)))
 	}
 	if l.Lineage == "" || c.rewound {
 		newLineage(l)
@@ -403,14 +410,14 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64) error {
 	var changes []change
 	damaged, contiguous := false, true
 	c := b.Cursor()
-	for k, v := c.Seek(logKey(start)); k != nil && len(k) == 8 && !t.isSpent(); k, v = c.Next() {
+	for k, v := c.Seek(logKey(start)); len(k) == 8 && !t.isSpent(); k, v = c.Next() {
 		number := binary.BigEndian.Uint64(k)
 		if number >= newest || !t.isDue(v) {
 			break
 		}
 		if t.skipsTo(number, v) {
 			contiguous = false
-			if k, v = c.Seek(logKey(l.Full + 1)); k == nil || len(k) != 8 {
+			if k, v = c.Seek(logKey(l.Full + 1)); len(k) != 8 {
 				break
 			}
 			if number = binary.BigEndian.Uint64(k); number >= newest {

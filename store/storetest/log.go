@@ -424,6 +424,8 @@ func testLogRewound(h *harness) {
 	wantIs(h, "to follow from before a rewind", err, store.ErrLineage)
 	_, err = objectsAt(h.Store, p)
 	wantIs(h, "a read before a rewind", err, store.ErrLineage)
+	_, err = followed(h, h.Store, store.Place{RV: "5"})
+	wantIs(h, "a resource version that the other history has reached", err, store.ErrTrimmed)
 	q := h.place()
 	h.apply("6", put(configMap("a/two", "6", "red")))
 	must(h, h.Flush(h.Context()))

@@ -15,6 +15,9 @@ type LogState struct {
 	Lineage string `msgpack:"l"` // identifies a history of the scope; random
 	Begin   uint64 `msgpack:"b"` // the number of the first item of this lineage
 	Last    uint64 `msgpack:"n"` // the highest number
+	// Above is a resource version that an earlier lineage has reached: only higher ones
+	// are looked up, because others may be that lineage's.
+	Above string `msgpack:"v,omitempty"`
 	// Full is the number above which every item is there. Of those up to it only
 	// deletions may be left.
 	Full uint64 `msgpack:"f"`
