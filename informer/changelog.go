@@ -377,7 +377,7 @@ func (r *replay) yield(ctx context.Context, yield func(Event, error) bool) (h *d
 			if err != nil {
 				return nil, false, err
 			}
-			if !yield(Event{Type: line.kind, Object: obj, More: true}, nil) {
+			if !yield(Event{Type: line.kind, Object: obj, Inside: line.kind == Deleted, More: true}, nil) {
 				return nil, false, nil
 			}
 		}

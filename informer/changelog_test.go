@@ -40,16 +40,22 @@ func (s *stream) wantNext(t *testing.T, what string, want ...string) {
 	}
 }
 
+// askSince asks for the changes after a resource version, for a minute: an accepted
+// request does not end.
+func askSince(h http.Handler, rv string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
+	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
+	defer cancel()
+	h.ServeHTTP(w, r.WithContext(ctx))
+	return w
+}
+
 // wantRefused checks the status and the error of a request for the changes after a
 // resource version.
 func wantRefused(t *testing.T, h http.Handler, rv string, status int, says string) {
 	t.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
-	// An accepted request does not end.
-	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
-	defer cancel()
-	h.ServeHTTP(w, r.WithContext(ctx))
+	w := askSince(h, rv)
 	var body struct{ Error string }
 	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil || w.Code != status || !strings.Contains(body.Error, says) {
 		t.Errorf("since %s: %d %s, want %d with %q", rv, w.Code, w.Body, status, says)
@@ -60,11 +66,7 @@ func wantRefused(t *testing.T, h http.Handler, rv string, status int, says strin
 // remember, from the log of the file.
 func wantLogged(t *testing.T, h http.Handler, rv string, want ...string) {
 	t.Helper()
-	w := httptest.NewRecorder()
-	r := httptest.NewRequest(http.MethodGet, "/v1/changes?since="+rv, http.NoBody)
-	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
-	defer cancel()
-	h.ServeHTTP(w, r.WithContext(ctx))
+	w := askSince(h, rv)
 	var got []string
 	for line := range strings.Lines(w.Body.String()) {
 		got = append(got, summary(line))
@@ -494,6 +496,76 @@ func TestEndpointListedIsNoPlace(t *testing.T) {
 		wantPlace("MODIFIED b=4", true)
 		s.close()
 		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointSelector checks that a client with a selector receives a line when an
+// object enters and leaves its selection. Where the states before are not remembered, it
+// receives too many lines rather than too few.
+func TestEndpointSelector(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		w.put("b", "2") // 3
+		r := w.run(informer.Options{})
+		client := serveInBubble(t, handlerOf(r.inf))
+		r.sync()
+		live := client.open("/v1/changes?selector=app=1")
+		named := client.open("/v1/changes?namespace=default&old=true")
+		other := client.open("/v1/changes?namespace=other")
+		synctest.Wait()
+		w.put("a", "2") // 4
+		w.put("b", "1") // 5
+		w.put("b", "1") // 6
+		w.drop("b")     // 7
+		live.wantNext(t, "live", "DELETED a=1", "ADDED b=1", "MODIFIED b=1", "DELETED b=1")
+		var line struct {
+			Object, Old corev1.ConfigMap
+		}
+		if err := json.Unmarshal([]byte(named.next()), &line); err != nil || line.Object.Data["v"] != "2" || line.Old.Data["v"] != "1" {
+			t.Errorf("with the state before: %v %v %v", line.Object.Data, line.Old.Data, err)
+		}
+		synctest.Wait()
+		since := client.open("/v1/changes?selector=app=1&since=3")
+		since.wantNext(t, "from memory", "DELETED a=2", "DELETED b=1")
+		wantRefused(t, handlerOf(r.inf), "3&selector==", 400, "selector")
+		wantRefused(t, handlerOf(r.inf), "3&old=1", 400, "old is")
+		for _, s := range []*stream{live, named, other, since} {
+			s.close()
+		}
+		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointInsideCommit checks a client with a selector whose resource version is
+// inside a commit: of the states of that commit the log has only the last ones, so the
+// client receives each later change as if the state before had matched.
+func TestEndpointInsideCommit(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "0") // 2
+		w.put("b", "0") // 3
+		r := w.run(informer.Options{}).sync()
+		waitFor(time.Minute) // until the list is written
+		w.put("a", "1")      // 4
+		w.put("b", "2")      // 5
+		w.put("a", "2")      // 6
+		w.put("c", "1")      // 7
+		w.drop("c")          // 8
+		waitFor(time.Minute)
+		h := handlerOf(r.inf)
+		for rv, want := range map[string][]string{
+			// c was created and deleted inside the commit, and a was 1 inside it
+			"3": nil,
+			"5": {"DELETED a=2", "DELETED c="},
+			"7": {"DELETED c="},
+			"8": nil,
+		} {
+			wantLogged(t, h, rv+"&selector=app=1", want...)
+		}
+		wantLogged(t, h, "5", "MODIFIED a=2", "DELETED c=")
+		wantLogged(t, h, "5&selector=app=1&bookmarks=true", "DELETED a=2", "DELETED c=", "BOOKMARK =")
+		wantLogged(t, h, "8&selector=app=1&bookmarks=true")
 		r.end()
 	})
 }

@@ -87,8 +87,8 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 		f.cluster, f.verified = cluster, true
 	}
 	f.mu.Unlock()
-	if backend, ok := f.backend.(store.Identities); ok && !known {
-		if err := backend.SetIdentity(askedHow(f.cfg), cluster); err != nil {
+	if backend, ok := f.backend.(store.Ledger); ok && !known {
+		if err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)}); err != nil {
 			klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
 		}
 	}
@@ -119,7 +119,7 @@ func (f *Factory) identity(ctx context.Context) (string, error) {
 		if err == nil {
 			return cluster, nil
 		}
-		if cluster := f.remembered(); cluster != "" && ctx.Err() == nil {
+		if cluster := f.remembered(ctx); cluster != "" && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Serving what is stored of the cluster that was here last", "cluster", cluster, "because", err.Error())
 			f.mu.Lock()
 			f.cluster = cluster
@@ -143,16 +143,21 @@ func (f *Factory) identity(ctx context.Context) (string, error) {
 	}
 }
 
-func (f *Factory) remembered() string {
-	backend, ok := f.backend.(store.Identities)
+// clusters is the ledger of the clusters that were last found at an address. A process
+// that starts while the server is down serves the objects of that cluster until the
+// server is back.
+const clusters = "clusters"
+
+func (f *Factory) remembered(ctx context.Context) string {
+	backend, ok := f.backend.(store.Ledger)
 	if !ok {
 		return ""
 	}
-	cluster, err := backend.Identity(askedHow(f.cfg))
-	if err != nil {
+	known, err := backend.Ledger(ctx, clusters)
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
 		return ""
 	}
-	return cluster
+	return string(known[askedHow(f.cfg)])
 }
 
 const (
@@ -201,7 +206,7 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	return is, nil
 }
 
-// askedHow identifies the connection to a server, for store.Identities: with other
+// askedHow identifies the connection to a server, as a key of clusters: with other
 // credentials, ClusterIdentity may return another identity.
 func askedHow(cfg *rest.Config) string {
 	var credentials string

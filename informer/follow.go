@@ -37,13 +37,68 @@ const (
 type Event struct {
 	Type   EventType
 	Object runtime.Object // shared; must not be changed
+	// Old is the state before a Modified, shared too. It is nil if it is not known.
+	Old runtime.Object
 	// Listed reports that the change may come from a list. A list's changes are ordered
 	// by key, so a consumer that has this event may lack others up to its resource
 	// version.
 	Listed bool
+	// Inside reports that the consumer continues inside a commit that has this change, so
+	// that it may have received states of the object that are not known any more. The
+	// state before then counts as one that matched; see Selected. Follow sets it for
+	// deletions after Since, because only the last state is remembered.
+	Inside bool
 	// More reports that the next event is available already, so a writer may delay its
 	// flush.
 	More bool
+}
+
+// Selected returns the event as a consumer of a selection receives it: an object that
+// begins to match is Added, and one that no longer matches is Deleted, in its last state
+// that did, with the resource version of the change. That is what an API server sends to
+// a watch with a selector. ok is false if the consumer receives nothing. Where the state
+// before is not known, it counts as one that matched, so a consumer may receive Modified
+// or Deleted for an object that it does not have.
+func (e Event) Selected(matches func(runtime.Object) (bool, error)) (out Event, ok bool, err error) {
+	is, was := false, e.Inside
+	if e.Type != Deleted {
+		if is, err = matches(e.Object); err != nil {
+			return e, false, err
+		}
+	}
+	switch {
+	case e.Inside:
+	case e.Type == Deleted:
+		was, err = matches(e.Object)
+	case e.Type == Modified && e.Old != nil:
+		was, err = matches(e.Old)
+	case e.Type == Modified:
+		was = true
+	}
+	switch {
+	case err != nil || !was && !is:
+		return e, false, err
+	case !is && e.Type != Deleted:
+		return e.left()
+	case !was && e.Type == Modified:
+		e.Type, e.Old = Added, nil
+	}
+	return e, true, nil
+}
+
+// left returns the event of an object that no longer matches.
+func (e Event) left() (Event, bool, error) {
+	e.Type = Deleted
+	if e.Old == nil {
+		e.Inside = true // its last state that matched is not known
+		return e, true, nil
+	}
+	rv, err := meta.NewAccessor().ResourceVersion(e.Object)
+	if err == nil {
+		e.Object, e.Old = e.Old.DeepCopyObject(), nil
+		err = meta.NewAccessor().SetResourceVersion(e.Object, rv)
+	}
+	return e, err == nil, err
 }
 
 // FollowOptions specify where Follow begins. The zero value means from now on.
@@ -118,7 +173,7 @@ type feed struct {
 func (f *feed) OnAdd(obj any, isInInitialList bool) {
 	switch {
 	case !isInInitialList:
-		f.offer(Added, obj)
+		f.offer(Event{Type: Added}, obj)
 	case f.initial:
 		f.wait(Initial, obj)
 	default:
@@ -128,23 +183,29 @@ func (f *feed) OnAdd(obj any, isInInitialList bool) {
 
 // OnUpdate implements cache.ResourceEventHandler. Equal objects do not mean a resync: a
 // feed has none, and an update whose old state is unknown has the new object twice.
-func (f *feed) OnUpdate(_, obj any) { f.offer(Modified, obj) }
+func (f *feed) OnUpdate(old, obj any) {
+	before, ok := old.(runtime.Object)
+	if !ok || old == obj {
+		before = nil
+	}
+	f.offer(Event{Type: Modified, Old: before}, obj)
+}
 
 // OnDelete implements cache.ResourceEventHandler.
 func (f *feed) OnDelete(obj any) {
 	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = t.Obj
 	}
-	f.offer(Deleted, obj)
+	f.offer(Event{Type: Deleted}, obj)
 }
 
-func (f *feed) offer(kind EventType, v any) {
-	obj, ok := v.(runtime.Object)
-	if !ok {
+func (f *feed) offer(e Event, v any) {
+	var ok bool
+	if e.Object, ok = v.(runtime.Object); !ok {
 		return
 	}
 	select {
-	case f.out <- Event{Type: kind, Object: obj}:
+	case f.out <- e:
 	default:
 		f.tooSlow()
 	}

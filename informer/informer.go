@@ -199,6 +199,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf.hub = delivery.New(delivery.Env{
 		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
 		Dir: inf.spillDir, Name: func() string { return "informer for " + inf.Scope().String() },
+		Scope: func() (store.Scope, bool) { return inf.Scope(), inf.Persisted() },
 	}, opts.ResyncPeriod)
 	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
 	if err != nil {

@@ -1,16 +1,19 @@
 package inspect
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
 )
 
 // serveChanges sends changes until the client disconnects or the informer ends.
@@ -19,7 +22,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	p, err := q.printer(inf)
+	p, err := q.sender(inf)
 	if err != nil {
 		return err
 	}
@@ -36,8 +39,17 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	switch {
 	case errors.Is(err, informer.ErrExpired) && !errors.Is(err, informer.ErrForgotten):
 		return fmt.Errorf("%w; begin with initial=true", err)
-	case errors.Is(err, informer.ErrForgotten):
-		return p.serveLogged(a, q, inf.Reader(), opts.Since, fmt.Errorf("%w; begin with initial=true", err))
+	case errors.Is(err, informer.ErrForgotten), err == nil && opts.Since != "" && p.needsOld:
+		// The informer does not remember the change, or not the state before it.
+		logErr := reaches(q.ctx, inf.Reader(), opts.Since)
+		switch {
+		case logErr == nil:
+			return p.serveLogged(a, q, inf.Reader(), opts.Since)
+		case !isUnreached(logErr):
+			return logErr
+		case err != nil:
+			return fmt.Errorf("%w; begin with initial=true", err)
+		}
 	case err != nil:
 		return err
 	}
@@ -70,7 +82,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		if event.Type == informer.Current {
 			current()
 			isCurrent, a.ends = true, time.Time{}
-		} else if err := p.sendEvent(a, event); err != nil {
+		} else if err := p.send(a, event); err != nil {
 			return err
 		}
 		if !event.More {
@@ -104,14 +116,64 @@ func (q question) changes() (opts informer.FollowOptions, err error) {
 	return opts, nil
 }
 
-func (p printer) sendEvent(a *answer, e informer.Event) error {
-	b, err := p.json(e.Object)
+// sender sends the changes that a client wants.
+type sender struct {
+	printer
+	namespace string          // "" means all
+	labels    labels.Selector // nil means all
+	sendsOld  bool            // with the state before
+	needsOld  bool            // to send it, or to select
+	bookmarks bool
+}
+
+func (q question) sender(inf *informer.Informer) (p sender, err error) {
+	if p.printer, err = q.printer(inf); err != nil {
+		return p, err
+	}
+	old, err := q.oneOf("old", "false", "true")
 	if err != nil {
+		return p, err
+	}
+	bookmarks, err := q.oneOf("bookmarks", "false", "true")
+	if err != nil {
+		return p, err
+	}
+	selector, err := q.selector()
+	if err != nil {
+		return p, err
+	}
+	p.bookmarks = bookmarks == "true"
+	if !selector.Empty() {
+		p.labels = selector
+	}
+	p.namespace, p.sendsOld = q.Get("namespace"), old == "true"
+	p.needsOld = p.sendsOld || p.labels != nil
+	return p, nil
+}
+
+func (p sender) matches(obj runtime.Object) (bool, error) {
+	m, err := meta.Accessor(obj)
+	return err == nil && (p.labels == nil || p.labels.Matches(labels.Set(m.GetLabels()))), err
+}
+
+// sendEvent sends a change if the client wants it.
+func (p sender) send(a *answer, e informer.Event) error {
+	m, err := meta.Accessor(e.Object)
+	if err != nil || p.namespace != "" && m.GetNamespace() != p.namespace {
 		return err
 	}
-	return a.line(struct {
-		Type   string          `json:"type"`
-		Object json.RawMessage `json:"object"`
-		Listed bool            `json:"listed,omitempty"`
-	}{string(e.Type), b, e.Listed})
+	e, ok, err := e.Selected(p.matches)
+	if err != nil || !ok {
+		return err
+	}
+	line := wire.ChangeLine{Type: string(e.Type), Inside: e.Inside, Listed: e.Listed}
+	if line.Object, err = p.json(e.Object); err != nil {
+		return err
+	}
+	if p.sendsOld && e.Old != nil {
+		if line.Old, err = p.json(e.Old); err != nil {
+			return err
+		}
+	}
+	return a.line(line)
 }

@@ -26,6 +26,10 @@
 //	    since=now initial=true  first the stored objects, as INITIAL
 //	    since=RV                first the changes after a resource version
 //	                            "listed": true: the change may come from a list
+//	    namespace= selector=    only objects that match: one that begins to is ADDED,
+//	                            one that no longer does DELETED, as it last matched
+//	    old=true                "old" is the state before a MODIFIED, if it is known
+//	    bookmarks=true          from the log, BOOKMARK where a client can go on from
 //	/v1/snapshot                a copy of the database after its last commit
 //	/v1/file, /v1/keys, /v1/records, /v1/headers, /v1/history
 //	                            for informctl only; they change with it
@@ -43,11 +47,17 @@
 //
 // Changes are those of informer.Informer.Follow. The RV of since=RV is the
 // metadata.resourceVersion of the last line that a client has received without
-// initial=true and that is not "listed", because a list comes in key order. It can also
+// initial=true and that is not "listed", because a list comes in key order. A BOOKMARK is
+// such a line, too. It can also
 // be the checkpoint of a /v1/status that the client requested before /v1/objects. What
 // the process does not remember is read from the log of the file, which outlives it;
-// later changes then follow when they are written. The status is 410 if the log does not
-// reach back to RV, and 504 if RV is ahead of the informer for 5 seconds.
+// later changes then follow when they are written. So are the changes for a client with
+// since=RV and a selector or old=true: the process does not remember earlier states. The
+// log has one change for all changes of an object in one commit, so a client whose RV is
+// inside a commit may have received states that the log does not have: changes of that
+// commit are "inside": true, and their states before count as ones that matched. The
+// status is 410 if the log does not reach back to RV, and 504 if RV is ahead of the
+// informer for 5 seconds.
 //
 // # Load
 //

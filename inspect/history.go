@@ -13,11 +13,7 @@ import (
 // serveHistory sends what the log of a scope contains, and then either ends or goes on
 // with what is written.
 func (e *endpoint) serveHistory(a *answer, q question) error {
-	h, err := e.held(q)
-	if err != nil {
-		return err
-	}
-	show, err := q.showsSecrets()
+	h, show, err := e.heldAndShown(q)
 	if err != nil {
 		return err
 	}

@@ -10,57 +10,90 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
-// serveLogged sends the changes after a resource version that the informer does not
-// remember, from the log of its scope: that of an earlier process, too. It goes on with
-// what is written, so a change comes a commit later than from memory. expired is the
-// error if the log does not reach back to there.
-func (p printer) serveLogged(a *answer, q question, s store.Reader, rv string, expired error) error {
-	from := store.Place{RV: rv}
-	if err := reaches(q.ctx, s, from); err != nil {
-		if errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrAhead) {
-			return expired
-		}
-		return err
-	}
+// serveLogged sends the changes after a resource version from the log of a scope: that of
+// an earlier process, too. It goes on with what is written, so a change comes a commit
+// later than from memory.
+func (p sender) serveLogged(a *answer, q question, s store.Reader, rv string) error {
 	a.waits, a.ends = informer.FollowPatience, time.Time{}
 	a.begin("application/jsonl")
 	if err := a.flush(); err != nil {
 		return err
 	}
-	for e, err := range s.Follow(q.ctx, from) {
+	for e, err := range s.Follow(q.ctx, store.Place{RV: rv}) {
 		switch {
 		case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
 			return fmt.Errorf("%w: %w", informer.ErrExpired, err)
 		case err != nil:
 			return err
 		case e.Mark != nil:
-			if err := a.flush(); err != nil {
+			if err := p.sendBookmark(a, e.Mark); err != nil {
 				return err
 			}
 			continue
+		case e.Inside && isUpTo(versionOf(e), rv):
+			continue // the client has received it from memory
 		}
-		event, err := eventOf(s, e)
+		event, err := eventOf(s, e, p.needsOld)
 		if err != nil {
 			return err
 		}
-		if err := p.sendEvent(a, event); err != nil {
+		if err := p.send(a, event); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// reaches returns an error if the log does not lead from a place to what there is.
-func reaches(ctx context.Context, s store.Reader, from store.Place) error {
+// sendBookmark sends the resource version of a mark to a client that wants it, and what
+// has been written before.
+func (p sender) sendBookmark(a *answer, m *store.Mark) error {
+	if p.bookmarks && m.RV != "" && !m.Frozen && !m.Listing {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: m.RV}}
+		b, err := p.json(object)
+		if err == nil {
+			err = a.line(wire.ChangeLine{Type: string(watch.Bookmark), Object: b})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return a.flush()
+}
+
+// commitPatience is how long a client waits for the log to reach a resource version that
+// the informer has reached. Where something cannot be stored it does not.
+const commitPatience = 5 * time.Second
+
+// reaches returns an error if the log does not lead from a resource version to what there
+// is.
+func reaches(ctx context.Context, s store.Reader, rv string) error {
+	for end := time.Now().Add(commitPatience); ; {
+		err := leads(ctx, s, rv)
+		if !errors.Is(err, store.ErrAhead) || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(commitPatience / 20):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// leads is reaches without waiting.
+func leads(ctx context.Context, s store.Reader, rv string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	for _, err := range s.Follow(ctx, from) {
-		if err != nil && !errors.Is(err, context.Canceled) {
+	for _, err := range s.Follow(ctx, store.Place{RV: rv}) {
+		if err != nil && (errors.Is(err, store.ErrAhead) || !errors.Is(err, context.Canceled)) {
 			return err
 		}
 		break
@@ -68,10 +101,31 @@ func reaches(ctx context.Context, s store.Reader, from store.Place) error {
 	return nil
 }
 
+// versionOf returns the resource version of a change, or of the one that took its place.
+func versionOf(e store.Event) string {
+	if e.RV == "" && e.By != nil {
+		return e.By.Header.RV
+	}
+	return e.RV
+}
+
+// isUpTo reports whether a resource version is known and not later than another one.
+func isUpTo(rv, other string) bool {
+	order, err := resourceversion.CompareResourceVersion(rv, other)
+	return err == nil && order <= 0
+}
+
+// isUnreached reports whether an error means that a log does not lead from a place to
+// what there is.
+func isUnreached(err error) bool {
+	return errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrAhead)
+}
+
 // eventOf returns a change of the log as a watch has it: a deleted object has the
-// resource version of its deletion.
-func eventOf(s store.Reader, e store.Event) (out informer.Event, err error) {
+// resource version of its deletion. old says that the state before is needed.
+func eventOf(s store.Reader, e store.Event, old bool) (out informer.Event, err error) {
 	state := e.New
+	out.Inside = e.Inside
 	switch {
 	case e.New == nil:
 		out.Type, state = informer.Deleted, e.Old
@@ -81,7 +135,8 @@ func eventOf(s store.Reader, e store.Event) (out informer.Event, err error) {
 		out.Type = informer.Modified
 	}
 	// What was caught up on may come from a list, which is in no order.
-	out.Listed = !e.Since.IsZero()
+	// A change without a resource version of its own is no place either.
+	out.Listed = e.New == nil && e.RV == "" || !e.Since.IsZero()
 	switch {
 	case state != nil && state.IsKnown():
 		if out.Object, err = s.Decode(state.Entry); err != nil {
@@ -90,7 +145,12 @@ func eventOf(s store.Reader, e store.Event) (out informer.Event, err error) {
 	case e.New != nil:
 		return out, fmt.Errorf("%w: the state of %q is not known", informer.ErrExpired, e.Key)
 	default:
-		out.Object = named(e.Key)
+		out.Object, out.Inside = named(e.Key), out.Inside || e.Old != nil
+	}
+	if old && out.Type == informer.Modified && !e.Inside && e.Old.IsKnown() {
+		if out.Old, err = s.Decode(e.Old.Entry); err != nil {
+			return out, err
+		}
 	}
 	if e.New == nil && e.RV != "" {
 		out.Object = out.Object.DeepCopyObject()

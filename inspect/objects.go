@@ -236,11 +236,7 @@ type indexValue struct {
 const manyValues = 1000
 
 func (e *endpoint) serveIndex(a *answer, q question) error {
-	h, err := e.held(q)
-	if err != nil {
-		return err
-	}
-	show, err := q.showsSecrets()
+	h, show, err := e.heldAndShown(q)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,15 @@ func (e *endpoint) held(q question) (held, error) {
 	return held{inf.Scope(), inf.Reader()}, nil
 }
 
+// heldAndShown is like held, and reports whether the request asks for the values of
+// Secrets.
+func (e *endpoint) heldAndShown(q question) (h held, show bool, err error) {
+	if h, err = e.held(q); err == nil {
+		show, err = q.showsSecrets()
+	}
+	return h, show, err
+}
+
 // serveFile describes the file, including scopes that no informer holds.
 func (e *endpoint) serveFile(a *answer, _ question) error {
 	db, ok := e.source.Backend().(interface {
@@ -190,11 +199,7 @@ func (e *endpoint) serveHeaders(a *answer, q question) error {
 }
 
 func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
-	h, err := e.held(q)
-	if err != nil {
-		return err
-	}
-	show, err := q.showsSecrets()
+	h, show, err := e.heldAndShown(q)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
@@ -70,6 +71,51 @@ func after(later []Mark, i int, stored, rv string) (int, bool, error) {
 		}
 	}
 	return i, true, nil
+}
+
+// Insides sets Event.Inside for a follower from a Place, for backends. The zero value is
+// for a Place that names a mark.
+type Insides struct {
+	rv     string // of the Place, if it was looked up
+	inside bool   // no mark that is complete up to rv has come
+	head   uint64 // the last mark when the follower came: it has seen no list after it
+}
+
+// InsidesOf returns the Insides for a Place, with what FindMark has returned.
+func InsidesOf(p Place, inside bool, head uint64) Insides {
+	if p.Exact() || p.RV == "" {
+		return Insides{}
+	}
+	return Insides{p.RV, inside, head}
+}
+
+// Set sets Inside of the next events.
+func (i *Insides) Set(events []Event) {
+	for len(events) > 0 && i.rv != "" {
+		n := slices.IndexFunc(events, func(e Event) bool { return e.Mark != nil })
+		// Where the mark is not among the events, the commit is one of many changes,
+		// such as a list.
+		var m *Mark
+		isInside := true
+		if n < 0 {
+			n = len(events) - 1
+		} else if m = events[n].Mark; !i.inside {
+			isInside = m.Mark <= i.head && (m.Listing || m.FromRV == "")
+		}
+		for k := range events[:n+1] {
+			events[k].Inside = isInside && events[k].Mark == nil
+		}
+		events = events[n+1:]
+		if m == nil {
+			continue
+		}
+		if order, err := compare(m.RV, i.rv); !m.Frozen && !m.Listing && (err != nil || order >= 0) {
+			i.inside = false
+		}
+		if !i.inside && m.Mark >= i.head {
+			i.rv = ""
+		}
+	}
 }
 
 // Higher returns the higher one of two resource versions, the second one if they do not

@@ -119,10 +119,13 @@ type Event struct {
 	// Time is when the change was written. If Since is not zero, the change was made
 	// between Since and Time, by which it was caught up on.
 	Since, Time time.Time
-	// Inside means that the Place was inside this commit: who follows may have seen
-	// states after Old.
+	// Inside means that who follows from a resource version may have seen states between
+	// Old and New: the version was inside this commit, or a list, which has no order, is
+	// part of it.
 	Inside bool
-	Mark   *Mark // of a mark, which has nothing else
+	// By is the state of another object that has taken the place of a deleted one.
+	By   *Version
+	Mark *Mark // of a mark, which has nothing else
 }
 
 // Steps returns the event or, if another object has replaced the one before, its deletion
@@ -132,7 +135,7 @@ func (e Event) Steps() []Event {
 		return []Event{e}
 	}
 	deletion, creation := e, e
-	deletion.New, deletion.RV = nil, ""
+	deletion.New, deletion.RV, deletion.By = nil, "", e.New
 	creation.Old = nil
 	return []Event{deletion, creation}
 }
@@ -146,6 +149,4 @@ type LogState struct {
 	Entries      int
 	Bytes        int64  // encoded
 	Dropped      uint64 // entries that the bounds have dropped since the lineage began
-	MaxBytes     int64  // the bounds; 0 means none, and for bytes no log
-	MaxAge       time.Duration
 }

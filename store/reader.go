@@ -42,7 +42,8 @@ type Reader interface {
 	// the log. A change is yielded when it is written and not before, so no crash takes
 	// it back. Nothing is held while the loop body runs. An error ends it: ErrTrimmed,
 	// ErrLineage, ErrClosed, and what makes the log unreadable. The caller then reads
-	// what there is and follows from there.
+	// what there is and follows from there. Where ctx ends before the log has reached
+	// the resource version of the Place, the error is ErrAhead, too.
 	Follow(ctx context.Context, after Place) iter.Seq2[Event, error]
 	// History describes the log.
 	History() (LogState, error)

@@ -102,7 +102,7 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			r.beginLocked()
 		}
 		next, inside, err := r.findLocked(p, false)
-		lineage := r.lineage
+		lineage, insides := r.lineage, InsidesOf(p, inside, r.dropped+uint64(len(r.events)))
 		r.mu.Unlock()
 		for err == nil {
 			r.mu.Lock()
@@ -113,13 +113,12 @@ func (r *Recent) Follow(ctx context.Context, p Place, closed <-chan struct{}) it
 			case next < r.dropped:
 				err = ErrTrimmed
 			default:
-				events = r.events[at:]
+				events = slices.Clone(r.events[at:])
 			}
 			changed := r.changed
 			r.mu.Unlock()
+			insides.Set(events)
 			for _, e := range events {
-				e.Inside = inside
-				inside = inside && e.Mark == nil
 				if !yield(e, nil) {
 					return
 				}

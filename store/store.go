@@ -28,15 +28,17 @@ type Backend interface {
 	Close() error
 }
 
-// Identities is implemented by backends that remember across processes which cluster was
-// last found at an address. A process that starts while the server is down can then serve
-// the objects of that cluster until the server is back.
-type Identities interface {
-	// Identity returns the remembered cluster, "" if there is none. asked identifies the
-	// connection to the server: its address and the kind of credentials.
-	Identity(asked string) (cluster string, err error)
-	// SetIdentity remembers the cluster. It blocks until the cluster is written.
-	SetIdentity(asked, cluster string) error
+// Ledger is implemented by backends that remember small values beside the scopes. Without
+// it, identities of clusters and places of consumers are forgotten when a process ends.
+// Both methods are safe for concurrent use.
+type Ledger interface {
+	// Ledger returns the values of a name; none is no error. If the error wraps
+	// ErrCorrupt, the values are those that can be read. The caller may keep them.
+	Ledger(ctx context.Context, name string) (values map[string][]byte, err error)
+	// SetLedger changes values of a name in one transaction, and blocks until it is
+	// written; nil deletes a value. What scopes have committed before is in the file
+	// before it, so a Place that it has is never ahead of its scope. Keys are not empty.
+	SetLedger(ctx context.Context, name string, changes map[string][]byte) error
 }
 
 // Options specify how a scope is opened. With the zero value, each object is decoded with

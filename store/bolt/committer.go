@@ -87,6 +87,7 @@ type capture struct {
 	befores    map[*entry]packed // states that depart and were never written
 	finals     map[*entry]packed // final states of what departs
 	told       uint64            // the last departed object that was delivered
+	settled    uint64            // the same by an earlier process
 	attempts   []attempt         // commits that may be in the file
 	marked     uint64            // lists that have a mark in the log
 	held       uint64            // see writer.trimLog
@@ -165,7 +166,7 @@ func (s *scopeStore) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
-		losses: s.losses, stored: -1, told: s.departed.told,
+		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil
 }

@@ -29,7 +29,8 @@ func (s *scopeStore) Follow(ctx context.Context, after store.Place) iter.Seq2[st
 var errNoMore = errors.New("no more")
 
 func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(store.Event, error) bool) error {
-	from, inside, all := uint64(0), false, after.IsZero()
+	from, all := uint64(0), after.IsZero()
+	var insides store.Insides
 	if all && s.db.readOnly {
 		if err := s.verifyOwnLog(); err != nil {
 			return err
@@ -40,10 +41,10 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(s
 		if err != nil {
 			return err
 		}
-		switch from, inside, err = s.find(after); {
+		switch from, insides, err = s.find(after); {
 		case errors.Is(err, store.ErrAhead) && !s.db.readOnly:
-			if err := wait(ctx, news, s); err != nil {
-				return err
+			if waitErr := wait(ctx, news, s); waitErr != nil {
+				return fmt.Errorf("%w: %w", err, waitErr)
 			}
 		case err != nil:
 			return err
@@ -61,9 +62,8 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(s
 		if err != nil {
 			return err
 		}
+		insides.Set(part.events)
 		for _, e := range part.events {
-			e.Inside = inside
-			inside = inside && e.Mark == nil
 			if !yield(e, nil) {
 				return errNoMore
 			}
@@ -111,17 +111,19 @@ func wait(ctx context.Context, news <-chan struct{}, s *scopeStore) error {
 	}
 }
 
-// find returns the number of the first item after a place. inside reports whether the
-// place is inside the commit that begins there.
-func (s *scopeStore) find(p store.Place) (from uint64, inside bool, err error) {
+// find returns the number of the first item after a place, and which changes the place is
+// inside.
+func (s *scopeStore) find(p store.Place) (from uint64, insides store.Insides, err error) {
 	if p.IsZero() {
-		return 0, false, nil
+		return 0, insides, nil
 	}
 	err = s.read("log", func(sn *snapshot) error {
+		var inside bool
 		from, inside, err = s.findIn(sn, p, false)
+		insides = store.InsidesOf(p, inside, sn.logged.Mark.Number)
 		return err
 	})
-	return from, inside, err
+	return from, insides, err
 }
 
 // findIn is find in a snapshot. readable asks for a place whose content is a state of the
@@ -217,25 +219,21 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part logPar
 			return nil
 		case lineage != "" && lineage != l.Lineage:
 			return store.ErrLineage
-		case !all && from <= l.Full:
-			return store.ErrTrimmed
 		}
 		return s.readPart(sn, from, all, &part)
 	})
-	return part, s.cutLogUnless(all, err)
-}
-
-func (s *scopeStore) cutLogUnless(all bool, err error) error {
-	if all {
-		return err
+	if !all {
+		err = s.cutLog(err)
 	}
-	return s.cutLog(err)
+	return part, err
 }
 
 func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart) error {
 	l := &sn.logged
-	if err := s.isFull(sn, from); err != nil && !all {
-		return err
+	if !all {
+		if err := s.isFull(sn, from); err != nil {
+			return err
+		}
 	}
 	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}}
 	var events []*store.Event
@@ -402,7 +400,6 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	err = s.read("log", func(sn *snapshot) error {
 		l := &sn.logged
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped}
-		state.MaxBytes, state.MaxAge = s.opts.History.Bounds()
 		reader := &logReader{s: s, sn: sn}
 		if l.Mark.Number > 0 {
 			state.Last = reader.mark(&l.Mark).Place

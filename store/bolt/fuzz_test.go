@@ -30,7 +30,7 @@ func FuzzPreflight(f *testing.F) {
 	if _, err := db.Open(scope, store.Options{}); err != nil {
 		f.Fatal(err)
 	}
-	if err := errors.Join(db.SetIdentity("host", "cluster"), db.Close()); err != nil {
+	if err := errors.Join(db.SetLedger(f.Context(), "clusters", map[string][]byte{"host": []byte("cluster")}), db.Close()); err != nil {
 		f.Fatal(err)
 	}
 	good, err := os.ReadFile(path)

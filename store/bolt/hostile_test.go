@@ -569,8 +569,8 @@ func TestSuspendedLeavesTheFile(t *testing.T) {
 	before := read(t, path)
 	db, err = bolt.Open(path, bolt.Options{})
 	must(t, err)
-	if err := db.SetIdentity("asked", "cluster"); !errors.Is(err, store.ErrCorrupt) {
-		t.Errorf("SetIdentity: %v", err)
+	if err := db.SetLedger(t.Context(), "clusters", map[string][]byte{"asked": nil}); !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("SetLedger: %v", err)
 	}
 	if _, err := db.Wipe(nil); !errors.Is(err, store.ErrCorrupt) {
 		t.Errorf("Wipe: %v", err)

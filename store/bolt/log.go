@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -128,6 +129,15 @@ func (s *scopeStore) boundsOfLog() (bytes int64, age time.Duration) {
 		bytes = int64(float64(bytes) * float64(s.db.fileLogBytes) / float64(all))
 	}
 	return bytes, age
+}
+
+// boundOfDeletions returns the bytes of a log with this bound. Without a history it holds
+// only deletions, and those have the bytes of the default.
+func boundOfDeletions(bound int64) int64 {
+	if bound == 0 {
+		bound, _ = store.History{}.Bounds()
+	}
+	return bound
 }
 
 // setLogLocked takes over the log of an acknowledged commit.
@@ -296,12 +306,7 @@ func (lw *logWriter) end() error {
 		return err
 	}
 	b.FillPercent = fillOfList
-	slices.SortStableFunc(lw.entries, func(a, b noted) int {
-		if a.order < b.order {
-			return -1
-		}
-		return 1
-	})
+	slices.SortStableFunc(lw.entries, func(a, b noted) int { return cmp.Compare(a.order, b.order) })
 	lw.fit()
 	now := max(time.Now().UnixNano(), l.Mark.Time)
 	first := l.Last + 1
@@ -346,17 +351,13 @@ func (lw *logWriter) end() error {
 	if lw.left {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
 	}
-	return lw.w.trimLog(b, first, appended)
+	return lw.w.trimLog(b, first, appended, c.settled)
 }
 
 // fit leaves out what one commit has more than the log may hold: changes that are not
 // deletions first, and then the oldest deletions.
 func (lw *logWriter) fit() {
-	bound := lw.bound
-	if bound == 0 {
-		bound, _ = store.History{}.Bounds()
-	}
-	size := int64(0)
+	bound, size := boundOfDeletions(lw.bound), int64(0)
 	for i := range lw.entries {
 		size += int64(lw.entries[i].Size())
 	}
@@ -389,15 +390,11 @@ func (lw *logWriter) fit() {
 // leaves what begins at or above newest, and frees as much as has been appended and
 // trimBytes more. Deletions that a handler has not received stay up to twice the bytes;
 // writer.held is the number up to which nothing else is left.
-func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64) error {
+func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, settled uint64) error {
 	l := &w.m.Log
-	t := trimming{LogState: l, budget: appended + trimBytes}
-	if t.bound, t.age = w.s.boundsOfLog(); t.bound == 0 {
-		t.bound, _ = store.History{}.Bounds()
-	}
-	w.s.mu.Lock()
-	t.settled = w.s.departed.settled
-	w.s.mu.Unlock()
+	t := trimming{LogState: l, budget: appended + trimBytes, settled: settled}
+	t.bound, t.age = w.s.boundsOfLog()
+	t.bound = boundOfDeletions(t.bound)
 	start := uint64(0)
 	if l.Bytes <= 2*t.bound {
 		start = w.held

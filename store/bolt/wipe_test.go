@@ -30,7 +30,7 @@ func twoScopes(t *testing.T, path string) {
 		must(t, err)
 		applyScript(t, s, small, 1, 3)
 	}
-	must(t, db.SetIdentity("asked", "cluster"))
+	must(t, db.SetLedger(t.Context(), "clusters", map[string][]byte{"asked": []byte("cluster")}))
 	must(t, db.Close())
 }
 
@@ -85,9 +85,9 @@ func TestWipe(t *testing.T) {
 			}
 			for range 2 {
 				wantHeld(t, db, tt.left)
-				identity, err := db.Identity("asked")
-				if must(t, err); identity != tt.identity {
-					t.Errorf("the file knows cluster %q, want %q", identity, tt.identity)
+				known, err := db.Ledger(t.Context(), "clusters")
+				if must(t, err); string(known["asked"]) != tt.identity {
+					t.Errorf("the file knows cluster %q, want %q", known["asked"], tt.identity)
 				}
 				must(t, db.Close())
 				db, err = bolt.Open(path, bolt.Options{Epoch: "e"})

@@ -53,13 +53,7 @@ func (h *harness) logged(objects ...runtime.Object) store.Place {
 func (h *harness) follows() store.Place {
 	h.Helper()
 	must(h, h.Flush(h.Context()))
-	ctx, cancel := context.WithCancel(h.Context())
-	cancel()
-	for _, err := range h.Follow(ctx, store.Place{}) {
-		if err != nil && !errors.Is(err, context.Canceled) {
-			h.Fatalf("Follow: %v", err)
-		}
-	}
+	h.begins()
 	return h.place()
 }
 
@@ -348,7 +342,7 @@ func testLogHeld(h *harness) {
 
 // testLogFirstList checks that what a first list loads is not logged.
 func testLogFirstList(h *harness) {
-	h.follows0()
+	h.begins()
 	h.applyParts(h.relist(many(300, "1", "red")...), "10")
 	must(h, h.Flush(h.Context()))
 	log, err := h.History()
@@ -367,8 +361,8 @@ func testLogFirstList(h *harness) {
 	}
 }
 
-// follows0 begins to follow a scope that may be empty.
-func (h *harness) follows0() {
+// begins begins to follow a scope that may be empty.
+func (h *harness) begins() {
 	ctx, cancel := context.WithCancel(h.Context())
 	cancel()
 	for _, err := range h.Follow(ctx, store.Place{}) {

@@ -29,7 +29,7 @@ const (
 )
 
 // released are the folders of the modules that are released together.
-var released = []string{".", "metrics", "cmd/informctl"}
+var released = []string{".", "metrics", "durable/controllerruntime", "cmd/informctl"}
 
 // TestInstall serves the checkout as a release, as a module proxy does. The go command
 // installs informctl, which prints that release's version, and builds the quick start's
@@ -51,7 +51,9 @@ func TestInstall(t *testing.T) {
 		if len(programs) != 2 {
 			t.Fatalf("%s has %d programs, want 2", quickStart, len(programs))
 		}
-		programs = append(programs, "package main\n\nimport _ \""+project+"/metrics\"\n\nfunc main() {}\n")
+		for _, imported := range []string{"/metrics", "/durable/controllerruntime"} {
+			programs = append(programs, "package main\n\nimport _ \""+project+imported+"\"\n\nfunc main() {}\n")
+		}
 		for i, program := range programs {
 			file := filepath.Join(dir, string(rune('a'+i)), "main.go")
 			if err := os.Mkdir(filepath.Dir(file), 0o755); err != nil {
@@ -62,7 +64,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		run(t, dir, env, "go", "mod", "init", "example.com/user")
-		run(t, dir, env, "go", "get", project+"@"+version, project+"/metrics@"+version, controllerRuntime(t))
+		run(t, dir, env, "go", "get", project+"@"+version, project+"/metrics@"+version, project+"/durable/controllerruntime@"+version, controllerRuntime(t))
 		run(t, dir, env, "go", "get", "./...")
 		run(t, dir, env, "go", "build", "./...")
 	})

@@ -16,7 +16,7 @@ import (
 func repository(t *testing.T, version string) (dir string, env []string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, name := range []string{"go.mod", "metrics/go.mod", "cmd/informctl/go.mod", "tools/release"} {
+	for _, name := range []string{"go.mod", "metrics/go.mod", "durable/controllerruntime/go.mod", "cmd/informctl/go.mod", "tools/release"} {
 		b, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
@@ -41,11 +41,11 @@ func bash(t *testing.T, dir string, env []string, script string) string {
 	return run(t, dir, env, "bash", "-euc", script)
 }
 
-// TestTag makes a release: three tags of the commit, and the command that pushes them.
+// TestTag makes a release: four tags of the commit, and the command that pushes them.
 func TestTag(t *testing.T) {
 	version := release(t)
 	dir, env := repository(t, version)
-	tags := []string{"cmd/informctl/" + version, "metrics/" + version, version}
+	tags := []string{"cmd/informctl/" + version, "durable/controllerruntime/" + version, "metrics/" + version, version}
 	out := bash(t, dir, env, "tools/release $VERSION")
 	got := strings.Fields(bash(t, dir, env, "git tag --points-at HEAD"))
 	if diff := cmp.Diff(tags, got); diff != "" {
@@ -106,7 +106,7 @@ func TestRefusal(t *testing.T) {
 func TestCorrection(t *testing.T) {
 	const next = "v1.99.0"
 	dir, env := repository(t, next)
-	for range 3 {
+	for range 4 {
 		bash(t, dir, env, "tools/release $VERSION 2>&1 | sed -n 's/.*: go mod edit/go mod edit/p' | bash; git commit -qam version")
 	}
 	bash(t, dir, env, "tools/release $VERSION")
@@ -116,7 +116,7 @@ func TestCorrection(t *testing.T) {
 func TestHelp(t *testing.T) {
 	dir, env := repository(t, release(t))
 	out := bash(t, dir, env, "tools/release -h")
-	for _, want := range []string{"usage: tools/release VERSION\n", "Nothing\nis pushed", "CHANGELOG.md"} {
+	for _, want := range []string{"usage: tools/release VERSION\n", "Nothing is pushed", "CHANGELOG.md"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is not in\n%s", want, out)
 		}

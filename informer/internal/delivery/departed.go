@@ -81,14 +81,14 @@ func (r *Registration) loadDepartedLocked() bool {
 		if isReadable(d.Last) {
 			last.kind, last.old = deleted, d.Last
 		}
-		r.walked = append(r.walked, notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
+		r.walkLocked(notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
 		r.deletions++
 	}
 	if ok && r.deletions > 0 {
 		departer.Unsettle()
 	}
 	if len(gone) < departedChunk {
-		r.stage = walking
+		r.departedLocked()
 	}
 	return true
 }

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"iter"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -23,6 +24,9 @@ type Store interface {
 	Keys(q store.Query) ([]string, error)
 	Encode(obj runtime.Object) (store.Entry, error)
 	Decode(e store.Entry) (runtime.Object, error)
+	Flush(ctx context.Context) error
+	Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error]
+	History() (store.LogState, error)
 }
 
 // Env is what delivery needs of the informer. All functions may be called by any
@@ -39,6 +43,8 @@ type Env struct {
 	Dir func() string
 	// Name describes the informer.
 	Name func() string
+	// Scope returns the informer's scope, and whether what it holds outlives the process.
+	Scope func() (store.Scope, bool)
 }
 
 // phase is where a Hub is in its life. Only moveLocked changes it.
@@ -164,7 +170,9 @@ func (h *Hub) beginLocked() error {
 		// Nothing has departed, so a change that comes next follows the add of the stored
 		// object.
 		for r := range h.handlers {
-			r.stage = max(r.stage, walking)
+			if r.stage == departing {
+				r.departedLocked()
+			}
 		}
 	}
 	h.cond.Broadcast()
@@ -204,6 +212,7 @@ func (h *Hub) End() {
 	defer h.mu.Unlock()
 	h.phase = ended
 	for r := range h.handlers {
+		r.end()
 		if !r.running {
 			r.removed = true
 			close(r.done)
@@ -286,12 +295,19 @@ func (t Turn) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 // progress: Registration.ShutdownChan does. It does nothing if the handler was removed or
 // belongs to another Hub.
 func (h *Hub) Remove(r *Registration) {
+	if h.remove(r) && r.resumed.handler != nil {
+		r.resumed.handler.Removed(feed{r})
+	}
+}
+
+func (h *Hub) remove(r *Registration) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.hub != h || r.removed {
-		return
+		return false
 	}
 	r.removed, r.early, r.walked = true, nil, nil
+	r.end()
 	r.dropWaitingLocked()
 	delete(h.handlers, r)
 	h.settleLocked()
@@ -299,6 +315,7 @@ func (h *Hub) Remove(r *Registration) {
 		close(r.done)
 	}
 	h.cond.Broadcast()
+	return true
 }
 
 func (h *Hub) startLocked(r *Registration) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"sync"
@@ -81,6 +82,15 @@ func (*shelf) Decode(e store.Entry) (runtime.Object, error) {
 	obj := &object{}
 	return obj, json.Unmarshal(e.Raw, obj)
 }
+
+// What handlers that go on from a log need is tested by package durable.
+func (*shelf) Flush(context.Context) error { return errors.ErrUnsupported }
+
+func (*shelf) Follow(context.Context, store.Place) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) { yield(store.Event{}, errors.ErrUnsupported) }
+}
+
+func (*shelf) History() (store.LogState, error) { return store.LogState{}, errors.ErrUnsupported }
 
 var errBroken = errors.New("broken")
 

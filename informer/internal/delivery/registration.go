@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
 
@@ -54,6 +56,9 @@ const (
 	departing stage = iota // it receives departed objects and no changes yet
 	walking                // its cursor walks the stored objects
 	live                   // it receives only changes
+	attaching              // a resume.Handler: it has not decided where it begins
+	passive                // it waits, and counts as synced
+	resuming               // it receives what the log has
 )
 
 // Registration is one registered event handler with its queue.
@@ -73,7 +78,9 @@ type Registration struct {
 	handler cache.ResourceEventHandler
 	client  bool // see Options.Client
 	logger  *klog.Logger
-	done    chan struct{} // closed when the goroutine ends, or will never start
+	done    chan struct{}   // closed when the goroutine ends, or will never start
+	over    context.Context // ends when the handler is removed or the informer ends
+	end     context.CancelFunc
 	told    chan struct{} // closed when the handler has synced
 
 	// hub.mu protects the fields below.
@@ -86,6 +93,7 @@ type Registration struct {
 	cursor    string              // keys up to this one are appended
 	early     map[string]struct{} // keys after the cursor that are already appended
 	resync    resync
+	resumed   resumption
 	running   bool
 	removed   bool
 }
@@ -96,17 +104,27 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 		background := klog.Background()
 		logger = &background
 	}
-	return &Registration{
+	r := &Registration{
 		hub: h, handler: handler, client: opts.Client, logger: logger,
 		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
 		waiting: backlog{limits: &h.Limits},
 	}
+	r.over, r.end = context.WithCancel(context.Background())
+	if resumed, ok := handler.(resume.Handler); ok {
+		r.resumed.handler, r.stage = resumed, attaching
+	}
+	return r
 }
 
 // changedLocked appends a change. was is the state that was stored before.
 func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim) {
-	if r.stage == departing {
-		return // the cursor will find the object, or it is among the departed
+	switch r.stage {
+	case departing, attaching, passive:
+		return // the cursor, the departed objects or the log will have it
+	case walking, live, resuming:
+	}
+	if !r.resumed.from.IsZero() {
+		n.initial = false // it is new to a handler that goes on
 	}
 	if r.waiting.isLong() {
 		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
@@ -116,7 +134,7 @@ func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim)
 			r.early[n.key] = struct{}{}
 			switch {
 			case isReadable(was):
-				r.waiting.add(notification{kind: added, key: n.key, new: was, initial: true})
+				r.queueLocked(notification{kind: added, key: n.key, new: was, initial: true})
 			case was.Key == "": // not stored before: n is the add
 			case n.kind == updated: // the first readable state becomes the add
 				n = notification{kind: added, key: n.key, new: n.new, initial: true}
@@ -128,7 +146,7 @@ func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim)
 	if n.kind.isDeletion() {
 		r.deletions++
 	}
-	r.waiting.add(n)
+	r.queueLocked(n)
 }
 
 func (k kind) isDeletion() bool { return k == deleted || k == vanished }
@@ -140,8 +158,8 @@ func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
 // markSyncedLocked appends the notification that marks the handler as synced, if the
 // informer has synced and the cursor has finished.
 func (r *Registration) markSyncedLocked() {
-	if r.hub.isSynced() && r.stage == live {
-		r.waiting.add(notification{kind: synced})
+	if r.hub.isSynced() && (r.stage == live && !r.resumed.everything || r.stage == passive) {
+		r.queueLocked(notification{kind: synced})
 	}
 }
 
@@ -155,10 +173,15 @@ func (r *Registration) run() {
 		r.walked = nil
 		r.dropWaitingLocked()
 	}()
+	r.attach()
 	for {
 		batch, ok := r.take()
 		if !ok {
 			return
+		}
+		if len(batch) == 0 {
+			r.replay()
+			continue
 		}
 		r.decode(batch)
 		for i, n := range batch {
@@ -166,13 +189,26 @@ func (r *Registration) run() {
 				return
 			}
 			batch[i] = notification{} // the backlog still references the array
-			if panicked := r.deliver(n); panicked {
-				r.pause(panicPause)
+			if !r.isReplayed(n, i) {
+				r.deliverOne(n)
 			}
 			if n.kind.isDeletion() || n.kind == synced {
 				r.settle(n.kind)
 			}
 		}
+		r.handle()
+	}
+}
+
+// deliverOne makes one call, and pauses after a panic.
+func (r *Registration) deliverOne(n notification) {
+	panicked := r.deliver(n)
+	unreadable := n.new.Object == nil && !n.kind.isDeletion() && n.kind != synced || n.old.Object == nil && n.old.Raw != nil
+	if panicked || unreadable {
+		r.fail()
+	}
+	if panicked {
+		r.pause(panicPause)
 	}
 }
 
@@ -180,7 +216,7 @@ func (r *Registration) run() {
 func (r *Registration) settle(k kind) {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	if k.isDeletion() {
+	if k.isDeletion() && r.resumed.inWork > 0 { // else Begin has dropped it
 		r.deletions--
 	}
 	r.hub.settleLocked()
@@ -209,12 +245,14 @@ func (r *Registration) isOver() bool {
 	return r.removed || r.hub.phase == ended
 }
 
-// take blocks until there are notifications to deliver. It returns false when the handler
-// is removed or the informer has ended.
-func (r *Registration) take() ([]notification, bool) {
+// take blocks until there are notifications to deliver, or, if it returns none, until the
+// log is to be replayed. It returns false when the handler is removed or the informer has
+// ended.
+func (r *Registration) take() (batch []notification, ok bool) {
 	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	defer func() { r.resumed.inWork = uint64(len(batch)) }()
 	for {
 		switch {
 		case r.removed || h.phase == ended:
@@ -226,6 +264,12 @@ func (r *Registration) take() ([]notification, bool) {
 				r.walked = nil // releases the array
 			}
 			return batch, true
+		case r.stage == resuming && h.phase == ready:
+			return nil, true
+		case r.stage == resuming:
+			h.cond.Wait()
+		case r.stage == live && r.resumed.everything && r.resumed.handled >= r.resumed.behind:
+			r.walkAfterLogLocked()
 		case r.stage == departing && r.loadDepartedLocked():
 		case r.isCursorsTurnLocked() && r.loadLocked():
 		case !r.waiting.isEmpty():
@@ -262,7 +306,7 @@ func (r *Registration) loadLocked() bool {
 			delete(r.early, e.Key)
 			continue
 		}
-		r.walked = append(r.walked, notification{kind: added, key: e.Key, new: e, initial: true})
+		r.walkLocked(notification{kind: added, key: e.Key, new: e, initial: true})
 	}
 	if len(entries) < CursorChunk {
 		r.stage, r.early = live, nil
@@ -325,7 +369,9 @@ func (r *Registration) deliver(n notification) (panicked bool) {
 	case vanished:
 		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: r.lastState(n)})
 	case synced:
-		close(r.told)
+		if !cache.IsDone(r) { // a handler that waited has synced before
+			close(r.told)
+		}
 	}
 	return false
 }

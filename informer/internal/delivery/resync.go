@@ -113,7 +113,7 @@ func (r *Registration) loadResyncLocked() bool {
 	}
 	for _, e := range entries {
 		r.resync.after = e.Key
-		r.waiting.add(notification{kind: resynced, key: e.Key, new: e})
+		r.queueLocked(notification{kind: resynced, key: e.Key, new: e})
 	}
 	if len(entries) < CursorChunk {
 		r.resync.running = false

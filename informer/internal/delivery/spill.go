@@ -26,6 +26,7 @@ type chunk struct {
 	file    *os.File // already unlinked
 	size    int64
 	seal    cipher.AEAD // encrypts the file
+	dropped bool        // the queue no longer has it
 }
 
 // waitingKey describes a notification in a file, for the case that the file cannot be
@@ -76,7 +77,7 @@ func (h *Hub) Spill(ctx context.Context) {
 		h.mu.Lock()
 		cut.c.writing = false
 		switch {
-		case cut.r.removed:
+		case cut.c.dropped:
 			if err == nil {
 				_ = file.Close()
 			}
@@ -153,7 +154,7 @@ func (r *Registration) loadChunkLocked() bool {
 		r.hub.mu.Unlock()
 		waiting, err = readChunk(file, size, seal)
 		r.hub.mu.Lock()
-		if r.removed {
+		if c.dropped {
 			return true
 		}
 		if err != nil {
@@ -239,6 +240,7 @@ func (r *Registration) catchUpLocked() bool {
 // dropWaitingLocked drops the queued entries.
 func (r *Registration) dropWaitingLocked() {
 	for _, c := range r.waiting.chunks {
+		c.dropped = true
 		r.hub.closeChunkLocked(c)
 	}
 	r.waiting, r.deletions = backlog{limits: &r.hub.Limits}, 0

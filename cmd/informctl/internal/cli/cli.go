@@ -152,6 +152,7 @@ func newRootCommand(e env) *cobra.Command {
 		newDumpCommand(e),
 		newQueryCommand(e),
 		newWatchCommand(e),
+		newConsumersCommand(e),
 		newHistoryCommand(e),
 		newInfoCommand(e),
 		newStatusCommand(e),

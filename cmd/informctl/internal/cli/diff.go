@@ -73,9 +73,8 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			if o.live || o.atText != "" {
 				files = 1
 			}
-			var err error
-			if o.at, err = parsePlace(o.atText, o.now()); err != nil {
-				return usagef(cmd, "--since: %w", err)
+			if err := o.completeAt(cmd, "since"); err != nil {
+				return err
 			}
 			if err := o.completeSelection(cmd, args[files:]); err != nil {
 				return err
@@ -122,6 +121,7 @@ type pair [2]item
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // whole objects
 	var sides [2]chosen
+	others := paths
 	if !o.at.IsZero() {
 		now, err := (&databaseFlag{path: paths[0], keyFlags: o.database.keyFlags}).openWhole(ctx, o.env, true)
 		if err != nil {
@@ -138,9 +138,9 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 				return false, sides[i].unread[0]
 			}
 		}
-		paths = nil
+		others = nil
 	}
-	for i, path := range paths {
+	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
 		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
 		if err != nil {

@@ -26,7 +26,7 @@ there is no key for is an error, which ends it with 1 when all else has been pri
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
-			if err := o.completeAt(cmd); err != nil {
+			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
 			o.format.kinds = len(args) == 0

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -492,13 +493,7 @@ func (c changed) cells(all bool, now time.Time) []any {
 	if c.Namespace != "" {
 		name = c.Resource + " " + c.Namespace + "/" + c.Name
 	}
-	orNone := func(s string) string {
-		if s == "" {
-			return noValue
-		}
-		return s
-	}
-	return []any{c.when(now), c.Change, name, orNone(strings.Join(c.Managers, ",")), orNone(strings.Join(texts, ", "))}
+	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), noValue), cmp.Or(strings.Join(texts, ", "), noValue)}
 }
 
 // when returns the time of a change in the zone of the reader, with the day if it is not

@@ -37,7 +37,7 @@ is there has been printed. A file that a live process holds is read as dump read
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
-			if err := o.completeAt(cmd); err != nil {
+			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
 			if err := o.sieve.complete(cmd, &text, &o.filter); err != nil {

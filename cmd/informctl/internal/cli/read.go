@@ -89,9 +89,9 @@ func (o *readOptions) addAtFlag(cmd *cobra.Command) {
 		"The state at this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
 }
 
-func (o *readOptions) completeAt(cmd *cobra.Command) (err error) {
+func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
-		return usagef(cmd, "--at: %w", err)
+		return usagef(cmd, "--%s: %w", flag, err)
 	}
 	return nil
 }

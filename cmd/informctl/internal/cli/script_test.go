@@ -40,6 +40,8 @@ func TestScripts(t *testing.T) {
 	writeAudited(t, foreign, "kube-system/another")
 	logged := filepath.Join(dir, "log.db")
 	writeHistory(t, logged)
+	consumed := filepath.Join(dir, "consumers.db")
+	writeConsumers(t, consumed)
 	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
@@ -52,6 +54,7 @@ func TestScripts(t *testing.T) {
 				copyFile(more, filepath.Join(e.WorkDir, "more.db")),
 				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
 				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
+				copyFile(consumed, filepath.Join(e.WorkDir, "consumers.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/internal/parallel"
@@ -31,13 +32,18 @@ type sieveFlags struct {
 
 func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 	flags := cmd.Flags()
-	flags.StringVar(&text.where, "where", "", "Only objects for which this CEL expression of `object` is true.")
-	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
+	text.addConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
 	flags.StringVar(&text.groupBy, "group-by", "", "Print how many objects have each value of this field.")
 	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting.")
 	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
+}
+
+// addConditions adds the flags of the conditions that one object fulfils or not.
+func (text *sieveFlags) addConditions(flags *pflag.FlagSet) {
+	flags.StringVar(&text.where, "where", "", "Only objects for which this CEL expression of `object` is true.")
+	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 }
 
 // complete parses the flag values into the sieve and the filter.

@@ -15,12 +15,16 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/informer"
@@ -30,20 +34,16 @@ import (
 
 // watchOptions are the options of watch.
 type watchOptions struct {
-	env
-	database    databaseFlag
-	format      outputFlags
-	namespace   string
-	showSecrets bool
-	initial     bool
-	since       string // a resource version; "" means now
-	resource    string // "" means all
+	readOptions
+	text    sieveFlags
+	initial bool
+	since   string // a resource version; "" means now
 }
 
 func newWatchCommand(e env) *cobra.Command {
-	o := &watchOptions{env: e}
+	o := &watchOptions{readOptions: readOptions{env: e}}
 	cmd := &cobra.Command{
-		Use:   "watch [RESOURCE]",
+		Use:   "watch [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the changes that the process which keeps a file receives",
 		Long: describe(`Print the changes that the process which keeps a file receives, from now on, each at
 once, until interrupted, which ends it with 0.
@@ -53,23 +53,23 @@ object; a template is applied to each object. An object that several scopes hold
 told of by each. It is an error if the process ends, or if the output is taken so
 slowly that more than 1024 changes wait.
 
+With -l, --field-selector or --where, an object that begins to match is ADDED, and one
+that no longer does is DELETED, in its last state that did.
+
 With --since-rv, what came after that resource version is printed first. The process
 remembers its last 8192 changes of a resource: each object is printed once, as it is
-now, at the place of its last change. What came before those is read from the log of the
-file, which outlives restarts, and what follows is printed when it is written, up to a
-second later. It is an error if the log does not reach back to there, or if RESOURCE is several resources, or of several clusters: their versions do not compare.`),
+now, at the place of its last change. What came before those, and whether an object
+has matched, is read from the log of the file, which outlives restarts: each change is
+printed, some that you may have seen too, and what follows is printed when it is
+written, up to a second later. It is an error if the log does not reach back to there,
+or if RESOURCE is several resources, or of several clusters: their versions do not
+compare.`),
 		Example: `  informctl watch pods -n default --initial
-  informctl watch pods --since-rv 48213
+  informctl watch pods -l app=web --since-rv 48213
+  informctl watch pods,nodes --where 'object.status.phase == "Failed"'
   informctl watch pods -o custom-columns=NAME:.metadata.name,PHASE:.status.phase`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return usagef(cmd, "watch takes at most one RESOURCE")
-			}
-			o.resource = append(args, "")[0]
-			return o.completeSince(cmd)
-		},
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.format.complete(cmd); err != nil {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.completeWatch(cmd, args); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(cmd.Context())
@@ -83,11 +83,22 @@ second later. It is an error if the log does not reach back to there, or if RESO
 	}
 	o.database.addPath(cmd.Flags())
 	o.format.addForms(cmd)
-	cmd.Flags().StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
-	cmd.Flags().BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
-	cmd.Flags().StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
-	addSecretsFlag(cmd, &o.showSecrets)
+	o.addSelectionFlags(cmd)
+	flags := cmd.Flags()
+	o.text.addConditions(flags)
+	flags.BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
+	flags.StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
 	return cmd
+}
+
+func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
+	if err := o.complete(cmd, args); err != nil {
+		return err
+	}
+	if err := o.sieve.complete(cmd, &o.text, &o.filter); err != nil {
+		return err
+	}
+	return o.completeSince(cmd)
 }
 
 // completeSince checks --since-rv. Resource versions of different resources cannot be
@@ -100,7 +111,7 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.since)
-	case o.resource == "":
+	case o.wanted[0].resource == "":
 		return usagef(cmd, "--since-rv needs RESOURCE")
 	case o.initial:
 		return usagef(cmd, "--since-rv and --initial do not go together")
@@ -115,7 +126,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	defer cancel()
 	l := newLive(ctx, o.database.path, o.showSecrets)
 	defer func() { _ = l.Close() }()
-	views, err := l.followed(o.resource)
+	views, err := l.followed(o.wanted)
 	if errors.Is(err, errNobody) {
 		if _, statErr := os.Stat(l.path); statErr != nil {
 			return openError(l.path, statErr)
@@ -130,7 +141,11 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 			return fmt.Errorf("--since-rv: %w", err)
 		}
 	}
-	parameters := url.Values{"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets}}
+	parameters := url.Values{
+		"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets},
+		"namespace": {o.filter.namespace}, "selector": {o.selector}, "old": {strconv.FormatBool(o.sieve.decodes())},
+		"bookmarks": {"true"},
+	}
 	if o.since != "" {
 		parameters.Set("since", o.since)
 	}
@@ -139,7 +154,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	var following sync.WaitGroup
 	for _, v := range views {
 		following.Go(func() {
-			last, err := l.follow(v, parameters, changes)
+			last, err := o.follow(l, v, parameters, changes)
 			if last != "" && len(views) == 1 && !o.initial && !errors.Is(err, errInterrupted) {
 				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
 			}
@@ -151,19 +166,19 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 		following.Wait()
 		close(changes)
 	}()
-	err = o.print(changes, !slices.ContainsFunc(views, func(v *view) bool {
+	err = o.print(changes, !slices.ContainsFunc(views, func(v watched) bool {
 		return v.info.Scope.Resource != views[0].info.Scope.Resource
 	}))
 	cancel()
 	for range changes { // until all goroutines have ended
 		continue
 	}
-	return cmp.Or(err, firstCause(failed))
+	return cmp.Or(err, firstCause(failed), o.explain(nil))
 }
 
 // haveOneHistory checks that the resource versions of all scopes can be compared. A
 // resource version of one collection does not order the changes of another.
-func haveOneHistory(views []*view) error {
+func haveOneHistory(views []watched) error {
 	var names []string
 	for _, v := range views {
 		name := v.info.Scope.Resource
@@ -188,8 +203,14 @@ func firstCause(failed chan error) error {
 	return nil
 }
 
-// followed returns the scopes of a resource that the process' informers hold.
-func (l *live) followed(resource string) ([]*view, error) {
+// watched is one followed scope.
+type watched struct {
+	*view
+	names []string // empty means all
+}
+
+// followed returns the wanted scopes that the process' informers hold.
+func (l *live) followed(wanted []wanted) ([]watched, error) {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
@@ -199,7 +220,7 @@ func (l *live) followed(resource string) ([]*view, error) {
 	if err := json.NewDecoder(body).Decode(&scopes); err != nil {
 		return nil, l.failed(err)
 	}
-	var views []*view
+	var held []*view
 	var names []string
 	for _, s := range scopes {
 		scope := store.Scope{
@@ -211,24 +232,42 @@ func (l *live) followed(resource string) ([]*view, error) {
 		}
 		names = append(names, s.Resource)
 		// Two informers may hold the same scope.
-		seen := slices.ContainsFunc(views, func(v *view) bool { return v.info.ID == s.ID })
-		if !seen && (resource == "" || isResource(scope, resource)) {
-			views = append(views, &view{info: store.Info{ID: s.ID, Scope: scope}})
+		if !slices.ContainsFunc(held, func(v *view) bool { return v.info.ID == s.ID }) {
+			held = append(held, &view{info: store.Info{ID: s.ID, Scope: scope}})
 		}
 	}
-	switch {
-	case len(names) == 0:
+	if len(held) == 0 {
 		return nil, fmt.Errorf("the process of %s follows nothing", l.path)
-	case len(views) == 0:
-		return nil, fmt.Errorf("unknown resource %q; the process of %s follows %s", resource, l.path,
-			strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", "))
+	}
+	var views []watched
+	for _, want := range wanted {
+		known := false
+		for _, v := range held {
+			if want.resource != "" && !isResource(v.info.Scope, want.resource) {
+				continue
+			}
+			known = true
+			i := slices.IndexFunc(views, func(w watched) bool { return w.view == v })
+			switch {
+			case i < 0:
+				views = append(views, watched{v, want.names})
+			case len(want.names) == 0:
+				views[i].names = nil
+			case len(views[i].names) > 0:
+				views[i].names = slices.Concat(views[i].names, want.names)
+			}
+		}
+		if !known {
+			return nil, fmt.Errorf("unknown resource %q; the process of %s follows %s", want.resource, l.path,
+				strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", "))
+		}
 	}
 	return views, nil
 }
 
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
-func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (last string, err error) {
+func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
 	body, err := l.ask("/v1/changes", parameters)
@@ -238,9 +277,7 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 	defer func() { _ = body.Close() }()
 	for dec := json.NewDecoder(body); ; {
 		var line struct {
-			Type   string
-			Object json.RawMessage
-			Listed bool
+			wire.ChangeLine
 			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
@@ -251,25 +288,58 @@ func (l *live) follow(v *view, parameters url.Values, changes chan<- object) (la
 		case line.Text != "":
 			return last, fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
 		}
-		content := map[string]any{}
-		if err := utiljson.Unmarshal(line.Object, &content); err != nil {
-			// The error is not wrapped: it may quote the object.
-			return last, fmt.Errorf("%s: a change cannot be read", v.info.Scope)
+		event, ok, err := o.selected(v, line.ChangeLine)
+		if err != nil {
+			return last, fmt.Errorf("%s: %w", v.info.Scope, err)
 		}
-		u := &unstructured.Unstructured{Object: content}
-		if line.Type == "INITIAL" {
-			line.Type = "ADDED"
+		rv := last // the object is not read any more once it is sent
+		if m, err := meta.Accessor(event.Object); err == nil && !line.Listed {
+			rv = m.GetResourceVersion()
 		}
-		rv := u.GetResourceVersion()
-		select {
-		case changes <- object{item: item{v, u.GetNamespace(), u.GetName()}, Object: u, event: line.Type}:
-			if !line.Listed {
-				last = rv
+		if ok {
+			u := event.Object.(*unstructured.Unstructured) //nolint:forcetypeassert // selected has made it
+			select {
+			case changes <- object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u, event: string(event.Type)}:
+			case <-l.ctx.Done():
+				return last, errInterrupted
 			}
-		case <-l.ctx.Done():
-			return last, errInterrupted
+		}
+		last = rv
+	}
+}
+
+// selected returns a change as a client of the selection receives it.
+func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Event, ok bool, err error) {
+	if e.Object, err = sentObject(line.Object); err != nil {
+		return e, false, err
+	}
+	if line.Old != nil {
+		if e.Old, err = sentObject(line.Old); err != nil {
+			return e, false, err
 		}
 	}
+	switch e.Type = informer.EventType(line.Type); e.Type {
+	case informer.EventType(watch.Bookmark):
+		return e, false, nil
+	case informer.Initial:
+		e.Type = informer.Added
+	}
+	e.Inside = line.Inside
+	m, err := meta.Accessor(e.Object)
+	if err != nil || len(v.names) > 0 && !slices.Contains(v.names, m.GetName()) ||
+		slices.ContainsFunc(o.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
+		return e, false, err
+	}
+	return e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(obj, time.Time{}) })
+}
+
+// sentObject decodes an object. Its error does not quote it.
+func sentObject(b []byte) (*unstructured.Unstructured, error) {
+	content := map[string]any{}
+	if err := utiljson.Unmarshal(b, &content); err != nil {
+		return nil, errors.New("a change cannot be read")
+	}
+	return &unstructured.Unstructured{Object: content}, nil
 }
 
 // cutOff returns the reason why the stream of changes ended without an error.
@@ -302,9 +372,6 @@ func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
 				return fmt.Errorf("write output: %w", err)
 			}
 			return nil
-		}
-		if o.namespace != "" && change.namespace != o.namespace {
-			continue
 		}
 		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.format.objects.ShowManagedFields {
 			u.SetManagedFields(nil)
@@ -356,7 +423,7 @@ func (o *watchOptions) printer(oneResource bool) printer {
 		f.columns.noHeaders, f.columns.events = f.noHeaders, true
 		return f.columns
 	}
-	return newTable(nil, !oneResource || o.resource == "", form == "wide", f.noHeaders, o.now()).withEvents()
+	return newTable(nil, !oneResource || o.wanted[0].resource == "", form == "wide", f.noHeaders, o.now()).withEvents()
 }
 
 // changeDocument is the JSON and YAML form of a change. Its field names are stable and

@@ -98,6 +98,13 @@ func (p *process) create(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
+func (p *process) update(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	if _, err := p.server.Update(pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // watching is a running watch command.
 type watching struct {
 	*bufio.Scanner
@@ -368,6 +375,87 @@ func testWatchSinceRestart(t *testing.T, p *process, args []string) {
 		t.Errorf("then %q", got)
 	}
 	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired")
+}
+
+// TestWatchSelection checks that a watch with conditions prints an object that begins to
+// match as ADDED and one that no longer does as DELETED, in its last state that did, and
+// that all of it is the same after a resource version, before and after a restart.
+func TestWatchSelection(t *testing.T) {
+	labelled := func(name, app, node string) *corev1.Pod {
+		p := pod("a", name, app)
+		p.Spec.NodeName = node
+		return p
+	}
+	// 2 to 5
+	p := runProcess(t, labelled("one", "web", "x"), labelled("two", "db", "x"), labelled("three", "web", "y"), labelled("six", "web", "x"))
+	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"complete":"2`)) {
+		continue // until the list is written, which is where the log begins
+	}
+	form := []string{"--db", p.path, "-o", "jsonpath={.metadata.name} {.metadata.labels.app} {.spec.nodeName} {.metadata.resourceVersion}"}
+	since := map[string][]string{
+		"-l app=web": {
+			"DELETED one web x 6", "ADDED two web x 7", "MODIFIED three web x 8", "DELETED six web x 9", "ADDED four web y 11", "ADDED last web x 12",
+		},
+		"--where object.spec.nodeName=='x'": {
+			"MODIFIED one db x 6", "MODIFIED two web x 7", "ADDED three web x 8", "DELETED six web x 9", "ADDED last web x 12",
+		},
+		"-l app=web --field-selector spec.nodeName=x": {
+			"DELETED one web x 6", "ADDED two web x 7", "ADDED three web x 8", "DELETED six web x 9", "ADDED last web x 12",
+		},
+		"pods four one -l app=web": {"DELETED one web x 6", "ADDED four web y 11"},
+		"-n b -l app=web":          {"ADDED last web x 12"},
+		"-n b":                     {"ADDED last web x 12"},
+	}
+	watches := map[string]*watching{}
+	start := func(flag ...string) {
+		for conditions := range since {
+			args := strings.Fields(conditions)
+			if args[0] != "pods" {
+				args = append([]string{"pods"}, args...)
+			}
+			watches[conditions] = watchFor(t, append(append(args, form...), flag...)...)
+		}
+	}
+	check := func(when string) {
+		for conditions, w := range watches {
+			for _, want := range since[conditions] {
+				if got := strings.Join(strings.Fields(w.next(t, 1)), " "); got != want {
+					t.Errorf("%s, %s: %q, want %q", when, conditions, got, want)
+				}
+			}
+			w.stop()
+			if w.Scan() {
+				t.Errorf("%s, %s: %q too", when, conditions, w.Text())
+			}
+			w.ends(t, 0, "")
+		}
+	}
+	start("--initial")
+	for conditions, n := range map[string]int{
+		"-l app=web": 3, "--where object.spec.nodeName=='x'": 3, "-l app=web --field-selector spec.nodeName=x": 2, "pods four one -l app=web": 1,
+	} {
+		if got := watches[conditions].next(t, n); strings.Count(got, "ADDED") != n {
+			t.Errorf("%s: %q", conditions, got)
+		}
+	}
+	p.update(t, labelled("one", "db", "x"))             // 6
+	p.update(t, labelled("two", "web", "x"))            // 7
+	p.update(t, labelled("three", "web", "x"))          // 8
+	if _, err := p.server.Delete("a/six"); err != nil { // 9
+		t.Fatal(err)
+	}
+	p.create(t, labelled("five", "db", "z"))  // 10
+	p.create(t, labelled("four", "web", "y")) // 11
+	last := labelled("last", "web", "x")
+	last.Namespace = "b"
+	p.create(t, last) // 12
+	check("live")
+	start("--since-rv", "5")
+	check("since 5")
+	p.stop()
+	p.start(t)
+	start("--since-rv", "5")
+	check("after a restart")
 }
 
 // TestWatchSinceOfSeveral checks that watch refuses one resource version for several

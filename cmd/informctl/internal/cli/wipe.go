@@ -51,11 +51,11 @@ leaves that behind.`),
 
 func runWipe(ctx context.Context, e env, file databaseFlag, resource string) error {
 	if err := wipeable(ctx, e, file, resource); err != nil {
-		return inUse(file.path, err)
+		return inUse(file.path, err, orAnEpoch)
 	}
 	db, err := bolt.Open(file.path, bolt.Options{})
 	if err != nil {
-		return inUse(file.path, openError(file.path, err))
+		return inUse(file.path, openError(file.path, err), orAnEpoch)
 	}
 	// Wipe has written all changes, so an error of Close does not matter.
 	defer func() { _ = db.Close() }()
@@ -93,10 +93,13 @@ func wipeable(ctx context.Context, e env, file databaseFlag, resource string) er
 	return db.whole(ctx, e) // opening a damaged file for writing would set it aside
 }
 
-// inUse adds what to do if another process holds the file.
-func inUse(path string, err error) error {
+// orAnEpoch is the other way to drop all that a file holds.
+const orAnEpoch = ", or start a program of your own again with another bolt.Options.Epoch"
+
+// inUse adds what to do if another process holds the file; or is another way.
+func inUse(path string, err error, or string) error {
 	if !errors.Is(err, store.ErrLocked) {
 		return err
 	}
-	return fmt.Errorf("%s is in use by another process; end that first, or start a program of your own again with another bolt.Options.Epoch", path)
+	return fmt.Errorf("%s is in use by another process; end that first%s", path, or)
 }

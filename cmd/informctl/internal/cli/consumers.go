@@ -1,0 +1,131 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// consumersOptions are the options of consumers.
+type consumersOptions struct {
+	env
+	database databaseFlag
+	table    tableFlags
+}
+
+func newConsumersCommand(e env) *cobra.Command {
+	o := &consumersOptions{env: e}
+	cmd := &cobra.Command{
+		Use:   "consumers",
+		Short: "Print the durable consumers of a file and what is left for them to do",
+		Long: describe(`Print the durable consumers of a file and what is left for them to do.
+
+A consumer is what a controller remembers: for each scope the resource version up to
+which its handlers have received what was changed, and the keys of its queue. WAITING
+keys are to be worked on at once, which includes those in work; DELAYED ones later;
+FAILED ones have failed and are tried again; UNRESOLVED ones have ended without success
+and run after the next start.
+
+Of a file that a live process holds, it prints what was last written, a second ago.`),
+		Example: `  informctl consumers --db informers.db
+  informctl consumers -o json`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "consumers takes no arguments; informctl consumers reset NAME makes one begin anew")
+			}
+			return o.table.check(cmd)
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runConsumers(ctx, o)
+		},
+	}
+	o.database.add(cmd.Flags())
+	o.table.add(cmd)
+	cmd.AddCommand(newResetCommand(e))
+	return cmd
+}
+
+func runConsumers(ctx context.Context, o *consumersOptions) error {
+	db, err := o.database.openWhole(ctx, o.env, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	found, err := durable.Stored(ctx, db.file)
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return db.named(err)
+	}
+	if len(found) == 0 && err == nil {
+		o.note("%s has no consumers", db.path)
+	}
+	rows := make([][]any, 0, len(found))
+	for _, c := range found {
+		rows = append(rows, []any{
+			c.Name, c.Version, int64(len(c.Scopes)), int64(c.Waiting), int64(c.Delayed), int64(c.Failed), int64(c.Unresolved),
+		})
+	}
+	printed := o.output(func(w io.Writer) error {
+		if len(rows) == 0 && o.table.format != "json" {
+			return nil
+		}
+		columns := []string{"Name", "Version", "Scopes", "Waiting", "Delayed", "Failed", "Unresolved"}
+		return o.table.print(w, found, columns, rows)
+	})
+	return errors.Join(printed, db.named(err))
+}
+
+func newResetCommand(e env) *cobra.Command {
+	var file databaseFlag
+	cmd := &cobra.Command{
+		Use:   "reset NAME",
+		Short: "Make a consumer begin anew",
+		Long: describe(`Make a consumer begin anew: its place and its queue are forgotten, and its handlers
+receive every object at the next start, as new.
+
+No other process may hold the file: end it first.`),
+		Example: `  informctl consumers reset widgets --db informers.db`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return usagef(cmd, "reset takes one NAME; informctl consumers prints them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := interruptible(cmd.Context())
+			defer stop()
+			return runReset(ctx, e, file, args[0])
+		},
+	}
+	file.addPath(cmd.Flags())
+	return cmd
+}
+
+func runReset(ctx context.Context, e env, file databaseFlag, name string) error {
+	if err := wipeable(ctx, e, file, ""); err != nil {
+		return inUse(file.path, err, "")
+	}
+	db, err := bolt.Open(file.path, bolt.Options{})
+	if err != nil {
+		return inUse(file.path, openError(file.path, err), "")
+	}
+	defer func() { _ = db.Close() }() // Reset has written all
+	if err := durable.Reset(ctx, db, name); err != nil {
+		if errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("%s has no consumer %q; informctl consumers prints those that it has", file.path, name)
+		}
+		return err
+	}
+	return e.output(func(w io.Writer) error {
+		_, err := fmt.Fprintf(w, "%s: forgotten, its handlers receive everything at the next start\n", name)
+		return err
+	})
+}

@@ -1,0 +1,346 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Policy says what handlers receive of objects that have not changed since the place.
+type Policy int
+
+const (
+	// Trickle delivers each of them once in Options.Every.
+	Trickle Policy = iota
+	// Skip delivers none. It is for controllers that depend on nothing but the objects
+	// that they watch.
+	Skip
+	// All delivers all of them at the start, as if there were no place. The queue is
+	// restored.
+	All
+)
+
+// Options describe a Consumer. The zero value trickles.
+type Options struct {
+	// Version is the version of the logic, set by hand. With another one than before,
+	// handlers receive everything once. Skip needs one, because nothing else would make a
+	// new logic see old objects.
+	Version string
+	// Unchanged is the policy for objects that have not changed.
+	Unchanged Policy
+	// Every is the time in which Trickle delivers each object once; 0 means 10 hours.
+	Every time.Duration
+	// Elected is closed when this process may work. Until then handlers receive nothing
+	// and count as synced. Nil means at once.
+	Elected <-chan struct{}
+	// Shared is where the place is kept for a successor without this file.
+	//
+	// Not built: Open returns an error if it is set.
+	Shared Shared
+	// CommitFirst makes Get of the queue wait until what has led to the key is written,
+	// so that nothing is worked on that could be unknown after a crash. That takes a
+	// commit, some ten milliseconds, for the keys of a commit together.
+	CommitFirst bool
+}
+
+// Shared keeps the place and the queue of a consumer outside the file.
+type Shared interface{ shared() }
+
+const (
+	defaultEvery = 10 * time.Hour
+	// commitEvery is how often the place and the queue are written.
+	commitEvery = time.Second
+	// closePatience is how long Close waits for the last write.
+	closePatience = 30 * time.Second
+)
+
+// Open's errors.
+var (
+	// ErrInUse indicates a name that another Consumer of the process has.
+	ErrInUse = errors.New("the consumer is in use")
+	// ErrUnsupported indicates a backend that remembers nothing after the process.
+	ErrUnsupported = errors.New("the backend does not remember consumers")
+)
+
+// Consumer remembers what is left to do. Its methods may be called by any goroutine.
+type Consumer struct {
+	name   string
+	opts   Options
+	ledger store.Ledger
+	id     inUse
+	end    context.CancelFunc
+	ended  chan struct{} // closed when the goroutine of the consumer has ended
+	closed sync.Once
+	result error // of Close
+
+	// writing makes two writes of the ledger exclude each other, so that an older state
+	// does not replace a newer one.
+	writing sync.Mutex
+
+	// mu protects the fields below, the scopes and the states of the queue. The lock of
+	// an informer's hub may be taken behind it, never before it.
+	mu      sync.Mutex
+	active  bool
+	over    bool              // Close has written what there is
+	invalid string            // why no place is valid
+	frozen  bool              // places do not move: something could not be recorded
+	scopes  map[string]*scope // by ID, also those without a handler
+	keys    map[string][]byte // encoded states of keys that no queue has taken over
+	changed map[string][]byte // what is not written yet
+	queue   keeper            // nil before NewQueue
+}
+
+// keeper is the queue of a Consumer. The methods are called with Consumer.mu held.
+type keeper interface {
+	// activateLocked puts what was restored into the queue.
+	activateLocked()
+	// raiseLocked gives what still waits with a low priority a normal one.
+	raiseLocked()
+	// collectLocked adds the states that have changed to changes.
+	collectLocked(changes map[string][]byte)
+	countLocked(*Status)
+}
+
+// inUse identifies a consumer in the process.
+type inUse struct {
+	backend store.Backend
+	name    string
+}
+
+// consumers contains the names that are in use.
+var consumers sync.Map
+
+// The keys of a consumer's ledger.
+const (
+	stateKey    = "state"
+	prefixPlace = "place/"
+	prefixKey   = "key/"
+	// registry is the ledger that lists the consumers of a backend.
+	registry = "consumers"
+)
+
+// state is the value of stateKey.
+type state struct {
+	Version  string `json:"version"`
+	Revision string `json:"revision,omitempty"`
+}
+
+func ledgerName(name string) string { return "consumer/" + name }
+
+// Open opens the consumer with a name, which has one Consumer at a time. Errors:
+// ErrInUse, ErrUnsupported, those of the backend, and those of wrong Options. Damage is
+// not an error: handlers then receive everything.
+func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
+	ledger, ok := backend.(store.Ledger)
+	switch {
+	case !ok || !reflect.TypeOf(backend).Comparable():
+		return nil, fmt.Errorf("consumer %q: %w: want one such as *bolt.DB, not a %T", name, ErrUnsupported, backend)
+	case name == "" || strings.Contains(name, "/"):
+		return nil, fmt.Errorf("a consumer cannot have the name %q; want one such as widgets, without a slash", name)
+	case opts.Unchanged < Trickle || opts.Unchanged > All:
+		return nil, fmt.Errorf("consumer %q: the policy %d is not known; want Trickle, Skip or All", name, opts.Unchanged)
+	case opts.Unchanged == Skip && opts.Version == "":
+		return nil, fmt.Errorf("consumer %q: Skip needs a Version, because objects are skipped until it changes", name)
+	case opts.Every < 0:
+		return nil, fmt.Errorf("consumer %q: Every is %v, want a time above 0", name, opts.Every)
+	case opts.Shared != nil:
+		return nil, fmt.Errorf("consumer %q: Shared is not built yet", name)
+	}
+	if opts.Every == 0 {
+		opts.Every = defaultEvery
+	}
+	c := &Consumer{
+		name: name, opts: opts, ledger: ledger, id: inUse{backend, name}, ended: make(chan struct{}),
+		active: opts.Elected == nil, scopes: map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
+	}
+	if _, taken := consumers.LoadOrStore(c.id, true); taken {
+		return nil, fmt.Errorf("consumer %q: %w", name, ErrInUse)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.end = cancel
+	if err := c.load(ctx); err != nil {
+		cancel()
+		consumers.Delete(c.id)
+		return nil, fmt.Errorf("consumer %q: %w", name, err)
+	}
+	go c.run(ctx)
+	return c, nil
+}
+
+// load reads what the process before has left.
+func (c *Consumer) load(ctx context.Context) error {
+	values, err := c.ledger.Ledger(ctx, ledgerName(c.name))
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return err
+	}
+	if err != nil {
+		c.invalid = "the ledger is damaged"
+	}
+	var known state
+	if b, ok := values[stateKey]; ok && json.Unmarshal(b, &known) != nil {
+		c.invalid = "the ledger cannot be read"
+	}
+	if len(values) > 0 && known.Version != c.opts.Version {
+		c.invalid = fmt.Sprintf("the version was %q and is %q", known.Version, c.opts.Version)
+	}
+	for key, value := range values {
+		if id, ok := strings.CutPrefix(key, prefixPlace); ok {
+			s := &scope{id: id}
+			if json.Unmarshal(value, &s.known) != nil {
+				c.invalid = "a place cannot be read"
+			}
+			if s.allowed = s.known.Handlers; s.known.Partial {
+				s.why, s.allowed = partialWhy, 0
+				s.known.Handlers = 0
+			}
+			s.sweep = s.known.Sweep
+			c.scopes[id] = s
+		} else if key, ok := strings.CutPrefix(key, prefixKey); ok {
+			c.keys[key] = value
+		}
+	}
+	if c.invalid != "" {
+		for _, s := range c.scopes {
+			c.invalidateLocked(s, c.invalid)
+		}
+	}
+	present := state{c.opts.Version, revision()}
+	if present.Revision != known.Revision {
+		for _, s := range c.scopes {
+			s.sweep = sweep{}
+		}
+	}
+	b, err := json.Marshal(present)
+	c.changed[stateKey] = b
+	return err
+}
+
+// revision returns the revision that the program was built from, "" if it is not known.
+func revision() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// run writes the place and the queue until Close.
+func (c *Consumer) run(ctx context.Context) {
+	defer close(c.ended)
+	tick := time.NewTicker(commitEvery)
+	defer tick.Stop()
+	elected := c.opts.Elected
+	failing := false
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-elected:
+			elected = nil
+			c.activate()
+			continue
+		case <-tick.C:
+		}
+		c.sweep(ctx, time.Now())
+		if err := c.commit(ctx); err != nil && ctx.Err() == nil && !failing {
+			failing = true
+			klog.FromContext(ctx).Error(err, "The place of a consumer could not be written", "consumer", c.name)
+		} else if err == nil {
+			failing = false
+		}
+	}
+}
+
+// activate begins what waits for the election.
+func (c *Consumer) activate() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.active || c.over {
+		return
+	}
+	c.active = true
+	for _, s := range c.scopes {
+		for _, m := range s.members {
+			c.beginLocked(s, m)
+		}
+	}
+	if c.queue != nil {
+		c.queue.activateLocked()
+	}
+}
+
+// commit writes what has changed, in one transaction.
+func (c *Consumer) commit(ctx context.Context) error {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	c.advanceLocked()
+	if c.queue != nil {
+		c.queue.collectLocked(c.changed)
+	}
+	changes := c.changed
+	c.changed = map[string][]byte{}
+	c.mu.Unlock()
+	if len(changes) == 0 {
+		return nil
+	}
+	var err error
+	if _, first := changes[stateKey]; first {
+		err = c.ledger.SetLedger(ctx, registry, map[string][]byte{c.name: []byte("{}")})
+	}
+	if err == nil {
+		err = c.ledger.SetLedger(ctx, ledgerName(c.name), changes)
+	}
+	if err != nil {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		newer := c.changed
+		c.changed = changes
+		maps.Copy(c.changed, newer)
+	}
+	return err
+}
+
+// Close writes the place and the queue, and ends the Consumer. Call it when the informers
+// and the workers have ended, and before the backend is closed: until then it records
+// what handlers and workers do. It is idempotent.
+func (c *Consumer) Close() error {
+	c.closed.Do(func() {
+		c.end()
+		<-c.ended
+		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+		defer cancel()
+		err := c.commit(ctx) // what was marked before
+		if err == nil {
+			err = c.commit(ctx) // what there is now
+		}
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+		consumers.Delete(c.id)
+		if err != nil {
+			c.result = fmt.Errorf("consumer %q: %w", c.name, err)
+		}
+	})
+	return c.result
+}
+
+// Activate makes the Consumer active although Options.Elected is not closed, for a
+// controller that works without being the leader.
+func (c *Consumer) Activate() { c.activate() }

@@ -1,0 +1,88 @@
+package controllerruntime_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/durable/controllerruntime"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestQueue checks that a queue is a priority queue to controller-runtime, and that the
+// next process gets what was left with its priority and its failures.
+func TestQueue(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	request := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: "a", Name: name}}
+	}
+	var consumer *durable.Consumer
+	open := func() (q priorityqueue.PriorityQueue[reconcile.Request], end func()) {
+		t.Helper()
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := durable.Open(db, "a", durable.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		consumer = c
+		limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Hour, 24*time.Hour)
+		q, ok := controllerruntime.NewQueue(c)("a", limiter).(priorityqueue.PriorityQueue[reconcile.Request])
+		if !ok {
+			t.Fatal("it is no priority queue")
+		}
+		return q, func() {
+			t.Helper()
+			q.ShutDown()
+			if err := errors.Join(c.Close(), db.Close()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	get := func(q priorityqueue.PriorityQueue[reconcile.Request], name string, priority int) {
+		t.Helper()
+		got, p, over := q.GetWithPriority()
+		if over || got != request(name) || p != priority {
+			t.Errorf("got %v with priority %d, want %s with %d", got, p, name, priority)
+		}
+	}
+	q, end := open()
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(handler.LowPriority)}, request("low"))
+	q.AddWithOpts(priorityqueue.AddOpts{Priority: ptr.To(5)}, request("high"), request("failed"))
+	q.Add(request("normal"))
+	get(q, "high", 5)
+	q.Forget(request("high"))
+	q.Done(request("high"))
+	get(q, "failed", 5)
+	q.AddWithOpts(priorityqueue.AddOpts{RateLimited: true}, request("failed"))
+	q.Done(request("failed"))
+	end()
+	q, end = open()
+	get(q, "normal", 0)
+	// Asked for again, and then added at once: the queue has one place for a key.
+	q.AddWithOpts(priorityqueue.AddOpts{After: time.Hour}, request("normal"))
+	q.Done(request("normal"))
+	q.Add(request("normal"))
+	get(q, "normal", 0)
+	q.Forget(request("normal"))
+	q.Done(request("normal"))
+	get(q, "low", handler.LowPriority)
+	if s := consumer.Status(); s.Delayed != 1 || s.Waiting != 0 || s.InWork != 1 {
+		t.Errorf("status %+v, want the failed one delayed and the low one in work", s)
+	}
+	if n := q.NumRequeues(request("failed")); n != 1 || q.Len() != 0 {
+		t.Errorf("failed has %d failures, and %d wait; want 1 and 0", n, q.Len())
+	}
+	end()
+}

@@ -1,0 +1,265 @@
+package durable
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/internal/resume"
+	"github.com/informctl/informctl/store"
+)
+
+// scope is what the consumer knows of a scope. Consumer.mu protects it.
+type scope struct {
+	id      string
+	known   place  // as in the ledger
+	allowed int    // how many handlers may go on from there
+	why     string // why everything is delivered; "" if it is not
+	members []*member
+	// next is the place that the ledger gets when the fences of all members are passed;
+	// nil if there is none.
+	next   *store.Place
+	fences []uint64
+	// sweep is where Trickle is, and nextSweep where it was when next was marked: what it
+	// has delivered since is not handled.
+	sweep, nextSweep sweep
+	noted            time.Time // when the sweep was written last
+}
+
+// noPlace says why everything is delivered at the first start, and partialWhy why after a
+// process that had not delivered it.
+const (
+	noPlace    = "there is no place"
+	partialWhy = "the process before had not delivered everything"
+)
+
+// place is the value of a place in the ledger.
+type place struct {
+	Lineage  string `json:"lineage"`
+	Mark     uint64 `json:"mark"`
+	Random   uint64 `json:"random"`
+	RV       string `json:"resourceVersion,omitempty"`
+	Handlers int    `json:"handlers"`
+	// Partial means that handlers have not received everything since the place.
+	Partial bool  `json:"partial,omitempty"`
+	Sweep   sweep `json:"sweep,omitzero"`
+}
+
+func (p place) store() store.Place {
+	if p.Lineage == "" {
+		return store.Place{}
+	}
+	return store.Place{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random, RV: p.RV}
+}
+
+// member is a handler that was added to an informer.
+type member struct {
+	feed  resume.Feed
+	begun bool
+}
+
+// handler is a resume.Handler.
+type handler struct {
+	cache.ResourceEventHandler
+	c *Consumer
+}
+
+var _ resume.Handler = (*handler)(nil)
+
+// Handler returns a handler that goes on where that of the process before has ended, when
+// it is added to an informer of this project whose scope is in the consumer's backend. It
+// may be added to several. Added to another informer, it receives what any handler does.
+// A call of h is confirmed by its return: what h adds to a queue of another Consumer, or
+// after it has returned, may be lost.
+func (c *Consumer) Handler(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	return &handler{h, c}
+}
+
+// Opened implements resume.Handler.
+func (h *handler) Opened(feed resume.Feed) {
+	c := h.c
+	asked, persisted := feed.Scope()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !persisted || c.over {
+		feed.Begin(store.Place{}, true)
+		return
+	}
+	id := asked.ID()
+	s := c.scopes[id]
+	if s != nil {
+		// An informer that was made anew takes the place of one that has ended.
+		s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
+	}
+	if s == nil {
+		s = &scope{id: id, why: noPlace, known: partial(feed.Last())}
+		c.scopes[id] = s
+		c.noteLocked(s)
+	}
+	m := &member{feed: feed}
+	s.members = append(s.members, m)
+	s.next = nil // it does not include the new member
+	if s.why == "" && len(s.members) > s.allowed {
+		c.invalidateLocked(s, fmt.Sprintf("there are more handlers than the %d before", s.allowed))
+	}
+	if c.active {
+		c.beginLocked(s, m)
+	}
+}
+
+// beginLocked begins a member at the place of its scope.
+func (c *Consumer) beginLocked(s *scope, m *member) {
+	if m.begun {
+		return
+	}
+	m.begun = true
+	if s.why != "" && s.why != noPlace {
+		klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
+	}
+	m.feed.Begin(s.known.store(), s.why != "" || c.opts.Unchanged == All)
+}
+
+// invalidateLocked makes the handlers of a scope receive everything. Its place stays
+// where deletions are known from.
+func (c *Consumer) invalidateLocked(s *scope, why string) {
+	s.why, s.allowed, s.next = why, 0, nil
+	s.known.Partial, s.known.Handlers = true, 0
+	c.noteLocked(s)
+	for _, m := range s.members {
+		if m.begun {
+			m.begun = false
+			c.beginLocked(s, m)
+		}
+	}
+}
+
+// partial returns the place from which deletions are known while everything is delivered.
+func partial(at store.Place) place {
+	return place{Lineage: at.Lineage, Mark: at.Mark, Random: at.Random, RV: at.RV, Partial: true}
+}
+
+// Removed implements resume.Handler. The place does not move until there are as many
+// handlers again: what a handler has not received may be after it.
+func (h *handler) Removed(feed resume.Feed) {
+	h.c.mu.Lock()
+	defer h.c.mu.Unlock()
+	for _, s := range h.c.scopes {
+		before := len(s.members)
+		s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed == feed })
+		if len(s.members) < before {
+			s.next = nil
+		}
+	}
+}
+
+// Lost implements resume.Handler.
+func (h *handler) Lost(feed resume.Feed, err error) {
+	c := h.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, s := range c.scopes {
+		if slices.ContainsFunc(s.members, func(m *member) bool { return m.feed == feed }) {
+			s.why, s.next, s.known = err.Error(), nil, partial(feed.Last())
+			c.noteLocked(s)
+			klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
+		}
+	}
+}
+
+// advanceLocked moves the places of scopes whose handlers have passed their fences, and
+// sets new fences. A place does not move while a handler that it knows is missing.
+func (c *Consumer) advanceLocked() {
+	for _, s := range c.scopes {
+		if c.frozen {
+			return
+		}
+		if s.known.Lineage == "" && len(s.members) > 0 {
+			// The first list is written, and the log begins there.
+			if at := s.members[0].feed.First(); !at.IsZero() {
+				s.known = partial(at)
+				c.noteLocked(s)
+			}
+		}
+		if s.next == nil {
+			s.markLocked()
+		}
+		if s.next == nil || !s.hasPassedLocked() {
+			continue
+		}
+		next := place{
+			Lineage: s.next.Lineage, Mark: s.next.Mark, Random: s.next.Random, RV: s.next.RV,
+			Handlers: len(s.members), Sweep: s.nextSweep,
+		}
+		s.next = nil
+		if s.nextSweep != s.known.Sweep {
+			s.noted = time.Now()
+		}
+		if next != s.known {
+			s.known = next
+			c.noteLocked(s)
+		}
+	}
+}
+
+// noteLocked writes the place of a scope with the next commit.
+func (c *Consumer) noteLocked(s *scope) {
+	if b, err := json.Marshal(s.known); err == nil {
+		c.changed[prefixPlace+s.id] = b
+	}
+}
+
+// markLocked sets a fence for each member.
+func (s *scope) markLocked() {
+	if len(s.members) == 0 || len(s.members) < max(s.allowed, s.known.Handlers) {
+		return
+	}
+	var first store.Place
+	s.fences, s.nextSweep = s.fences[:0], s.known.Sweep
+	if time.Since(s.noted) >= noteEvery || s.sweep.After == ended {
+		s.nextSweep = s.sweep
+	}
+	for i, m := range s.members {
+		at, fence, ok := m.feed.Mark()
+		if !ok {
+			return
+		}
+		if i == 0 {
+			first = at
+		}
+		s.fences = append(s.fences, fence)
+	}
+	s.next = &first
+}
+
+func (s *scope) hasPassedLocked() bool {
+	for i, m := range s.members {
+		if !m.feed.Passed(s.fences[i]) {
+			return false
+		}
+	}
+	return true
+}
+
+// loseLocked makes all places invalid: handlers receive everything.
+func (c *Consumer) loseLocked(why string) {
+	if c.invalid == "" {
+		c.invalid = why
+	}
+	for _, s := range c.scopes {
+		if s.why == "" {
+			c.invalidateLocked(s, why)
+		}
+	}
+}
+
+// freezeLocked keeps all places where they are until the process ends.
+func (c *Consumer) freezeLocked() {
+	c.frozen = true
+	for _, s := range c.scopes {
+		s.next = nil
+	}
+}

@@ -1,0 +1,405 @@
+package durable
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// Prioritized is implemented by inner queues of WrapQueue that know priorities: higher
+// ones first, 0 is the normal one. What WrapQueue then returns implements it, too.
+type Prioritized[T comparable] interface {
+	// AddWithPriority adds an item after a time. Nil is the priority 0, for an item that
+	// has none yet.
+	AddWithPriority(item T, after time.Duration, priority *int)
+	GetWithPriority() (item T, priority int, shutdown bool)
+}
+
+// NewQueue returns the queue of a consumer, with client-go's rate limited queue inside.
+// See WrapQueue.
+func NewQueue[T comparable](c *Consumer, limiter workqueue.TypedRateLimiter[T], codec Codec[T]) workqueue.TypedRateLimitingInterface[T] {
+	func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.checkOneQueueLocked()
+	}()
+	inner := workqueue.NewTypedRateLimitingQueueWithConfig(noLimiter[T]{}, workqueue.TypedRateLimitingQueueConfig[T]{Name: c.name})
+	return WrapQueue(c, limiter, codec, inner)
+}
+
+// WrapQueue returns the queue of a consumer. It holds what was left by the process
+// before, once the consumer is active: what was waiting or in work at once, what was
+// delayed after the rest of its delay, and failures keep their count. inner decides
+// about the order; its own rate limiter is not used. WrapQueue panics if the consumer
+// has a queue: two would take each other's keys.
+//
+// What is added is recorded until Consumer.Close, also after ShutDown: controllers shut
+// their queues down before the last event is handled.
+func WrapQueue[T comparable](
+	c *Consumer, limiter workqueue.TypedRateLimiter[T], codec Codec[T], inner workqueue.TypedRateLimitingInterface[T],
+) workqueue.TypedRateLimitingInterface[T] {
+	q := &queue[T]{
+		TypedRateLimitingInterface: inner, c: c, codec: codec,
+		limiter: &limits[T]{TypedRateLimiter: limiter, before: map[T]failures{}},
+		states:  map[T]*keyEntry{}, changed: map[T]struct{}{},
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.checkOneQueueLocked()
+	c.queue = q
+	q.inner, _ = inner.(Prioritized[T])
+	q.restoreLocked()
+	if c.active {
+		q.activateLocked()
+	}
+	if q.inner != nil {
+		return &prioritizedQueue[T]{q}
+	}
+	return q
+}
+
+func (c *Consumer) checkOneQueueLocked() {
+	if c.queue != nil {
+		panic(fmt.Sprintf("durable: consumer %q has a queue already; want one consumer for each", c.name))
+	}
+}
+
+// queue records what waits in the inner queue, is in work or has failed. Every call
+// records first and then calls the inner queue.
+type queue[T comparable] struct {
+	workqueue.TypedRateLimitingInterface[T]                // the inner queue
+	inner                                   Prioritized[T] // the same, or nil
+	c                                       *Consumer
+	codec                                   Codec[T]
+
+	// Consumer.mu protects the fields below.
+	limiter  *limits[T]
+	states   map[T]*keyEntry
+	changed  map[T]struct{} // since the last collectLocked
+	restored []restored[T]  // before the consumer is active
+}
+
+// keyState is what is stored of a key.
+type keyState struct {
+	// Waits means that the key is to be worked on: it waits, or it is in work.
+	Waits bool `json:"waits,omitempty"`
+	// Unresolved means that its work has ended without Forget. It runs after the next
+	// start.
+	Unresolved bool          `json:"unresolved,omitempty"`
+	Due        time.Time     `json:"due,omitzero"` // of a delay
+	Delay      time.Duration `json:"delay,omitempty"`
+	Priority   *int          `json:"priority,omitempty"`
+	Failures   int           `json:"failures,omitempty"`
+	Last       time.Duration `json:"last,omitempty"` // the last delay of the rate limiter
+}
+
+// keyEntry is the state of a key in this process.
+type keyEntry struct {
+	encoded   string
+	dirty     bool // it was added and Get has not returned it since
+	inWork    bool // between Get and Done
+	forgotten bool // since Get
+	stored    bool // the ledger may have it
+	keyState
+}
+
+type restored[T comparable] struct {
+	item T
+	keyState
+}
+
+// isDone reports whether nothing is left to remember.
+func (e *keyEntry) isDone() bool {
+	return !e.dirty && !e.inWork && !e.Unresolved && e.Due.IsZero() && e.Failures == 0
+}
+
+// restoreLocked takes the keys over that the process before has left. A key that cannot
+// be read makes the places invalid: it may be what the next event of its object is
+// missing.
+func (q *queue[T]) restoreLocked() {
+	for encoded, b := range q.c.keys {
+		var s keyState
+		item, err := q.codec.Decode([]byte(encoded))
+		if err == nil {
+			err = json.Unmarshal(b, &s)
+		}
+		if err != nil {
+			klog.Background().Error(err, "A key of the queue cannot be read", "consumer", q.c.name)
+			q.c.loseLocked("a key of the queue cannot be read")
+			q.c.changed[prefixKey+encoded] = nil
+			continue
+		}
+		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
+		e.Unresolved = false
+		q.states[item] = e
+		q.changed[item] = struct{}{}
+		q.limiter.restore(item, failures{s.Failures, s.Last})
+		q.restored = append(q.restored, restored[T]{item, s})
+	}
+	q.c.keys = nil
+}
+
+func (q *queue[T]) activateLocked() {
+	at := time.Now().Round(0)
+	for _, r := range q.restored {
+		if r.Waits || r.Unresolved {
+			q.add(r.item, 0, r.Priority)
+		}
+		if !r.Due.IsZero() {
+			q.add(r.item, min(max(r.Due.Sub(at), 0), r.Delay), r.Priority)
+		}
+	}
+	q.restored = nil
+}
+
+// add adds to the inner queue.
+func (q *queue[T]) add(item T, after time.Duration, priority *int) {
+	switch {
+	case q.inner != nil:
+		q.inner.AddWithPriority(item, after, priority)
+	case after > 0:
+		q.TypedRateLimitingInterface.AddAfter(item, after)
+	default:
+		q.TypedRateLimitingInterface.Add(item)
+	}
+}
+
+// noteLocked returns the entry of a key, which is written with the next commit. It is nil
+// after Close.
+func (q *queue[T]) noteLocked(item T) *keyEntry {
+	if q.c.over {
+		return nil
+	}
+	e := q.states[item]
+	if e == nil {
+		encoded, err := q.codec.Encode(item)
+		if err != nil || len(encoded) == 0 {
+			klog.Background().Error(err, "A key of the queue cannot be written, so places do not move", "consumer", q.c.name)
+			q.c.freezeLocked()
+			return nil
+		}
+		e = &keyEntry{encoded: string(encoded)}
+		q.states[item] = e
+	}
+	q.changed[item] = struct{}{}
+	return e
+}
+
+// record records that a key was added.
+func (q *queue[T]) record(item T, after time.Duration, priority *int) {
+	q.c.mu.Lock()
+	defer q.c.mu.Unlock()
+	q.recordLocked(item, after, priority)
+}
+
+func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
+	e := q.noteLocked(item)
+	if e == nil {
+		return
+	}
+	if p := ptr.Deref(priority, 0); e.Priority == nil || p > *e.Priority || !e.dirty && e.Due.IsZero() {
+		e.Priority = &p
+	}
+	if after <= 0 {
+		e.dirty, e.Unresolved = true, false
+		return
+	}
+	due := time.Now().Round(0).Add(after)
+	if e.Due.IsZero() || due.Before(e.Due) {
+		e.Due, e.Delay = due, after
+	}
+}
+
+// Add implements workqueue.TypedInterface.
+func (q *queue[T]) Add(item T) { q.addOne(item, 0, nil) }
+
+// AddAfter implements workqueue.TypedDelayingInterface.
+func (q *queue[T]) AddAfter(item T, after time.Duration) { q.addOne(item, after, nil) }
+
+func (q *queue[T]) addOne(item T, after time.Duration, priority *int) {
+	q.record(item, after, priority)
+	q.add(item, after, priority)
+}
+
+// AddRateLimited implements workqueue.TypedRateLimitingInterface.
+func (q *queue[T]) AddRateLimited(item T) { q.addRateLimited(item, nil) }
+
+func (q *queue[T]) addRateLimited(item T, priority *int) {
+	q.c.mu.Lock()
+	after := q.limiter.When(item)
+	if e := q.noteLocked(item); e != nil {
+		e.Failures, e.Last = q.limiter.NumRequeues(item), after
+	}
+	q.recordLocked(item, after, priority)
+	q.c.mu.Unlock()
+	q.add(item, after, priority)
+}
+
+// NumRequeues implements workqueue.TypedRateLimitingInterface.
+func (q *queue[T]) NumRequeues(item T) int {
+	q.c.mu.Lock()
+	defer q.c.mu.Unlock()
+	return q.limiter.NumRequeues(item)
+}
+
+// Forget implements workqueue.TypedRateLimitingInterface.
+func (q *queue[T]) Forget(item T) {
+	q.c.mu.Lock()
+	defer q.c.mu.Unlock()
+	q.limiter.Forget(item)
+	e := q.states[item]
+	if e == nil || q.c.over {
+		return
+	}
+	q.changed[item] = struct{}{}
+	e.Failures, e.Last, e.forgotten = 0, 0, true
+}
+
+// Get implements workqueue.TypedInterface.
+func (q *queue[T]) Get() (item T, shutdown bool) {
+	item, shutdown = q.TypedRateLimitingInterface.Get()
+	q.got(item, shutdown)
+	return item, shutdown
+}
+
+// got records that a worker has a key.
+func (q *queue[T]) got(item T, shutdown bool) {
+	if shutdown {
+		return
+	}
+	q.c.mu.Lock()
+	if e := q.noteLocked(item); e != nil {
+		e.dirty, e.inWork, e.forgotten, e.Unresolved = false, true, false, false
+		// A queue with priorities has one place for a key: Get takes its delay, too.
+		if !e.Due.IsZero() && (q.inner != nil || !e.Due.After(time.Now())) {
+			e.Due, e.Delay = time.Time{}, 0
+		}
+	}
+	q.c.mu.Unlock()
+	if q.c.opts.CommitFirst {
+		q.c.commitFirst()
+	}
+}
+
+// Done implements workqueue.TypedInterface.
+func (q *queue[T]) Done(item T) {
+	q.c.mu.Lock()
+	if e := q.states[item]; e != nil && !q.c.over {
+		q.changed[item] = struct{}{}
+		e.inWork = false
+		e.Unresolved = !e.forgotten && !e.dirty && e.Due.IsZero()
+	}
+	q.c.mu.Unlock()
+	q.TypedRateLimitingInterface.Done(item)
+}
+
+func (q *queue[T]) collectLocked(changes map[string][]byte) {
+	for item := range q.changed {
+		e := q.states[item]
+		if e.isDone() {
+			delete(q.states, item)
+			if e.stored {
+				changes[prefixKey+e.encoded] = nil
+			}
+			continue
+		}
+		s := e.keyState
+		s.Waits = e.dirty || e.inWork
+		b, err := json.Marshal(s)
+		if err != nil {
+			continue // a struct of numbers and texts has no error
+		}
+		changes[prefixKey+e.encoded], e.stored = b, true
+	}
+	clear(q.changed)
+}
+
+func (q *queue[T]) raiseLocked() {
+	normal := 0
+	for item, e := range q.states {
+		if e.dirty && e.Priority != nil && *e.Priority < 0 {
+			e.Priority = &normal
+			q.changed[item] = struct{}{}
+			q.add(item, 0, &normal)
+		}
+	}
+}
+
+func (q *queue[T]) countLocked(s *Status) {
+	at := time.Now()
+	for _, e := range q.states {
+		switch {
+		case e.inWork:
+			s.InWork++
+		case e.dirty, !e.Due.IsZero() && !e.Due.After(at):
+			s.Waiting++
+		case !e.Due.IsZero():
+			s.Delayed++
+		}
+		if e.Failures > 0 {
+			s.Failed++
+		}
+		if e.Unresolved {
+			s.Unresolved++
+		}
+	}
+}
+
+// commitFirst waits until what the handlers have received is written, and then their
+// place and the queue.
+func (c *Consumer) commitFirst() {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	c.mu.Lock()
+	var feeds []*member
+	for _, s := range c.scopes {
+		if i := slices.IndexFunc(s.members, func(m *member) bool { return !m.feed.Ended() }); i >= 0 {
+			feeds = append(feeds, s.members[i])
+		}
+	}
+	c.mu.Unlock()
+	var err error
+	for _, m := range feeds {
+		if err = m.feed.Flush(ctx); err != nil {
+			break
+		}
+	}
+	if err == nil {
+		err = c.commit(ctx)
+	}
+	if err != nil {
+		klog.Background().Error(err, "Work begins before what led to it is written", "consumer", c.name)
+	}
+}
+
+// prioritizedQueue is a queue whose inner queue knows priorities.
+type prioritizedQueue[T comparable] struct{ *queue[T] }
+
+// AddWithPriority implements Prioritized.
+func (q *prioritizedQueue[T]) AddWithPriority(item T, after time.Duration, priority *int) {
+	q.addOne(item, after, priority)
+}
+
+// AddRateLimitedWithPriority is AddRateLimited with a priority.
+func (q *prioritizedQueue[T]) AddRateLimitedWithPriority(item T, priority *int) {
+	q.addRateLimited(item, priority)
+}
+
+// GetWithPriority implements Prioritized.
+func (q *prioritizedQueue[T]) GetWithPriority() (item T, priority int, shutdown bool) {
+	item, priority, shutdown = q.inner.GetWithPriority()
+	q.got(item, shutdown)
+	return item, priority, shutdown
+}
+
+// Get implements workqueue.TypedInterface.
+func (q *prioritizedQueue[T]) Get() (item T, shutdown bool) {
+	item, _, shutdown = q.GetWithPriority()
+	return item, shutdown
+}

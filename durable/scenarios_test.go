@@ -1,0 +1,273 @@
+package durable_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/durable"
+)
+
+// TestHandlers checks several handlers of one scope, as of For and Owns of one kind: each
+// receives what was changed, and the place does not move while one of them is missing.
+func TestHandlers(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(2).begin()
+		l.want("at first", "owner-a")
+		l.end()
+		w.put("b", "owner-b")
+		l = w.start(1).begin()
+		l.wantCalls("the one", "add b of owner-b")
+		l.want("the one", "owner-b")
+		w.pass(time.Minute)
+		if s := l.consumer.Status(); s.Scopes[0].Missing != 1 || s.Scopes[0].Everything != "" {
+			t.Errorf("status %+v", s)
+		}
+		l.end()
+		l = w.start(2).begin()
+		l.wantCalls("both", "add b of owner-b", "add b of owner-b")
+		l.want("both", "owner-b")
+		// One that is added late, as by a reconcile, has the same place as the others.
+		w.put("c", "owner-c")
+		w.pass(time.Minute)
+		l.end()
+		w.put("d", "owner-d")
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		l.want("before the late one", "owner-d")
+		l.addHandler(enqueue{l})
+		l.wantCalls("the late one", "add d of owner-d")
+		l.want("the late one", "owner-d")
+		l.end()
+		l = w.start(2).begin()
+		l.want("after all")
+		l.end()
+	})
+}
+
+// TestPanic checks that a handler that panics, where panics do not end the process, keeps
+// the place: the change comes again in the next process.
+func TestPanic(t *testing.T) {
+	crash := utilruntime.ReallyCrash
+	utilruntime.ReallyCrash = false
+	defer func() { utilruntime.ReallyCrash = crash }()
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		l.want("at first", "owner-a")
+		l.end()
+		w.put("b", "owner-b")
+		l = w.open()
+		l.addHandler(panics{enqueue{l}})
+		l.run()
+		l.begin()
+		w.pass(time.Minute)
+		w.put("c", "owner-c")
+		w.pass(time.Minute)
+		l.want("with a panic", "owner-c")
+		l.end()
+		l = w.start(1).begin()
+		l.want("after it", "owner-b", "owner-c")
+		l.end()
+	})
+}
+
+// panics panics for the object b.
+type panics struct{ enqueue }
+
+func (p panics) OnAdd(obj any, initial bool) {
+	if name, _ := cache.ObjectToName(obj); name.Name == "b" {
+		panic("b")
+	}
+	p.enqueue.OnAdd(obj, initial)
+}
+
+// TestTwoQueues checks that a second queue of a consumer panics.
+func TestTwoQueues(t *testing.T) {
+	inBubble(t, func(w *world) {
+		l := w.start(1)
+		defer l.end()
+		defer func() {
+			if recover() == nil {
+				t.Error("a second queue was made")
+			}
+		}()
+		durable.NewQueue(l.consumer, nil, durable.ObjectNames)
+	})
+}
+
+// TestInMemory checks an informer whose objects are not stored, because another one has
+// its scope: its handler receives everything.
+func TestInMemory(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		for _, calls := range [][]string{
+			// both informers are new
+			{"initial add a of owner-a", "initial add a of owner-a"},
+			{"initial add a of owner-a"},
+		} {
+			l := w.start(1)
+			second := w.informer(l.db)
+			if _, err := second.AddEventHandler(l.consumer.Handler(enqueue{l})); err != nil {
+				t.Fatal(err)
+			}
+			l.also(second)
+			l.begin()
+			l.wantCalls("with one in memory", calls...)
+			w.pass(time.Minute)
+			l.end()
+		}
+	})
+}
+
+// TestRelist checks a restart after which the history is lost: the handler receives the
+// differences from the list.
+func TestRelist(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
+			w.put(name, "owner-"+name)
+		}
+		l := w.start(1).begin()
+		l.want("at first", "owner-a", "owner-b", "owner-c", "owner-d", "owner-e", "owner-f")
+		l.end()
+		w.put("a", "owner-x")
+		w.drop("b")
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		l = w.start(1).begin()
+		l.want("after a list", "owner-a", "owner-x", "owner-b")
+		l.kill()
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		if got := l.received(); len(got) > 2 {
+			t.Errorf("after a kill: received %q, want at most the two changes again", got)
+		}
+		l.end()
+	})
+}
+
+// TestRemoved checks that the place does not pass what a handler that was removed has not
+// received, and that one that is added in its stead goes on.
+func TestRemoved(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.open()
+		r, err := l.inf.AddEventHandler(l.consumer.Handler(enqueue{l}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.run()
+		l.begin()
+		w.pass(5 * time.Second)
+		l.want("at first", "owner-a")
+		if err := l.inf.RemoveEventHandler(r); err != nil {
+			t.Fatal(err)
+		}
+		w.put("b", "owner-b")
+		w.pass(5 * time.Second)
+		l.end()
+		l = w.start(1).begin()
+		l.want("after a restart", "owner-b")
+		if s := l.consumer.Status(); s.Scopes[0].Missing != 0 {
+			t.Errorf("status %+v", s)
+		}
+		l.end()
+		l = w.start(1).begin()
+		l.want("after another")
+		l.end()
+	})
+}
+
+// TestRewound checks a server that was restored from a backup while no process ran: the
+// handler receives the older state after the newer one that the log has.
+func TestRewound(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-x")
+		past := w.server.RV()
+		l := w.start(1).begin()
+		l.want("at first", "owner-x")
+		l.end()
+		block := make(chan struct{})
+		l = w.open()
+		l.addHandler(slowly{enqueue{l}, func() { <-block }})
+		l.run()
+		w.pass(5 * time.Second)
+		w.put("a", "owner-y")
+		w.pass(5 * time.Second) // it is in the file, and not behind the place
+		next := l.image()
+		close(block)
+		l.end()
+		w.path = next
+		if err := w.server.Rewind(past); err != nil {
+			t.Fatal(err)
+		}
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		l.wantCalls("after the restore", "update a of owner-x,owner-y", "update a of owner-y,owner-x")
+		l.end()
+	})
+}
+
+// TestTrickleOfFewer checks that a sweep goes on when objects that it has delivered are
+// deleted.
+func TestTrickleOfFewer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts = durable.Options{Every: time.Hour}
+		for i := range 60 {
+			w.put(fmt.Sprintf("%02d", i), "owner")
+		}
+		l := w.start(1).begin()
+		w.pass(40 * time.Minute)
+		for i := range 30 {
+			w.drop(fmt.Sprintf("%02d", i))
+		}
+		w.pass(time.Second)
+		before := len(l.received())
+		w.pass(10 * time.Hour)
+		if n := len(l.received()) - before; n < 280 || n > 320 {
+			t.Errorf("%d objects came in ten hours, want each of 30 ten times", n)
+		}
+		l.end()
+	})
+}
+
+// TestBusy checks that everything comes to a handler that is slower than the watch.
+func TestBusy(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := range 20 {
+			w.put(fmt.Sprintf("%02d", i), "owner")
+		}
+		l := w.start(1).begin()
+		w.pass(5 * time.Second)
+		l.end()
+		w.opts.Version = "2"
+		elected := make(chan struct{})
+		w.opts.Elected = elected
+		l = w.open()
+		l.addHandler(slowly{enqueue{l}, func() { <-time.After(60 * time.Millisecond) }})
+		l.run()
+		for i := range 1200 {
+			if i == 300 {
+				close(elected)
+			}
+			w.put("00", "owner")
+			w.pass(100 * time.Millisecond)
+		}
+		initial := 0
+		for _, call := range l.received() {
+			if strings.HasPrefix(call, "initial") {
+				initial++
+			}
+		}
+		if initial < 20 {
+			t.Errorf("%d initial adds, want 20", initial)
+		}
+		l.end()
+	})
+}

@@ -1,0 +1,99 @@
+package durable
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// sweep is where Trickle is in a scope.
+type sweep struct {
+	Begun time.Time `json:"begun,omitzero"`
+	After string    `json:"after,omitempty"` // the last key that was delivered
+	Swept int       `json:"swept,omitempty"` // how many were
+}
+
+// sweepAtOnce is how many objects of a scope a sweep delivers in one go, at most.
+const sweepAtOnce = 256
+
+// noteEvery is how often a sweep is written: a crash repeats what it has delivered since.
+const noteEvery = 10 * time.Second
+
+// sweep delivers the objects that are due. A sweep that is late, as after a night without
+// a process, catches up at sweepAtOnce a second.
+func (c *Consumer) sweep(ctx context.Context, at time.Time) {
+	if c.opts.Unchanged != Trickle {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.active {
+		return
+	}
+	for _, s := range c.scopes {
+		if len(s.members) == 0 {
+			continue
+		}
+		if err := c.sweepLocked(s, at); err != nil {
+			klog.FromContext(ctx).Error(err, "Objects could not be read", "consumer", c.name, "scope", s.id)
+		}
+	}
+}
+
+func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
+	w := &s.sweep
+	if w.Begun.IsZero() || w.Begun.After(at) { // the clock was set back
+		*w = sweep{Begun: at.Round(0)}
+		if s.why != "" {
+			return nil // everything has just been delivered
+		}
+	}
+	age := at.Sub(w.Begun)
+	late := age >= c.opts.Every
+	if late && w.After == ended {
+		if c.queue != nil {
+			c.queue.raiseLocked()
+		}
+		*w = sweep{Begun: at.Round(0)}
+		return nil
+	}
+	limit := sweepAtOnce
+	if !late {
+		objects := s.members[0].feed.Len()
+		w.Swept = min(w.Swept, objects)
+		limit = min(int(float64(objects)*(float64(age)/float64(c.opts.Every)))-w.Swept, sweepAtOnce)
+	}
+	if limit <= 0 || w.After == ended || !s.areLiveLocked() {
+		return nil
+	}
+	after, more := w.After, true
+	for _, m := range s.members {
+		last, rest, err := m.feed.Sweep(w.After, limit)
+		if err != nil {
+			return err
+		}
+		after, more = last, rest
+	}
+	if !more {
+		after = ended
+	}
+	if after != w.After {
+		w.After = after
+		w.Swept += limit
+	}
+	return nil
+}
+
+// areLiveLocked reports whether all handlers receive what a sweep brings.
+func (s *scope) areLiveLocked() bool {
+	for _, m := range s.members {
+		if _, _, ok := m.feed.Mark(); !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// ended is the After of a sweep that has delivered all objects: no key is above it.
+const ended = "\xff"

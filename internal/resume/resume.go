@@ -1,0 +1,58 @@
+// Package resume is between package durable and the informer: an event handler goes on
+// where one of an earlier process ended.
+package resume
+
+import (
+	"context"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Handler is an event handler that remembers up to where it has received the changes of a
+// scope. The informer calls its methods in the goroutine of the handler, one at a time.
+type Handler interface {
+	cache.ResourceEventHandler
+	// Opened is called first, when the informer has opened its scope. The handler calls
+	// Begin, in Opened or later. Until then it receives nothing and counts as synced.
+	Opened(Feed)
+	// Lost is called if the log does not lead from the place of Begin to what there is,
+	// before the handler receives everything.
+	Lost(Feed, error)
+	// Removed is called when the handler is removed from the informer. It is called by
+	// another goroutine, also before Opened.
+	Removed(Feed)
+}
+
+// Feed brings the notifications of one informer to a handler. A handler that is added
+// several times has several feeds. Feeds of one registration compare equal. The methods
+// may be called by any goroutine.
+type Feed interface {
+	// Scope returns the scope, and whether what it holds outlives the process.
+	Scope() (scope store.Scope, persisted bool)
+	// Begin brings what was changed after a place and then what changes. With everything
+	// set it also brings all objects as initial adds, after what was changed, and what
+	// has departed before; the place may then be zero. The handler has synced when it has
+	// received all that. Begin may be called again.
+	Begin(from store.Place, everything bool)
+	// First and Last return the first and the last place in the log, which are zero if
+	// there is none.
+	First() store.Place
+	Last() store.Place
+	// Mark returns the last place in the log and a fence: when the handler has passed
+	// it, it has received all changes up to that place. ok is false if that will not be
+	// so, or not yet.
+	Mark() (place store.Place, fence uint64, ok bool)
+	// Passed reports whether the handler has returned from everything before a fence.
+	Passed(fence uint64) bool
+	// Ended reports whether the informer has ended.
+	Ended() bool
+	// Flush waits until what the informer has received before is written.
+	Flush(context.Context) error
+	// Len returns the number of objects.
+	Len() int
+	// Sweep brings up to limit stored objects with keys after one as initial adds, behind
+	// what waits. It returns the last key, and whether more follow.
+	Sweep(after string, limit int) (last string, more bool, err error)
+}

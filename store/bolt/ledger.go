@@ -1,0 +1,88 @@
+package bolt
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// bucketLedger, in bucketMeta, contains a bucket for each name.
+var bucketLedger = []byte("ledger")
+
+// ledgerValue is one value of a ledger. It names its place, so that a value that a
+// damaged page shows elsewhere is not taken for another one.
+type ledgerValue struct {
+	Name  string `msgpack:"name"`
+	Key   string `msgpack:"key"`
+	Value []byte `msgpack:"value"`
+}
+
+var _ store.Ledger = (*DB)(nil)
+
+// Ledger implements store.Ledger.
+func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte, err error) {
+	values = map[string][]byte{}
+	var damaged error
+	err = d.view("ledger", func(tx *bbolt.Tx) error {
+		clear(values)
+		damaged = nil
+		b := tx.Bucket(bucketMeta).Bucket(bucketLedger)
+		if b == nil || name == "" {
+			return nil
+		}
+		if b = b.Bucket([]byte(name)); b == nil {
+			return nil
+		}
+		return b.ForEach(func(k, v []byte) error {
+			var found ledgerValue
+			err := record.Unmarshal(v, &found)
+			if err == nil && (found.Name != name || !bytes.Equal([]byte(found.Key), k)) {
+				err = errors.New("it is the value of another key")
+			}
+			if err != nil {
+				damaged = d.corrupt(fmt.Sprintf("ledger %q", name), err)
+				return ctx.Err()
+			}
+			values[found.Key] = found.Value
+			return ctx.Err()
+		})
+	})
+	return values, errors.Join(err, damaged)
+}
+
+// SetLedger implements store.Ledger.
+func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if name == "" {
+		return errors.New("a ledger needs a name")
+	}
+	if len(changes) == 0 {
+		return ctx.Err()
+	}
+	return d.update("ledger", func(tx *bbolt.Tx) error {
+		all, err := tx.Bucket(bucketMeta).CreateBucketIfNotExists(bucketLedger)
+		if err != nil {
+			return err
+		}
+		b, err := all.CreateBucketIfNotExists([]byte(name))
+		if err != nil {
+			return err
+		}
+		for key, value := range changes {
+			if value == nil {
+				err = b.Delete([]byte(key))
+			} else if value, err = record.Marshal(ledgerValue{name, key, value}); err == nil {
+				err = b.Put([]byte(key), value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return ctx.Err()
+	})
+}

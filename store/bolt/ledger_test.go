@@ -1,0 +1,79 @@
+package bolt_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestLedger checks that the next process finds what was set, under its name only, and
+// that a damaged value is an error that leaves the others readable.
+func TestLedger(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	with := func(f func(*bolt.DB)) {
+		t.Helper()
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		f(db)
+		must(t, db.Close())
+	}
+	want := func(db *bolt.DB, name string, values map[string]string, is error) {
+		t.Helper()
+		found, err := db.Ledger(t.Context(), name)
+		got := map[string]string{}
+		for key, value := range found {
+			got[key] = string(value)
+		}
+		if diff := cmp.Diff(values, got); diff != "" || !errors.Is(err, is) {
+			t.Errorf("ledger %q: %v (-want +got):\n%s", name, err, diff)
+		}
+	}
+	set := func(db *bolt.DB, name string, changes map[string][]byte) {
+		t.Helper()
+		must(t, db.SetLedger(t.Context(), name, changes))
+	}
+	with(func(db *bolt.DB) {
+		want(db, "a", map[string]string{}, nil)
+		set(db, "a", map[string][]byte{"one": []byte("1"), "two": []byte("second-value"), "three": {}})
+		set(db, "b", map[string][]byte{"one": []byte("other")})
+		set(db, "a", map[string][]byte{"one": []byte("first"), "three": nil, "none": nil})
+		set(db, "a", nil)
+	})
+	with(func(db *bolt.DB) {
+		want(db, "a", map[string]string{"one": "first", "two": "second-value"}, nil)
+		want(db, "b", map[string]string{"one": "other"}, nil)
+		want(db, "c", map[string]string{}, nil)
+		if err := db.SetLedger(t.Context(), "", map[string][]byte{"one": nil}); err == nil {
+			t.Error("a ledger without a name was set")
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := db.SetLedger(ended, "b", map[string][]byte{"one": nil}); !errors.Is(err, context.Canceled) {
+			t.Errorf("SetLedger after the end of its context: %v", err)
+		}
+		want(db, "b", map[string]string{"one": "other"}, nil)
+	})
+	data := read(t, path)
+	spoiled := bytes.ReplaceAll(data, []byte("second-value"), []byte("secomd-value"))
+	must(t, os.WriteFile(path, spoiled, 0o600))
+	with(func(db *bolt.DB) {
+		want(db, "a", map[string]string{"one": "first"}, store.ErrCorrupt)
+		set(db, "a", map[string][]byte{"two": []byte("2")})
+		want(db, "a", map[string]string{"one": "first", "two": "2"}, nil)
+	})
+	reader, err := bolt.OpenReadOnly(path, bolt.Options{})
+	must(t, err)
+	want(reader, "b", map[string]string{"one": "other"}, nil)
+	if err := reader.SetLedger(t.Context(), "b", map[string][]byte{"one": nil}); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("SetLedger of a read-only file: %v", err)
+	}
+	must(t, reader.Close())
+}
