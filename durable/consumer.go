@@ -2,6 +2,7 @@ package durable
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -44,18 +45,14 @@ type Options struct {
 	// Elected is closed when this process may work. Until then handlers receive nothing
 	// and count as synced. Nil means at once.
 	Elected <-chan struct{}
-	// Shared is where the place is kept for a successor without this file.
-	//
-	// Not built: Open returns an error if it is set.
+	// Shared keeps the place and the queue for a successor without this file, which
+	// InCluster does. Nil means that only the file has them.
 	Shared Shared
 	// CommitFirst makes Get of the queue wait until what has led to the key is written,
 	// so that nothing is worked on that could be unknown after a crash. That takes a
 	// commit, some ten milliseconds, for the keys of a commit together.
 	CommitFirst bool
 }
-
-// Shared keeps the place and the queue of a consumer outside the file.
-type Shared interface{ shared() }
 
 const (
 	defaultEvery = 10 * time.Hour
@@ -80,9 +77,12 @@ type Consumer struct {
 	ledger store.Ledger
 	id     inUse
 	end    context.CancelFunc
-	ended  chan struct{} // closed when the goroutine of the consumer has ended
+	begin  chan struct{}  // closed by Activate
+	once   sync.Once      // closes begin
+	ends   sync.WaitGroup // goroutines, which end ends
 	closed sync.Once
-	result error // of Close
+	result error    // of Close
+	shared *sharing // nil without Options.Shared
 
 	// writing makes two writes of the ledger exclude each other, so that an older state
 	// does not replace a newer one.
@@ -91,8 +91,8 @@ type Consumer struct {
 	// mu protects the fields below, the scopes and the states of the queue. The lock of
 	// an informer's hub may be taken behind it, never before it.
 	mu      sync.Mutex
-	active  bool
-	over    bool              // Close has written what there is
+	phase   phase
+	term    term              // of the file
 	invalid string            // why no place is valid
 	frozen  bool              // places do not move: something could not be recorded
 	scopes  map[string]*scope // by ID, also those without a handler
@@ -109,8 +109,27 @@ type keeper interface {
 	raiseLocked()
 	// collectLocked adds the states that have changed to changes.
 	collectLocked(changes map[string][]byte)
+	// replaceLocked replaces what was restored by Consumer.keys.
+	replaceLocked()
+	// shareLocked returns what is left to do.
+	shareLocked() []sharedKey
 	countLocked(*Status)
 }
+
+// phase is where a Consumer is in its life.
+//
+//	from             to       when
+//	standby          active   elected, and Options.Shared is read
+//	standby, active  deposed  another process has taken Options.Shared over
+//	any              over     Close
+type phase uint8
+
+const (
+	standby phase = iota // handlers receive nothing and count as synced
+	active
+	deposed // nothing is written any more: another process has what is left
+	over    // Close has written what there is
+)
 
 // inUse identifies a consumer in the process.
 type inUse struct {
@@ -134,6 +153,7 @@ const (
 type state struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision,omitempty"`
+	Term     term   `json:"term,omitzero"`
 }
 
 func ledgerName(name string) string { return "consumer/" + name }
@@ -154,15 +174,18 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer %q: Skip needs a Version, because objects are skipped until it changes", name)
 	case opts.Every < 0:
 		return nil, fmt.Errorf("consumer %q: Every is %v, want a time above 0", name, opts.Every)
-	case opts.Shared != nil:
-		return nil, fmt.Errorf("consumer %q: Shared is not built yet", name)
 	}
 	if opts.Every == 0 {
 		opts.Every = defaultEvery
 	}
 	c := &Consumer{
-		name: name, opts: opts, ledger: ledger, id: inUse{backend, name}, ended: make(chan struct{}),
-		active: opts.Elected == nil, scopes: map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
+		name: name, opts: opts, ledger: ledger, id: inUse{backend, name}, begin: make(chan struct{}),
+		scopes: map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
+	}
+	if opts.Shared != nil {
+		c.shared = &sharing{Shared: opts.Shared, holder: rand.Text()}
+	} else if opts.Elected == nil {
+		c.phase = active
 	}
 	if _, taken := consumers.LoadOrStore(c.id, true); taken {
 		return nil, fmt.Errorf("consumer %q: %w", name, ErrInUse)
@@ -174,7 +197,8 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 		consumers.Delete(c.id)
 		return nil, fmt.Errorf("consumer %q: %w", name, err)
 	}
-	go c.run(ctx)
+	c.ends.Go(func() { c.run(ctx) })
+	c.ends.Go(func() { c.await(ctx) })
 	return c, nil
 }
 
@@ -215,15 +239,21 @@ func (c *Consumer) load(ctx context.Context) error {
 			c.invalidateLocked(s, c.invalid)
 		}
 	}
-	present := state{c.opts.Version, revision()}
-	if present.Revision != known.Revision {
+	if revision() != known.Revision {
 		for _, s := range c.scopes {
-			s.sweep = sweep{}
+			s.sweep = sweep{Once: s.sweep.Once}
 		}
 	}
-	b, err := json.Marshal(present)
-	c.changed[stateKey] = b
-	return err
+	c.term = known.Term
+	c.noteStateLocked()
+	return nil
+}
+
+// noteStateLocked writes the state with the next commit.
+func (c *Consumer) noteStateLocked() {
+	if b, err := json.Marshal(state{c.opts.Version, revision(), c.term}); err == nil {
+		c.changed[stateKey] = b
+	}
 }
 
 // revision returns the revision that the program was built from, "" if it is not known.
@@ -242,19 +272,13 @@ func revision() string {
 
 // run writes the place and the queue until Close.
 func (c *Consumer) run(ctx context.Context) {
-	defer close(c.ended)
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
-	elected := c.opts.Elected
 	failing := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-elected:
-			elected = nil
-			c.activate()
-			continue
 		case <-tick.C:
 		}
 		c.sweep(ctx, time.Now())
@@ -267,14 +291,32 @@ func (c *Consumer) run(ctx context.Context) {
 	}
 }
 
-// activate begins what waits for the election.
-func (c *Consumer) activate() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.active || c.over {
+// await waits for the election. With Options.Shared it then takes over what the process
+// before has left there, and keeps it up to date until Close.
+func (c *Consumer) await(ctx context.Context) {
+	if c.opts.Elected != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.opts.Elected:
+		case <-c.begin:
+		}
+	}
+	if c.shared != nil {
+		c.share(ctx)
 		return
 	}
-	c.active = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.activateLocked()
+}
+
+// activateLocked begins what waits for the election.
+func (c *Consumer) activateLocked() {
+	if c.phase != standby {
+		return
+	}
+	c.phase = active
 	for _, s := range c.scopes {
 		for _, m := range s.members {
 			c.beginLocked(s, m)
@@ -290,6 +332,10 @@ func (c *Consumer) commit(ctx context.Context) error {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	c.mu.Lock()
+	if c.phase == deposed {
+		c.mu.Unlock()
+		return nil
+	}
 	c.advanceLocked()
 	if c.queue != nil {
 		c.queue.collectLocked(c.changed)
@@ -323,15 +369,16 @@ func (c *Consumer) commit(ctx context.Context) error {
 func (c *Consumer) Close() error {
 	c.closed.Do(func() {
 		c.end()
-		<-c.ended
+		c.ends.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 		defer cancel()
 		err := c.commit(ctx) // what was marked before
 		if err == nil {
 			err = c.commit(ctx) // what there is now
 		}
+		c.publishLast(ctx)
 		c.mu.Lock()
-		c.over = true
+		c.phase = over
 		c.mu.Unlock()
 		consumers.Delete(c.id)
 		if err != nil {
@@ -343,4 +390,4 @@ func (c *Consumer) Close() error {
 
 // Activate makes the Consumer active although Options.Elected is not closed, for a
 // controller that works without being the leader.
-func (c *Consumer) Activate() { c.activate() }
+func (c *Consumer) Activate() { c.once.Do(func() { close(c.begin) }) }

@@ -9,10 +9,8 @@
 // receive every object as new.
 //
 //	db, err := bolt.Open(path, bolt.Options{})
-//	c, err := durable.Open(db, "widgets", durable.Options{Version: "1", Unchanged:
-//
-// durable.Skip})
-//
+//	options := durable.Options{Version: "1", Unchanged: durable.Skip}
+//	c, err := durable.Open(db, "widgets", options)
 //	queue := durable.NewQueue(c, limiter, durable.ObjectNames)
 //	informer.AddEventHandler(c.Handler(handler)) // which adds to the queue
 //	...                                          // run, and end the informers
@@ -26,9 +24,10 @@
 // may be delivered again, up to about a second of them after a crash. A key whose work
 // ended without Forget, as after a terminal error, runs once after the next start.
 //
-// A change that was delivered, worked on and undone inside the second before a crash, and
-// that the server does not remember either, is not known afterwards. Who cannot have that
-// sets CommitFirst.
+// The log has what a commit has changed, from the state before it to the state after it.
+// So a change that was delivered, worked on and undone inside one commit, which takes a
+// second at most, is not known after a crash at that moment. Who cannot have that sets
+// CommitFirst.
 //
 // # When everything is delivered
 //
@@ -45,8 +44,16 @@
 // initial add, which a priority queue puts behind the rest: Trickle. Skip leaves
 // unchanged objects out.
 //
-// # Not built yet
+// # A successor on another node
 //
-// Options.Shared, which keeps the place outside the file for a successor on another node,
-// returns an error.
+// With Options.Shared, which InCluster makes of a ConfigMap, the place and the keys that
+// are left are also kept where a successor with another file finds them, up to 10 seconds
+// behind. A standby with a file of its own goes on from the same resource version in its
+// own log: deletions and moved references included. What is known of a change then is
+// what its log has: where an object has changed more than once while no process followed
+// it for this file, the states between are not known. A successor without a file, or one
+// whose log does not reach back, receives the objects that are newer, and then each
+// object once in Options.Every, also with Skip. Deletions that the process before has not
+// handled are lost then, unless they have left something behind that is watched: give
+// objects a finalizer if their deletion is work.
 package durable

@@ -37,11 +37,16 @@ const (
 	partialWhy = "the process before had not delivered everything"
 )
 
-// place is the value of a place in the ledger.
+func moreHandlers(before int) string {
+	return fmt.Sprintf("there are more handlers than the %d before", before)
+}
+
+// place is the value of a place in the ledger. Without a lineage it has only a resource
+// version: it comes from Options.Shared, or there is no place yet.
 type place struct {
-	Lineage  string `json:"lineage"`
-	Mark     uint64 `json:"mark"`
-	Random   uint64 `json:"random"`
+	Lineage  string `json:"lineage,omitempty"`
+	Mark     uint64 `json:"mark,omitempty"`
+	Random   uint64 `json:"random,omitempty"`
 	RV       string `json:"resourceVersion,omitempty"`
 	Handlers int    `json:"handlers"`
 	// Partial means that handlers have not received everything since the place.
@@ -50,9 +55,6 @@ type place struct {
 }
 
 func (p place) store() store.Place {
-	if p.Lineage == "" {
-		return store.Place{}
-	}
 	return store.Place{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random, RV: p.RV}
 }
 
@@ -85,7 +87,7 @@ func (h *handler) Opened(feed resume.Feed) {
 	asked, persisted := feed.Scope()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !persisted || c.over {
+	if !persisted || c.phase == over {
 		feed.Begin(store.Place{}, true)
 		return
 	}
@@ -104,9 +106,9 @@ func (h *handler) Opened(feed resume.Feed) {
 	s.members = append(s.members, m)
 	s.next = nil // it does not include the new member
 	if s.why == "" && len(s.members) > s.allowed {
-		c.invalidateLocked(s, fmt.Sprintf("there are more handlers than the %d before", s.allowed))
+		c.invalidateLocked(s, moreHandlers(s.allowed))
 	}
-	if c.active {
+	if c.phase == active || c.phase == deposed {
 		c.beginLocked(s, m)
 	}
 }
@@ -163,11 +165,23 @@ func (h *handler) Lost(feed resume.Feed, err error) {
 	defer c.mu.Unlock()
 	for _, s := range c.scopes {
 		if slices.ContainsFunc(s.members, func(m *member) bool { return m.feed == feed }) {
-			s.why, s.next, s.known = err.Error(), nil, partial(feed.Last())
-			c.noteLocked(s)
-			klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
+			c.lostLocked(s, feed, err)
 		}
 	}
+}
+
+func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
+	defer c.noteLocked(s)
+	if s.why == "" && s.known.Lineage == "" && c.opts.Unchanged != All {
+		// What was deleted is not known, nor what was changed and is the same again.
+		s.sweep = sweep{Begun: time.Now().Round(0), Once: true}
+		s.known.Sweep = s.sweep
+		klog.Background().Info("A consumer receives what is newer than its resource version, and the rest one by one",
+			"consumer", c.name, "scope", s.id, "resourceVersion", s.known.RV, "because", err.Error())
+		return
+	}
+	s.why, s.next, s.known = err.Error(), nil, partial(feed.Last())
+	klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
 }
 
 // advanceLocked moves the places of scopes whose handlers have passed their fences, and
@@ -177,7 +191,7 @@ func (c *Consumer) advanceLocked() {
 		if c.frozen {
 			return
 		}
-		if s.known.Lineage == "" && len(s.members) > 0 {
+		if s.known.store().IsZero() && len(s.members) > 0 {
 			// The first list is written, and the log begins there.
 			if at := s.members[0].feed.First(); !at.IsZero() {
 				s.known = partial(at)

@@ -47,7 +47,7 @@ func WrapQueue[T comparable](
 	q := &queue[T]{
 		TypedRateLimitingInterface: inner, c: c, codec: codec,
 		limiter: &limits[T]{TypedRateLimiter: limiter, before: map[T]failures{}},
-		states:  map[T]*keyEntry{}, changed: map[T]struct{}{},
+		states:  map[T]*keyEntry{}, changed: map[T]struct{}{}, restored: map[T]keyState{},
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -55,7 +55,7 @@ func WrapQueue[T comparable](
 	c.queue = q
 	q.inner, _ = inner.(Prioritized[T])
 	q.restoreLocked()
-	if c.active {
+	if c.phase == active || c.phase == deposed {
 		q.activateLocked()
 	}
 	if q.inner != nil {
@@ -82,7 +82,7 @@ type queue[T comparable] struct {
 	limiter  *limits[T]
 	states   map[T]*keyEntry
 	changed  map[T]struct{} // since the last collectLocked
-	restored []restored[T]  // before the consumer is active
+	restored map[T]keyState // before the consumer is active
 }
 
 // keyState is what is stored of a key.
@@ -105,12 +105,10 @@ type keyEntry struct {
 	dirty     bool // it was added and Get has not returned it since
 	inWork    bool // between Get and Done
 	forgotten bool // since Get
+	added     bool // by somebody, and not only restored
 	stored    bool // the ledger may have it
-	keyState
-}
-
-type restored[T comparable] struct {
-	item T
+	// round is when it began to wait: see sharing.rounds.
+	round uint64
 	keyState
 }
 
@@ -137,25 +135,41 @@ func (q *queue[T]) restoreLocked() {
 		}
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
 		e.Unresolved = false
+		if before := q.states[item]; before != nil && before.added {
+			e.added, e.dirty = true, true
+		}
 		q.states[item] = e
 		q.changed[item] = struct{}{}
 		q.limiter.restore(item, failures{s.Failures, s.Last})
-		q.restored = append(q.restored, restored[T]{item, s})
+		q.restored[item] = s
 	}
 	q.c.keys = nil
 }
 
+// replaceLocked replaces what was restored by the keys of the consumer.
+func (q *queue[T]) replaceLocked() {
+	for item := range q.restored {
+		q.limiter.Forget(item)
+		if e := q.states[item]; e != nil && !e.added {
+			e.keyState, e.dirty = keyState{}, false
+		}
+		q.changed[item] = struct{}{}
+	}
+	clear(q.restored)
+	q.restoreLocked()
+}
+
 func (q *queue[T]) activateLocked() {
 	at := time.Now().Round(0)
-	for _, r := range q.restored {
-		if r.Waits || r.Unresolved {
-			q.add(r.item, 0, r.Priority)
+	for item, s := range q.restored {
+		if s.Waits || s.Unresolved {
+			q.add(item, 0, s.Priority)
 		}
-		if !r.Due.IsZero() {
-			q.add(r.item, min(max(r.Due.Sub(at), 0), r.Delay), r.Priority)
+		if !s.Due.IsZero() {
+			q.add(item, min(max(s.Due.Sub(at), 0), s.Delay), s.Priority)
 		}
 	}
-	q.restored = nil
+	clear(q.restored)
 }
 
 // add adds to the inner queue.
@@ -173,7 +187,7 @@ func (q *queue[T]) add(item T, after time.Duration, priority *int) {
 // noteLocked returns the entry of a key, which is written with the next commit. It is nil
 // after Close.
 func (q *queue[T]) noteLocked(item T) *keyEntry {
-	if q.c.over {
+	if q.c.phase == over {
 		return nil
 	}
 	e := q.states[item]
@@ -184,7 +198,7 @@ func (q *queue[T]) noteLocked(item T) *keyEntry {
 			q.c.freezeLocked()
 			return nil
 		}
-		e = &keyEntry{encoded: string(encoded)}
+		e = &keyEntry{encoded: string(encoded), round: q.c.shared.lastRound()}
 		q.states[item] = e
 	}
 	q.changed[item] = struct{}{}
@@ -203,6 +217,7 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 	if e == nil {
 		return
 	}
+	e.added = true
 	if p := ptr.Deref(priority, 0); e.Priority == nil || p > *e.Priority || !e.dirty && e.Due.IsZero() {
 		e.Priority = &p
 	}
@@ -254,7 +269,7 @@ func (q *queue[T]) Forget(item T) {
 	defer q.c.mu.Unlock()
 	q.limiter.Forget(item)
 	e := q.states[item]
-	if e == nil || q.c.over {
+	if e == nil || q.c.phase == over {
 		return
 	}
 	q.changed[item] = struct{}{}
@@ -290,7 +305,7 @@ func (q *queue[T]) got(item T, shutdown bool) {
 // Done implements workqueue.TypedInterface.
 func (q *queue[T]) Done(item T) {
 	q.c.mu.Lock()
-	if e := q.states[item]; e != nil && !q.c.over {
+	if e := q.states[item]; e != nil && q.c.phase != over {
 		q.changed[item] = struct{}{}
 		e.inWork = false
 		e.Unresolved = !e.forgotten && !e.dirty && e.Due.IsZero()
@@ -302,6 +317,9 @@ func (q *queue[T]) Done(item T) {
 func (q *queue[T]) collectLocked(changes map[string][]byte) {
 	for item := range q.changed {
 		e := q.states[item]
+		if e == nil {
+			continue
+		}
 		if e.isDone() {
 			delete(q.states, item)
 			if e.stored {
@@ -318,6 +336,18 @@ func (q *queue[T]) collectLocked(changes map[string][]byte) {
 		changes[prefixKey+e.encoded], e.stored = b, true
 	}
 	clear(q.changed)
+}
+
+func (q *queue[T]) shareLocked() []sharedKey {
+	keys := make([]sharedKey, 0, len(q.states))
+	for _, e := range q.states {
+		if !e.isDone() {
+			s := e.keyState
+			s.Waits = e.dirty || e.inWork
+			keys = append(keys, sharedKey{Key: quote(e.encoded), keyState: s, round: e.round})
+		}
+	}
+	return keys
 }
 
 func (q *queue[T]) raiseLocked() {

@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -23,9 +24,10 @@ var (
 
 // TestSchedules plays random schedules of changes, relists, stops and kills, with
 // handlers and work that take their time and work that fails, asks to be called later,
-// and ends without Forget. A journal that outlives the processes notes for each change
-// which owners of the object, before and after it, were worked on while the informer
-// held the object as the change left it, or later. In the end that must be all of them.
+// and ends without Forget. In every second one there is a standby with a file of its own.
+// A journal that outlives the processes notes for each change which owners of the object,
+// before and after it, were worked on while the informer held the object as the change
+// left it, or later. In the end that must be all of them.
 func TestSchedules(t *testing.T) {
 	seed := *firstSeed
 	if seed == 0 {
@@ -36,6 +38,9 @@ func TestSchedules(t *testing.T) {
 			inBubble(t, func(w *world) {
 				rng := rand.New(rand.NewPCG(seed+i, 0))
 				s := &schedule{world: w, rand: rng, objects: map[string]*object{}}
+				if (seed+i)%2 == 1 {
+					s.shared = newCluster(t)
+				}
 				s.play()
 				if t.Failed() {
 					t.Logf("-run TestSchedules -schedules 1 -schedules.seed %d:\n%s", seed+i, strings.Join(s.notes, "\n"))
@@ -49,6 +54,7 @@ func TestSchedules(t *testing.T) {
 type object struct {
 	owner   string // "" means that it is deleted
 	changed time.Time
+	settled bool // the change is in a commit of its own
 }
 
 // change is one write of an object.
@@ -66,6 +72,12 @@ type schedule struct {
 	objects map[string]*object
 	changes []*change
 	present *life
+	// shared is nil in schedules of one file. In the others there is a standby with
+	// another one, and the history is not lost: deletions would not be known.
+	shared  *cluster
+	standby *life
+	elected chan struct{} // of the standby
+	up      time.Time     // since when all processes are there; zero if one is not
 	// compacted are the times at which the history was lost.
 	compacted []time.Time
 	quiet     bool // work succeeds
@@ -84,32 +96,60 @@ func (s *schedule) note(format string, args ...any) {
 
 func (s *schedule) oneIn(n int) bool { return s.rand.IntN(n) == 0 }
 
-// settled is after how long a change is in a commit of its own: the log has one change
-// for several of an object in one commit.
+// settled is after how long with all processes a change is in a commit of its own: the
+// log has one change for several of an object in one commit.
 const settled = 5 * time.Second
+
+// settle marks the objects whose last change has settled.
+func (s *schedule) settle() {
+	for _, o := range s.objects {
+		o.settled = o.settled || !s.up.IsZero() && time.Since(s.up) >= settled && time.Since(o.changed) >= settled
+	}
+}
 
 func (s *schedule) play() {
 	for range 5 + s.rand.IntN(10) {
 		s.write()
 	}
+	if s.shared != nil {
+		other := s.replica()
+		s.world, other = other, s.world
+		s.wait()
+		s.world = other
+	}
 	s.begin()
+	if s.shared != nil {
+		s.pass(20 * time.Second) // a file without a log would know of no deletion
+	}
 	for range 40 {
 		switch s.rand.IntN(20) {
 		case 0, 7:
 			s.note("kill")
+			s.settle()
 			l := s.present
 			next := l.image()
 			l.dead()
+			if s.shared != nil {
+				s.shared.fail(errors.New("the process has died"))
+			}
 			l.end()
+			if s.shared != nil {
+				s.shared.fail(nil)
+			}
 			s.path = next
 			s.away()
-			s.begin()
+			s.next()
 		case 1:
 			s.note("stop")
+			s.settle()
 			s.present.end()
 			s.away()
-			s.begin()
+			s.next()
 		case 2:
+			if s.shared != nil {
+				s.write()
+				continue
+			}
 			s.note("compact")
 			s.server.Down()
 			s.write()
@@ -137,11 +177,37 @@ func (s *schedule) play() {
 	s.begin()
 	s.pass(3 * time.Hour)
 	s.present.end()
+	if s.standby != nil {
+		s.standby.end()
+	}
 	for i, c := range s.changes {
 		if len(c.owners) > 0 && !s.isSkipped(i) {
 			s.Errorf("%s was changed at %d, and its owners %s were not worked on after that", c.name, c.rv, c.owners)
 		}
 	}
+}
+
+// next begins the next process, which may be the standby.
+func (s *schedule) next() {
+	if s.shared == nil || s.oneIn(2) {
+		s.begin()
+		return
+	}
+	s.note("the standby is elected")
+	close(s.elected)
+	s.present = s.standby
+	s.pass(time.Duration(s.rand.IntN(3000)) * time.Millisecond)
+	s.wait() // with the file of the process before
+	s.world = s.present.w
+	s.up = time.Now()
+}
+
+// wait begins a standby.
+func (s *schedule) wait() {
+	s.elected = make(chan struct{})
+	s.options()
+	s.opts.Elected = s.elected
+	s.standby = s.run()
 }
 
 // isSkipped reports whether the informer may never have held what a change made: the
@@ -156,6 +222,7 @@ func (s *schedule) isSkipped(i int) bool {
 
 // away is the time without a process.
 func (s *schedule) away() {
+	s.up = time.Time{}
 	s.pass(time.Duration(s.rand.IntN(3000)) * time.Millisecond)
 	for range s.rand.IntN(4) {
 		s.write()
@@ -171,7 +238,7 @@ func (s *schedule) write() {
 		o = &object{}
 		s.objects[name] = o
 	}
-	if time.Since(o.changed) < settled {
+	if s.settle(); !o.settled && !o.changed.IsZero() {
 		return
 	}
 	s.mu.Lock()
@@ -191,7 +258,7 @@ func (s *schedule) write() {
 		c.owners = append(c.owners, o.owner)
 	}
 	c.owners = slices.Compact(c.owners)
-	o.changed = time.Now()
+	o.changed, o.settled = time.Now(), false
 	c.rv, _ = strconv.ParseUint(s.server.RV(), 10, 64)
 	s.note("%s of %s", name, c.owners)
 	s.changes = append(s.changes, c)
@@ -199,7 +266,21 @@ func (s *schedule) write() {
 
 // begin starts a process. Its handler and its work take their time.
 func (s *schedule) begin() {
+	s.options()
+	s.present = s.run()
+	s.up = time.Now()
+	s.note("begun: %+v", s.present.consumer.Status())
+	s.pass(time.Duration(s.rand.IntN(3000)) * time.Millisecond)
+}
+
+func (s *schedule) options() {
 	s.opts = durable.Options{Version: "1", Unchanged: durable.Skip, CommitFirst: s.oneIn(4)}
+	if s.shared != nil {
+		s.opts.Shared = durable.InCluster(s.shared, "default", "state")
+	}
+}
+
+func (s *schedule) run() *life {
 	l := s.open()
 	seed := s.rand.Uint64()
 	handling, working := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2))
@@ -233,10 +314,7 @@ func (s *schedule) begin() {
 	l.addHandler(slowly{enqueue{l}, func() { <-time.After(time.Duration(handling.IntN(slow)) * time.Millisecond) }})
 	l.trace = s.note
 	l.run()
-	l.begin()
-	s.present = l
-	s.note("begun: %+v", l.consumer.Status())
-	s.pass(time.Duration(s.rand.IntN(3000)) * time.Millisecond)
+	return l.begin()
 }
 
 // seen returns the changes of an owner's objects that the informer holds.

@@ -7,9 +7,14 @@ import (
 
 // Status describes a Consumer.
 type Status struct {
-	Name       string        `json:"name"`
-	Version    string        `json:"version,omitempty"`
-	Active     bool          `json:"active"`
+	Name    string `json:"name"`
+	Version string `json:"version,omitempty"`
+	Active  bool   `json:"active"`
+	// Term is the number of the term in Options.Shared that the file is of, and
+	// SharedError why Shared could not be read or written last.
+	Term        uint64 `json:"term,omitempty"`
+	SharedError string `json:"sharedError,omitempty"`
+
 	Scopes     []ScopeStatus `json:"scopes"`
 	Waiting    int           `json:"waiting"`
 	InWork     int           `json:"inWork"`
@@ -35,7 +40,7 @@ type ScopeStatus struct {
 func (c *Consumer) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := Status{Name: c.name, Version: c.opts.Version, Active: c.active, Scopes: []ScopeStatus{}}
+	out := Status{Name: c.name, Version: c.opts.Version, Active: c.phase == active, Term: c.term.Number, Scopes: []ScopeStatus{}}
 	for _, s := range c.scopes {
 		out.Scopes = append(out.Scopes, ScopeStatus{
 			ID: s.id, ResourceVersion: s.known.RV, Handlers: len(s.members),
@@ -43,6 +48,9 @@ func (c *Consumer) Status() Status {
 		})
 	}
 	slices.SortFunc(out.Scopes, func(a, b ScopeStatus) int { return cmp.Compare(a.ID, b.ID) })
+	if c.shared != nil && c.shared.err != nil {
+		out.SharedError = c.shared.err.Error()
+	}
 	if c.queue != nil {
 		c.queue.countLocked(&out)
 	}

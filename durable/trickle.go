@@ -12,6 +12,7 @@ type sweep struct {
 	Begun time.Time `json:"begun,omitzero"`
 	After string    `json:"after,omitempty"` // the last key that was delivered
 	Swept int       `json:"swept,omitempty"` // how many were
+	Once  bool      `json:"once,omitempty"`  // also with Skip and All
 }
 
 // sweepAtOnce is how many objects of a scope a sweep delivers in one go, at most.
@@ -23,16 +24,13 @@ const noteEvery = 10 * time.Second
 // sweep delivers the objects that are due. A sweep that is late, as after a night without
 // a process, catches up at sweepAtOnce a second.
 func (c *Consumer) sweep(ctx context.Context, at time.Time) {
-	if c.opts.Unchanged != Trickle {
-		return
-	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.active {
+	if c.phase != active {
 		return
 	}
 	for _, s := range c.scopes {
-		if len(s.members) == 0 {
+		if len(s.members) == 0 || c.opts.Unchanged != Trickle && !s.sweep.Once {
 			continue
 		}
 		if err := c.sweepLocked(s, at); err != nil {
@@ -44,7 +42,7 @@ func (c *Consumer) sweep(ctx context.Context, at time.Time) {
 func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 	w := &s.sweep
 	if w.Begun.IsZero() || w.Begun.After(at) { // the clock was set back
-		*w = sweep{Begun: at.Round(0)}
+		*w = sweep{Begun: at.Round(0), Once: w.Once}
 		if s.why != "" {
 			return nil // everything has just been delivered
 		}

@@ -1,10 +1,8 @@
 // Package controllerruntime lets controllers of controller-runtime go on after a restart
 // with what is left to do; see package durable. It takes one line and one option:
 //
-//	c, err := durable.Open(db, "widgets", durable.Options{Version: "1", Elected:
-//
-// mgr.Elected()})
-//
+//	options := durable.Options{Version: "1", Elected: mgr.Elected()}
+//	c, err := durable.Open(db, "widgets", options)
 //	...
 //	err = ctrl.NewControllerManagedBy(controllerruntime.Manager(c, mgr)).
 //		For(&v1.Widget{}).Owns(&corev1.Pod{}).

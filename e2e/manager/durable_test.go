@@ -2,22 +2,28 @@ package manager_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/informctl/informctl/durable"
@@ -32,15 +38,31 @@ const durableNamespace = "durable"
 type controlled struct {
 	*testing.T
 	stop func()
+	cut  atomic.Bool // it reaches no server
 
 	mu         sync.Mutex // protects reconciled
 	reconciled map[string]int
 }
 
-func (w *world) control(t *testing.T, path string, opts durable.Options) *controlled {
+// group describes managers of which one is the leader.
+type group struct {
+	namespace string
+	lease     string // "" for none
+	shared    string // the ConfigMap; "" for none
+}
+
+func (w *world) control(t *testing.T, path string, opts durable.Options, r group) *controlled {
 	t.Helper()
 	c := &controlled{T: t, reconciled: map[string]int{}}
 	cfg := w.Config()
+	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(req *http.Request) (*http.Response, error) {
+			if c.cut.Load() {
+				return nil, errors.New("the network is cut")
+			}
+			return rt.RoundTrip(req)
+		})
+	})
 	db, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,23 +71,37 @@ func (w *world) control(t *testing.T, path string, opts durable.Options) *contro
 	if err != nil {
 		t.Fatal(err)
 	}
-	consumer, err := durable.Open(db, "configmaps", opts)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease, renew, retry := 4*time.Second, 3*time.Second, 500*time.Millisecond
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"},
 		Cache: crcache.Options{
-			NewInformer: factory.NewInformer, DefaultNamespaces: map[string]crcache.Config{durableNamespace: {}},
+			NewInformer: factory.NewInformer, DefaultNamespaces: map[string]crcache.Config{r.namespace: {}},
 		},
+		LeaderElection: r.lease != "", LeaderElectionID: r.lease, LeaderElectionNamespace: r.namespace,
+		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	skip := true
+	if r.lease != "" {
+		opts.Elected = mgr.Elected()
+	}
+	if r.shared != "" {
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Shared = durable.InCluster(client, r.namespace, r.shared)
+	}
+	consumer, err := durable.Open(db, "configmaps", opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	yes := true
 	err = ctrl.NewControllerManagedBy(controllerruntime.Manager(consumer, mgr)).
 		For(&corev1.ConfigMap{}).Owns(&corev1.Pod{}).
-		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(consumer), SkipNameValidation: &skip, MaxConcurrentReconciles: 4}).
+		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(consumer), SkipNameValidation: &yes, EnableWarmup: &yes, MaxConcurrentReconciles: 4}).
+		WithEventFilter(predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() != r.shared })).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 			err := mgr.GetClient().Get(ctx, r.NamespacedName, &corev1.ConfigMap{})
 			c.mu.Lock()
@@ -81,7 +117,10 @@ func (w *world) control(t *testing.T, path string, opts durable.Options) *contro
 	go func() { done <- mgr.Start(ctx) }()
 	c.stop = sync.OnceFunc(func() {
 		cancel()
-		if err := errors.Join(<-done, consumer.Close(), db.Close()); err != nil {
+		if err := <-done; err != nil && !c.cut.Load() { // else it has lost the election
+			t.Error(err)
+		}
+		if err := errors.Join(consumer.Close(), db.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -124,35 +163,11 @@ func (c *controlled) want(what string, names ...string) {
 func TestDurable(t *testing.T) {
 	w := theWorld(t)
 	ctx := t.Context()
-	create := func(obj client.Object) {
-		t.Helper()
-		if err := w.direct.Create(ctx, obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: durableNamespace}})
-	t.Cleanup(func() { // other tests list the whole cluster
-		ctx := context.WithoutCancel(ctx)
-		for _, kind := range []client.Object{&corev1.Pod{}, &corev1.ConfigMap{}} {
-			if err := w.direct.DeleteAllOf(ctx, kind, client.InNamespace(durableNamespace), client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	var all []string
-	parents, children := map[string]*corev1.ConfigMap{}, map[string]*corev1.Pod{}
-	for i := range 200 {
-		name := fmt.Sprintf("parent-%03d", i)
-		parents[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: durableNamespace, Name: name}}
-		create(parents[name])
-		children[name] = pod(durableNamespace, "of-"+name, corev1.RestartPolicyNever)
-		children[name].OwnerReferences = []metav1.OwnerReference{owner(parents[name])}
-		create(children[name])
-		all = append(all, name)
-	}
+	f := w.family(t, durableNamespace, 200)
+	all, parents := f.names, f.parents
 	path := filepath.Join(t.TempDir(), "informers.db")
 	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
-	c := w.control(t, path, opts)
+	c := w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("the first start", all...)
 	c.stop()
 
@@ -162,28 +177,11 @@ func TestDurable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var left []string
-	for i, name := range all {
-		switch {
-		case i < 20: // changed
-			parents[name].Data = map[string]string{"changed": "yes"}
-			do(w.direct.Update(ctx, parents[name]))
-		case i < 25: // its child is deleted
-			do(w.direct.Delete(ctx, children[name], client.GracePeriodSeconds(0)))
-		case i < 28: // deleted
-			do(w.direct.Delete(ctx, parents[name]))
-		case i < 32 && i%2 == 0: // its child moves to the next
-			children[name].OwnerReferences = []metav1.OwnerReference{owner(parents[all[i+1]])}
-			do(w.direct.Update(ctx, children[name]))
-		case i >= 32:
-			continue
-		}
-		left = append(left, name)
-	}
-	c = w.control(t, path, opts)
+	left := f.change(20, 5, 3, 2)
+	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("after the changes", left...)
 	c.stop()
-	c = w.control(t, path, opts)
+	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("after nothing")
 	do(w.direct.Update(ctx, parents["parent-000"]))
 	parents["parent-199"].Data = map[string]string{"changed": "yes"}
@@ -191,9 +189,151 @@ func TestDurable(t *testing.T) {
 	c.want("live", "parent-199")
 	c.stop()
 	opts.Version = "2"
-	c = w.control(t, path, opts)
+	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("another version", all...) // those that were deleted have children
 	c.stop()
+}
+
+// family is parents with a child each.
+type family struct {
+	*testing.T
+	*world
+	names    []string
+	parents  map[string]*corev1.ConfigMap
+	children map[string]*corev1.Pod
+}
+
+func (w *world) family(t *testing.T, namespace string, size int) *family {
+	t.Helper()
+	f := &family{T: t, world: w, parents: map[string]*corev1.ConfigMap{}, children: map[string]*corev1.Pod{}}
+	create := func(obj client.Object) {
+		t.Helper()
+		if err := w.direct.Create(t.Context(), obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
+	t.Cleanup(func() { // other tests list the whole cluster
+		ctx := context.WithoutCancel(t.Context())
+		for _, kind := range []client.Object{&corev1.Pod{}, &corev1.ConfigMap{}} {
+			if err := w.direct.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	for i := range size {
+		name := fmt.Sprintf("parent-%03d", i)
+		f.parents[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		create(f.parents[name])
+		f.children[name] = pod(namespace, "of-"+name, corev1.RestartPolicyNever)
+		f.children[name].OwnerReferences = []metav1.OwnerReference{owner(f.parents[name])}
+		create(f.children[name])
+		f.names = append(f.names, name)
+	}
+	return f
+}
+
+// change changes some parents, deletes the children of the next ones, deletes the next
+// ones, and moves the children of the next ones to others. It returns the names of all of
+// them.
+func (f *family) change(changed, orphaned, deleted, moved int) (names []string) {
+	f.Helper()
+	ctx := f.Context()
+	do := func(err error) {
+		f.Helper()
+		if err != nil {
+			f.Fatal(err)
+		}
+	}
+	take := func(n int) []string {
+		some := f.names[len(names):][:n]
+		names = append(names, some...)
+		return some
+	}
+	for _, name := range take(changed) {
+		f.parents[name].Data = map[string]string{"changed": "yes"}
+		do(f.direct.Update(ctx, f.parents[name]))
+	}
+	for _, name := range take(orphaned) {
+		do(f.direct.Delete(ctx, f.children[name], client.GracePeriodSeconds(0)))
+	}
+	for _, name := range take(deleted) {
+		do(f.direct.Delete(ctx, f.parents[name]))
+	}
+	for range moved {
+		pair := take(2)
+		f.children[pair[0]].OwnerReferences = []metav1.OwnerReference{owner(f.parents[pair[1]])}
+		do(f.direct.Update(ctx, f.children[pair[0]]))
+	}
+	return names
+}
+
+// TestDurableFailover checks replicas with files of their own, of which the leader's
+// network is cut: the standby reconciles what was changed, deleted and moved since, and
+// nothing else. Without a file, a successor reconciles what is newer.
+func TestDurableFailover(t *testing.T) {
+	const namespace = "failover"
+	w := theWorld(t)
+	f := w.family(t, namespace, 60)
+	dir := t.TempDir()
+	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
+	r := group{namespace, "durable", "left"}
+	first := w.control(t, filepath.Join(dir, "first.db"), opts, r)
+	first.want("the first start", f.names...)
+	second := w.control(t, filepath.Join(dir, "second.db"), opts, r)
+	second.want("the standby")
+	w.waitForShared(t, r, "first-marker")
+	first.cut.Store(true)
+	left := f.change(6, 3, 2, 2)
+	second.want("the standby when it is elected", left...)
+	first.stop()
+
+	w.waitForShared(t, r, "second-marker")
+	second.cut.Store(true)
+	name := f.names[50]
+	f.parents[name].Data = map[string]string{"changed": "yes"}
+	if err := w.direct.Update(t.Context(), f.parents[name]); err != nil {
+		t.Fatal(err)
+	}
+	third := w.control(t, filepath.Join(dir, "third.db"), opts, r)
+	third.want("without a file", name)
+	second.stop()
+	third.stop()
+}
+
+// waitForShared waits until the leader has shared that nothing of what was changed before
+// is left.
+func (w *world) waitForShared(t *testing.T, r group, marker string) {
+	t.Helper()
+	last := pod(r.namespace, marker, corev1.RestartPolicyNever)
+	if err := w.direct.Create(t.Context(), last); err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); ; <-tick.C {
+		cm := &corev1.ConfigMap{}
+		err := w.direct.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: r.shared}, cm)
+		doc := cm.Data["consumer.json"]
+		var shared struct {
+			Scopes map[string]struct{ ResourceVersion string }
+			Keys   []any
+		}
+		if err == nil {
+			err = json.Unmarshal([]byte(doc), &shared)
+		}
+		behind := len(shared.Scopes) == 0 || len(shared.Keys) > 0
+		for _, s := range shared.Scopes {
+			order, err := resourceversion.CompareResourceVersion(s.ResourceVersion, last.ResourceVersion)
+			behind = behind || err != nil || order < 0
+		}
+		if err == nil && !behind {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("nobody has shared resource version %s: %v, %s", last.ResourceVersion, err, doc)
+		}
+	}
 }
 
 func owner(cm *corev1.ConfigMap) metav1.OwnerReference {

@@ -17,8 +17,8 @@ type Handler interface {
 	// Opened is called first, when the informer has opened its scope. The handler calls
 	// Begin, in Opened or later. Until then it receives nothing and counts as synced.
 	Opened(Feed)
-	// Lost is called if the log does not lead from the place of Begin to what there is,
-	// before the handler receives everything.
+	// Lost is called if the log does not lead from the place of Begin to what there is:
+	// see Feed.Begin.
 	Lost(Feed, error)
 	// Removed is called when the handler is removed from the informer. It is called by
 	// another goroutine, also before Opened.
@@ -35,6 +35,10 @@ type Feed interface {
 	// set it also brings all objects as initial adds, after what was changed, and what
 	// has departed before; the place may then be zero. The handler has synced when it has
 	// received all that. Begin may be called again.
+	//
+	// If the log does not lead on from a place, Lost is called. The handler then receives
+	// everything or, if the place has only a resource version and everything is not set,
+	// the objects whose resource version is higher, as adds that are not initial.
 	Begin(from store.Place, everything bool)
 	// First and Last return the first and the last place in the log, which are zero if
 	// there is none.

@@ -32,6 +32,7 @@ type notification struct {
 	kind     kind
 	initial  bool
 	key      string
+	newer    string // leaves an add out unless its resource version is higher; "" does not
 	old, new store.Entry
 }
 
@@ -134,10 +135,10 @@ func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim)
 			r.early[n.key] = struct{}{}
 			switch {
 			case isReadable(was):
-				r.queueLocked(notification{kind: added, key: n.key, new: was, initial: true})
+				r.queueLocked(r.addLocked(was))
 			case was.Key == "": // not stored before: n is the add
 			case n.kind == updated: // the first readable state becomes the add
-				n = notification{kind: added, key: n.key, new: n.new, initial: true}
+				n = r.addLocked(n.new)
 			default:
 				return // deleted before the handler received it
 			}
@@ -189,7 +190,7 @@ func (r *Registration) run() {
 				return
 			}
 			batch[i] = notification{} // the backlog still references the array
-			if !r.isReplayed(n, i) {
+			if !r.isReplayed(n, i) && !n.isOlder() {
 				r.deliverOne(n)
 			}
 			if n.kind.isDeletion() || n.kind == synced {
@@ -306,7 +307,7 @@ func (r *Registration) loadLocked() bool {
 			delete(r.early, e.Key)
 			continue
 		}
-		r.walkLocked(notification{kind: added, key: e.Key, new: e, initial: true})
+		r.walkLocked(r.addLocked(e))
 	}
 	if len(entries) < CursorChunk {
 		r.stage, r.early = live, nil

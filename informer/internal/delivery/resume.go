@@ -30,6 +30,9 @@ type resumption struct {
 	// everything means that a cursor walks the stored objects, too, when the handler has
 	// received what came from the log and was queued meanwhile.
 	everything bool
+	// newer is the resource version above which the cursor brings objects; "" for all of
+	// them. It is set if the log does not lead on from it.
+	newer string
 	// replayed contains the last states that came from the log, by key. Changes that were
 	// queued meanwhile, which are those up to behind, may be among them.
 	replayed map[string]replayed
@@ -94,7 +97,7 @@ func (r *Registration) beginLocked(from store.Place, everything bool) {
 	r.dropWaitingLocked()
 	r.walked, r.cursor, r.early, r.departed, r.deletions = nil, "", map[string]struct{}{}, 0, 0
 	r.resumed.handled, r.resumed.inWork, r.resumed.replayed = r.resumed.queued, 0, map[string]replayed{}
-	r.resumed.from, r.resumed.everything = from, everything
+	r.resumed.from, r.resumed.everything, r.resumed.newer = from, everything, ""
 	if r.stage = departing; !everything {
 		r.stage = resuming
 	}
@@ -184,6 +187,9 @@ func (r *Registration) replay() {
 	h.mu.Unlock()
 	err := r.followLog(from)
 	isLost := errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)
+	if errors.Is(err, store.ErrAhead) {
+		err = nil // what follows the resource version comes from the server, and more
+	}
 	switch {
 	case err == nil, errors.Is(err, errOver), r.over.Err() != nil:
 	case isLost:
@@ -199,9 +205,32 @@ func (r *Registration) replay() {
 	case err == nil:
 		r.stage, r.resumed.behind = live, r.resumed.queued
 		r.markSyncedLocked()
+	case isLost && !from.Exact() && !r.resumed.everything:
+		r.beginLocked(from, false)
+		r.resumed.newer = from.RV
+		r.walkAfterLogLocked()
 	case isLost:
 		r.beginLocked(store.Place{}, true)
 	}
+}
+
+// addLocked returns the notification of a cursor.
+func (r *Registration) addLocked(e store.Entry) notification {
+	newer := r.resumed.newer
+	return notification{kind: added, key: e.Key, new: e, initial: newer == "", newer: newer}
+}
+
+// isOlder reports whether an add is for newer objects only. Its object is decoded.
+func (n notification) isOlder() bool {
+	if n.newer == "" || n.new.Object == nil {
+		return false
+	}
+	m, err := meta.Accessor(n.new.Object)
+	if err != nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), n.newer)
+	return err == nil && order <= 0
 }
 
 // errOver ends followLog when the handler is removed or the informer ends.

@@ -1,0 +1,388 @@
+package durable
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Shared keeps the place and the queue of a Consumer outside its file. InCluster returns
+// one.
+//
+// One process at a time has the term: it has raised its number by a compare-and-swap, and
+// what it writes later succeeds only while the term is still its own. A process whose
+// file has another term than Shared goes on with what Shared has, because another process
+// was active since: the keys of the file are dropped, and the log of the file is followed
+// from the resource version of the place. Without a file, or if its log does not reach
+// back, handlers receive the objects that are newer, and then the rest as Trickle does.
+// Deletions that happened meanwhile are not known then.
+type Shared interface {
+	// read returns what there is, nil if nothing, and its version.
+	read(ctx context.Context) (b []byte, version string, err error)
+	// write replaces what has a version, "" if there is nothing, and returns the new
+	// one. Otherwise the error is errConflict.
+	write(ctx context.Context, b []byte, version string) (string, error)
+}
+
+var errConflict = errors.New("somebody else has written")
+
+const (
+	// shareEvery is how often Shared is written. A successor repeats what was done since.
+	shareEvery = 10 * time.Second
+	// sharePatience is how long one call of Shared may take.
+	sharePatience = 10 * time.Second
+	// firstRetry and lastRetry bound the time between two attempts to take over.
+	firstRetry, lastRetry = time.Second, 30 * time.Second
+	// maxShared bounds the keys that Shared holds, in encoded bytes. A ConfigMap has a
+	// megabyte.
+	maxShared = 512 << 10
+	// maxRounds bounds the places that sharing remembers.
+	maxRounds = 512
+)
+
+// term says which process has, or had, the right to write Shared.
+type term struct {
+	Number uint64 `json:"number"`
+	Holder string `json:"holder"` // random
+}
+
+// document is what Shared holds.
+type document struct {
+	Term    term   `json:"term"`
+	Version string `json:"version"` // of the logic
+	// Scopes are the places by the ID of the scope, which have no lineage: another file
+	// has another one. Without them a successor receives everything.
+	Scopes map[string]place `json:"scopes,omitempty"`
+	Keys   []sharedKey      `json:"keys,omitempty"`
+}
+
+// sharedKey is a key that is left to do.
+type sharedKey struct {
+	Key string `json:"key"` // by quote
+	keyState
+	round uint64
+}
+
+// quote makes a key readable where it is text, and safe for JSON where it is not.
+func quote(key string) string {
+	q := strconv.QuoteToASCII(key)
+	return q[1 : len(q)-1]
+}
+
+func unquote(q string) (string, error) { return strconv.Unquote(`"` + q + `"`) }
+
+// sharing is what a Consumer has for its Shared. The goroutine of await uses it, and
+// after its end Close.
+type sharing struct {
+	Shared
+	holder  string
+	version string // of what was read or written last
+	written []byte
+	// err is why Shared could not be read or written last. Consumer.mu protects it.
+	err error
+	// rounds are the places that were to be written, in their order. A key that began to
+	// wait in or after a round has its cause after the places of the round. Consumer.mu
+	// protects it.
+	rounds []round
+}
+
+type round struct {
+	number uint64
+	scopes map[string]place
+}
+
+// lastRound returns the number of the last round, 0 before the first one.
+func (s *sharing) lastRound() uint64 {
+	if s == nil || len(s.rounds) == 0 {
+		return 0
+	}
+	return s.rounds[len(s.rounds)-1].number
+}
+
+// share takes over, and then keeps Shared up to date.
+func (c *Consumer) share(ctx context.Context) {
+	if !c.takeOver(ctx) {
+		return
+	}
+	tick := time.NewTicker(shareEvery)
+	defer tick.Stop()
+	for {
+		c.publish(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// takeOver makes the term the consumer's, and goes on with what the process before has
+// left. It tries until ctx ends: handlers receive nothing before.
+func (c *Consumer) takeOver(ctx context.Context) bool {
+	var before document
+	for wait := firstRetry; ; wait = min(2*wait, lastRetry) {
+		done, err := c.claim(ctx, &before)
+		c.noteShared(ctx, err)
+		if done {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(wait):
+		}
+	}
+}
+
+// claim makes one attempt to take over. before is what another process has left.
+func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, sharePatience)
+	defer cancel()
+	b, version, err := c.shared.read(ctx)
+	if err != nil {
+		return false, err
+	}
+	var doc document
+	if b != nil {
+		if err := json.Unmarshal(b, &doc); err != nil {
+			return false, fmt.Errorf("what was shared cannot be read; delete it to begin anew: %w", err)
+		}
+	}
+	// If the holder is this process, the answer to an earlier attempt was lost.
+	if doc.Term.Holder != c.shared.holder {
+		*before = doc
+	}
+	doc.Term = term{doc.Term.Number + 1, c.shared.holder}
+	if b, err = json.Marshal(doc); err != nil {
+		return false, err
+	}
+	if version, err = c.shared.write(ctx, b, version); err != nil {
+		return false, err
+	}
+	c.shared.version = version
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before.Term.Number != 0 && before.Term != c.term {
+		c.replaceLocked(*before)
+	}
+	c.term = doc.Term
+	c.noteStateLocked()
+	c.activateLocked()
+	return true, nil
+}
+
+// replaceLocked replaces the places and the keys of the file by those of a document.
+func (c *Consumer) replaceLocked(doc document) {
+	klog.Background().Info("A consumer goes on where another process has ended",
+		"consumer", c.name, "term", doc.Term.Number, "keys", len(doc.Keys), "scopes", len(doc.Scopes))
+	c.invalid = ""
+	if doc.Version != c.opts.Version {
+		c.invalid = fmt.Sprintf("the version was %q and is %q", doc.Version, c.opts.Version)
+	}
+	for id := range doc.Scopes {
+		if c.scopes[id] == nil {
+			c.scopes[id] = &scope{id: id}
+		}
+	}
+	for id, s := range c.scopes {
+		known, ok := doc.Scopes[id]
+		s.known, s.allowed, s.sweep, s.next = known, known.Handlers, known.Sweep, nil
+		switch {
+		case !ok:
+			c.invalidateLocked(s, noPlace)
+		case c.invalid != "":
+			c.invalidateLocked(s, c.invalid)
+		case known.Partial:
+			c.invalidateLocked(s, partialWhy)
+		case len(s.members) > s.allowed:
+			c.invalidateLocked(s, moreHandlers(s.allowed))
+		default:
+			s.why = ""
+			c.noteLocked(s)
+		}
+	}
+	for key := range c.keys {
+		c.changed[prefixKey+key] = nil
+	}
+	clear(c.keys)
+	if c.keys == nil {
+		c.keys = map[string][]byte{}
+	}
+	for _, k := range doc.Keys {
+		key, err := unquote(k.Key)
+		b, err2 := json.Marshal(k.keyState)
+		if errors.Join(err, err2) != nil {
+			c.loseLocked("a key of the queue cannot be read")
+			continue
+		}
+		c.keys[key], c.changed[prefixKey+key] = b, b
+	}
+	if c.queue != nil {
+		c.queue.replaceLocked()
+	}
+}
+
+// noteShared logs and remembers how an access to Shared has ended.
+func (c *Consumer) noteShared(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil && !errors.Is(err, errConflict) && c.shared.err == nil {
+		klog.FromContext(ctx).Error(err, "What a consumer shares could not be read or written, trying again", "consumer", c.name)
+	}
+	c.shared.err = err
+}
+
+// publish writes what is left to do for a successor.
+func (c *Consumer) publish(ctx context.Context) {
+	if !c.isActive() {
+		return
+	}
+	doc := c.document()
+	b, err := json.Marshal(doc)
+	if err == nil && !bytes.Equal(b, c.shared.written) {
+		err = c.write(ctx, b, doc.Term)
+	}
+	c.noteShared(ctx, err)
+}
+
+func (c *Consumer) isActive() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.phase == active
+}
+
+// publishLast is publish at Close, if the consumer was active.
+func (c *Consumer) publishLast(ctx context.Context) {
+	if c.shared != nil {
+		c.publish(ctx)
+	}
+}
+
+// write writes a document, unless another process has taken over.
+func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
+	ctx, cancel := context.WithTimeout(ctx, sharePatience)
+	defer cancel()
+	version, err := c.shared.write(ctx, b, c.shared.version)
+	if errors.Is(err, errConflict) {
+		var there []byte
+		var doc document
+		if there, version, err = c.shared.read(ctx); err != nil {
+			return err
+		}
+		if there != nil && (json.Unmarshal(there, &doc) != nil || doc.Term != mine) {
+			c.depose(ctx, doc.Term)
+			return nil
+		}
+		// Somebody has edited or deleted it, or the answer to an earlier write was lost.
+		version, err = c.shared.write(ctx, b, version)
+	}
+	if err == nil {
+		c.shared.version, c.shared.written = version, b
+	}
+	return err
+}
+
+// depose ends all writing: another process goes on with what is left.
+func (c *Consumer) depose(ctx context.Context, by term) {
+	c.writing.Lock() // a write of the ledger that has begun ends before
+	defer c.writing.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.phase = deposed
+	klog.FromContext(ctx).Info("Another process has taken a consumer over, nothing is written any more",
+		"consumer", c.name, "term", c.term.Number, "newTerm", by.Number)
+}
+
+// document returns what is left to do, within maxShared.
+func (c *Consumer) document() document {
+	c.mu.Lock()
+	places := map[string]place{}
+	for id, s := range c.scopes {
+		if s.known.RV == "" {
+			continue
+		}
+		p := s.known
+		p.Lineage, p.Mark, p.Random = "", 0, 0
+		places[id] = p
+	}
+	var keys []sharedKey
+	if c.queue != nil {
+		keys = c.queue.shareLocked()
+	}
+	for key, value := range c.keys { // nobody has made a queue
+		k := sharedKey{Key: quote(key)}
+		if json.Unmarshal(value, &k.keyState) == nil {
+			keys = append(keys, k)
+		}
+	}
+	doc := document{Term: c.term, Version: c.opts.Version, Scopes: places}
+	rounds, oldest := slices.Clone(c.shared.rounds), c.shared.lastRound()
+	c.shared.beginRound(places)
+	c.mu.Unlock()
+
+	slices.SortFunc(keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
+	if doc.Keys = keys; sizeOf(keys) <= maxShared {
+		return doc
+	}
+	// Keys that only wait are left out: what made them wait is after an earlier place.
+	doc.Keys = slices.DeleteFunc(slices.Clone(keys), func(k sharedKey) bool {
+		leave := k.round > 0 && k.Due.IsZero() && k.Failures == 0 && !k.Unresolved
+		if leave {
+			oldest = min(oldest, k.round)
+		}
+		return leave
+	})
+	doc.Scopes = nil
+	for _, r := range rounds {
+		if r.number <= oldest {
+			doc.Scopes = r.scopes
+		}
+	}
+	for size := sizeOf(doc.Keys); size > maxShared; { // then there is no place, either
+		last := len(doc.Keys) - 1
+		size -= sizeOf(doc.Keys[last:])
+		doc.Keys, doc.Scopes = doc.Keys[:last], nil
+	}
+	return doc
+}
+
+// sizeOf returns about how many bytes keys take.
+func sizeOf(keys []sharedKey) int {
+	n := 0
+	for _, k := range keys {
+		if b, err := json.Marshal(k); err == nil {
+			n += len(b) + len(",")
+		}
+	}
+	return n
+}
+
+// beginRound remembers places. If there are too many, every second one is forgotten: an
+// older place is right, too, but brings more.
+func (s *sharing) beginRound(places map[string]place) {
+	if n := len(s.rounds); n > 0 && maps.Equal(s.rounds[n-1].scopes, places) {
+		return
+	}
+	if len(s.rounds) == maxRounds {
+		kept := s.rounds[:0]
+		for i, r := range s.rounds {
+			if i%2 == 0 {
+				kept = append(kept, r)
+			}
+		}
+		s.rounds = kept
+	}
+	s.rounds = append(s.rounds, round{s.lastRound() + 1, places})
+}

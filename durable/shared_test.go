@@ -1,0 +1,390 @@
+package durable_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/durable"
+)
+
+// cluster holds one ConfigMap, whose writes need its resource version.
+type cluster struct {
+	*fake.Clientset
+	t *testing.T
+
+	mu     sync.Mutex // protects the fields below
+	held   *corev1.ConfigMap
+	rv     int
+	err    error // of the next calls
+	lost   bool  // the next write succeeds, and its answer is an error
+	writes int
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{Clientset: &fake.Clientset{}, t: t}
+	c.AddReactor("*", "configmaps", c.react)
+	return c
+}
+
+func (c *cluster) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	resource := action.GetResource().GroupResource()
+	if c.err != nil {
+		return true, nil, c.err
+	}
+	switch a := action.(type) {
+	case clienttesting.CreateAction:
+		if c.held != nil {
+			return true, nil, apierrors.NewAlreadyExists(resource, "state")
+		}
+		c.held = a.GetObject().(*corev1.ConfigMap).DeepCopy()
+	case clienttesting.PatchAction:
+		var patch corev1.ConfigMap
+		if err := json.Unmarshal(a.GetPatch(), &patch); err != nil {
+			c.t.Error(err)
+		}
+		switch {
+		case c.held == nil:
+			return true, nil, apierrors.NewNotFound(resource, a.GetName())
+		case patch.ResourceVersion != c.held.ResourceVersion:
+			return true, nil, apierrors.NewConflict(resource, a.GetName(), errors.New("written meanwhile"))
+		}
+		c.held.Data = patch.Data
+	case clienttesting.GetAction: // the others are one, too
+		if c.held == nil {
+			return true, nil, apierrors.NewNotFound(resource, a.GetName())
+		}
+		return true, c.held.DeepCopy(), nil
+	default:
+		c.t.Errorf("unexpected %s", action.GetVerb())
+	}
+	c.rv++
+	c.writes++
+	c.held.ResourceVersion = strconv.Itoa(c.rv)
+	if c.lost {
+		c.lost = false
+		return true, nil, errors.New("the connection was lost")
+	}
+	return true, c.held.DeepCopy(), nil
+}
+
+func (c *cluster) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.err = err
+}
+
+func (c *cluster) document() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.held == nil {
+		return ""
+	}
+	return c.held.Data["consumer.json"]
+}
+
+// shared makes the consumers of the world share what is left.
+func (w *world) shared() *cluster {
+	c := newCluster(w.T)
+	w.opts.Shared = durable.InCluster(c, "default", "state")
+	return c
+}
+
+// replica returns a world with the same server and another file.
+func (w *world) replica() *world {
+	other := *w
+	other.dir = w.TempDir()
+	other.path = filepath.Join(other.dir, "informers.db")
+	return &other
+}
+
+// standby starts a process that is elected when the returned channel is closed.
+func (w *world) standby() (*life, chan struct{}) {
+	w.Helper()
+	elected := make(chan struct{})
+	w.opts.Elected = elected
+	return w.start(1).begin(), elected
+}
+
+// dies ends a process of which nobody sees any more: it writes nothing.
+func (l *life) dies(c *cluster) {
+	l.w.Helper()
+	c.fail(errors.New("the process has died"))
+	l.end()
+	c.fail(nil)
+}
+
+// TestFailover checks that a standby with a file of its own goes on where the leader has
+// been killed: with what was changed and deleted since the leader wrote last, and with
+// the keys that were left, of which delays keep their time and failures their count.
+func TestFailover(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		for i := range 20 {
+			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i))
+		}
+		first := w.start(1)
+		first.work = func(name string) outcome {
+			switch name {
+			case "owner-1":
+				return outcome{err: true}
+			case "owner-2":
+				return outcome{after: time.Hour}
+			}
+			return outcome{}
+		}
+		first.begin()
+		second, elected := w.replica().standby()
+		second.wantCalls("of a standby")
+		second.want("on a standby")
+		w.put("o3", "owner-3")
+		w.pass(time.Minute)
+		first.want("by the leader", append([]string{"owner-1", "owner-1", "owner-1", "owner-1", "owner-1", "owner-3"}, owners(20)...)...)
+		// Since the leader has written last: what it has done is done again.
+		w.put("o4", "owner-4")
+		w.drop("o5")
+		synctest.Wait()
+		first.want("at last", "owner-4", "owner-5")
+		first.dies(shared)
+		w.put("o6", "owner-6")
+		w.drop("o7")
+		w.put("o8", "owner-x") // moved
+
+		begun := time.Now()
+		close(elected)
+		w.pass(time.Second)
+		second.want("by the successor", "owner-4", "owner-5", "owner-6", "owner-7", "owner-8", "owner-x")
+		if n := second.queue.NumRequeues(cache.ObjectName{Namespace: "default", Name: "owner-1"}); n < 5 {
+			t.Errorf("%d failures are known of the key that fails, want 5 at least", n)
+		}
+		w.pass(57*time.Minute - time.Since(begun))
+		second.want("of what has failed", "owner-1")
+		w.pass(5 * time.Minute)
+		second.want("of what was delayed", "owner-2")
+		if s := second.consumer.Status(); s.Term != 2 || s.Waiting+s.Delayed+s.Failed > 0 || s.Scopes[0].Everything != "" {
+			t.Errorf("status %+v", s)
+		}
+
+		// The first one comes back: its file is of an older term.
+		second.end()
+		w.put("o9", "owner-9")
+		first = w.start(1).begin()
+		w.pass(time.Minute)
+		first.want("by the first one", "owner-9")
+		first.end()
+		// And again: what the file has is newer than what it has shared.
+		w.put("o9", "owner-9")
+		first = w.start(1).begin()
+		first.want("by the first one again", "owner-9")
+		first.end()
+	})
+}
+
+func owners(n int) (names []string) {
+	for i := range n {
+		names = append(names, fmt.Sprint("owner-", i))
+	}
+	return names
+}
+
+// TestFailoverWithoutFile checks a successor without a file: it receives what is newer,
+// and then each object once.
+func TestFailoverWithoutFile(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.opts.Every = time.Hour
+		shared := w.shared()
+		for i := range 5 {
+			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i))
+		}
+		first := w.start(1)
+		first.work = func(name string) outcome { return outcome{err: name == "owner-1"} }
+		first.begin()
+		w.pass(time.Minute)
+		first.dies(shared)
+		w.put("o2", "owner-2")
+		w.put("new", "owner-new")
+		w.drop("o3")
+		second := w.replica().start(1).begin()
+		second.wantCalls("without a file", "add new of owner-new", "add o2 of owner-2")
+		second.want("without a file", "owner-2", "owner-new")
+		w.pass(2 * time.Minute)
+		second.want("of the failed", "owner-1")
+		second.kill()
+		second = second.w.start(1).begin()
+		w.pass(58*time.Minute + 30*time.Second)
+		second.want("one by one", "owner-0", "owner-1", "owner-2", "owner-4", "owner-new")
+		w.pass(10 * time.Hour)
+		second.want("nothing more")
+		second.end()
+	})
+}
+
+// TestDeposed checks that a process that was taken over writes nothing any more.
+func TestDeposed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		first := w.start(1).begin()
+		first.want("at first", "owner-a")
+		w.pass(time.Minute)
+		second := w.replica().start(1).begin() // the election was wrong
+		w.pass(time.Minute)
+		document := shared.document()
+		w.put("b", "owner-b")
+		w.pass(5 * time.Second) // second has not written since
+		first.want("by the first", "owner-b")
+		second.want("by the second", "owner-b")
+		w.pass(time.Minute)
+		if s := first.consumer.Status(); s.Active {
+			t.Errorf("the first one is active still: %+v", s)
+		}
+		if s := second.consumer.Status(); !s.Active || s.Term != 2 || shared.document() == document {
+			t.Errorf("the second one is not active, or does not write: %+v", s)
+		}
+		document = shared.document()
+		first.end()
+		if shared.document() != document {
+			t.Error("the first one has written at its end")
+		}
+		second.end()
+	})
+}
+
+// TestSharedFails checks a server that does not answer, an answer that is lost, a
+// document that cannot be read, and one that somebody edits or deletes.
+func TestSharedFails(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		shared.fail(errors.New("forbidden"))
+		l := w.start(1).begin()
+		w.pass(2 * time.Minute)
+		l.want("before anybody is asked")
+		if s := l.consumer.Status(); s.Active || !strings.Contains(s.SharedError, "forbidden") {
+			t.Errorf("status %+v", s)
+		}
+		shared.fail(nil)
+		w.pass(time.Minute)
+		l.want("then", "owner-a")
+		shared.fail(errors.New("forbidden"))
+		w.put("b", "owner-b")
+		w.pass(5 * time.Second)
+		l.dies(shared)
+
+		// The file is newer than what is shared, also if the answer is lost.
+		w.put("c", "owner-c")
+		shared.lost = true
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		l.want("an answer was lost", "owner-c")
+		if s := l.consumer.Status(); s.SharedError != "" || s.Term != 3 {
+			t.Errorf("status %+v", s)
+		}
+
+		shared.mu.Lock()
+		shared.held.Labels = map[string]string{"a": "label"}
+		shared.rv++
+		shared.held.ResourceVersion = strconv.Itoa(shared.rv)
+		shared.mu.Unlock()
+		w.put("d", "owner-d")
+		w.pass(time.Minute)
+		if s := l.consumer.Status(); !s.Active || !strings.Contains(shared.document(), s.Scopes[0].ResourceVersion) || shared.held.Labels["a"] == "" {
+			t.Errorf("after an edit: %+v, and %s", s, shared.document())
+		}
+		shared.mu.Lock()
+		shared.held = nil
+		shared.mu.Unlock()
+		w.put("e", "owner-e")
+		w.pass(time.Minute)
+		if shared.document() == "" {
+			t.Error("it was not written again")
+		}
+		writes := shared.writes
+		w.pass(10 * time.Minute)
+		if shared.writes > writes+2 { // bookmarks move the place
+			t.Errorf("%d writes of what has not changed", shared.writes-writes)
+		}
+		l.end()
+
+		shared.held.Data["consumer.json"] = "?"
+		l = w.start(1).begin()
+		if s := l.consumer.Status(); s.Active || !strings.Contains(s.SharedError, "delete it") {
+			t.Errorf("with a document that cannot be read: %+v", s)
+		}
+		shared.held = nil
+		w.pass(time.Minute)
+		if s := l.consumer.Status(); !s.Active {
+			t.Errorf("without it: %+v", s)
+		}
+		l.end()
+	})
+}
+
+// TestSharedIsFull checks that keys that do not fit come from the log.
+func TestSharedIsFull(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		release := make(chan struct{})
+		first := w.start(1)
+		first.work = func(name string) outcome {
+			if name == "owner-block" {
+				<-release
+			}
+			return outcome{err: name == "owner-a"}
+		}
+		first.begin()
+		second, elected := w.replica().standby()
+		w.pass(time.Minute)
+		w.put("block", "owner-block")
+		w.pass(time.Minute)
+		long := strings.Repeat("x", 2000)
+		for i := range 300 {
+			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
+			if i%100 == 0 {
+				w.pass(20 * time.Second)
+			}
+		}
+		w.pass(time.Minute)
+		if n := len(shared.document()); n > 600_000 {
+			t.Errorf("%d bytes are shared", n)
+		}
+		shared.fail(errors.New("the process has died"))
+		close(release)
+		first.end()
+		shared.fail(nil)
+		close(elected)
+		w.pass(time.Minute)
+		second.mu.Lock()
+		defer second.mu.Unlock()
+		for i := range 300 {
+			if second.worked[fmt.Sprint("owner-", i, long)] == 0 {
+				t.Errorf("owner-%d was lost", i)
+			}
+		}
+		if second.worked["owner-block"] == 0 {
+			t.Error("what was in work is lost")
+		}
+		if len(second.calls) > 302 {
+			t.Errorf("%d calls: more than what was left", len(second.calls))
+		}
+		go second.end()
+	})
+}
