@@ -137,7 +137,7 @@ type inUse struct {
 	name    string
 }
 
-// consumers contains the names that are in use.
+// consumers contains the *Consumer of each name that is in use.
 var consumers sync.Map
 
 // The keys of a consumer's ledger.
@@ -187,7 +187,7 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 	} else if opts.Elected == nil {
 		c.phase = active
 	}
-	if _, taken := consumers.LoadOrStore(c.id, true); taken {
+	if _, taken := consumers.LoadOrStore(c.id, c); taken {
 		return nil, fmt.Errorf("consumer %q: %w", name, ErrInUse)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -45,7 +45,7 @@ func TestSkip(t *testing.T) {
 		l.end()
 		l = w.start(1).begin()
 		l.want("after nothing")
-		if s := l.consumer.Status(); len(s.Scopes) != 1 || s.Scopes[0].Everything != "" || s.Scopes[0].Missing != 0 || !s.Active {
+		if s := l.consumer.Status(); len(s.Scopes) != 1 || s.Scopes[0].Everything != "" || s.Scopes[0].Missing != 0 || s.State != durable.Active {
 			t.Errorf("status %+v", s)
 		}
 		l.end()
@@ -79,7 +79,7 @@ func TestQueue(t *testing.T) {
 				l.begin()
 				// The worker takes the keys in order: done, fails, later, lost and works.
 				w.pass(10 * time.Second)
-				want := durable.Status{Name: "test", Version: "1", Active: true, InWork: 1, Waiting: 1, Delayed: 1, Failed: 1, Unresolved: 1}
+				want := durable.Status{Name: "test", Version: "1", State: durable.Active, InWork: 1, Waiting: 1, Delayed: 1, Failed: 1, Unresolved: 1}
 				got := l.consumer.Status()
 				got.Scopes = nil
 				if diff := cmp.Diff(want, got); diff != "" {

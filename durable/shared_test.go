@@ -252,10 +252,10 @@ func TestDeposed(t *testing.T) {
 		first.want("by the first", "owner-b")
 		second.want("by the second", "owner-b")
 		w.pass(time.Minute)
-		if s := first.consumer.Status(); s.Active {
+		if s := first.consumer.Status(); s.State == durable.Active {
 			t.Errorf("the first one is active still: %+v", s)
 		}
-		if s := second.consumer.Status(); !s.Active || s.Term != 2 || shared.document() == document {
+		if s := second.consumer.Status(); s.State != durable.Active || s.Term != 2 || shared.document() == document {
 			t.Errorf("the second one is not active, or does not write: %+v", s)
 		}
 		document = shared.document()
@@ -277,7 +277,7 @@ func TestSharedFails(t *testing.T) {
 		l := w.start(1).begin()
 		w.pass(2 * time.Minute)
 		l.want("before anybody is asked")
-		if s := l.consumer.Status(); s.Active || !strings.Contains(s.SharedError, "forbidden") {
+		if s := l.consumer.Status(); s.State == durable.Active || !strings.Contains(s.SharedError, "forbidden") {
 			t.Errorf("status %+v", s)
 		}
 		shared.fail(nil)
@@ -305,7 +305,7 @@ func TestSharedFails(t *testing.T) {
 		shared.mu.Unlock()
 		w.put("d", "owner-d")
 		w.pass(time.Minute)
-		if s := l.consumer.Status(); !s.Active || !strings.Contains(shared.document(), s.Scopes[0].ResourceVersion) || shared.held.Labels["a"] == "" {
+		if s := l.consumer.Status(); s.State != durable.Active || !strings.Contains(shared.document(), s.Scopes[0].ResourceVersion) || shared.held.Labels["a"] == "" {
 			t.Errorf("after an edit: %+v, and %s", s, shared.document())
 		}
 		shared.mu.Lock()
@@ -325,12 +325,12 @@ func TestSharedFails(t *testing.T) {
 
 		shared.held.Data["consumer.json"] = "?"
 		l = w.start(1).begin()
-		if s := l.consumer.Status(); s.Active || !strings.Contains(s.SharedError, "delete it") {
+		if s := l.consumer.Status(); s.State == durable.Active || !strings.Contains(s.SharedError, "delete it") {
 			t.Errorf("with a document that cannot be read: %+v", s)
 		}
 		shared.held = nil
 		w.pass(time.Minute)
-		if s := l.consumer.Status(); !s.Active {
+		if s := l.consumer.Status(); s.State != durable.Active {
 			t.Errorf("without it: %+v", s)
 		}
 		l.end()

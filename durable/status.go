@@ -3,13 +3,16 @@ package durable
 import (
 	"cmp"
 	"slices"
+
+	"github.com/informctl/informctl/store"
 )
 
 // Status describes a Consumer.
 type Status struct {
 	Name    string `json:"name"`
 	Version string `json:"version,omitempty"`
-	Active  bool   `json:"active"`
+	// State is one of the constants below.
+	State string `json:"state"`
 	// Term is the number of the term in Options.Shared that the file is of, and
 	// SharedError why Shared could not be read or written last.
 	Term        uint64 `json:"term,omitempty"`
@@ -23,6 +26,14 @@ type Status struct {
 	Unresolved int           `json:"unresolved"` // they run after the next start
 }
 
+// States of a Consumer.
+const (
+	Standby = "standby" // it waits for Options.Elected, or for Options.Shared
+	Active  = "active"
+	Deposed = "deposed" // another process has taken Options.Shared over
+	Stopped = "stopped" // no process has it
+)
+
 // ScopeStatus describes what a Consumer knows of one scope.
 type ScopeStatus struct {
 	ID string `json:"id"`
@@ -32,6 +43,9 @@ type ScopeStatus struct {
 	// Missing is the number of handlers that the place knows and that were not added yet.
 	// The place does not move until they are.
 	Missing int `json:"missing,omitempty"`
+	// Behind is the number of commits in the log of the scope that are after the place,
+	// while a process has the Consumer.
+	Behind uint64 `json:"behind,omitempty"`
 	// Everything says why handlers received everything; "" if they went on.
 	Everything string `json:"everything,omitempty"`
 }
@@ -40,11 +54,14 @@ type ScopeStatus struct {
 func (c *Consumer) Status() Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := Status{Name: c.name, Version: c.opts.Version, Active: c.phase == active, Term: c.term.Number, Scopes: []ScopeStatus{}}
+	out := Status{
+		Name: c.name, Version: c.opts.Version, State: [...]string{Standby, Active, Deposed, Stopped}[c.phase],
+		Term: c.term.Number, Scopes: []ScopeStatus{},
+	}
 	for _, s := range c.scopes {
 		out.Scopes = append(out.Scopes, ScopeStatus{
 			ID: s.id, ResourceVersion: s.known.RV, Handlers: len(s.members),
-			Missing: max(s.allowed-len(s.members), 0), Everything: s.why,
+			Missing: max(s.allowed-len(s.members), 0), Behind: s.behindLocked(), Everything: s.why,
 		})
 	}
 	slices.SortFunc(out.Scopes, func(a, b ScopeStatus) int { return cmp.Compare(a.ID, b.ID) })
@@ -54,5 +71,31 @@ func (c *Consumer) Status() Status {
 	if c.queue != nil {
 		c.queue.countLocked(&out)
 	}
+	return out
+}
+
+// behindLocked returns the number of commits after the place.
+func (s *scope) behindLocked() uint64 {
+	if len(s.members) == 0 {
+		return 0
+	}
+	last := s.members[0].feed.Last()
+	if last.Lineage != s.known.Lineage || last.Mark < s.known.Mark {
+		return 0
+	}
+	return last.Mark - s.known.Mark
+}
+
+// Statuses describes the consumers of a backend that the process has now, ordered by
+// name.
+func Statuses(backend store.Backend) []Status {
+	out := []Status{}
+	for id, c := range consumers.Range {
+		//nolint:forcetypeassert // the types of consumers
+		if id.(inUse).backend == backend {
+			out = append(out, c.(*Consumer).Status())
+		}
+	}
+	slices.SortFunc(out, func(a, b Status) int { return cmp.Compare(a.Name, b.Name) })
 	return out
 }

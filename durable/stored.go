@@ -30,7 +30,7 @@ func Stored(ctx context.Context, ledger store.Ledger) ([]Status, error) {
 
 // stored describes what a ledger has. Values that cannot be read are left out.
 func stored(name string, values map[string][]byte, now time.Time) Status {
-	out := Status{Name: name, Scopes: []ScopeStatus{}}
+	out := Status{Name: name, State: Stopped, Scopes: []ScopeStatus{}}
 	var known state
 	if json.Unmarshal(values[stateKey], &known) == nil {
 		out.Version = known.Version

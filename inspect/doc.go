@@ -13,6 +13,7 @@
 // secrets=show.
 //
 //	/v1/status                  an array of informer.Status
+//	/v1/consumers               an array of durable.Status
 //	/v1/scopes                  the scope of each informer, with its ID
 //	/v1/objects                 objects, one per line
 //	    namespace= selector= limit= after=KEY

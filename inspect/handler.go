@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -84,20 +85,21 @@ func NewHandler(source Source) http.Handler {
 		following: make(chan struct{}, maxFollowing),
 		copying:   make(chan struct{}, maxCopying),
 		routes: map[string]route{
-			"/v1/status":   {(*endpoint).serveStatus, nil, ""},
-			"/v1/file":     {(*endpoint).serveFile, nil, ""},
-			"/v1/scopes":   {(*endpoint).serveScopes, nil, ""},
-			"/v1/objects":  {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}, ""},
-			"/v1/object":   {(*endpoint).serveObject, []string{"scope", "key", "secrets"}, ""},
-			"/v1/indexes":  {(*endpoint).serveIndexes, []string{"scope"}, ""},
-			"/v1/index":    {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets"}, ""},
-			"/v1/query":    {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}, ""},
-			"/v1/changes":  {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}, ""},
-			"/v1/history":  {(*endpoint).serveHistory, []string{"scope", "since", "follow", "secrets"}, ""},
-			"/v1/keys":     {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key"}, "key"},
-			"/v1/records":  {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
-			"/v1/headers":  {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets"}, "key"},
-			"/v1/snapshot": {(*endpoint).serveSnapshot, nil, ""},
+			"/v1/status":    {(*endpoint).serveStatus, nil, ""},
+			"/v1/consumers": {(*endpoint).serveConsumers, nil, ""},
+			"/v1/file":      {(*endpoint).serveFile, nil, ""},
+			"/v1/scopes":    {(*endpoint).serveScopes, nil, ""},
+			"/v1/objects":   {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}, ""},
+			"/v1/object":    {(*endpoint).serveObject, []string{"scope", "key", "secrets"}, ""},
+			"/v1/indexes":   {(*endpoint).serveIndexes, []string{"scope"}, ""},
+			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets"}, ""},
+			"/v1/query":     {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}, ""},
+			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}, ""},
+			"/v1/history":   {(*endpoint).serveHistory, []string{"scope", "since", "follow", "secrets"}, ""},
+			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key"}, "key"},
+			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
+			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets"}, "key"},
+			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil, ""},
 		},
 	}
 }
@@ -315,6 +317,10 @@ func (a *answer) flush() error {
 }
 
 func (e *endpoint) serveStatus(a *answer, _ question) error { return a.document(e.source.Status()) }
+
+func (e *endpoint) serveConsumers(a *answer, _ question) error {
+	return a.document(durable.Statuses(e.source.Backend()))
+}
 
 // heldScope describes one informer to clients that request its objects.
 type heldScope struct {

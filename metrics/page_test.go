@@ -10,7 +10,9 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/metrics"
 )
 
@@ -31,12 +33,50 @@ with each process, and those of a file or of what is read of it when that is ope
 |---|---|---|---|---|
 `
 
+// consumer has a value for every metric.
+type consumer struct{}
+
+func (consumer) Status() durable.Status {
+	return durable.Status{
+		Name: "widgets", State: durable.Active, Waiting: 1, InWork: 2, Delayed: 3, Failed: 4, Unresolved: 5,
+		Scopes: []durable.ScopeStatus{{ID: "1234", Missing: 6, Behind: 7, Everything: "there is no place"}},
+	}
+}
+
+// TestConsumers checks the name and the value of every metric of consumers.
+func TestConsumers(t *testing.T) {
+	want := `
+# HELP informctl_consumer_active 1 when the consumer works, 0 when it waits for its election or was deposed.
+# TYPE informctl_consumer_active gauge
+informctl_consumer_active{consumer="widgets"} 1
+# HELP informctl_consumer_behind_commits Commits in the log that are after the consumer's place.
+# TYPE informctl_consumer_behind_commits gauge
+informctl_consumer_behind_commits{consumer="widgets",scope="1234"} 7
+# HELP informctl_consumer_everything 1 when handlers have received every object since the start, 0 when they went on.
+# TYPE informctl_consumer_everything gauge
+informctl_consumer_everything{consumer="widgets",scope="1234"} 1
+# HELP informctl_consumer_keys Keys that are left to do, by state; failed ones are counted where they are, too.
+# TYPE informctl_consumer_keys gauge
+informctl_consumer_keys{consumer="widgets",state="delayed"} 3
+informctl_consumer_keys{consumer="widgets",state="failed"} 4
+informctl_consumer_keys{consumer="widgets",state="in work"} 2
+informctl_consumer_keys{consumer="widgets",state="unresolved"} 5
+informctl_consumer_keys{consumer="widgets",state="waiting"} 1
+# HELP informctl_consumer_missing_handlers Handlers that were there before; the place does not move without them.
+# TYPE informctl_consumer_missing_handlers gauge
+informctl_consumer_missing_handlers{consumer="widgets",scope="1234"} 6
+`
+	if err := testutil.CollectAndCompare(metrics.NewConsumers(consumer{}), strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestPage checks that docs/metrics.md contains every metric of the collector with its
 // help text.
 func TestPage(t *testing.T) {
-	c := metrics.New(statuses{everything()})
+	collectors := []prometheus.Collector{metrics.New(statuses{everything()}), metrics.NewConsumers(consumer{})}
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(c)
+	registry.MustRegister(collectors...)
 	gathered, err := registry.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +88,9 @@ func TestPage(t *testing.T) {
 	described := make(chan *prometheus.Desc)
 	go func() {
 		defer close(described)
-		c.Describe(described)
+		for _, c := range collectors {
+			c.Describe(described)
+		}
 	}()
 	page := pageHead
 	for d := range described {

@@ -32,7 +32,7 @@ type notification struct {
 	kind     kind
 	initial  bool
 	key      string
-	newer    string // leaves an add out unless its resource version is higher; "" does not
+	newer    string // leaves an add out unless its resource version is higher, if not ""
 	old, new store.Entry
 }
 

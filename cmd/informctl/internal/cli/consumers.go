@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,10 @@ keys are to be worked on at once, which includes those in work; DELAYED ones lat
 FAILED ones have failed and are tried again; UNRESOLVED ones have ended without success
 and run after the next start.
 
-Of a file that a live process holds, it prints what was last written, a second ago.`),
+The process that holds the file is asked through its socket. STATE is then standby
+until it is elected, active, or deposed when another process has taken it over. MISSING
+handlers were there before and keep the place where it is; BEHIND is how many commits
+of the log are after it. Without a process, it prints what was last written.`),
 		Example: `  informctl consumers --db informers.db
   informctl consumers -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -55,32 +59,57 @@ Of a file that a live process holds, it prints what was last written, a second a
 }
 
 func runConsumers(ctx context.Context, o *consumersOptions) error {
-	db, err := o.database.openWhole(ctx, o.env, false)
+	found, damage, err := findConsumers(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = db.Close() }()
-	found, err := durable.Stored(ctx, db.file)
-	if err != nil && !errors.Is(err, store.ErrCorrupt) {
-		return db.named(err)
-	}
-	if len(found) == 0 && err == nil {
-		o.note("%s has no consumers", db.path)
+	if len(found) == 0 && damage == nil {
+		o.note("%s has no consumers", o.database.path)
 	}
 	rows := make([][]any, 0, len(found))
 	for _, c := range found {
+		var missing, behind int64
+		for _, s := range c.Scopes {
+			if c.State != durable.Stopped {
+				missing += int64(s.Missing)
+			}
+			behind = max(behind, int64(s.Behind)) //nolint:gosec // a number of commits
+		}
 		rows = append(rows, []any{
-			c.Name, c.Version, int64(len(c.Scopes)), int64(c.Waiting), int64(c.Delayed), int64(c.Failed), int64(c.Unresolved),
+			c.Name, c.State, c.Version, int64(len(c.Scopes)), missing, behind,
+			int64(c.Waiting + c.InWork), int64(c.Delayed), int64(c.Failed), int64(c.Unresolved),
 		})
 	}
 	printed := o.output(func(w io.Writer) error {
 		if len(rows) == 0 && o.table.format != "json" {
 			return nil
 		}
-		columns := []string{"Name", "Version", "Scopes", "Waiting", "Delayed", "Failed", "Unresolved"}
+		columns := []string{"Name", "State", "Version", "Scopes", "Missing", "Behind", "Waiting", "Delayed", "Failed", "Unresolved"}
 		return o.table.print(w, found, columns, rows)
 	})
-	return errors.Join(printed, db.named(err))
+	return errors.Join(printed, damage)
+}
+
+// findConsumers asks the process that holds the file, and reads the file if there is
+// none. damage says that something could not be read.
+func findConsumers(ctx context.Context, o *consumersOptions) (found []durable.Status, damage, err error) {
+	body, err := ask(ctx, o.database.path, "/v1/consumers")
+	if err == nil {
+		if err = json.Unmarshal(body, &found); err != nil {
+			err = fmt.Errorf("read the answer of the process of %s: %w", o.database.path, err)
+		}
+		return found, nil, err
+	}
+	db, err := o.database.openWhole(ctx, o.env, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { _ = db.Close() }()
+	found, err = durable.Stored(ctx, db.file)
+	if err != nil && !errors.Is(err, store.ErrCorrupt) {
+		return nil, nil, db.named(err)
+	}
+	return found, db.named(err), nil
 }
 
 func newResetCommand(e env) *cobra.Command {

@@ -2,6 +2,8 @@ package cli_test
 
 import (
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -39,5 +41,27 @@ func writeConsumers(t *testing.T, path string) {
 	q.ShutDown()
 	if err := errors.Join(widgets.Close(), gadgets.Close(), db.Close()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestConsumersOfAProcess checks that a process is asked for its consumers.
+func TestConsumersOfAProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, _ := hold(t, path)
+	c, err := durable.Open(db, "widgets", durable.Options{Version: "3", Elected: make(chan struct{})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // before the file is closed
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	q := durable.NewQueue(c, workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](), durable.ObjectNames)
+	defer q.ShutDown()
+	q.Add(cache.ObjectName{Name: "a"})
+	got := say(t.Context(), "consumers", "--db", path, "--no-headers")
+	if fields := strings.Join(strings.Fields(got.Out), " "); fields != "widgets standby 3 0 0 0 1 0 0 0" || got.Code != 0 {
+		t.Errorf("it says %q, and %q, and ends with %d", got.Out, got.Err, got.Code)
 	}
 }
