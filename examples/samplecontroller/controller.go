@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 )
 
@@ -42,16 +43,18 @@ type controller struct {
 	queue workqueue.TypedRateLimitingInterface[cache.ObjectName]
 }
 
-func newController(ctx context.Context, kube kubernetes.Interface, client *v1alpha1.Client, informerFor newInformer) (*controller, error) {
+func newController(
+	ctx context.Context, kube kubernetes.Interface, client *v1alpha1.Client, informerFor newInformer, consumer *durable.Consumer,
+) (*controller, error) {
 	deployments := cache.NewListWatchFromClient(kube.AppsV1().RESTClient(), "deployments", metav1.NamespaceAll, fields.Everything())
 	c := &controller{
 		kube: kube, client: client,
 		greeters:    informerFor(client.ListWatch(), &v1alpha1.Greeter{}, 0, cache.Indexers{}),
 		deployments: informerFor(deployments, &appsv1.Deployment{}, 0, cache.Indexers{byGreeter: indexByGreeter}),
-		queue:       workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
+		queue:       durable.NewQueue(consumer, workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName](), durable.ObjectNames),
 	}
 	logger := klog.FromContext(ctx)
-	_, err := c.greeters.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := c.greeters.AddEventHandler(consumer.Handler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { c.enqueue(logger, obj) },
 		UpdateFunc: func(_, obj any) { c.enqueue(logger, obj) },
 		DeleteFunc: func(obj any) {
@@ -59,15 +62,15 @@ func newController(ctx context.Context, kube kubernetes.Interface, client *v1alp
 				logger.Info("Greeter was deleted", "greeter", name)
 			}
 		},
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("watch Greeters: %w", err)
 	}
-	_, err = c.deployments.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err = c.deployments.AddEventHandler(consumer.Handler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    c.enqueueOwner,
 		UpdateFunc: func(old, obj any) { c.enqueueOwner(old); c.enqueueOwner(obj) },
 		DeleteFunc: c.enqueueOwner,
-	})
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("watch Deployments: %w", err)
 	}
@@ -95,8 +98,7 @@ func (c *controller) enqueue(logger klog.Logger, obj any) (cache.ObjectName, boo
 }
 
 // enqueueOwner accepts a Deployment or its tombstone. It enqueues the name of the Greeter
-// even if the Greeter may be deleted: if the process was killed between the deletion of a
-// Greeter and the deletion of its Deployment, only the latter is delivered again.
+// even if the Greeter may be deleted: its Deployments may be there still.
 func (c *controller) enqueueOwner(obj any) {
 	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = tombstone.Obj
@@ -159,8 +161,11 @@ func (c *controller) workOne(ctx context.Context) bool {
 	}
 	defer c.queue.Done(name)
 	err := c.sync(ctx, name)
-	if err == nil || ctx.Err() != nil {
+	switch {
+	case err == nil:
 		c.queue.Forget(name)
+		return true
+	case ctx.Err() != nil: // it is not forgotten: the next process does it
 		return true
 	}
 	// A conflict is not logged: it only means that a cache is behind the server.
@@ -172,8 +177,7 @@ func (c *controller) workOne(ctx context.Context) bool {
 }
 
 // sync makes the cluster match the Greeter with that name, whatever event has triggered
-// it. It writes only differences, so a restart, which triggers every Greeter, costs no
-// request.
+// it. It writes only differences, so a Greeter that has not changed costs no request.
 func (c *controller) sync(ctx context.Context, name cache.ObjectName) error {
 	greeter, err := c.cached(name)
 	if err != nil {

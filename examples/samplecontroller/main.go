@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store/bolt"
@@ -103,7 +104,7 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	// Only these two calls differ from a controller with client-go's informers. The
+	// These two calls make informers that outlive the process. The
 	// factory is created before the clients, because they must be created from the cfg
 	// that it wraps. The file is closed after the informers have ended.
 	db, err := bolt.Open(o.db, bolt.Options{Logger: klog.FromContext(ctx)})
@@ -123,7 +124,14 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	c, err := newController(ctx, kube, greeters, factory.NewInformer)
+	// What is left to do is in the file, too. Version is that of sync: with another one it
+	// is called for every Greeter once.
+	consumer, err := durable.Open(db, "greeters", durable.Options{Version: "1"})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, consumer.Close()) }()
+	c, err := newController(ctx, kube, greeters, factory.NewInformer, consumer)
 	if err != nil {
 		return err
 	}
