@@ -124,8 +124,8 @@ func run(ctx context.Context, o options) (err error) {
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	// What is left to do is in the file, too. Version is that of sync: with another one it
-	// is called for every Greeter once.
+	// What is left to do is in the file, too. Version is that of sync: with another one,
+	// sync is called for every Greeter once.
 	consumer, err := durable.Open(db, "greeters", durable.Options{Version: "1"})
 	if err != nil {
 		return err
