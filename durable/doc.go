@@ -50,10 +50,21 @@
 // are left are also kept where a successor with another file finds them, up to 10 seconds
 // behind. A standby with a file of its own goes on from the same resource version in its
 // own log: deletions and moved references included. What is known of a change then is
-// what its log has: where an object has changed more than once while no process followed
-// it for this file, the states between are not known. A successor without a file, or one
-// whose log does not reach back, receives the objects that are newer, and then each
-// object once in Options.Every, also with Skip. Deletions that the process before has not
-// handled are lost then, unless they have left something behind that is watched: give
+// what its log has: of an object that has changed more than once in one commit of this
+// file, as when it catches up, the states between are not known.
+//
+// A successor without a file, or one whose log does not reach back, receives what the log
+// has, the objects that are newer, and then each object once in Options.Every, also with
+// Skip. Deletions that the process before has not handled and that the successor has not
+// seen are lost then, unless they have left something behind that is watched: give
 // objects a finalizer if their deletion is work.
+//
+// What is shared has room for 512 KiB of keys. If more are left, those that only wait are
+// left out, and the place is that before the oldest of them: what made them wait comes
+// from the log again. That is not so of keys that no event of the consumer's handlers has
+// led to, as of a channel source, which are lost to another node then. If those that are
+// delayed or have failed do not fit either, a successor receives everything.
+//
+// One process at a time has what is shared. Replicas that work without an election need a
+// consumer each, with a ConfigMap of its own or none.
 package durable

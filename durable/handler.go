@@ -180,7 +180,7 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 			"consumer", c.name, "scope", s.id, "resourceVersion", s.known.RV, "because", err.Error())
 		return
 	}
-	s.why, s.next, s.known = err.Error(), nil, partial(feed.Last())
+	s.why, s.next, s.known = err.Error(), nil, partial(feed.First())
 	klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
 }
 

@@ -112,6 +112,19 @@ type keyEntry struct {
 	keyState
 }
 
+// merge adds what another process has left to what somebody has added in this one, which
+// may be in work.
+func (e *keyEntry) merge(left *keyEntry) {
+	e.stored, e.dirty = true, e.dirty || left.dirty
+	e.Failures, e.Last = left.Failures, left.Last
+	if e.Due.IsZero() || !left.Due.IsZero() && left.Due.Before(e.Due) {
+		e.Due, e.Delay = left.Due, left.Delay
+	}
+	if e.Priority == nil {
+		e.Priority = left.Priority
+	}
+}
+
 // isDone reports whether nothing is left to remember.
 func (e *keyEntry) isDone() bool {
 	return !e.dirty && !e.inWork && !e.Unresolved && e.Due.IsZero() && e.Failures == 0
@@ -136,7 +149,8 @@ func (q *queue[T]) restoreLocked() {
 		e := &keyEntry{encoded: encoded, dirty: s.Waits || s.Unresolved, stored: true, keyState: s}
 		e.Unresolved = false
 		if before := q.states[item]; before != nil && before.added {
-			e.added, e.dirty = true, true
+			before.merge(e)
+			e = before
 		}
 		q.states[item] = e
 		q.changed[item] = struct{}{}
@@ -150,7 +164,11 @@ func (q *queue[T]) restoreLocked() {
 func (q *queue[T]) replaceLocked() {
 	for item := range q.restored {
 		q.limiter.Forget(item)
-		if e := q.states[item]; e != nil && !e.added {
+		switch e := q.states[item]; {
+		case e == nil:
+		case e.added:
+			e.Failures, e.Last = 0, 0
+		default:
 			e.keyState, e.dirty = keyState{}, false
 		}
 		q.changed[item] = struct{}{}

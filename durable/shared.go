@@ -23,8 +23,8 @@ import (
 // file has another term than Shared goes on with what Shared has, because another process
 // was active since: the keys of the file are dropped, and the log of the file is followed
 // from the resource version of the place. Without a file, or if its log does not reach
-// back, handlers receive the objects that are newer, and then the rest as Trickle does.
-// Deletions that happened meanwhile are not known then.
+// back, handlers receive what the log has, the objects that are newer, and then the rest
+// as Trickle does. Deletions before the log begins are not known then.
 type Shared interface {
 	// read returns what there is, nil if nothing, and its version.
 	read(ctx context.Context) (b []byte, version string, err error)
@@ -57,8 +57,12 @@ type term struct {
 
 // document is what Shared holds.
 type document struct {
-	Term    term   `json:"term"`
-	Version string `json:"version"` // of the logic
+	Term term `json:"term"`
+	// Content is the term of the process that has written the rest. A process that dies
+	// after it has taken over leaves that of the one before.
+	Content  term   `json:"content"`
+	Version  string `json:"version"`            // of the logic
+	Revision string `json:"revision,omitempty"` // that the program was built from
 	// Scopes are the places by the ID of the scope, which have no lineage: another file
 	// has another one. Without them a successor receives everything.
 	Scopes map[string]place `json:"scopes,omitempty"`
@@ -93,6 +97,9 @@ type sharing struct {
 	// wait in or after a round has its cause after the places of the round. Consumer.mu
 	// protects it.
 	rounds []round
+	// number is that of the last round, and is never used again. Consumer.mu protects
+	// it.
+	number uint64
 }
 
 type round struct {
@@ -102,10 +109,10 @@ type round struct {
 
 // lastRound returns the number of the last round, 0 before the first one.
 func (s *sharing) lastRound() uint64 {
-	if s == nil || len(s.rounds) == 0 {
+	if s == nil {
 		return 0
 	}
-	return s.rounds[len(s.rounds)-1].number
+	return s.number
 }
 
 // share takes over, and then keeps Shared up to date.
@@ -171,7 +178,8 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	c.shared.version = version
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before.Term.Number != 0 && before.Term != c.term {
+	// A file of either term is not older than the document.
+	if before.Term.Number != 0 && before.Term != c.term && before.Content != c.term {
 		c.replaceLocked(*before)
 	}
 	c.term = doc.Term
@@ -196,6 +204,9 @@ func (c *Consumer) replaceLocked(doc document) {
 	for id, s := range c.scopes {
 		known, ok := doc.Scopes[id]
 		s.known, s.allowed, s.sweep, s.next = known, known.Handlers, known.Sweep, nil
+		if doc.Revision != revision() {
+			s.sweep = sweep{Once: known.Sweep.Once}
+		}
 		switch {
 		case !ok:
 			c.invalidateLocked(s, noPlace)
@@ -327,35 +338,71 @@ func (c *Consumer) document() document {
 			keys = append(keys, k)
 		}
 	}
-	doc := document{Term: c.term, Version: c.opts.Version, Scopes: places}
+	doc := document{Term: c.term, Content: c.term, Version: c.opts.Version, Revision: revision(), Scopes: places}
 	rounds, oldest := slices.Clone(c.shared.rounds), c.shared.lastRound()
 	c.shared.beginRound(places)
 	c.mu.Unlock()
 
 	slices.SortFunc(keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
-	if doc.Keys = keys; sizeOf(keys) <= maxShared {
-		return doc
-	}
-	// Keys that only wait are left out: what made them wait is after an earlier place.
-	doc.Keys = slices.DeleteFunc(slices.Clone(keys), func(k sharedKey) bool {
-		leave := k.round > 0 && k.Due.IsZero() && k.Failures == 0 && !k.Unresolved
-		if leave {
-			oldest = min(oldest, k.round)
-		}
-		return leave
-	})
-	doc.Scopes = nil
-	for _, r := range rounds {
-		if r.number <= oldest {
-			doc.Scopes = r.scopes
-		}
-	}
-	for size := sizeOf(doc.Keys); size > maxShared; { // then there is no place, either
-		last := len(doc.Keys) - 1
-		size -= sizeOf(doc.Keys[last:])
-		doc.Keys, doc.Scopes = doc.Keys[:last], nil
+	if doc.Keys = keys; sizeOf(keys) > maxShared {
+		doc.leaveOut(rounds, oldest)
 	}
 	return doc
+}
+
+// leaveOut leaves keys out until the rest fits, and moves the places back to a round from
+// where what has led to them comes again. Those that only wait go first. If others go,
+// too, a successor receives everything, and deletions from the place.
+func (d *document) leaveOut(rounds []round, oldest uint64) {
+	kept := d.Keys[:0:0]
+	for _, k := range d.Keys {
+		if k.round > 0 && k.weight() == waits {
+			oldest = min(oldest, k.round)
+		} else {
+			kept = append(kept, k)
+		}
+	}
+	slices.SortStableFunc(kept, func(a, b sharedKey) int { return cmp.Compare(b.weight(), a.weight()) })
+	size := sizeOf(kept)
+	partial := size > maxShared
+	for size > maxShared {
+		last := len(kept) - 1
+		size -= sizeOf(kept[last:])
+		oldest = min(oldest, kept[last].round)
+		kept = kept[:last]
+	}
+	d.Keys, d.Scopes = kept, nil
+	for _, r := range rounds {
+		if r.number <= oldest {
+			d.Scopes = r.scopes
+		}
+	}
+	if !partial {
+		return
+	}
+	d.Scopes = maps.Clone(d.Scopes)
+	for id, p := range d.Scopes {
+		p.Partial, p.Handlers = true, 0
+		d.Scopes[id] = p
+	}
+}
+
+// What a key is, from what can be left out first: a delay begins anew where everything is
+// delivered, and a key that has failed may be that of an object that is deleted.
+const (
+	delayed = iota
+	waits
+	failed
+)
+
+func (k sharedKey) weight() int {
+	switch {
+	case k.Failures > 0, k.Unresolved:
+		return failed
+	case !k.Due.IsZero():
+		return delayed
+	}
+	return waits
 }
 
 // sizeOf returns about how many bytes keys take.
@@ -384,5 +431,6 @@ func (s *sharing) beginRound(places map[string]place) {
 		}
 		s.rounds = kept
 	}
-	s.rounds = append(s.rounds, round{s.lastRound() + 1, places})
+	s.number++
+	s.rounds = append(s.rounds, round{s.number, places})
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/internal/fakeapi"
 )
 
 // cluster holds one ConfigMap, whose writes need its resource version.
@@ -187,6 +188,9 @@ func TestFailover(t *testing.T) {
 		w.put("o9", "owner-9")
 		first = w.start(1).begin()
 		w.pass(time.Minute)
+		first.mu.Lock()
+		delete(first.worked, "owner-7") // its file has not seen the deletion
+		first.mu.Unlock()
 		first.want("by the first one", "owner-9")
 		first.end()
 		// And again: what the file has is newer than what it has shared.
@@ -386,5 +390,180 @@ func TestSharedIsFull(t *testing.T) {
 			t.Errorf("%d calls: more than what was left", len(second.calls))
 		}
 		go second.end()
+	})
+}
+
+// TestColdStandby checks what a standby has seen that began after the leader has died:
+// the log does not lead there from the leader's place, and has deletions.
+func TestColdStandby(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		first := w.start(1).begin()
+		w.pass(time.Minute)
+		first.dies(shared)
+		w.put("c", "owner-c") // so that the list is after the place
+		second, elected := w.replica().standby()
+		w.pass(5 * time.Second)
+		w.put("b", "owner-x")
+		w.drop("a")
+		w.pass(5 * time.Second)
+		close(elected)
+		w.pass(5 * time.Second)
+		second.wantCalls("from the log and then what is newer",
+			"update b of owner-b,owner-x", "delete a of owner-a", "add b of owner-x", "add c of owner-c")
+		second.end()
+	})
+}
+
+// TestHandlerAfterTakeover checks a handler that begins when nothing has happened since
+// the other process had the place.
+func TestHandlerAfterTakeover(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.server = fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{NoBookmarks: true})
+		w.shared()
+		w.put("a", "owner-a")
+		first := w.start(1).begin()
+		w.pass(5 * time.Second)
+		first.end()
+		second := w.replica().start(1).begin()
+		w.pass(5 * time.Second)
+		second.end()
+		first = w.open()
+		synctest.Wait() // the place is taken over
+		reg, err := first.inf.AddEventHandler(first.consumer.Handler(enqueue{first}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		first.run()
+		first.begin()
+		w.pass(5 * time.Second)
+		if !reg.HasSynced() {
+			t.Error("the handler has not synced")
+		}
+		first.want("when nothing has happened")
+		first.end()
+	})
+}
+
+// TestDiesAfterClaim checks a process that dies when it has taken over and not written
+// anything else: the next one has its file still.
+func TestDiesAfterClaim(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		first := w.start(1).begin()
+		w.pass(time.Minute)
+		shared.fail(errors.New("forbidden"))
+		first.queue.AddAfter(cache.ObjectName{Namespace: "default", Name: "owner-x"}, time.Hour)
+		w.pass(3 * time.Second) // it is in the file only
+		next := first.image()
+		first.dies(shared)
+		w.path = next
+		shared.lost = true
+		second := w.open()
+		synctest.Wait()
+		second.run()
+		next = second.image()
+		second.dies(shared)
+		w.path = next
+		third := w.start(1).begin()
+		w.pass(2 * time.Hour)
+		third.want("by the third one", "owner-x")
+		third.end()
+	})
+}
+
+// TestSharedIsFullOfFailures checks keys that do not fit although they have failed: their
+// objects are deleted, and the log has that.
+func TestSharedIsFullOfFailures(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		long := strings.Repeat("x", 2000)
+		for i := range 300 {
+			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
+		}
+		first := w.start(1).begin()
+		second, elected := w.replica().standby()
+		w.pass(time.Minute)
+		first.mu.Lock()
+		first.work = func(string) outcome { return outcome{err: true} }
+		first.mu.Unlock()
+		for i := range 300 {
+			w.drop(fmt.Sprint("o", i))
+		}
+		w.pass(time.Minute)
+		first.dies(shared)
+		close(elected)
+		w.pass(2 * time.Hour)
+		second.mu.Lock()
+		worked := len(second.worked)
+		second.mu.Unlock()
+		if worked != 300 {
+			t.Errorf("%d of 300 owners were worked on", worked)
+		}
+		second.end()
+	})
+}
+
+// TestManyRounds checks that the place is before the keys that are left out, also when
+// old places were forgotten.
+func TestManyRounds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		var mu sync.Mutex
+		var release chan struct{} // the work waits for it
+		blocked := func() chan struct{} {
+			mu.Lock()
+			defer mu.Unlock()
+			return release
+		}
+		l := w.start(1)
+		l.work = func(string) outcome {
+			if c := blocked(); c != nil {
+				<-c
+			}
+			return outcome{}
+		}
+		l.begin()
+		long := strings.Repeat("x", 2000)
+		w.pass(5 * time.Second) // between two writes
+		for range 505 {
+			w.put("a", "owner-a")
+			w.pass(10 * time.Second)
+		}
+		for range 12 {
+			mu.Lock()
+			release = make(chan struct{})
+			mu.Unlock()
+			before, err := strconv.Atoi(w.server.RV())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 300 {
+				w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
+			}
+			w.pass(30 * time.Second)
+			var doc struct {
+				Scopes map[string]struct{ ResourceVersion string }
+				Keys   []any
+			}
+			if err := json.Unmarshal([]byte(shared.document()), &doc); err != nil {
+				t.Fatal(err)
+			}
+			for _, s := range doc.Scopes {
+				if rv, err := strconv.Atoi(s.ResourceVersion); err != nil || rv > before && len(doc.Keys) < 300 {
+					t.Errorf("the place is %s, and after %d %d keys of 300 are left out", s.ResourceVersion, before, 300-len(doc.Keys))
+				}
+			}
+			mu.Lock()
+			close(release)
+			release = nil
+			mu.Unlock()
+			w.pass(10 * time.Second)
+		}
+		l.end()
 	})
 }

@@ -145,8 +145,11 @@ type LogState struct {
 	// Oldest is the first Place that can be followed, Last the last one. Both are zero if
 	// the log has no mark.
 	Oldest, Last Place
-	Begins       time.Time // of the oldest entry: deletions are kept longer than the rest
-	Entries      int
-	Bytes        int64  // encoded
-	Dropped      uint64 // entries that the bounds have dropped since the lineage began
+	// Newer means that what there is at Last is newer than its resource version: the mark
+	// is frozen, or a list was being applied.
+	Newer   bool
+	Begins  time.Time // of the oldest entry: deletions are kept longer than the rest
+	Entries int
+	Bytes   int64  // encoded
+	Dropped uint64 // entries that the bounds have dropped since the lineage began
 }

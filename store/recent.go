@@ -207,7 +207,7 @@ func (r *Recent) State() LogState {
 		if s.Oldest.IsZero() {
 			s.Oldest, s.Begins = e.Mark.Place, e.Time
 		}
-		s.Last = e.Mark.Place
+		s.Last, s.Newer = e.Mark.Place, e.Mark.Frozen || e.Mark.Listing
 	}
 	return s
 }

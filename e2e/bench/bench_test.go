@@ -14,7 +14,7 @@ import (
 // TestEveryRow runs the whole command with few objects, in parallel parts.
 func TestEveryRow(t *testing.T) {
 	measured := map[string]bool{}
-	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file)"} {
+	for _, part := range []string{"^relist", "^(saturated|p50|p99|rate)", "^(cold|warm|loaded|read|get|list|by-index|keys|longest|decoded|file)", "^restart"} {
 		only := regexp.MustCompile(part)
 		for _, row := range rows() {
 			if only.MatchString(row.name) {

@@ -73,6 +73,9 @@ func measure(ctx context.Context, t task) (_ figures, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if t.Scenario.Restart {
+		return c.figures, c.restart(ctx, lw)
+	}
 	c.memory = watchMemory(ctx)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

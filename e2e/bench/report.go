@@ -89,6 +89,12 @@ both of ours.
   not counted themselves.
 - Reads are means of many calls in a process that started warm. "Read before" are 100
   objects again and again; "not read before" are 2,000 others, once each.
+- Restart of a controller: one of controller-runtime, with its priority queue, 10 workers
+  and a reconcile that reads the object and takes 5 ms, has reconciled every object and
+  stops; the server changes 0.1 %% of them, and the controller starts again in the same
+  process. Ours has a durable consumer that trickles. The time is until all of the
+  changed are reconciled; the rest is until there were 10 reconciles at most in the time
+  to settle.
 - Each cell is the median of the rounds, then the least and the greatest. KB and MB are
   1,000 and 1,000,000 bytes.
 

@@ -28,13 +28,13 @@ func fabricated(t *testing.T, kindName string, objects int, kube string) *group 
 		conditions: conditions{"a machine", "21 November 2026", 2, "0.01", 10},
 		ClientGo:   map[source][]float64{}, Ours: map[source][]float64{},
 	}
-	after := map[string]string{}
+	onlyHere := map[string]bool{} // scenarios that need this command's server
 	for _, s := range scenarios() {
-		after[s.Name] = s.After
+		onlyHere[s.Name] = s.After != "" || s.Restart
 	}
 	n := float64(objects)
 	for _, row := range rows() {
-		if kube != "" && after[row.ours.scenario] != "" {
+		if kube != "" && onlyHere[row.ours.scenario] {
 			continue
 		}
 		each := map[unit][2]float64{duration: {110e-6, 70e-6}, size: {30 * kb, 200}, count: {1, 0.1}, fraction: {1, 0.1}}[row.unit]

@@ -1,6 +1,9 @@
 package main
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // unit is the format of a figure.
 type unit int
@@ -62,7 +65,18 @@ func against(name, title string, u unit, scenario, figure string, bounds []bound
 }
 
 func rows() []row {
-	return append(append(startRows(), runningRows()...), readRows()...)
+	return slices.Concat(startRows(), runningRows(), readRows(), restartRows())
+}
+
+func restartRows() []row {
+	before := "restart of a controller, 0.1 % changed: "
+	return []row{
+		same("restart-changed", before+"until they are reconciled", duration, "restart", "changed", nil),
+		same("restart-reconciles", before+"reconciles", count, "restart", "reconciles", nil),
+		same("restart-requests", before+"requests", count, "restart", "requests", nil),
+		same("restart-bytes", before+"bytes from the server", size, "restart", "bytes", nil),
+		same("restart-cpu", before+"CPU time", duration, "restart", "cpu", nil),
+	}
 }
 
 func startRows() []row {

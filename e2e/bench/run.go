@@ -124,7 +124,7 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 	wanted := r.wanted()
 	for round := range r.rounds {
 		for _, s := range scenarios() {
-			if !wanted[s.Name] || g.Kube != "" && s.After != "" {
+			if !wanted[s.Name] || g.Kube != "" && (s.After != "" || s.Restart) {
 				continue
 			}
 			sides := []bool{false, true}

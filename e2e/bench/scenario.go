@@ -18,9 +18,11 @@ type scenario struct {
 	SyncWhen informer.SyncPolicy
 	// DecodedBytes is the value of informer.Options.DecodedBytes.
 	DecodedBytes int64
-	After        string // runs after the start, see afters; "" means nothing
-	Percent      int    // of the objects are changed before a relist
-	Rate         int    // changes per second; 0 means as fast as possible
+	// Restart measures a controller that is started twice, with a file of its own.
+	Restart bool
+	After   string // runs after the start, see afters; "" means nothing
+	Percent int    // of the objects are changed before a relist
+	Rate    int    // changes per second; 0 means as fast as possible
 }
 
 func scenarios() []scenario {
@@ -38,6 +40,7 @@ func scenarios() []scenario {
 		{Name: "rate10", OursOnly: true, After: change, Rate: 10},
 		{Name: "reads", After: reads},
 		{Name: "decoded", OursOnly: true, After: reads, DecodedBytes: -1},
+		{Name: "restart", Restart: true},
 	}
 }
 

@@ -402,7 +402,8 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped}
 		reader := &logReader{s: s, sn: sn}
 		if l.Mark.Number > 0 {
-			state.Last = reader.mark(&l.Mark).Place
+			last := reader.mark(&l.Mark)
+			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
 		}
 		if sn.scope == nil || sn.scope.Bucket(bucketLog) == nil {
 			return nil

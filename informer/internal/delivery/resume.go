@@ -30,8 +30,8 @@ type resumption struct {
 	// everything means that a cursor walks the stored objects, too, when the handler has
 	// received what came from the log and was queued meanwhile.
 	everything bool
-	// newer is the resource version above which the cursor brings objects; "" for all of
-	// them. It is set if the log does not lead on from it.
+	// newer is the resource version of a place that has nothing else: states up to it are
+	// left out. "" leaves none out.
 	newer string
 	// replayed contains the last states that came from the log, by key. Changes that were
 	// queued meanwhile, which are those up to behind, may be among them.
@@ -98,6 +98,9 @@ func (r *Registration) beginLocked(from store.Place, everything bool) {
 	r.walked, r.cursor, r.early, r.departed, r.deletions = nil, "", map[string]struct{}{}, 0, 0
 	r.resumed.handled, r.resumed.inWork, r.resumed.replayed = r.resumed.queued, 0, map[string]replayed{}
 	r.resumed.from, r.resumed.everything, r.resumed.newer = from, everything, ""
+	if !from.Exact() && !everything {
+		r.resumed.newer = from.RV
+	}
 	if r.stage = departing; !everything {
 		r.stage = resuming
 	}
@@ -187,9 +190,6 @@ func (r *Registration) replay() {
 	h.mu.Unlock()
 	err := r.followLog(from)
 	isLost := errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)
-	if errors.Is(err, store.ErrAhead) {
-		err = nil // what follows the resource version comes from the server, and more
-	}
 	switch {
 	case err == nil, errors.Is(err, errOver), r.over.Err() != nil:
 	case isLost:
@@ -198,6 +198,7 @@ func (r *Registration) replay() {
 		r.logger.Error(err, "A handler cannot go on yet, trying again")
 		r.pause(retryPause)
 	}
+	oldest := feed{r}.First()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -205,12 +206,25 @@ func (r *Registration) replay() {
 	case err == nil:
 		r.stage, r.resumed.behind = live, r.resumed.queued
 		r.markSyncedLocked()
-	case isLost && !from.Exact() && !r.resumed.everything:
-		r.beginLocked(from, false)
-		r.resumed.newer = from.RV
-		r.walkAfterLogLocked()
 	case isLost:
-		r.beginLocked(store.Place{}, true)
+		r.beginAgainLocked(from, oldest)
+	}
+}
+
+// beginAgainLocked begins where the log begins, because it does not lead from a place.
+// What was deleted since is in it. Then the cursor brings what is newer than the resource
+// version of the place or, if that is not all there is to say, everything.
+func (r *Registration) beginAgainLocked(from, oldest store.Place) {
+	newer := r.resumed.newer
+	if oldest == from {
+		oldest = store.Place{} // it has been tried
+	}
+	r.beginLocked(oldest, newer == "")
+	if r.resumed.newer = newer; newer == "" {
+		return
+	}
+	if r.resumed.everything = true; oldest.IsZero() {
+		r.walkAfterLogLocked()
 	}
 }
 
@@ -236,20 +250,48 @@ func (n notification) isOlder() bool {
 // errOver ends followLog when the handler is removed or the informer ends.
 var errOver = errors.New("the handler receives nothing more")
 
+// isAhead reports whether a place that has only a resource version is after another one.
+func isAhead(p, last store.Place) bool {
+	order, err := resourceversion.CompareResourceVersion(p.RV, last.RV)
+	return !p.Exact() && err == nil && order > 0
+}
+
+// written returns the state of the log when what was applied before is in it.
+func (r *Registration) written() (store.LogState, error) {
+	ctx, cancel := context.WithTimeout(r.over, flushPatience)
+	defer cancel()
+	if err := r.hub.store.Flush(ctx); err != nil {
+		return store.LogState{}, fmt.Errorf("what was applied before is not written: %w", err)
+	}
+	return r.hub.store.History()
+}
+
 func (r *Registration) followLog(from store.Place) error {
 	s := r.hub.store
-	flush, cancel := context.WithTimeout(r.over, flushPatience)
-	err := s.Flush(flush)
-	cancel()
-	if err != nil {
-		return fmt.Errorf("what was applied before is not written: %w", err)
-	}
-	state, err := s.History()
+	state, err := r.written()
 	if err != nil {
 		return err
 	}
+	if isAhead(from, state.Last) {
+		// It is not where the informer has begun, or the server was restored to an
+		// earlier state.
+		select {
+		case <-r.hub.Synced():
+		case <-r.over.Done():
+			return errOver
+		}
+		if state, err = r.written(); err != nil {
+			return err
+		}
+		if isAhead(from, state.Last) {
+			return store.ErrLineage
+		}
+	}
 	if from.Lineage == state.Last.Lineage && from.Mark == state.Last.Mark && from.Random == state.Last.Random {
 		return nil
+	}
+	if !from.Exact() && !state.Newer && from.RV == state.Last.RV {
+		return nil // Follow would wait
 	}
 	var batch []notification
 	for e, err := range s.Follow(r.over, from) {
@@ -312,6 +354,12 @@ func (r *Registration) logged(e store.Event) (n notification, ok bool, err error
 	}
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
+	if r.resumed.newer != "" {
+		order, err := resourceversion.CompareResourceVersion(rv, r.resumed.newer)
+		if err == nil && order <= 0 {
+			return n, false, nil
+		}
+	}
 	r.resumed.replayed[e.Key] = replayed{rv, e.New == nil}
 	return n, true, nil
 }
@@ -338,6 +386,10 @@ func (r *Registration) isReplayed(n notification, i int) bool {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	last, ok := r.resumed.replayed[n.key]
+	if !ok {
+		// A deletion may be newer than the state that comes with it.
+		last.rv, ok = r.resumed.newer, r.resumed.newer != "" && n.kind != deleted
+	}
 	if !ok || r.resumed.handled+uint64(i) >= r.resumed.behind || n.kind == vanished {
 		return false
 	}
