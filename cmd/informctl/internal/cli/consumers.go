@@ -59,9 +59,14 @@ of the log are after it. Without a process, it prints what was last written.`),
 }
 
 func runConsumers(ctx context.Context, o *consumersOptions) error {
-	found, damage, err := findConsumers(ctx, o)
+	db, err := o.database.open(ctx, false)
 	if err != nil {
 		return err
+	}
+	defer func() { _ = db.Close() }()
+	found, damage := db.consumers(ctx)
+	if damage != nil && !errors.Is(damage, store.ErrCorrupt) {
+		return damage
 	}
 	if len(found) == 0 && damage == nil {
 		o.note("%s has no consumers", o.database.path)
@@ -90,26 +95,21 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 	return errors.Join(printed, damage)
 }
 
-// findConsumers asks the process that holds the file, and reads the file if there is
-// none. damage says that something could not be read.
-func findConsumers(ctx context.Context, o *consumersOptions) (found []durable.Status, damage, err error) {
-	body, err := ask(ctx, o.database.path, "/v1/consumers")
-	if err == nil {
-		if err = json.Unmarshal(body, &found); err != nil {
-			err = fmt.Errorf("read the answer of the process of %s: %w", o.database.path, err)
-		}
-		return found, nil, err
+// consumers asks the process that holds the file, or reads the file if there is none.
+// With damage, the error wraps store.ErrCorrupt, and the rest is returned.
+func (db *database) consumers(ctx context.Context) (found []durable.Status, err error) {
+	if db.file != nil {
+		found, err = durable.Stored(ctx, db.file)
+		return found, db.named(err)
 	}
-	db, err := o.database.openWhole(ctx, o.env, false)
+	body, err := ask(ctx, db.path, "/v1/consumers")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	defer func() { _ = db.Close() }()
-	found, err = durable.Stored(ctx, db.file)
-	if err != nil && !errors.Is(err, store.ErrCorrupt) {
-		return nil, nil, db.named(err)
+	if err := json.Unmarshal(body, &found); err != nil {
+		return nil, fmt.Errorf("read the answer of the process of %s: %w", db.path, err)
 	}
-	return found, db.named(err), nil
+	return found, nil
 }
 
 func newResetCommand(e env) *cobra.Command {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -29,9 +31,9 @@ func newInfoCommand(e env) *cobra.Command {
 		Short: "Print what a file holds and how recent it is",
 		Long: describe(`Print what a file holds and how recent it is: for each scope its resource,
 selectors, objects, indexes with their number of values, resource version (RV),
-the RV's age, bytes and codec; and its cluster, where there are several. The file is
-not changed. Of one that a live process holds it is what is there after the last
-commit.`),
+the RV's age, bytes and codec; and its cluster, where there are several; and how many
+durable consumers there are. The file is not changed. Of one that a live process holds
+it is what is there after the last commit.`),
 		Example: `  informctl info --db informers.db
   informctl info -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -52,6 +54,8 @@ type fileInfo struct {
 	Path   string      `json:"path"`
 	Bytes  int64       `json:"bytes"` // of the file
 	Scopes []scopeInfo `json:"scopes"`
+	// Consumers are the durable consumers of the file.
+	Consumers []durable.Status `json:"consumers,omitempty"`
 }
 
 type scopeInfo struct {
@@ -103,13 +107,18 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 	for _, info := range db.stored {
 		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
 	}
-	return o.output(func(w io.Writer) error {
+	out.Consumers, err = db.consumers(ctx)
+	printed := o.output(func(w io.Writer) error {
 		if len(out.Scopes) == 0 && o.table.format == "table" {
 			o.note("%s holds nothing", db.path)
+		}
+		if n := len(out.Consumers); n > 0 && o.table.format == "table" {
+			o.note("durable consumers: %d; informctl consumers says what is left for them", n)
 		}
 		headers, rows := out.table()
 		return o.table.print(w, out, headers, rows)
 	})
+	return errors.Join(printed, err)
 }
 
 func describeScope(info store.Info, now time.Time) scopeInfo {
