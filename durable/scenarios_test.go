@@ -207,7 +207,13 @@ func TestRewound(t *testing.T) {
 		if err := w.server.Rewind(past); err != nil {
 			t.Fatal(err)
 		}
-		l = w.start(1).begin()
+		w.server.Hold() // the list that finds it comes after the log
+		l = w.open()
+		l.addHandler(enqueue{l})
+		l.run()
+		l.begin()
+		w.pass(5 * time.Second)
+		w.server.Release()
 		w.pass(time.Minute)
 		l.wantCalls("after the restore", "update a of owner-x,owner-y", "update a of owner-y,owner-x")
 		l.end()

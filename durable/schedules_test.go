@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/durable"
+	"github.com/informctl/informctl/internal/fakeapi"
 )
 
 var (
@@ -37,7 +38,7 @@ func TestSchedules(t *testing.T) {
 		t.Run(strconv.FormatUint(seed+i, 10), func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				rng := rand.New(rand.NewPCG(seed+i, 0))
-				s := &schedule{world: w, rand: rng, objects: map[string]*object{}}
+				s := &schedule{world: w, api: w.server, rand: rng, objects: map[string]*object{}}
 				if (seed+i)%2 == 1 {
 					s.shared = newCluster(t)
 				}
@@ -67,7 +68,8 @@ type change struct {
 }
 
 type schedule struct {
-	*world
+	*world  // of the present process
+	api     *fakeapi.Server
 	rand    *rand.Rand
 	objects map[string]*object
 	changes []*change
@@ -91,7 +93,7 @@ type schedule struct {
 func (s *schedule) note(format string, args ...any) {
 	s.notesMu.Lock()
 	defer s.notesMu.Unlock()
-	s.notes = append(s.notes, fmt.Sprintf("%s at %s: ", time.Now().Format("04:05.000"), s.server.RV())+fmt.Sprintf(format, args...))
+	s.notes = append(s.notes, fmt.Sprintf("%s at %s: ", time.Now().Format("04:05.000"), s.api.RV())+fmt.Sprintf(format, args...))
 }
 
 func (s *schedule) oneIn(n int) bool { return s.rand.IntN(n) == 0 }

@@ -86,19 +86,22 @@ func (c *cluster) react(action clienttesting.Action) (bool, runtime.Object, erro
 	return true, c.held.DeepCopy(), nil
 }
 
-func (c *cluster) fail(err error) {
+func (c *cluster) fail(err error) { c.with(func() { c.err = err }) }
+
+// with calls f while nobody else reads or writes the fields.
+func (c *cluster) with(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.err = err
+	f()
 }
 
-func (c *cluster) document() string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.held == nil {
-		return ""
-	}
-	return c.held.Data["consumer.json"]
+func (c *cluster) document() (text string) {
+	c.with(func() {
+		if c.held != nil {
+			text = c.held.Data["consumer.json"]
+		}
+	})
+	return text
 }
 
 // shared makes the consumers of the world share what is left.
@@ -294,7 +297,7 @@ func TestSharedFails(t *testing.T) {
 
 		// The file is newer than what is shared, also if the answer is lost.
 		w.put("c", "owner-c")
-		shared.lost = true
+		shared.with(func() { shared.lost = true })
 		l = w.start(1).begin()
 		w.pass(time.Minute)
 		l.want("an answer was lost", "owner-c")
@@ -302,37 +305,43 @@ func TestSharedFails(t *testing.T) {
 			t.Errorf("status %+v", s)
 		}
 
-		shared.mu.Lock()
-		shared.held.Labels = map[string]string{"a": "label"}
-		shared.rv++
-		shared.held.ResourceVersion = strconv.Itoa(shared.rv)
-		shared.mu.Unlock()
+		shared.with(func() {
+			shared.held.Labels = map[string]string{"a": "label"}
+			shared.rv++
+			shared.held.ResourceVersion = strconv.Itoa(shared.rv)
+		})
 		w.put("d", "owner-d")
 		w.pass(time.Minute)
-		if s := l.consumer.Status(); s.State != durable.Active || !strings.Contains(shared.document(), s.Scopes[0].ResourceVersion) || shared.held.Labels["a"] == "" {
+		if s := l.consumer.Status(); s.State != durable.Active || !strings.Contains(shared.document(), s.Scopes[0].ResourceVersion) {
 			t.Errorf("after an edit: %+v, and %s", s, shared.document())
 		}
-		shared.mu.Lock()
-		shared.held = nil
-		shared.mu.Unlock()
+		shared.with(func() {
+			if shared.held.Labels["a"] == "" {
+				t.Error("a label is lost")
+			}
+			shared.held = nil
+		})
 		w.put("e", "owner-e")
 		w.pass(time.Minute)
 		if shared.document() == "" {
 			t.Error("it was not written again")
 		}
-		writes := shared.writes
+		var writes int
+		shared.with(func() { writes = shared.writes })
 		w.pass(10 * time.Minute)
-		if shared.writes > writes+2 { // bookmarks move the place
-			t.Errorf("%d writes of what has not changed", shared.writes-writes)
-		}
+		shared.with(func() {
+			if shared.writes > writes+2 { // bookmarks move the place
+				t.Errorf("%d writes of what has not changed", shared.writes-writes)
+			}
+		})
 		l.end()
 
-		shared.held.Data["consumer.json"] = "?"
+		shared.with(func() { shared.held.Data["consumer.json"] = "?" })
 		l = w.start(1).begin()
 		if s := l.consumer.Status(); s.State == durable.Active || !strings.Contains(s.SharedError, "delete it") {
 			t.Errorf("with a document that cannot be read: %+v", s)
 		}
-		shared.held = nil
+		shared.with(func() { shared.held = nil })
 		w.pass(time.Minute)
 		if s := l.consumer.Status(); s.State != durable.Active {
 			t.Errorf("without it: %+v", s)
@@ -461,7 +470,7 @@ func TestDiesAfterClaim(t *testing.T) {
 		next := first.image()
 		first.dies(shared)
 		w.path = next
-		shared.lost = true
+		shared.with(func() { shared.lost = true })
 		second := w.open()
 		synctest.Wait()
 		second.run()
