@@ -216,7 +216,7 @@ func (c *Consumer) load(ctx context.Context) error {
 		c.invalid = "the ledger cannot be read"
 	}
 	if len(values) > 0 && known.Version != c.opts.Version {
-		c.invalid = fmt.Sprintf("the version was %q and is %q", known.Version, c.opts.Version)
+		c.invalid = c.otherVersion(known.Version)
 	}
 	for key, value := range values {
 		if id, ok := strings.CutPrefix(key, prefixPlace); ok {
@@ -239,14 +239,16 @@ func (c *Consumer) load(ctx context.Context) error {
 			c.invalidateLocked(s, c.invalid)
 		}
 	}
-	if revision() != known.Revision {
-		for _, s := range c.scopes {
-			s.sweep = sweep{Once: s.sweep.Once}
-		}
+	for _, s := range c.scopes {
+		s.sweepAnew(known.Revision)
 	}
 	c.term = known.Term
 	c.noteStateLocked()
 	return nil
+}
+
+func (c *Consumer) otherVersion(before string) string {
+	return fmt.Sprintf("the version was %q and is %q", before, c.opts.Version)
 }
 
 // noteStateLocked writes the state with the next commit.
@@ -257,7 +259,7 @@ func (c *Consumer) noteStateLocked() {
 }
 
 // revision returns the revision that the program was built from, "" if it is not known.
-func revision() string {
+var revision = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
@@ -268,7 +270,7 @@ func revision() string {
 		}
 	}
 	return ""
-}
+})
 
 // run writes the place and the queue until Close.
 func (c *Consumer) run(ctx context.Context) {
@@ -376,7 +378,9 @@ func (c *Consumer) Close() error {
 		if err == nil {
 			err = c.commit(ctx) // what there is now
 		}
-		c.publishLast(ctx)
+		if c.shared != nil {
+			c.publish(ctx)
+		}
 		c.mu.Lock()
 		c.phase = over
 		c.mu.Unlock()

@@ -125,6 +125,13 @@ func (e *keyEntry) merge(left *keyEntry) {
 	}
 }
 
+// left returns what is stored of the key.
+func (e *keyEntry) left() keyState {
+	s := e.keyState
+	s.Waits = e.dirty || e.inWork
+	return s
+}
+
 // isDone reports whether nothing is left to remember.
 func (e *keyEntry) isDone() bool {
 	return !e.dirty && !e.inWork && !e.Unresolved && e.Due.IsZero() && e.Failures == 0
@@ -345,9 +352,7 @@ func (q *queue[T]) collectLocked(changes map[string][]byte) {
 			}
 			continue
 		}
-		s := e.keyState
-		s.Waits = e.dirty || e.inWork
-		b, err := json.Marshal(s)
+		b, err := json.Marshal(e.left())
 		if err != nil {
 			continue // a struct of numbers and texts has no error
 		}
@@ -360,9 +365,7 @@ func (q *queue[T]) shareLocked() []sharedKey {
 	keys := make([]sharedKey, 0, len(q.states))
 	for _, e := range q.states {
 		if !e.isDone() {
-			s := e.keyState
-			s.Waits = e.dirty || e.inWork
-			keys = append(keys, sharedKey{Key: quote(e.encoded), keyState: s, round: e.round})
+			keys = append(keys, sharedKey{Key: quote(e.encoded), keyState: e.left(), round: e.round})
 		}
 	}
 	return keys
@@ -382,20 +385,12 @@ func (q *queue[T]) raiseLocked() {
 func (q *queue[T]) countLocked(s *Status) {
 	at := time.Now()
 	for _, e := range q.states {
-		switch {
-		case e.inWork:
+		left := e.left()
+		if e.inWork {
 			s.InWork++
-		case e.dirty, !e.Due.IsZero() && !e.Due.After(at):
-			s.Waiting++
-		case !e.Due.IsZero():
-			s.Delayed++
+			left.Waits, left.Due = false, time.Time{}
 		}
-		if e.Failures > 0 {
-			s.Failed++
-		}
-		if e.Unresolved {
-			s.Unresolved++
-		}
+		s.count(left, at)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -97,9 +98,6 @@ type sharing struct {
 	// wait in or after a round has its cause after the places of the round. Consumer.mu
 	// protects it.
 	rounds []round
-	// number is that of the last round, and is never used again. Consumer.mu protects
-	// it.
-	number uint64
 }
 
 type round struct {
@@ -109,10 +107,10 @@ type round struct {
 
 // lastRound returns the number of the last round, 0 before the first one.
 func (s *sharing) lastRound() uint64 {
-	if s == nil {
+	if s == nil || len(s.rounds) == 0 {
 		return 0
 	}
-	return s.number
+	return s.rounds[len(s.rounds)-1].number
 }
 
 // share takes over, and then keeps Shared up to date.
@@ -194,7 +192,7 @@ func (c *Consumer) replaceLocked(doc document) {
 		"consumer", c.name, "term", doc.Term.Number, "keys", len(doc.Keys), "scopes", len(doc.Scopes))
 	c.invalid = ""
 	if doc.Version != c.opts.Version {
-		c.invalid = fmt.Sprintf("the version was %q and is %q", doc.Version, c.opts.Version)
+		c.invalid = c.otherVersion(doc.Version)
 	}
 	for id := range doc.Scopes {
 		if c.scopes[id] == nil {
@@ -204,9 +202,7 @@ func (c *Consumer) replaceLocked(doc document) {
 	for id, s := range c.scopes {
 		known, ok := doc.Scopes[id]
 		s.known, s.allowed, s.sweep, s.next = known, known.Handlers, known.Sweep, nil
-		if doc.Revision != revision() {
-			s.sweep = sweep{Once: known.Sweep.Once}
-		}
+		s.sweepAnew(doc.Revision)
 		switch {
 		case !ok:
 			c.invalidateLocked(s, noPlace)
@@ -255,30 +251,17 @@ func (c *Consumer) noteShared(ctx context.Context, err error) {
 	c.shared.err = err
 }
 
-// publish writes what is left to do for a successor.
+// publish writes what is left to do for a successor, if the consumer is active.
 func (c *Consumer) publish(ctx context.Context) {
-	if !c.isActive() {
+	doc, rounds, ok := c.document()
+	if !ok {
 		return
 	}
-	doc := c.document()
-	b, err := json.Marshal(doc)
+	b, err := doc.encode(rounds)
 	if err == nil && !bytes.Equal(b, c.shared.written) {
 		err = c.write(ctx, b, doc.Term)
 	}
 	c.noteShared(ctx, err)
-}
-
-func (c *Consumer) isActive() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.phase == active
-}
-
-// publishLast is publish at Close, if the consumer was active.
-func (c *Consumer) publishLast(ctx context.Context) {
-	if c.shared != nil {
-		c.publish(ctx)
-	}
 }
 
 // write writes a document, unless another process has taken over.
@@ -316,9 +299,14 @@ func (c *Consumer) depose(ctx context.Context, by term) {
 		"consumer", c.name, "term", c.term.Number, "newTerm", by.Number)
 }
 
-// document returns what is left to do, within maxShared.
-func (c *Consumer) document() document {
+// document returns what is left to do, and the rounds before. ok is false if the
+// consumer is not active.
+func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != active {
+		return doc, nil, false
+	}
 	places := map[string]place{}
 	for id, s := range c.scopes {
 		if s.known.RV == "" {
@@ -338,22 +326,28 @@ func (c *Consumer) document() document {
 			keys = append(keys, k)
 		}
 	}
-	doc := document{Term: c.term, Content: c.term, Version: c.opts.Version, Revision: revision(), Scopes: places}
-	rounds, oldest := slices.Clone(c.shared.rounds), c.shared.lastRound()
+	rounds = slices.Clone(c.shared.rounds)
 	c.shared.beginRound(places)
-	c.mu.Unlock()
+	doc = document{Term: c.term, Content: c.term, Version: c.opts.Version, Revision: revision(), Scopes: places, Keys: keys}
+	return doc, rounds, true
+}
 
-	slices.SortFunc(keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
-	if doc.Keys = keys; sizeOf(keys) > maxShared {
-		doc.leaveOut(rounds, oldest)
+// encode encodes a document, and leaves out what exceeds maxShared.
+func (d *document) encode(rounds []round) ([]byte, error) {
+	slices.SortFunc(d.Keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
+	b, err := json.Marshal(d)
+	if err == nil && len(b) > maxShared && sizeOf(d.Keys) > maxShared {
+		d.leaveOut(rounds)
+		b, err = json.Marshal(d)
 	}
-	return doc
+	return b, err
 }
 
 // leaveOut leaves keys out until the rest fits, and moves the places back to a round from
 // where what has led to them comes again. Those that only wait go first. If others go,
 // too, a successor receives everything, and deletions from the place.
-func (d *document) leaveOut(rounds []round, oldest uint64) {
+func (d *document) leaveOut(rounds []round) {
+	oldest := uint64(math.MaxUint64) // round of what is left out
 	kept := d.Keys[:0:0]
 	for _, k := range d.Keys {
 		if k.round > 0 && k.weight() == waits {
@@ -422,6 +416,7 @@ func (s *sharing) beginRound(places map[string]place) {
 	if n := len(s.rounds); n > 0 && maps.Equal(s.rounds[n-1].scopes, places) {
 		return
 	}
+	next := s.lastRound() + 1 // of those that are forgotten, too: no number comes again
 	if len(s.rounds) == maxRounds {
 		kept := s.rounds[:0]
 		for i, r := range s.rounds {
@@ -431,6 +426,5 @@ func (s *sharing) beginRound(places map[string]place) {
 		}
 		s.rounds = kept
 	}
-	s.number++
-	s.rounds = append(s.rounds, round{s.number, places})
+	s.rounds = append(s.rounds, round{next, places})
 }

@@ -3,6 +3,7 @@ package durable
 import (
 	"cmp"
 	"slices"
+	"time"
 
 	"github.com/informctl/informctl/store"
 )
@@ -24,6 +25,22 @@ type Status struct {
 	Delayed    int           `json:"delayed"`
 	Failed     int           `json:"failed"`     // keys with failures, wherever they are
 	Unresolved int           `json:"unresolved"` // they run after the next start
+}
+
+// count counts a key of the queue.
+func (s *Status) count(key keyState, now time.Time) {
+	switch {
+	case key.Waits, !key.Due.IsZero() && !key.Due.After(now):
+		s.Waiting++
+	case !key.Due.IsZero():
+		s.Delayed++
+	}
+	if key.Failures > 0 {
+		s.Failed++
+	}
+	if key.Unresolved {
+		s.Unresolved++
+	}
 }
 
 // States of a Consumer.

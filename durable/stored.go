@@ -52,18 +52,7 @@ func stored(name string, values map[string][]byte, now time.Time) Status {
 		if !strings.HasPrefix(key, prefixKey) || json.Unmarshal(value, &s) != nil {
 			continue
 		}
-		switch {
-		case s.Waits, !s.Due.IsZero() && !s.Due.After(now):
-			out.Waiting++
-		case !s.Due.IsZero():
-			out.Delayed++
-		}
-		if s.Failures > 0 {
-			out.Failed++
-		}
-		if s.Unresolved {
-			out.Unresolved++
-		}
+		out.count(s, now)
 	}
 	slices.SortFunc(out.Scopes, func(a, b ScopeStatus) int { return cmp.Compare(a.ID, b.ID) })
 	return out

@@ -15,6 +15,13 @@ type sweep struct {
 	Once  bool      `json:"once,omitempty"`  // also with Skip and All
 }
 
+// sweepAnew begins another sweep if the program was built from another revision before.
+func (s *scope) sweepAnew(before string) {
+	if before != revision() {
+		s.sweep = sweep{Once: s.sweep.Once}
+	}
+}
+
 // sweepAtOnce is how many objects of a scope a sweep delivers in one go, at most.
 const sweepAtOnce = 256
 

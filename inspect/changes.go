@@ -156,7 +156,7 @@ func (p sender) matches(obj runtime.Object) (bool, error) {
 	return err == nil && (p.labels == nil || p.labels.Matches(labels.Set(m.GetLabels()))), err
 }
 
-// sendEvent sends a change if the client wants it.
+// send sends a change if the client wants it.
 func (p sender) send(a *answer, e informer.Event) error {
 	m, err := meta.Accessor(e.Object)
 	if err != nil || p.namespace != "" && m.GetNamespace() != p.namespace {

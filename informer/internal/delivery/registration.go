@@ -31,8 +31,8 @@ const (
 type notification struct {
 	kind     kind
 	initial  bool
+	newer    bool // an add that is left out unless it is above resumption.newer
 	key      string
-	newer    string // leaves an add out unless its resource version is higher, if not ""
 	old, new store.Entry
 }
 
@@ -190,7 +190,7 @@ func (r *Registration) run() {
 				return
 			}
 			batch[i] = notification{} // the backlog still references the array
-			if !r.isReplayed(n, i) && !n.isOlder() {
+			if !r.isReplayed(n, i) {
 				r.deliverOne(n)
 			}
 			if n.kind.isDeletion() || n.kind == synced {

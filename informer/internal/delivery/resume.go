@@ -190,15 +190,16 @@ func (r *Registration) replay() {
 	h.mu.Unlock()
 	err := r.followLog(from)
 	isLost := errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)
+	var oldest store.Place // of the log, if it does not lead on from where the handler is
 	switch {
 	case err == nil, errors.Is(err, errOver), r.over.Err() != nil:
 	case isLost:
 		r.resumed.handler.Lost(feed{r}, err)
+		oldest = feed{r}.First()
 	default:
 		r.logger.Error(err, "A handler cannot go on yet, trying again")
 		r.pause(retryPause)
 	}
-	oldest := feed{r}.First()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
@@ -230,21 +231,8 @@ func (r *Registration) beginAgainLocked(from, oldest store.Place) {
 
 // addLocked returns the notification of a cursor.
 func (r *Registration) addLocked(e store.Entry) notification {
-	newer := r.resumed.newer
-	return notification{kind: added, key: e.Key, new: e, initial: newer == "", newer: newer}
-}
-
-// isOlder reports whether an add is for newer objects only. Its object is decoded.
-func (n notification) isOlder() bool {
-	if n.newer == "" || n.new.Object == nil {
-		return false
-	}
-	m, err := meta.Accessor(n.new.Object)
-	if err != nil {
-		return false
-	}
-	order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), n.newer)
-	return err == nil && order <= 0
+	newer := r.resumed.newer != ""
+	return notification{kind: added, key: e.Key, new: e, initial: !newer, newer: newer}
 }
 
 // errOver ends followLog when the handler is removed or the informer ends.
@@ -377,20 +365,21 @@ func (r *Registration) handOver(batch []notification) error {
 }
 
 // isReplayed reports whether the handler has received this state, or a later one, from
-// the log. n is the notification at i of the batch that is in work; its objects are
-// decoded.
+// the log or in an earlier process. n is the notification at i of the batch that is in
+// work; its objects are decoded.
 func (r *Registration) isReplayed(n notification, i int) bool {
 	if r.resumed.handler == nil {
 		return false
 	}
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
+	waited := r.resumed.handled+uint64(i) < r.resumed.behind
 	last, ok := r.resumed.replayed[n.key]
-	if !ok {
-		// A deletion may be newer than the state that comes with it.
-		last.rv, ok = r.resumed.newer, r.resumed.newer != "" && n.kind != deleted
+	// A deletion may be newer than the state that comes with it.
+	if n.newer || waited && !ok && n.kind != deleted {
+		last, ok = replayed{rv: r.resumed.newer}, r.resumed.newer != ""
 	}
-	if !ok || r.resumed.handled+uint64(i) >= r.resumed.behind || n.kind == vanished {
+	if !ok || !waited && !n.newer || n.kind == vanished {
 		return false
 	}
 	state := n.new.Object

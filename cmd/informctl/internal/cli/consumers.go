@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -102,14 +101,7 @@ func (db *database) consumers(ctx context.Context) (found []durable.Status, err 
 		found, err = durable.Stored(ctx, db.file)
 		return found, db.named(err)
 	}
-	body, err := ask(ctx, db.path, "/v1/consumers")
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(body, &found); err != nil {
-		return nil, fmt.Errorf("read the answer of the process of %s: %w", db.path, err)
-	}
-	return found, nil
+	return askFor[[]durable.Status](ctx, db.path, "/v1/consumers")
 }
 
 func newResetCommand(e env) *cobra.Command {

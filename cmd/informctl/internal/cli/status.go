@@ -75,15 +75,19 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 
 // askStatus queries the process that holds a file for the status of its informers.
 func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
-	body, err := ask(ctx, path, "/v1/status")
+	return askFor[[]informer.Status](ctx, path, "/v1/status")
+}
+
+// askFor sends a query to the process that holds a file, and decodes the answer.
+func askFor[T any](ctx context.Context, path, question string) (answer T, err error) {
+	body, err := ask(ctx, path, question)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
-	var statuses []informer.Status
-	if err := json.Unmarshal(body, &statuses); err != nil {
-		return nil, fmt.Errorf("read the answer of the process of %s: %w", path, err)
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return answer, fmt.Errorf("read the answer of the process of %s: %w", path, err)
 	}
-	return statuses, nil
+	return answer, nil
 }
 
 // ask sends a query to the process that holds a file.
