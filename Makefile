@@ -86,7 +86,7 @@ torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 r
 	go test -count=1 -timeout 30m -v -run 'TestCrash|TestDamage|TestKill|Faults|TestBroken|TestLockstep' ./store/bolt \
 		-images 10000 -damages 5000 -kills 1000 -faults all -rapid.checks 500
 	go test -count=1 -timeout 120m -run TestSchedules ./informer -schedules 10000
-	go test -count=1 -timeout 30m -run TestSchedules ./durable -schedules 1000 -schedules.seed 0
+	go test -count=1 -timeout 60m -v -run "TestSchedules|TestKill" ./durable -schedules 1000 -schedules.seed 0 -kills 1000
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzHeader -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzIndexKey -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record

@@ -220,7 +220,7 @@ func (c *Consumer) load(ctx context.Context) error {
 	}
 	for key, value := range values {
 		if id, ok := strings.CutPrefix(key, prefixPlace); ok {
-			s := &scope{id: id}
+			s := &scope{id: id, recorded: true}
 			if json.Unmarshal(value, &s.known) != nil {
 				c.invalid = "a place cannot be read"
 			}

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -28,6 +29,7 @@ type scope struct {
 	// has delivered since is not handled.
 	sweep, nextSweep sweep
 	noted            time.Time // when the sweep was written last
+	recorded         bool      // the ledger has a place
 }
 
 // noPlace says why everything is delivered at the first start, and partialWhy why after a
@@ -85,23 +87,18 @@ func (c *Consumer) Handler(h cache.ResourceEventHandler) cache.ResourceEventHand
 func (h *handler) Opened(feed resume.Feed) {
 	c := h.c
 	asked, persisted := feed.Scope()
+	if persisted {
+		c.record(asked.ID(), feed)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !persisted || c.phase == over {
 		feed.Begin(store.Place{}, true)
 		return
 	}
-	id := asked.ID()
-	s := c.scopes[id]
-	if s != nil {
-		// An informer that was made anew takes the place of one that has ended.
-		s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
-	}
-	if s == nil {
-		s = &scope{id: id, why: noPlace, known: partial(feed.Last())}
-		c.scopes[id] = s
-		c.noteLocked(s)
-	}
+	s := c.scopes[asked.ID()]
+	// An informer that was made anew takes the place of one that has ended.
+	s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
 	m := &member{feed: feed}
 	s.members = append(s.members, m)
 	s.next = nil // it does not include the new member
@@ -111,6 +108,46 @@ func (h *handler) Opened(feed resume.Feed) {
 	if c.phase == active || c.phase == deposed {
 		c.beginLocked(s, m)
 	}
+}
+
+// record makes sure that the ledger has a place of a scope before a handler receives
+// something. Without a place, the next process would not look for what this one has
+// received and not worked on before its first commit.
+func (c *Consumer) record(id string, feed resume.Feed) {
+	if !c.isUnrecorded(id, feed) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	if err := c.commit(ctx); err != nil {
+		klog.Background().Error(err, "Handlers begin before their place is written", "consumer", c.name, "scope", id)
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.scopes[id].recorded = true
+}
+
+// isUnrecorded adds a scope that is new. It reports whether the ledger may have no place
+// of it yet.
+func (c *Consumer) isUnrecorded(id string, feed resume.Feed) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase == over {
+		return false
+	}
+	s := c.scopes[id]
+	switch {
+	case s == nil:
+		s = &scope{id: id, why: noPlace, known: partial(feed.Last())}
+		c.scopes[id] = s
+		c.noteLocked(s)
+	case s.known.store().IsZero():
+		// The process before has died before the log began, or soon after.
+		s.known = partial(feed.First())
+		c.noteLocked(s)
+	}
+	return !s.recorded
 }
 
 // beginLocked begins a member at the place of its scope.

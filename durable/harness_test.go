@@ -29,11 +29,12 @@ import (
 // world is an API server of ConfigMaps and a file, in a synctest bubble.
 type world struct {
 	*testing.T
-	server *fakeapi.Server
-	dir    string
-	files  int
-	path   string // of the present file
-	opts   durable.Options
+	server  *fakeapi.Server
+	dir     string
+	files   int
+	path    string // of the present file
+	opts    durable.Options
+	commits time.Duration // of the file; 0 is the default
 	// transform is the version of the transform; "" means none.
 	transform string
 }
@@ -153,7 +154,7 @@ func (w *world) open() *life {
 	w.Helper()
 	l := &life{w: w, worked: map[string]int{}}
 	var err error
-	if l.db, err = bolt.Open(w.path, bolt.Options{}); err != nil {
+	if l.db, err = bolt.Open(w.path, bolt.Options{CommitInterval: w.commits}); err != nil {
 		w.Fatal(err)
 	}
 	if l.consumer, err = durable.Open(l.db, "test", w.opts); err != nil {

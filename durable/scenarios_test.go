@@ -277,3 +277,25 @@ func TestBusy(t *testing.T) {
 		l.end()
 	})
 }
+
+// TestDiesAtFirst checks a consumer whose first processes die before it has written
+// anything by itself: what they have received, and what has replaced it since, is worked
+// on.
+func TestDiesAtFirst(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.commits = 10 * time.Millisecond
+		soon := time.Second / 3 // before the consumer commits
+		w.put("listed", "listed-1")
+		for _, n := range []string{"2", "3"} {
+			l := w.start(1)
+			w.put("watched", "watched-"+n)
+			w.pass(soon)
+			w.put("listed", "listed-"+n)
+			w.pass(soon)
+			l.kill()
+		}
+		l := w.start(1).begin()
+		l.want("at last", "listed-1", "listed-2", "listed-3", "watched-2", "watched-3")
+		l.end()
+	})
+}

@@ -64,6 +64,7 @@ type change struct {
 	at      time.Time
 	name    string
 	deleted bool
+	owner   string   // after it, in TestKill
 	owners  []string // before and after, those that were not worked on yet
 }
 
