@@ -18,6 +18,7 @@ import (
 type change struct {
 	delivery.Change
 	fate fate
+	uid  string // of Is, where the watch has sent it
 
 	// The fields below are for the log. rv is "" if the change has no place in the log.
 	rv      string
@@ -36,7 +37,7 @@ const (
 
 // stored returns the change in the form that the store takes.
 func (c change) stored() store.Change {
-	out := store.Change{Key: c.Key, Object: c.Is.Object, Raw: c.Is.Raw}
+	out := store.Change{Key: c.Key, Object: c.Is.Object, Raw: c.Is.Raw, Cell: c.Is.Cell}
 	if accessor, err := meta.Accessor(c.Last); c.Last != nil && err == nil {
 		out.RV = accessor.GetResourceVersion() // of the deletion
 	}
@@ -123,8 +124,8 @@ func forgetOtherLast(changes []change, stored map[string]string) {
 		c := &changes[i]
 		switch {
 		case c.fate != toTell:
-		case c.Is.Object != nil:
-			held[c.Key] = uidOf(c.Is.Object)
+		case c.Is.Key != "":
+			held[c.Key] = c.uid
 		case c.Last != nil && isOther(c.Last, held[c.Key]):
 			c.Last = nil
 		}

@@ -80,6 +80,7 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 		backend: backend, cfg: rest.CopyConfig(cfg), opts: opts,
 		asked: map[string]*url.URL{}, holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
 	}
+	TakeEncoded(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &scopeTransport{f, next} })
 	return f, nil
 }

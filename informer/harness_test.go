@@ -15,6 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -30,7 +32,59 @@ import (
 type world struct {
 	*testing.T
 	server *fakeapi.Server
+	lw     cache.ListerWatcher // nil: server itself
 	path   string
+}
+
+// overWire makes the informers of the world speak protobuf to the server, so that they
+// take objects as they are encoded. between, which may be nil, is what the ListerWatcher
+// of informers does with objects.
+func (w *world) overWire(contentType string, between func(runtime.Object)) {
+	w.Helper()
+	if w.lw = overHTTP(w.T, w.server, contentType); between != nil {
+		w.lw = changing(w.lw, between)
+	}
+}
+
+// overHTTP returns what lists and watches a server's ConfigMaps through a client.
+func overHTTP(t *testing.T, server *fakeapi.Server, contentType string) cache.ListerWatcher {
+	t.Helper()
+	cfg := server.Config(contentType)
+	informer.TakeEncoded(cfg)
+	lw, err := fakeapi.ListerWatcher(cfg, corev1.SchemeGroupVersion.WithResource("configmaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lw
+}
+
+// changing returns a ListerWatcher that calls f with each object.
+func changing(lw cache.ListerWatcher, f func(runtime.Object)) cache.ListerWatcher {
+	inner := cache.ToListerWatcherWithContext(lw)
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			list, err := inner.ListWithContext(ctx, opts)
+			if err == nil {
+				err = meta.EachListItem(list, func(obj runtime.Object) error {
+					f(obj)
+					return nil
+				})
+			}
+			return list, err
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			events, err := inner.WatchWithContext(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+				if e.Type != watch.Bookmark && e.Type != watch.Error {
+					f(e.Object)
+				}
+				return e, true
+			}), nil
+		},
+	}
 }
 
 func inBubble(t *testing.T, f func(w *world)) {
@@ -92,7 +146,11 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 		r.db = w.open()
 		opts.Backend = r.db
 	}
-	inf, err := informer.New(w.server, &corev1.ConfigMap{}, opts)
+	var lw cache.ListerWatcher = w.server
+	if w.lw != nil {
+		lw = w.lw
+	}
+	inf, err := informer.New(lw, &corev1.ConfigMap{}, opts)
 	if err != nil {
 		w.Fatal(err)
 	}

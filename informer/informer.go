@@ -21,6 +21,7 @@ import (
 	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/tap"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -103,6 +104,7 @@ type Informer struct {
 	hub     *delivery.Hub // brings changes to handlers
 	factory *Factory      // nil: opts.Scope is the scope
 	metrics *metrics
+	tap     *tap.Tap // nil: objects of the server are decoded; set by install
 	// mutations panics when an object that a caller or handler received has been changed,
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
@@ -346,6 +348,9 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	}
 	if inf.factory != nil && inf.findings.memory == "" {
 		opts.Verify = inf.verify
+	}
+	if inf.tap = inf.newTap(opened); inf.tap != nil {
+		opts.Request = inf.tap.With
 	}
 	r, err := reflector.New(opts)
 	if err != nil {

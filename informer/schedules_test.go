@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
@@ -97,6 +98,12 @@ func newSchedule(w *world, seed uint64) *schedule {
 		NoBookmarks: s.oneIn(6), NoWatchList: s.oneIn(3), MaxPage: s.rand.IntN(4),
 	})
 	s.rejects, s.spills = s.oneIn(4), s.oneIn(4)
+	switch s.rand.IntN(4) {
+	case 0, 1:
+		s.overWire(runtime.ContentTypeProtobuf, nil)
+	case 2:
+		s.overWire(runtime.ContentTypeJSON, nil)
+	}
 	s.opts.DecodedBytes = []int64{0, 1, -1}[s.rand.IntN(3)]
 	s.commits = []time.Duration{0, time.Millisecond, 30 * time.Second}[s.rand.IntN(3)]
 	if s.oneIn(6) {

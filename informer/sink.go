@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
@@ -31,7 +32,17 @@ func (s *sink) Checkpoint() store.Checkpoint { return s.store.Checkpoint() }
 // Push implements reflector.Sink.
 func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
 	s.metrics.pushed()
-	transformed, err := (*Informer)(s).transformed(obj)
+	inf := (*Informer)(s)
+	obj, err := inf.taken(ctx, obj)
+	if err != nil {
+		return err
+	}
+	if t == cache.Deleted {
+		if obj, err = inf.decoded(obj); err != nil {
+			return err
+		}
+	}
+	transformed, err := inf.transformed(obj)
 	if err == nil {
 		return s.queue.Push(ctx, t, transformed, rv)
 	}
@@ -40,6 +51,39 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 		return s.queue.Push(ctx, t, cache.DeletedFinalStateUnknown{Key: key, Obj: obj}, rv)
 	}
 	return err
+}
+
+// taken returns the object of a list or a watch, encoded if it came so. If the
+// ListerWatcher is found to change objects, a list is due.
+func (inf *Informer) taken(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
+	taken, err := inf.tap.Take(obj)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "Objects are not taken as the server encodes them")
+		inf.reflector.Relist("the ListerWatcher changes objects")
+	}
+	return taken, err
+}
+
+// decoded returns an object that may be encoded.
+func (inf *Informer) decoded(obj runtime.Object) (runtime.Object, error) {
+	o, ok := obj.(*store.EncodedObject)
+	if !ok {
+		return obj, nil
+	}
+	return o.Cell.Decode(func() (runtime.Object, error) { return codec.DecodeAliased(inf.codec, o.Data, false) })
+}
+
+// entryOf returns the entry of an object of the watch.
+func (inf *Informer) entryOf(key string, obj runtime.Object) store.Entry {
+	o, ok := obj.(*store.EncodedObject)
+	if !ok {
+		return store.Entry{Key: key, Object: obj}
+	}
+	e, err := inf.store.(store.EncodedTaker).EncodedEntry(o)
+	if err != nil {
+		panic(err) // the queue has found the key
+	}
+	return e
 }
 
 // Bookmark implements reflector.Sink.
@@ -194,7 +238,11 @@ type relist struct {
 }
 
 // Add implements reflector.Relist.
-func (r *relist) Add(_ context.Context, obj runtime.Object) error {
+func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
+	obj, err := r.inf.taken(ctx, obj)
+	if err != nil {
+		return err
+	}
 	transformed, err := r.inf.transformed(obj)
 	if err != nil {
 		if key := rejectedKey(err, obj); key != "" {
@@ -311,7 +359,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		obj, known := d.Object.(runtime.Object)
 		switch {
 		case d.Type != cache.Deleted:
-			told[i].Is = store.Entry{Key: d.Key, Object: obj}
+			told[i].Is, told[i].uid = inf.entryOf(d.Key, obj), uidOf(obj)
 		case known:
 			told[i].Last = obj
 		}

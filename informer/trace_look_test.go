@@ -16,6 +16,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -61,6 +62,16 @@ func onBolt(dir string) makeInformer {
 				t.Error(err)
 			}
 		}
+	}
+}
+
+// onWire returns a constructor of informers that take objects as the server encodes them.
+func onWire(construct makeInformer) makeInformer {
+	return func(t *testing.T, lw cache.ListerWatcher, resync time.Duration, indexers cache.Indexers) (cache.SharedIndexInformer, func()) {
+		if server, ok := lw.(*fakeapi.Server); ok {
+			lw = overHTTP(t, server, runtime.ContentTypeProtobuf)
+		}
+		return construct(t, lw, resync, indexers)
 	}
 }
 

@@ -368,7 +368,7 @@ func TestTracesLarge(t *testing.T) {
 		"fill 550", "handler h1", "run", "handler h2", "block h2", "burst put o-0001 2; drop o-0300; put o-0549 2",
 		"fill 550", "fill 550", "fill 550", "unblock h2", "gap put o-0002 2; drop o-0500; recreate o-0540 3; put z 1; expire", "handler h3", "put a 1",
 	}
-	for server, construct := range map[string]makeInformer{"server nostream": onBolt(t.TempDir()), "server nobookmarks": onMem} {
+	for server, construct := range map[string]makeInformer{"server nostream": onBolt(t.TempDir()), "server nobookmarks": onMem, "server": onWire(onBolt(t.TempDir()))} {
 		if diff := differences(t, slices.Concat([]string{server}, script), map[string]makeInformer{"ours": construct}); diff != "" {
 			t.Errorf("%s:\n%s", server, diff)
 		}
@@ -381,12 +381,17 @@ var scripts = flag.Int("informer.scripts", 500, "how many generated scripts to c
 // the smallest script that shows it.
 func TestTracesGenerated(t *testing.T) {
 	quietErrors(t)
-	informers := map[string]makeInformer{"mem": onMem, "bolt": onBolt(t.TempDir())}
+	persistent := onBolt(t.TempDir())
+	wire := onWire(onBolt(t.TempDir()))
 	if err := flag.Set("rapid.checks", strconv.Itoa(*scripts)); err != nil {
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		script := drawScript(rt)
+		informers := map[string]makeInformer{"mem": onMem, "bolt": persistent}
+		if !slices.Contains(script, "faillist eof") { // a client sends such a request again
+			informers["wire"] = wire
+		}
 		if diff := differences(t, script, informers); diff != "" {
 			rt.Fatalf("script:\n%s\n%s", strings.Join(script, "\n"), diff)
 		}
@@ -409,7 +414,7 @@ func TestTraces(t *testing.T) {
 			}
 			script := strings.FieldsFunc(string(archive.Files[0].Data), func(r rune) bool { return r == '\n' })
 			persistent := onBolt(t.TempDir())
-			if diff := differences(t, script, map[string]makeInformer{"mem": onMem, "bolt": persistent}); diff != "" {
+			if diff := differences(t, script, map[string]makeInformer{"mem": onMem, "bolt": persistent, "wire": onWire(onBolt(t.TempDir()))}); diff != "" {
 				t.Error(diff)
 			}
 			steps := play(t, script, persistent)

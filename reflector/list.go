@@ -236,7 +236,7 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (st
 
 // listPage sends one list request.
 func (r *Reflector) listPage(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
+	return call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.opts.Request(ctx), opts) }, nil)
 }
 
 func (r *Reflector) stopStream() {

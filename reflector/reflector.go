@@ -77,6 +77,8 @@ type Options struct {
 	// is then not detected, so Run lists instead of resuming from the checkpoint of an
 	// earlier process.
 	NoProbe bool
+	// Request returns the context of a list or watch of ListerWatcher; may be nil.
+	Request func(context.Context) context.Context
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is the limit of objects in one page of a list. 0 means 500.
@@ -184,6 +186,9 @@ func New(opts Options) (*Reflector, error) {
 	}
 	if opts.PageSize <= 0 {
 		opts.PageSize = defaultPage
+	}
+	if opts.Request == nil {
+		opts.Request = func(ctx context.Context) context.Context { return ctx }
 	}
 	return &Reflector{
 		opts: opts, lw: cache.ToListerWatcherWithContext(opts.ListerWatcher),

@@ -83,6 +83,9 @@ type Entry struct {
 	Key    string
 	Object runtime.Object // the decoded object; nil if only Raw is available; read-only
 	Raw    []byte         // the encoded object if Object is nil; read-only
+	// Cell, if it is not nil, has the decoded object of Raw, or gets it from the first
+	// Decode.
+	Cell *Cell
 }
 
 // Change is the new state of one object. A Change without Object and Raw is a deletion.
@@ -90,6 +93,7 @@ type Change struct {
 	Key    string // Prepare sets it if it is ""
 	Object runtime.Object
 	Raw    []byte // the encoded object if Object is nil, as from Relist.Parts
+	Cell   *Cell  // as in Entry
 	// RV is the resource version of a deletion, which is higher than that of the last
 	// state; "" if it is not known. An object has its own.
 	RV string
@@ -106,7 +110,9 @@ type Change struct {
 func (c Change) IsDeletion() bool { return c.Object == nil && c.Raw == nil }
 
 // Entry returns the new state as an Entry for Decode.
-func (c Change) Entry() Entry { return Entry{Key: c.Key, Object: c.Object, Raw: c.Raw} }
+func (c Change) Entry() Entry {
+	return Entry{Key: c.Key, Object: c.Object, Raw: c.Raw, Cell: c.Cell}
+}
 
 // Batch is the next part of the stream of changes: after it, the scope is complete up to
 // RV. A key occurs at most once.

@@ -69,6 +69,9 @@ func measure(ctx context.Context, t task) (_ figures, err error) {
 		return nil, err
 	}
 	c.traffic.count(cfg)
+	if t.Ours {
+		informer.TakeEncoded(cfg)
+	}
 	lw, err := k.listWatch(cfg)
 	if err != nil {
 		return nil, err

@@ -40,11 +40,8 @@ func (s *scopeStore) prepareChange(indexes *indexSet, c store.Change) (*entry, e
 	}
 	e := &entry{key: record.FileKey(c.Key), name: c.Key, indexes: indexes}
 	if !c.IsDeletion() {
-		obj, err := s.Decode(c.Entry())
-		if err != nil {
-			return nil, &store.ObjectError{Key: c.Key, Err: err}
-		}
-		if e, err = s.prepareObject(indexes, c.Key, obj); err != nil {
+		var err error
+		if e, err = s.prepareEntry(indexes, c.Entry()); err != nil {
 			return nil, err
 		}
 	}
@@ -77,19 +74,13 @@ func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Obje
 	if s.opts.Codec == nil {
 		return fail(errNoCodec)
 	}
-	e := &entry{key: record.FileKey(key), name: key, indexes: indexes, object: obj}
 	payload, err := s.encode(obj)
 	if err != nil {
 		return fail(err)
 	}
-	e.payload = packed{bytes: payload}
-	e.head = &record.Header{
-		UID: string(accessor.GetUID()), RV: accessor.GetResourceVersion(), Labels: maps.Clone(accessor.GetLabels()),
-		Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload)),
-	}
-	if record.IsHashed(e.key) {
-		e.head.Name = key
-	}
+	e := s.newEntry(indexes, key, payload)
+	e.object = obj
+	e.head.UID, e.head.RV, e.head.Labels = string(accessor.GetUID()), accessor.GetResourceVersion(), maps.Clone(accessor.GetLabels())
 	if created := accessor.GetCreationTimestamp(); !created.IsZero() {
 		e.head.Created = created.Unix()
 	}
@@ -97,6 +88,17 @@ func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Obje
 		return fail(err)
 	}
 	return e, nil
+}
+
+// newEntry returns the entry of an encoded object. Its header lacks what is read from the
+// object.
+func (s *scopeStore) newEntry(indexes *indexSet, key string, payload []byte) *entry {
+	e := &entry{key: record.FileKey(key), name: key, indexes: indexes, payload: packed{bytes: payload}}
+	e.head = &record.Header{Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload))}
+	if record.IsHashed(e.key) {
+		e.head.Name = key
+	}
+	return e
 }
 
 var errNoCodec = errors.New("the scope was opened without a codec")
@@ -186,12 +188,15 @@ func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
 
 func (s *scopeStore) insertLocked(e *entry, existed bool) {
 	deleted := e.head == nil
-	obj := e.object
-	e.object = nil // pending holds encoded objects only
+	obj, encoded := e.object, e.encoded
+	e.object, e.encoded = nil, store.Entry{} // pending holds encoded objects only
 	s.generations[group(e.key)]++
-	if obj != nil {
-		s.decoded.set(e.key, sized{obj, int(e.head.Size), e.head.Hash})
-	} else {
+	switch {
+	case obj != nil:
+		s.decoded.set(e.key, sized{object: obj, encoded: int(e.head.Size), hash: e.head.Hash})
+	case encoded.Cell != nil:
+		s.decoded.set(e.key, sized{raw: encoded.Raw, cell: encoded.Cell, encoded: int(e.head.Size), hash: e.head.Hash})
+	default:
 		s.decoded.drop(e.key)
 	}
 	for name, m := range s.inMemory {

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
@@ -284,6 +283,3 @@ func rawSize(raw []byte) int {
 	}
 	return codec.DecompressedSize(p.bytes)
 }
-
-// buffers holds buffers for decompression. Decoding copies what it needs out of them.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}

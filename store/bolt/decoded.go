@@ -17,12 +17,31 @@ import (
 // defaultDecoded is the default budget for decoded objects, in bytes of heap.
 const defaultDecoded = 64 << 20
 
-// sized is a decoded object with the size of its encoding, in bytes, and the hash of its
-// content; hash is nil if it is not known.
+// sized is an object with the size of its encoding, in bytes, and the hash of its content;
+// hash is nil if it is not known. An object that nobody has needed yet is in the cell, as
+// raw; those of a cache without a budget are decoded.
 type sized struct {
 	object  runtime.Object
+	raw     []byte
+	cell    *store.Cell
 	encoded int
 	hash    []byte
+}
+
+// entry returns the object as an entry.
+func (v sized) entry(name string) store.Entry {
+	if obj, ok := v.decoded(); ok {
+		return store.Entry{Key: name, Object: obj}
+	}
+	return store.Entry{Key: name, Raw: v.raw, Cell: v.cell}
+}
+
+// decoded returns the object if it is decoded.
+func (v sized) decoded() (runtime.Object, bool) {
+	if v.cell == nil {
+		return v.object, true
+	}
+	return v.cell.Object()
 }
 
 // decodedWeight estimates the heap of a decoded object, in bytes: a pod of 9.6 KB takes
@@ -230,10 +249,12 @@ func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Objec
 	out := make([]runtime.Object, len(keys))
 	for i, key := range keys {
 		v, ok := s.decoded.get(key)
+		if ok {
+			out[i], ok = v.decoded()
+		}
 		if !ok {
 			return nil, false
 		}
-		out[i] = v.object
 	}
 	return out, true
 }

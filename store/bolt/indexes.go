@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"unique"
 
 	bbolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -38,6 +39,22 @@ func (x *indexSet) indexers() cache.Indexers {
 		out[name] = idx.Func
 	}
 	return out
+}
+
+// areOfNames reports whether the functions need no more of an object than its name and
+// its namespace.
+func (x *indexSet) areOfNames() bool {
+	for _, idx := range x.stored {
+		if !index.IsNamespace(idx.Func) {
+			return false
+		}
+	}
+	for _, fn := range x.volatile {
+		if !index.IsNamespace(fn) {
+			return false
+		}
+	}
+	return true
 }
 
 // values runs every function on one object. If failed is nil, the first failing function
@@ -108,6 +125,7 @@ func (m *memoryIndex) set(key string, values []string) {
 }
 
 func (m *memoryIndex) add(key, value string) {
+	value = unique.Make(value).Value() // which does not keep the object that it is from
 	m.values[key] = append(m.values[key], value)
 	if m.keys[value] == nil {
 		m.keys[value] = map[string]struct{}{}

@@ -271,7 +271,7 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // pending state. For an object that only the file contains, copyOut sets Raw later.
 func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entry {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
-		return store.Entry{Key: name, Object: v.object}
+		return v.entry(name)
 	}
 	if pending != nil {
 		return p.s.pendingEntry(pending)
@@ -370,7 +370,7 @@ func (p *picker) keep() error {
 	for i, e := range p.entries {
 		if e.Object == nil {
 			key := record.FileKey(e.Key)
-			p.s.offer(key, sized{objects[i], rawSize(e.Raw), p.hashes[i]}, p.sn.generations[group(key)])
+			p.s.offer(key, sized{object: objects[i], encoded: rawSize(e.Raw), hash: p.hashes[i]}, p.sn.generations[group(key)])
 			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 		}
 	}

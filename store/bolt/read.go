@@ -229,49 +229,58 @@ func (s *scopeStore) Decode(e store.Entry) (kruntime.Object, error) {
 	if e.Object != nil {
 		return e.Object, nil
 	}
+	if e.Cell != nil {
+		return e.Cell.Decode(func() (kruntime.Object, error) { return s.decodeEntry(e, true) })
+	}
+	return s.decodeEntry(e, false)
+}
+
+// decodeEntry decodes an entry. isAlone means that nothing else is in the memory of its
+// Raw, so that the object may keep it.
+func (s *scopeStore) decodeEntry(e store.Entry, isAlone bool) (kruntime.Object, error) {
 	if now, err := s.reader(); err == nil && now != s {
-		if obj, err := now.Decode(e); err == nil {
+		if obj, err := now.decodeEntry(e, isAlone); err == nil {
 			return obj, nil
 		}
 	}
-	obj, err := s.decode(e.Raw)
+	obj, err := s.decode(e.Raw, isAlone)
 	if err != nil {
 		return nil, s.db.corrupt("object "+e.Key, err)
 	}
 	return obj, nil
 }
 
-func (s *scopeStore) decode(raw []byte) (kruntime.Object, error) {
+func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
 	defer s.decodes.add(1, time.Now())
 	codecID, p, err := parseRaw(raw)
 	if err != nil {
 		return nil, err
 	}
-	buf := buffers.Get().(*[]byte)
-	defer buffers.Put(buf)
-	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, (*buf)[:0])
+	// In memory of its own, because the object may refer to it.
+	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, nil)
 	if err != nil {
 		return nil, err
 	}
-	if p.dictionary != dictionary.None {
-		*buf = payload
+	owned := p.dictionary != dictionary.None
+	if !owned && !isAlone {
+		payload, owned = bytes.Clone(payload), true
 	}
 	switch {
 	case s.opts.Codec != nil && s.opts.Codec.ID() == codecID:
-		return s.opts.Codec.Decode(payload)
+		return codec.DecodeAliased(s.opts.Codec, payload, owned)
 	case s.scope.Form == store.Metadata:
-		return decodeMetadata(payload)
+		return decodeMetadata(payload, owned)
 	default:
 		return codec.DecodeAny(codecID, s.scope.Kind, payload)
 	}
 }
 
-func decodeMetadata(payload []byte) (kruntime.Object, error) {
+func decodeMetadata(payload []byte, owned bool) (kruntime.Object, error) {
 	c, err := codec.For(&metav1.PartialObjectMetadata{})
 	if err != nil {
 		return nil, err
 	}
-	return c.Decode(payload)
+	return codec.DecodeAliased(c, payload, owned)
 }
 
 // Entry implements store.Store.
@@ -284,7 +293,7 @@ func (s *scopeStore) Entry(key string) (e store.Entry, ok bool, err error) {
 	decoded = decoded && !s.isLoadingLocked() && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
-		return store.Entry{Key: key, Object: v.object}, true, nil
+		return v.entry(key), true, nil
 	}
 	e, _, ok, err = s.rawEntry(record.FileKey(key))
 	return e, ok, err
@@ -335,7 +344,8 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if v, ok := s.decoded.get(key); ok {
 		s.hits++
 		s.mu.Unlock()
-		return v.object, true, nil
+		obj, err := s.Decode(v.entry(key))
+		return obj, err == nil, err
 	}
 	s.misses++
 	generation := s.generations[group(key)]
@@ -348,7 +358,7 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if err != nil {
 		return nil, false, err
 	}
-	s.offer(key, sized{obj, rawSize(e.Raw), hash}, generation)
+	s.offer(key, sized{object: obj, encoded: rawSize(e.Raw), hash: hash}, generation)
 	return obj, true, nil
 }
 

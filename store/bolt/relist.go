@@ -101,7 +101,13 @@ func (r *relist) Add(obj runtime.Object) error {
 	r.s.mu.Lock()
 	indexes := r.s.indexes
 	r.s.mu.Unlock()
-	e, err := r.s.prepareObject(indexes, "", obj)
+	var e *entry
+	var err error
+	if o, ok := obj.(*store.EncodedObject); ok {
+		e, err = r.s.prepareEncodedObject(indexes, o)
+	} else {
+		e, err = r.s.prepareObject(indexes, "", obj)
+	}
 	if err != nil {
 		var bad *store.ObjectError
 		if errors.As(err, &bad) && bad.Key != "" {
@@ -109,7 +115,7 @@ func (r *relist) Add(obj runtime.Object) error {
 		}
 		return err
 	}
-	e.object = nil
+	e.object, e.encoded = nil, store.Entry{}
 	_, again := r.seen[e.key]
 	r.seen[e.key] = struct{}{}
 	if !r.direct {

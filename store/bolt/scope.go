@@ -147,6 +147,8 @@ type entry struct {
 	volatile map[string][]string
 	indexes  *indexSet      // the functions that computed the index values
 	object   runtime.Object // the encoded object, for the cache; not kept in pending
+	// encoded is the same for an object that is not decoded yet; Raw is nil if it is.
+	encoded store.Entry
 
 	// departing means that the stored state is to be kept as a departed object.
 	departing bool

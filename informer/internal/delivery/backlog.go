@@ -129,6 +129,7 @@ func (s Slim) entry(e store.Entry) store.Entry {
 	if encoded, ok := s.encoded[e.Object]; ok && e.Object != nil {
 		return encoded
 	}
+	e.Cell = nil // else it would keep the object decoded
 	return e
 }
 

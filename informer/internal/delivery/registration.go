@@ -333,7 +333,7 @@ func (r *Registration) decode(batch []notification) {
 			r.hub.env.Failed(err) // logs the error and requests a list
 			return nil
 		}
-		waiting[i].Object, waiting[i].Raw = obj, nil
+		*waiting[i] = store.Entry{Key: waiting[i].Key, Object: obj}
 		return nil
 	})
 	for _, n := range batch {

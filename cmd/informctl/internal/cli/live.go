@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -268,9 +267,6 @@ func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
 	return out, nil
 }
 
-// buffers hold decompressed objects. Decoding copies out of them.
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
-
 // decode decodes a record in the same way as the store of a file.
 func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, err error) {
 	payload := r.Payload
@@ -278,12 +274,9 @@ func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, e
 		if z == nil {
 			return nil, fmt.Errorf("object %q: dictionary %d was not sent", r.Key, r.Dictionary)
 		}
-		buf := buffers.Get().(*[]byte)
-		defer buffers.Put(buf)
-		if payload, err = z.Decompress((*buf)[:0], payload); err != nil {
+		if payload, err = z.Decompress(nil, payload); err != nil {
 			return nil, fmt.Errorf("object %q: %w", r.Key, err)
 		}
-		*buf = payload
 	}
 	switch {
 	case s.codec != nil && s.codec.ID() == r.Codec:

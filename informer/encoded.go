@@ -1,0 +1,47 @@
+package informer
+
+import (
+	"net/http"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer/internal/tap"
+	"github.com/informctl/informctl/store"
+)
+
+// TakeEncoded wraps cfg's transport, so that informers store objects as the server
+// encodes them, and decode them when a handler, a reader or an index function needs them.
+// It concerns informers without a transform, whose store is in a file and whose
+// ListerWatcher uses clients that are made from cfg afterwards and speak protobuf; others
+// are as before. The ListerWatcher may leave objects out. If it changes them, that is
+// noticed, and everything is listed again and decoded.
+//
+// NewFactory calls TakeEncoded.
+func TakeEncoded(cfg *rest.Config) {
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return encodedTransport{next} })
+}
+
+type encodedTransport struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if err == nil {
+		tap.From(r.Context()).Open(resp)
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper gives client-go access to the wrapped transport.
+func (t encodedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// newTap returns the tap of an informer whose store can take encoded objects, else nil.
+func (inf *Informer) newTap(opened store.Store) *tap.Tap {
+	c, ok := inf.codec.(codec.FromServer)
+	_, takes := opened.(store.EncodedTaker)
+	if !ok || !takes || inf.transform != nil || inf.scope.Form != store.Typed {
+		return nil
+	}
+	return tap.New(c, inf.scope.Kind)
+}

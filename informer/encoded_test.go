@@ -1,0 +1,157 @@
+package informer_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/guarantees"
+)
+
+// encodes returns how many objects the process has encoded.
+func (r *run) encodes() int64 {
+	r.w.Helper()
+	synctest.Wait()
+	return int64(r.inf.Status().Reads.Encodes)
+}
+
+// TestTakesEncoded checks that objects that come in protobuf are stored as they came, and
+// that handlers and readers receive them as they would otherwise.
+func TestTakesEncoded(t *testing.T) {
+	for _, content := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		for _, byOwner := range []bool{false, true} {
+			t.Run(fmt.Sprint(content, byOwner), func(t *testing.T) {
+				inBubble(t, func(w *world) {
+					w.overWire(content, nil)
+					opts := informer.Options{Indexes: []index.Index{index.Namespace()}}
+					if byOwner { // its function needs the whole object
+						opts.Indexers = cache.Indexers{"v": func(obj any) ([]string, error) {
+							return []string{obj.(*corev1.ConfigMap).Data["v"]}, nil
+						}}
+					}
+					w.put("listed", "1")
+					told := guarantees.New(nil)
+					r := w.run(opts, handle(w, told)).sync()
+					w.put("listed", "2")
+					w.put("watched", "1")
+					w.put("watched", "2")
+					w.put("gone", "1")
+					w.drop("gone")
+					r.atRest(told)
+					w.sameAsServer(r.inf.GetStore().List())
+					if got := r.encodes(); (got == 0) != (content == runtime.ContentTypeProtobuf) {
+						t.Errorf("encoded %d objects that came as %s", got, content)
+					}
+					if byOwner {
+						found, err := r.inf.GetIndexer().ByIndex("v", "2")
+						if err != nil || len(found) != 2 {
+							t.Errorf("found %d objects, %v", len(found), err)
+						}
+					}
+					r.end()
+					told = guarantees.New(nil)
+					r = w.run(opts, handle(w, told)).sync()
+					w.put("watched", "3")
+					r.atRest(told)
+					w.sameAsServer(r.inf.GetStore().List())
+					r.end()
+				})
+			})
+		}
+	}
+}
+
+// sameAsServer checks that objects are equal to the server's in every field.
+func (w *world) sameAsServer(objects []any) {
+	w.Helper()
+	list, err := w.server.ListWithContext(w.Context(), metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	held := map[string]*corev1.ConfigMap{}
+	for _, obj := range objects {
+		cm := obj.(*corev1.ConfigMap)
+		held[cm.Name] = cm
+	}
+	for _, want := range list.(*corev1.ConfigMapList).Items {
+		if got := held[want.Name]; got == nil || !apiequality.Semantic.DeepEqual(&want, got) {
+			w.Errorf("not as at the server:\n%s", cmp.Diff(&want, got))
+		}
+	}
+}
+
+// TestOneObjectForAll checks that handlers and readers share one decoded object.
+func TestOneObjectForAll(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.overWire(runtime.ContentTypeProtobuf, nil)
+		var told []any
+		keep := cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { told = append(told, obj) }}
+		r := w.run(informer.Options{}, handle(w, keep), handle(w, keep)).sync()
+		w.put("a", "1")
+		synctest.Wait()
+		obj, _, err := r.inf.GetStore().GetByKey("default/a")
+		if err != nil || len(told) != 2 || told[0] != told[1] || told[0] != obj {
+			t.Errorf("told %p, read %p, %v", told, obj, err)
+		}
+		r.end()
+	})
+}
+
+// TestChangingListerWatcher checks ListerWatchers that change what the server sends: it
+// is noticed, and everything is listed again, with the changes.
+func TestChangingListerWatcher(t *testing.T) {
+	changes := map[string]func(*corev1.ConfigMap){
+		"data":   func(cm *corev1.ConfigMap) { cm.Data = map[string]string{"changed": "yes"} },
+		"labels": func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"changed": "yes"} },
+		"all": func(cm *corev1.ConfigMap) {
+			*cm = corev1.ConfigMap{ObjectMeta: cm.ObjectMeta, Data: map[string]string{"changed": "yes"}}
+			cm.SelfLink = ""
+		},
+	}
+	for what, change := range changes {
+		t.Run(what, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				later := false
+				w.overWire(runtime.ContentTypeProtobuf, func(obj runtime.Object) {
+					if later || what != "labels" {
+						change(obj.(*corev1.ConfigMap))
+					}
+				})
+				for i := range 20 {
+					w.put(fmt.Sprint("o", i), "1")
+				}
+				r := w.run(informer.Options{}).sync()
+				later = true // from here on, of slim objects, too
+				w.put("o1", "2")
+				w.put("o2", "2")
+				waitFor(time.Minute)
+				if what == "labels" {
+					later = false
+				}
+				for _, obj := range r.inf.GetStore().List() {
+					cm := obj.(*corev1.ConfigMap)
+					if cm.SelfLink != "" {
+						t.Errorf("%s has a selfLink", cm.Name)
+					}
+					if want := cm.DeepCopy(); what != "labels" || cm.Name == "o2" {
+						change(want)
+						if diff := cmp.Diff(want, cm); diff != "" {
+							t.Errorf("%s is not as the ListerWatcher has made it:\n%s", cm.Name, diff)
+						}
+					}
+				}
+				r.end()
+			})
+		})
+	}
+}

@@ -1,0 +1,217 @@
+// Package tap takes objects from the answers of an API server as they are encoded there.
+//
+// client-go decodes each object of a list or a watch. A store then encodes it again, to
+// the same bytes. A request whose context carries a [Tap] avoids both: a
+// [http.RoundTripper] calls [Tap.Open] with the answer, and client-go then receives slim
+// objects, which have a name, a namespace, a UID, a resource version and, as their
+// selfLink, all bytes of the object. [Tap.Take] turns a slim object into a
+// [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink. Authorization,
+// retries, rate limits and the ListerWatcher of the user stay as they are.
+//
+// # Which answers
+//
+// Only lists and watches in protobuf are tapped, and of them only messages that the codec
+// would write for the decoded object: a message with a field that the Go type does not
+// have, for example, reaches client-go whole. The first answer that cannot be tapped, such
+// as one in JSON, ends the tap: client-go then decodes all objects.
+//
+// # ListerWatchers that change objects
+//
+// A ListerWatcher may filter objects. If it changes them, the changes would be lost. So
+// each object of a tapped answer has a mark in its selfLink, and some are sent whole
+// beside their bytes and compared. When an object has lost its mark, was changed while it
+// was slim or differs from its bytes, Take returns [ErrChanged], and the tap has ended. The
+// caller lists again, because earlier objects may have been changed, too.
+//
+// # Concurrency
+//
+// A Tap is safe for concurrent use.
+package tap
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"mime"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// ErrChanged is returned by Take for an object that is not as the server has sent it.
+var ErrChanged = errors.New("the ListerWatcher changes the objects that the server sends, or adds others: from now on, all are decoded")
+
+// state is what is known of the answers. Only move changes it.
+//
+//	from                      to        when
+//	untapped                  tapped    the first answer, if it can be tapped
+//	untapped, tapped          declined  an answer or an object cannot be tapped
+//	untapped, tapped, declined  changed   an object is not as it was sent
+type state = int32
+
+const (
+	untapped state = iota
+	tapped         // all objects have marks
+	declined       // objects may have marks
+	changed        // objects may have marks, and are not to be trusted
+)
+
+// Tap is for the requests of one informer.
+type Tap struct {
+	codec            codec.FromServer
+	apiVersion, kind string
+	mark             string // how the selfLink of a marked object begins
+	state            atomic.Int32
+	slim             atomic.Uint64 // number of objects that were, or could have been, slim
+}
+
+// The byte that follows the mark.
+const (
+	isSlim  = 'r' // the rest is the object
+	isWhole = 's' // the same, and the object is whole
+	asSent  = 'p' // nothing follows
+)
+
+// firstWhole and wholeEvery say which objects are sent whole: the first ones, and then
+// one of so many.
+const (
+	firstWhole = 4
+	wholeEvery = 256
+)
+
+// New returns a Tap for objects of a kind.
+func New(c codec.FromServer, kind schema.GroupVersionKind) *Tap {
+	apiVersion, k := kind.ToAPIVersionAndKind()
+	return &Tap{codec: c, apiVersion: apiVersion, kind: k, mark: "\x00informctl/" + rand.Text() + "/"}
+}
+
+func (t *Tap) move(to state, from ...state) {
+	for _, f := range from {
+		t.state.CompareAndSwap(f, to)
+	}
+}
+
+type contextKey struct{}
+
+// With returns a context whose requests are tapped.
+func (t *Tap) With(ctx context.Context) context.Context {
+	return context.WithValue(ctx, contextKey{}, t)
+}
+
+// From returns the Tap of a request, nil if it has none.
+func From(ctx context.Context) *Tap {
+	t, _ := ctx.Value(contextKey{}).(*Tap)
+	return t
+}
+
+// Open taps an answer: it replaces its body. It does nothing if t is nil.
+func (t *Tap) Open(resp *http.Response) {
+	if t == nil || resp.StatusCode != http.StatusOK || t.state.Load() > tapped {
+		return
+	}
+	media, params, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != runtime.ContentTypeProtobuf || params["as"] != "" || resp.Header.Get("Content-Encoding") != "" {
+		t.move(declined, untapped, tapped)
+		return
+	}
+	t.move(tapped, untapped)
+	if params["stream"] == "watch" {
+		resp.Body = newStream(t, resp.Body)
+		return
+	}
+	resp.Body = &list{tap: t, body: resp.Body}
+	resp.ContentLength = -1
+	resp.Header.Del("Content-Length")
+}
+
+// choose returns how the next object is sent, if it can be slim.
+func (t *Tap) choose() byte {
+	if n := t.slim.Add(1); n <= firstWhole || n%wholeEvery == 0 {
+		return isWhole
+	}
+	return isSlim
+}
+
+// Take returns the object that was encoded in a slim object. An object that was decoded
+// is returned as the server has sent it, and those of other clients unchanged.
+func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
+	if t == nil {
+		return obj, nil
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return obj, nil // the caller finds out
+	}
+	content, marked := strings.CutPrefix(accessor.GetSelfLink(), t.mark)
+	switch {
+	case !marked && t.state.Load() != tapped:
+		return obj, nil
+	case !marked || content == "":
+		return nil, t.refuse()
+	}
+	if content[0] == asSent {
+		accessor.SetSelfLink("")
+		return obj, nil
+	}
+	taken := t.take(accessor, obj, content)
+	if taken == nil || t.state.Load() == changed {
+		return nil, t.refuse()
+	}
+	return taken, nil
+}
+
+func (t *Tap) refuse() error {
+	t.move(changed, untapped, tapped, declined)
+	return ErrChanged
+}
+
+// take returns nil if the object is not as it was sent.
+func (t *Tap) take(accessor metav1.Object, obj runtime.Object, content string) runtime.Object {
+	data := []byte(content[1:])
+	out := &store.EncodedObject{Data: data, Cell: store.NewCell(nil)}
+	message, ok := t.codec.Message(data)
+	if !ok {
+		return nil
+	}
+	m, ok := codec.ReadMetadata(message)
+	if !ok {
+		return nil
+	}
+	switch content[0] {
+	case isWhole:
+		accessor.SetSelfLink("")
+		if is, err := t.codec.Encode(obj); err != nil || !bytes.Equal(is, data) {
+			return nil
+		}
+		out.Cell = store.NewCell(obj)
+	case isSlim:
+		if !isUnchanged(accessor, m) {
+			return nil
+		}
+	default:
+		return nil
+	}
+	out.Name, out.Namespace = accessor.GetName(), accessor.GetNamespace()
+	out.UID, out.ResourceVersion = accessor.GetUID(), accessor.GetResourceVersion()
+	return out
+}
+
+// isUnchanged reports whether the metadata of a slim object is as it was sent.
+func isUnchanged(slim metav1.Object, m codec.Metadata) bool {
+	created := slim.GetCreationTimestamp()
+	return slim.GetName() == string(m.Name) && slim.GetNamespace() == string(m.Namespace) &&
+		slim.GetUID() == types.UID(m.UID) && slim.GetResourceVersion() == string(m.RV) &&
+		slim.GetLabels() == nil && slim.GetAnnotations() == nil && slim.GetOwnerReferences() == nil &&
+		slim.GetFinalizers() == nil && slim.GetManagedFields() == nil && slim.GetDeletionTimestamp() == nil &&
+		slim.GetGenerateName() == "" && slim.GetGeneration() == 0 && created.IsZero()
+}

@@ -1,0 +1,450 @@
+package tap_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+	"google.golang.org/protobuf/encoding/protowire"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer/internal/tap"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// roundTripper is a function that is a http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// world is a server of ConfigMaps and a client whose requests are tapped.
+type world struct {
+	*testing.T
+	server *fakeapi.Server
+	lw     cache.ListerWatcherWithContext
+	tap    *tap.Tap
+	ctx    context.Context
+	codec  codec.FromServer
+}
+
+// newWorld returns a world of some objects. between changes the server's answers before
+// they are tapped; it may be nil.
+func newWorld(t *testing.T, contentType string, between func(*http.Response)) *world {
+	t.Helper()
+	w := &world{T: t, server: fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})}
+	for i := range 10 {
+		w.put(fmt.Sprint("o", i))
+	}
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.codec = c.(codec.FromServer)
+	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	cfg := w.server.Config(contentType)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil {
+				if between != nil {
+					between(resp)
+				}
+				tap.From(r.Context()).Open(resp)
+			}
+			return resp, err
+		})
+	})
+	lw, err := fakeapi.ListerWatcher(cfg, corev1.SchemeGroupVersion.WithResource("configmaps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.lw = cache.ToListerWatcherWithContext(lw)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	w.ctx = w.tap.With(ctx)
+	return w
+}
+
+func (w *world) put(name string) {
+	w.Helper()
+	obj := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": name}},
+		Data:       map[string]string{"a": strings.Repeat(name, 20)},
+	}
+	if _, err := w.server.Create(obj); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// list returns the listed objects as the tap's user receives them, decoded.
+func (w *world) list() (objects []*corev1.ConfigMap, encoded int, err error) {
+	l, err := w.lw.ListWithContext(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, 0, err
+	}
+	err = meta.EachListItem(l, func(obj runtime.Object) error {
+		cm, isEncoded, err := w.take(obj)
+		if objects = append(objects, cm); isEncoded {
+			encoded++
+		}
+		return err
+	})
+	return objects, encoded, err
+}
+
+func (w *world) take(obj runtime.Object) (cm *corev1.ConfigMap, encoded bool, err error) {
+	taken, err := w.tap.Take(obj)
+	if err != nil {
+		return nil, false, err
+	}
+	o, ok := taken.(*store.EncodedObject)
+	if !ok {
+		return taken.(*corev1.ConfigMap), false, nil
+	}
+	obj, err = w.codec.Decode(o.Data)
+	if err != nil {
+		w.Fatal(err)
+	}
+	cm = obj.(*corev1.ConfigMap)
+	if whole, ok := o.Cell.Object(); ok && !cmp.Equal(whole, obj) {
+		w.Errorf("differs from what was sent whole: %s", cmp.Diff(obj, whole))
+	}
+	if o.Name != cm.Name || o.Namespace != cm.Namespace || o.UID != cm.UID || o.ResourceVersion != cm.ResourceVersion {
+		w.Errorf("metadata %v of %v", o.ObjectMeta, cm.ObjectMeta)
+	}
+	return cm, true, nil
+}
+
+// check checks that the objects are those of the server.
+func (w *world) check(what string, got []*corev1.ConfigMap) {
+	w.Helper()
+	l, err := w.server.ListWithContext(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var want []*corev1.ConfigMap
+	for i := range l.(*corev1.ConfigMapList).Items {
+		want = append(want, &l.(*corev1.ConfigMapList).Items[i])
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		w.Errorf("%s (-server +got):\n%s", what, diff)
+	}
+}
+
+// initialEvents asks for a streamed list.
+var initialEvents = metav1.ListOptions{
+	SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
+}
+
+// stream returns the objects up to the bookmark that ends a streamed list, or to an
+// error.
+func (w *world) stream() (objects []*corev1.ConfigMap, encoded int, err error) {
+	events, err := w.lw.WatchWithContext(w.ctx, initialEvents)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() {
+		events.Stop()
+		for range events.ResultChan() {
+		}
+	}()
+	for e := range events.ResultChan() {
+		switch e.Type {
+		case watch.Bookmark:
+			return objects, encoded, nil
+		case watch.Error:
+			return objects, encoded, errors.New(e.Object.(*metav1.Status).Message)
+		}
+		cm, isEncoded, err := w.take(e.Object)
+		if err != nil {
+			return objects, encoded, err
+		}
+		if objects = append(objects, cm); isEncoded {
+			encoded++
+		}
+	}
+	return objects, encoded, io.EOF
+}
+
+func TestTapped(t *testing.T) {
+	w := newWorld(t, runtime.ContentTypeProtobuf, func(resp *http.Response) { resp.Body = oneByOne(resp.Body) })
+	for range 2 {
+		objects, encoded, err := w.list()
+		if w.check("list", objects); err != nil || encoded != len(objects) {
+			t.Errorf("list: %d of %d encoded, %v", encoded, len(objects), err)
+		}
+		objects, encoded, err = w.stream()
+		if w.check("stream", objects); err != nil || encoded != len(objects) {
+			t.Errorf("stream: %d of %d encoded, %v", encoded, len(objects), err)
+		}
+	}
+}
+
+// oneByOne returns a body that is read byte by byte.
+func oneByOne(body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{iotest.OneByteReader(body), body}
+}
+
+// TestNotTapped checks answers that are left as they are.
+func TestNotTapped(t *testing.T) {
+	for what, between := range map[string]func(*http.Response){
+		"JSON":       nil,
+		"compressed": func(resp *http.Response) { resp.Header.Set("Content-Encoding", "unknown") },
+		"metadata":   func(resp *http.Response) { resp.Header.Set("Content-Type", runtime.ContentTypeProtobuf+";as=Table") },
+	} {
+		contentType := runtime.ContentTypeProtobuf
+		if what == "JSON" {
+			contentType = runtime.ContentTypeJSON
+		}
+		w := newWorld(t, contentType, between)
+		objects, encoded, err := w.list()
+		if w.check(what, objects); err != nil || encoded != 0 {
+			t.Errorf("%s: %d encoded, %v", what, encoded, err)
+		}
+	}
+}
+
+// replaceBody replaces the body of answers by what f makes of it.
+func replaceBody(f func([]byte) []byte) func(*http.Response) {
+	return func(resp *http.Response) {
+		body := resp.Body
+		resp.Body = struct {
+			io.Reader
+			io.Closer
+		}{&lazily{body, f, nil}, body}
+	}
+}
+
+// lazily reads all of a body, which has to end, when it is first read.
+type lazily struct {
+	body io.Reader
+	f    func([]byte) []byte
+	out  io.Reader
+}
+
+func (l *lazily) Read(p []byte) (int, error) {
+	if l.out == nil {
+		b, err := io.ReadAll(l.body)
+		if err != nil {
+			return 0, err
+		}
+		l.out = bytes.NewReader(l.f(b))
+	}
+	return l.out.Read(p)
+}
+
+// TestUnusualMessages checks objects that the codec would write in another way: they are
+// decoded, and the tap goes on.
+func TestUnusualMessages(t *testing.T) {
+	unknown := protowire.AppendString(protowire.AppendTag(nil, 999, protowire.BytesType), "x")
+	w := newWorld(t, runtime.ContentTypeProtobuf, replaceBody(func(b []byte) []byte {
+		return editItems(t, b, func(i int, item []byte) []byte {
+			if i == 3 {
+				return append(item, unknown...)
+			}
+			return item
+		})
+	}))
+	objects, encoded, err := w.list()
+	if w.check("list", objects); err != nil || encoded != len(objects)-1 {
+		t.Errorf("%d of %d encoded, %v", encoded, len(objects), err)
+	}
+}
+
+// TestSelfLinks checks a server that sets selfLink: nothing is tapped, nor is it lost.
+func TestSelfLinks(t *testing.T) {
+	link := protowire.AppendString(protowire.AppendTag(nil, 4, protowire.BytesType), "/api/v1")
+	for where, edit := range map[string]func(item []byte) []byte{
+		"in the metadata": func(item []byte) []byte {
+			metadata, n := protowire.ConsumeBytes(item[1:])
+			out := protowire.AppendTag(nil, 1, protowire.BytesType)
+			return append(protowire.AppendBytes(out, append(bytes.Clone(metadata), link...)), item[1+n:]...)
+		},
+		"in other metadata": func(item []byte) []byte {
+			return protowire.AppendBytes(protowire.AppendTag(item, 1, protowire.BytesType), link)
+		},
+	} {
+		w := newWorld(t, runtime.ContentTypeProtobuf, replaceBody(func(b []byte) []byte {
+			return editItems(t, b, func(_ int, item []byte) []byte { return edit(item) })
+		}))
+		objects, encoded, err := w.list()
+		if err != nil || encoded != 0 || len(objects) != 10 {
+			t.Fatalf("%s: %d of %d encoded, %v", where, encoded, len(objects), err)
+		}
+		for _, cm := range objects {
+			if cm.SelfLink != "/api/v1" {
+				t.Errorf("%s: selfLink %q", where, cm.SelfLink)
+			}
+			cm.SelfLink = ""
+		}
+		w.check(where, objects)
+	}
+}
+
+// editItems changes the items of an encoded list.
+func editItems(t *testing.T, b []byte, f func(i int, item []byte) []byte) []byte {
+	t.Helper()
+	const magic = "k8s\x00"
+	fields := func(b []byte, f func(n protowire.Number, v []byte) []byte) (out []byte) {
+		for len(b) > 0 {
+			n, _, size := protowire.ConsumeTag(b)
+			v, used := protowire.ConsumeBytes(b[size:])
+			if size < 0 || used < 0 {
+				t.Fatal("not understood")
+			}
+			out = protowire.AppendBytes(protowire.AppendTag(out, n, protowire.BytesType), f(n, bytes.Clone(v)))
+			b = b[size+used:]
+		}
+		return out
+	}
+	i := -1
+	return append([]byte(magic), fields(b[len(magic):], func(n protowire.Number, v []byte) []byte {
+		if n != 2 { // runtime.Unknown.raw
+			return v
+		}
+		return fields(v, func(n protowire.Number, v []byte) []byte {
+			if n != 2 { // items
+				return v
+			}
+			i++
+			return f(i, v)
+		})
+	})...)
+}
+
+// TestBrokenStreams checks watches that end anywhere, and those with an event that is not
+// tapped: what is heard of them is the same without a tap.
+func TestBrokenStreams(t *testing.T) {
+	body := encodedStream(t)
+	for end := range len(body) + 1 {
+		hear := func(opened bool) (string, int) {
+			w := newWorld(t, runtime.ContentTypeProtobuf, func(resp *http.Response) {
+				_ = resp.Body.Close()
+				resp.Body = io.NopCloser(bytes.NewReader(body[:end]))
+			})
+			if !opened {
+				w.ctx = w.Context()
+			}
+			objects, _, err := w.stream()
+			return fmt.Sprint(err), len(objects)
+		}
+		wantErr, want := hear(false)
+		if gotErr, got := hear(true); got != want || gotErr != wantErr {
+			t.Errorf("cut after %d of %d bytes: %d objects, %s; without a tap %d, %s", end, len(body), got, gotErr, want, wantErr)
+		}
+	}
+}
+
+// encodedStream returns the body of a streamed list of three objects.
+func encodedStream(t *testing.T) []byte {
+	t.Helper()
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := server.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
+		"http://x/api/v1/configmaps?watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", runtime.ContentTypeProtobuf)
+	resp, err := server.Config(runtime.ContentTypeProtobuf).Transport.RoundTrip(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	var body []byte
+	for range 4 { // with the bookmark
+		var head [4]byte
+		if _, err := io.ReadFull(resp.Body, head[:]); err != nil {
+			t.Fatal(err)
+		}
+		frame := make([]byte, binary.BigEndian.Uint32(head[:]))
+		if _, err := io.ReadFull(resp.Body, frame); err != nil {
+			t.Fatal(err)
+		}
+		body = append(append(body, head[:]...), frame...)
+	}
+	return body
+}
+
+// TestLargeEvents checks an event that is too large to be marked: it and those after it
+// are decoded.
+func TestLargeEvents(t *testing.T) {
+	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+	if _, err := w.server.Create(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "o5-large"}, Data: map[string]string{"a": strings.Repeat("x", 9<<20)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	objects, encoded, err := w.stream()
+	if w.check("stream", objects); err != nil || encoded != 6 {
+		t.Errorf("%d of %d encoded, %v", encoded, len(objects), err)
+	}
+}
+
+// TestChanged checks objects that are not as they were sent.
+func TestChanged(t *testing.T) {
+	for what, change := range map[string]func(i int, cm *corev1.ConfigMap){
+		"a whole one has other data": func(i int, cm *corev1.ConfigMap) { cm.Data = map[string]string{"a": "b"} },
+		"another selfLink":           func(i int, cm *corev1.ConfigMap) { cm.SelfLink = "" },
+		"a slim one has a label": func(i int, cm *corev1.ConfigMap) {
+			if i == 8 {
+				cm.Labels = map[string]string{"a": "b"}
+			}
+		},
+		"another name": func(i int, cm *corev1.ConfigMap) {
+			if i == 8 {
+				cm.Name = "b"
+			}
+		},
+	} {
+		w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+		l, err := w.lw.ListWithContext(w.ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		items := l.(*corev1.ConfigMapList).Items
+		for i := range items {
+			change(i, &items[i])
+			if _, _, err = w.take(&items[i]); err != nil {
+				break
+			}
+		}
+		if !errors.Is(err, tap.ErrChanged) {
+			t.Errorf("%s: error %v", what, err)
+		}
+		// What was sent before is not trusted, what is sent now is not tapped.
+		if _, _, err := w.take(&items[9]); what != "another selfLink" && !errors.Is(err, tap.ErrChanged) {
+			t.Errorf("%s: then %v", what, err)
+		}
+		objects, encoded, err := w.list()
+		if w.check(what, objects); err != nil || encoded != 0 {
+			t.Errorf("%s: %d encoded, %v", what, encoded, err)
+		}
+	}
+}
