@@ -79,6 +79,7 @@ const (
 	rvField        = 6
 	createdField   = 8
 	labelsField    = 11
+	managedFields  = 17
 
 	secondsField = 1 // of Time
 	keyField     = 1 // of an entry of a map
@@ -137,6 +138,49 @@ func (m Metadata) Labels() iter.Seq2[[]byte, []byte] {
 			if !yield(key, value) {
 				return
 			}
+		}
+	}
+}
+
+// AppendWithoutManagedFields appends to b a message without the managedFields of its
+// object. ok is false if the metadata is malformed; b is then returned unchanged.
+func AppendWithoutManagedFields(b, message []byte) (_ []byte, ok bool) {
+	m, ok := ReadMetadata(message)
+	if !ok {
+		return b, false
+	}
+	size := 0
+	for f := range rawFields(m.encoded) {
+		if f.number != managedFields {
+			size += len(f.raw)
+		}
+	}
+	out := protowire.AppendTag(b, metadataField, protowire.BytesType)
+	out = protowire.AppendVarint(out, uint64(size))
+	for f := range rawFields(m.encoded) {
+		if f.number != managedFields {
+			out = append(out, f.raw...)
+		}
+	}
+	behind := protowire.SizeTag(metadataField) + protowire.SizeBytes(len(m.encoded))
+	return append(out, message[behind:]...), true
+}
+
+// rawField is a field with its tag.
+type rawField struct {
+	number protowire.Number
+	raw    []byte
+}
+
+// rawFields yields the fields of a message, up to the first that is malformed.
+func rawFields(message []byte) iter.Seq[rawField] {
+	return func(yield func(rawField) bool) {
+		for len(message) > 0 {
+			number, _, n := protowire.ConsumeField(message)
+			if n < 0 || !yield(rawField{number, message[:n]}) {
+				return
+			}
+			message = message[n:]
 		}
 	}
 }

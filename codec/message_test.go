@@ -150,3 +150,26 @@ func FuzzMessage(f *testing.F) {
 		}
 	})
 }
+
+func TestWithoutManagedFields(t *testing.T) {
+	eachMessage(t, func(t *testing.T, c codec.FromServer, obj runtime.Object, message []byte) {
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		accessor.SetManagedFields(nil)
+		want, err := c.Encode(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, _ := c.AppendMessage(nil, message)
+		head := whole[:len(whole)-len(message)]
+		got, ok := codec.AppendWithoutManagedFields(bytes.Clone(head), message)
+		if !ok || !bytes.Equal(got, want) {
+			t.Errorf("%T: not what is encoded without managedFields", obj)
+		}
+	})
+	if b, ok := codec.AppendWithoutManagedFields(nil, []byte{1, 2}); ok || b != nil {
+		t.Errorf("something that is no message: %v", b)
+	}
+}

@@ -12,7 +12,7 @@ import (
 
 // TakeEncoded wraps cfg's transport, so that informers store objects as the server
 // encodes them, and decode them when a handler, a reader or an index function needs them.
-// It concerns informers without a transform, whose store is in a file and whose
+// It concerns informers without a transform but [StripManagedFields], whose store is in a file and whose
 // ListerWatcher uses clients that are made from cfg afterwards and speak protobuf; others
 // are as before. The ListerWatcher may leave objects out. If it changes them, that is
 // noticed, and everything is listed again and decoded.
@@ -40,8 +40,9 @@ func (t encodedTransport) WrappedRoundTripper() http.RoundTripper { return t.nex
 func (inf *Informer) newTap(opened store.Store) *tap.Tap {
 	c, ok := inf.codec.(codec.FromServer)
 	_, takes := opened.(store.EncodedTaker)
-	if !ok || !takes || inf.transform != nil || inf.scope.Form != store.Typed {
+	strip := stripsManagedFields(inf.transform)
+	if !ok || !takes || inf.transform != nil && !strip || inf.scope.Form != store.Typed {
 		return nil
 	}
-	return tap.New(c, inf.scope.Kind)
+	return tap.New(c, inf.scope.Kind, strip)
 }

@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,14 +95,19 @@ func (w *world) sameAsServer(objects []any) {
 func TestOneObjectForAll(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.overWire(runtime.ContentTypeProtobuf, nil)
+		var mu sync.Mutex // protects told
 		var told []any
-		keep := cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) { told = append(told, obj) }}
+		keep := cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, obj)
+		}}
 		r := w.run(informer.Options{}, handle(w, keep), handle(w, keep)).sync()
 		w.put("a", "1")
 		synctest.Wait()
 		obj, _, err := r.inf.GetStore().GetByKey("default/a")
 		if err != nil || len(told) != 2 || told[0] != told[1] || told[0] != obj {
-			t.Errorf("told %p, read %p, %v", told, obj, err)
+			t.Errorf("told %d objects, %p, read %p, %v", len(told), told, obj, err)
 		}
 		r.end()
 	})
@@ -152,6 +158,68 @@ func TestChangingListerWatcher(t *testing.T) {
 				}
 				r.end()
 			})
+		})
+	}
+}
+
+// TestStripManagedFields checks that managedFields are removed without encoding or
+// decoding anything, and that the next start is warm without a transform version.
+func TestStripManagedFields(t *testing.T) {
+	for _, content := range []string{runtime.ContentTypeProtobuf, runtime.ContentTypeJSON} {
+		inBubble(t, func(w *world) {
+			w.overWire(content, nil)
+			strip := func(inf *informer.Informer) {
+				if err := inf.SetTransform(informer.StripManagedFields); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put := func(name, value string) {
+				cm := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{
+						Namespace: "default", Name: name, Labels: map[string]string{"v": value},
+						ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "test", FieldsV1: metav1.NewFieldsV1("{}")}},
+					},
+					Data: map[string]string{"v": value},
+				}
+				create := w.server.Create
+				if value != "1" {
+					create = w.server.Update
+				}
+				if _, err := create(cm); err != nil {
+					t.Fatal(err)
+				}
+			}
+			check := func(r *run) {
+				t.Helper()
+				for _, obj := range r.inf.GetStore().List() {
+					if cm := obj.(*corev1.ConfigMap); cm.ManagedFields != nil || cm.Labels["v"] == "" || cm.Data["v"] != cm.Labels["v"] {
+						t.Errorf("%s: %v", content, cm)
+					}
+				}
+				if n := len(r.inf.GetStore().List()); n != 20 {
+					t.Errorf("%d objects", n)
+				}
+			}
+			for i := range 20 {
+				put(fmt.Sprint("o", i), "1")
+			}
+			r := w.run(informer.Options{}, strip).sync()
+			for i := range 10 {
+				put(fmt.Sprint("o", i), "2")
+			}
+			waitFor(time.Minute)
+			check(r)
+			if got := r.encodes(); (got == 0) != (content == runtime.ContentTypeProtobuf) {
+				t.Errorf("encoded %d objects that came as %s", got, content)
+			}
+			r.end()
+			before := len(w.server.Requests())
+			r = w.run(informer.Options{}, strip).sync()
+			check(r)
+			if lists := w.lists(before); len(lists) > 0 {
+				t.Errorf("a warm start listed: %v", lists)
+			}
+			r.end()
 		})
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -22,6 +23,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/bolttest"
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -69,7 +71,7 @@ func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			cm.Namespace, cm.Name, cm.ResourceVersion, cm.UID = "default", name, c.rv, types.UID(name+string(c.uid))
 			list.Items = append(list.Items, cm)
 		}
-		if query.Get("limit") != "1" {
+		if limit := query.Get("limit"); limit != "1" && limit != strconv.Itoa(reflector.WholeLimit) {
 			c.lists++
 		}
 		_ = json.NewEncoder(w).Encode(list)

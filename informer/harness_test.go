@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -299,7 +300,7 @@ func (r *run) atRest(told *guarantees.Recorder) {
 func (w *world) lists(since int) (lists []string) {
 	for _, r := range w.server.Requests()[since:] {
 		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
-		if r.Verb == "list" && r.Options.Limit != 1 || streamed {
+		if r.Verb == "list" && r.Options.Limit != 1 && r.Options.Limit != reflector.WholeLimit || streamed {
 			lists = append(lists, r.Verb)
 		}
 	}

@@ -75,7 +75,8 @@ type Options struct {
 	// object cannot be stored.
 	AuditInterval time.Duration
 	// TransformVersion identifies the behavior of SetTransform's function. An informer
-	// with a transform but no version always starts cold.
+	// with a transform but no version always starts cold, unless that is
+	// StripManagedFields.
 	TransformVersion string
 	// NoProbe opens watches without the probe for the current resource version, as
 	// client-go does. It is for unit tests on fakes that count requests or answer each
@@ -352,6 +353,7 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	if inf.tap = inf.newTap(opened); inf.tap != nil {
 		opts.Request = inf.tap.With
 	}
+	opts.IsSmall, opts.Compare = inf.isSmall, inf.compareWhole
 	r, err := reflector.New(opts)
 	if err != nil {
 		panic(err) // New has validated these options

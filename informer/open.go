@@ -137,8 +137,8 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 	}
 	opts := store.Options{
 		Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
-		TransformVersion: inf.opts.TransformVersion,
-		Fresh:            inf.transform != nil && inf.opts.TransformVersion == "",
+		TransformVersion: inf.transformVersion(),
+		Fresh:            inf.transform != nil && inf.transformVersion() == "",
 		DecodedBytes:     inf.opts.DecodedBytes,
 		Rejected: func(bad *store.ObjectError) {
 			inf.mu.Lock()

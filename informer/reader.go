@@ -41,10 +41,13 @@ func (inf *Informer) Persisted() bool {
 // no sizes.
 func (inf *Informer) Info() store.Info {
 	scope, s := inf.Scope(), inf.present()
+	inf.mu.Lock()
+	version := inf.transformVersion()
+	inf.mu.Unlock()
 	checkpoint := s.Checkpoint()
 	info := store.Info{
 		ID: scope.ID(), Scope: scope, Objects: s.Len(), Checkpoint: checkpoint, Complete: checkpoint.RV != "",
-		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: inf.opts.TransformVersion,
+		Codec: inf.codec.Name(), TypeFingerprint: inf.codec.Fingerprint(), TransformVersion: version,
 	}
 	identities := map[string]string{}
 	for name, fn := range s.Indexers() {

@@ -116,8 +116,8 @@ func rejectedKey(cause error, obj runtime.Object) string {
 
 // transformed runs the transform and checks its result.
 func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
-	if inf.transform == nil {
-		return obj, nil
+	if _, encoded := obj.(*store.EncodedObject); encoded || inf.transform == nil {
+		return obj, nil // the tap has transformed what is encoded
 	}
 	key, _ := cache.MetaNamespaceKeyFunc(obj) // only for the errors below
 	defer func() {

@@ -20,6 +20,10 @@
 // support bookmarks, or its watch cache lags: then the reflector lists. A server in whose
 // whole database nothing is written meanwhile may be silent, too.
 //
+// For a small collection the probe asks for all objects, and the sink compares them with
+// what it holds. The watch has then caught up with the last event that differs, and no
+// bookmark is waited for; see Goal. If nothing differs, it begins at *now*.
+//
 // # Losing the watch
 //
 //	closed at its timeout, after events  watch from the last resource version

@@ -79,6 +79,12 @@ type Options struct {
 	NoProbe bool
 	// Request returns the context of a list or watch of ListerWatcher; may be nil.
 	Request func(context.Context) context.Context
+	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it returns
+	// true. If these are the whole collection, Compare returns how it differs from what the
+	// Sink holds; relist is the reason for a list if what differs cannot have changed since.
+	// After an error the catch-up goes on as without Compare. nil: no collection is small.
+	IsSmall func() bool
+	Compare func(ctx context.Context, list runtime.Object) (goal Goal, relist string, err error)
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is the limit of objects in one page of a list. 0 means 500.
@@ -111,6 +117,7 @@ type Reflector struct {
 	resumed   bool   // the watch that resumes from held has not been logged yet
 	unordered bool   // the order of the server's resource versions is meaningless
 	now       string // the RV that ends catching up; "" if it is not known yet
+	goal      Goal   // what also ends catching up; nil if it is not known
 	caughtUp  bool
 	stream    *session // the watch that continues a streamed list
 	backoff   wait.Backoff
@@ -157,6 +164,9 @@ func (r *repeated) count(held string) int {
 	r.n++
 	return r.n
 }
+
+// WholeLimit is the number of objects that the first probe of a small collection asks for.
+const WholeLimit = 450
 
 const (
 	defaultPage = 500
@@ -322,7 +332,11 @@ func (r *Reflector) received(rv string) {
 // probe gets the server's present resource version before a watch is opened. If it is
 // below the held one, history was rewound (kubernetes#107457).
 func (r *Reflector) probe(ctx context.Context) error {
-	now, err := r.present(ctx)
+	limit, compare := int64(1), r.stored && !r.fake && r.opts.IsSmall != nil && r.opts.IsSmall()
+	if compare {
+		limit = WholeLimit
+	}
+	now, list, err := r.present(ctx, limit)
 	if err != nil {
 		return err
 	}
@@ -347,24 +361,30 @@ func (r *Reflector) probe(ctx context.Context) error {
 	if r.now == "" {
 		r.now = now
 	}
+	if compare && r.held != now {
+		if err := r.whole(ctx, list, now); err != nil || r.next == toList {
+			return err
+		}
+	}
 	if reached, err := resourceversion.CompareResourceVersion(r.held, r.now); r.now == r.held || err == nil && reached >= 0 {
 		return r.reachedNow(ctx)
 	}
 	return nil
 }
 
-// present returns the server's present resource version, with a consistent list of one
-// object.
-func (r *Reflector) present(ctx context.Context) (string, error) {
-	list, err := r.listPage(ctx, metav1.ListOptions{Limit: 1})
+// present returns the server's present resource version, with a consistent list of at
+// most limit objects.
+func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	opts := metav1.ListOptions{Limit: limit}
+	list, err = call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
 	if err != nil {
-		return "", fmt.Errorf("ask for the present resource version: %w", err)
+		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
 	}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
-		return "", fmt.Errorf("ask for the present resource version: %w", err)
+		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
 	}
-	return accessor.GetResourceVersion(), nil
+	return accessor.GetResourceVersion(), list, nil
 }
 
 // doubt is called when a watch delivered a resource version below the held one. An API
@@ -382,7 +402,7 @@ func (r *Reflector) doubt(ctx context.Context, rv string) error {
 		r.hold(rv)
 		return nil
 	}
-	now, err := r.present(ctx)
+	now, _, err := r.present(ctx, 1)
 	if err != nil {
 		return err
 	}
@@ -416,7 +436,7 @@ func (r *Reflector) reachedNow(ctx context.Context) error {
 		r.note(func(s *Status) { s.Start = "" })
 		return err
 	}
-	r.caughtUp = true
+	r.caughtUp, r.goal = true, nil
 	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
 	return nil
 }

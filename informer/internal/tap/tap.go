@@ -70,6 +70,7 @@ const (
 type Tap struct {
 	codec            codec.FromServer
 	apiVersion, kind string
+	strip            bool   // managedFields are removed
 	mark             string // how the selfLink of a marked object begins
 	state            atomic.Int32
 	slim             atomic.Uint64 // number of objects that were, or could have been, slim
@@ -89,10 +90,11 @@ const (
 	wholeEvery = 256
 )
 
-// New returns a Tap for objects of a kind.
-func New(c codec.FromServer, kind schema.GroupVersionKind) *Tap {
+// New returns a Tap for objects of a kind. With strip, the objects that it takes encoded
+// lack their managedFields.
+func New(c codec.FromServer, kind schema.GroupVersionKind, strip bool) *Tap {
 	apiVersion, k := kind.ToAPIVersionAndKind()
-	return &Tap{codec: c, apiVersion: apiVersion, kind: k, mark: "\x00informctl/" + rand.Text() + "/"}
+	return &Tap{codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: "\x00informctl/" + rand.Text() + "/"}
 }
 
 func (t *Tap) move(to state, from ...state) {
@@ -193,6 +195,9 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, content string) r
 		if is, err := t.codec.Encode(obj); err != nil || !bytes.Equal(is, data) {
 			return nil
 		}
+		if t.strip {
+			accessor.SetManagedFields(nil)
+		}
 		out.Cell = store.NewCell(obj)
 	case isSlim:
 		if !isUnchanged(accessor, m) {
@@ -200,6 +205,12 @@ func (t *Tap) take(accessor metav1.Object, obj runtime.Object, content string) r
 		}
 	default:
 		return nil
+	}
+	if t.strip {
+		head := data[:len(data)-len(message)]
+		if out.Data, ok = codec.AppendWithoutManagedFields(append(make([]byte, 0, len(data)), head...), message); !ok {
+			return nil
+		}
 	}
 	out.Name, out.Namespace = accessor.GetName(), accessor.GetNamespace()
 	out.UID, out.ResourceVersion = accessor.GetUID(), accessor.GetResourceVersion()

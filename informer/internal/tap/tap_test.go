@@ -59,7 +59,7 @@ func newWorld(t *testing.T, contentType string, between func(*http.Response)) *w
 		t.Fatal(err)
 	}
 	w.codec = c.(codec.FromServer)
-	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+	w.tap = tap.New(w.codec, corev1.SchemeGroupVersion.WithKind("ConfigMap"), false)
 	cfg := w.server.Config(contentType)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {

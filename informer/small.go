@@ -1,0 +1,101 @@
+package informer
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+// A collection of at most smallObjects objects and smallBytes bytes is small: the first
+// probe of a warm start asks for all of it, and catching up ends with the last object that
+// differs. Others wait for a bookmark, which the server sends about a second later.
+const (
+	smallObjects = reflector.WholeLimit - 50 // some may be new
+	smallBytes   = 1 << 20
+)
+
+// isSmall reports whether the stored collection is small and of the resource version of
+// its checkpoint. If an object is newer, as after an object that could not be stored, the
+// watch brings again what was told before, and catching up ends behind that.
+func (inf *Informer) isSmall() bool {
+	if inf.store.Len() > smallObjects {
+		return false
+	}
+	size, complete := int64(0), inf.store.Checkpoint().RV
+	for h, err := range store.HeadersOfAll(inf.store) {
+		if err != nil {
+			return false
+		}
+		order, err := resourceversion.CompareResourceVersion(h.RV, complete)
+		if size += h.Bytes; err != nil || order > 0 || size > smallBytes {
+			return false
+		}
+	}
+	return true
+}
+
+// compareWhole compares a whole list with what is stored, for reflector.Options.Compare.
+func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal reflector.Goal, relist string, err error) {
+	goal = reflector.Goal{}
+	listed := sets.New[string]()
+	complete := inf.store.Checkpoint().RV
+	err = meta.EachListItem(list, func(obj runtime.Object) error {
+		accessor, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		name, rv := cache.MetaObjectToName(accessor), accessor.GetResourceVersion()
+		if obj, err = inf.transformed(obj); err != nil {
+			return err
+		}
+		key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+		if err != nil {
+			return err
+		}
+		listed.Insert(key)
+		held, same, err := inf.store.Compare(obj)
+		if err != nil || same {
+			return err
+		}
+		order, err := resourceversion.CompareResourceVersion(rv, complete)
+		switch {
+		case err != nil || order > 0:
+			goal[name] = rv
+		case held.RV == rv && held.UID == string(accessor.GetUID()):
+			relist = "an object has other content at its resource version"
+		default:
+			relist = "an object that was not changed since is not as it was stored: it has another history"
+			inf.mu.Lock()
+			inf.findings.other = true
+			inf.mu.Unlock()
+		}
+		return nil
+	})
+	if err != nil || relist != "" {
+		return nil, relist, err
+	}
+	for h, err := range store.HeadersOfAll(inf.store) {
+		if err != nil {
+			return nil, "", err
+		}
+		if !listed.Has(h.Key) {
+			goal[nameOf(h.Key)] = ""
+		}
+	}
+	return goal, "", nil
+}
+
+func nameOf(key string) cache.ObjectName {
+	name, err := cache.ParseObjectName(key)
+	if err != nil {
+		return cache.ObjectName{Name: key} // which no event has
+	}
+	return name
+}
