@@ -121,16 +121,24 @@ func (s *scopeStore) applyBatch(b store.Batch) error {
 	for i, c := range b.Changes {
 		entries[i] = c.Prepared.(*entry)
 	}
+	var left []*entry
+	if b.Loaded {
+		var err error
+		if left, err = s.leftEntries(); err != nil {
+			return err
+		}
+	}
 	existed, known := s.whichExist(entries)
-	if err := s.insert(b, entries, existed, known); err != nil {
+	if err := s.insert(b, entries, left, existed, known); err != nil {
 		return err
 	}
 	s.db.noteWaiting()
 	return nil
 }
 
-// insert makes prepared entries visible. The caller must hold writerMu.
-func (s *scopeStore) insert(b store.Batch, entries []*entry, existed []bool, known bool) error {
+// insert makes prepared entries visible, and those that a first list has left. The caller
+// must hold writerMu.
+func (s *scopeStore) insert(b store.Batch, entries, left []*entry, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.role != roleWriter {
@@ -140,6 +148,7 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, existed []bool, kno
 		return s.cause
 	}
 	s.miscounted = s.miscounted || !known
+	s.insertLeftLocked(left)
 	for i, e := range entries {
 		s.noteLocked(e, b)
 		s.insertLocked(e, existed[i])

@@ -68,7 +68,11 @@ func (p packed) compress(d *dictionary.Set) packed {
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
 func (s *scopeStore) pack(entries []*entry, place seal.Place) ([]packed, error) {
-	d := s.trained(entries)
+	return s.packWith(s.trained(entries), entries, place)
+}
+
+// packWith is like pack, with these dictionaries.
+func (s *scopeStore) packWith(d *dictionary.Set, entries []*entry, place seal.Place) ([]packed, error) {
 	out := make([]packed, len(entries))
 	_ = parallel.DoBeside(len(entries), func(i int) error {
 		defer s.encodes.add(0, time.Now()) // the object was counted when it was encoded
@@ -113,6 +117,11 @@ func (s *scopeStore) trained(entries []*entry) *dictionary.Set {
 		return d
 	}
 	return s.useDictionaries(d, d.With(z))
+}
+
+// isTrainable reports whether trained would train a first dictionary on enough entries.
+func (s *scopeStore) isTrainable(d *dictionary.Set) bool {
+	return s.db.opts.Compression == Dictionary && s.seal == nil && d.Current() == dictionary.None
 }
 
 // useDictionaries replaces d by next, unless another writer has replaced it already. It

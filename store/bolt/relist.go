@@ -10,7 +10,9 @@ import (
 	bbolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -53,8 +55,12 @@ type relist struct {
 	loaded  int                        // number of objects written directly
 	wrote   bool                       // something was or may have been written
 	closed  bool
-	whole   bool  // set under scopeStore.mu: the whole list was loaded
-	lost    error // set under scopeStore.mu: what was written is lost
+
+	// scopeStore.mu protects the fields below.
+	whole bool     // the whole list was loaded
+	left  []*entry // what is left to the committer when the list is applied
+	again bool     // what is left is in the file already
+	lost  error    // what was written is lost
 }
 
 // Relist implements store.Store.
@@ -167,7 +173,7 @@ func (r *relist) awaitWritten() {
 // write writes staged entries.
 func (r *relist) write(entries []*entry) error {
 	if r.direct {
-		return r.load(entries)
+		return r.load(entries, r.s.trained(entries))
 	}
 	return r.spill(entries)
 }
@@ -253,11 +259,11 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 }
 
 // load writes staged objects of a first list.
-func (r *relist) load(entries []*entry) error {
+func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	s := r.s
 	loaded, bytes := 0, int64(0)
 	r.wrote = true
-	packed, err := s.pack(entries, seal.InScope)
+	packed, err := s.packWith(d, entries, seal.InScope)
 	if err != nil {
 		return err
 	}
@@ -297,12 +303,19 @@ func (r *relist) load(entries []*entry) error {
 	return nil
 }
 
-// endLoad writes the rest of a first list. If the disk does not accept it, endLoad leaves
-// the rest to the committer.
+// endLoad writes the rest of a first list. What the disk does not accept is left to the
+// committer. So is a small list without a dictionary, for a second time: it is written as
+// it is, because the training takes longer than such a list, and the committer compresses
+// it while readers read it from memory.
 func (r *relist) endLoad() error {
 	r.awaitWritten()
-	err := r.load(r.staged.Values())
-	s := r.s
+	s, entries := r.s, r.staged.Values()
+	d := s.dictionaries.Load()
+	r.again = !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
+	if !r.again {
+		d = s.trained(entries)
+	}
+	err := r.load(entries, d)
 	s.mu.Lock()
 	if r.lost != nil {
 		defer s.mu.Unlock()
@@ -310,14 +323,9 @@ func (r *relist) endLoad() error {
 	}
 	s.length, s.miscounted = r.loaded, false
 	r.whole = true
-	if err != nil {
-		r.staged.Scan(func(_ string, e *entry) bool {
-			removed := e.head == nil
-			s.miscounted = s.miscounted || removed // the file may contain it
-			s.insertLocked(e, removed)
-			return true
-		})
-		s.changedLocked()
+	r.again = r.again && err == nil
+	if r.again || err != nil {
+		r.left = entries
 	}
 	r.reset()
 	added := s.indexes != r.indexes
@@ -326,6 +334,45 @@ func (r *relist) endLoad() error {
 		r.indexAgain()
 	}
 	return nil
+}
+
+// leftEntries returns what a first list has left to the committer, with the values of all
+// indexers. The caller must hold writerMu.
+func (s *scopeStore) leftEntries() ([]*entry, error) {
+	s.mu.Lock()
+	r, indexes := s.relist, s.indexes
+	var left []*entry
+	if r != nil {
+		left = r.left
+	}
+	s.mu.Unlock()
+	if r == nil || indexes == r.indexes {
+		return left, nil
+	}
+	for i, e := range left {
+		if e.head == nil || e.indexes == indexes {
+			continue
+		}
+		again, err := s.prepareEntry(indexes, s.pendingEntry(e))
+		if err != nil {
+			return nil, err
+		}
+		again.object, again.encoded = nil, store.Entry{}
+		left[i] = again
+	}
+	return left, nil
+}
+
+// insertLeftLocked makes what a first list has left visible.
+func (s *scopeStore) insertLeftLocked(left []*entry) {
+	for _, e := range left {
+		removed := e.head == nil
+		s.miscounted = s.miscounted || removed // the file may contain it
+		s.insertLocked(e, removed || s.relist.again)
+	}
+	if s.relist != nil {
+		s.relist.left = nil
+	}
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all
