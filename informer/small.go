@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
@@ -60,7 +61,7 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal 
 			return err
 		}
 		listed.Insert(key)
-		held, same, err := inf.store.Compare(obj)
+		held, same, err := inf.compare(obj)
 		if err != nil || same {
 			return err
 		}
@@ -90,6 +91,23 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal 
 		}
 	}
 	return goal, "", nil
+}
+
+// compare compares an object of a list with what is stored. client-go removes apiVersion
+// and kind from a typed object that a watch brings, and not from one in a list, where a
+// server may send them (of a custom resource it does): they do not count.
+func (inf *Informer) compare(obj runtime.Object) (held store.Header, same bool, err error) {
+	held, same, err = inf.store.Compare(obj)
+	if err != nil || same || inf.scope.Form != store.Typed {
+		return held, same, err
+	}
+	kind := obj.GetObjectKind()
+	if kind.GroupVersionKind().Empty() {
+		kind.SetGroupVersionKind(inf.scope.Kind)
+	} else {
+		kind.SetGroupVersionKind(schema.GroupVersionKind{})
+	}
+	return inf.store.Compare(obj)
 }
 
 func nameOf(key string) cache.ObjectName {

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
 )
@@ -94,6 +98,37 @@ func TestSmallOfAnotherHistory(t *testing.T) {
 			t.Errorf("lists: %q", lists)
 		}
 		w.sameAsServer(r.inf.GetStore().List())
+		r.end()
+	})
+}
+
+// TestSmallWithKinds checks a server whose lists have the kinds of objects, as those of
+// custom resources do: client-go removes them from what a watch brings.
+func TestSmallWithKinds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		inner := cache.ToListerWatcherWithContext(w.server)
+		w.lw = &cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				list, err := inner.ListWithContext(ctx, opts)
+				if err != nil {
+					return nil, err
+				}
+				return list, meta.EachListItem(list, func(obj runtime.Object) error {
+					obj.GetObjectKind().SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
+					return nil
+				})
+			},
+			WatchFuncWithContext: inner.WatchWithContext,
+		}
+		w.put("a", "1")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		w.server.Advance()
+		before, begun := len(w.server.Requests()), time.Now()
+		r := w.run(informer.Options{}).sync()
+		if lists := w.lists(before); len(lists) > 0 || time.Since(begun) > 0 {
+			t.Errorf("synced after %v and the lists %q", time.Since(begun), lists)
+		}
 		r.end()
 	})
 }

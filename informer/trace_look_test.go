@@ -24,6 +24,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/internal/guarantees"
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -280,7 +281,8 @@ func (s *subject) step(command string, do func()) step {
 func listed(requests []fakeapi.Request) bool {
 	return slices.ContainsFunc(requests, func(r fakeapi.Request) bool {
 		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
-		return streamed || r.Verb == "list" && r.Options.Limit != 1 && r.Options.Continue == ""
+		isProbe := r.Options.Limit == 1 || r.Options.Limit == reflector.WholeLimit
+		return streamed || r.Verb == "list" && !isProbe && r.Options.Continue == ""
 	})
 }
 

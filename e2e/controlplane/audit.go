@@ -8,7 +8,10 @@ import (
 	"io"
 	"net/url"
 	"os"
+	"strconv"
 	"time"
+
+	"github.com/informctl/informctl/reflector"
 )
 
 // Request is one request that the API server received, as recorded in its audit log.
@@ -30,6 +33,14 @@ type Request struct {
 	// (of a watch), ResponseComplete or Panic.
 	Stage    string
 	Received time.Time
+}
+
+// IsList reports whether the request is a list, by pages or by a watch, and not the probe
+// of a start that has stored objects.
+func (r Request) IsList() bool {
+	q := r.Query()
+	isProbe := q.Get("limit") == "1" || q.Get("limit") == strconv.Itoa(reflector.WholeLimit)
+	return r.Verb == "list" && !isProbe || q.Get("sendInitialEvents") == "true"
 }
 
 // Query returns the parameters of the URI, such as limit or resourceVersion. Parameters

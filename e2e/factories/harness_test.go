@@ -348,8 +348,8 @@ func (r *run) server(h *held) map[string]guarantees.State {
 	return statesOf(r.t, items)
 }
 
-// lists returns the lists of whole collections that the run requested. A probe, which
-// requests one object, is not counted.
+// lists returns the lists of whole collections that the run requested. Probes are not
+// counted.
 func (r *run) lists() (out []string) {
 	r.t.Helper()
 	requests, err := r.cp.Requests(time.Time{})
@@ -357,9 +357,7 @@ func (r *run) lists() (out []string) {
 		r.t.Fatal(err)
 	}
 	for _, request := range requests {
-		q := request.Query()
-		whole := request.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true"
-		if request.UserAgent == r.agent && whole {
+		if request.UserAgent == r.agent && request.IsList() {
 			out = append(out, request.Verb+" "+request.URI)
 		}
 	}

@@ -168,8 +168,7 @@ func (w *world) create(t *testing.T, obj client.Object) {
 	})
 }
 
-// lists returns the lists of whole collections by a user agent. A probe, which requests
-// one object, is not counted.
+// lists returns the lists of whole collections by a user agent. Probes are not counted.
 func (w *world) lists(t *testing.T, agent string) (out []string) {
 	t.Helper()
 	requests, err := w.Requests(time.Time{})
@@ -177,8 +176,7 @@ func (w *world) lists(t *testing.T, agent string) (out []string) {
 		t.Fatal(err)
 	}
 	for _, r := range requests {
-		q := r.Query()
-		if r.UserAgent == agent && (r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true") {
+		if r.UserAgent == agent && r.IsList() {
 			out = append(out, r.Verb+" "+r.URI)
 		}
 	}

@@ -301,7 +301,7 @@ func (w *world) change(ctx context.Context, rng *rand.Rand, col collection, n in
 }
 
 // collectionLists returns the lists of whole collections that a child requested since it
-// started. A probe, which requests one object, is not counted.
+// started. Probes are not counted.
 func (c *life) collectionLists() []string {
 	c.w.t.Helper()
 	requests, err := c.w.cp.Requests(c.started)
@@ -313,8 +313,7 @@ func (c *life) collectionLists() []string {
 		if !strings.HasPrefix(r.UserAgent, c.agent) {
 			continue
 		}
-		q := r.Query()
-		if r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true" {
+		if r.IsList() {
 			out = append(out, r.Verb+" "+r.URI)
 		}
 	}

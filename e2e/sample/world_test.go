@@ -150,7 +150,7 @@ func (w *world) awaitConverged() {
 }
 
 // requests returns the lists of whole collections and the writes that a process has
-// requested. A probe, which requests one object, is not counted.
+// requested. Probes are not counted.
 func (w *world) requests(p *process) (lists, writes []string) {
 	w.t.Helper()
 	all, err := w.cp.Requests(p.started)
@@ -159,10 +159,9 @@ func (w *world) requests(p *process) (lists, writes []string) {
 		if r.UserAgent != "samplecontroller" {
 			continue
 		}
-		q := r.Query()
 		switch r.Verb {
 		case "list", "watch":
-			if r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true" {
+			if r.IsList() {
 				lists = append(lists, r.Verb+" "+r.URI)
 			}
 		case "get":
