@@ -179,7 +179,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 			_, err := fmt.Fprintln(w, len(result.items))
 			return err
 		case o.sieve.groupBy != nil:
-			return o.format.printGroups(w, groups(result.counts))
+			return o.format.printGroups(w, o.sieve.groups(result.counts))
 		}
 		return print(w, result.items, o.format.printer(result.items, o.now()))
 	})

@@ -21,7 +21,7 @@ type sieve struct {
 	since   time.Duration // 0 means any age
 	sortBy  *path
 	groupBy *path
-	limit   int // 0 means all
+	limit   int // of objects or, with groupBy, of groups; 0 means all
 	explain bool
 }
 
@@ -36,7 +36,7 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
 	flags.StringVar(&text.groupBy, "group-by", "", "Print how many objects have each value of this field.")
-	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting.")
+	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting; with --group-by, this many groups, the largest.")
 	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
 }
 
@@ -120,11 +120,12 @@ type sifted struct {
 // and does not keep them. It calls looked with the number of objects that it has read.
 func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, error) {
 	out := sifted{counts: map[string]int{}}
+	limit := s.limit
+	if limit == 0 || s.groupBy != nil {
+		limit = len(items)
+	}
 	if !s.decodes() {
-		out.items = items
-		if s.limit > 0 {
-			out.items = items[:min(s.limit, len(items))]
-		}
+		out.items = items[:min(limit, len(items))]
 		for _, i := range out.items {
 			i.view.matched++
 		}
@@ -149,7 +150,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 		looked(done)
 		for i, t := range tests[:len(part.items)] {
 			part.items[i].view.decoded++
-			if !t.passes || s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
+			if !t.passes || s.sortBy == nil && len(out.items) >= limit {
 				continue
 			}
 			part.items[i].view.matched++
@@ -158,18 +159,25 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 				out.counts[value]++
 			}
 		}
-		if s.sortBy == nil && s.limit > 0 && len(out.items) >= s.limit {
+		if s.sortBy == nil && len(out.items) >= limit {
 			break
 		}
 	}
 	if s.sortBy != nil {
 		out.unsorted = !slices.ContainsFunc(order, func(v sortValue) bool { return v.known })
 		out.items = sorted(out.items, order)
-		if s.limit > 0 {
-			out.items = out.items[:min(s.limit, len(out.items))]
-		}
+		out.items = out.items[:min(limit, len(out.items))]
 	}
 	return out, nil
+}
+
+// groups returns the groups of the output, the largest first.
+func (s *sieve) groups(counts map[string]int) []group {
+	found := groups(counts)
+	if s.limit > 0 {
+		return found[:min(s.limit, len(found))]
+	}
+	return found
 }
 
 // tested is the result for one object.
