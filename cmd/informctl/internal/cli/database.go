@@ -178,6 +178,8 @@ type view struct {
 	info store.Info
 	reader
 	showSecrets bool
+	past        bool    // an earlier state is read, which info is not of
+	later       []*view // of the same collection, with later states; set by linkOverlaps
 
 	// Statistics about how objects were found, for --explain.
 	by                     []string // the indexes that were used
@@ -217,7 +219,7 @@ func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Cod
 		if err != nil {
 			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
 		}
-		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets})
+		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets, past: isPast(d.origin)})
 	}
 	return views, left, nil
 }

@@ -168,7 +168,7 @@ func TestLiveIsAsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("INFORMCTL_KEY_FILE", key)
-	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany, "log.db": writeHistory} {
+	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany, "log.db": writeHistory, "scopes.db": writeScopes} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
 			write(t, path)

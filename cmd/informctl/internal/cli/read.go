@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -137,6 +136,17 @@ func at(from origin, place store.Place) origin {
 	return from
 }
 
+// isPast reports whether a source is of an earlier state.
+func isPast(of origin) bool {
+	switch of := of.(type) {
+	case fileSource:
+		return !of.at.IsZero()
+	case copyOrigin:
+		return isPast(of.origin)
+	}
+	return false
+}
+
 // runRead prints the objects that the options select.
 func runRead(ctx context.Context, o *readOptions) error {
 	db, err := o.openAt(ctx)
@@ -213,6 +223,10 @@ type chosen struct {
 	views   []*view
 	unread  []error  // an error for each scope without a key
 	missing []string // named objects that do not exist, such as pods "a"
+
+	// States that are not the latest: of objects that a later scope holds, and of others
+	// that one covers.
+	repeated, gone []item
 }
 
 func (o *readOptions) choose(db *database) (out chosen, err error) {
@@ -236,8 +250,16 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 			return out, err
 		}
 	}
-	slices.SortFunc(out.items, compareItems)
-	out.items = o.withoutRepeats(slices.Compact(out.items))
+	for _, items := range []*[]item{&out.items, &out.repeated, &out.gone} {
+		slices.SortFunc(*items, compareItems)
+		*items = slices.Compact(*items) // a resource may be named twice
+	}
+	if n := len(out.repeated); n > 0 {
+		o.note("%d objects are held by several scopes; the latest state of each is shown", n)
+	}
+	if n := len(out.gone); n > 0 {
+		o.note("%d objects are left out: a scope that was followed later no longer holds them", n)
+	}
 	return out, nil
 }
 
@@ -248,6 +270,10 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 	found := map[string]bool{} // the names that exist
 	for _, v := range views {
 		keys, err := f.keys(v)
+		var held, gone []string
+		if err == nil {
+			keys, held, gone, err = v.latest(keys)
+		}
 		if err == nil {
 			err = o.readable(v, keys)
 		}
@@ -263,13 +289,12 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 		if !slices.Contains(out.views, v) {
 			out.views = append(out.views, v)
 		}
-		out.items = slices.Grow(out.items, len(keys))
+		out.items = appendItems(out.items, v, keys)
+		out.repeated, out.gone = appendItems(out.repeated, v, held), appendItems(out.gone, v, gone)
 		for _, key := range keys {
-			i := newItem(v, key)
 			if len(names) > 0 {
-				found[i.name] = true
+				found[newItem(v, key).name] = true
 			}
-			out.items = append(out.items, i)
 		}
 	}
 	missing, err := f.missing(views, found)
@@ -303,42 +328,18 @@ func (o *readOptions) readable(v *view, keys []string) error {
 	return err
 }
 
-// withoutRepeats removes duplicates of objects that several scopes of one resource hold.
-// It keeps the object of the scope with the latest checkpoint.
-func (o *readOptions) withoutRepeats(items []item) []item {
-	var kept []item
-	for _, i := range items {
-		if n := len(kept); n > 0 && isSameObject(kept[n-1], i) {
-			if isLater(i.view, kept[n-1].view) {
-				kept[n-1] = i
-			}
-			continue
-		}
-		kept = append(kept, i)
-	}
-	if n := len(items) - len(kept); n > 0 {
-		o.note("%d objects are held by several scopes; the latest state of each is shown", n)
-	}
-	return kept
-}
-
-func isSameObject(a, b item) bool {
-	return a.key() == b.key() && a.view.info.Scope.Resource == b.view.info.Scope.Resource &&
-		a.view.info.Scope.Cluster == b.view.info.Scope.Cluster
-}
-
-func isLater(a, b *view) bool {
-	order, err := resourceversion.CompareResourceVersion(a.info.Checkpoint.RV, b.info.Checkpoint.RV)
-	return err == nil && order > 0 || b.info.Checkpoint.RV == ""
-}
-
 // open opens the scopes that can answer and prints which cannot. It returns an error if
 // none can: an empty result would look like an answer.
 func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
-	views, left, err := db.open(infos, o.decoderFor)
+	decoder := o.decoderFor
+	if len(infos) > 1 && slices.ContainsFunc(infos, hasFieldSelector) {
+		decoder = whole
+	}
+	views, left, err := db.open(infos, decoder)
 	if err != nil {
 		return nil, err
 	}
+	linkOverlaps(views)
 	if len(left) > 0 && len(views) == 0 {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}

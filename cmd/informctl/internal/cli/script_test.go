@@ -42,6 +42,8 @@ func TestScripts(t *testing.T) {
 	writeHistory(t, logged)
 	consumed := filepath.Join(dir, "consumers.db")
 	writeConsumers(t, consumed)
+	scopes := filepath.Join(dir, "scopes.db")
+	writeScopes(t, scopes)
 	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
@@ -55,6 +57,7 @@ func TestScripts(t *testing.T) {
 				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
 				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
 				copyFile(consumed, filepath.Join(e.WorkDir, "consumers.db")),
+				copyFile(scopes, filepath.Join(e.WorkDir, "scopes.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},
@@ -240,6 +243,12 @@ func fillWith(t *testing.T, db *bolt.DB, indexes []index.Index, kind schema.Grou
 
 func fillScope(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Scope, objects ...runtime.Object) {
 	t.Helper()
+	fillScopeAt(t, db, indexes, scope, "1000", objects...)
+}
+
+// fillScopeAt makes a scope that is complete up to a resource version.
+func fillScopeAt(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Scope, rv string, objects ...runtime.Object) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	c, err := codec.ForKind(scope.Kind), error(nil)
@@ -268,7 +277,7 @@ func fillScope(t *testing.T, db *bolt.DB, indexes []index.Index, scope store.Sco
 			t.Fatal(err)
 		}
 	}
-	for batch, err := range list.Parts("1000") {
+	for batch, err := range list.Parts(rv) {
 		if err == nil {
 			err = s.Apply(batch)
 		}

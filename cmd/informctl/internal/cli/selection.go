@@ -54,6 +54,14 @@ func (i item) key() string {
 	return i.namespace + "/" + i.name
 }
 
+func appendItems(items []item, v *view, keys []string) []item {
+	items = slices.Grow(items, len(keys))
+	for _, key := range keys {
+		items = append(items, newItem(v, key))
+	}
+	return items
+}
+
 // keys returns the keys of the scope's objects that pass, without decoding objects.
 func (f filter) keys(v *view) ([]string, error) {
 	keys, err := f.candidates(v)
@@ -173,6 +181,9 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 			return nil, nil
 		}
 		keys, err := f.candidates(v)
+		if err == nil {
+			keys, _, _, err = v.latest(keys)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/informctl/informctl/store"
+)
+
+// Several scopes may hold objects of one resource: namespaces, selectors, forms. The
+// latest of those that hold or cover an object has its state, or says that it is deleted.
+
+// linkOverlaps gives each view the views of the same collection that are later.
+func linkOverlaps(views []*view) {
+	views = slices.SortedFunc(slices.Values(views), func(a, b *view) int { return compareAge(b, a) })
+	for i, v := range views {
+		for _, w := range views[:i] {
+			if w.info.Scope.Resource == v.info.Scope.Resource && w.info.Scope.Cluster == v.info.Scope.Cluster {
+				v.later = append(v.later, w)
+			}
+		}
+	}
+}
+
+// compareAge orders views by their resource versions, those without one first. No two are
+// equal.
+func compareAge(a, b *view) int {
+	isKnown := func(v *view) int {
+		if _, err := resourceversion.CompareResourceVersion(v.info.Checkpoint.RV, v.info.Checkpoint.RV); err != nil {
+			return 0
+		}
+		return 1
+	}
+	order, err := resourceversion.CompareResourceVersion(a.info.Checkpoint.RV, b.info.Checkpoint.RV)
+	if err != nil {
+		order = 0
+	}
+	return cmp.Or(cmp.Compare(isKnown(a), isKnown(b)), order, cmp.Compare(b.info.ID, a.info.ID))
+}
+
+// hasFieldSelector reports whether it takes whole objects to know what a scope covers.
+func hasFieldSelector(info store.Info) bool { return info.Scope.FieldSelector != "" }
+
+// latest splits sorted keys of a scope into those whose state here is the latest, those
+// that a later scope holds, and those that a later scope covers and no longer holds.
+func (v *view) latest(keys []string) (here, held, gone []string, err error) {
+	here = keys
+	for _, later := range v.later {
+		covered := inNamespace(v, later.info.Scope.Namespace, here)
+		if len(covered) == 0 {
+			continue
+		}
+		there, err := later.holds(covered)
+		if errors.Is(err, store.ErrNoKey) {
+			continue // opening it for its own objects reports that
+		}
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		covered, err = v.covered(later, without(covered, there))
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		held, gone = append(held, there...), append(gone, covered...)
+		here = without(without(here, there), covered)
+	}
+	return here, held, gone, nil
+}
+
+func inNamespace(v *view, namespace string, keys []string) []string {
+	if namespace == "" {
+		return slices.Clone(keys)
+	}
+	var out []string
+	for _, key := range keys {
+		if newItem(v, key).namespace == namespace {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// holds returns those of the sorted keys that exist.
+func (v *view) holds(keys []string) ([]string, error) {
+	if len(keys) < v.info.Objects/8 {
+		return v.among(keys, labels.Everything())
+	}
+	all, err := v.all()
+	if err != nil {
+		return nil, err
+	}
+	return intersect(slices.Clone(keys), all), nil
+}
+
+// without returns the sorted keys that are not among others, which are sorted, too.
+func without(keys, others []string) []string {
+	if len(others) == 0 {
+		return keys
+	}
+	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
+		_, found := slices.BinarySearch(others, key)
+		return found
+	})
+}
+
+// covered returns those of the keys in a later scope's namespace that it would hold if
+// they were as they are here. An object that may have been changed behind its checkpoint
+// is not among them, and neither is one that lacks a field of its selector, where the
+// server may have a default.
+func (v *view) covered(later *view, keys []string) ([]string, error) {
+	selector, err := labels.Parse(later.info.Scope.LabelSelector)
+	if err != nil || v.past || later.info.Checkpoint.RV == "" || later.info.Checkpoint.RV == v.info.Checkpoint.RV {
+		return nil, nil //nolint:nilerr // it cannot be said what the scope covers
+	}
+	fields, err := parseFieldSelector(later.info.Scope.FieldSelector)
+	if err != nil {
+		return nil, nil //nolint:nilerr // as above
+	}
+	keys = slices.DeleteFunc(keys, func(key string) bool {
+		i := newItem(v, key)
+		return slices.ContainsFunc(fields, func(r requirement) bool { return r.excludes(i.namespace, i.name) })
+	})
+	if len(keys) > 0 && !selector.Empty() {
+		if keys, err = v.among(keys, selector); err != nil {
+			return nil, err
+		}
+	}
+	fields = slices.DeleteFunc(fields, requirement.onKey)
+	depth := header
+	if len(fields) > 0 {
+		depth = record
+	}
+	var out []string
+	for part, err := range inParts(appendItems(nil, v, keys), depth) {
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range part.objects {
+			if e.decode == nil {
+				continue
+			}
+			obj, err := e.decode()
+			if err != nil {
+				return nil, part.items[i].wrap(err)
+			}
+			if isWithin(obj, fields, later.info.Checkpoint.RV) {
+				out = append(out, part.items[i].key())
+			}
+		}
+	}
+	return out, nil
+}
+
+// isWithin reports whether an object certainly has the fields, in a state that was there
+// at a resource version.
+func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	if order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), rv); err != nil || order > 0 {
+		return false
+	}
+	return !slices.ContainsFunc(fields, func(r requirement) bool {
+		values, err := r.values(obj)
+		return err != nil || len(values) == 0 || slices.Contains(values, r.value) != r.equal
+	})
+}

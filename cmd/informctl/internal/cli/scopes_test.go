@@ -1,0 +1,56 @@
+package cli_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// writeScopes makes a file in which several scopes hold objects of one resource: all pods
+// at resource version 1000, and parts of them later. Since 1000, pods have been deleted,
+// changed and created.
+func writeScopes(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := corev1.SchemeGroupVersion.WithKind("Pod")
+	in := func(namespace, name, app string, phase corev1.PodPhase) runtime.Object {
+		p := pod(namespace, name, app)
+		p.Status.Phase = phase
+		return p
+	}
+	indexes := []index.Index{index.Namespace(), index.Label("app")}
+	for rv, part := range map[string]struct {
+		store.Scope
+		objects []runtime.Object
+	}{
+		"1000": {store.Scope{}, []runtime.Object{
+			in("a", "ghost", "web", corev1.PodRunning),
+			in("a", "other", "db", corev1.PodRunning),
+			in("a", "web-1", "web", corev1.PodRunning),
+			in("b", "changed", "old", corev1.PodRunning),
+			in("b", "ghost", "web", corev1.PodRunning),
+			in("c", "failed", "web", corev1.PodFailed),
+			in("c", "ran", "web", corev1.PodRunning),
+			in("c", "unknown", "web", ""),
+		}},
+		"2000": {store.Scope{Namespace: "a", LabelSelector: "app=web"}, []runtime.Object{
+			in("a", "web-1", "web", corev1.PodFailed), in("a", "web-2", "web", corev1.PodRunning),
+		}},
+		"2001": {store.Scope{Namespace: "b"}, []runtime.Object{in("b", "changed", "new", corev1.PodRunning)}},
+		"2002": {store.Scope{Namespace: "c", FieldSelector: "metadata.name!=else,status.phase!=Failed"}, nil},
+	} {
+		part.Resource, part.Kind = "pods", kind
+		fillScopeAt(t, db, indexes, part.Scope, rv, part.objects...)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
