@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,13 +35,21 @@ func hold(t testing.TB, path string) (db *bolt.DB, stop func()) {
 
 func holdWith(t testing.TB, path string, keys codec.KeyProvider) (db *bolt.DB, stop func()) {
 	t.Helper()
+	return holdServing(t, path, keys, func(h http.Handler) http.Handler { return h })
+}
+
+// holdServing answers with what serve makes of the handler.
+func holdServing(t testing.TB, path string, keys codec.KeyProvider, serve func(http.Handler) http.Handler) (db *bolt.DB, stop func()) {
+	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{Keys: keys})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db))) }()
+	go func() {
+		served <- inspect.Serve(ctx, inspect.SocketPath(path), serve(inspect.NewHandler(inspect.Of(db))))
+	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		if err := errors.Join(<-served, db.Close()); err != nil {

@@ -68,7 +68,7 @@ func TestLiveWithoutKey(t *testing.T) {
 	writeMore(t, path)
 	holdWith(t, path, nil)
 	got := say(t.Context(), "dump", "pods,secrets", "-o", "yaml", "--db", path)
-	if got.Code != 1 || strings.Count(got.Out, "kind: Pod\n") != 4 || strings.Contains(got.Out, "kind: Secret") || strings.Count(got.Err, "\n") != 2 ||
+	if got.Code != 1 || strings.Count(got.Out, "kind: Pod\n") != 4 || strings.Contains(got.Out, "kind: Secret") || strings.Count(got.Err, "\n") != 3 ||
 		!strings.Contains(got.Err, "secrets is encrypted: store: no key was given; start the process that holds the file with its key\n") {
 		t.Errorf("exit code %d, %s%s", got.Code, got.Out, got.Err)
 	}

@@ -193,6 +193,9 @@ func runRead(ctx context.Context, o *readOptions) error {
 		}
 		return print(w, result.items, o.format.printer(result.items, o.now()))
 	})
+	if err == nil {
+		err = o.noteAge(db, chosen)
+	}
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,11 @@ func newStatusCommand(e env) *cobra.Command {
 		Use:   "status",
 		Short: "Say how the process is that keeps a file",
 		Long: describe(`Say how the process is that keeps a file: for each scope whether it is synced
-and caught up, its objects and resource version (RV), whether it resumed the watch
-of the last process or listed, how long ago the RV was set (LAG) and the last
-event, bookmark and commit were, what waits to be written (PENDING, bytes) and for
-handlers, and what is wrong. The process is asked through its socket, FILE.sock.
+and caught up, or disconnected from the server, its objects and resource version
+(RV), whether it resumed the watch of the last process or listed, how long ago the
+RV was set (LAG) and the last event, bookmark and commit were, what waits to be
+written (PENDING, bytes) and for handlers, and what is wrong. The process is asked
+through its socket, FILE.sock.
 
 It ends with 0 only where a process answers, every scope is caught up and nothing is
 wrong: a scope that is held in memory though there is a file is.`),

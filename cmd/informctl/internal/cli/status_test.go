@@ -54,6 +54,8 @@ func TestStatus(t *testing.T) {
 	late.Start, late.StartReason = "listed", "history was rewound: from 9 to 7"
 	hung := well
 	hung.Time = time.Now().Add(-time.Minute)
+	cut := well
+	cut.LastError = "dial tcp: connection refused"
 	full := well
 	full.Commits = &informer.CommitStatus{Degraded: true, Error: "no space left on device"}
 	for name, tt := range map[string]struct {
@@ -64,6 +66,7 @@ func TestStatus(t *testing.T) {
 		"well": {well, 0, []string{"pods", "default", "caught up", "42", "1234", "resumed", "17m", "5m", "19m", "77"}},
 		"late": {late, 1, []string{"synced, not caught up", "the watch replays", "listed: history was rewound  "}},
 		"hung": {hung, 1, []string{"caught up", "not seen for 60s"}},
+		"cut":  {cut, 1, []string{"disconnected", "17m", "connection refused"}},
 		"full": {full, 1, []string{"no space left on device"}},
 	} {
 		t.Run(name, func(t *testing.T) {

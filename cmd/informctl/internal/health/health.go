@@ -15,6 +15,8 @@ import (
 // State returns a short description, with a count during a list.
 func State(s informer.Status) string {
 	switch {
+	case s.CaughtUp && s.Synced && IsDisconnected(s):
+		return "disconnected"
 	case s.CaughtUp && s.Synced:
 		return "caught up"
 	case s.Listing != "":
@@ -24,6 +26,10 @@ func State(s informer.Status) string {
 	}
 	return "not synced"
 }
+
+// IsDisconnected reports whether the last request to the server has failed, so that
+// nothing comes until one succeeds.
+func IsDisconnected(s informer.Status) bool { return s.LastError != "" }
 
 // stale is the maximal age of a status. An informer updates its status at least every two
 // seconds, unless something hangs.

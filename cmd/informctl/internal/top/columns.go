@@ -37,7 +37,7 @@ var columns = []column{
 		compare: func(a, b row) int {
 			return cmp.Or(cmp.Compare(min(len(b.wrong), 1), min(len(a.wrong), 1)), cmp.Compare(a.state, b.state))
 		},
-		meaning: "caught up is well; what is wrong sorts first",
+		meaning: "caught up is well, disconnected is not; wrong ones sort first",
 	},
 	{
 		title: "OBJECTS", width: 8, right: true, priority: 1, text: func(r row, _ time.Time, _ int) string { return strconv.Itoa(r.Objects) },
@@ -45,26 +45,26 @@ var columns = []column{
 		meaning: "held, as readers see them",
 	},
 	{
-		title: "EVENTS/S", width: 9, right: true, priority: 2, text: func(r row, _ time.Time, _ int) string { return perSecond(r) },
+		title: "EVENTS/S", width: 9, right: true, priority: 4, text: func(r row, _ time.Time, _ int) string { return perSecond(r) },
 		compare: func(a, b row) int { return cmp.Compare(a.rate(), b.rate()) }, falls: true,
 		meaning: "changes that the watch brings in a second",
 	},
 	{
-		title: "TREND", width: 11, priority: 4, text: func(r row, _ time.Time, w int) string { return spark(r.rates, w) },
+		title: "TREND", width: 11, priority: 5, text: func(r row, _ time.Time, w int) string { return spark(r.rates, w) },
 		meaning: "the same over the last answers, the newest on the right",
 	},
 	{
-		title: "LAG", width: 6, right: true, priority: 3, text: func(r row, at time.Time, _ int) string { return health.Ago(r.Checkpoint.Time, at) },
+		title: "LAG", width: 6, right: true, priority: 2, text: func(r row, at time.Time, _ int) string { return health.Ago(r.Checkpoint.Time, at) },
 		compare: func(a, b row) int { return b.Checkpoint.Time.Compare(a.Checkpoint.Time) }, falls: true,
 		meaning: "age of the resource version: the objects are no older",
 	},
 	{
-		title: "PENDING", width: 9, right: true, priority: 5, text: func(r row, _ time.Time, _ int) string { return pending(r) },
+		title: "PENDING", width: 9, right: true, priority: 6, text: func(r row, _ time.Time, _ int) string { return pending(r) },
 		compare: func(a, b row) int { return cmp.Compare(pendingBytes(a), pendingBytes(b)) }, falls: true,
 		meaning: "bytes that are not written to the file yet",
 	},
 	{
-		title: "WAITING", width: 8, right: true, priority: 6, text: func(r row, _ time.Time, _ int) string { return strconv.Itoa(health.Waiting(r.Status)) },
+		title: "WAITING", width: 8, right: true, priority: 7, text: func(r row, _ time.Time, _ int) string { return strconv.Itoa(health.Waiting(r.Status)) },
 		compare: func(a, b row) int { return cmp.Compare(health.Waiting(a.Status), health.Waiting(b.Status)) }, falls: true,
 		meaning: "notifications that wait for handlers",
 	},
@@ -93,7 +93,7 @@ var columns = []column{
 		meaning: "resumed the watch of the last process, or listed",
 	},
 	{
-		title: "WRONG", width: 16, priority: 7, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.wrong, "-") },
+		title: "WRONG", width: 16, priority: 3, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.wrong, "-") },
 		meaning: "why the scope is not well",
 	},
 }

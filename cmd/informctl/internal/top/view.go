@@ -181,13 +181,23 @@ func nameRoom(priority int) int {
 	return columns[0].width
 }
 
+// priority returns the priority of a column. The last one, WRONG, gives way to all others
+// while nothing is wrong.
+func (m *model) priority(index int) int {
+	isWrong := func(r row) bool { return r.wrong != "" }
+	if index == len(columns)-1 && !slices.ContainsFunc(m.rows, isWrong) {
+		return len(columns)
+	}
+	return columns[index].priority
+}
+
 // layout returns the columns that fit on the screen, with their widths.
 func (m *model) layout() []placed {
 	order := make([]int, len(columns))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return columns[a].priority - columns[b].priority })
+	slices.SortStableFunc(order, func(a, b int) int { return m.priority(a) - m.priority(b) })
 	longest := 0
 	for _, r := range m.rows {
 		longest = max(longest, ansi.StringWidth(r.name))
@@ -195,7 +205,7 @@ func (m *model) layout() []placed {
 	room := m.width
 	var shown []placed
 	for _, i := range order {
-		reserved := max(0, min(longest, nameRoom(columns[i].priority))-columns[0].width)
+		reserved := max(0, min(longest, nameRoom(m.priority(i)))-columns[0].width)
 		if room < gap+columns[i].width+reserved {
 			break
 		}
