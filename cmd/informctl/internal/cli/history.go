@@ -327,8 +327,11 @@ func (h *historian) row(c change) (*changed, error) {
 		states[n] = obj
 	}
 	passes, err := h.passes(states)
-	if err != nil || !passes {
-		return nil, err
+	if err != nil {
+		return nil, i.wrap(err)
+	}
+	if !passes {
+		return nil, nil
 	}
 	out := &changed{
 		Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
@@ -407,7 +410,7 @@ func (h *historian) passes(states [2]runtime.Object) (bool, error) {
 			states[n] = hidden
 		}
 	}
-	return h.sieve.where.holds(map[string]any{whereVariable: celValue(states[1]), oldVariable: celValue(states[0])}), nil
+	return h.sieve.where.holds(map[string]any{whereVariable: celValue(states[1]), oldVariable: celValue(states[0])})
 }
 
 // fieldsOf returns the fields that differ, without what every change changes.

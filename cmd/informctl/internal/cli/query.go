@@ -24,7 +24,8 @@ variable object:
 
 An object that lacks a field does not match, and neither does one that the expression
 has no answer for otherwise. It is an error if that is so for all objects, unless
-what they lack is a field.
+what they lack is a field, and if the expression takes more steps for an object than
+Kubernetes allows: then the search ends at that object.
 
 The output is that of dump: a List even if a NAME is given, an empty one where
 nothing matches. A NAME that is not there is an error, which ends it with 1 when what

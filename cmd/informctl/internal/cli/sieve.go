@@ -225,7 +225,10 @@ func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
 			return false, err
 		}
 	}
-	return s.where == nil || s.where.matches(obj), nil
+	if s.where == nil {
+		return true, nil
+	}
+	return s.where.matches(obj)
 }
 
 // sorted sorts items by their values. Items with equal values keep the order of output.

@@ -290,7 +290,7 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 		}
 		event, ok, err := o.selected(v, line.ChangeLine)
 		if err != nil {
-			return last, fmt.Errorf("%s: %w", v.info.Scope, err)
+			return last, err
 		}
 		rv := last // the object is not read any more once it is sent
 		if m, err := meta.Accessor(event.Object); err == nil && !line.Listed {
@@ -310,13 +310,11 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 
 // selected returns a change as a client of the selection receives it.
 func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Event, ok bool, err error) {
-	if e.Object, err = sentObject(line.Object); err != nil {
-		return e, false, err
+	if e.Object, err = sentObject(line.Object); err == nil && line.Old != nil {
+		e.Old, err = sentObject(line.Old)
 	}
-	if line.Old != nil {
-		if e.Old, err = sentObject(line.Old); err != nil {
-			return e, false, err
-		}
+	if err != nil {
+		return e, false, fmt.Errorf("%s: %w", v.info.Scope, err)
 	}
 	switch e.Type = informer.EventType(line.Type); e.Type {
 	case informer.EventType(watch.Bookmark):
@@ -330,7 +328,11 @@ func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Eve
 		slices.ContainsFunc(o.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
 		return e, false, err
 	}
-	return e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(obj, time.Time{}) })
+	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(obj, time.Time{}) })
+	if err != nil {
+		err = item{v.view, m.GetNamespace(), m.GetName()}.wrap(err)
+	}
+	return e, ok, err
 }
 
 // sentObject decodes an object. Its error does not quote it.
