@@ -25,7 +25,12 @@ var OpenError = openError
 
 // MainAt is Main with a fixed time.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {
-	return execute(ctx, env{streams: streams, now: func() time.Time { return now }}, args)
+	return MainWith(ctx, streams, args, func() time.Time { return now })
+}
+
+// MainWith is Main with a clock.
+func MainWith(ctx context.Context, streams genericiooptions.IOStreams, args []string, now func() time.Time) int {
+	return execute(ctx, env{streams: streams, now: now}, args)
 }
 
 // Follow follows a collection of pods until the context ends, as run does.

@@ -378,6 +378,9 @@ func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
 		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.format.objects.ShowManagedFields {
 			u.SetManagedFields(nil)
 		}
+		if t, ok := p.(*table); ok {
+			t.now = o.now() // ages grow while it is followed
+		}
 		rendered, err := p.render(change)
 		if err == nil {
 			err = p.emit(w, []piece{rendered})

@@ -9,12 +9,14 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -112,6 +114,8 @@ type watching struct {
 	stop context.CancelFunc
 	errs bytes.Buffer
 	code chan int
+	// passed is the time since now on the command's clock.
+	passed atomic.Int64
 }
 
 func watchFor(t *testing.T, args ...string) *watching {
@@ -121,7 +125,9 @@ func watchFor(t *testing.T, args ...string) *watching {
 	out := &watching{Scanner: bufio.NewScanner(r), out: r, stop: cancel, code: make(chan int, 1)}
 	out.Buffer(nil, 1<<20)
 	go func() {
-		code := cli.MainAt(ctx, genericiooptions.IOStreams{Out: w, ErrOut: &out.errs}, append([]string{"watch"}, args...), now)
+		code := cli.MainWith(ctx, genericiooptions.IOStreams{Out: w, ErrOut: &out.errs}, append([]string{"watch"}, args...), func() time.Time {
+			return now.Add(time.Duration(out.passed.Load()))
+		})
 		_ = w.Close()
 		out.code <- code
 	}()
@@ -210,6 +216,24 @@ func squeezed(texts []string) (out []string) {
 		}
 	}
 	return out
+}
+
+// TestWatchAges checks that the age of each line is that of its time.
+func TestWatchAges(t *testing.T) {
+	p := runProcess(t, pod("a", "old", ""))
+	w := watchFor(t, "pods", "--db", p.path, "--initial", "--no-headers")
+	got := squeezed([]string{w.next(t, 1)})
+	w.passed.Store(int64(24 * time.Hour))
+	p.update(t, pod("a", "old", "web"))
+	got = append(got, squeezed([]string{w.next(t, 1)})...)
+	w.passed.Store(int64(48 * time.Hour))
+	created := pod("a", "new", "")
+	created.CreationTimestamp = metav1.NewTime(now.Add(47 * time.Hour))
+	p.create(t, created)
+	got = append(got, squeezed([]string{w.next(t, 1)})...)
+	if diff := cmp.Diff([]string{"ADDED a old 10d", "MODIFIED a old 11d", "ADDED a new 60m"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
 
 // TestWatchDocuments checks that JSON output has one line per change and YAML output one
