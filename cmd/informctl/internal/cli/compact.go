@@ -17,6 +17,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -29,9 +30,11 @@ func newCompactCommand(e env) *cobra.Command {
 		Short: "Give the space that a file does not use back to the disk",
 		Long: describe(`Give the space that a file does not use back to the disk.
 
-Dictionaries that do not suit the objects of today are made anew. The file is written anew beside the old one, as FILE.compact-XXXX, checked, and put in
-its place. Until then the old one stays as it is, whatever happens. What an earlier
-compact left behind when it was killed is removed. No other process may hold the file.`),
+Dictionaries that do not suit the objects of today are made anew. The file is written
+anew beside the old one, as FILE.compact-XXXX, checked, and put in its place. Until
+then the old one stays as it is, whatever happens. What an earlier compact left
+behind when it was killed is removed. No other process may hold the file. What the
+file takes on the disk, before and after, is printed; it may be longer than that.`),
 		Example: `  informctl compact --db informers.db
   informctl compact --db informers.db && informctl info --db informers.db`,
 		Args: noArguments,
@@ -117,9 +120,18 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		return fmt.Errorf("%s is compact, and may be as before after a power cut: %w", path, err)
 	}
 	return e.output(func(w io.Writer) error {
-		_, err := fmt.Fprintf(w, "%s: %d bytes before, %d after\n", path, before.Size(), after.Size())
+		_, err := fmt.Fprintf(w, "%s: %s on the disk before, %s after\n", path, health.Size(allocated(before)), health.Size(allocated(after)))
 		return err
 	})
+}
+
+// allocated returns the bytes that a file takes on the disk. bbolt makes a file longer by
+// megabytes at a time, which take nothing until they are written.
+func allocated(info os.FileInfo) int64 {
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		return int64(stat.Blocks) * 512 //nolint:unconvert // an int64 on Linux and macOS only
+	}
+	return info.Size()
 }
 
 // compactCopy copies src into a new file next to path and returns its name.

@@ -55,6 +55,26 @@ func TestCompactRetrains(t *testing.T) {
 	}
 }
 
+// TestCompactSays checks that compact says what a file takes on the disk. Its length says
+// nothing: bbolt makes a copy longer than what is in it.
+func TestCompactSays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	if err := copyFile(podFile(t, smallPod), path); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "compact", "--db", path)
+	length := size(t, path)
+	if err := os.Truncate(path, length+16<<20); err != nil {
+		t.Fatal(err)
+	}
+	said := string(run(t, "compact", "--db", path))
+	var unit string
+	var before, after float64
+	if _, err := fmt.Sscanf(said, path+": %f %3s on the disk before, %f", &before, &unit, &after); err != nil || before != after || before > 16 && unit != "KiB" {
+		t.Errorf("%q: %v; want the same size before and after, of %d bytes", said, err, length)
+	}
+}
+
 func size(t *testing.T, path string) int64 {
 	t.Helper()
 	info, err := os.Stat(path)

@@ -76,3 +76,19 @@ func Ago(t, now time.Time) string {
 	}
 	return duration.HumanDuration(max(0, now.Sub(t)))
 }
+
+// Size formats a number of bytes with about three digits.
+func Size(n int64) string {
+	if n < 1024 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/1024, 0
+	for ; value >= 999.5 && unit < 3; unit++ {
+		value /= 1024
+	}
+	decimals := 0
+	if value < 9.95 {
+		decimals = 1
+	}
+	return fmt.Sprintf("%.*f %s", decimals, value, []string{"KiB", "MiB", "GiB", "TiB"}[unit])
+}

@@ -113,7 +113,7 @@ func pending(r row) string {
 	if r.Commits == nil {
 		return "-"
 	}
-	return size(r.Commits.PendingBytes)
+	return health.Size(r.Commits.PendingBytes)
 }
 
 func pendingBytes(r row) int64 {
@@ -128,7 +128,7 @@ func memory(r row) string {
 	if r.MemoryBytes == 0 {
 		return "-"
 	}
-	return size(r.MemoryBytes)
+	return health.Size(r.MemoryBytes)
 }
 
 func committed(r row, at time.Time) string {
@@ -136,22 +136,6 @@ func committed(r row, at time.Time) string {
 		return "-"
 	}
 	return health.Ago(r.Commits.Last, at)
-}
-
-// size formats a number of bytes with about three digits.
-func size(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, unit := float64(n)/1024, 0
-	for ; value >= 999.5 && unit < 3; unit++ {
-		value /= 1024
-	}
-	decimals := 0
-	if value < 9.95 {
-		decimals = 1
-	}
-	return fmt.Sprintf("%.*f %s", decimals, value, []string{"KiB", "MiB", "GiB", "TiB"}[unit])
 }
 
 // spark draws the newest values as bars. The highest value gets a full bar.

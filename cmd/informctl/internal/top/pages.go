@@ -10,6 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/informer"
 )
 
@@ -65,12 +66,12 @@ func details(r row, at time.Time) []field {
 	if c := r.Commits; c != nil {
 		fields = append(fields,
 			field{"Commit", fmt.Sprintf("%s, took %s; %d so far", since(c.Last, at), seconds(c.LastSeconds), c.Count)},
-			field{"Pending", size(c.PendingBytes)},
-			field{"File", fmt.Sprintf("%s, %s", r.File, size(r.FileBytes))})
+			field{"Pending", health.Size(c.PendingBytes)},
+			field{"File", fmt.Sprintf("%s, %s", r.File, health.Size(r.FileBytes))})
 	}
-	memory := size(r.ProcessBytes) + " of the process"
+	memory := health.Size(r.ProcessBytes) + " of the process"
 	if r.MemoryBytes > 0 {
-		memory += ", " + size(r.MemoryBytes) + " of them the scope's"
+		memory += ", " + health.Size(r.MemoryBytes) + " of them the scope's"
 	}
 	fields = append(fields, field{"Memory", memory})
 	for i, h := range r.Handlers {
@@ -78,7 +79,7 @@ func details(r row, at time.Time) []field {
 		if i == 0 {
 			label = "Handlers"
 		}
-		fields = append(fields, field{label, fmt.Sprintf("%s: %d waiting, %s of them in files", h.Type, h.Waiting, size(h.BytesInFile))})
+		fields = append(fields, field{label, fmt.Sprintf("%s: %d waiting, %s of them in files", h.Type, h.Waiting, health.Size(h.BytesInFile))})
 	}
 	for i := range fields {
 		fields[i].text = clean(fields[i].text)

@@ -118,10 +118,10 @@ func (m *model) summary() string {
 	}
 	parts := []string{counted(len(m.rows), "scope") + ", " + well, fmt.Sprintf("%.0f events/s", rate)}
 	if memory > 0 {
-		parts = append(parts, "memory "+size(memory))
+		parts = append(parts, "memory "+health.Size(memory))
 	}
-	return m.fitted(append(parts, "file "+size(file), counted(objects, "object"),
-		"pending "+size(pending), fmt.Sprintf("%d waiting for handlers", waiting))...)
+	return m.fitted(append(parts, "file "+health.Size(file), counted(objects, "object"),
+		"pending "+health.Size(pending), fmt.Sprintf("%d waiting for handlers", waiting))...)
 }
 
 func counted(n int, what string) string {
