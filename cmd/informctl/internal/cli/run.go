@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os/signal"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -227,7 +229,29 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	running.Wait()
 	cancel()
 	shown.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, dropUnlisted(db, followers))...)
+}
+
+// dropUnlisted drops the scopes of which nothing was ever received, as those that the
+// server refuses: readers would report each as incomplete from then on.
+func dropUnlisted(db *bolt.DB, followers []*follower) error {
+	infos, err := db.Scopes()
+	if err != nil {
+		return nil //nolint:nilerr // closing the file reports what is wrong with it
+	}
+	drop := map[string]bool{}
+	for _, f := range followers {
+		status := f.informer.Status()
+		drop[f.scope.ID()] = !f.warm && status.Lists == 0 && status.Objects == 0
+	}
+	infos = slices.DeleteFunc(infos, func(i store.Info) bool { return !drop[i.ID] || i.Complete || i.Objects > 0 || i.Log.Entries > 0 })
+	if len(infos) == 0 {
+		return nil
+	}
+	_, err = db.Wipe(func(scope store.Scope) bool {
+		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == scope.ID() })
+	})
+	return err
 }
 
 var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")

@@ -1,0 +1,73 @@
+package cli_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// runServer is a server with pods, which it lists if answer returns nil.
+func runServer(t *testing.T, answer func(*http.Request) *metav1.Status) (kubeconfigPath string) {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		var body any
+		switch r.URL.Path {
+		case "/api":
+			body = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
+		case "/apis":
+			body = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+		case "/api/v1":
+			body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1", APIResources: []metav1.APIResource{
+				{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+			}}
+		case "/api/v1/namespaces/kube-system":
+			body = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "one"}}
+		default:
+			body = corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "5"}}
+		}
+		if status := answer(r); status != nil {
+			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+			w.WriteHeader(int(status.Code))
+			body = status
+		}
+		_ = json.NewEncoder(w).Encode(body)
+	}))
+	t.Cleanup(s.Close)
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(kubeconfig(s.URL)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestRunRefused checks that a run that the server refuses leaves nothing in the file,
+// about which readers would complain.
+func TestRunRefused(t *testing.T) {
+	config := runServer(t, func(r *http.Request) *metav1.Status {
+		if !strings.Contains(r.URL.Query().Get("fieldSelector"), "spec.bogus") {
+			return nil
+		}
+		return &metav1.Status{Status: "Failure", Code: http.StatusBadRequest, Reason: metav1.StatusReasonBadRequest, Message: "field label not supported: spec.bogus"}
+	})
+	for name, write := range map[string]func(*testing.T, string){"new file": func(*testing.T, string) {}, "file": writeFile} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			write(t, path)
+			got := say(t.Context(), "run", "pods", "--once", "--field-selector", "spec.bogus=x", "--kubeconfig", config, "--db", path)
+			if got.Code != 1 || !strings.Contains(got.Err, "spec.bogus") {
+				t.Errorf("exit code %d, %s", got.Code, got.Err)
+			}
+			if info := say(t.Context(), "info", "--db", path); info.Code != 0 || strings.Contains(info.Out, "spec.bogus") {
+				t.Errorf("exit code %d, %s", info.Code, info.Out)
+			}
+		})
+	}
+}
