@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
@@ -73,10 +76,33 @@ func restConfig(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
+	if err := namesCluster(kube, config); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
 	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", version(), runtime.GOOS, runtime.GOARCH)
 	config.QPS = -1 // mostly watches; the server limits by itself
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config, nil
+}
+
+// namesCluster returns an error if the configuration is only client-go's default, a
+// server at localhost:8080, because no file names a cluster, no flag a server, and this
+// is no pod.
+func namesCluster(kube *genericclioptions.ConfigFlags, config *rest.Config) error {
+	loader := kube.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return err
+	}
+	if len(raw.Clusters) > 0 || *kube.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || config.Host != clientcmd.ClusterDefaults.Server {
+		return nil
+	}
+	files := loader.ConfigAccess().GetLoadingPrecedence()
+	verb := "name"
+	if len(files) == 1 {
+		verb = "names"
+	}
+	return fmt.Errorf("%s %s no cluster; give --kubeconfig or --server", strings.Join(files, " and "), verb)
 }
 
 // server is an API server with the client that all sources share.
