@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -61,6 +62,8 @@ type requirement struct {
 	*path
 	equal bool
 	value string // "" also matches no value, as in the API server
+
+	asked, having *atomic.Int64 // objects, and those that have the field
 }
 
 func parseFieldSelector(text string) ([]requirement, error) {
@@ -74,7 +77,7 @@ func parseFieldSelector(text string) ([]requirement, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value})
+		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value, new(atomic.Int64), new(atomic.Int64)})
 	}
 	return out, nil
 }
@@ -95,13 +98,27 @@ func (r requirement) excludes(namespace, name string) bool {
 	return false
 }
 
+// matches is safe for concurrent use.
 func (r requirement) matches(obj runtime.Object) (bool, error) {
 	values, err := r.values(obj)
 	if err != nil {
 		return false, fmt.Errorf("--field-selector: %w", err)
 	}
+	r.asked.Add(1)
+	if len(values) > 0 {
+		r.having.Add(1)
+	}
 	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
 	return has == r.equal, nil
+}
+
+// verdict returns what a user should know after the last object: a field that none has is
+// most likely a mistake.
+func (r requirement) verdict() (note string) {
+	if asked := r.asked.Load(); asked > 0 && r.having.Load() == 0 {
+		return fmt.Sprintf("none of %d objects has the field %q that --field-selector asks for", asked, r.name())
+	}
+	return ""
 }
 
 // changedAt returns the newest time in an object's metadata.

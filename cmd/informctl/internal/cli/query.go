@@ -13,7 +13,7 @@ func newQueryCommand(e env) *cobra.Command {
 All conditions must hold. Where an index fits -n, -l or --field-selector it is used;
 --index asks for one by name, and indexes lists them. --field-selector takes any
 field, found by its JSONPath; a list matches if one of its values does, and a missing
-field is equal to nothing, as in "spec.nodeName=".
+field is equal to nothing, as in "spec.nodeName=". A field that no object has is noted.
 
 --where is an expression in CEL, with the functions that Kubernetes has, of the
 variable object:

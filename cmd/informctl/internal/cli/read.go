@@ -210,6 +210,11 @@ func (o *readOptions) explain(views []*view) error {
 			o.note("%s", v.explanation())
 		}
 	}
+	for _, r := range o.sieve.fields {
+		if note := r.verdict(); note != "" {
+			o.note("%s", note)
+		}
+	}
 	if o.sieve.where == nil {
 		return nil
 	}
