@@ -25,6 +25,7 @@ var kinds = map[schema.GroupVersionKind]Kind{
 	corev1.SchemeGroupVersion.WithKind("PersistentVolume"):      persistentVolume,
 	corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"): persistentVolumeClaim,
 	corev1.SchemeGroupVersion.WithKind("Pod"):                   pod,
+	corev1.SchemeGroupVersion.WithKind("ReplicationController"): replicationController,
 	corev1.SchemeGroupVersion.WithKind("Secret"):                secret,
 	corev1.SchemeGroupVersion.WithKind("Service"):               service,
 	corev1.SchemeGroupVersion.WithKind("ServiceAccount"):        serviceAccount,
