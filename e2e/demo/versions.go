@@ -9,32 +9,19 @@ import (
 // versions contains the resource version of each object in a file, by UID.
 type versions map[string]string
 
-// versions reads the resource versions from the columns of a wide dump.
+// versions reads the resource versions from the columns of a dump.
 func (c *informctl) versions(ctx context.Context) (versions, error) {
-	lines, err := c.lines(ctx, "dump", "--db", file, "-o", "wide")
+	lines, err := c.lines(ctx, "dump", "--db", file, "--no-headers", "-o", "custom-columns=UID:.metadata.uid,RV:.metadata.resourceVersion")
 	if err != nil {
 		return nil, err
 	}
-	header := strings.Fields(lines[0])
-	rv, uid := -1, -1
-	for i, name := range header {
-		switch name {
-		case "RV":
-			rv = i
-		case "UID":
-			uid = i
-		}
-	}
-	if rv < 0 || uid < 0 {
-		return nil, fmt.Errorf("informctl dump -o wide: no columns RV and UID in %q", lines[0])
-	}
 	v := versions{}
-	for _, line := range lines[1:] {
+	for _, line := range lines {
 		cells := strings.Fields(line)
-		if len(cells) != len(header) {
-			return nil, fmt.Errorf("informctl dump -o wide: %d columns, not %d", len(cells), len(header))
+		if len(cells) != 2 {
+			return nil, fmt.Errorf("informctl dump: %d columns, not 2", len(cells))
 		}
-		v[cells[uid]] = cells[rv]
+		v[cells[0]] = cells[1]
 	}
 	return v, nil
 }

@@ -108,13 +108,6 @@ func cell(path string, content map[string]any) (string, error) {
 	return strings.Join(found, ","), nil
 }
 
-func (c *columns) emit(_ io.Writer, pieces []piece) error {
-	for _, piece := range pieces {
-		if _, err := c.tabs.Write(piece.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (c *columns) emit(_ io.Writer, pieces []piece) error { return writeTexts(c.tabs, pieces) }
 
 func (c *columns) end(io.Writer) error { return c.tabs.Flush() }

@@ -9,7 +9,8 @@ func newDumpCommand(e env) *cobra.Command {
 		Short: "Print all objects of a file, or those of a resource",
 		Long: describe(`Print all objects of a file, or those of a resource.
 
-The order is by resource, namespace and name. JSON and YAML are a List that
+The order is by resource, namespace and name. Each resource has a table with kubectl's
+columns; custom resources have theirs if the file holds customresourcedefinitions. JSON and YAML are a List that
 kubectl apply takes, whatever the number of objects; JSONPath is applied to it.
 The file is not changed. One that a live process holds is read through that process,
 which goes on meanwhile: then this is no snapshot, and what is gone is left out. What
@@ -30,7 +31,6 @@ How old the objects are is said on standard error, unless a process follows them
 			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
-			o.format.kinds = len(args) == 0
 			return runRead(cmd.Context(), o)
 		},
 	}

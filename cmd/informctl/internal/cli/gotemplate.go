@@ -17,6 +17,7 @@ import (
 // text, is applied to one item at a time, so that memory does not grow with the list.
 // Every other template is applied to the whole List.
 type goTemplate struct {
+	whole      string // as the user wrote it
 	text       string // BODY, or the whole template
 	each       bool
 	head, tail string
@@ -32,10 +33,11 @@ func parseGoTemplate(text string) (*goTemplate, error) {
 	if t := perItem(text); t != nil {
 		// BODY may be invalid by itself: a break is not allowed outside of its range.
 		if _, err := printers.NewGoTemplatePrinter([]byte(t.text)); err == nil {
+			t.whole = text
 			return t, nil
 		}
 	}
-	return &goTemplate{text: text}, nil
+	return &goTemplate{whole: text, text: text}, nil
 }
 
 // perItem splits a template of the usual form into its parts. It returns nil for other
@@ -75,7 +77,14 @@ func perItem(text string) *goTemplate {
 	return t
 }
 
-func (t *goTemplate) printer() printer { return &templatePrinter{goTemplate: t, items: []any{}} }
+// printer returns a printer. With one set, the template is applied to the only object and
+// not to a List.
+func (t *goTemplate) printer(one bool) printer {
+	if one {
+		t = &goTemplate{text: t.whole, each: true}
+	}
+	return &templatePrinter{goTemplate: t, items: []any{}}
+}
 
 type templatePrinter struct {
 	*goTemplate

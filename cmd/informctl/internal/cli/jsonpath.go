@@ -19,6 +19,7 @@ import (
 //
 // Every other template is applied to the whole List.
 type jsonPath struct {
+	text     string // as the user wrote it
 	template string
 	mode     pathMode
 	tail     string // TEXT
@@ -27,9 +28,10 @@ type jsonPath struct {
 type pathMode uint8
 
 const (
-	wholeList pathMode = iota
-	eachBody           // BODY for each item
-	eachPath           // PATH for each item, results separated by spaces
+	wholeList  pathMode = iota
+	onlyObject          // the whole template for the only object
+	eachBody            // BODY for each item
+	eachPath            // PATH for each item, results separated by spaces
 )
 
 var (
@@ -46,11 +48,11 @@ func parseJSONPath(text string) (*jsonPath, error) {
 	if _, err := newTemplate(text); err != nil {
 		return nil, err
 	}
-	p := &jsonPath{template: text}
+	p := &jsonPath{text: text, template: text}
 	if m := pathOfItems.FindStringSubmatch(text); m != nil {
-		p = &jsonPath{template: "{" + m[1] + "}", mode: eachPath}
+		p = &jsonPath{text: text, template: "{" + m[1] + "}", mode: eachPath}
 	} else if m := rangeOfItems.FindStringSubmatch(text); m != nil && balanced(m[1]) {
-		p = &jsonPath{template: m[1], mode: eachBody, tail: m[2]}
+		p = &jsonPath{text: text, template: m[1], mode: eachBody, tail: m[2]}
 	}
 	_, err := newTemplate(p.template)
 	return p, err
@@ -81,7 +83,12 @@ func balanced(body string) bool {
 	return depth == 0
 }
 
-func (p *jsonPath) printer() printer {
+// printer returns a printer. With one set, the template is applied to the only object and
+// not to a List.
+func (p *jsonPath) printer(one bool) printer {
+	if one {
+		p = &jsonPath{text: p.text, template: p.text, mode: onlyObject}
+	}
 	return &pathPrinter{jsonPath: p, items: []any{}}
 }
 

@@ -95,6 +95,8 @@ func inEachForm(args ...string) (out [][]string) {
 		{"-o", "name"},
 		{"--count"},
 		{"--no-headers"},
+		{"--show-labels"},
+		{"-o", "wide", "-L", "app"},
 		{"-o", "json", "--show-managed-fields"},
 		{"-o", "jsonpath={range .items[*]}{.metadata.namespace}/{.metadata.name} {.data} {.stringData}{\"\\n\"}{end}"},
 		{"-o", "go-template={{range .items}}{{.metadata.name}} {{end}}"},
@@ -119,6 +121,9 @@ func readingCommands() (out [][]string) {
 		{"dump", "services"},
 		{"dump", "wheels"},
 		{"dump", "configmaps"},
+		{"query", "all"},
+		{"query", "gd", "-n", "a"},
+		{"query", "gadgets", "one"},
 		{"query", "pods", "--index", "namespace=a"},
 		{"query", "pods", "-n", "a", "web-1", "nosuch"},
 		{"query", "pods/web-1"},
@@ -177,7 +182,7 @@ func TestLiveIsAsClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("INFORMCTL_KEY_FILE", key)
-	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany, "log.db": writeHistory, "scopes.db": writeScopes} {
+	for name, write := range map[string]func(*testing.T, string){"informers.db": writeFile, "more.db": writeMore, "many.db": writeMany, "log.db": writeHistory, "scopes.db": writeScopes, "tables.db": writeTables} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(dir, name)
 			write(t, path)

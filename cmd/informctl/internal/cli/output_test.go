@@ -162,7 +162,7 @@ func TestTableIsAligned(t *testing.T) {
 			t.Fatalf("%d lines, want %d", len(lines), pods+1)
 		}
 		for _, line := range lines[1:] {
-			name := strings.Fields(line)[2]
+			name := strings.Fields(line)[1]
 			if got, want := strings.Index(line, name), strings.Index(lines[0], "NAME  "); got != want {
 				t.Fatalf("name at %d, not %d:\n%s\n%s", got, want, lines[0], line)
 			}

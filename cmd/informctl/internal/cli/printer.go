@@ -6,7 +6,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +29,7 @@ type object struct {
 type piece struct {
 	text  []byte
 	row   metav1.TableRow
+	event string // of a row of a watch
 	value map[string]any
 }
 
@@ -45,11 +45,12 @@ type printer interface {
 
 // outputFlags are the flags that define how objects are printed.
 type outputFlags struct {
-	format    string
-	count     bool
-	noHeaders bool
-	objects   *genericclioptions.JSONYamlPrintFlags
-	kinds     bool // the table has a column for kinds
+	format       string
+	count        bool
+	noHeaders    bool
+	showLabels   bool
+	labelColumns []string
+	objects      *genericclioptions.JSONYamlPrintFlags
 
 	path     *jsonPath   // of -o jsonpath=
 	template *goTemplate // of -o go-template=
@@ -67,6 +68,8 @@ func (f *outputFlags) addForms(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.format, "output", "o", "table", "How to print, one of: "+formats+".")
 	flags.BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	flags.BoolVar(&f.showLabels, "show-labels", false, "With a table: all labels in the last column.")
+	flags.StringSliceVarP(&f.labelColumns, "label-columns", "L", nil, "With a table: a column for each of these labels, separated by commas.")
 	f.objects = genericclioptions.NewJSONYamlPrintFlags()
 	f.objects.AddFlags(cmd)
 }
@@ -95,10 +98,19 @@ func (f *outputFlags) whole() bool {
 	return f.path != nil || f.template != nil || f.columns != nil || f.format == "json" || f.format == "yaml"
 }
 
+// isTable reports whether the format is a table.
+func (f *outputFlags) isTable() bool {
+	return !f.whole() && f.format != "name" && !f.count
+}
+
+// showsLabels reports whether labels are in the table. They are not in the header of each
+// object.
+func (f *outputFlags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
+
 // decoderFor returns the codec that decodes the parts of a scope's objects that the
-// command needs, nil for whole objects. Metadata is the first field in the protobuf of
-// every kind, also of unknown kinds. msgpack has no parts, so its objects are decoded
-// whole.
+// conditions and, unless it is a table, the format need, nil for whole objects. Metadata
+// is the first field in the protobuf of every kind, also of unknown kinds. msgpack has no
+// parts, so its objects are decoded whole.
 func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
 	parts, all := o.sieve.parts()
 	switch {
@@ -118,24 +130,25 @@ func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
 	return nil, nil
 }
 
-// printer returns the printer of the chosen format.
-func (f *outputFlags) printer(items []item, now time.Time) printer {
+// printer returns the printer of a format that is no table. one is set for the object of
+// one NAME, which is printed by itself, as in kubectl.
+func (f *outputFlags) printer(one bool) printer {
 	switch {
 	case f.path != nil:
-		return f.path.printer()
+		return f.path.printer(one)
 	case f.template != nil:
-		return f.template.printer()
+		return f.template.printer(one)
 	case f.columns != nil:
 		f.columns.noHeaders = f.noHeaders
 		return f.columns
+	case one && (f.format == "json" || f.format == "yaml"):
+		return oneObject{objectRenderer{f.objects, f.format}}
 	case f.format == "json":
 		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
 	case f.format == "yaml":
 		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
-	case f.format == "name":
-		return nameList{}
 	}
-	return newTable(items, f.kinds, f.format == "wide", f.noHeaders, now)
+	return nameList{}
 }
 
 // listOf returns the List that a template is applied to.
@@ -182,6 +195,29 @@ func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
 		out = append(out, line...)
 	}
 	return out, nil
+}
+
+// oneObject prints the only object in the same way as kubectl.
+type oneObject struct{ objectRenderer }
+
+func (oneObject) begin(io.Writer) error { return nil }
+func (oneObject) end(io.Writer) error   { return nil }
+
+func (p oneObject) render(o object) (piece, error) {
+	text, err := p.text(o, "")
+	return piece{text: append(text, '\n')}, err
+}
+
+func (oneObject) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }
+
+// writeTexts writes the texts of pieces.
+func writeTexts(w io.Writer, pieces []piece) error {
+	for _, piece := range pieces {
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // jsonList prints a v1 List in the same way as kubectl, one element at a time.
@@ -276,11 +312,4 @@ func (nameList) render(o object) (piece, error) {
 	return piece{text: buf.Bytes()}, err
 }
 
-func (nameList) emit(w io.Writer, pieces []piece) error {
-	for _, piece := range pieces {
-		if _, err := w.Write(piece.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (nameList) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }

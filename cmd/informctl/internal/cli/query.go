@@ -27,9 +27,13 @@ has no answer for otherwise. It is an error if that is so for all objects, unles
 what they lack is a field, and if the expression takes more steps for an object than
 Kubernetes allows: then the search ends at that object.
 
-The output is that of dump: a List even if a NAME is given, an empty one where
-nothing matches. A NAME that is not there is an error, which ends it with 1 when what
-is there has been printed. A file that a live process holds is read as dump reads it.`),
+The output is that of dump, except that the only object with a single NAME is printed
+without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
+that is not there is an error, which ends it with 1 when what is there has been
+printed. A file that a live process holds is read as dump reads it.
+
+RESOURCE is a plural, a singular, a kind, a short name or the category "all". Those of
+custom resources are known if the file holds their definitions.`),
 		Example: `  informctl query pods --index namespace=default --index label:app=web
   informctl query pods/web-1 -n a -o yaml
   informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
@@ -49,7 +53,6 @@ is there has been printed. A file that a live process holds is read as dump read
 					return err
 				}
 			}
-			o.format.kinds = len(o.wanted) > 1 || o.wanted[0].resource == ""
 			return runRead(cmd.Context(), o)
 		},
 	}

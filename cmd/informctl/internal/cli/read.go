@@ -191,7 +191,10 @@ func runRead(ctx context.Context, o *readOptions) error {
 		case o.sieve.groupBy != nil:
 			return o.format.printGroups(w, o.sieve.groups(result.counts))
 		}
-		return print(w, result.items, o.format.printer(result.items, o.now()))
+		if o.format.isTable() {
+			return o.printTables(w, db, result.items, chosen.ofSeveral())
+		}
+		return print(w, result.items, o.format.printer(o.isOne(result.items)))
 	})
 	if err == nil {
 		err = o.noteAge(db, chosen)
@@ -200,6 +203,12 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return err
 	}
 	return o.incomplete(failures)
+}
+
+// isOne reports whether the items are the object of one NAME. Several namespaces may have
+// an object of that name.
+func (o *readOptions) isOne(items []item) bool {
+	return len(o.wanted) == 1 && len(o.wanted[0].names) == 1 && len(items) == 1
 }
 
 // explain prints how objects were found, if --explain is set or the result may be
@@ -235,6 +244,13 @@ type chosen struct {
 	// States that are not the latest: of objects that a later scope holds, and of others
 	// that one covers.
 	repeated, gone []item
+}
+
+// ofSeveral reports whether objects of several resources were looked for.
+func (c chosen) ofSeveral() bool {
+	return slices.ContainsFunc(c.views, func(v *view) bool {
+		return v.info.Scope.Resource != c.views[0].info.Scope.Resource
+	})
 }
 
 func (o *readOptions) choose(db *database) (out chosen, err error) {

@@ -11,7 +11,7 @@ import (
 )
 
 // shortNames are the short names that an API server defines for its built-in resources.
-// Short names of custom resources are not known without a server.
+// Those of custom resources are in their definitions.
 var shortNames = map[string]string{
 	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events",
 	"limits": "limitranges", "no": "nodes", "ns": "namespaces", "po": "pods",
@@ -22,6 +22,18 @@ var shortNames = map[string]string{
 	"ing": "ingresses", "netpol": "networkpolicies", "pc": "priorityclasses",
 	"sc": "storageclasses", "vac": "volumeattributesclasses", "csr": "certificatesigningrequests",
 	"crd": "customresourcedefinitions", "crds": "customresourcedefinitions",
+}
+
+// all are the built-in resources of the category "all".
+var all = []string{
+	"pods", "replicationcontrollers", "services", "daemonsets.apps", "deployments.apps", "replicasets.apps",
+	"statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+}
+
+// isInCategory reports whether the resource of a scope is in a category of built-in
+// resources.
+func isInCategory(s store.Scope, name string) bool {
+	return strings.EqualFold(name, "all") && slices.Contains(all, s.Resource)
 }
 
 // wanted is one resource of a command line and the names of its objects.
@@ -70,6 +82,17 @@ func (d *database) find(resource string) ([]store.Info, error) {
 	for _, info := range d.scopes {
 		if isResource(info.Scope, resource) {
 			found = append(found, info)
+		}
+	}
+	if len(found) == 0 {
+		resources, err := d.resourcesNamed(resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range d.scopes {
+			if slices.Contains(resources, info.Scope.Resource) || isInCategory(info.Scope, resource) {
+				found = append(found, info)
+			}
 		}
 	}
 	if len(found) == 0 {

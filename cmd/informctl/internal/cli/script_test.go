@@ -44,6 +44,8 @@ func TestScripts(t *testing.T) {
 	writeConsumers(t, consumed)
 	scopes := filepath.Join(dir, "scopes.db")
 	writeScopes(t, scopes)
+	tables := filepath.Join(dir, "tables.db")
+	writeTables(t, tables)
 	server := auditServer(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           filepath.Join("testdata", "script"),
@@ -58,6 +60,7 @@ func TestScripts(t *testing.T) {
 				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
 				copyFile(consumed, filepath.Join(e.WorkDir, "consumers.db")),
 				copyFile(scopes, filepath.Join(e.WorkDir, "scopes.db")),
+				copyFile(tables, filepath.Join(e.WorkDir, "tables.db")),
 				copyFile(foreign, filepath.Join(e.WorkDir, "another-cluster.db")),
 				os.WriteFile(filepath.Join(e.WorkDir, "kubeconfig"), []byte(kubeconfig(server)), 0o600))
 		},

@@ -2,31 +2,27 @@ package cli
 
 import (
 	"io"
-	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/table"
 )
 
-// tabPadding is the space between columns in cli-runtime's tab writer, and tabMinimum the
-// minimal width of a column.
-const (
-	tabPadding = 3
-	tabMinimum = 6
-)
-
-// table prints NAMESPACE, NAME and AGE, preceded by KIND if several resources are
-// printed.
-type table struct {
+// resourceTable prints objects of one resource in the same way as kubectl. The texts of
+// all rows are held until the end, because they determine the widths.
+type resourceTable struct {
+	kind    table.Kind
+	depth   depth
 	columns []metav1.TableColumnDefinition
-	kinds   bool
-	wide    bool
-	events  bool // of a watch: the first column is the event
-	now     time.Time
-	widths  []int
+	name    int  // the column of names
+	kinds   bool // names have their kind in front
+	now     func() time.Time
 	printer printers.ResourcePrinter
 	tabs    tabWriter
 }
@@ -37,84 +33,78 @@ type tabWriter interface {
 	Flush() error
 }
 
-func newTable(items []item, kinds, wide, noHeaders bool, now time.Time) *table {
-	t := &table{kinds: kinds, wide: wide, now: now}
-	t.printer = printers.NewTablePrinter(printers.PrintOptions{Wide: wide, NoHeaders: noHeaders})
-	// The widths are known before the first row is printed, so rows can be written at
-	// once and are still aligned.
-	t.add("Kind", kinds, 0, func(i item) string { return i.kind().Kind }, items)
-	t.add("Namespace", true, 0, func(i item) string { return i.namespace }, items)
-	t.add("Name", true, 0, func(i item) string { return i.name }, items)
-	t.add("Age", true, 0, func(item) string { return "9y364d" }, items[:min(1, len(items))])
-	t.add("RV", true, 1, func(item) string { return "0123456789" }, items[:min(1, len(items))])
-	t.add("Bytes", true, 1, func(item) string { return "0123456" }, items[:min(1, len(items))])
-	t.add("UID", true, 1, func(item) string { return "" }, nil)
+// tableOptions are what a table has beside the columns of its kind.
+type tableOptions struct {
+	namespaces bool // a column for namespaces
+	kinds      bool // names have their kind in front, since several resources are printed
+	now        func() time.Time
+}
+
+// table returns the printer of a table. d is the part of an object that its columns need.
+func (f *outputFlags) table(kind table.Kind, d depth, o tableOptions) *resourceTable {
+	t := &resourceTable{kind: kind, depth: d, kinds: o.kinds, now: o.now, name: -1}
+	if f.showsLabels() {
+		t.depth = record
+	}
+	for i, c := range kind.Columns() {
+		if c.Name == "Name" {
+			t.name = i
+		}
+		t.columns = append(t.columns, metav1.TableColumnDefinition{Name: c.Name, Type: "string", Priority: c.Priority})
+	}
+	t.printer = printers.NewTablePrinter(printers.PrintOptions{
+		Wide: f.format == "wide", NoHeaders: f.noHeaders, WithNamespace: o.namespaces,
+		ShowLabels: f.showLabels, ColumnLabels: f.labelColumns,
+	})
 	return t
 }
 
-func (t *table) add(name string, shown bool, priority int32, value func(item) string, items []item) {
-	if !shown {
-		return
-	}
-	width := len(name)
-	for _, i := range items {
-		width = max(width, len(value(i)))
-	}
-	t.columns = append(t.columns, metav1.TableColumnDefinition{Name: name, Type: "string", Priority: priority})
-	t.widths = append(t.widths, max(width+tabPadding, tabMinimum))
-}
+func (t *resourceTable) needs() depth { return t.depth }
 
-// withEvents turns the table into one of changes. Their objects have no size.
-func (t *table) withEvents() *table {
-	t.events = true
-	t.columns = slices.Insert(t.columns, 0, metav1.TableColumnDefinition{Name: "Event", Type: "string"})
-	t.widths = slices.Insert(t.widths, 0, len("MODIFIED")+tabPadding)
-	return t
-}
-
-func (t *table) needs() depth {
-	if t.wide {
-		return record // for its size
-	}
-	return header
-}
-
-func (t *table) begin(w io.Writer) error {
-	tabs := printers.GetNewTabWriter(w)
-	t.tabs = tabs.SetRememberedWidths(t.widths)
+func (t *resourceTable) begin(w io.Writer) error {
+	t.tabs = printers.GetNewTabWriter(w)
 	return nil
 }
 
-func (t *table) render(o object) (piece, error) {
-	m, err := meta.Accessor(o.Object)
+func (t *resourceTable) render(o object) (piece, error) {
+	cells, err := t.kind.Cells(o.Object, t.now())
 	if err != nil {
 		return piece{}, err
 	}
-	age := "<unknown>"
-	if created := m.GetCreationTimestamp(); !created.IsZero() {
-		age = duration.HumanDuration(t.now.Sub(created.Time))
+	if t.kinds && t.name >= 0 {
+		kind := o.kind().GroupKind()
+		if u, ok := o.Object.(*unstructured.Unstructured); ok {
+			// The scope of a dynamic client has no kind.
+			kind = u.GroupVersionKind().GroupKind()
+		}
+		cells[t.name] = strings.ToLower(kind.String()) + "/" + o.name
 	}
-	var cells []any
-	var size any = int64(o.bytes)
-	if t.events {
-		cells, size = append(cells, o.event), noValue
+	shown := &metav1.PartialObjectMetadata{}
+	shown.Namespace = o.namespace
+	if m, err := meta.Accessor(o.Object); err == nil {
+		shown.Labels = m.GetLabels()
 	}
-	if t.kinds {
-		cells = append(cells, o.kind().Kind)
-	}
-	cells = append(cells, o.namespace, o.name, age, m.GetResourceVersion(), size, string(m.GetUID()))
-	return piece{row: metav1.TableRow{Cells: cells}}, nil
+	row := metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: shown}}
+	return piece{row: row, event: o.event}, nil
 }
 
-func (t *table) emit(_ io.Writer, pieces []piece) error {
+func (t *resourceTable) emit(_ io.Writer, pieces []piece) error {
 	part := &metav1.Table{ColumnDefinitions: t.columns}
 	for _, piece := range pieces {
+		if piece.event != "" {
+			if err := t.emitEvent(piece); err != nil {
+				return err
+			}
+			continue
+		}
 		part.Rows = append(part.Rows, piece.row)
 	}
-	if err := t.printer.PrintObj(part, t.tabs); err != nil {
-		return err
-	}
-	return t.tabs.Flush()
+	return t.printer.PrintObj(part, t.tabs)
 }
 
-func (t *table) end(io.Writer) error { return nil }
+func (t *resourceTable) emitEvent(p piece) error {
+	row := &metav1.Table{ColumnDefinitions: t.columns, Rows: []metav1.TableRow{p.row}}
+	return t.printer.PrintObj(&metav1.WatchEvent{Type: p.event, Object: runtime.RawExtension{Object: row}}, t.tabs)
+}
+
+func (t *resourceTable) end(io.Writer) error { return t.tabs.Flush() }

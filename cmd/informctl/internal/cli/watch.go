@@ -49,7 +49,8 @@ func newWatchCommand(e env) *cobra.Command {
 once, until interrupted, which ends it with 0.
 
 ADDED, MODIFIED or DELETED is the first column, or in JSON and YAML the type of the
-object; a template is applied to each object. An object that several scopes hold is
+object; a template is applied to each object. The other columns of a table are those of
+the resource; those of several resources are name and age. An object that several scopes hold is
 told of by each. It is an error if the process ends, or if the output is taken so
 slowly that more than 1024 changes wait.
 
@@ -166,7 +167,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 		following.Wait()
 		close(changes)
 	}()
-	err = o.print(changes, !slices.ContainsFunc(views, func(v watched) bool {
+	err = o.print(l, changes, !slices.ContainsFunc(views, func(v watched) bool {
 		return v.info.Scope.Resource != views[0].info.Scope.Resource
 	}))
 	cancel()
@@ -356,9 +357,9 @@ func (l *live) cutOff() error {
 
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
-func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
+func (o *watchOptions) print(l *live, changes <-chan object, oneResource bool) error {
 	w := bufio.NewWriter(output{o.streams.Out})
-	p := o.printer(oneResource)
+	p := o.printer(l, oneResource)
 	if err := p.begin(w); err != nil {
 		return err
 	}
@@ -378,9 +379,6 @@ func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
 		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.format.objects.ShowManagedFields {
 			u.SetManagedFields(nil)
 		}
-		if t, ok := p.(*table); ok {
-			t.now = o.now() // ages grow while it is followed
-		}
 		rendered, err := p.render(change)
 		if err == nil {
 			err = p.emit(w, []piece{rendered})
@@ -394,14 +392,14 @@ func (o *watchOptions) print(changes <-chan object, oneResource bool) error {
 	}
 }
 
-func (o *watchOptions) printer(oneResource bool) printer {
+func (o *watchOptions) printer(l *live, oneResource bool) printer {
 	f := &o.format
 	form, argument, _ := strings.Cut(f.format, "=")
 	switch form {
 	case "jsonpath":
 		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
 			var text strings.Builder
-			err := (&jsonPath{template: argument}).printer().(*pathPrinter).apply(&text, content)
+			err := (&jsonPath{template: argument}).printer(false).(*pathPrinter).apply(&text, content)
 			return fmt.Appendf(nil, "%-8s   %s\n", o.event, text.String()), err
 		})
 	case "go-template":
@@ -428,7 +426,7 @@ func (o *watchOptions) printer(oneResource bool) printer {
 		f.columns.noHeaders, f.columns.events = f.noHeaders, true
 		return f.columns
 	}
-	return newTable(nil, !oneResource || o.wanted[0].resource == "", form == "wide", f.noHeaders, o.now()).withEvents()
+	return &watchTable{o: o, oneResource: oneResource, live: l}
 }
 
 // changeDocument is the JSON and YAML form of a change. Its field names are stable and
@@ -454,11 +452,4 @@ func (p changePrinter) render(o object) (piece, error) {
 	return piece{text: text}, err
 }
 
-func (changePrinter) emit(w io.Writer, pieces []piece) error {
-	for _, piece := range pieces {
-		if _, err := w.Write(piece.text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (changePrinter) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }

@@ -167,8 +167,8 @@ func TestWatch(t *testing.T) {
 	// creation.
 	for form, want := range map[string][]string{
 		"": {
-			"EVENT      NAMESPACE   NAME   AGE\nADDED      a           one    10d\nADDED      b           two    10d\n",
-			"MODIFIED   a           one    10d\n", "DELETED    b           two    10d\n", "ADDED      a           three   10d\n",
+			"EVENT NAMESPACE NAME READY STATUS RESTARTS AGE\nADDED a one 0/1 0 10d\nADDED b two 0/1 0 10d\n",
+			"MODIFIED a one 0/1 0 10d\n", "DELETED b two 0/1 0 10d\n", "ADDED a three 0/1 0 10d\n",
 		},
 		"name": {"ADDED      pod/one\nADDED      pod/two\n", "MODIFIED   pod/one\n", "DELETED    pod/two\n", "ADDED      pod/three\n"},
 		"jsonpath={.metadata.name} {.spec.nodeName}": {
@@ -284,7 +284,7 @@ func TestWatchFromNowOn(t *testing.T) {
 	got := w.next(t, 1)
 	close(stop)
 	<-made
-	if fields := strings.Fields(got); len(fields) != 4 || fields[0] != "ADDED" || fields[1] != "a" || !strings.HasPrefix(fields[2], "new-") {
+	if fields := strings.Fields(got); len(fields) != 5 || fields[0] != "ADDED" || !strings.HasPrefix(fields[1], "new-") {
 		t.Errorf("%q", got)
 	}
 	w.stop()

@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/table"
+)
+
+// printTables prints one table for each resource of the items, as kubectl does.
+func (o *readOptions) printTables(w io.Writer, db *database, items []item, kinds bool) error {
+	now := o.now()
+	groups := byTable(items)
+	for n, some := range groups {
+		if n > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return err
+			}
+		}
+		kind, d, err := db.columns(some[0])
+		if err != nil {
+			return err
+		}
+		if d == record {
+			if some, err = db.decodingWhole(some); err != nil {
+				return err
+			}
+		}
+		namespaced := slices.ContainsFunc(some, func(i item) bool { return i.namespace != "" })
+		options := tableOptions{
+			namespaces: namespaced && o.filter.namespace == "",
+			kinds:      kinds, now: func() time.Time { return now },
+		}
+		if err := print(w, some, o.format.table(kind, d, options)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// decodingWhole returns the items with readers that decode whole objects. Conditions need
+// parts of many objects, and a table all of a few.
+func (d *database) decodingWhole(items []item) ([]item, error) {
+	items = slices.Clone(items)
+	views := map[*view]*view{}
+	for n, i := range items {
+		if views[i.view] == nil {
+			r, err := d.openScope(i.view.info, nil)
+			if err != nil {
+				return nil, fmt.Errorf("open %s: %w", i.view.info.Scope, err)
+			}
+			v := *i.view
+			v.reader, views[i.view] = r, &v
+		}
+		items[n].view = views[i.view]
+	}
+	return items, nil
+}
+
+// byTable returns the items of each table. Their order stays the same within a table.
+func byTable(items []item) (groups [][]item) {
+	order := func(a, b item) int {
+		x, y := a.view.info.Scope, b.view.info.Scope
+		whole := func(s store.Scope) string { return fmt.Sprint(s.Kind, s.Form != store.Metadata) }
+		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(whole(x), whole(y)))
+	}
+	items = slices.Clone(items)
+	slices.SortStableFunc(items, order)
+	for len(items) > 0 {
+		n := 1
+		for n < len(items) && order(items[0], items[n]) == 0 {
+			n++
+		}
+		groups, items = append(groups, items[:n]), items[n:]
+	}
+	return groups
+}
+
+// columns returns the columns for the objects of an item's scope, and the part of an
+// object that they need.
+func (d *database) columns(i item) (table.Kind, depth, error) {
+	scope := i.view.info.Scope
+	if scope.Kind.Kind == "" && scope.Form == store.Unstructured {
+		// The scope of a dynamic client has no kind, but its objects have.
+		found, err := fetch([]item{i}, record)
+		if err != nil {
+			return table.Kind{}, nothing, err
+		}
+		o, err := i.load(found[0])
+		if err != nil {
+			return table.Kind{}, nothing, i.wrap(err)
+		}
+		if o.Object != nil {
+			scope.Kind = o.Object.GetObjectKind().GroupVersionKind()
+		}
+	}
+	kind, ok, err := d.columnsOf(scope)
+	if !ok {
+		return table.Named(), header, err
+	}
+	return kind, record, err
+}
+
+// columnsOf returns the columns of a scope's kind. It returns false if there are none but
+// name and age.
+func (d *database) columnsOf(scope store.Scope) (table.Kind, bool, error) {
+	if scope.Form == store.Metadata {
+		return table.Kind{}, false, nil
+	}
+	if kind, ok := table.Of(scope.Kind); ok {
+		return kind, true, nil
+	}
+	if schema.ParseGroupResource(scope.Resource).Group == "" {
+		return table.Kind{}, false, nil // a custom resource has a group
+	}
+	crd, err := d.definition(scope.Resource)
+	if err != nil || crd == nil {
+		return table.Kind{}, false, err
+	}
+	kind, ok := table.OfDefinition(crd, scope.Kind.Version)
+	return kind, ok, nil
+}

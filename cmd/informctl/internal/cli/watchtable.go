@@ -1,0 +1,64 @@
+package cli
+
+import (
+	"io"
+
+	"github.com/informctl/informctl/table"
+)
+
+// watchTable prints changes as rows of a table. The columns are known when the first
+// object is. Objects of several resources have only name and age in common.
+type watchTable struct {
+	o           *watchOptions
+	live        *live
+	oneResource bool
+	w           io.Writer
+	*resourceTable
+}
+
+func (*watchTable) needs() depth { return record }
+
+func (t *watchTable) begin(w io.Writer) error {
+	t.w = w
+	return nil
+}
+
+func (t *watchTable) render(o object) (piece, error) {
+	if t.resourceTable == nil {
+		kind, err := t.columns(o)
+		if err != nil {
+			return piece{}, err
+		}
+		t.resourceTable = t.o.format.table(kind, record, tableOptions{
+			namespaces: t.o.filter.namespace == "" && (o.namespace != "" || !t.oneResource),
+			kinds:      !t.oneResource, now: t.o.now,
+		})
+		if err := t.resourceTable.begin(t.w); err != nil {
+			return piece{}, err
+		}
+	}
+	return t.resourceTable.render(o)
+}
+
+func (t *watchTable) columns(o object) (table.Kind, error) {
+	if !t.oneResource {
+		return table.Named(), nil
+	}
+	scope := o.view.info.Scope
+	if scope.Kind.Kind == "" {
+		scope.Kind = o.GetObjectKind().GroupVersionKind()
+	}
+	if kind, ok := table.Of(scope.Kind); ok {
+		return kind, nil
+	}
+	db, err := openLive(t.live.ctx, t.live.path, false)
+	if err != nil {
+		return table.Kind{}, err
+	}
+	defer func() { _ = db.Close() }()
+	kind, ok, err := db.columnsOf(scope)
+	if !ok {
+		kind = table.Named()
+	}
+	return kind, err
+}

@@ -1,0 +1,86 @@
+package cli_test
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/inspect"
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// TestWatchTables checks the columns of a watch: those of a custom resource come from its
+// definition in the file, and objects of several resources have name and age.
+func TestWatchTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill(t, db, schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		"customresourcedefinitions.apiextensions.k8s.io", store.Unstructured, gadgetDefinition())
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	var running sync.WaitGroup
+	follow := func(scope store.Scope, list, obj runtime.Object) *informer.Informer {
+		server := fakeapi.New(obj, list, fakeapi.Options{})
+		if _, err := server.Create(obj); err != nil {
+			t.Fatal(err)
+		}
+		inf, err := informer.New(server, obj, informer.Options{Backend: db, Scope: scope})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() { inf.RunWithContext(ctx) })
+		<-inf.HasSyncedChecker().Done()
+		return inf
+	}
+	gadgets := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "GadgetList"}}
+	both := []*informer.Informer{
+		follow(store.Scope{
+			Resource: "gadgets.example.com", Kind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}, Form: store.Unstructured,
+		}, gadgets, gadget("a", "one", map[string]any{"phase": "Ready"})),
+		follow(store.Scope{Resource: "nodes", Kind: corev1.SchemeGroupVersion.WithKind("Node")},
+			&corev1.NodeList{}, &corev1.Node{ObjectMeta: objectMeta("", "node-1", "")}),
+	}
+	running.Go(func() {
+		if err := inspect.Serve(ctx, inspect.SocketPath(path), inspect.NewHandler(inspect.Of(db, both...))); err != nil {
+			t.Error(err)
+		}
+	})
+	listens(t, path)
+	for resource, want := range map[string][]string{
+		"gadgets":       {"EVENT NAMESPACE NAME PHASE MADE", "ADDED a one Ready 10d"},
+		"nodes":         {"EVENT NAME STATUS ROLES AGE VERSION", "ADDED node-1 Unknown <none> 10d"},
+		"gadgets,nodes": {"EVENT NAMESPACE NAME AGE", "ADDED a gadget.example.com/one 10d", "ADDED node/node-1 10d"},
+	} {
+		w := watchFor(t, resource, "--initial", "--db", path)
+		var got []string
+		for line := range strings.Lines(w.next(t, len(want))) {
+			got = append(got, strings.Join(strings.Fields(line), " "))
+		}
+		slices.Sort(got[1:]) // the order of resources is not defined
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
+		w.stop()
+		w.ends(t, 0, "")
+	}
+	cancel()
+	running.Wait()
+	if err := db.Close(); err != nil {
+		t.Error(err)
+	}
+}
