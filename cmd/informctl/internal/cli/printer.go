@@ -103,8 +103,8 @@ func (f *outputFlags) isTable() bool {
 	return !f.whole() && f.format != "name" && !f.count
 }
 
-// showsLabels reports whether labels are in the table. They are not in the header of each
-// object.
+// showsLabels reports whether labels are in the table. A process sends headers without
+// them.
 func (f *outputFlags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
 
 // decoderFor returns the codec that decodes the parts of a scope's objects that the
