@@ -1,9 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"time"
 
@@ -16,8 +16,7 @@ import (
 // printTables prints one table for each resource of the items, as kubectl does.
 func (o *readOptions) printTables(w io.Writer, db *database, items []item, kinds bool) error {
 	now := o.now()
-	groups := byTable(items)
-	for n, some := range groups {
+	for n, some := range byTable(items) {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
@@ -64,22 +63,22 @@ func (d *database) decodingWhole(items []item) ([]item, error) {
 }
 
 // byTable returns the items of each table. Their order stays the same within a table.
-func byTable(items []item) (groups [][]item) {
-	order := func(a, b item) int {
-		x, y := a.view.info.Scope, b.view.info.Scope
-		whole := func(s store.Scope) string { return fmt.Sprint(s.Kind, s.Form != store.Metadata) }
-		return cmp.Or(cmp.Compare(x.Resource, y.Resource), cmp.Compare(whole(x), whole(y)))
-	}
-	items = slices.Clone(items)
-	slices.SortStableFunc(items, order)
-	for len(items) > 0 {
-		n := 1
-		for n < len(items) && order(items[0], items[n]) == 0 {
-			n++
+func byTable(items []item) (tables [][]item) {
+	names := map[*view]string{}
+	byName := map[string][]item{}
+	for _, i := range items {
+		name, ok := names[i.view]
+		if !ok {
+			scope := i.view.info.Scope
+			name = fmt.Sprint(scope.Resource, " ", scope.Kind, scope.Form == store.Metadata)
+			names[i.view] = name
 		}
-		groups, items = append(groups, items[:n]), items[n:]
+		byName[name] = append(byName[name], i)
 	}
-	return groups
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		tables = append(tables, byName[name])
+	}
+	return tables
 }
 
 // columns returns the columns for the objects of an item's scope, and the part of an
