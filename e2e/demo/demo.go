@@ -248,6 +248,11 @@ func (d *demo) show(ctx context.Context, head int, what string, args ...string) 
 	for _, line := range lines[:min(head, len(lines))] {
 		text += line + "\n"
 	}
-	// The first line is the header.
-	return d.out.print(text + fmt.Sprintf("... %d %s in %s\n\n", max(0, len(lines)-1), what, seconds(took)))
+	rows := len(lines) - 1 // the first line is a header
+	for _, line := range lines {
+		if line == "" {
+			rows -= 2 // and so is the one after an empty line
+		}
+	}
+	return d.out.print(text + fmt.Sprintf("... %d %s in %s\n\n", max(0, rows), what, seconds(took)))
 }
