@@ -231,7 +231,7 @@ func TestWatchAges(t *testing.T) {
 	created.CreationTimestamp = metav1.NewTime(now.Add(47 * time.Hour))
 	p.create(t, created)
 	got = append(got, squeezed([]string{w.next(t, 1)})...)
-	if diff := cmp.Diff([]string{"ADDED a old 10d", "MODIFIED a old 11d", "ADDED a new 60m"}, got); diff != "" {
+	if diff := cmp.Diff([]string{"ADDED a old 0/1 0 10d", "MODIFIED a old 0/1 0 11d", "ADDED a new 0/1 0 60m"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
