@@ -172,3 +172,25 @@ func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
 		return err != nil || len(values) == 0 || slices.Contains(values, r.value) != r.equal
 	})
 }
+
+// The server keeps one event and serves it as these two resources.
+const coreEvents, newerEvents = "events", "events.events.k8s.io"
+
+// withoutNewerEvents removes the events that are there as core's, too, which kubectl
+// prints.
+func withoutNewerEvents(items []item) []item {
+	type key struct{ cluster, namespace, name string }
+	keyOf := func(i item) key { return key{i.view.info.Scope.Cluster, i.namespace, i.name} }
+	core := map[key]bool{}
+	for _, i := range items {
+		if i.view.info.Scope.Resource == coreEvents {
+			core[keyOf(i)] = true
+		}
+	}
+	if len(core) == 0 {
+		return items
+	}
+	return slices.DeleteFunc(items, func(i item) bool {
+		return i.view.info.Scope.Resource == newerEvents && core[keyOf(i)]
+	})
+}

@@ -161,6 +161,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if len(chosen.unread) > 0 && len(chosen.views) == 0 {
 		return chosen.unread[0]
 	}
+	chosen.items = withoutNewerEvents(chosen.items)
 	m := o.newMeter("searching", "objects", len(chosen.items))
 	result, err := o.sieve.sift(chosen.items, o.now(), m.set)
 	m.stop()

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/index"
@@ -13,7 +14,7 @@ import (
 
 // writeScopes makes a file in which several scopes hold objects of one resource: all pods
 // at resource version 1000, and parts of them later. Since 1000, pods have been deleted,
-// changed and created.
+// changed and created. Both APIs of events hold them, too.
 func writeScopes(t *testing.T, path string) {
 	t.Helper()
 	db, err := bolt.Open(path, bolt.Options{})
@@ -50,6 +51,14 @@ func writeScopes(t *testing.T, path string) {
 		part.Resource, part.Kind = "pods", kind
 		fillScopeAt(t, db, indexes, part.Scope, rv, part.objects...)
 	}
+	event := func(namespace, name string) *corev1.Event {
+		return &corev1.Event{ObjectMeta: objectMeta(namespace, name, ""), Reason: "Core"}
+	}
+	newer := func(namespace, name string) *eventsv1.Event {
+		return &eventsv1.Event{ObjectMeta: objectMeta(namespace, name, ""), Reason: "Newer"}
+	}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Event"), "events", store.Typed, event("a", "e-1"), event("a", "e-2"))
+	fill(t, db, eventsv1.SchemeGroupVersion.WithKind("Event"), "events.events.k8s.io", store.Typed, newer("a", "e-1"), newer("a", "e-2"), newer("b", "e-2"))
 	if err := db.Close(); err != nil {
 		t.Fatal(err)
 	}
