@@ -37,8 +37,6 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	defer release()
 	events, err := inf.Follow(q.ctx, opts)
 	switch {
-	case errors.Is(err, informer.ErrExpired) && !errors.Is(err, informer.ErrForgotten):
-		return fmt.Errorf("%w; begin with initial=true", err)
 	case errors.Is(err, informer.ErrForgotten), err == nil && opts.Since != "" && p.needsOld:
 		// The informer does not remember the change, or not the state before it.
 		logErr := reaches(q.ctx, inf.Reader(), opts.Since)
@@ -48,7 +46,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		case !isUnreached(logErr):
 			return logErr
 		case err != nil:
-			return fmt.Errorf("%w; begin with initial=true", err)
+			return err
 		}
 	case err != nil:
 		return err

@@ -57,8 +57,8 @@
 // log has one change for all changes of an object in one commit, so a client whose RV is
 // inside a commit may have received states that the log does not have: changes of that
 // commit are "inside": true, and their states before count as ones that matched. The
-// status is 410 if the log does not reach back to RV, and 504 if RV is ahead of the
-// informer for 5 seconds.
+// status is 410 if the log does not reach back to RV: the client then begins with
+// initial=true. It is 504 if RV is ahead of the informer for 5 seconds.
 //
 // # Load
 //

@@ -13,6 +13,7 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 )
 
@@ -38,7 +39,7 @@ type Failure struct {
 }
 
 // causes are the errors that the client can recognise with errors.Is.
-var causes = map[string]error{"damage": store.ErrCorrupt, "no key": store.ErrNoKey}
+var causes = map[string]error{"damage": store.ErrCorrupt, "no key": store.ErrNoKey, "expired": informer.ErrExpired}
 
 // NewFailure returns the encoded form of an error.
 func NewFailure(err error) *Failure {

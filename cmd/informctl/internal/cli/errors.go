@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
@@ -66,6 +67,8 @@ func withHint(err error) error {
 	var sent *wire.Failure
 	var copied *copyError
 	switch {
+	case errors.Is(err, informer.ErrExpired):
+		return fmt.Errorf("%w; --initial begins with what is there", err)
 	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):
 		return fmt.Errorf("%w; start the process that holds the file with its key", err)
 	case errors.Is(err, store.ErrNoKey) && strings.HasSuffix(err.Error(), "no key was given"):

@@ -366,7 +366,7 @@ func TestWatchSince(t *testing.T) {
 	if got := w.next(t, 1); got != "ADDED      pod/three\n" {
 		t.Errorf("then %q", got)
 	}
-	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired: changes are known from resource version 2 on")
+	watchFor(t, append(args, "1")...).ends(t, 1, "resource version 1 has expired: changes are known from resource version 2 on; --initial begins with what is there")
 	p.stop()
 	w.ends(t, 1, "--since-rv 5 goes on from there")
 	testWatchSinceRestart(t, p, args)
