@@ -39,15 +39,15 @@
 // # What is unsafe
 //
 // Most protobuf is decoded by a plan that is compiled once for each Go type
-// (codec/internal/protoplan), through [unsafe.Pointer]: it takes half the time and a third
-// of the allocations of the generated code. The plan refuses whatever generated code would
-// not write, and is compared with that code when it is made. [SafeDecoding] turns the plans
-// off.
+// (codec/internal/protoplan), through [unsafe.Pointer]: it takes half the time and a
+// third of the allocations of the generated code. The plan refuses whatever generated
+// code would not write, and is compared with that code when it is made. [SafeDecoding]
+// turns the plans off.
 //
 // The strings of an object refer to a copy of the bytes that it was decoded from, or to
-// these bytes themselves with [DecodeAliased]. So a string that is kept keeps all of them:
-// 10 KB for a pod. Names, namespaces, UIDs, resource versions and labels of objects and
-// the names and UIDs of owners have memory of their own. Clone any other string that
+// these bytes themselves with [DecodeAliased]. So a string that is kept keeps all of
+// them: 10 KB for a pod. Names, namespaces, UIDs, resource versions and labels of objects
+// and the names and UIDs of owners have memory of their own. Clone any other string that
 // outlives its object.
 //
 // # Corruption

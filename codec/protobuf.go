@@ -36,7 +36,7 @@ type protobufCodec struct {
 	plan        *protoplan.Plan // nil means that only generated code decodes
 }
 
-// SafeDecoding, if it is true, makes codecs decode with generated code alone, without
+// SafeDecoding makes codecs decode, while it is true, with generated code alone, without
 // package unsafe: objects are then equal, and share no memory with what they were decoded
 // from, but take two to three times as many allocations. It is read at each Decode.
 var SafeDecoding atomic.Bool

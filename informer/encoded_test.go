@@ -121,7 +121,7 @@ func TestChangingListerWatcher(t *testing.T) {
 		"labels": func(cm *corev1.ConfigMap) { cm.Labels = map[string]string{"changed": "yes"} },
 		"all": func(cm *corev1.ConfigMap) {
 			*cm = corev1.ConfigMap{ObjectMeta: cm.ObjectMeta, Data: map[string]string{"changed": "yes"}}
-			cm.SelfLink = ""
+			cm.SetSelfLink("")
 		},
 	}
 	for what, change := range changes {
@@ -146,7 +146,7 @@ func TestChangingListerWatcher(t *testing.T) {
 				}
 				for _, obj := range r.inf.GetStore().List() {
 					cm := obj.(*corev1.ConfigMap)
-					if cm.SelfLink != "" {
+					if cm.GetSelfLink() != "" {
 						t.Errorf("%s has a selfLink", cm.Name)
 					}
 					if want := cm.DeepCopy(); what != "labels" || cm.Name == "o2" {

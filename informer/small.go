@@ -15,8 +15,8 @@ import (
 )
 
 // A collection of at most smallObjects objects and smallBytes bytes is small: the first
-// probe of a warm start asks for all of it, and catching up ends with the last object that
-// differs. Others wait for a bookmark, which the server sends about a second later.
+// probe of a warm start asks for all of it, and catching up ends with the last object
+// that differs. Others wait for a bookmark, which the server sends about a second later.
 const (
 	smallObjects = reflector.WholeLimit - 50 // some may be new
 	smallBytes   = 1 << 20

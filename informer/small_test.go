@@ -41,7 +41,8 @@ func TestSmall(t *testing.T) {
 				w.put("e", "1") // 9
 				w.drop("e")     // 10
 			},
-			[]string{"update b@3=1 b@5=2", "update b@5=2 b@6=3", "delete c@7=1", "initial d@8=1", "initial e@9=1", "delete e@10=1"}, false,
+			[]string{"update b@3=1 b@5=2", "update b@5=2 b@6=3", "delete c@7=1", "initial d@8=1", "initial e@9=1", "delete e@10=1"},
+			false,
 		},
 		{"too large", large, func(w *world) { w.server.Advance() }, nil, true},
 	} {
@@ -62,7 +63,8 @@ func TestSmall(t *testing.T) {
 				told := slices.DeleteFunc(l.take(), func(line string) bool {
 					return strings.HasPrefix(line, "initial a") || line == "initial b@3=1" || line == "initial c@4=1"
 				})
-				for i := range told { // what the watch brings after the last difference is not initial
+				// what the watch brings after the last difference is not initial
+				for i := range told {
 					told[i] = strings.Replace(told[i], "add ", "initial ", 1)
 				}
 				less := func(a, b string) bool { return a < b }

@@ -389,7 +389,8 @@ func TestTracesGenerated(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		script := drawScript(rt)
 		informers := map[string]makeInformer{"mem": onMem, "bolt": persistent}
-		if !slices.Contains(script, "faillist eof") { // a client sends such a request again
+		// a client sends such a request again
+		if !slices.Contains(script, "faillist eof") {
 			informers["wire"] = wire
 		}
 		if diff := differences(t, script, informers); diff != "" {

@@ -12,16 +12,16 @@ import (
 )
 
 // Goal is what a catch-up has to bring: the resource version of each object that differs
-// from the list of the first probe, "" for one that the list does not have. The watch that
-// has brought all of it has caught up, and need not wait for a bookmark.
+// from the list of the first probe, "" for one that the list does not have. The watch
+// that has brought all of it has caught up, and need not wait for a bookmark.
 //
 // A watch may bring an object at a later resource version, and objects that were created
-// and deleted in the meantime are in no list: they change nothing, since catching up means
-// that the state is at least as new as the list.
+// and deleted in the meantime are in no list: they change nothing, since catching up
+// means that the state is at least as new as the list.
 type Goal map[cache.ObjectName]string
 
-// whole compares the list of the first probe, if it is whole, with what the sink holds. If
-// there is no difference, the sink is complete up to the resource version of the list.
+// whole compares the list of the first probe, if it is whole, with what the sink holds.
+// If there is no difference, the sink is complete up to the resource version of the list.
 func (r *Reflector) whole(ctx context.Context, list runtime.Object, now string) error {
 	accessor, err := meta.ListAccessor(list)
 	if err != nil || accessor.GetContinue() != "" {

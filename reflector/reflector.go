@@ -79,10 +79,11 @@ type Options struct {
 	NoProbe bool
 	// Request returns the context of a list or watch of ListerWatcher; may be nil.
 	Request func(context.Context) context.Context
-	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it returns
-	// true. If these are the whole collection, Compare returns how it differs from what the
-	// Sink holds; relist is the reason for a list if what differs cannot have changed since.
-	// After an error the catch-up goes on as without Compare. nil: no collection is small.
+	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it
+	// returns true. If these are the whole collection, Compare returns how it differs
+	// from what the Sink holds; relist is the reason for a list if what differs cannot
+	// have changed since. After an error the catch-up goes on as without Compare. nil: no
+	// collection is small.
 	IsSmall func() bool
 	Compare func(ctx context.Context, list runtime.Object) (goal Goal, relist string, err error)
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
@@ -165,7 +166,8 @@ func (r *repeated) count(held string) int {
 	return r.n
 }
 
-// WholeLimit is the number of objects that the first probe of a small collection asks for.
+// WholeLimit is the number of objects that the first probe of a small collection asks
+// for.
 const WholeLimit = 450
 
 const (

@@ -128,7 +128,7 @@ func (a answer) watch(w watch.Interface) *http.Response {
 	out, in := io.Pipe()
 	stream := a.info.StreamSerializer
 	events := restwatch.NewEncoder(
-		streaming.NewEncoder(stream.Framer.NewFrameWriter(in), scheme.Codecs.EncoderForVersion(stream.Serializer, a.gv)),
+		streaming.NewEncoder(stream.NewFrameWriter(in), scheme.Codecs.EncoderForVersion(stream.Serializer, a.gv)),
 		a.encoder())
 	go func() {
 		defer w.Stop()

@@ -184,7 +184,8 @@ func TestDictionary(t *testing.T) {
 	const n = 500
 	db, s := openPods(t, path, bolt.Options{})
 	listPods(t, s, n, 1)
-	if err := s.Flush(t.Context()); err != nil { // a small list is compressed by the committer
+	// a small list is compressed by the committer
+	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	infos, err := db.Scopes()

@@ -17,9 +17,9 @@ import (
 // defaultDecoded is the default budget for decoded objects, in bytes of heap.
 const defaultDecoded = 64 << 20
 
-// sized is an object with the size of its encoding, in bytes, and the hash of its content;
-// hash is nil if it is not known. An object that nobody has needed yet is in the cell, as
-// raw; those of a cache without a budget are decoded.
+// sized is an object with the size of its encoding, in bytes, and the hash of its
+// content; hash is nil if it is not known. An object that nobody has needed yet is in the
+// cell, as raw; those of a cache without a budget are decoded.
 type sized struct {
 	object  runtime.Object
 	raw     []byte

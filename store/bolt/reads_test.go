@@ -163,7 +163,8 @@ func TestStoredBytes(t *testing.T) {
 	}
 	check("nothing", false, false)
 	listPods(t, s, 100, 1)
-	if err := s.Flush(t.Context()); err != nil { // a small list is compressed by the committer
+	// a small list is compressed by the committer
+	if err := s.Flush(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	check("the first list", true, false)

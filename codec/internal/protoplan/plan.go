@@ -4,9 +4,9 @@
 // A [Plan] is made once for each Go type, from its fields and their protobuf tags. It
 // accepts only the canonical form, which is what MarshalToSizedBuffer of the generated
 // code writes: known fields in ascending order, each field that is always written, map
-// keys in order, the shortest varints. For any other message Decode and IsCanonical return
-// false, and the caller asks the generated code. So a message that the plan misjudges
-// costs time, and nothing else.
+// keys in order, the shortest varints. For any other message Decode and IsCanonical
+// return false, and the caller asks the generated code. So a message that the plan
+// misjudges costs time, and nothing else.
 //
 // # What is unsafe
 //
@@ -14,14 +14,15 @@
 // package reflect gives for them. It makes strings that refer to the message, which the
 // caller must not change afterwards. A string that is kept keeps the whole message, so
 // those that are often kept are copied: name, namespace, UID, resource version and labels
-// of an object, name and UID of an owner. Pointers point only to
-// memory that package reflect or a composite literal has allocated with its type, which is
-// what the garbage collector and -d=checkptr demand.
+// of an object, name and UID of an owner. Pointers point only to memory that package
+// reflect or a composite literal has allocated with its type, which is what the garbage
+// collector and -d=checkptr demand.
 //
 // # Who judges
 //
-// Before a plan is used, [For] compares it with the generated code, for an object with all
-// fields set and for one with none. A type whose plan decodes anything else has no plan.
+// Before a plan is used, [For] compares it with the generated code, for an object with
+// all fields set and for one with none. A type whose plan decodes anything else has no
+// plan.
 //
 // # Concurrency
 //
@@ -135,8 +136,8 @@ var apart = map[reflect.Type][]string{
 // plans has the plan of each type that For was called with; a nil *Plan if it has none.
 var plans sync.Map
 
-// For returns the plan of a struct type, nil if there is none: generated code then decodes
-// its messages.
+// For returns the plan of a struct type, nil if there is none: generated code then
+// decodes its messages.
 func For(t reflect.Type) *Plan {
 	if p, ok := plans.Load(t); ok {
 		return p.(*Plan)
@@ -221,8 +222,8 @@ func (c compiler) field(sf reflect.StructField, tag string) (*field, error) {
 	if f.typ.Kind() == reflect.Pointer {
 		f.pointer, f.typ = true, f.typ.Elem()
 	}
-	// The tags of some fields are wrong (AddressType of an EndpointSlice says "rep", EndPort
-	// of a NetworkPolicyPort "bytes"): generated code goes by the Go type.
+	// The tags of some fields are wrong (AddressType of an EndpointSlice says "rep",
+	// EndPort of a NetworkPolicyPort "bytes"): generated code goes by the Go type.
 	if err := c.setKind(f); err != nil {
 		return nil, err
 	}

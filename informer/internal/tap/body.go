@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -86,7 +87,7 @@ func (s *stream) pass(err error, read ...[]byte) error {
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) {
-	if f.err == io.ErrUnexpectedEOF {
+	if errors.Is(f.err, io.ErrUnexpectedEOF) {
 		return 0, io.EOF // the caller knows what it has expected
 	}
 	return 0, f.err

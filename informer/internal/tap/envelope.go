@@ -166,7 +166,8 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 	if how == isSlim {
 		size += sizeOf(len(m.Name)) + sizeOf(len(m.Namespace)) + sizeOf(len(m.UID)) + sizeOf(len(m.RV))
 	} else {
-		w.item = append(w.item, message...) // the metadata that follows is merged into its own
+		// the metadata that follows is merged into its own
+		w.item = append(w.item, message...)
 	}
 	w.item = protowire.AppendTag(w.item, objectMetadata, protowire.BytesType)
 	w.item = protowire.AppendVarint(w.item, uint64(size))

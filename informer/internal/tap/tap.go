@@ -5,23 +5,23 @@
 // [http.RoundTripper] calls [Tap.Open] with the answer, and client-go then receives slim
 // objects, which have a name, a namespace, a UID, a resource version and, as their
 // selfLink, all bytes of the object. [Tap.Take] turns a slim object into a
-// [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink. Authorization,
-// retries, rate limits and the ListerWatcher of the user stay as they are.
+// [store.EncodedObject]. No API server since Kubernetes 1.20 sets selfLink.
+// Authorization, retries, rate limits and the ListerWatcher of the user stay as they are.
 //
 // # Which answers
 //
 // Only lists and watches in protobuf are tapped, and of them only messages that the codec
 // would write for the decoded object: a message with a field that the Go type does not
-// have, for example, reaches client-go whole. The first answer that cannot be tapped, such
-// as one in JSON, ends the tap: client-go then decodes all objects.
+// have, for example, reaches client-go whole. The first answer that cannot be tapped,
+// such as one in JSON, ends the tap: client-go then decodes all objects.
 //
 // # ListerWatchers that change objects
 //
 // A ListerWatcher may filter objects. If it changes them, the changes would be lost. So
 // each object of a tapped answer has a mark in its selfLink, and some are sent whole
 // beside their bytes and compared. When an object has lost its mark, was changed while it
-// was slim or differs from its bytes, Take returns [ErrChanged], and the tap has ended. The
-// caller lists again, because earlier objects may have been changed, too.
+// was slim or differs from its bytes, Take returns [ErrChanged], and the tap has ended.
+// The caller lists again, because earlier objects may have been changed, too.
 //
 // # Concurrency
 //
@@ -53,9 +53,9 @@ var ErrChanged = errors.New("the ListerWatcher changes the objects that the serv
 
 // state is what is known of the answers. Only move changes it.
 //
-//	from                      to        when
-//	untapped                  tapped    the first answer, if it can be tapped
-//	untapped, tapped          declined  an answer or an object cannot be tapped
+//	from                        to        when
+//	untapped                    tapped    the first answer, if it can be tapped
+//	untapped, tapped            declined  an answer or an object cannot be tapped
 //	untapped, tapped, declined  changed   an object is not as it was sent
 type state = int32
 
@@ -73,7 +73,8 @@ type Tap struct {
 	strip            bool   // managedFields are removed
 	mark             string // how the selfLink of a marked object begins
 	state            atomic.Int32
-	slim             atomic.Uint64 // number of objects that were, or could have been, slim
+	// number of objects that were, or could have been, slim
+	slim atomic.Uint64
 }
 
 // The byte that follows the mark.

@@ -294,10 +294,10 @@ func TestSelfLinks(t *testing.T) {
 			t.Fatalf("%s: %d of %d encoded, %v", where, encoded, len(objects), err)
 		}
 		for _, cm := range objects {
-			if cm.SelfLink != "/api/v1" {
-				t.Errorf("%s: selfLink %q", where, cm.SelfLink)
+			if cm.GetSelfLink() != "/api/v1" {
+				t.Errorf("%s: selfLink %q", where, cm.GetSelfLink())
 			}
-			cm.SelfLink = ""
+			cm.SetSelfLink("")
 		}
 		w.check(where, objects)
 	}
@@ -411,7 +411,7 @@ func TestLargeEvents(t *testing.T) {
 func TestChanged(t *testing.T) {
 	for what, change := range map[string]func(i int, cm *corev1.ConfigMap){
 		"a whole one has other data": func(i int, cm *corev1.ConfigMap) { cm.Data = map[string]string{"a": "b"} },
-		"another selfLink":           func(i int, cm *corev1.ConfigMap) { cm.SelfLink = "" },
+		"another selfLink":           func(i int, cm *corev1.ConfigMap) { cm.SetSelfLink("") },
 		"a slim one has a label": func(i int, cm *corev1.ConfigMap) {
 			if i == 8 {
 				cm.Labels = map[string]string{"a": "b"}
