@@ -256,7 +256,7 @@ func verifyDictionaries(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]boo
 		return nil, fmt.Errorf("dictionary: %w", err)
 	}
 	if t != m.Dictionaries {
-		return nil, fmt.Errorf("%d dictionaries do not add up to the manifest's %d", t.Count, m.Dictionaries.Count)
+		return nil, fmt.Errorf("the checksums of %d dictionaries do not add up to the manifest's, of %d", t.Count, m.Dictionaries.Count)
 	}
 	return ids, nil
 }

@@ -220,7 +220,7 @@ func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, how t
 		return errors.New("headers and objects are not the same number")
 	}
 	if headerTally != m.Headers || objectTally != m.Objects {
-		return fmt.Errorf("%d headers and %d objects do not add up to the manifest's %d and %d",
+		return fmt.Errorf("the checksums of %d headers and %d objects do not add up to the manifest's, of %d and %d",
 			headerTally.Count, objectTally.Count, m.Headers.Count, m.Objects.Count)
 	}
 	return verifyIndexes(m, b, indexes)
@@ -241,12 +241,20 @@ func verifyIndexes(m *record.Manifest, b *bbolt.Bucket, fromHeaders map[string]*
 				t.Add(record.Checksum(k))
 			}
 		}
-		if t != state.Tally || t != *fromHeaders[name] {
+		if implied := *fromHeaders[name]; t != state.Tally || t != implied {
+			if t.Count == state.Tally.Count && t.Count == implied.Count {
+				return fmt.Errorf("index %q has %w", name, errOtherEntries(t))
+			}
 			return fmt.Errorf("index %q has %d entries; the manifest says %d, the headers %d",
-				name, t.Count, state.Tally.Count, fromHeaders[name].Count)
+				name, t.Count, state.Tally.Count, implied.Count)
 		}
 	}
 	return nil
+}
+
+// errOtherEntries describes damage that does not change the number of entries.
+func errOtherEntries(t record.Tally) error {
+	return fmt.Errorf("%d entries, as many as there should be, but not the same", t.Count)
 }
 
 // verifyStored checks every entry of a scope that was opened read-only, once: a writer's
@@ -302,6 +310,9 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 		}
 		if want := m.Indexes[name].Tally; err == nil && t != want {
 			err = fmt.Errorf("%d entries instead of %d", t.Count, want.Count)
+			if t.Count == want.Count {
+				err = errOtherEntries(t)
+			}
 		}
 	}
 	if err != nil {

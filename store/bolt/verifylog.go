@@ -44,7 +44,7 @@ func verifyLog(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]
 		return nil
 	})
 	if err == nil && t != m.Log.Blocks {
-		err = fmt.Errorf("%d blocks of the log do not add up to the manifest's %d", t.Count, m.Log.Blocks.Count)
+		err = fmt.Errorf("the checksums of %d blocks of the log do not add up to the manifest's, of %d", t.Count, m.Log.Blocks.Count)
 	}
 	return err
 }
