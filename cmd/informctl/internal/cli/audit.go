@@ -141,7 +141,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *server, info store.Info) (int, error) {
 	switch {
 	case !info.Complete:
-		o.note("%s: left out, its first list is not complete", info.Scope)
+		o.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
 		return 0, nil
 	case info.Checkpoint.RV == "":
 		o.note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)

@@ -52,6 +52,9 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	for told := false; ; {
 		err := c.resolve(ctx, o, srv)
+		if apierrors.IsUnauthorized(err) {
+			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
+		}
 		if err == nil || !unreachable(err) {
 			return c, err
 		}

@@ -62,11 +62,16 @@ func exitCode(err error) int {
 	return exitError
 }
 
+// completes is what the user can do about a scope whose first list is not complete.
+const completes = "informctl run completes it, informctl wipe drops it"
+
 // withHint adds to an error what the user can do about it.
 func withHint(err error) error {
 	var sent *wire.Failure
 	var copied *copyError
 	switch {
+	case errors.Is(err, store.ErrIncomplete):
+		return fmt.Errorf("%w; %s", err, completes)
 	case errors.Is(err, informer.ErrExpired):
 		return fmt.Errorf("%w; --initial begins with what is there", err)
 	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):

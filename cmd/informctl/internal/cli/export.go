@@ -75,7 +75,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	}
 	total := 0
 	for _, scope := range left {
-		o.note("%s: left out, its first list is not complete", scope)
+		o.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {
 		total += v.info.Objects

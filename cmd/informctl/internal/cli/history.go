@@ -83,7 +83,7 @@ file is there.`),
 	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
 	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
 	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
-	flags.StringVar(&o.where, "where", "", "Only changes for which this CEL expression of `object` and oldObject is true.")
+	flags.StringVar(&o.where, "where", "", "Only changes for which this `expression` of object and oldObject in CEL is true.")
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")

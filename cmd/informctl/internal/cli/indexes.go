@@ -91,7 +91,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	var unread []error
 	for _, info := range infos {
 		if !info.Complete {
-			o.note("%s: left out, its first list is not complete", info.Scope)
+			o.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
 			continue
 		}
 		used, err := db.indexesOf(info)

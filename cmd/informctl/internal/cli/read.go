@@ -369,7 +369,7 @@ func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {
-		o.note("%s: left out, its first list is not complete", scope)
+		o.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {
 		if cp := v.info.Checkpoint; cp.RV == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os/signal"
 	"slices"
@@ -165,6 +166,9 @@ func runRun(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger, Keys: o.database.keys})
+	if errors.Is(err, fs.ErrNotExist) {
+		return inDirectory(o.database.path, err)
+	}
 	if err != nil {
 		return openError(o.database.path, err)
 	}

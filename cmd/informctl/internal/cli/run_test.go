@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -69,5 +70,31 @@ func TestRunRefused(t *testing.T) {
 				t.Errorf("exit code %d, %s", info.Code, info.Out)
 			}
 		})
+	}
+}
+
+// TestRunWithoutLogin checks that the error for a server that refuses the credentials
+// says so.
+func TestRunWithoutLogin(t *testing.T) {
+	config := runServer(t, func(*http.Request) *metav1.Status {
+		return &metav1.Status{Status: "Failure", Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"}
+	})
+	got := say(t.Context(), "run", "pods", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if got.Code != 1 || !strings.HasPrefix(got.Err, "informctl: not logged in to http://127.0.0.1:") || !strings.HasSuffix(got.Err, "; renew the token or certificate of the kubeconfig\n") {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
+// TestRunWithoutDirectory checks that run does not recommend itself where it cannot make
+// its file.
+func TestRunWithoutDirectory(t *testing.T) {
+	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
+	dir := "/proc/none" // cannot be made, either
+	if runtime.GOOS != "linux" {
+		t.Skip("there is no " + dir)
+	}
+	got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", filepath.Join(dir, "informers.db"))
+	if want := "informctl: no file can be made in directory " + dir + ": no such file or directory\n"; got.Code != 1 || got.Err != want {
+		t.Errorf("exit code %d, %q, want %q", got.Code, got.Err, want)
 	}
 }

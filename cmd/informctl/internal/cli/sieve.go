@@ -42,7 +42,7 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 
 // addConditions adds the flags of the conditions that one object fulfils or not.
 func (text *sieveFlags) addConditions(flags *pflag.FlagSet) {
-	flags.StringVar(&text.where, "where", "", "Only objects for which this CEL expression of `object` is true.")
+	flags.StringVar(&text.where, "where", "", "Only objects for which this `expression` of object in CEL is true.")
 	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 }
 
