@@ -62,20 +62,14 @@ type figures struct {
 
 func (f *figures) count(r controlplane.Request) {
 	f.requests++
-	query := r.Query()
 	switch r.Verb {
 	case "list":
 		f.lists++
-		// A list with limit 1 requests only the number of objects or the resource
-		// version.
-		if query.Get("limit") != "1" {
-			f.collections++
-		}
 	case "watch":
 		f.watches++
-		if query.Get("sendInitialEvents") == "true" {
-			f.collections++
-		}
+	}
+	if r.IsList() {
+		f.collections++
 	}
 }
 

@@ -141,9 +141,7 @@ func (w *world) lists(t *testing.T, name string, since time.Time) (n int) {
 		t.Fatal(err)
 	}
 	for _, r := range all {
-		q := r.Query()
-		if r.Resource == "pods" && strings.HasPrefix(r.UserAgent, name+"/") &&
-			(r.Verb == "list" && q.Get("limit") != "1" || q.Get("sendInitialEvents") == "true") {
+		if r.Resource == "pods" && strings.HasPrefix(r.UserAgent, name+"/") && r.IsList() {
 			n++
 		}
 	}
