@@ -70,6 +70,17 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 	if len(found) == 0 && damage == nil {
 		o.note("%s has no consumers", o.database.path)
 	}
+	printed := o.output(func(w io.Writer) error {
+		if len(found) == 0 && o.table.format != "json" {
+			return nil
+		}
+		return printConsumers(w, o.table, found)
+	})
+	return errors.Join(printed, damage)
+}
+
+// printConsumers prints a line for each consumer.
+func printConsumers(w io.Writer, table tableFlags, found []durable.Status) error {
 	rows := make([][]any, 0, len(found))
 	for _, c := range found {
 		var missing, behind int64
@@ -84,14 +95,8 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 			int64(c.Waiting + c.InWork), int64(c.Delayed), int64(c.Failed), int64(c.Unresolved),
 		})
 	}
-	printed := o.output(func(w io.Writer) error {
-		if len(rows) == 0 && o.table.format != "json" {
-			return nil
-		}
-		columns := []string{"Name", "State", "Version", "Scopes", "Missing", "Behind", "Waiting", "Delayed", "Failed", "Unresolved"}
-		return o.table.print(w, found, columns, rows)
-	})
-	return errors.Join(printed, damage)
+	columns := []string{"Name", "State", "Version", "Scopes", "Missing", "Behind", "Waiting", "Delayed", "Failed", "Unresolved"}
+	return table.print(w, found, columns, rows)
 }
 
 // consumers asks the process that holds the file, or reads the file if there is none.

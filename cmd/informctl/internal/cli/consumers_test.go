@@ -65,3 +65,31 @@ func TestConsumersOfAProcess(t *testing.T) {
 		t.Errorf("it says %q, and %q, and ends with %d", got.Out, got.Err, got.Code)
 	}
 }
+
+// TestStatusOfConsumers checks that status prints the consumers of a process below its
+// scopes, and those of a file that nobody has.
+func TestStatusOfConsumers(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "stopped.db")
+	writeConsumers(t, path)
+	got := say(t.Context(), "status", "--db", path)
+	if got.Code != 1 || !strings.Contains(got.Out, "gadgets   stopped") || !strings.Contains(got.Err, "no process answers for "+path) {
+		t.Errorf("it says %q, and %q, and ends with %d", got.Out, got.Err, got.Code)
+	}
+
+	path = filepath.Join(dir, "informers.db")
+	db, _ := hold(t, path)
+	c, err := durable.Open(db, "widgets", durable.Options{Version: "3"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // before the file is closed
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	got = say(t.Context(), "status", "--db", path)
+	if !strings.Contains(got.Out, "\nNAME      STATE") || !strings.Contains(got.Out, "\nwidgets   active") {
+		t.Errorf("it says %q, and %q", got.Out, got.Err)
+	}
+}

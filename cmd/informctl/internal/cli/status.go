@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
 )
 
@@ -35,6 +36,9 @@ RV was set (LAG) and the last event, bookmark and commit were, what waits to be
 written (PENDING, bytes) and for handlers, and what is wrong. The process is asked
 through its socket, FILE.sock.
 
+The durable consumers of the file follow, as informctl consumers prints them. Without a
+process they are what was last written.
+
 It ends with 0 only where a process answers, every scope is caught up and nothing is
 wrong: a scope that is held in memory though there is a file is.`),
 		Example: `  informctl status --db informers.db
@@ -54,13 +58,25 @@ wrong: a scope that is held in memory though there is a file is.`),
 
 func runStatus(ctx context.Context, o *statusOptions) error {
 	statuses, err := askStatus(ctx, o.database.path)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNobody) {
 		return err
 	}
-	err = o.output(func(w io.Writer) error {
-		return o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.now()))
+	consumers := o.consumers(ctx, err == nil)
+	printed := o.output(func(w io.Writer) error {
+		if err == nil {
+			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.now())); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(consumers) == 0:
+			return nil
+		case err == nil:
+			_, _ = fmt.Fprintln(w) // the next write reports an error
+		}
+		return printConsumers(w, o.table, consumers)
 	})
-	if err != nil {
+	if err = errors.Join(err, printed); err != nil {
 		return err
 	}
 	if len(statuses) == 0 {
@@ -72,6 +88,25 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		}
 	}
 	return nil
+}
+
+// consumers returns the consumers that follow the table: those of the process or, if there
+// is none, those of a file that can be read at once.
+func (o *statusOptions) consumers(ctx context.Context, alive bool) []durable.Status {
+	if o.table.format == "json" {
+		return nil
+	}
+	if alive {
+		found, _ := askFor[[]durable.Status](ctx, o.database.path, "/v1/consumers") // it may serve its status only
+		return found
+	}
+	file, err := openFile(o.database.path, nil, time.Nanosecond)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = file.Close() }()
+	found, _ := durable.Stored(ctx, file) // what can be read
+	return found
 }
 
 // askStatus queries the process that holds a file for the status of its informers.
