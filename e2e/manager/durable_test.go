@@ -4,18 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"path/filepath"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -36,12 +32,9 @@ const durableNamespace = "durable"
 
 // controlled is a manager with a controller of ConfigMaps that own pods, on a file.
 type controlled struct {
-	*testing.T
+	*tally
 	stop func()
 	cut  atomic.Bool // it reaches no server
-
-	mu         sync.Mutex // protects reconciled
-	reconciled map[string]int
 }
 
 // group describes managers of which one is the leader.
@@ -53,7 +46,7 @@ type group struct {
 
 func (w *world) control(t *testing.T, path string, opts durable.Options, r group) *controlled {
 	t.Helper()
-	c := &controlled{T: t, reconciled: map[string]int{}}
+	c := &controlled{tally: newTally(t)}
 	cfg := w.Config()
 	cfg.Wrap(func(rt http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -104,9 +97,7 @@ func (w *world) control(t *testing.T, path string, opts durable.Options, r group
 		WithEventFilter(predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() != r.shared })).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 			err := mgr.GetClient().Get(ctx, r.NamespacedName, &corev1.ConfigMap{})
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.reconciled[r.Name]++
+			c.add(r.Name)
 			return reconcile.Result{}, client.IgnoreNotFound(err)
 		}))
 	if err != nil {
@@ -128,144 +119,33 @@ func (w *world) control(t *testing.T, path string, opts durable.Options, r group
 	return c
 }
 
-// want waits until all of the names are reconciled, and checks that for some time no
-// others are.
-func (c *controlled) want(what string, names ...string) {
-	c.Helper()
-	slices.Sort(names)
-	seen := func() (got []string) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for name := range c.reconciled {
-			got = append(got, name)
-		}
-		slices.Sort(got)
-		return got
-	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	settle, end := 3*time.Second, time.Now().Add(time.Minute)
-	for left := settle; left > 0 && time.Now().Before(end); <-tick.C {
-		if slices.Equal(names, seen()) {
-			left -= 50 * time.Millisecond
-		} else {
-			left = settle
-		}
-	}
-	if diff := cmp.Diff(names, seen()); diff != "" {
-		c.Errorf("%s: reconciled (-want +got):\n%s", what, diff)
-	}
-}
-
 // TestDurable checks the controller that package durable promises: after a restart it
 // reconciles what was changed meanwhile, the owners of children that were deleted or
 // moved, and what was deleted, and nothing else.
 func TestDurable(t *testing.T) {
 	w := theWorld(t)
-	ctx := t.Context()
-	f := w.family(t, durableNamespace, 200)
-	all, parents := f.names, f.parents
+	f := w.family(t, durableNamespace, 200, newConfigMap)
+	all := f.names
 	path := filepath.Join(t.TempDir(), "informers.db")
 	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
 	c := w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("the first start", all...)
 	c.stop()
 
-	do := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	left := f.change(20, 5, 3, 2)
 	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("after the changes", left...)
 	c.stop()
 	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("after nothing")
-	do(w.direct.Update(ctx, parents["parent-000"]))
-	parents["parent-199"].Data = map[string]string{"changed": "yes"}
-	do(w.direct.Update(ctx, parents["parent-199"]))
-	c.want("live", "parent-199")
+	f.edit("yes", all[0]) // it has been before: nothing changes
+	f.edit("yes", all[199])
+	c.want("live", all[199])
 	c.stop()
 	opts.Version = "2"
 	c = w.control(t, path, opts, group{namespace: durableNamespace})
 	c.want("another version", all...) // those that were deleted have children
 	c.stop()
-}
-
-// family is parents with a child each.
-type family struct {
-	*testing.T
-	*world
-	names    []string
-	parents  map[string]*corev1.ConfigMap
-	children map[string]*corev1.Pod
-}
-
-func (w *world) family(t *testing.T, namespace string, size int) *family {
-	t.Helper()
-	f := &family{T: t, world: w, parents: map[string]*corev1.ConfigMap{}, children: map[string]*corev1.Pod{}}
-	create := func(obj client.Object) {
-		t.Helper()
-		if err := w.direct.Create(t.Context(), obj); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}})
-	t.Cleanup(func() { // other tests list the whole cluster
-		ctx := context.WithoutCancel(t.Context())
-		for _, kind := range []client.Object{&corev1.Pod{}, &corev1.ConfigMap{}} {
-			if err := w.direct.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	for i := range size {
-		name := fmt.Sprintf("parent-%03d", i)
-		f.parents[name] = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-		create(f.parents[name])
-		f.children[name] = pod(namespace, "of-"+name, corev1.RestartPolicyNever)
-		f.children[name].OwnerReferences = []metav1.OwnerReference{owner(f.parents[name])}
-		create(f.children[name])
-		f.names = append(f.names, name)
-	}
-	return f
-}
-
-// change changes some parents, deletes the children of the next ones, deletes the next
-// ones, and moves the children of the next ones to others. It returns the names of all of
-// them.
-func (f *family) change(changed, orphaned, deleted, moved int) (names []string) {
-	f.Helper()
-	ctx := f.Context()
-	do := func(err error) {
-		f.Helper()
-		if err != nil {
-			f.Fatal(err)
-		}
-	}
-	take := func(n int) []string {
-		some := f.names[len(names):][:n]
-		names = append(names, some...)
-		return some
-	}
-	for _, name := range take(changed) {
-		f.parents[name].Data = map[string]string{"changed": "yes"}
-		do(f.direct.Update(ctx, f.parents[name]))
-	}
-	for _, name := range take(orphaned) {
-		do(f.direct.Delete(ctx, f.children[name], client.GracePeriodSeconds(0)))
-	}
-	for _, name := range take(deleted) {
-		do(f.direct.Delete(ctx, f.parents[name]))
-	}
-	for range moved {
-		pair := take(2)
-		f.children[pair[0]].OwnerReferences = []metav1.OwnerReference{owner(f.parents[pair[1]])}
-		do(f.direct.Update(ctx, f.children[pair[0]]))
-	}
-	return names
 }
 
 // TestDurableFailover checks replicas with files of their own, of which the leader's
@@ -274,7 +154,7 @@ func (f *family) change(changed, orphaned, deleted, moved int) (names []string) 
 func TestDurableFailover(t *testing.T) {
 	const namespace = "failover"
 	w := theWorld(t)
-	f := w.family(t, namespace, 60)
+	f := w.family(t, namespace, 60, newConfigMap)
 	dir := t.TempDir()
 	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
 	r := group{namespace, "durable", "left"}
@@ -291,10 +171,7 @@ func TestDurableFailover(t *testing.T) {
 	w.waitForShared(t, r, "second-marker")
 	second.cut.Store(true)
 	name := f.names[50]
-	f.parents[name].Data = map[string]string{"changed": "yes"}
-	if err := w.direct.Update(t.Context(), f.parents[name]); err != nil {
-		t.Fatal(err)
-	}
+	f.edit("yes", name)
 	third := w.control(t, filepath.Join(dir, "third.db"), opts, r)
 	third.want("without a file", name)
 	second.stop()
@@ -334,8 +211,4 @@ func (w *world) waitForShared(t *testing.T, r group, marker string) {
 			t.Fatalf("nobody has shared resource version %s: %v, %s", last.ResourceVersion, err, doc)
 		}
 	}
-}
-
-func owner(cm *corev1.ConfigMap) metav1.OwnerReference {
-	return *metav1.NewControllerRef(cm, corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 }

@@ -429,8 +429,8 @@ type lines struct {
 	out *json.Encoder
 }
 
-func (l *lines) say(s saying) error {
+func (l *lines) say(line any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.out.Encode(s)
+	return l.out.Encode(line)
 }

@@ -15,6 +15,9 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "12"); err != nil {
 		panic(err)
 	}
+	if os.Getenv(widgetsVariable) != "" {
+		child.Main(suite{m}, widgetsVariable, runWidgets)
+	}
 	child.Main(suite{m}, replicaVariable, runReplica)
 }
 

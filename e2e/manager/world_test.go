@@ -14,11 +14,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/informctl/informctl/e2e/controlplane"
+	"github.com/informctl/informctl/internal/testobjects"
 )
 
 // world is the control plane that the tests of this package share, and the objects that
@@ -52,6 +54,9 @@ func (w *world) start(ctx context.Context) (err error) {
 		return err
 	}
 	if w.ControlPlane, err = controlplane.Start(ctx, controlplane.Options{Dir: w.dir}); err != nil {
+		return err
+	}
+	if err := testobjects.AddToScheme(scheme.Scheme); err != nil {
 		return err
 	}
 	if w.direct, err = client.New(w.Config(), client.Options{}); err != nil {
