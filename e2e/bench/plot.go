@@ -55,6 +55,8 @@ func (r *run) plots() ([]picture, error) {
 	warm := func(from source) line {
 		return line{"ours, warm", true, from, plotutil.Color(1), plotutil.Shape(2), false}
 	}
+	stock, durable := clientGo(source{"restart", "changed"}), warm(source{"restart", "changed"})
+	stock.name, durable.name = "controller-runtime", "ours, a durable consumer"
 	synced := warm(source{"warm", "synced"})
 	synced.name, synced.dashed = "ours, warm: HasSynced", true
 	all := []picture{
@@ -65,6 +67,11 @@ func (r *run) plots() ([]picture, error) {
 		{
 			"memory.svg", "Steady anonymous RSS in MB, over the number of objects, on a logarithmic axis", "steady anonymous RSS in MB, logarithmic", mb, true,
 			[]line{clientGo(source{"cold", "steadyAnon"}), cold(source{"cold", "steadyAnon"}), warm(source{"warm", "steadyAnon"})},
+		},
+		{
+			"restarts.svg", "Seconds from the restart of a controller until what was changed meanwhile, 0.1 % of all objects, is reconciled, " +
+				"over the number of objects, on a logarithmic axis", "seconds until changes are reconciled, logarithmic", 1, true,
+			[]line{stock, durable},
 		},
 	}
 	var drawn []picture
