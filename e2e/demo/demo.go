@@ -18,7 +18,7 @@ const (
 	// widgets is the number of custom resources.
 	widgets = 200
 	// commitTime is longer than the time after which informctl commits a change.
-	commitTime = 2 * time.Second
+	commitTime = 5 * time.Second
 	// catchUpTimeout is the time after which a start has failed.
 	catchUpTimeout = 2 * time.Minute
 	// headLines is the number of lines that are shown of a long output, and historyLines

@@ -92,9 +92,9 @@ func TestSchemaChange(t *testing.T) {
 	c = w.start()
 	c.sync()
 	reports := c.atRest()
-	wantLists(t, reports, func(name string) bool {
-		return name == collections[2].name(store.Typed) || name == collections[2].name(store.Unstructured)
-	})
+	// A small collection is compared before it is watched. The Go type does not know the
+	// property, so that typed objects are what they were.
+	wantLists(t, reports, func(name string) bool { return name == collections[2].name(store.Unstructured) })
 	if got := reports[collections[2].name(store.Unstructured)].Told.Updates; got < changed {
 		t.Errorf("handlers were told of %d updates, want %d", got, changed)
 	}

@@ -169,7 +169,8 @@ func (s *scopeStore) insert(b store.Batch, entries, left []*entry, existed []boo
 		s.moveLocked(phaseReady, nil, phaseEmpty)
 		s.changedLocked()
 	}
-	s.db.tell(s.pendingBytes >= s.db.opts.CommitBytes && s.commitErr == nil)
+	// A small first list is committed at once: training its dictionary takes time.
+	s.db.tell((s.pendingBytes >= s.db.opts.CommitBytes || len(left) > 0) && s.commitErr == nil)
 	return nil
 }
 
