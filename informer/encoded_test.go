@@ -84,6 +84,9 @@ func (w *world) sameAsServer(objects []any) {
 		cm := obj.(*corev1.ConfigMap)
 		held[cm.Name] = cm
 	}
+	if n := len(list.(*corev1.ConfigMapList).Items); n != len(objects) {
+		w.Errorf("%d objects, the server has %d", len(objects), n)
+	}
 	for _, want := range list.(*corev1.ConfigMapList).Items {
 		if got := held[want.Name]; got == nil || !apiequality.Semantic.DeepEqual(&want, got) {
 			w.Errorf("not as at the server:\n%s", cmp.Diff(&want, got))

@@ -15,8 +15,8 @@ import (
 )
 
 // A collection of at most smallObjects objects and smallBytes bytes is small: the first
-// probe of a warm start asks for all of it, and catching up ends with the last object
-// that differs. Others wait for a bookmark, which the server sends about a second later.
+// probe of a warm start asks for all of it. Where nothing has changed, the informer is
+// synced at once, else after a bookmark, which the server sends about a second later.
 const (
 	smallObjects = reflector.WholeLimit - 50 // some may be new
 	smallBytes   = 1 << 20
@@ -42,9 +42,10 @@ func (inf *Informer) isSmall() bool {
 	return true
 }
 
-// compareWhole compares a whole list with what is stored, for reflector.Options.Compare.
-func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal reflector.Goal, relist string, err error) {
-	goal = reflector.Goal{}
+// compareWhole reports whether a whole list is what is stored, for
+// reflector.Options.Compare.
+func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
+	same = true
 	listed := sets.New[string]()
 	complete := inf.store.Checkpoint().RV
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
@@ -52,7 +53,7 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal 
 		if err != nil {
 			return err
 		}
-		name, rv := cache.MetaObjectToName(accessor), accessor.GetResourceVersion()
+		rv := accessor.GetResourceVersion()
 		if obj, err = inf.transformed(obj); err != nil {
 			return err
 		}
@@ -61,14 +62,14 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal 
 			return err
 		}
 		listed.Insert(key)
-		held, same, err := inf.compare(obj)
-		if err != nil || same {
+		held, equal, err := inf.compare(obj)
+		if err != nil || equal {
 			return err
 		}
+		same = false
 		order, err := resourceversion.CompareResourceVersion(rv, complete)
 		switch {
-		case err != nil || order > 0:
-			goal[name] = rv
+		case err != nil || order > 0: // changed since
 		case held.RV == rv && held.UID == string(accessor.GetUID()):
 			relist = "an object has other content at its resource version"
 		default:
@@ -80,25 +81,17 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (goal 
 		return nil
 	})
 	if err != nil || relist != "" {
-		return nil, relist, err
+		return false, relist, err
 	}
-	for h, err := range store.HeadersOfAll(inf.store) {
-		if err != nil {
-			return nil, "", err
-		}
-		if !listed.Has(h.Key) {
-			goal[nameOf(h.Key)] = ""
-		}
-	}
-	return goal, "", nil
+	return same && listed.Len() == inf.store.Len(), "", nil
 }
 
 // compare compares an object of a list with what is stored. client-go removes apiVersion
-// and kind from a typed object that a watch brings, and not from one in a list, where a
-// server may send them (of a custom resource it does): they do not count.
+// and kind from an object with a Go type that a watch brings, and not from one in a list,
+// where a server may send them (of a custom resource it does): they do not count.
 func (inf *Informer) compare(obj runtime.Object) (held store.Header, same bool, err error) {
 	held, same, err = inf.store.Compare(obj)
-	if err != nil || same || inf.scope.Form != store.Typed {
+	if err != nil || same || inf.scope.Form == store.Unstructured {
 		return held, same, err
 	}
 	kind := obj.GetObjectKind()
@@ -108,12 +101,4 @@ func (inf *Informer) compare(obj runtime.Object) (held store.Header, same bool, 
 		kind.SetGroupVersionKind(schema.GroupVersionKind{})
 	}
 	return inf.store.Compare(obj)
-}
-
-func nameOf(key string) cache.ObjectName {
-	name, err := cache.ParseObjectName(key)
-	if err != nil {
-		return cache.ObjectName{Name: key} // which no event has
-	}
-	return name
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
-// TestSmall checks that the warm start of a small collection waits for no bookmark, and
-// that handlers are told the same as of a large one.
+// TestSmall checks that the warm start of a small collection without changes waits for no
+// bookmark, and that handlers are told the same as of a large one.
 func TestSmall(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	for _, c := range []struct {
@@ -78,6 +78,23 @@ func TestSmall(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSmallGhost checks that an object that was created and deleted while the process was
+// down is not shown once the informer has synced, however slow the watch is.
+func TestSmallGhost(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		w.put("z", "1")
+		w.put("b", "2")
+		w.drop("z")
+		w.server.Slow(time.Second)
+		r := w.run(informer.Options{}).sync()
+		w.sameAsServer(r.inf.GetStore().List())
+		w.server.Slow(0)
+		r.end()
+	})
 }
 
 // TestSmallOfAnotherHistory checks a stored object that is not as the server has it,

@@ -21,8 +21,8 @@
 // whole database nothing is written meanwhile may be silent, too.
 //
 // For a small collection the probe asks for all objects, and the sink compares them with
-// what it holds. The watch has then caught up with the last event that differs, and no
-// bookmark is waited for; see Goal. If nothing differs, it begins at *now*.
+// what it holds. If nothing differs, the reflector has caught up, and its watch begins at
+// *now*.
 //
 // # Losing the watch
 //

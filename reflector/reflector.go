@@ -80,12 +80,12 @@ type Options struct {
 	// Request returns the context of a list or watch of ListerWatcher; may be nil.
 	Request func(context.Context) context.Context
 	// IsSmall makes the first probe ask for WholeLimit objects instead of one, if it
-	// returns true. If these are the whole collection, Compare returns how it differs
-	// from what the Sink holds; relist is the reason for a list if what differs cannot
-	// have changed since. After an error the catch-up goes on as without Compare. nil: no
-	// collection is small.
+	// returns true. If these are the whole collection, Compare reports whether the Sink
+	// holds the same; relist is the reason for a list if what differs cannot have changed
+	// since. After an error the catch-up goes on as without Compare. nil: no collection
+	// is small.
 	IsSmall func() bool
-	Compare func(ctx context.Context, list runtime.Object) (goal Goal, relist string, err error)
+	Compare func(ctx context.Context, list runtime.Object) (same bool, relist string, err error)
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is the limit of objects in one page of a list. 0 means 500.
@@ -118,7 +118,6 @@ type Reflector struct {
 	resumed   bool   // the watch that resumes from held has not been logged yet
 	unordered bool   // the order of the server's resource versions is meaningless
 	now       string // the RV that ends catching up; "" if it is not known yet
-	goal      Goal   // what also ends catching up; nil if it is not known
 	caughtUp  bool
 	stream    *session // the watch that continues a streamed list
 	backoff   wait.Backoff
@@ -438,7 +437,7 @@ func (r *Reflector) reachedNow(ctx context.Context) error {
 		r.note(func(s *Status) { s.Start = "" })
 		return err
 	}
-	r.caughtUp, r.goal = true, nil
+	r.caughtUp = true
 	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
 	return nil
 }

@@ -162,7 +162,7 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 	if err != nil {
 		return fmt.Errorf("%w: %w", errUnreadable, err)
 	}
-	rv, name := accessor.GetResourceVersion(), cache.MetaObjectToName(accessor)
+	rv := accessor.GetResourceVersion()
 	// A watch without a resource version starts with the present state, in no order: a
 	// watch must not resume from any of those resource versions.
 	if e.Type == watch.Added && (r.held == "" || r.held == "0") {
@@ -190,9 +190,6 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		return r.doubt(ctx, rv)
 	case rv != "":
 		r.hold(rv)
-	}
-	if !r.caughtUp && e.Type != watch.Bookmark && r.goal.reached(e.Type, name, rv) {
-		return r.reachedNow(ctx)
 	}
 	if !r.caughtUp && r.now != "" {
 		if order, err := resourceversion.CompareResourceVersion(r.held, r.now); err == nil && order >= 0 {

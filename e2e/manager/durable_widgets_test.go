@@ -19,8 +19,8 @@ import (
 
 var objectsFlag = flag.Int("objects", 500, "how many widgets TestDurableWidgets creates")
 
-// TestDurableWidgets checks the controller of a custom resource whose process ends between
-// changes, with Skip and with Trickle, and which is killed amid its work.
+// TestDurableWidgets checks the controller of a custom resource whose process ends
+// between changes, with Skip and with Trickle, and which is killed amid its work.
 func TestDurableWidgets(t *testing.T) {
 	w := theWorld(t)
 	w.defineWidgets(t)

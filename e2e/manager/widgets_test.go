@@ -40,8 +40,8 @@ type widgets struct {
 	File, Kubeconfig, Namespace string
 	Unchanged                   durable.Policy
 	Every                       time.Duration
-	// Work is how long a reconcile takes. Those of widgets that were edited to "later" ask
-	// to be called after Later, unless it is 0, and those of "failing" fail if Fails.
+	// Work is how long a reconcile takes. Those of widgets that were edited to "later"
+	// ask to be called after Later, unless it is 0, and those of "failing" fail if Fails.
 	Work, Later time.Duration
 	Fails       bool
 }

@@ -365,14 +365,16 @@ func (s *scopeStore) leftEntries() ([]*entry, error) {
 
 // insertLeftLocked makes what a first list has left visible.
 func (s *scopeStore) insertLeftLocked(left []*entry) {
+	r := s.relist
+	if r == nil {
+		return // nothing was left
+	}
 	for _, e := range left {
 		removed := e.head == nil
 		s.miscounted = s.miscounted || removed // the file may contain it
-		s.insertLocked(e, removed || s.relist.again)
+		s.insertLocked(e, removed || r.again)
 	}
-	if s.relist != nil {
-		s.relist.left = nil
-	}
+	r.left = nil
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all

@@ -90,14 +90,15 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 	return nil
 }
 
-// consumers returns the consumers that follow the table: those of the process or, if there
-// is none, those of a file that can be read at once.
+// consumers returns the consumers that follow the table: those of the process or, if
+// there is none, those of a file that can be read at once.
 func (o *statusOptions) consumers(ctx context.Context, alive bool) []durable.Status {
 	if o.table.format == "json" {
 		return nil
 	}
 	if alive {
-		found, _ := askFor[[]durable.Status](ctx, o.database.path, "/v1/consumers") // it may serve its status only
+		// it may serve its status only
+		found, _ := askFor[[]durable.Status](ctx, o.database.path, "/v1/consumers")
 		return found
 	}
 	file, err := openFile(o.database.path, nil, time.Nanosecond)
