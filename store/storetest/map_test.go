@@ -362,6 +362,8 @@ func (s *mapStore) change(c store.Change) (key string, o mapObject, err error) {
 }
 
 func (s *mapStore) Prepare(b *store.Batch) error {
+	s.db.mu.Lock()
+	defer s.db.mu.Unlock()
 	var errs []error
 	kept := b.Changes[:0]
 	for _, c := range b.Changes {
