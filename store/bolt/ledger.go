@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -73,7 +75,10 @@ func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]by
 		if err != nil {
 			return err
 		}
-		for key, value := range changes {
+		// In order, a key goes to the end of a page. In another order bbolt moves all that are
+		// after it, which takes half a minute for 100,000.
+		for _, key := range slices.Sorted(maps.Keys(changes)) {
+			value := changes[key]
 			if value == nil {
 				err = b.Delete([]byte(key))
 			} else if value, err = record.Marshal(ledgerValue{name, key, value}); err == nil {
