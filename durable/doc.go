@@ -59,11 +59,12 @@
 // seen are lost then, unless they have left something behind that is watched: give
 // objects a finalizer if their deletion is work.
 //
-// What is shared has room for 512 KiB of keys. If more are left, those that only wait are
-// left out, and the place is that before the oldest of them: what made them wait comes
-// from the log again. That is not so of keys that no event of the consumer's handlers has
-// led to, as of a channel source, which are lost to another node then. If those that are
-// delayed or have failed do not fit either, a successor receives everything.
+// What is shared has room for 512 KiB of compressed keys, which are 100,000 delayed ones
+// with short names. If more are left, those that only wait are left out, and the place is
+// that before the oldest of them: what made them wait comes from the log again. That is
+// not so of keys that no event of the consumer's handlers has led to, as of a channel
+// source, which are lost to another node then. If those that are delayed or have failed
+// do not fit either, a successor receives everything.
 //
 // One process at a time has what is shared. Replicas that work without an election need a
 // consumer each, with a ConfigMap of its own or none.

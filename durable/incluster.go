@@ -18,8 +18,12 @@ func InCluster(client kubernetes.Interface, namespace, name string) Shared {
 	return &configMap{client, namespace, name}
 }
 
-// documentKey is the key of the data of the ConfigMap.
-const documentKey = "consumer.json"
+// The keys of the ConfigMap: binaryData has the document compressed. data had it as text,
+// which is newer if it is there: whoever compresses removes it.
+const (
+	documentKey = "consumer.json.zst"
+	textKey     = "consumer.json"
+)
 
 type configMap struct {
 	client          kubernetes.Interface
@@ -34,16 +38,16 @@ func (m *configMap) read(ctx context.Context) (b []byte, version string, err err
 	case err != nil:
 		return nil, "", fmt.Errorf("reading ConfigMap %s/%s: %w", m.namespace, m.name, err)
 	}
-	if text, ok := found.Data[documentKey]; ok {
-		b = []byte(text)
+	if text, ok := found.Data[textKey]; ok {
+		return []byte(text), found.ResourceVersion, nil
 	}
-	return b, found.ResourceVersion, nil
+	return found.BinaryData[documentKey], found.ResourceVersion, nil
 }
 
 func (m *configMap) write(ctx context.Context, b []byte, version string) (string, error) {
 	want := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: m.namespace, Name: m.name, ResourceVersion: version},
-		Data:       map[string]string{documentKey: string(b)},
+		BinaryData: map[string][]byte{documentKey: b},
 	}
 	maps := m.client.CoreV1().ConfigMaps(m.namespace)
 	var written *corev1.ConfigMap
@@ -65,7 +69,10 @@ func (m *configMap) write(ctx context.Context, b []byte, version string) (string
 // patch changes nothing but the document: labels may be somebody else's. With a resource
 // version, a patch is refused like an update.
 func (m *configMap) patch(ctx context.Context, want *corev1.ConfigMap) (*corev1.ConfigMap, error) {
-	b, err := json.Marshal(want)
+	b, err := json.Marshal(struct {
+		*corev1.ConfigMap
+		Data map[string]*string `json:"data"`
+	}{want, map[string]*string{textKey: nil}})
 	if err != nil {
 		return nil, err
 	}

@@ -2,15 +2,12 @@ package durable
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -43,9 +40,6 @@ const (
 	sharePatience = 10 * time.Second
 	// firstRetry and lastRetry bound the time between two attempts to take over.
 	firstRetry, lastRetry = time.Second, 30 * time.Second
-	// maxShared bounds the keys that Shared holds, in encoded bytes. A ConfigMap has a
-	// megabyte.
-	maxShared = 512 << 10
 	// maxRounds bounds the places that sharing remembers.
 	maxRounds = 512
 )
@@ -55,35 +49,6 @@ type term struct {
 	Number uint64 `json:"number"`
 	Holder string `json:"holder"` // random
 }
-
-// document is what Shared holds.
-type document struct {
-	Term term `json:"term"`
-	// Content is the term of the process that has written the rest. A process that dies
-	// after it has taken over leaves that of the one before.
-	Content  term   `json:"content"`
-	Version  string `json:"version"`            // of the logic
-	Revision string `json:"revision,omitempty"` // that the program was built from
-	// Scopes are the places by the ID of the scope, which have no lineage: another file
-	// has another one. Without them a successor receives everything.
-	Scopes map[string]place `json:"scopes,omitempty"`
-	Keys   []sharedKey      `json:"keys,omitempty"`
-}
-
-// sharedKey is a key that is left to do.
-type sharedKey struct {
-	Key string `json:"key"` // by quote
-	keyState
-	round uint64
-}
-
-// quote makes a key readable where it is text, and safe for JSON where it is not.
-func quote(key string) string {
-	q := strconv.QuoteToASCII(key)
-	return q[1 : len(q)-1]
-}
-
-func unquote(q string) (string, error) { return strconv.Unquote(`"` + q + `"`) }
 
 // sharing is what a Consumer has for its Shared. The goroutine of await uses it, and
 // after its end Close.
@@ -158,7 +123,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 	}
 	var doc document
 	if b != nil {
-		if err := json.Unmarshal(b, &doc); err != nil {
+		if err := doc.decode(b); err != nil {
 			return false, fmt.Errorf("what was shared cannot be read; delete it to begin anew: %w", err)
 		}
 	}
@@ -167,7 +132,7 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 		*before = doc
 	}
 	doc.Term = term{doc.Term.Number + 1, c.shared.holder}
-	if b, err = json.Marshal(doc); err != nil {
+	if b, err = doc.compress(); err != nil {
 		return false, err
 	}
 	if version, err = c.shared.write(ctx, b, version); err != nil {
@@ -275,7 +240,7 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 		if there, version, err = c.shared.read(ctx); err != nil {
 			return err
 		}
-		if there != nil && (json.Unmarshal(there, &doc) != nil || doc.Term != mine) {
+		if there != nil && (doc.decode(there) != nil || doc.Term != mine) {
 			c.depose(ctx, doc.Term)
 			return nil
 		}
@@ -330,84 +295,6 @@ func (c *Consumer) document() (doc document, rounds []round, ok bool) {
 	c.shared.beginRound(places)
 	doc = document{Term: c.term, Content: c.term, Version: c.opts.Version, Revision: revision(), Scopes: places, Keys: keys}
 	return doc, rounds, true
-}
-
-// encode encodes a document, and leaves out what exceeds maxShared.
-func (d *document) encode(rounds []round) ([]byte, error) {
-	slices.SortFunc(d.Keys, func(a, b sharedKey) int { return cmp.Compare(a.Key, b.Key) })
-	b, err := json.Marshal(d)
-	if err == nil && len(b) > maxShared && sizeOf(d.Keys) > maxShared {
-		d.leaveOut(rounds)
-		b, err = json.Marshal(d)
-	}
-	return b, err
-}
-
-// leaveOut leaves keys out until the rest fits, and moves the places back to a round from
-// where what has led to them comes again. Those that only wait go first. If others go,
-// too, a successor receives everything, and deletions from the place.
-func (d *document) leaveOut(rounds []round) {
-	oldest := uint64(math.MaxUint64) // round of what is left out
-	kept := d.Keys[:0:0]
-	for _, k := range d.Keys {
-		if k.round > 0 && k.weight() == waits {
-			oldest = min(oldest, k.round)
-		} else {
-			kept = append(kept, k)
-		}
-	}
-	slices.SortStableFunc(kept, func(a, b sharedKey) int { return cmp.Compare(b.weight(), a.weight()) })
-	size := sizeOf(kept)
-	partial := size > maxShared
-	for size > maxShared {
-		last := len(kept) - 1
-		size -= sizeOf(kept[last:])
-		oldest = min(oldest, kept[last].round)
-		kept = kept[:last]
-	}
-	d.Keys, d.Scopes = kept, nil
-	for _, r := range rounds {
-		if r.number <= oldest {
-			d.Scopes = r.scopes
-		}
-	}
-	if !partial {
-		return
-	}
-	d.Scopes = maps.Clone(d.Scopes)
-	for id, p := range d.Scopes {
-		p.Partial, p.Handlers = true, 0
-		d.Scopes[id] = p
-	}
-}
-
-// What a key is, from what can be left out first: a delay begins anew where everything is
-// delivered, and a key that has failed may be that of an object that is deleted.
-const (
-	delayed = iota
-	waits
-	failed
-)
-
-func (k sharedKey) weight() int {
-	switch {
-	case k.Failures > 0, k.Unresolved:
-		return failed
-	case !k.Due.IsZero():
-		return delayed
-	}
-	return waits
-}
-
-// sizeOf returns about how many bytes keys take.
-func sizeOf(keys []sharedKey) int {
-	n := 0
-	for _, k := range keys {
-		if b, err := json.Marshal(k); err == nil {
-			n += len(b) + len(",")
-		}
-	}
-	return n
 }
 
 // beginRound remembers places. If there are too many, every second one is forgotten: an

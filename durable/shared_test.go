@@ -1,6 +1,7 @@
 package durable_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -67,7 +69,10 @@ func (c *cluster) react(action clienttesting.Action) (bool, runtime.Object, erro
 		case patch.ResourceVersion != c.held.ResourceVersion:
 			return true, nil, apierrors.NewConflict(resource, a.GetName(), errors.New("written meanwhile"))
 		}
-		c.held.Data = patch.Data
+		c.held.BinaryData = patch.BinaryData // there is one key
+		if bytes.Contains(a.GetPatch(), []byte(`"data":{"consumer.json":null}`)) {
+			c.held.Data = nil
+		}
 	case clienttesting.GetAction: // the others are one, too
 		if c.held == nil {
 			return true, nil, apierrors.NewNotFound(resource, a.GetName())
@@ -95,10 +100,29 @@ func (c *cluster) with(f func()) {
 	f()
 }
 
+// size returns the size of the document as it is held.
+func (c *cluster) size() (n int) {
+	c.with(func() { n = len(c.held.BinaryData["consumer.json.zst"]) })
+	return n
+}
+
+func unzip(t *testing.T, b []byte) []byte {
+	t.Helper()
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
+	if b, err = dec.DecodeAll(b, nil); err != nil {
+		t.Errorf("the document is not compressed: %v", err)
+	}
+	return b
+}
+
 func (c *cluster) document() (text string) {
 	c.with(func() {
 		if c.held != nil {
-			text = c.held.Data["consumer.json"]
+			text = string(unzip(c.t, c.held.BinaryData["consumer.json.zst"]))
 		}
 	})
 	return text
@@ -336,7 +360,7 @@ func TestSharedFails(t *testing.T) {
 		})
 		l.end()
 
-		shared.with(func() { shared.held.Data["consumer.json"] = "?" })
+		shared.with(func() { shared.held.BinaryData["consumer.json.zst"] = []byte("?") })
 		l = w.start(1).begin()
 		if s := l.consumer.Status(); s.State == durable.Active || !strings.Contains(s.SharedError, "delete it") {
 			t.Errorf("with a document that cannot be read: %+v", s)
@@ -347,58 +371,6 @@ func TestSharedFails(t *testing.T) {
 			t.Errorf("without it: %+v", s)
 		}
 		l.end()
-	})
-}
-
-// TestSharedIsFull checks that keys that do not fit come from the log.
-func TestSharedIsFull(t *testing.T) {
-	inBubble(t, func(w *world) {
-		shared := w.shared()
-		w.put("a", "owner-a")
-		release := make(chan struct{})
-		first := w.start(1)
-		first.work = func(name string) outcome {
-			if name == "owner-block" {
-				<-release
-			}
-			return outcome{err: name == "owner-a"}
-		}
-		first.begin()
-		second, elected := w.replica().standby()
-		w.pass(time.Minute)
-		w.put("block", "owner-block")
-		w.pass(time.Minute)
-		long := strings.Repeat("x", 2000)
-		for i := range 300 {
-			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
-			if i%100 == 0 {
-				w.pass(20 * time.Second)
-			}
-		}
-		w.pass(time.Minute)
-		if n := len(shared.document()); n > 600_000 {
-			t.Errorf("%d bytes are shared", n)
-		}
-		shared.fail(errors.New("the process has died"))
-		close(release)
-		first.end()
-		shared.fail(nil)
-		close(elected)
-		w.pass(time.Minute)
-		second.mu.Lock()
-		defer second.mu.Unlock()
-		for i := range 300 {
-			if second.worked[fmt.Sprint("owner-", i, long)] == 0 {
-				t.Errorf("owner-%d was lost", i)
-			}
-		}
-		if second.worked["owner-block"] == 0 {
-			t.Error("what was in work is lost")
-		}
-		if len(second.calls) > 302 {
-			t.Errorf("%d calls: more than what was left", len(second.calls))
-		}
-		go second.end()
 	})
 }
 
@@ -481,98 +453,5 @@ func TestDiesAfterClaim(t *testing.T) {
 		w.pass(2 * time.Hour)
 		third.want("by the third one", "owner-x")
 		third.end()
-	})
-}
-
-// TestSharedIsFullOfFailures checks keys that do not fit although they have failed: their
-// objects are deleted, and the log has that.
-func TestSharedIsFullOfFailures(t *testing.T) {
-	inBubble(t, func(w *world) {
-		shared := w.shared()
-		long := strings.Repeat("x", 2000)
-		for i := range 300 {
-			w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
-		}
-		first := w.start(1).begin()
-		second, elected := w.replica().standby()
-		w.pass(time.Minute)
-		first.mu.Lock()
-		first.work = func(string) outcome { return outcome{err: true} }
-		first.mu.Unlock()
-		for i := range 300 {
-			w.drop(fmt.Sprint("o", i))
-		}
-		w.pass(time.Minute)
-		first.dies(shared)
-		close(elected)
-		w.pass(2 * time.Hour)
-		second.mu.Lock()
-		worked := len(second.worked)
-		second.mu.Unlock()
-		if worked != 300 {
-			t.Errorf("%d of 300 owners were worked on", worked)
-		}
-		second.end()
-	})
-}
-
-// TestManyRounds checks that the place is before the keys that are left out, also when
-// old places were forgotten.
-func TestManyRounds(t *testing.T) {
-	inBubble(t, func(w *world) {
-		shared := w.shared()
-		w.put("a", "owner-a")
-		var mu sync.Mutex
-		var release chan struct{} // the work waits for it
-		blocked := func() chan struct{} {
-			mu.Lock()
-			defer mu.Unlock()
-			return release
-		}
-		l := w.start(1)
-		l.work = func(string) outcome {
-			if c := blocked(); c != nil {
-				<-c
-			}
-			return outcome{}
-		}
-		l.begin()
-		long := strings.Repeat("x", 2000)
-		w.pass(5 * time.Second) // between two writes
-		for range 505 {
-			w.put("a", "owner-a")
-			w.pass(10 * time.Second)
-		}
-		for range 12 {
-			mu.Lock()
-			release = make(chan struct{})
-			mu.Unlock()
-			before, err := strconv.Atoi(w.server.RV())
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 300 {
-				w.put(fmt.Sprint("o", i), fmt.Sprint("owner-", i, long))
-			}
-			w.pass(30 * time.Second)
-			var doc struct {
-				Scopes map[string]struct{ ResourceVersion string }
-				Keys   []any
-			}
-			if err := json.Unmarshal([]byte(shared.document()), &doc); err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range doc.Scopes {
-				if rv, err := strconv.Atoi(s.ResourceVersion); err != nil || rv > before && len(doc.Keys) < 300 {
-					t.Errorf("the place is %s, and after %d %d keys of 300 are left out", s.ResourceVersion, before, 300-len(doc.Keys))
-				}
-			}
-			mu.Lock()
-			close(release)
-			release = nil
-			mu.Unlock()
-			w.pass(10 * time.Second)
-		}
-		l.end()
 	})
 }
