@@ -19,6 +19,11 @@ import (
 const (
 	// maxShared bounds a document, in compressed bytes. A ConfigMap has a megabyte.
 	maxShared = 512 << 10
+	// maxWindow bounds how far back the encoder looks, and what it allocates for that.
+	maxWindow = 8 << 20
+	// smallDocument is up to how many bytes before compression an encoder with megabytes of
+	// tables saves too little.
+	smallDocument = 64 << 10
 	// maxDecompressed bounds what a damaged document can claim.
 	maxDecompressed = 64 << 20
 	// sizeOfState is about what a key takes beside its name.
@@ -139,13 +144,18 @@ func (keys *sharedKeys) UnmarshalJSON(b []byte) error {
 }
 
 // compress returns a document as Shared has it. The encoder, which would hold megabytes
-// between two writes, is made anew.
+// between two writes, is made anew, as large as the document needs it.
 func (d *document) compress() ([]byte, error) {
 	b, err := json.Marshal(d)
 	if err != nil {
 		return nil, err
 	}
-	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1))
+	level := zstd.SpeedBetterCompression
+	if len(b) <= smallDocument {
+		level = zstd.SpeedFastest
+	}
+	window := min(max(1<<bits.Len(uint(len(b))), zstd.MinWindowSize), maxWindow)
+	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(level), zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
 	if err != nil {
 		return nil, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -39,7 +40,11 @@ func (w *world) family(t *testing.T, namespace string, size int, parent func(i i
 	t.Cleanup(func() { // other tests list the whole cluster
 		ctx := context.WithoutCancel(t.Context())
 		for _, kind := range []client.Object{&corev1.Pod{}, parent(0)} {
-			if err := w.direct.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)); err != nil {
+			// The server ends a request of a minute, in which it cannot delete 20,000 objects.
+			err := retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, func() error {
+				return w.direct.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0))
+			})
+			if err != nil {
 				t.Error(err)
 			}
 		}
