@@ -85,7 +85,8 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 			return nil
 		},
 	}
-	o.database.add(cmd.Flags())
+	o.database.kube = o.kube
+	o.database.add(o.env, cmd)
 	o.kube.AddFlags(cmd.Flags())
 	return cmd
 }

@@ -44,7 +44,7 @@ file takes on the disk, before and after, is printed; it may be longer than that
 			return runCompact(ctx, e, file)
 		},
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 

@@ -51,7 +51,7 @@ of the log are after it. Without a process, it prints what was last written.`),
 			return runConsumers(ctx, o)
 		},
 	}
-	o.database.add(cmd.Flags())
+	o.database.add(o.env, cmd)
 	o.table.add(cmd)
 	cmd.AddCommand(newResetCommand(e))
 	return cmd
@@ -131,7 +131,7 @@ No other process may hold the file: end it first.`),
 			return runReset(ctx, e, file, args[0])
 		},
 	}
-	file.addPath(cmd.Flags())
+	file.addPath(e, cmd)
 	return cmd
 }
 

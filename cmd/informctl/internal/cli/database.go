@@ -11,7 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/inspect"
@@ -21,22 +22,24 @@ import (
 
 // databaseFlag is --db and, for commands that open the file, the flags for its keys.
 type databaseFlag struct {
-	path string
+	path      string
+	kube      *genericclioptions.ConfigFlags // name the context; nil: add adds them
+	byContext bool                           // path is that of the context
 	keyFlags
 }
 
-func (f *databaseFlag) add(flags *pflag.FlagSet) {
-	f.addPath(flags)
-	f.keyFlags.add(flags)
+func (f *databaseFlag) add(e env, cmd *cobra.Command) {
+	f.addPath(e, cmd)
+	f.keyFlags.add(cmd.Flags())
 }
 
-func (f *databaseFlag) addPath(flags *pflag.FlagSet) {
-	path := os.Getenv("INFORMCTL_DB")
-	if path == "" {
-		path = "informers.db"
+func (f *databaseFlag) addPath(e env, cmd *cobra.Command) {
+	f.path = os.Getenv("INFORMCTL_DB")
+	cmd.Flags().Var((*fileName)(&f.path), "db", "The file that holds the objects; else $INFORMCTL_DB, informers.db if that is there, the file of the context.")
+	if f.kube == nil {
+		f.addContext(cmd)
 	}
-	f.path = path
-	flags.Var((*fileName)(&f.path), "db", "The file that holds the objects; $INFORMCTL_DB, else informers.db.")
+	cmd.PreRunE = func(*cobra.Command, []string) error { return f.complete(e) }
 }
 
 // fileName is the value of a flag. It refuses "", which an unset variable of a script

@@ -42,7 +42,7 @@ as snapshot does it, and the copy is removed afterwards: so all is of one moment
 			return runExport(ctx, o, args)
 		},
 	}
-	o.database.add(cmd.Flags())
+	o.database.add(o.env, cmd)
 	addSecretsFlag(cmd, &o.showSecrets)
 	return cmd
 }

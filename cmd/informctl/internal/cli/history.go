@@ -76,7 +76,7 @@ file is there.`),
 			return err
 		},
 	}
-	o.database.add(cmd.Flags())
+	o.database.add(o.env, cmd)
 	o.addSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")

@@ -44,7 +44,7 @@ again. Secrets need a key to encrypt them with.`),
 			return runImport(ctx, e, file, args[0])
 		},
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 
@@ -59,6 +59,9 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 		in = f
 	} else {
 		from = "standard input"
+	}
+	if err := file.makeDir(); err != nil {
+		return err
 	}
 	objects := 0
 	err = newFile(file.path, func(temporary string) error {

@@ -41,7 +41,7 @@ a file that a live process holds are counted one value after the other while it 
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
-	o.database.add(cmd.Flags())
+	o.database.add(o.env, cmd)
 	addSecretsFlag(cmd, &o.showSecrets)
 	o.table.add(cmd)
 	return cmd

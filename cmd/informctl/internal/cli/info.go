@@ -44,7 +44,7 @@ it is what is there after the last commit.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInfo(cmd.Context(), o) },
 	}
-	o.database.addPath(cmd.Flags())
+	o.database.addPath(o.env, cmd)
 	o.table.add(cmd)
 	return cmd
 }

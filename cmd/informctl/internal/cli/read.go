@@ -37,7 +37,7 @@ type readOptions struct {
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
-	o.database.add(cmd.Flags())
+	o.database.add(o.env, cmd)
 	o.format.add(cmd)
 	o.addSelectionFlags(cmd)
 }

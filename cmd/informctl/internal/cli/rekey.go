@@ -36,7 +36,7 @@ process may hold the file.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runRekey(cmd.Context(), e, file) },
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 

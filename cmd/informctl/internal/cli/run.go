@@ -65,7 +65,8 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 		},
 	}
 	flags := cmd.Flags()
-	o.database.add(flags)
+	o.database.kube = o.kube
+	o.database.add(o.env, cmd)
 	o.kube.AddFlags(flags)
 	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
@@ -163,6 +164,9 @@ func runRun(ctx context.Context, o *runOptions) error {
 		return refused
 	}
 	if err := refuseSpecial(o.database.path); err != nil {
+		return err
+	}
+	if err := o.database.makeDir(); err != nil {
 		return err
 	}
 	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger, Keys: o.database.keys})

@@ -37,7 +37,7 @@ is copied by it as of its last commit, while it goes on, and the copy is checked
 			return runSnapshot(ctx, e, file, args[0])
 		},
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 

@@ -51,7 +51,7 @@ wrong: a scope that is held in memory though there is a file is.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), o) },
 	}
-	o.database.addPath(cmd.Flags())
+	o.database.addPath(o.env, cmd)
 	o.table.add(cmd)
 	return cmd
 }

@@ -41,7 +41,7 @@ Keys: q quits, ? names the others and says what the columns are.`),
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd.Context(), o) },
 	}
-	o.database.addPath(cmd.Flags())
+	o.database.addPath(o.env, cmd)
 	cmd.Flags().FuncP("interval", "d", "How long to wait between two looks, in seconds or such as 500ms; 1 by default.", func(s string) error {
 		var err error
 		o.interval, err = parseInterval(s)

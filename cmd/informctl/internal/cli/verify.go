@@ -32,7 +32,7 @@ holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 			return runVerify(ctx, e, file)
 		},
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 

@@ -82,7 +82,7 @@ compare.`),
 			return err
 		},
 	}
-	o.database.addPath(cmd.Flags())
+	o.database.addPath(o.env, cmd)
 	o.format.addForms(cmd)
 	o.addSelectionFlags(cmd)
 	flags := cmd.Flags()

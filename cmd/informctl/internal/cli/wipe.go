@@ -45,7 +45,7 @@ leaves that behind.`),
 			return runWipe(ctx, e, file, resource)
 		},
 	}
-	file.add(cmd.Flags())
+	file.add(e, cmd)
 	return cmd
 }
 
