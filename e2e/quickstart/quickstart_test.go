@@ -198,7 +198,7 @@ func (w *world) commands(t *testing.T) {
 	commands := block(t, "README.md", "## The command", "sh")
 	cmd := exec.CommandContext(t.Context(), "bash", "-euxo", "pipefail", "-c", commands)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cp.Kubeconfig(), "PATH="+w.bin+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.cp.Kubeconfig(), "PATH="+w.bin+":"+os.Getenv("PATH"), "XDG_CACHE_HOME="+t.TempDir())
 	started := time.Now()
 	out, err := cmd.CombinedOutput()
 	if err != nil {

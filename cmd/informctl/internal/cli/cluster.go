@@ -9,13 +9,16 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
@@ -33,8 +36,13 @@ import (
 
 // cluster is the server and the sources that run follows.
 type cluster struct {
-	config  *rest.Config
-	sources []*source
+	*server
+	identity string
+	sources  []*source
+
+	// Of --all.
+	everything *everything
+	excluded   sets.Set[string]
 }
 
 // connect resolves the resources and the identity of the cluster. While the server cannot
@@ -48,10 +56,10 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{config: config}
+	c := &cluster{server: srv}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	for told := false; ; {
-		err := c.resolve(ctx, o, srv)
+		err := c.resolve(ctx, o)
 		if apierrors.IsUnauthorized(err) {
 			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
 		}
@@ -140,8 +148,8 @@ func unreachable(err error) bool {
 }
 
 // resolve makes one attempt to resolve the resources and the cluster.
-func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, srv.client)
+func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.client)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -151,32 +159,100 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions, srv *server) error
 		return fmt.Errorf("ask for the server's resources: %w", err)
 	}
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
-	mappings, err := mappingsOf(mapper, o.resources)
+	var mappings []*meta.RESTMapping
+	if o.all {
+		mappings, err = c.resolveAll(o, cached, mapper)
+	} else {
+		mappings, err = mappingsOf(mapper, o.resources)
+	}
 	if err != nil {
 		return err
 	}
-	identity, err := informer.ClusterIdentity(ctx, c.config)
-	if err != nil {
+	if c.identity, err = informer.ClusterIdentity(ctx, c.config); err != nil {
 		return err
 	}
 	c.sources = nil
 	for _, m := range mappings {
-		scope := store.Scope{
-			Cluster: identity, Resource: m.Resource.GroupResource().String(), Kind: m.GroupVersionKind,
-			LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
-		}
-		if m.Scope.Name() == meta.RESTScopeNameNamespace {
-			scope.Namespace = o.namespace()
-		}
-		if scheme.Scheme.Recognizes(m.GroupVersionKind) {
-			scope.Form = store.Typed
-		}
-		src, err := srv.source(scope)
+		src, err := c.source(o, m)
 		if err != nil {
 			return err
 		}
 		c.sources = append(c.sources, src)
 	}
+	return c.addDefinitions(ctx, o, mapper)
+}
+
+// resolveAll returns the resources of --all.
+func (c *cluster) resolveAll(o *runOptions, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
+	if c.excluded, err = excluded(mapper, o.exclude); err != nil {
+		return nil, err
+	}
+	if c.everything, err = discoverAll(d); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.everything.followed), func(m *meta.RESTMapping) bool {
+		return o.leavesOut(m, c.excluded)
+	}), nil
+}
+
+// leavesOut reports whether --all leaves a resource out because of --exclude or, with a
+// namespace, because its objects are of none. The definitions of custom resources stay.
+func (o *runOptions) leavesOut(m *meta.RESTMapping, excluded sets.Set[string]) bool {
+	name := nameOf(m)
+	isOfNone := o.namespace() != "" && m.Scope.Name() != meta.RESTScopeNameNamespace && name != definitionsResource
+	return isOfNone || excluded.Has(name)
+}
+
+// source returns the source of a resource's objects that run follows.
+func (c *cluster) source(o *runOptions, m *meta.RESTMapping) (*source, error) {
+	scope := store.Scope{
+		Cluster: c.identity, Resource: nameOf(m), Kind: m.GroupVersionKind,
+		LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		scope.Namespace = o.namespace()
+	}
+	if o.all && scope.Resource == definitionsResource {
+		scope.LabelSelector, scope.FieldSelector = "", "" // they say what else there is
+	}
+	if scheme.Scheme.Recognizes(m.GroupVersionKind) {
+		scope.Form = store.Typed
+	}
+	scope, err := scope.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	return c.server.source(scope)
+}
+
+// addDefinitions adds the definitions of custom resources, which have their columns and
+// short names, if one may be followed and definitions may be listed.
+func (c *cluster) addDefinitions(ctx context.Context, o *runOptions, mapper meta.RESTMapper) error {
+	var are, isThere bool
+	for _, src := range c.sources {
+		are = are || src.scope.Form == store.Unstructured
+		isThere = isThere || src.scope.Resource == definitionsResource
+	}
+	m, err := mappingOf(mapper, definitionsResource)
+	if o.all || !are || isThere || err != nil {
+		return nil //nolint:nilerr // a server may have no custom resources
+	}
+	whole := &runOptions{}
+	*whole = *o
+	whole.labelSelector, whole.fieldSelector = "", ""
+	src, err := c.source(whole, m)
+	if err != nil {
+		return err
+	}
+	_, err = src.list(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil && unreachable(err) {
+		return err
+	}
+	if err != nil {
+		o.note("%s are not followed, so that custom resources have no columns: %s", definitionsResource, oneLine(err))
+		return nil
+	}
+	c.sources = append(c.sources, src)
 	return nil
 }
 

@@ -21,18 +21,25 @@ type follower struct {
 	*source
 	informer *informer.Informer
 	once     bool
+	ofAll    bool // of --all, so that a refusal is no error
 	warm     bool // an earlier run has completed the first list
+
+	slots chan struct{} // one element per first list; nil: no bound
+	moved func()        // gives the place in slots back; set by run
+	stop  context.CancelFunc
+	ended chan struct{} // closed when it has ended
 
 	// mu protects the fields below.
 	mu      sync.Mutex
 	told    string // the kind of error that was last logged; "" after a success
 	refused string // the verb of the request that failed last
+	denied  bool   // because the server does not allow it
 	failed  error  // why it ended
-	stop    context.CancelFunc
+	left    bool   // it ended because the server refuses it
 }
 
 func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, error) {
-	f := &follower{source: src, once: o.once}
+	f := &follower{source: src, once: o.once, ofAll: o.all, moved: func() {}, ended: make(chan struct{})}
 	var err error
 	if f.scope, err = src.scope.Canonical(); err != nil {
 		return nil, err
@@ -41,7 +48,9 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 	for _, idx := range o.indexes {
 		// The index of nodes returns an error for an object that is not a pod.
 		if idx.Name == index.NodeName().Name && f.scope.Resource != "pods" {
-			o.note("%s: the index %s is of pods only", f.scope, idx.Name)
+			if !o.all {
+				o.note("%s: the index %s is of pods only", f.scope, idx.Name)
+			}
 			continue
 		}
 		indexes = append(indexes, idx)
@@ -63,23 +72,39 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 func (f *follower) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	f.mu.Lock()
-	f.stop = cancel
-	f.mu.Unlock()
-	var waiting sync.WaitGroup
-	if f.once {
-		waiting.Go(func() {
-			select {
-			case <-f.informer.HasSyncedChecker().Done():
-				cancel()
-			case <-ctx.Done():
-			}
-		})
+	if !f.await(ctx) {
+		return f.result()
 	}
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		defer f.moved()
+		select {
+		case <-f.informer.HasSyncedChecker().Done():
+			if f.once {
+				cancel()
+			}
+		case <-ctx.Done():
+		}
+	})
 	f.informer.RunWithContext(ctx)
 	cancel()
 	waiting.Wait()
 	return f.result()
+}
+
+// await waits for a place in slots if the follower has a first list to make. It gives the
+// place back when that is made, or could not be.
+func (f *follower) await(ctx context.Context) bool {
+	if f.slots == nil || f.warm {
+		return true
+	}
+	select {
+	case f.slots <- struct{}{}:
+		f.moved = sync.OnceFunc(func() { <-f.slots })
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // result returns an error unless everything is stored that should be.
@@ -92,6 +117,8 @@ func (f *follower) result() error {
 		return fmt.Errorf("%s: %w", f.scope, f.failed)
 	case status.Memory != "":
 		return fmt.Errorf("%s: not stored: %s", f.scope, status.Memory)
+	case f.left:
+		return nil
 	case f.once && !cache.IsDone(f.informer.HasSyncedChecker()):
 		return fmt.Errorf("%s: interrupted before it was caught up", f.scope)
 	case f.once && len(status.Rejected) > 0:
@@ -108,7 +135,7 @@ func (f *follower) answered(verb string, err error) {
 	case err != nil:
 		f.refused = verb
 	case f.refused == verb || f.refused == "":
-		f.refused, f.told = "", ""
+		f.refused, f.told, f.denied = "", "", false
 	}
 }
 
@@ -117,6 +144,7 @@ func (f *follower) answered(verb string, err error) {
 // fails, so success of another verb does not count. With --once it ends the follower if a
 // retry cannot help.
 func (f *follower) report(ctx context.Context, err error) {
+	f.moved() // the others need not wait until the next attempt
 	what, lasting := classify(err)
 	if what == "" || ctx.Err() != nil {
 		return
@@ -124,17 +152,33 @@ func (f *follower) report(ctx context.Context, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.once && lasting {
-		if f.failed == nil {
+		if f.ofAll && isRefusal(err) {
+			f.left = true
+			klog.FromContext(ctx).Info("Left out", "because", oneLine(err))
+		} else if f.failed == nil {
 			f.failed = fmt.Errorf("%s: %w", what, err)
 		}
 		f.stop()
 		return
 	}
+	f.denied = isRefusal(err)
 	if f.told == what {
 		return
 	}
 	f.told = what
 	klog.FromContext(ctx).Info(what+", trying again", "because", oneLine(err))
+}
+
+// isRefusal reports whether a server has refused to list or watch a resource.
+func isRefusal(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+}
+
+// isDenied reports whether the server has refused the last request.
+func (f *follower) isDenied() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.denied
 }
 
 // classify describes an error for a person and reports whether it is permanent. It

@@ -150,7 +150,7 @@ func (p *progress) objects() (sum int, done bool) {
 			sum += status.Objects
 			continue
 		}
-		sum, done = sum+status.Listed, false
+		sum, done = sum+status.Listed, done && f.isDenied()
 	}
 	return sum, done
 }

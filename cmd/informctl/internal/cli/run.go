@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
-	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -31,6 +32,8 @@ type runOptions struct {
 	kube     *genericclioptions.ConfigFlags
 
 	resources     []string
+	all           bool
+	exclude       []string
 	allNamespaces bool
 	labelSelector string
 	fieldSelector string
@@ -47,15 +50,23 @@ type runOptions struct {
 func newRunCommand(e env) *cobra.Command {
 	o := &runOptions{env: e, kube: newKubeFlags()}
 	cmd := &cobra.Command{
-		Use:   "run RESOURCE[,RESOURCE...]...",
+		Use:   "run [RESOURCE[,RESOURCE...]...]",
 		Short: "Keep a file up to date with a cluster until interrupted",
 		Long: describe(`Keep a file up to date with a cluster until interrupted.
 
-Resources are named as kubectl takes them. What an earlier run stored is resumed
-where the server's history allows, and listed again by comparison where not.
+Resources are named as kubectl takes them. --all follows every resource that can be
+listed and watched, in the server's preferred version, and custom resources as their
+definitions come and go; with -n, those that are in a namespace. What it leaves out it
+says, and why. What is refused is tried again, and stops nothing else. The definitions
+of custom resources are followed with these, where they may be listed: they have the
+columns.
+
+What an earlier run stored is resumed where the server's history allows, and listed
+again by comparison where not.
 An interrupt writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
-		Example: `  informctl run pods deployments.apps --db informers.db --index label:app
+		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
+  informctl run pods deployments.apps --db informers.db --index label:app
   informctl run pods -n default --once`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(cmd, args); err != nil {
@@ -69,6 +80,8 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	o.database.add(o.env, cmd)
 	o.kube.AddFlags(flags)
 	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
+	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched.")
+	flags.StringSliceVar(&o.exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
@@ -93,13 +106,18 @@ func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
 		o.resources = append(o.resources, strings.Split(arg, ",")...)
 	}
-	for _, resource := range o.resources {
+	for _, resource := range slices.Concat(o.resources, o.exclude) {
 		if resource == "" || strings.Contains(resource, "/") {
 			return usagef(cmd, "%q is no resource", resource)
 		}
 	}
-	if len(o.resources) == 0 {
-		return usagef(cmd, "no resource given")
+	switch {
+	case o.all && len(o.resources) > 0:
+		return usagef(cmd, "--all follows every resource, so none is named; --exclude leaves some out")
+	case !o.all && len(o.exclude) > 0:
+		return usagef(cmd, "--exclude goes with --all only")
+	case !o.all && len(o.resources) == 0:
+		return usagef(cmd, "no resource given; name some, or give --all")
 	}
 	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
 		return usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
@@ -159,10 +177,11 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return o.unlessInterrupted(ctx, err)
 	}
-	sources, refused := c.persistent(o)
-	if len(sources) == 0 {
-		return refused
+	refused := c.refuseSecrets(o)
+	if len(c.sources) == 0 {
+		return cmp.Or(refused, errors.New("there is nothing to follow"))
 	}
+	c.noteLeftOut(logger)
 	if err := refuseSpecial(o.database.path); err != nil {
 		return err
 	}
@@ -176,7 +195,7 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return openError(o.database.path, err)
 	}
-	err = o.followAll(ctx, db, out, logger, sources)
+	err = o.followAll(ctx, db, out, logger, c)
 	if closeErr := db.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.path, closeErr))
 	}
@@ -197,84 +216,76 @@ func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
 
 // followAll runs an informer for each source. A failure of one does not affect the
 // others.
-func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, sources []*source) error {
-	held := map[string]bool{}
-	infos, err := db.Scopes()
+func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, c *cluster) error {
+	fs, err := o.newFollowers(c, db, logger)
 	if err != nil {
-		return fmt.Errorf("read %s: %w", db.Path(), err)
+		return err
 	}
-	for _, info := range infos {
-		held[info.ID] = info.Complete
-	}
-	followers := make([]*follower, 0, len(sources))
-	for _, src := range sources {
-		f, err := o.newFollower(src, db)
-		if err != nil {
+	var custom *customResources
+	if o.all {
+		if custom, err = fs.customResources(); err != nil {
 			return err
 		}
-		f.warm = held[f.scope.ID()]
-		followers = append(followers, f)
 	}
 	scraped, err := o.listenForMetrics(ctx)
 	if err != nil {
 		return err
 	}
+	logger.Info("Keeping", "file", db.Path(), "scopes", len(c.sources))
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var shown sync.WaitGroup
 	if scraped != nil {
-		shown.Go(func() { serveMetrics(ctx, scraped, logger, followers) })
+		shown.Go(func() { serveMetrics(ctx, scraped, logger, fs) })
 	}
-	shown.Go(func() { newProgress(out, logger, followers).run(ctx) })
-	errs := make([]error, len(followers))
-	var running sync.WaitGroup
-	for i, f := range followers {
-		running.Go(func() { errs[i] = f.run(ctx) })
+	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
+	for _, f := range fs.list() {
+		fs.start(ctx, f)
+	}
+	if custom != nil && !o.once {
+		fs.running.Go(func() { fs.followDefinitions(ctx, custom) })
 	}
 	if !o.once {
-		shown.Go(func() { o.serve(ctx, db, logger, followers) })
+		shown.Go(func() { o.serve(ctx, fs) })
 	}
-	running.Wait()
+	err = fs.wait()
 	cancel()
 	shown.Wait()
-	return errors.Join(append(errs, dropUnlisted(db, followers))...)
-}
-
-// dropUnlisted drops the scopes of which nothing was ever received, as those that the
-// server refuses: readers would report each as incomplete from then on.
-func dropUnlisted(db *bolt.DB, followers []*follower) error {
-	infos, err := db.Scopes()
-	if err != nil {
-		return nil //nolint:nilerr // closing the file reports what is wrong with it
+	if custom != nil && o.once && cache.IsDone(custom.told) {
+		there, gone := custom.present()
+		err = errors.Join(err, fs.dropGone(there, gone))
 	}
-	drop := map[string]bool{}
-	for _, f := range followers {
-		status := f.informer.Status()
-		drop[f.scope.ID()] = !f.warm && status.Lists == 0 && status.Objects == 0
-	}
-	infos = slices.DeleteFunc(infos, func(i store.Info) bool { return !drop[i.ID] || i.Complete || i.Objects > 0 || i.Log.Entries > 0 })
-	if len(infos) == 0 {
-		return nil
-	}
-	_, err = db.Wipe(func(scope store.Scope) bool {
-		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == scope.ID() })
-	})
-	return err
+	return errors.Join(err, fs.dropUnlisted())
 }
 
 var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
 
-// persistent returns the sources that may be stored, and an error if there are others.
-func (c *cluster) persistent(o *runOptions) (sources []*source, refused error) {
-	for _, src := range c.sources {
-		if src.scope.IsSecret() && o.database.keys == nil {
-			refused = errSecrets
-			continue
-		}
-		sources = append(sources, src)
+// refuseSecrets removes the sources that may not be stored. It returns an error if a user
+// named one.
+func (c *cluster) refuseSecrets(o *runOptions) error {
+	if o.database.keys != nil {
+		return nil
 	}
-	if refused != nil && len(sources) > 0 {
-		o.note("%v; the other resources go on", refused)
+	before := len(c.sources)
+	c.sources = slices.DeleteFunc(c.sources, func(src *source) bool { return src.scope.IsSecret() })
+	switch {
+	case len(c.sources) == before:
+		return nil
+	case o.all:
+		c.everything.left = append(c.everything.left, leftOut{"secrets", errSecrets.Error()})
+		return nil
+	case len(c.sources) > 0:
+		o.note("%v; the other resources go on", errSecrets)
 	}
-	return sources, refused
+	return errSecrets
+}
+
+// noteLeftOut says what --all does not follow.
+func (c *cluster) noteLeftOut(logger logr.Logger) {
+	if c.everything == nil {
+		return
+	}
+	for _, left := range c.everything.left {
+		logger.Info("Left out", "resource", left.resource, "because", left.because)
+	}
 }

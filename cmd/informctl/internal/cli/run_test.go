@@ -27,7 +27,10 @@ func runServer(t *testing.T, answer func(*http.Request) *metav1.Status) (kubecon
 			body = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
 		case "/api/v1":
 			body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1", APIResources: []metav1.APIResource{
-				{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+				{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}, ShortNames: []string{"po"}},
+				{Name: "pods/log", SingularName: "", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+				{Name: "secrets", SingularName: "secret", Namespaced: true, Kind: "Secret", Verbs: metav1.Verbs{"list", "watch"}},
+				{Name: "componentstatuses", SingularName: "componentstatus", Kind: "ComponentStatus", Verbs: metav1.Verbs{"list"}},
 			}}
 		case "/api/v1/namespaces/kube-system":
 			body = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "one"}}
@@ -96,5 +99,60 @@ func TestRunWithoutDirectory(t *testing.T) {
 	got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", filepath.Join(dir, "informers.db"))
 	if want := "informctl: no file can be made in directory " + dir + ": no such file or directory\n"; got.Code != 1 || got.Err != want {
 		t.Errorf("exit code %d, %q, want %q", got.Code, got.Err, want)
+	}
+}
+
+// TestRunAll checks what run --all follows of a server whose resources are pods, which
+// may be listed, Secrets, which may not, and one that cannot be watched.
+func TestRunAll(t *testing.T) {
+	config := runServer(t, func(r *http.Request) *metav1.Status {
+		if r.URL.Path != "/api/v1/secrets" {
+			return nil
+		}
+		return &metav1.Status{Status: "Failure", Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "secrets is forbidden"}
+	})
+	keys := filepath.Join(t.TempDir(), "keys")
+	if err := os.WriteFile(keys, []byte(testKey), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct {
+		args  []string
+		code  int
+		says  []string
+		holds string
+	}{
+		"without a key": {nil, 0, []string{
+			`msg="Left out" resource=componentstatuses because="the server cannot watch it"`,
+			`msg="Left out" resource=secrets because="secrets are not stored without a key`,
+		}, "pods"},
+		"with a key":  {[]string{"--key-file", keys}, 0, []string{`msg="Left out" resource=secrets because="list: secrets is forbidden"`}, "pods"},
+		"excluded":    {[]string{"--key-file", keys, "--exclude", "secret"}, 0, nil, "pods"},
+		"later":       {[]string{"--exclude", "wheels.example.com"}, 0, nil, "pods"},
+		"unknown":     {[]string{"--exclude", "wheels"}, 1, []string{`informctl: --exclude: the server has no resource "wheels"; one that comes later is named with its group`}, ""},
+		"nothing":     {[]string{"--exclude", "po", "--exclude", "secrets"}, 1, []string{"informctl: there is nothing to follow"}, ""},
+		"a namespace": {[]string{"-n", "default"}, 0, nil, "pods       default"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			got := say(t.Context(), append([]string{"run", "--all", "--once", "--kubeconfig", config, "--db", path}, test.args...)...)
+			if got.Code != test.code {
+				t.Errorf("exit code %d, want %d: %s", got.Code, test.code, got.Err)
+			}
+			for _, text := range test.says {
+				if strings.Count(got.Err, text) != 1 {
+					t.Errorf("want once %s\n%s", text, got.Err)
+				}
+			}
+			if name == "excluded" && strings.Contains(got.Err, "resource=secrets") {
+				t.Errorf("want nothing of secrets:\n%s", got.Err)
+			}
+			if test.holds == "" {
+				return
+			}
+			info := say(t.Context(), "info", "--db", path)
+			if !strings.Contains(info.Out, "\n"+test.holds+" ") || strings.Contains(info.Out, "secrets") {
+				t.Errorf("exit code %d, %s%s", info.Code, info.Out, info.Err)
+			}
+		})
 	}
 }

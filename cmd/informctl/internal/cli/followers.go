@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/metrics"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// maxFirstLists is how many first lists of run --all are made at a time.
+const maxFirstLists = 8
+
+// followers are the followers of a run. With --all they come and go with the definitions
+// of custom resources.
+type followers struct {
+	o       *runOptions
+	db      *bolt.DB
+	cluster *cluster
+	logger  logr.Logger
+	slots   chan struct{} // one element per first list; nil: no bound
+	running sync.WaitGroup
+
+	mu    sync.Mutex // protects the fields below
+	all   []*follower
+	keeps bool // KeepChanges was called
+	errs  []error
+}
+
+// newFollowers returns followers of the cluster's sources, which do not run yet.
+func (o *runOptions) newFollowers(c *cluster, db *bolt.DB, logger logr.Logger) (*followers, error) {
+	fs := &followers{o: o, db: db, cluster: c, logger: logger}
+	if o.all {
+		fs.slots = make(chan struct{}, maxFirstLists)
+	}
+	infos, err := db.Scopes()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", db.Path(), err)
+	}
+	for _, src := range c.sources {
+		f, err := o.newFollower(src, db)
+		if err != nil {
+			return nil, err
+		}
+		f.warm = slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == f.scope.ID() && i.Complete })
+		f.slots = fs.slots
+		fs.all = append(fs.all, f)
+	}
+	return fs, nil
+}
+
+// list returns the followers that there are now.
+func (fs *followers) list() []*follower {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return slices.Clone(fs.all)
+}
+
+// start runs a follower until ctx ends or remove is called.
+func (fs *followers) start(ctx context.Context, f *follower) {
+	ctx, f.stop = context.WithCancel(ctx)
+	fs.running.Go(func() {
+		defer close(f.ended)
+		if err := f.run(ctx); err != nil {
+			fs.mu.Lock()
+			defer fs.mu.Unlock()
+			fs.errs = append(fs.errs, err)
+		}
+	})
+}
+
+// add starts a follower of a source that has come.
+func (fs *followers) add(ctx context.Context, src *source) error {
+	f, err := fs.o.newFollower(src, fs.db)
+	if err != nil {
+		return err
+	}
+	f.slots = fs.slots
+	fs.mu.Lock()
+	fs.all = append(fs.all, f)
+	keeps := fs.keeps
+	fs.mu.Unlock()
+	if keeps {
+		informer.KeepChanges(f.informer)
+	}
+	fs.start(ctx, f)
+	return nil
+}
+
+// remove ends a follower and blocks until it has ended.
+func (fs *followers) remove(f *follower) {
+	fs.mu.Lock()
+	fs.all = slices.DeleteFunc(fs.all, func(other *follower) bool { return other == f })
+	fs.mu.Unlock()
+	f.stop()
+	<-f.ended
+}
+
+// wait blocks until all followers have ended. It returns their errors.
+func (fs *followers) wait() error {
+	fs.running.Wait()
+	return errors.Join(fs.errs...)
+}
+
+// Informers implements inspect.Source.
+func (fs *followers) Informers() []*informer.Informer {
+	var informers []*informer.Informer
+	for _, f := range fs.list() {
+		informers = append(informers, f.informer)
+	}
+	return informers
+}
+
+// Status implements inspect.Source and the interface that metrics.New needs.
+func (fs *followers) Status() []informer.Status { return informer.Statuses(fs.Informers()) }
+
+// Backend implements inspect.Source.
+func (fs *followers) Backend() store.Backend { return fs.db }
+
+// KeepChanges implements inspect.Source.
+func (fs *followers) KeepChanges() {
+	fs.mu.Lock()
+	fs.keeps = true
+	fs.mu.Unlock()
+	informer.KeepChanges(fs.Informers()...)
+}
+
+// metricsHandler returns a handler that serves the followers' metrics.
+func (fs *followers) metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(metrics.New(fs))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}
+
+// dropUnlisted drops the scopes of which nothing was ever received, as those that the
+// server refuses: readers would report each as incomplete from then on.
+func (fs *followers) dropUnlisted() error {
+	infos, err := fs.db.Scopes()
+	if err != nil {
+		return nil //nolint:nilerr // closing the file reports what is wrong with it
+	}
+	drop := map[string]bool{}
+	for _, f := range fs.list() {
+		status := f.informer.Status()
+		drop[f.scope.ID()] = !f.warm && status.Lists == 0 && status.Objects == 0
+	}
+	return fs.drop(slices.DeleteFunc(infos, func(i store.Info) bool {
+		return !drop[i.ID] || i.Complete || i.Objects > 0 || i.Log.Entries > 0
+	}))
+}
+
+// drop drops scopes that no follower holds.
+func (fs *followers) drop(infos []store.Info) error {
+	if len(infos) == 0 {
+		return nil
+	}
+	_, err := fs.db.Wipe(func(scope store.Scope) bool {
+		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == scope.ID() })
+	})
+	return err
+}
