@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"io"
 	"slices"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/store"
 )
@@ -35,14 +37,32 @@ func MainWith(ctx context.Context, streams genericiooptions.IOStreams, args []st
 
 // Follow follows a collection of pods until the context ends, as run does.
 func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
-	f, err := (&runOptions{}).newFollower(&source{
-		scope:   store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
-		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
-	}, db)
+	f, err := newPodFollower(db, lw)
 	if err != nil {
 		return err
 	}
 	return f.run(ctx)
+}
+
+// Progress does what Follow does, and shows the progress of the first list. progressed is
+// closed when that is no longer shown.
+func Progress(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext, progressed chan<- struct{}) error {
+	f, err := newPodFollower(db, lw)
+	if err != nil {
+		return err
+	}
+	go func() {
+		defer close(progressed)
+		newProgress(newTerminal(io.Discard), klog.FromContext(ctx), []*follower{f}).run(ctx)
+	}()
+	return f.run(ctx)
+}
+
+func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follower, error) {
+	return (&runOptions{}).newFollower(&source{
+		scope:   store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
+		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
+	}, db)
 }
 
 // Parts returns the top-level fields of an object that a query reads; nil means all.

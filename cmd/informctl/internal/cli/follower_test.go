@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,6 +70,36 @@ func TestFollowerLogsOnce(t *testing.T) {
 			t.Error(err)
 		}
 		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestProgressEnds checks that run does not report the progress of a list for ever that
+// the server refuses.
+func TestProgressEnds(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "i.db")
+	synctest.Test(t, func(t *testing.T) {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+		for range 1000 {
+			refused := apierrors.NewForbidden(corev1.Resource("pods"), "", nil)
+			server.FailList(refused)
+			server.FailWatch(refused)
+		}
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), logr.Discard()))
+		done, progressed := make(chan error), make(chan struct{})
+		go func() { done <- cli.Progress(ctx, db, server, progressed) }()
+		select {
+		case <-progressed:
+		case <-time.After(time.Hour):
+			t.Error("progress is still shown")
+		}
+		cancel()
+		if err := errors.Join(<-done, db.Close()); err != nil {
 			t.Error(err)
 		}
 	})

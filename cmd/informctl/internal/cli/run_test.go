@@ -2,20 +2,48 @@ package cli_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// resources are the resources of a server, by group and version.
+type resources map[string][]metav1.APIResource
+
+// groups returns the groups as the server names them.
+func (r resources) groups() metav1.APIGroupList {
+	out := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
+	for gv := range r {
+		if group, version, ok := strings.Cut(gv, "/"); ok {
+			v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: version}
+			out.Groups = append(out.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
+		}
+	}
+	return out
+}
+
 // runServer is a server with pods, which it lists if answer returns nil.
 func runServer(t *testing.T, answer func(*http.Request) *metav1.Status) (kubeconfigPath string) {
+	t.Helper()
+	return runServerOf(t, resources{"v1": {
+		{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}, ShortNames: []string{"po"}},
+		{Name: "pods/log", SingularName: "", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
+		{Name: "secrets", SingularName: "secret", Namespaced: true, Kind: "Secret", Verbs: metav1.Verbs{"list", "watch"}},
+		{Name: "componentstatuses", SingularName: "componentstatus", Kind: "ComponentStatus", Verbs: metav1.Verbs{"list"}},
+	}}, answer)
+}
+
+func runServerOf(t *testing.T, of resources, answer func(*http.Request) *metav1.Status) (kubeconfigPath string) {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -24,17 +52,15 @@ func runServer(t *testing.T, answer func(*http.Request) *metav1.Status) (kubecon
 		case "/api":
 			body = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
 		case "/apis":
-			body = metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-		case "/api/v1":
-			body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: "v1", APIResources: []metav1.APIResource{
-				{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}, ShortNames: []string{"po"}},
-				{Name: "pods/log", SingularName: "", Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}},
-				{Name: "secrets", SingularName: "secret", Namespaced: true, Kind: "Secret", Verbs: metav1.Verbs{"list", "watch"}},
-				{Name: "componentstatuses", SingularName: "componentstatus", Kind: "ComponentStatus", Verbs: metav1.Verbs{"list"}},
-			}}
+			body = of.groups()
 		case "/api/v1/namespaces/kube-system":
 			body = corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "one"}}
 		default:
+			gv := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/api/"), "/apis/")
+			if is, ok := of[gv]; ok {
+				body = metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList"}, GroupVersion: gv, APIResources: is}
+				break
+			}
 			body = corev1.PodList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PodList"}, ListMeta: metav1.ListMeta{ResourceVersion: "5"}}
 		}
 		if status := answer(r); status != nil {
@@ -152,6 +178,83 @@ func TestRunAll(t *testing.T) {
 			info := say(t.Context(), "info", "--db", path)
 			if !strings.Contains(info.Out, "\n"+test.holds+" ") || strings.Contains(info.Out, "secrets") {
 				t.Errorf("exit code %d, %s%s", info.Code, info.Out, info.Err)
+			}
+		})
+	}
+}
+
+// TestRunAllFirstLists checks that run --all makes many first lists at a time, and not
+// all.
+func TestRunAllFirstLists(t *testing.T) {
+	const most, all = 8, 30
+	of := resources{}
+	for i := range all {
+		of["v1"] = append(of["v1"], metav1.APIResource{Name: fmt.Sprintf("pods%d", i), Namespaced: true, Kind: "Pod", Verbs: metav1.Verbs{"list", "watch"}})
+	}
+	var mu sync.Mutex
+	now, highest := 0, 0
+	many := make(chan struct{})
+	config := runServerOf(t, of, func(r *http.Request) *metav1.Status {
+		if !strings.HasPrefix(r.URL.Path, "/api/v1/pods") || r.URL.Query().Get("limit") == "1" {
+			return nil // progress counts them
+		}
+		mu.Lock()
+		if now++; now > highest {
+			highest = now
+			if highest == most { // one more would come now
+				time.AfterFunc(200*time.Millisecond, func() { close(many) })
+			}
+		}
+		mu.Unlock()
+		select {
+		case <-many:
+		case <-r.Context().Done():
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		now--
+		return nil
+	})
+	got := say(t.Context(), "run", "--all", "--once", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if got.Code != 0 || highest != most {
+		t.Errorf("exit code %d, %d lists at a time, want %d: %s", got.Code, highest, most, got.Err)
+	}
+}
+
+// TestRunTakesDefinitionsAlong checks that run follows the definitions of custom
+// resources with one, and goes on where they may not be listed.
+func TestRunTakesDefinitionsAlong(t *testing.T) {
+	verbs := metav1.Verbs{"list", "watch"}
+	of := resources{
+		"v1":                      {{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: verbs}},
+		"example.com/v1":          {{Name: "widgets", SingularName: "widget", Namespaced: true, Kind: "Widget", Verbs: verbs}},
+		"apiextensions.k8s.io/v1": {{Name: "customresourcedefinitions", SingularName: "customresourcedefinition", Kind: "CustomResourceDefinition", Verbs: verbs}},
+	}
+	for name, test := range map[string]struct {
+		args    []string
+		refused bool
+		holds   bool
+	}{
+		"custom resource": {[]string{"widgets", "-n", "default", "-l", "app=web"}, false, true},
+		"refused":         {[]string{"widgets"}, true, false},
+		"pods":            {[]string{"pods"}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := runServerOf(t, of, func(r *http.Request) *metav1.Status {
+				if !test.refused || !strings.HasSuffix(r.URL.Path, "/customresourcedefinitions") {
+					return nil
+				}
+				return &metav1.Status{Status: "Failure", Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "no"}
+			})
+			path := filepath.Join(t.TempDir(), "informers.db")
+			got := say(t.Context(), append([]string{"run", "--once", "--kubeconfig", config, "--db", path}, test.args...)...)
+			said := strings.Contains(got.Err, "customresourcedefinitions.apiextensions.k8s.io are not followed, so that custom resources have no columns: no")
+			if got.Code != 0 || said != test.refused {
+				t.Errorf("exit code %d, %s", got.Code, got.Err)
+			}
+			info := say(t.Context(), "info", "--db", path)
+			if holds := strings.Contains(info.Out, "\ncustomresourcedefinitions.apiextensions.k8s.io   -           -  "); holds != test.holds {
+				t.Errorf("holds the definitions: %t, want %t\n%s", holds, test.holds, info.Out)
 			}
 		})
 	}
