@@ -88,7 +88,9 @@ func (w *world) kill(p *process) time.Time {
 	if err := p.cmd.Process.Kill(); err != nil {
 		w.Fatal(err)
 	}
-	<-p.ended
+	if err := <-p.ended; err == nil {
+		w.Fatalf("ended before it was killed:\n%s", p.log.String())
+	}
 	return time.Now()
 }
 
