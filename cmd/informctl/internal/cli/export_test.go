@@ -68,7 +68,7 @@ func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follo
 // Parts returns the top-level fields of an object that a query reads; nil means all.
 func Parts(where, sortBy string) ([]string, error) {
 	var s sieve
-	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{})
+	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{}, time.Time{})
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ yaml too. Of Secrets they are paths only, unless --show-secrets is given.
 
 -l and --field-selector select objects that match before or after the change. --where
 is an expression in CEL of object and oldObject, as in admission: oldObject is null
-for a creation, object for a deletion.
+for a creation, object for a deletion; now() is the moment at which the command began.
 
 With --follow it goes on with what is changed, as long as the process that keeps the
 file is there.`),
@@ -110,7 +110,7 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 		return usagef(cmd, "--follow and --until do not go together")
 	}
 	if o.where != "" {
-		if o.sieve.where, err = parseCondition(o.where, oldVariable); err != nil {
+		if o.sieve.where, err = parseCondition(o.where, o.now(), oldVariable); err != nil {
 			return usagef(cmd, "--where: %w", err)
 		}
 	}

@@ -15,12 +15,16 @@ All conditions must hold. Where an index fits -n, -l or --field-selector it is u
 field, found by its JSONPath; a list matches if one of its values does, and a missing
 field is equal to nothing, as in "spec.nodeName=". A field that no object has is noted.
 
---where is an expression in CEL, with the functions that Kubernetes has, of the
-variable object:
+--where is an expression in CEL of the variable object, with the functions that
+Kubernetes has in admission, such as quantity, ip, cidr, semver, url and find:
 
   object.status.phase == "Running" && object.spec.containers.size() > 1
   object.spec.containers.exists(c, c.image.endsWith(":latest"))
   has(object.spec.priority) && object.spec.priority > 0
+  object.status.phase == "Pending" &&
+    now() - timestamp(object.metadata.creationTimestamp) > duration("10m")
+
+now() is the moment at which the command began, the same for all objects.
 
 An object that lacks a field does not match, and neither does one that the expression
 has no answer for otherwise. It is an error if that is so for all objects, unless
@@ -45,7 +49,7 @@ custom resources are known if the file holds their definitions.`),
 			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
-			if err := o.sieve.complete(cmd, &text, &o.filter); err != nil {
+			if err := o.sieve.complete(cmd, &text, &o.filter, o.now()); err != nil {
 				return err
 			}
 			if o.sieve.groupBy != nil {

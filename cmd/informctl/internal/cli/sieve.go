@@ -47,9 +47,9 @@ func (text *sieveFlags) addConditions(flags *pflag.FlagSet) {
 }
 
 // complete parses the flag values into the sieve and the filter.
-func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter) (err error) {
+func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now time.Time) (err error) {
 	if text.where != "" {
-		if s.where, err = parseCondition(text.where); err != nil {
+		if s.where, err = parseCondition(text.where, now); err != nil {
 			return usagef(cmd, "--where: %w", err)
 		}
 	}

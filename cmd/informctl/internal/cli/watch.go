@@ -55,7 +55,8 @@ told of by each. It is an error if the process ends, or if the output is taken s
 slowly that more than 1024 changes wait.
 
 With -l, --field-selector or --where, an object that begins to match is ADDED, and one
-that no longer does is DELETED, in its last state that did.
+that no longer does is DELETED, in its last state that did. In --where, now() is the
+moment at which the command began.
 
 With --since-rv, what came after that resource version is printed first. The process
 remembers its last 8192 changes of a resource: each object is printed once, as it is
@@ -96,7 +97,7 @@ func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
 	if err := o.complete(cmd, args); err != nil {
 		return err
 	}
-	if err := o.sieve.complete(cmd, &o.text, &o.filter); err != nil {
+	if err := o.sieve.complete(cmd, &o.text, &o.filter, o.now()); err != nil {
 		return err
 	}
 	return o.completeSince(cmd)

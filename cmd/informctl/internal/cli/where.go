@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/google/cel-go/cel"
 	celast "github.com/google/cel-go/common/ast"
@@ -38,17 +39,24 @@ const whereVariable = "object"
 // oldVariable is the name of the state before a change, as in admission.
 const oldVariable = "oldObject"
 
-// parseCondition compiles an expression with the functions of Kubernetes' CEL
+// nowFunction returns the function now of an expression. It always returns the same
+// moment, so that a state of an object has one answer during the whole command.
+func nowFunction(now time.Time) cel.EnvOption {
+	return cel.Function("now", cel.Overload("now", nil, cel.TimestampType,
+		cel.FunctionBinding(func(...ref.Val) ref.Val { return types.Timestamp{Time: now} })))
+}
+
+// parseCondition compiles an expression with now and the functions of Kubernetes' CEL
 // environment. others are names of variables beside object.
-func parseCondition(text string, others ...string) (*condition, error) {
-	variables := []cel.EnvOption{cel.Variable(whereVariable, cel.DynType)}
+func parseCondition(text string, now time.Time, others ...string) (*condition, error) {
+	options := []cel.EnvOption{cel.Variable(whereVariable, cel.DynType), nowFunction(now)}
 	for _, name := range others {
-		variables = append(variables, cel.Variable(name, cel.DynType))
+		options = append(options, cel.Variable(name, cel.DynType))
 	}
 	base := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
 	set, err := base.Extend(environment.VersionedOptions{
 		IntroducedVersion: kversion.MajorMinor(1, 0),
-		EnvOptions:        variables,
+		EnvOptions:        options,
 	})
 	if err != nil {
 		return nil, err
