@@ -176,26 +176,8 @@ func (v sortValue) compare(w sortValue) int {
 	return cmp.Compare(v.text, w.text)
 }
 
-// group is a value with the number of objects that have it.
-type group struct {
-	Value string `json:"value"`
-	Count int    `json:"count"`
-}
-
 // noValue is printed as the value of objects without one.
 const noValue = "<none>"
-
-// groups returns the values sorted by count, the most frequent first.
-func groups(counts map[string]int) []group {
-	out := make([]group, 0, len(counts))
-	for value, count := range counts {
-		out = append(out, group{value, count})
-	}
-	slices.SortFunc(out, func(a, b group) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Value, b.Value))
-	})
-	return out
-}
 
 // parseSince parses Go's durations and days, such as 90m, 36h and 7d.
 func parseSince(text string) (time.Duration, error) {

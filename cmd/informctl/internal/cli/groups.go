@@ -26,19 +26,62 @@ func (f tableFlags) print(w io.Writer, v any, headers []string, rows [][]any) er
 	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: f.noHeaders}).PrintObj(t, w)
 }
 
-// completeGroups checks that --group-by supports the format.
-func (f *outputFlags) completeGroups(cmd *cobra.Command) error {
+// group is a group in JSON. Its JSON names are stable.
+type group struct {
+	Value      string            `json:"value,omitempty"`  // of the only key
+	Values     map[string]string `json:"values,omitempty"` // of several keys, by path
+	Count      int               `json:"count"`
+	Aggregates map[string]string `json:"aggregates,omitempty"` // by column
+}
+
+// completeGroups checks that the summary supports the format.
+func (f *outputFlags) completeGroups(cmd *cobra.Command, s *summary) error {
 	if f.format != "" && f.format != "table" && f.format != "json" {
-		return usagef(cmd, "--group-by prints as table or json, not as %s", f.format)
+		return usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.format)
 	}
 	return nil
 }
 
-// printGroups prints the result of --group-by.
-func (f *outputFlags) printGroups(w io.Writer, found []group) error {
-	rows := make([][]any, 0, len(found))
-	for _, g := range found {
-		rows = append(rows, []any{g.Value, int64(g.Count)})
+// printGroups prints groups with a column for each key and each aggregate.
+func (f *outputFlags) printGroups(w io.Writer, s *summary, tallies []*tally) error {
+	var headers []string
+	for _, p := range s.by {
+		headers = append(headers, p.name())
 	}
-	return tableFlags{f.format, f.noHeaders}.print(w, found, []string{"Value", "Count"}, rows)
+	headers = append(headers, "Count")
+	for _, a := range s.aggregates {
+		headers = append(headers, a.name())
+	}
+	rows := make([][]any, 0, len(tallies))
+	groups := make([]group, 0, len(tallies))
+	for _, t := range tallies {
+		g := group{Count: t.count}
+		var cells []any
+		for i, value := range t.values {
+			cells = append(cells, value)
+			if len(t.values) == 1 {
+				g.Value = value
+				break
+			}
+			if g.Values == nil {
+				g.Values = map[string]string{}
+			}
+			g.Values[s.by[i].name()] = value
+		}
+		cells = append(cells, int64(t.count))
+		for i, a := range s.aggregates {
+			result := t.amounts[i].result(a.verb)
+			if result == nil {
+				cells = append(cells, noValue)
+				continue
+			}
+			if g.Aggregates == nil {
+				g.Aggregates = map[string]string{}
+			}
+			g.Aggregates[a.name()] = result.String()
+			cells = append(cells, result.String())
+		}
+		rows, groups = append(rows, cells), append(groups, g)
+	}
+	return tableFlags{f.format, f.noHeaders}.print(w, groups, headers, rows)
 }

@@ -31,6 +31,12 @@ has no answer for otherwise. It is an error if that is so for all objects, unles
 what they lack is a field, and if the expression takes more steps for an object than
 Kubernetes allows: then the search ends at that object.
 
+--group-by prints groups instead of objects, the largest first. --sum, --max, --min and
+--avg calculate of each group, or of all objects, and the first of them says which group
+is the largest. They read numbers and quantities, as 500m and 1Gi; an object without the
+field adds nothing, and one with several values, as in containers[*], adds each. A value
+that is neither is an error.
+
 The output is that of dump, except that the only object with a single NAME is printed
 without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
 that is not there is an error, which ends it with 1 when what is there has been
@@ -41,7 +47,8 @@ custom resources are known if the file holds their definitions.`),
 		Example: `  informctl query pods --index namespace=default --index label:app=web
   informctl query pods/web-1 -n a -o yaml
   informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
-  informctl query pods --group-by spec.nodeName --since 7d`,
+  informctl query pods --group-by spec.nodeName --since 7d
+  informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(cmd, args); err != nil {
 				return err
@@ -52,8 +59,8 @@ custom resources are known if the file holds their definitions.`),
 			if err := o.sieve.complete(cmd, &text, &o.filter, o.now()); err != nil {
 				return err
 			}
-			if o.sieve.groupBy != nil {
-				if err := o.format.completeGroups(cmd); err != nil {
+			if s := &o.sieve.summary; s.asked() {
+				if err := o.format.completeGroups(cmd, s); err != nil {
 					return err
 				}
 			}

@@ -181,16 +181,19 @@ func runRead(ctx context.Context, o *readOptions) error {
 	case len(result.items) > 0 && result.unsorted:
 		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
-	if n := len(result.items); o.sieve.groupBy != nil && n > 0 && result.counts[noValue] == n {
-		o.note("none of %d objects has the field %q that --group-by asks for", n, o.sieve.groupBy.name())
+	if n := len(result.items); n > 0 {
+		for _, note := range o.sieve.summary.lacking(result.tallies, n) {
+			o.note("%s", note)
+		}
 	}
 	err = o.output(func(w io.Writer) error {
 		switch {
 		case o.format.count:
 			_, err := fmt.Fprintln(w, len(result.items))
 			return err
-		case o.sieve.groupBy != nil:
-			return o.format.printGroups(w, o.sieve.groups(result.counts))
+		case o.sieve.summary.asked():
+			s := &o.sieve.summary
+			return o.format.printGroups(w, s, s.largest(result.tallies, o.sieve.limit))
 		}
 		if o.format.isTable() {
 			return o.printTables(w, db, result.items, chosen.ofSeveral())

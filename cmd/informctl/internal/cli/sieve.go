@@ -20,14 +20,18 @@ type sieve struct {
 	fields  []requirement // all must hold
 	since   time.Duration // 0 means any age
 	sortBy  *path
-	groupBy *path
-	limit   int // of objects or, with groupBy, of groups; 0 means all
+	summary summary
+	limit   int // of objects or, with a summary, of groups; 0 means all
 	explain bool
 }
 
 // sieveFlags are the flag values of a sieve.
 type sieveFlags struct {
-	where, fields, since, sortBy, groupBy string
+	where, fields, since, sortBy string
+	groupBy                      []string
+
+	// in the order of the command line
+	aggregates []struct{ verb, path string }
 }
 
 func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
@@ -35,7 +39,13 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 	text.addConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
-	flags.StringVar(&text.groupBy, "group-by", "", "Print how many objects have each value of this field.")
+	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this field; repeatable: each combination.")
+	for _, verb := range verbs {
+		flags.Func(verb.name, verb.usage, func(path string) error {
+			text.aggregates = append(text.aggregates, struct{ verb, path string }{verb.name, path})
+			return nil
+		})
+	}
 	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting; with --group-by, this many groups, the largest.")
 	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
 }
@@ -73,10 +83,19 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 			return usagef(cmd, "--sort-by: %w", err)
 		}
 	}
-	if text.groupBy != "" {
-		if s.groupBy, err = parsePath(text.groupBy); err != nil {
+	for _, key := range text.groupBy {
+		p, err := parsePath(key)
+		if err != nil {
 			return usagef(cmd, "--group-by: %w", err)
 		}
+		s.summary.by = append(s.summary.by, p)
+	}
+	for _, a := range text.aggregates {
+		p, err := parsePath(a.path)
+		if err != nil {
+			return usagef(cmd, "--%s: %w", a.verb, err)
+		}
+		s.summary.aggregates = append(s.summary.aggregates, aggregate{a.verb, p})
 	}
 	if s.limit < 0 {
 		return usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
@@ -86,7 +105,7 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 
 // decodes reports whether the sieve needs decoded objects.
 func (s *sieve) decodes() bool {
-	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.groupBy != nil
+	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.summary.asked()
 }
 
 // parts returns the top-level fields of an object that the sieve reads. all is true if
@@ -101,7 +120,7 @@ func (s *sieve) parts() (names []string, all bool) {
 	for _, r := range s.fields {
 		names = append(names, r.top())
 	}
-	for _, p := range []*path{s.sortBy, s.groupBy} {
+	for _, p := range append(s.summary.paths(), s.sortBy) {
 		if p != nil {
 			names = append(names, p.top())
 		}
@@ -112,16 +131,16 @@ func (s *sieve) parts() (names []string, all bool) {
 // sifted is the result of sift.
 type sifted struct {
 	items    []item
-	counts   map[string]int // number of objects by value, with --group-by
-	unsorted bool           // no object has the field of --sort-by
+	tallies  map[string]*tally // the groups of the summary
+	unsorted bool              // no object has the field of --sort-by
 }
 
 // sift returns the items that pass, in the order of output. It decodes objects in chunks
 // and does not keep them. It calls looked with the number of objects that it has read.
 func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, error) {
-	out := sifted{counts: map[string]int{}}
+	out := sifted{tallies: map[string]*tally{}}
 	limit := s.limit
-	if limit == 0 || s.groupBy != nil {
+	if limit == 0 || s.summary.asked() {
 		limit = len(items)
 	}
 	if !s.decodes() {
@@ -155,8 +174,8 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 			}
 			part.items[i].view.matched++
 			out.items, order = append(out.items, part.items[i]), append(order, t.order)
-			for _, value := range t.groups {
-				out.counts[value]++
+			if s.summary.asked() {
+				s.summary.add(out.tallies, t.summand)
 			}
 		}
 		if s.sortBy == nil && len(out.items) >= limit {
@@ -171,20 +190,11 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	return out, nil
 }
 
-// groups returns the groups of the output, the largest first.
-func (s *sieve) groups(counts map[string]int) []group {
-	found := groups(counts)
-	if s.limit > 0 {
-		return found[:min(s.limit, len(found))]
-	}
-	return found
-}
-
 // tested is the result for one object.
 type tested struct {
-	passes bool
-	order  sortValue
-	groups []string
+	passes  bool
+	order   sortValue
+	summand summand
 }
 
 func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) {
@@ -200,13 +210,9 @@ func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) 
 			return t, i.wrap(fmt.Errorf("--sort-by: %w", err))
 		}
 	}
-	if t.passes && s.groupBy != nil {
-		if t.groups, err = s.groupBy.values(o.Object); err != nil {
-			return t, i.wrap(fmt.Errorf("--group-by: %w", err))
-		}
-		t.groups = slices.Compact(slices.Sorted(slices.Values(t.groups)))
-		if len(t.groups) == 0 {
-			t.groups = []string{noValue}
+	if t.passes && s.summary.asked() {
+		if t.summand, err = s.summary.summandOf(o.Object); err != nil {
+			return t, i.wrap(err)
 		}
 	}
 	return t, nil

@@ -1,0 +1,212 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gopkg.in/inf.v0"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// summary says how the objects that pass are grouped, and what is calculated of each
+// group. The zero value groups nothing.
+type summary struct {
+	by         []*path // without one, all objects are one group
+	aggregates []aggregate
+}
+
+// aggregate is a calculation over the values of a path.
+type aggregate struct {
+	verb string // sum, max, min or avg
+	*path
+}
+
+// verbs are the aggregates that there are, with the help of their flags.
+var verbs = []struct{ name, usage string }{
+	{"sum", "Print the sum of this `field` of each group, a number or a quantity; repeatable."},
+	{"max", "Print the largest value of this `field`, as --sum."},
+	{"min", "Print the smallest value of this `field`, as --sum."},
+	{"avg", "Print the average of the values of this `field`, as --sum."},
+}
+
+// name returns the name of the aggregate's column.
+func (a aggregate) name() string { return a.verb + "(" + a.path.name() + ")" }
+
+// asked reports whether a summary is printed instead of objects.
+func (s *summary) asked() bool { return len(s.by)+len(s.aggregates) > 0 }
+
+// flag returns the first flag that asks for a summary.
+func (s *summary) flag() string {
+	if len(s.by) > 0 {
+		return "--group-by"
+	}
+	return "--" + s.aggregates[0].verb
+}
+
+// paths returns all paths that the summary reads.
+func (s *summary) paths() []*path {
+	paths := slices.Clone(s.by)
+	for _, a := range s.aggregates {
+		paths = append(paths, a.path)
+	}
+	return paths
+}
+
+// summand is what one object adds to a summary.
+type summand struct {
+	groups  [][]string            // the values of each group that it is in
+	amounts [][]resource.Quantity // by aggregate
+}
+
+// summandOf reads an object. An object is in a group for each combination of its values.
+func (s *summary) summandOf(obj runtime.Object) (out summand, err error) {
+	out.groups = [][]string{nil}
+	for _, p := range s.by {
+		values, err := p.values(obj)
+		if err != nil {
+			return out, fmt.Errorf("--group-by: %w", err)
+		}
+		values = slices.Compact(slices.Sorted(slices.Values(values)))
+		if len(values) == 0 {
+			values = []string{noValue}
+		}
+		var groups [][]string
+		for _, group := range out.groups {
+			for _, value := range values {
+				groups = append(groups, append(slices.Clone(group), value))
+			}
+		}
+		out.groups = groups
+	}
+	for _, a := range s.aggregates {
+		values, err := a.values(obj)
+		if err != nil {
+			return out, fmt.Errorf("--%s: %w", a.verb, err)
+		}
+		amounts := make([]resource.Quantity, len(values))
+		for i, value := range values {
+			if amounts[i], err = resource.ParseQuantity(value); err != nil {
+				return out, fmt.Errorf("--%s: %s: a value is neither a number nor a quantity, such as 500m or 1Gi", a.verb, a.path.name())
+			}
+		}
+		out.amounts = append(out.amounts, amounts)
+	}
+	return out, nil
+}
+
+// tally is a group with what was added to it.
+type tally struct {
+	values  []string // by key
+	count   int      // of objects
+	amounts []amount // by aggregate
+}
+
+// amount is the state of an aggregate.
+type amount struct {
+	number int64 // of values
+	value  resource.Quantity
+}
+
+func (a *amount) add(verb string, q resource.Quantity) {
+	a.number++
+	switch verb {
+	case "sum", "avg":
+		a.value.Add(q)
+		return
+	case "max":
+		if a.number > 1 && q.Cmp(a.value) <= 0 {
+			return
+		}
+	case "min":
+		if a.number > 1 && q.Cmp(a.value) >= 0 {
+			return
+		}
+	}
+	a.value = q
+}
+
+// result returns nil if there is nothing to calculate from.
+func (a *amount) result(verb string) *resource.Quantity {
+	switch {
+	case a.number == 0 && verb != "sum":
+		return nil
+	case verb == "avg":
+		quotient := new(inf.Dec).QuoRound(a.value.AsDec(), inf.NewDec(a.number, 0), 3, inf.RoundHalfUp)
+		return resource.NewDecimalQuantity(*quotient, a.value.Format)
+	}
+	return &a.value
+}
+
+// add adds an object to its groups.
+func (s *summary) add(tallies map[string]*tally, from summand) {
+	for _, values := range from.groups {
+		key := strings.Join(values, "\x00")
+		t := tallies[key]
+		if t == nil {
+			t = &tally{values: values, amounts: make([]amount, len(s.aggregates))}
+			tallies[key] = t
+		}
+		t.count++
+		for i, amounts := range from.amounts {
+			for _, q := range amounts {
+				t.amounts[i].add(s.aggregates[i].verb, q.DeepCopy())
+			}
+		}
+	}
+}
+
+// lacking returns the notes on fields that no object has.
+func (s *summary) lacking(tallies map[string]*tally, objects int) (notes []string) {
+	note := func(p *path, flag string, lacks func(*tally) bool) {
+		for _, t := range tallies {
+			if !lacks(t) {
+				return
+			}
+		}
+		notes = append(notes, fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), flag))
+	}
+	for i, p := range s.by {
+		note(p, "--group-by", func(t *tally) bool { return t.values[i] == noValue })
+	}
+	for i, a := range s.aggregates {
+		note(a.path, "--"+a.verb, func(t *tally) bool { return t.amounts[i].number == 0 })
+	}
+	return notes
+}
+
+// largest returns at most limit groups, the largest by the first aggregate or, without
+// one, by count; 0 means all.
+func (s *summary) largest(tallies map[string]*tally, limit int) []*tally {
+	if len(s.by) == 0 && len(tallies) == 0 {
+		tallies = map[string]*tally{"": {amounts: make([]amount, len(s.aggregates))}}
+	}
+	all := slices.Collect(maps.Values(tallies))
+	slices.SortFunc(all, func(a, b *tally) int {
+		if len(s.aggregates) == 0 {
+			return cmp.Or(cmp.Compare(b.count, a.count), slices.Compare(a.values, b.values))
+		}
+		verb := s.aggregates[0].verb
+		return cmp.Or(compareResults(b.amounts[0].result(verb), a.amounts[0].result(verb)), slices.Compare(a.values, b.values))
+	})
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	return all
+}
+
+// compareResults orders nil before all quantities.
+func compareResults(a, b *resource.Quantity) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return a.Cmp(*b)
+}
