@@ -31,6 +31,9 @@ has no answer for otherwise. It is an error if that is so for all objects, unles
 what they lack is a field, and if the expression takes more steps for an object than
 Kubernetes allows: then the search ends at that object.
 
+--sort-by sorts numbers and quantities by their size, and objects without the field come
+first; --descending turns that round, so that --limit keeps the largest.
+
 --group-by prints groups instead of objects, the largest first. --sum, --max, --min and
 --avg calculate of each group, or of all objects, and the first of them says which group
 is the largest. They read numbers and quantities, as 500m and 1Gi; an object without the

@@ -20,6 +20,7 @@ type sieve struct {
 	fields  []requirement // all must hold
 	since   time.Duration // 0 means any age
 	sortBy  *path
+	descend bool // sort the largest first
 	summary summary
 	limit   int // of objects or, with a summary, of groups; 0 means all
 	explain bool
@@ -39,6 +40,7 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 	text.addConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
+	flags.BoolVar(&s.descend, "descending", false, "With --sort-by: the largest first, objects without the field last.")
 	flags.StringArrayVar(&text.groupBy, "group-by", nil, "Print how many objects have each value of this field; repeatable: each combination.")
 	for _, verb := range verbs {
 		flags.Func(verb.name, verb.usage, func(path string) error {
@@ -82,6 +84,9 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		if s.sortBy, err = parsePath(text.sortBy); err != nil {
 			return usagef(cmd, "--sort-by: %w", err)
 		}
+	}
+	if s.descend && s.sortBy == nil {
+		return usagef(cmd, "--descending needs --sort-by")
 	}
 	for _, key := range text.groupBy {
 		p, err := parsePath(key)
@@ -184,7 +189,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	}
 	if s.sortBy != nil {
 		out.unsorted = !slices.ContainsFunc(order, func(v sortValue) bool { return v.known })
-		out.items = sorted(out.items, order)
+		out.items = sorted(out.items, order, s.descend)
 		out.items = out.items[:min(limit, len(out.items))]
 	}
 	return out, nil
@@ -238,13 +243,17 @@ func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
 }
 
 // sorted sorts items by their values. Items with equal values keep the order of output.
-func sorted(items []item, order []sortValue) []item {
+func sorted(items []item, order []sortValue, descend bool) []item {
 	at := make([]int, len(items))
 	for i := range at {
 		at[i] = i
 	}
 	slices.SortFunc(at, func(a, b int) int {
-		return cmp.Or(order[a].compare(order[b]), cmp.Compare(a, b))
+		first, second := order[a], order[b]
+		if descend {
+			first, second = second, first
+		}
+		return cmp.Or(first.compare(second), cmp.Compare(a, b))
 	})
 	out := make([]item, len(items))
 	for i, from := range at {
