@@ -25,6 +25,7 @@ import (
 // diffOptions are the options of diff.
 type diffOptions struct {
 	readOptions
+	output  string
 	managed bool
 	live    bool
 	kube    *genericclioptions.ConfigFlags
@@ -40,7 +41,9 @@ field.
 
 An object is marked with + where only B has it, - where only A has it, and ~ where it
 differs; under it are the fields, with their value in A and in B. Which cluster an
-object of two files is of does not matter.
+object of two files is of does not matter. With -o json each is a line as history has
+it: change is created where only B has the object, deleted where only A has it. Values
+of Secrets are left out, unless --show-secrets is given.
 
 With --live B is the API server that the kubeconfig names, which must be the cluster
 that A is of. It is asked for what the scopes of A hold, a page at a time; what differs
@@ -56,7 +59,8 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		Example: `  informctl diff informers.db more.db
   informctl diff informers.db more.db pods -n a
   informctl diff informers.db --live pods
-  informctl diff informers.db --since 1h pods`,
+  informctl diff informers.db --since 1h pods
+  informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.live && o.atText != "":
@@ -69,6 +73,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.output != "text" && o.output != "json" {
+				return usagef(cmd, "unknown output format %q; there are text, json", o.output)
+			}
 			files := 2
 			if o.live || o.atText != "" {
 				files = 1
@@ -96,6 +103,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		cmd.Flags().StringVar(&o.atText, name, "",
 			"Compare with this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
 	}
+	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
 	o.kube = newKubeFlags()
 	o.kube.Namespace = nil // -n selects objects
@@ -160,7 +168,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 	}
 	d := &differ{diffOptions: o}
-	err = o.output(func(w io.Writer) error {
+	err = o.env.output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
 			return d.withServer(ctx, paths[0], sides[0].views, sides[0].items)
@@ -183,15 +191,15 @@ type differ struct {
 // print prints the objects with one key, one of which may be nil, and the fields that
 // differ.
 func (d *differ) print(resource, key string, a, b runtime.Object, fields []fieldDiff) error {
-	mark := "~"
+	mark, change := "~", "updated"
 	switch {
 	case a == nil && b == nil:
 		return nil // deleted from a live process
 	case a == nil:
-		mark = "+"
+		mark, change = "+", "created"
 		d.added++
 	case b == nil:
-		mark = "-"
+		mark, change = "-", "deleted"
 		d.removed++
 	case len(fields) > 0:
 		d.changed++
@@ -199,6 +207,14 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 	d.all++
 	if mark == "~" && len(fields) == 0 {
 		return nil
+	}
+	if d.output == "json" {
+		i := newItem(nil, key)
+		line := changed{Change: change, Resource: resource, Namespace: i.namespace, Name: i.name}
+		for _, f := range fields {
+			line.Fields = append(line.Fields, f.changedPath())
+		}
+		return json.NewEncoder(d.out).Encode(line)
 	}
 	if _, err := fmt.Fprintf(d.out, "%s %s %s\n", mark, resource, key); err != nil {
 		return err
@@ -305,6 +321,19 @@ func merge(a, b []item) (out []pair) {
 
 // fieldDiff is a field with its two values.
 type fieldDiff struct{ path, a, b string }
+
+// changedPath returns the difference as history prints it, without values that are not
+// shown. Neither absent nor secret.Redacted is JSON.
+func (d fieldDiff) changedPath() changedPath {
+	p := changedPath{Path: d.path}
+	if d.a != absent && d.a != secret.Redacted {
+		p.Old = &d.a
+	}
+	if d.b != absent && d.b != secret.Redacted {
+		p.New = &d.b
+	}
+	return p
+}
 
 // absent is printed as the value of a field that does not exist.
 const absent = "(none)"

@@ -135,9 +135,9 @@ func parseMoment(text string, now time.Time) (time.Time, error) {
 	return now.Add(-ago), nil
 }
 
-// changed is one line of history. Its JSON names are stable.
+// changed is one line of history or of diff -o json. Its JSON names are stable.
 type changed struct {
-	Time time.Time `json:"time"`
+	Time time.Time `json:"time,omitzero"` // zero in diff
 	// set if it was made between Since and Time
 	Since           *time.Time    `json:"since,omitempty"`
 	Change          string        `json:"change"` // created, updated or deleted
@@ -424,16 +424,10 @@ func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error)
 		if f.path == "metadata.resourceVersion" {
 			continue
 		}
-		p := changedPath{Path: f.path}
-		if !isSecret || h.showSecrets || !secretPath.MatchString(f.path) {
-			if f.a != absent {
-				p.Old = &f.a
-			}
-			if f.b != absent {
-				p.New = &f.b
-			}
+		if isSecret && !h.showSecrets {
+			f = f.redacted()
 		}
-		out = append(out, p)
+		out = append(out, f.changedPath())
 	}
 	return out, nil
 }
