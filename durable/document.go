@@ -21,8 +21,8 @@ const (
 	maxShared = 512 << 10
 	// maxWindow bounds how far back the encoder looks, and what it allocates for that.
 	maxWindow = 8 << 20
-	// smallDocument is up to how many bytes before compression an encoder with megabytes of
-	// tables saves too little.
+	// smallDocument is up to how many bytes before compression an encoder with megabytes
+	// of tables saves too little.
 	smallDocument = 64 << 10
 	// maxDecompressed bounds what a damaged document can claim.
 	maxDecompressed = 64 << 20

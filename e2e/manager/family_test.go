@@ -40,7 +40,7 @@ func (w *world) family(t *testing.T, namespace string, size int, parent func(i i
 	t.Cleanup(func() { // other tests list the whole cluster
 		ctx := context.WithoutCancel(t.Context())
 		for _, kind := range []client.Object{&corev1.Pod{}, parent(0)} {
-			// The server ends a request of a minute, in which it cannot delete 20,000 objects.
+			// The server ends a request after a minute, which is too short for 20,000.
 			err := retry.OnError(retry.DefaultBackoff, func(error) bool { return true }, func() error {
 				return w.direct.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0))
 			})

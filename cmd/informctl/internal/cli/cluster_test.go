@@ -53,7 +53,7 @@ func writeCluster(t *testing.T, path string) {
 func node(name, cpu, memory string) *corev1.Node {
 	return &corev1.Node{
 		ObjectMeta: objectMeta("", name, ""),
-		Status:     corev1.NodeStatus{Allocatable: resources(cpu, memory)},
+		Status:     corev1.NodeStatus{Allocatable: resourceList(cpu, memory)},
 	}
 }
 
@@ -66,7 +66,7 @@ func clusterPod(namespace, name, app, node, ip string, age time.Duration, reques
 	for i := 0; i < len(requests); i += 2 {
 		p.Spec.Containers = append(p.Spec.Containers, corev1.Container{
 			Name: "main", Image: "registry.example.com/" + app + ":v1.10.2",
-			Resources: corev1.ResourceRequirements{Requests: resources(requests[i], requests[i+1])},
+			Resources: corev1.ResourceRequirements{Requests: resourceList(requests[i], requests[i+1])},
 		})
 	}
 	if p.Status = (corev1.PodStatus{Phase: corev1.PodRunning, PodIP: ip}); ip == "" {
@@ -75,7 +75,7 @@ func clusterPod(namespace, name, app, node, ip string, age time.Duration, reques
 	return p
 }
 
-func resources(cpu, memory string) corev1.ResourceList {
+func resourceList(cpu, memory string) corev1.ResourceList {
 	if cpu == "" {
 		return nil
 	}
