@@ -75,8 +75,8 @@ func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]by
 		if err != nil {
 			return err
 		}
-		// In order, a key goes to the end of a page. In another order bbolt moves all that
-		// are after it, which takes 14 s for 100,000.
+		// In order, a key goes to the end of a page. In another order bbolt moves all
+		// that come after it, which takes 14 s for 100,000.
 		for _, key := range slices.Sorted(maps.Keys(changes)) {
 			value := changes[key]
 			if value == nil {
