@@ -10,7 +10,11 @@ func newCompletionCommand(e env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes command lines in a shell",
-		Long:  describe("Print a script that completes command lines in a shell, for the shell to source."),
+		Long: describe(`Print a script that completes command lines in a shell, for the shell to source.
+
+It completes commands, flags, formats and contexts and, of query, dump, watch and
+history, what the file holds, or the process that keeps it: resources, names, namespaces
+and indexes. In bash and zsh a line says which file that is.`),
 		Example: `  source <(informctl completion bash)
   informctl completion fish > informctl.fish`,
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},

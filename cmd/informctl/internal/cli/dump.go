@@ -36,5 +36,6 @@ How old the objects are is said on standard error, unless a process follows them
 	}
 	o.addFlags(cmd)
 	o.addAtFlag(cmd)
+	o.addCompletion(cmd, objectFormats...)
 	return cmd
 }

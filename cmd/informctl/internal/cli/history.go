@@ -87,6 +87,7 @@ file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	o.addCompletion(cmd, "table", "wide", "json", "yaml", "name")
 	return cmd
 }
 

@@ -74,5 +74,6 @@ custom resources are known if the file holds their definitions.`),
 	o.addAtFlag(cmd)
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.sieve.add(cmd, &text)
+	o.addCompletion(cmd, objectFormats...)
 	return cmd
 }

@@ -90,6 +90,7 @@ compare.`),
 	o.text.addConditions(flags)
 	flags.BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
 	flags.StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
+	o.addCompletion(cmd, objectFormats...)
 	return cmd
 }
 

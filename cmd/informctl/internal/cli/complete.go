@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/store"
+)
+
+// A shell asks for completions with a command line of its own: PreRunE and RunE do not
+// run, and what is written to standard error is not seen. What went wrong is said as
+// active help, which bash and zsh show.
+
+// objectFormats are the values of -o of commands that print objects.
+var objectFormats = []cobra.Completion{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns="}
+
+// completion finds the words that a shell may complete a prefix to.
+type completion func(db *database, args []string, prefix string) ([]cobra.Completion, error)
+
+// addCompletion makes a shell complete resources, names, namespaces and indexes from the
+// file, contexts from the kubeconfig, and formats.
+func (o *readOptions) addCompletion(cmd *cobra.Command, formats ...cobra.Completion) {
+	cmd.ValidArgsFunction = o.fromFile(o.completeWanted)
+	flags := map[string]cobra.CompletionFunc{
+		"namespace": o.fromFile(o.completeNamespace),
+		"index":     o.fromFile(o.completeIndex),
+		"context":   o.completeContext,
+		"output": func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return matching(formats, prefix)
+		},
+	}
+	for name, complete := range flags {
+		if cmd.Flags().Lookup(name) == nil {
+			continue
+		}
+		if err := cmd.RegisterFlagCompletionFunc(name, complete); err != nil {
+			panic(err) // it was registered twice
+		}
+	}
+}
+
+// fromFile calls complete with the file that the command line names, or with the process
+// that holds it.
+func (o *readOptions) fromFile(complete completion) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		words, err := o.completions(cmd, complete, args, prefix)
+		if err != nil {
+			return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+		}
+		words, directive := matching(words, prefix)
+		return cobra.AppendActiveHelp(words, "from "+o.database.path), directive
+	}
+}
+
+// matching returns the words with a prefix, and that no space follows one that ends in =.
+func matching(words []cobra.Completion, prefix string) (found []cobra.Completion, directive cobra.ShellCompDirective) {
+	directive = cobra.ShellCompDirectiveNoFileComp
+	for _, word := range words {
+		if strings.HasPrefix(word, prefix) {
+			found = append(found, word)
+			if strings.HasSuffix(word, "=") {
+				directive |= cobra.ShellCompDirectiveNoSpace
+			}
+		}
+	}
+	return found, directive
+}
+
+func (o *readOptions) completions(cmd *cobra.Command, complete completion, args []string, prefix string) ([]cobra.Completion, error) {
+	if err := o.database.complete(o.env); err != nil {
+		return nil, err
+	}
+	db, err := o.database.open(cmd.Context(), false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = db.Close() }()
+	return complete(db, args, prefix)
+}
+
+// completeWanted completes RESOURCE[,RESOURCE...] [NAME...] and RESOURCE/NAME...
+func (o *readOptions) completeWanted(db *database, args []string, prefix string) ([]cobra.Completion, error) {
+	if resource, _, ok := strings.Cut(prefix, "/"); ok {
+		return prefixed(resource + "/")(o.names(db, resource))
+	}
+	if len(args) == 0 {
+		before := prefix[:strings.LastIndex(prefix, ",")+1]
+		return prefixed(before)(resources(db), nil)
+	}
+	if strings.Contains(args[0], "/") {
+		return prefixed("")(resources(db), nil)
+	}
+	names := map[string]bool{}
+	for resource := range strings.SplitSeq(args[0], ",") {
+		found, err := o.names(db, resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range found {
+			names[name] = !slices.Contains(args[1:], name)
+		}
+	}
+	maps.DeleteFunc(names, func(_ string, free bool) bool { return !free })
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+// prefixed returns a function that puts a text before each word.
+func prefixed(before string) func([]string, error) ([]cobra.Completion, error) {
+	return func(words []string, err error) ([]cobra.Completion, error) {
+		for i := range words {
+			words[i] = before + words[i]
+		}
+		return words, err
+	}
+}
+
+// resources returns the resources of a file, sorted.
+func resources(db *database) []string {
+	found := map[string]bool{}
+	for _, info := range db.scopes {
+		found[info.Scope.Resource] = true
+	}
+	return slices.Sorted(maps.Keys(found))
+}
+
+// names returns the names of a resource's objects in the namespace of -n, sorted.
+func (o *readOptions) names(db *database, resource string) ([]string, error) {
+	return ofItems(db, resource, func(i item) (name string, ok bool) {
+		return i.name, o.namespace == "" || i.namespace == o.namespace
+	})
+}
+
+// completeNamespace completes a namespace of the resources in args, or of all of them.
+func (o *readOptions) completeNamespace(db *database, args []string, _ string) ([]cobra.Completion, error) {
+	resource := ""
+	if len(args) > 0 && !strings.Contains(args[0], ",") {
+		resource, _, _ = strings.Cut(args[0], "/")
+	}
+	return ofItems(db, resource, func(i item) (namespace string, ok bool) { return i.namespace, i.namespace != "" })
+}
+
+// completeIndex completes the NAME= of an index.
+func (o *readOptions) completeIndex(db *database, args []string, _ string) ([]cobra.Completion, error) {
+	infos := db.scopes
+	if len(args) > 0 {
+		resource, _, _ := strings.Cut(args[0], "/")
+		var err error
+		if infos, err = db.find(resource); err != nil {
+			return nil, err
+		}
+	}
+	found := map[string]bool{}
+	for _, info := range infos {
+		for _, index := range info.Indexes {
+			found[index.Name+"="] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// ofItems returns the different texts that of returns for the objects of a resource,
+// sorted.
+func ofItems(db *database, resource string, of func(item) (string, bool)) ([]string, error) {
+	infos, err := db.find(resource)
+	if err != nil {
+		return nil, err
+	}
+	views, _, err := db.open(slices.DeleteFunc(slices.Clone(infos), func(i store.Info) bool { return !i.Complete }), whole)
+	if err != nil {
+		return nil, err
+	}
+	linkOverlaps(views)
+	found := map[string]bool{}
+	for _, v := range views {
+		keys, err := v.all()
+		if err == nil {
+			keys, _, _, err = v.latest(keys)
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, key := range keys {
+			if text, ok := of(newItem(v, key)); ok {
+				found[text] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(found)), nil
+}
+
+// completeContext completes a context of the kubeconfig.
+func (o *readOptions) completeContext(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	raw, err := o.database.kube.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+	}
+	return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
+}
