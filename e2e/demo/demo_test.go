@@ -34,12 +34,12 @@ func TestDemo(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`(?m)^  for whole collections +2 +0$`,
-		`(?m)^objects in the file +500 +510$`,
+		`(?m)^  for whole collections +3 +0$`,
+		`(?m)^objects in the file +501 +511$`,
 		`(?m)^created meanwhile +- +30$`,
 		`(?m)^changed meanwhile +- +50$`,
 		`(?m)^deleted meanwhile +- +20$`,
-		`(?m)^\.\.\. 510 objects in `,
+		`(?m)^\.\.\. 511 objects in `,
 		`(?m)^[0-9: -]+ deleted +pods `,
 		`(?m)^\.\.\. 20 changes in `,
 		`(?m)^The file equals the server: 310 pods and 200 widgets, `,
