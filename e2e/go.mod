@@ -16,6 +16,7 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/informctl/informctl v0.1.0
 	github.com/informctl/informctl/durable/controllerruntime v0.0.0-00010101000000-000000000000
+	github.com/klauspost/compress v1.20.3
 	github.com/prometheus/procfs v0.21.1
 	go.etcd.io/etcd/api/v3 v3.7.3
 	go.etcd.io/etcd/client/v3 v3.7.3
@@ -90,7 +91,6 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
-	github.com/klauspost/compress v1.20.3 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect
 	github.com/maypok86/otter/v2 v2.4.0 // indirect
 	github.com/moby/spdystream v0.5.1 // indirect

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klauspost/compress/zstd"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
@@ -188,18 +189,26 @@ func (w *world) waitForShared(t *testing.T, r group, marker string) {
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	dec, err := zstd.NewReader(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dec.Close()
 	for end := time.Now().Add(time.Minute); ; <-tick.C {
 		cm := &corev1.ConfigMap{}
 		err := w.direct.Get(t.Context(), client.ObjectKey{Namespace: r.namespace, Name: r.shared}, cm)
-		doc := cm.Data["consumer.json"]
+		var doc []byte
+		if err == nil {
+			doc, err = dec.DecodeAll(cm.BinaryData["consumer.json.zst"], nil)
+		}
 		var shared struct {
 			Scopes map[string]struct{ ResourceVersion string }
-			Keys   []any
+			Keys   struct{ Names []string }
 		}
 		if err == nil {
-			err = json.Unmarshal([]byte(doc), &shared)
+			err = json.Unmarshal(doc, &shared)
 		}
-		behind := len(shared.Scopes) == 0 || len(shared.Keys) > 0
+		behind := len(shared.Scopes) == 0 || len(shared.Keys.Names) > 0
 		for _, s := range shared.Scopes {
 			order, err := resourceversion.CompareResourceVersion(s.ResourceVersion, last.ResourceVersion)
 			behind = behind || err != nil || order < 0
