@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -128,6 +129,7 @@ var colour = regexp.MustCompile(`\x1b\[([0-9]+;)*(3|4|9|10)[0-7](;[0-9]+)*m`)
 
 // TestTop runs the command in a terminal, from the first screen to the last.
 func TestTop(t *testing.T) {
+	debug.FreeOSMemory() // what the tests before have left is on the screen, too
 	l := newLive(t)
 	stop := l.serve()
 	s, cmd := startTop(t, 100, 30, l.path)
