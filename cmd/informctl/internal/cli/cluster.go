@@ -237,10 +237,9 @@ func (c *cluster) addDefinitions(ctx context.Context, o *runOptions, mapper meta
 	if o.all || !are || isThere || err != nil {
 		return nil //nolint:nilerr // a server may have no custom resources
 	}
-	whole := &runOptions{}
-	*whole = *o
-	whole.labelSelector, whole.fieldSelector = "", ""
-	src, err := c.source(whole, m)
+	unselected := *o
+	unselected.labelSelector, unselected.fieldSelector = "", ""
+	src, err := c.source(&unselected, m)
 	if err != nil {
 		return err
 	}

@@ -1,21 +1,15 @@
 package cli
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-
-	"github.com/informctl/informctl/store"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // A shell asks for completions with a command line of its own: PreRunE and RunE do not
 // run, and what is written to standard error is not seen. What went wrong is said as
 // active help, which bash and zsh show.
-
-// objectFormats are the values of -o of commands that print objects.
-var objectFormats = []cobra.Completion{"table", "wide", "json", "yaml", "name", "jsonpath=", "go-template=", "custom-columns="}
 
 // completion finds the words that a shell may complete a prefix to.
 type completion func(db *database, args []string, prefix string) ([]cobra.Completion, error)
@@ -84,46 +78,29 @@ func (o *readOptions) completions(cmd *cobra.Command, complete completion, args 
 // completeWanted completes RESOURCE[,RESOURCE...] [NAME...] and RESOURCE/NAME...
 func (o *readOptions) completeWanted(db *database, args []string, prefix string) ([]cobra.Completion, error) {
 	if resource, _, ok := strings.Cut(prefix, "/"); ok {
-		return prefixed(resource + "/")(o.names(db, resource))
+		names, err := o.names(db, resource)
+		return prefixed(resource+"/", names), err
 	}
-	if len(args) == 0 {
-		before := prefix[:strings.LastIndex(prefix, ",")+1]
-		return prefixed(before)(resources(db), nil)
+	if len(args) == 0 || strings.Contains(args[0], "/") {
+		return prefixed(prefix[:strings.LastIndex(prefix, ",")+1], db.resources()), nil
 	}
-	if strings.Contains(args[0], "/") {
-		return prefixed("")(resources(db), nil)
-	}
-	names := map[string]bool{}
+	found := sets.New[string]()
 	for resource := range strings.SplitSeq(args[0], ",") {
-		found, err := o.names(db, resource)
+		names, err := o.names(db, resource)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range found {
-			names[name] = !slices.Contains(args[1:], name)
-		}
+		found.Insert(names...)
 	}
-	maps.DeleteFunc(names, func(_ string, free bool) bool { return !free })
-	return slices.Sorted(maps.Keys(names)), nil
+	return sets.List(found.Delete(args[1:]...)), nil
 }
 
-// prefixed returns a function that puts a text before each word.
-func prefixed(before string) func([]string, error) ([]cobra.Completion, error) {
-	return func(words []string, err error) ([]cobra.Completion, error) {
-		for i := range words {
-			words[i] = before + words[i]
-		}
-		return words, err
+// prefixed puts a text before each word.
+func prefixed(before string, words []string) []cobra.Completion {
+	for i := range words {
+		words[i] = before + words[i]
 	}
-}
-
-// resources returns the resources of a file, sorted.
-func resources(db *database) []string {
-	found := map[string]bool{}
-	for _, info := range db.scopes {
-		found[info.Scope.Resource] = true
-	}
-	return slices.Sorted(maps.Keys(found))
+	return words
 }
 
 // names returns the names of a resource's objects in the namespace of -n, sorted.
@@ -152,13 +129,13 @@ func (o *readOptions) completeIndex(db *database, args []string, _ string) ([]co
 			return nil, err
 		}
 	}
-	found := map[string]bool{}
+	found := sets.New[string]()
 	for _, info := range infos {
 		for _, index := range info.Indexes {
-			found[index.Name+"="] = true
+			found.Insert(index.Name + "=")
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return sets.List(found), nil
 }
 
 // ofItems returns the different texts that of returns for the objects of a resource,
@@ -168,12 +145,12 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 	if err != nil {
 		return nil, err
 	}
-	views, _, err := db.open(slices.DeleteFunc(slices.Clone(infos), func(i store.Info) bool { return !i.Complete }), whole)
+	views, _, err := db.open(infos, whole)
 	if err != nil {
 		return nil, err
 	}
 	linkOverlaps(views)
-	found := map[string]bool{}
+	found := sets.New[string]()
 	for _, v := range views {
 		keys, err := v.all()
 		if err == nil {
@@ -184,11 +161,11 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 		}
 		for _, key := range keys {
 			if text, ok := of(newItem(v, key)); ok {
-				found[text] = true
+				found.Insert(text)
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(found)), nil
+	return sets.List(found), nil
 }
 
 // completeContext completes a context of the kubeconfig.
@@ -197,5 +174,5 @@ func (o *readOptions) completeContext(*cobra.Command, []string, string) ([]cobra
 	if err != nil {
 		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
-	return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }

@@ -169,11 +169,16 @@ func (d *database) holds() string {
 	if len(d.scopes) == 0 {
 		return "nothing"
 	}
+	return strings.Join(d.resources(), ", ")
+}
+
+// resources returns the resources of the file, sorted.
+func (d *database) resources() []string {
 	var names []string
 	for _, info := range d.scopes {
 		names = append(names, info.Scope.Resource)
 	}
-	return strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", ")
+	return slices.Compact(slices.Sorted(slices.Values(names)))
 }
 
 // view is one scope that is open for reading.

@@ -57,7 +57,11 @@ func discoverAll(d discovery.DiscoveryInterface) (*everything, error) {
 		}
 	}
 	if all.served.HasAll(coreEvents, newerEvents) {
-		all.omit(sets.New(newerEvents), "the same objects are followed as "+coreEvents)
+		before := len(all.followed)
+		all.followed = slices.DeleteFunc(all.followed, func(m *meta.RESTMapping) bool { return nameOf(m) == newerEvents })
+		if len(all.followed) < before {
+			all.left = append(all.left, leftOut{newerEvents, "the same objects are followed as " + coreEvents})
+		}
 	}
 	slices.SortFunc(all.followed, func(a, b *meta.RESTMapping) int { return strings.Compare(nameOf(a), nameOf(b)) })
 	slices.SortFunc(all.left, func(a, b leftOut) int { return strings.Compare(a.resource, b.resource) })
@@ -65,19 +69,6 @@ func discoverAll(d discovery.DiscoveryInterface) (*everything, error) {
 }
 
 func nameOf(m *meta.RESTMapping) string { return m.Resource.GroupResource().String() }
-
-// omit leaves resources out.
-func (all *everything) omit(names sets.Set[string], because string) {
-	all.followed = slices.DeleteFunc(all.followed, func(m *meta.RESTMapping) bool {
-		if !names.Has(nameOf(m)) {
-			return false
-		}
-		if because != "" {
-			all.left = append(all.left, leftOut{nameOf(m), because})
-		}
-		return true
-	})
-}
 
 // excluded returns the resources that a user excludes. One that names its group may not
 // be there yet.

@@ -55,18 +55,14 @@ func (f *outputFlags) printGroups(w io.Writer, s *summary, tallies []*tally) err
 	rows := make([][]any, 0, len(tallies))
 	groups := make([]group, 0, len(tallies))
 	for _, t := range tallies {
-		g := group{Count: t.count}
+		g := group{Values: map[string]string{}, Count: t.count, Aggregates: map[string]string{}}
 		var cells []any
 		for i, value := range t.values {
 			cells = append(cells, value)
-			if len(t.values) == 1 {
-				g.Value = value
-				break
-			}
-			if g.Values == nil {
-				g.Values = map[string]string{}
-			}
 			g.Values[s.by[i].name()] = value
+		}
+		if len(t.values) == 1 {
+			g.Value, g.Values = t.values[0], nil
 		}
 		cells = append(cells, int64(t.count))
 		for i, a := range s.aggregates {
@@ -74,9 +70,6 @@ func (f *outputFlags) printGroups(w io.Writer, s *summary, tallies []*tally) err
 			if result == nil {
 				cells = append(cells, noValue)
 				continue
-			}
-			if g.Aggregates == nil {
-				g.Aggregates = map[string]string{}
 			}
 			g.Aggregates[a.name()] = result.String()
 			cells = append(cells, result.String())

@@ -87,7 +87,7 @@ file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
-	o.addCompletion(cmd, "table", "wide", "json", "yaml", "name")
+	o.addCompletion(cmd, plainFormats...)
 	return cmd
 }
 
@@ -95,8 +95,8 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 	if err := o.completeSelection(cmd, args); err != nil {
 		return err
 	}
-	if !slices.Contains([]string{"table", "wide", "json", "yaml", "name"}, o.output) {
-		return usagef(cmd, "unknown output format %q; there are table, wide, json, yaml, name", o.output)
+	if !slices.Contains(plainFormats, o.output) {
+		return usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(plainFormats, ", "))
 	}
 	if o.from, err = parseMoment(o.since, o.now()); err != nil {
 		return usagef(cmd, "--since: %w", err)

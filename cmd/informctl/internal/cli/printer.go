@@ -57,6 +57,12 @@ type outputFlags struct {
 	columns  *columns    // of -o custom-columns=
 }
 
+// plainFormats are the formats without a template.
+var plainFormats = []string{"table", "wide", "json", "yaml", "name"}
+
+// objectFormats are what a shell completes -o to, for commands that print objects.
+var objectFormats = slices.Concat(plainFormats, []string{"jsonpath=", "go-template=", "custom-columns="})
+
 const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
 
 func (f *outputFlags) add(cmd *cobra.Command) {
@@ -84,7 +90,7 @@ func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 		f.template, err = parseGoTemplate(argument)
 	case hasArgument && form == "custom-columns":
 		f.columns, err = parseColumns(argument)
-	case !slices.Contains([]string{"", "table", "wide", "json", "yaml", "name"}, f.format):
+	case f.format != "" && !slices.Contains(plainFormats, f.format):
 		return usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
 	}
 	if err != nil {
