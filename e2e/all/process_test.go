@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 )
 
@@ -25,18 +24,6 @@ func (w *world) command(args ...string) *exec.Cmd {
 func (w *world) says(args ...string) string {
 	out, _ := w.command(args...).CombinedOutput() // what it says is compared
 	return string(out)
-}
-
-// build builds informctl and returns its path.
-func build(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "informctl")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-	cmd.Dir = "../../cmd/informctl"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
 }
 
 // process is a running "informctl run --all".

@@ -19,6 +19,7 @@ import (
 
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
+	"github.com/informctl/informctl/e2e/program"
 )
 
 const (
@@ -41,7 +42,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{T: t, cp: controlplanetest.Start(t, controlplane.Options{}), program: build(t), dir: t.TempDir()}
+	w := &world{T: t, cp: controlplanetest.Start(t, controlplane.Options{}), program: program.Informctl(t), dir: t.TempDir()}
 	var err error
 	if w.client, err = dynamic.NewForConfig(w.cp.Config()); err != nil {
 		t.Fatal(err)

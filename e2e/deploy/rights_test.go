@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/informctl/informctl/e2e/program"
 	"github.com/informctl/informctl/inspect"
 )
 
@@ -28,7 +29,7 @@ const node = "node-1"
 // after SIGTERM.
 func TestRights(t *testing.T) {
 	w := newWorld(t)
-	bin := build(t)
+	bin := filepath.Dir(program.Informctl(t))
 	files := manifests(t)
 	for name, all := range files {
 		for _, u := range all {
@@ -44,18 +45,6 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
-}
-
-// build builds informctl and returns its directory.
-func build(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "informctl"), ".")
-	cmd.Dir = "../../cmd/informctl"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return dir
 }
 
 // runPod runs the pod's program on this machine as the pod's ServiceAccount.

@@ -14,18 +14,6 @@ import (
 // root is the directory of the module that contains the sample.
 const root = "../.."
 
-// build builds the program and returns its path.
-func build(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "samplecontroller")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./examples/samplecontroller")
-	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
-
 // process is a running sample controller.
 type process struct {
 	t       *testing.T

@@ -10,12 +10,14 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/informctl/informctl/e2e/program"
 )
 
 // TestWithoutServer checks that bad input results in one line and an exit code, and that
 // the program waits for a server that is down.
 func TestWithoutServer(t *testing.T) {
-	program, dir := build(t), t.TempDir()
+	program, dir := program.Build(t, "samplecontroller", root, "./examples/samplecontroller"), t.TempDir()
 	kubeconfig := filepath.Join(dir, "kubeconfig")
 	err := clientcmd.WriteToFile(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"down": {Server: "https://127.0.0.1:1"}},

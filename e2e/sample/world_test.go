@@ -27,6 +27,7 @@ import (
 
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
+	"github.com/informctl/informctl/e2e/program"
 	"github.com/informctl/informctl/examples/samplecontroller/v1alpha1"
 )
 
@@ -50,7 +51,7 @@ const account = "system:serviceaccount:default:samplecontroller"
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, program: build(t), dir: t.TempDir(), cp: controlplanetest.Start(t, controlplane.Options{})}
+	w := &world{t: t, program: program.Build(t, "samplecontroller", root, "./examples/samplecontroller"), dir: t.TempDir(), cp: controlplanetest.Start(t, controlplane.Options{})}
 	var err error
 	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)

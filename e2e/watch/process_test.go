@@ -10,21 +10,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"testing"
 	"time"
 )
-
-// build builds informctl and returns its path.
-func build(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "informctl")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", path, ".")
-	cmd.Dir = "../../cmd/informctl"
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	return path
-}
 
 // process is a running command.
 type process struct {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/informctl/informctl/e2e/controlplane"
 	"github.com/informctl/informctl/e2e/controlplane/controlplanetest"
+	"github.com/informctl/informctl/e2e/program"
 	"github.com/informctl/informctl/internal/testobjects"
 )
 
@@ -46,7 +47,7 @@ func TestKilled(t *testing.T) {
 	}
 	cfg := cp.Config()
 	cfg.QPS = -1
-	w := &world{T: t, client: kubernetes.NewForConfigOrDie(cfg), program: build(t), dir: t.TempDir(), kubeconfig: cp.Kubeconfig()}
+	w := &world{T: t, client: kubernetes.NewForConfigOrDie(cfg), program: program.Informctl(t), dir: t.TempDir(), kubeconfig: cp.Kubeconfig()}
 	keeper := w.keep()
 	keeper.stop() // so that the list is written: the log begins there
 	var info struct {
