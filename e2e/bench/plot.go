@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"gonum.org/v1/plot"
@@ -56,7 +57,7 @@ func (r *run) plots() ([]picture, error) {
 		return line{"ours, warm", true, from, plotutil.Color(1), plotutil.Shape(2), false}
 	}
 	stock, durable := clientGo(source{"restart", "changed"}), warm(source{"restart", "changed"})
-	stock.name, durable.name = "controller-runtime", "ours, a durable consumer"
+	stock.name, durable.name = "controller-runtime", "ours, durable"
 	synced := warm(source{"warm", "synced"})
 	synced.name, synced.dashed = "ours, warm: HasSynced", true
 	all := []picture{
@@ -65,12 +66,12 @@ func (r *run) plots() ([]picture, error) {
 			[]line{clientGo(source{"cold", "added"}), cold(source{"cold", "added"}), warm(source{"warm", "added"}), synced},
 		},
 		{
-			"memory.svg", "Steady anonymous RSS in MB, over the number of objects, on a logarithmic axis", "steady anonymous RSS in MB, logarithmic", mb, true,
+			"memory.svg", "Steady anonymous RSS in MB, over the number of objects, on logarithmic axes", "steady anonymous RSS in MB", mb, true,
 			[]line{clientGo(source{"cold", "steadyAnon"}), cold(source{"cold", "steadyAnon"}), warm(source{"warm", "steadyAnon"})},
 		},
 		{
 			"restarts.svg", "Seconds from the restart of a controller until what was changed meanwhile, 0.1 % of all objects, is reconciled, " +
-				"over the number of objects, on a logarithmic axis", "seconds until changes are reconciled, logarithmic", 1, true,
+				"over the number of objects, on logarithmic axes", "seconds until they are reconciled", 1, true,
 			[]line{stock, durable},
 		},
 	}
@@ -180,6 +181,10 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 	if pic.log {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 		p.Y.Min, p.Y.Max = math.Pow10(int(math.Floor(math.Log10(least)))), math.Pow10(int(math.Ceil(math.Log10(most))))
+		p.X.Scale, p.X.Min = plot.LogScale{}, p.X.Max
+		for _, t := range sizes {
+			p.X.Min = min(p.X.Min, t.Value/1.2)
+		}
 	}
 	return p, nil
 }
@@ -188,7 +193,11 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 func logTicks(least, most float64) []plot.Tick {
 	ticks := plot.LogTicks{Prec: -1}.Ticks(least, most)
 	for i, t := range ticks {
-		if t.Label != "" {
+		switch {
+		case t.Label == "":
+		case t.Value < 1:
+			ticks[i].Label = strconv.FormatFloat(t.Value, 'g', 1, 64)
+		default:
 			ticks[i].Label = thousands(t.Value)
 		}
 	}
