@@ -25,6 +25,10 @@ type Departer interface {
 	// Unsettle undoes the calls of Settle since the scope was opened, because a new
 	// handler has not received the departed objects.
 	Unsettle()
+	// Compares reports whether the Store was opened with content that could not be used,
+	// for example because of another transform, so that its first list may find objects
+	// that have departed.
+	Compares() bool
 	// Departures returns the number of kept objects, and the number that were not kept
 	// since the scope was opened. It does not wait for the disk.
 	Departures() (kept, dropped int)

@@ -60,11 +60,12 @@ type Options struct {
 	Rejected func(*ObjectError)
 	// TransformVersion identifies the transform that was applied to the objects before
 	// they were stored; "" means no transform. Objects stored with another version are
-	// dropped.
+	// not served: the next list finds out which of them have departed, and replaces them.
 	TransformVersion string
 	// History bounds the log of what was changed.
 	History History
-	// Fresh drops the stored content.
+	// Fresh means that the stored content is not served, as after a change of
+	// TransformVersion.
 	Fresh bool
 	// DecodedBytes bounds the estimated heap size, in bytes, of the cache of decoded
 	// objects. 0 means 64 MiB, -1 means no bound.
@@ -215,7 +216,8 @@ type Relist interface {
 	// Parts yields the differences in batches: first the deletion of every object that is
 	// not in the list, then the added and changed objects. The caller applies each batch
 	// before it takes the next. Objects may be encoded: Store.Decode accepts
-	// Change.Entry. Only the last batch carries rv.
+	// Change.Entry. An object that replaces one with another UID Departs. Only the last
+	// batch carries rv.
 	Parts(rv string) iter.Seq2[Batch, error]
 	// Close discards the staged objects. It is idempotent.
 	Close() error

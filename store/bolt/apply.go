@@ -27,6 +27,8 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 				continue
 			}
 			c.Key, c.Prepared = e.name, e
+		} else {
+			e.departing = c.Departs
 		}
 		kept = append(kept, c)
 	}
@@ -121,24 +123,24 @@ func (s *scopeStore) applyBatch(b store.Batch) error {
 	for i, c := range b.Changes {
 		entries[i] = c.Prepared.(*entry)
 	}
-	var left []*entry
+	var loaded loadedList
 	if b.Loaded {
 		var err error
-		if left, err = s.leftEntries(); err != nil {
+		if loaded, err = s.loadedList(); err != nil {
 			return err
 		}
 	}
 	existed, known := s.whichExist(entries)
-	if err := s.insert(b, entries, left, existed, known); err != nil {
+	if err := s.insert(b, entries, loaded, existed, known); err != nil {
 		return err
 	}
 	s.db.noteWaiting()
 	return nil
 }
 
-// insert makes prepared entries visible, and those that a first list has left. The caller
-// must hold writerMu.
-func (s *scopeStore) insert(b store.Batch, entries, left []*entry, existed []bool, known bool) error {
+// insert makes prepared entries visible, and what a first list has left. The caller must
+// hold writerMu.
+func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.role != roleWriter {
@@ -148,7 +150,8 @@ func (s *scopeStore) insert(b store.Batch, entries, left []*entry, existed []boo
 		return s.cause
 	}
 	s.miscounted = s.miscounted || !known
-	s.insertLeftLocked(left)
+	s.insertLeftLocked(loaded.left)
+	s.insertGoneLocked(loaded)
 	for i, e := range entries {
 		s.noteLocked(e, b)
 		s.insertLocked(e, existed[i])
@@ -170,7 +173,7 @@ func (s *scopeStore) insert(b store.Batch, entries, left []*entry, existed []boo
 		s.changedLocked()
 	}
 	// A small first list is committed at once: training its dictionary takes time.
-	s.db.tell((s.pendingBytes >= s.db.opts.CommitBytes || len(left) > 0) && s.commitErr == nil)
+	s.db.tell((s.pendingBytes >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
 	return nil
 }
 

@@ -88,6 +88,7 @@ type capture struct {
 	finals     map[*entry]packed // final states of what departs
 	told       uint64            // the last departed object that was delivered
 	settled    uint64            // the same by an earlier process
+	gone       []*entry          // see departures
 	attempts   []attempt         // commits that may be in the file
 	marked     uint64            // lists that have a mark in the log
 	held       uint64            // see writer.trimLog
@@ -166,7 +167,7 @@ func (s *scopeStore) capture() (capture, bool) {
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
-		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled,
+		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil
 }
@@ -209,12 +210,25 @@ func (c *capture) pack() (err error) {
 		if e.before == nil || e.departs == 0 {
 			continue
 		}
-		before, err := c.s.pack([]*entry{e.before}, seal.InScope)
-		if err != nil {
+		if err := c.packBefore(e); err != nil {
 			return err
 		}
-		c.befores[e] = before[0]
 	}
+	for _, e := range c.gone {
+		if err := c.packBefore(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// packBefore packs the state before of an entry.
+func (c *capture) packBefore(e *entry) error {
+	before, err := c.s.pack([]*entry{e.before}, seal.InScope)
+	if err != nil {
+		return err
+	}
+	c.befores[e] = before[0]
 	return nil
 }
 
@@ -227,6 +241,16 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	for i, e := range c.entries {
 		runtime.Gosched() // let event handling run first
 		if err := w.apply(e, c.packed[i]); err != nil {
+			return err
+		}
+	}
+	for _, e := range c.gone {
+		if err := w.logged.noteGone(e); err != nil {
+			return err
+		}
+	}
+	if c.lists > 0 {
+		if err := w.dropFormer(); err != nil {
 			return err
 		}
 	}
@@ -262,6 +286,7 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 			return true
 		})
 		if c.stored >= 0 {
+			s.departed.gone = s.departed.gone[len(c.gone):]
 			s.departed.kept += c.departed - c.dropped
 			if c.dropped > 0 && s.departed.dropped == 0 {
 				s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",

@@ -27,6 +27,11 @@ type departures struct {
 	told    uint64 // objects up to this number were delivered
 	kept    int    // objects in the file as of the last commit
 	dropped int    // objects that were not kept since the scope was opened
+	// gone are objects of the former content that have departed and are not in the file.
+	// The slice is replaced, never changed.
+	gone []*entry
+	// compares is set if the first list is compared with the former content.
+	compares bool
 }
 
 // encodeLast encodes a final state. A state that cannot be encoded counts as unknown.
@@ -87,11 +92,11 @@ type departsHint struct {
 	block  uint64 // the block behind its commit
 }
 
-// departing is a departed object in the file or in pending.
+// departing is a departed object in the file, in pending or of the former content.
 type departing struct {
-	number  uint64
-	logged  *record.LogEntry
-	pending *entry
+	number        uint64
+	logged        *record.LogEntry
+	pending, gone *entry
 }
 
 func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
@@ -122,13 +127,18 @@ func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []st
 	for _, d := range found {
 		written[d.number] = true
 	}
+	// A commit of unknown outcome may have written them.
 	sn.pending.Scan(func(_ string, e *entry) bool {
-		// a commit of unknown outcome may have written it
 		if e.departs > after && !written[e.departs] {
 			found = append(found, departing{number: e.departs, pending: e})
 		}
 		return true
 	})
+	for _, e := range sn.gone {
+		if e.departs > after && !written[e.departs] {
+			found = append(found, departing{number: e.departs, gone: e})
+		}
+	}
 	slices.SortFunc(found, func(a, b departing) int { return cmp.Compare(a.number, b.number) })
 	for _, d := range found[:min(limit, len(found))] {
 		out = append(out, s.openDeparted(sn, d))
@@ -154,6 +164,10 @@ func (s *scopeStore) keepHint(found []departing, limit int, block uint64) {
 // because a relist cannot restore it.
 func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	out := store.Departed{Number: d.number}
+	if d.gone != nil {
+		out.Before = s.pendingEntry(d.gone.before)
+		return out
+	}
 	key, rec := "", []byte(nil)
 	if d.pending != nil {
 		out.Before.Key, key = d.pending.name, d.pending.key
@@ -223,6 +237,13 @@ func (s *scopeStore) settle(upTo func(departures) uint64) {
 	s.departed.told = told
 	s.changedLocked()
 	s.db.tell(false)
+}
+
+// Compares implements store.Departer.
+func (s *scopeStore) Compares() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.departed.compares
 }
 
 // Departures implements store.Departer.

@@ -77,14 +77,13 @@ func newLineage(l *record.LogState) {
 	l.Mark = record.Mark{Time: l.Mark.Time}
 }
 
-// carryLog takes over into a new manifest what has to outlive a dropped scope: numbers
-// are never used twice in a file.
+// carryLog takes over into a new manifest what has to outlive a dropped log: numbers are
+// never used twice in a file.
 func carryLog(m *record.Manifest, old record.LogState) {
 	m.Log.Last = max(m.Log.Last, old.Last)
 	m.Log.Departed = max(m.Log.Departed, old.Departed)
 	m.Log.Settled = m.Log.Departed
 	m.Log.Mark.Time = max(m.Log.Mark.Time, old.Mark.Time)
-	newLineage(&m.Log)
 }
 
 // noteLocked gives an entry its place in the log. It must be called before the entry
@@ -238,15 +237,9 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 		n.Final = p.record(lw.w.s.codecID()).Encode(e.key)
 	}
 	if oldHeader == nil && departs != 0 && e.before != nil { // it was never written
-		p := lw.c.befores[e]
-		head, err := e.before.stored(p).Encode(e.key)
-		if err != nil {
+		if err := lw.before(&n, e); err != nil {
 			return err
 		}
-		if err := lw.w.dictionary(p.dictionary); err != nil {
-			return err
-		}
-		n.Header, n.Record = head, p.record(lw.w.s.codecID()).Encode(e.key)
 		n.Kind |= record.KindShort
 	}
 	isDamaged := oldHeader != nil && old == nil
@@ -268,6 +261,38 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 	if lw.listed {
 		lw.w.m.Log.Listed += int64(n.Size())
 	}
+	return nil
+}
+
+// before gives an entry of the log the state before, which was not in the file.
+func (lw *logWriter) before(n *noted, e *entry) error {
+	p := lw.c.befores[e]
+	head, err := e.before.stored(p).Encode(e.key)
+	if err != nil {
+		return err
+	}
+	if err := lw.w.dictionary(p.dictionary); err != nil {
+		return err
+	}
+	n.Header, n.Record = head, p.record(lw.w.s.codecID()).Encode(e.key)
+	return nil
+}
+
+// noteGone notes a deletion of the former content.
+func (lw *logWriter) noteGone(e *entry) error {
+	if e.departs <= lw.known {
+		return nil // it was logged by a commit of unknown outcome
+	}
+	n := noted{LogEntry: record.LogEntry{
+		Kind: record.KindDeleted, Key: e.key, Departs: e.departs, Since: e.since.UnixNano(),
+	}}
+	if e.name != e.key {
+		n.Name = e.name
+	}
+	if err := lw.before(&n, e); err != nil {
+		return err
+	}
+	lw.entries = append(lw.entries, n)
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
@@ -169,7 +168,9 @@ func (s *scopeStore) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
-		s.retireDictionaries()
+		if m == nil || !s.isReadable(m) {
+			s.retireDictionaries()
+		}
 		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
 			return err
 		}
@@ -219,7 +220,9 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	l := m.Log
 	last := max(l.Departed, l.Settled)
-	s.departed = departures{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
+	s.departed = departures{
+		last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled), compares: s.departed.compares,
+	}
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
 	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
@@ -305,25 +308,29 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 	return err
 }
 
-// create creates the scope's bucket.
+// create creates the scope's bucket. If drop is set, the scope may have one.
 func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
 	if err != nil {
 		return err
 	}
-	if drop {
-		if old := scopes.Bucket([]byte(s.id)); old != nil {
-			if was, err := readManifest(s.id, old); err == nil {
-				carryLog(m, was.Log)
-			}
+	b := scopes.Bucket([]byte(s.id))
+	if b != nil && drop {
+		was, err := readManifest(s.id, b)
+		switch {
+		case err != nil: // nothing in it can be used
+			err, b = scopes.DeleteBucket([]byte(s.id)), nil
+		default:
+			err = s.beginAgain(b, was, m)
 		}
-		if err := scopes.DeleteBucket([]byte(s.id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+		if err != nil {
 			return err
 		}
 	}
-	b, err := scopes.CreateBucket([]byte(s.id))
-	if err != nil {
-		return err
+	if b == nil || !drop {
+		if b, err = scopes.CreateBucket([]byte(s.id)); err != nil {
+			return err
+		}
 	}
 	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
 		if _, err := b.CreateBucket(name); err != nil {
@@ -336,6 +343,12 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	if err := s.seal.Persist(tx); err != nil {
 		return err
 	}
+	compares := b.Bucket(bucketFormer) != nil
+	tx.OnCommit(func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.departed.compares = compares
+	})
 	return writeScopeTally(tx)
 }
 

@@ -164,5 +164,18 @@ func (r *relist) change(e *entry) (store.Change, error) {
 	if e.indexes == nil && len(r.indexes.volatile) == 0 {
 		e.indexes = r.indexes // staged entries were made with this set
 	}
-	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
+	another, err := r.isAnother(e)
+	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e, Departs: another}, err
+}
+
+// isAnother reports whether the list has another object with the name of a stored one.
+func (r *relist) isAnother(e *entry) (is bool, err error) {
+	err = r.s.read("header "+e.key, func(sn *snapshot) error {
+		// A damaged header is overwritten; its UID is not known.
+		if h, err := r.s.header(sn, e.key); err == nil && h != nil {
+			is = h.UID != "" && e.head.UID != "" && h.UID != e.head.UID
+		}
+		return nil
+	})
+	return is, err
 }

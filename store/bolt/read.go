@@ -31,6 +31,7 @@ type snapshot struct {
 	length           int    // number of objects; -1 if it is not known
 	settled          uint64 // the last departed object that was delivered
 	hint             departsHint
+	gone             []*entry        // see departures
 	logged           record.LogState // as of the last acknowledged commit
 	storedRV         string          // of the checkpoint then
 	found            []string        // see want
@@ -103,6 +104,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 		sn.length = -1
 	}
 	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
+	sn.gone = s.departed.gone
 	isVisible := w.loaded || !s.isLoadingLocked()
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoadingLocked() {
 		sn.found = m.find(w.values)

@@ -158,18 +158,43 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 }
 
 func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, how thoroughness) error {
+	dictionaries, err := verifyDictionaries(m, b)
+	if err == nil {
+		err = verifyFormer(ctx, m, b, dictionaries, how)
+	}
+	if err != nil {
+		return err
+	}
+	return verifyContent(ctx, m, b, dictionaries, how)
+}
+
+// verifyFormer checks the former content of a scope.
+func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool, how thoroughness) error {
+	if b = b.Bucket(bucketFormer); b == nil {
+		return nil
+	}
+	m, err := readManifest(m.Scope().ID(), b)
+	if err == nil {
+		err = verifyContent(ctx, m, b, dictionaries, how)
+	}
+	if err != nil {
+		return fmt.Errorf("former content: %w", err)
+	}
+	return nil
+}
+
+// verifyContent checks the headers, the objects and the indexes, which may use these
+// dictionaries.
+func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool, how thoroughness) error {
 	headers, objects := b.Bucket(bucketHeaders), b.Bucket(bucketObjects)
 	if headers == nil || objects == nil {
 		return errors.New("headers or objects are missing")
-	}
-	dictionaries, err := verifyDictionaries(m, b)
-	if err != nil {
-		return err
 	}
 	indexes := map[string]*record.Tally{} // as the headers imply
 	for name := range m.Indexes {
 		indexes[name] = &record.Tally{}
 	}
+	var err error
 	var view record.HeaderView
 	var entry []byte
 	var headerTally, objectTally record.Tally

@@ -240,6 +240,9 @@ func (s *lease) Unsettle() {
 	})
 }
 
+// Compares returns false: what a lease cannot use is dropped.
+func (s *lease) Compares() bool { return false }
+
 // Departures counts the departed objects.
 func (s *lease) Departures() (kept, dropped int) {
 	st, _ := s.view()

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
@@ -115,14 +116,26 @@ func (r *relist) changes(st *state) []store.Change {
 		return true
 	})
 	for _, it := range r.loaded() {
-		if old, ok := st.objects.Get(it.key); ok && equal(old.object, it.object) {
+		old, ok := st.objects.Get(it.key)
+		if ok && equal(old.object, it.object) {
 			continue
 		}
 		changes = append(changes, store.Change{
 			Key: it.key, Object: it.object, Prepared: prepared{lease: r.lease, item: it},
+			Departs: ok && isAnother(old.object, it.object),
 		})
 	}
 	return changes
+}
+
+// isAnother reports whether two objects of one name have different UIDs.
+func isAnother(a, b runtime.Object) bool {
+	was, err := meta.Accessor(a)
+	if err != nil {
+		return false
+	}
+	is, err := meta.Accessor(b)
+	return err == nil && was.GetUID() != "" && is.GetUID() != "" && was.GetUID() != is.GetUID()
 }
 
 // equal compares complete objects: an equal resource version does not mean equal content.

@@ -5,6 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/informctl/informctl/store"
 )
@@ -12,6 +13,7 @@ import (
 var departedCases = []testCase{
 	{"Order", testDepartedOrder},
 	{"Recreated", testDepartedRecreated},
+	{"Replaced", testDepartedReplaced},
 	{"Reopened", testDepartedReopened},
 	{"Settled", testDepartedSettled},
 	{"SettledBeforeMore", testDepartedSettledBeforeMore},
@@ -99,6 +101,24 @@ func testDepartedRecreated(h *harness) {
 	must(h, h.Flush(h.Context()))
 	h.wantDeparted(0, "a/one@1 a/one@10", "a/two@1")
 	h.wantObjects(configMap("a/one", "11", "new"), configMap("a/two", "15", "newest"))
+}
+
+// testDepartedReplaced checks that an object departs if a list has another one of its
+// name.
+func testDepartedReplaced(h *harness) {
+	named := func(uid, rv string) *corev1.ConfigMap {
+		cm := configMap("a/one", rv, "red")
+		cm.UID = types.UID(uid)
+		return cm
+	}
+	h.listed(named("first", "1"), configMap("a/two", "1", "red"))
+	h.departer()
+	h.applyParts(h.relist(named("second", "11"), configMap("a/two", "12", "red")), "12")
+	h.wantDeparted(0, "a/one@1")
+	must(h, h.Flush(h.Context()))
+	h.wantDeparted(0, "a/one@1")
+	h.applyParts(h.relist(named("second", "13"), configMap("a/two", "12", "red")), "13")
+	h.wantDeparted(0, "a/one@1")
 }
 
 // testDepartedReopened checks that departed objects that were not settled are there in

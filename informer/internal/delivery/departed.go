@@ -25,13 +25,13 @@ const departedChunk = 64
 
 // noteSupersededLocked finds the objects that departed before this process started and
 // whose key another object has taken since, stored or departed. It reports whether
-// anything has departed.
+// anything has departed, or may be found to have by the first list.
 func (h *Hub) noteSupersededLocked() bool {
 	departer, ok := h.store.(store.Departer)
 	if !ok {
 		return false
 	}
-	h.keys.superseded = map[uint64]bool{}
+	h.keys.superseded, h.keys.compared = map[uint64]bool{}, departer.Compares()
 	numbers := map[string]uint64{}
 	for after := uint64(0); ; {
 		gone, err := departer.Departed(after, departedChunk)
@@ -49,7 +49,7 @@ func (h *Hub) noteSupersededLocked() bool {
 			}
 		}
 		if len(gone) < departedChunk {
-			return len(numbers) > 0
+			return len(numbers) > 0 || h.keys.compared
 		}
 	}
 }

@@ -103,6 +103,7 @@ type Hub struct {
 type keys struct {
 	known      btree.Set[string] // of stored objects
 	superseded map[uint64]bool   // numbers of departed objects that no handler receives
+	compared   bool              // the first list may find departed objects
 	untold     bool              // handlers have not received all of a loaded list
 }
 

@@ -1,0 +1,242 @@
+package bolt
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// The former content of a scope is a whole list that Open could not use, for example
+// because of another transform. Nobody reads it, but it is the only thing that knows what
+// was deleted while no process ran. So it stays in the file until the next list is whole:
+// an object that it has and the list has not, or has with another UID, departs then.
+
+var bucketFormer = []byte("former")
+
+// isReadable reports whether what a manifest describes can be read with the options. It
+// may still be of no use.
+func (s *scopeStore) isReadable(m *record.Manifest) bool {
+	return s.opts.Codec != nil && m.Codec == s.opts.Codec.Name() &&
+		m.Keys == s.seal.KeysID() && (s.seal == nil || m.Dictionaries.Count == 0)
+}
+
+// beginAgain makes the bucket of a scope that of the manifest m, which has no content.
+// The log stays, with the dictionaries that it needs, and so does the former content. The
+// content of a whole list becomes the former content. What cannot be read is dropped.
+func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error {
+	keep := [][]byte{bucketLog, bucketDictionaries, bucketFormer}
+	m.Log, m.Dictionaries = was.Log, was.Dictionaries
+	if !s.isReadable(was) {
+		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
+		carryLog(m, was.Log)
+	}
+	newLineage(&m.Log)
+	m.Log.Listing, m.Log.Listed, m.Log.AsOf = false, 0, 0
+	var drop [][]byte
+	err := b.ForEachBucket(func(name []byte) error {
+		if !slices.ContainsFunc(keep, func(kept []byte) bool { return bytes.Equal(name, kept) }) {
+			drop = append(drop, bytes.Clone(name))
+		}
+		return nil
+	})
+	if err == nil && keep != nil && was.Complete && was.Objects.Count > 0 {
+		drop = slices.DeleteFunc(drop, func(name []byte) bool {
+			return bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketObjects)
+		})
+		err = keepFormer(b, was)
+	}
+	for _, name := range drop {
+		err = errors.Join(err, b.DeleteBucket(name))
+	}
+	return err
+}
+
+// keepFormer moves the content of a scope to where the former content is.
+func keepFormer(b *bbolt.Bucket, was *record.Manifest) error {
+	if b.Bucket(bucketFormer) != nil {
+		if err := b.DeleteBucket(bucketFormer); err != nil {
+			return err
+		}
+	}
+	former, err := b.CreateBucket(bucketFormer)
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+		if err := b.MoveBucket(name, former); err != nil {
+			return fmt.Errorf("keep %s: %w", name, err)
+		}
+	}
+	m := *was
+	m.Indexes = nil // they stay behind
+	return writeManifest(former, &m)
+}
+
+// dropFormer drops the former content. The list that it was kept for is whole.
+func (w *writer) dropFormer() error {
+	if w.scope.Bucket(bucketFormer) == nil {
+		return nil
+	}
+	return w.scope.DeleteBucket(bucketFormer)
+}
+
+// comparison compares the former content with the list that has been loaded.
+type comparison struct {
+	s       *scopeStore
+	sn      *snapshot
+	former  *bbolt.Bucket
+	since   time.Time // when the former content was last known to be current
+	listed  map[string]struct{}
+	left    map[string]*entry // what the list has left to the committer
+	room    int64             // bytes
+	gone    []*entry          // entries of deletions, with the state before
+	dropped int
+}
+
+// loadedList is what is left to do when a first list is applied.
+type loadedList struct {
+	left    []*entry // to the committer
+	gone    []*entry // of the former content, each as an entry that departs
+	dropped int      // objects that are gone and exceed the bound of the log
+}
+
+// loadedList returns what is left to do for the loaded list. The caller must hold
+// writerMu.
+func (s *scopeStore) loadedList() (l loadedList, err error) {
+	if l.left, err = s.leftEntries(); err != nil {
+		return l, err
+	}
+	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
+		// Nothing can restore the deletions. The list must be served.
+		s.db.opts.Logger.Error(err, "What was deleted while no process ran cannot be told", "scope", s.scope.String())
+		err = nil
+	}
+	return l, err
+}
+
+// insertGoneLocked numbers the objects that are gone.
+func (s *scopeStore) insertGoneLocked(l loadedList) {
+	for _, e := range l.gone {
+		s.departed.last++
+		e.departs = s.departed.last
+	}
+	s.departed.gone = slices.Concat(s.departed.gone, l.gone)
+	s.departed.dropped += l.dropped
+}
+
+// departedFromFormer returns the objects of the former content that are gone, each as an
+// entry that departs, and how many are not kept because of the bound of the log. The
+// caller must hold writerMu.
+func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped int, err error) {
+	s.mu.Lock()
+	r := s.relist
+	s.mu.Unlock()
+	if r == nil {
+		return nil, 0, nil
+	}
+	err = s.readAs("former objects", want{loaded: true}, func(sn *snapshot) error {
+		if sn.scope == nil || sn.scope.Bucket(bucketFormer) == nil {
+			return nil
+		}
+		bound, _ := s.boundsOfLog()
+		c := &comparison{
+			s: s, sn: sn, former: sn.scope.Bucket(bucketFormer), listed: r.seen,
+			left: map[string]*entry{}, room: 2 * boundOfDeletions(bound),
+		}
+		for _, e := range left {
+			c.left[e.key] = e
+		}
+		err := c.compare()
+		gone, dropped = c.gone, c.dropped
+		return err
+	})
+	return gone, dropped, err
+}
+
+func (c *comparison) compare() error {
+	m, err := readManifest(c.s.id, c.former)
+	if err != nil {
+		return c.s.db.corrupt("former objects of "+c.s.scope.String(), err)
+	}
+	c.since = m.Time
+	if m.Log.AsOf != 0 {
+		c.since = time.Unix(0, m.Log.AsOf)
+	}
+	headers, objects := c.former.Bucket(bucketHeaders), c.former.Bucket(bucketObjects)
+	if headers == nil || objects == nil {
+		return c.s.db.corrupt("former objects of "+c.s.scope.String(), errors.New("headers or objects are missing"))
+	}
+	cursor := headers.Cursor()
+	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
+		key := string(k)
+		head, err := c.s.seal.Header(seal.InScope, key, v)
+		if err != nil {
+			return c.s.db.unreadable("former header "+key, err)
+		}
+		is, err := c.isListed(key, head)
+		if err != nil {
+			return err
+		}
+		if is {
+			continue
+		}
+		if err := c.depart(key, head, objects.Get(k)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isListed reports whether the list has the object of a former header. It has not if
+// another object has the name now.
+func (c *comparison) isListed(key string, former *record.Header) (bool, error) {
+	if _, listed := c.listed[key]; !listed {
+		return false, nil
+	}
+	now, err := c.s.header(c.sn, key)
+	if e := c.left[key]; e != nil {
+		now, err = e.head, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return now == nil || now.UID == "" || former.UID == "" || now.UID == former.UID, nil
+}
+
+// depart adds an object that is gone.
+func (c *comparison) depart(key string, head *record.Header, b []byte) error {
+	rec, err := record.Decode(key, b)
+	if err != nil {
+		return c.s.db.corrupt("former object "+key, err)
+	}
+	payload, err := c.s.seal.AppendPayload(nil, seal.InScope, key, rec)
+	if err == nil && rec.Dictionary != dictionary.None {
+		payload, err = c.s.dictionaries.Load().Decompress(rec.Dictionary, payload, nil)
+	}
+	if err != nil {
+		return c.s.db.unreadable("former object "+key, err)
+	}
+	name := key
+	if head.Name != "" {
+		name = head.Name
+	}
+	e := &entry{
+		key: key, name: name, since: c.since,
+		before: &entry{key: key, name: name, head: head, payload: packed{bytes: bytes.Clone(payload)}},
+	}
+	e.before.head.Index = nil
+	if c.room -= int64(e.size()); c.room < 0 {
+		c.dropped++
+		return nil
+	}
+	c.gone = append(c.gone, e)
+	return nil
+}

@@ -1,0 +1,228 @@
+package bolt_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	bbolt "go.etcd.io/bbolt"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// changedType is a codec whose Go type has changed.
+type changedType struct{ codec.Codec }
+
+func (c changedType) Fingerprint() string { return "changed " + c.Codec.Fingerprint() }
+
+// loadScript lists some objects of a script.
+func loadScript(t *testing.T, s store.Store, rv string, numbers ...int) {
+	t.Helper()
+	list, err := s.Relist()
+	must(t, err)
+	for _, i := range numbers {
+		must(t, list.Add(small.object(i, 1)))
+	}
+	for part, err := range list.Parts(rv) {
+		must(t, err)
+		must(t, s.Apply(part))
+	}
+	must(t, list.Close())
+}
+
+// wantDeparted fails unless the store has these departed objects, in this order.
+func wantDeparted(t *testing.T, s store.Store, numbers ...int) {
+	t.Helper()
+	var want, got []string
+	for _, i := range numbers {
+		want = append(want, small.key(i))
+	}
+	found, err := s.(store.Departer).Departed(0, 1000)
+	must(t, err)
+	for _, d := range found {
+		obj, err := s.Decode(d.Before)
+		must(t, err)
+		key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+		must(t, err)
+		got = append(got, key)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("departed are %q, want %q", got, want)
+	}
+}
+
+// TestFormer checks that what a changed type, transform or age makes useless is compared
+// with the next list, whichever process gets there, and is dropped then.
+func TestFormer(t *testing.T) {
+	transformed := func(o *store.Options) { o.TransformVersion = "2" }
+	for name, test := range map[string]struct {
+		db     bolt.Options
+		change func(*store.Options)
+	}{
+		"transform":            {change: transformed},
+		"type":                 {change: func(o *store.Options) { o.Codec = changedType{o.Codec} }},
+		"fresh":                {change: func(o *store.Options) { o.Fresh = true }},
+		"encrypted":            {db: allWith(fixedKeys{{1}}), change: transformed},
+		"without compression":  {db: bolt.Options{Compression: bolt.Uncompressed}, change: transformed},
+		"a log of nothing":     {change: func(o *store.Options) { transformed(o); o.History.Bytes = -1 }},
+		"every object decoded": {change: func(o *store.Options) { transformed(o); o.DecodedBytes = -1 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScriptWith(t, path, test.db, scriptOptions())
+			loadScript(t, s, "1", 0, 1, 2, 3)
+			must(t, s.Flush(t.Context()))
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), Departs: true}}}))
+			must(t, s.Flush(t.Context()))
+			must(t, db.Close())
+
+			opts := scriptOptions()
+			test.change(&opts)
+			open := func() {
+				t.Helper()
+				db, s = mustOpenScriptWith(t, path, test.db, opts)
+				if keys, err := s.Keys(store.Query{}); err != nil || len(keys) != 0 || s.Len() != 0 {
+					t.Fatalf("keys %q, %v, length %d before the list", keys, err, s.Len())
+				}
+			}
+			for range 2 { // the first process ends before its list does
+				open()
+				if !s.(store.Departer).Compares() {
+					t.Fatal("there is nothing to compare the list with")
+				}
+				wantDeparted(t, s, 0)
+				list, err := s.Relist()
+				must(t, err)
+				must(t, list.Add(small.object(1, 1)))
+				must(t, list.Close())
+				wantDeparted(t, s, 0)
+				must(t, db.Close())
+			}
+			open()
+			other := small.object(2, 1)
+			other.UID = "another"
+			list, err := s.Relist()
+			must(t, err)
+			must(t, list.Add(small.object(1, 1)))
+			must(t, list.Add(other))
+			for part, err := range list.Parts("3") {
+				must(t, err)
+				must(t, s.Apply(part))
+			}
+			must(t, list.Close())
+			wantDeparted(t, s, 0, 2, 3) // before the commit
+			must(t, s.Flush(t.Context()))
+			wantDeparted(t, s, 0, 2, 3)
+			if s.Len() != 2 {
+				t.Errorf("length %d, want 2", s.Len())
+			}
+			must(t, db.Close())
+			wantNoFormer(t, path)
+
+			if opts.Fresh {
+				return // it would be compared again
+			}
+			db, s = mustOpenScriptWith(t, path, test.db, opts)
+			if s.(store.Departer).Compares() || s.Checkpoint().RV != "3" {
+				t.Error("the list is not taken over")
+			}
+			wantDeparted(t, s, 0, 2, 3)
+			s.(store.Departer).Settle()
+			must(t, db.Close())
+			db, s = mustOpenScriptWith(t, path, test.db, opts)
+			wantDeparted(t, s)
+			must(t, db.Close())
+		})
+	}
+}
+
+// wantNoFormer fails if the file has content that only waits to be compared.
+func wantNoFormer(t *testing.T, path string) {
+	t.Helper()
+	file, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true})
+	must(t, err)
+	defer file.Close()
+	must(t, file.View(func(tx *bbolt.Tx) error {
+		return tx.Bucket([]byte("scope")).ForEachBucket(func(id []byte) error {
+			if tx.Bucket([]byte("scope")).Bucket(id).Bucket([]byte("former")) != nil {
+				t.Errorf("scope %s still has former content", id)
+			}
+			return nil
+		})
+	}))
+}
+
+// TestFormerUnreadable checks that content with another key is dropped, and that a list
+// is served then.
+func TestFormerUnreadable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScriptWith(t, path, bolt.Options{}, scriptOptions())
+	loadScript(t, s, "1", 0, 1, 2)
+	must(t, db.Close())
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, _ = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	must(t, db.Close())
+
+	db, s = mustOpenScriptWith(t, path, allWith(fixedKeys{{1}}), opts)
+	loadScript(t, s, "2", 0)
+	must(t, s.Flush(t.Context()))
+	wantDeparted(t, s)
+	must(t, db.Close())
+	wantNoFormer(t, path)
+}
+
+// TestFormerDamaged checks that damage of the former content is found like any other.
+func TestFormerDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScriptWith(t, path, bolt.Options{Compression: bolt.Uncompressed}, scriptOptions())
+	loadScript(t, s, "1", 0, 1, 2)
+	must(t, db.Close())
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, _ = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	must(t, db.Close())
+
+	b := read(t, path)
+	at := bytes.LastIndex(b, []byte(small.object(1, 1).Data["content"]))
+	if at < 0 {
+		t.Fatal("the former content is not in the file")
+	}
+	b[at] ^= 1
+	must(t, os.WriteFile(path, b, 0o600))
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	if db.SetAside() == "" {
+		t.Error("the file was not set aside")
+	}
+	loadScript(t, s, "2", 0)
+	wantDeparted(t, s)
+	must(t, db.Close())
+}
+
+// TestFormerBound checks that the bound of the log holds for what departs at once.
+func TestFormerBound(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	opts := scriptOptions()
+	db, s := mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	var all []int
+	for i := range small.keys {
+		all = append(all, i)
+	}
+	loadScript(t, s, "1", all...)
+	must(t, db.Close())
+
+	opts.TransformVersion, opts.History.Bytes = "2", 4<<10
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	loadScript(t, s, "2")
+	must(t, s.Flush(t.Context()))
+	kept, dropped := s.(store.Departer).Departures()
+	if kept == 0 || dropped == 0 || kept+dropped != small.keys {
+		t.Errorf("%d are kept and %d are not, want some of both, %d in all", kept, dropped, small.keys)
+	}
+	must(t, db.Close())
+}
