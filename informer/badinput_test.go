@@ -282,6 +282,7 @@ func TestSinceReplays(t *testing.T) {
 		w.put("a", "1")
 		w.put("b", "1") // 3
 		r := w.run(opts).sync()
+		commit()
 		w.put("b", "bad")
 		w.put("a", "2")
 		w.put("c", "1")
@@ -295,7 +296,7 @@ func TestSinceReplays(t *testing.T) {
 		client := serveInBubble(t, h)
 		r.sync()
 		s := client.since("3")
-		s.wantNext(t, "since 3", "ADDED c=1", "DELETED a=2", "ADDED a=new", "MODIFIED b=2")
+		s.wantNext(t, "since 3", "ADDED c=1", "DELETED a=1", "ADDED a=new", "MODIFIED b=2")
 		s.close()
 		client.end()
 		r.end()

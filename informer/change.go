@@ -19,11 +19,6 @@ type change struct {
 	delivery.Change
 	fate fate
 	uid  string // of Is, where the watch has sent it
-
-	// The fields below are for the log. rv is "" if the change has no place in the log.
-	rv      string
-	packed  []byte // last, encoded and compressed
-	created bool   // the watch reported it as added
 }
 
 // fate specifies how a change is handled.
@@ -31,7 +26,7 @@ type fate uint8
 
 const (
 	toTell    fate = iota // stored, or followed by a stored state; handlers receive it
-	isReplay              // stored by an earlier process; only the log records it
+	isReplay              // stored by an earlier process
 	isRefused             // cannot be stored
 )
 

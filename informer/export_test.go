@@ -14,16 +14,5 @@ func SetBacklogLimits(inf *Informer, first, chunk int, files int64) {
 // InFiles returns the bytes of all spilled entries.
 func InFiles(inf *Informer) int64 { return inf.hub.InFiles() }
 
-// LogSize returns the number of changes that an informer remembers, and the bytes of
-// their keys and deleted objects; -1 without a log.
-func LogSize(inf *Informer) (entries, bytes int) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.log == nil {
-		return -1, -1
-	}
-	return len(inf.log.entries), inf.log.bytes
-}
-
 // BackendOf returns an informer's Options.Backend.
 func BackendOf(inf *Informer) store.Backend { return inf.opts.Backend }

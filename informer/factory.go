@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
@@ -61,7 +60,6 @@ type Factory struct {
 	holders  map[string]*Informer // by scope ID: the informer that opened it last
 
 	informers map[*Informer]struct{} // the informers that have not ended
-	packer    *codec.Zstd            // nil before KeepChanges
 }
 
 // NewFactory wraps cfg's transport in place. The factory recognizes only clients that are
@@ -102,26 +100,8 @@ func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, re
 	inf.factory = f
 	f.mu.Lock()
 	f.informers[inf] = struct{}{}
-	packer := f.packer
 	f.mu.Unlock()
-	if packer != nil {
-		inf.keepLog(packer)
-	}
 	return inf
-}
-
-// KeepChanges makes all present and future informers of the factory remember their latest
-// changes; see the function KeepChanges.
-func (f *Factory) KeepChanges() {
-	f.mu.Lock()
-	if f.packer == nil {
-		f.packer = newPacker()
-	}
-	packer := f.packer
-	f.mu.Unlock()
-	for _, inf := range f.Informers() {
-		inf.keepLog(packer)
-	}
 }
 
 // Backend returns the backend that was passed to NewFactory.

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
@@ -39,14 +40,14 @@ type Event struct {
 	Object runtime.Object // shared; must not be changed
 	// Old is the state before a Modified, shared too. It is nil if it is not known.
 	Old runtime.Object
-	// Listed reports that the change may come from a list. A list's changes are ordered
-	// by key, so a consumer that has this event may lack others up to its resource
-	// version.
+	// Listed reports that the change may come from a list, or that something before it
+	// could not be stored. A list's changes are ordered by key. So a consumer that has
+	// this event may lack others up to its resource version.
 	Listed bool
 	// Inside reports that the consumer continues inside a commit that has this change, so
 	// that it may have received states of the object that are not known any more. The
-	// state before then counts as one that matched; see Selected. Follow sets it for
-	// deletions after Since, because only the last state is remembered.
+	// state before then counts as one that matched; see Selected. It is set by those who
+	// make events of a log: see store.Event.
 	Inside bool
 	// More reports that the next event is available already, so a writer may delay its
 	// flush.
@@ -105,21 +106,10 @@ func (e Event) left() (Event, bool, error) {
 type FollowOptions struct {
 	// Initial requests the stored objects first.
 	Initial bool
-	// Since requests the changes after a resource version first. It cannot be combined
-	// with Initial.
-	Since string
 }
 
 // Follow's errors.
 var (
-	// ErrExpired indicates a resource version after which some changes are not
-	// remembered.
-	ErrExpired = errors.New("expired")
-	// ErrForgotten is an ErrExpired for a resource version before all that the informer
-	// remembers, with no list in between: the log of its scope may reach back to there.
-	ErrForgotten = fmt.Errorf("%w in memory", ErrExpired)
-	// ErrAhead indicates a resource version that the informer has not reached.
-	ErrAhead = errors.New("ahead of the informer")
 	// ErrNotOpened indicates an informer that has not opened its scope yet.
 	ErrNotOpened = errors.New("the informer has not opened what it stored yet")
 	// ErrStopped indicates an informer that has ended.
@@ -128,19 +118,6 @@ var (
 	ErrSlow = fmt.Errorf("the client takes changes more slowly than they come: %d wait", followBuffer)
 )
 
-// placeError is ErrExpired or ErrAhead with its own text.
-type placeError struct {
-	sentinel error
-	text     string
-}
-
-func (e *placeError) Error() string { return e.text }
-func (e *placeError) Unwrap() error { return e.sentinel }
-
-func atPlace(sentinel error, format string, args ...any) error {
-	return &placeError{sentinel, fmt.Sprintf(format, args...)}
-}
-
 const (
 	// followBuffer is the number of events that are buffered for a consumer.
 	followBuffer = 1024
@@ -148,11 +125,8 @@ const (
 	// without taking any.
 	FollowPatience = 5 * time.Second
 	// followCheck is how often Follow checks how many changes are queued behind the
-	// initial objects, and whether the informer has reached a resource version.
+	// initial objects.
 	followCheck = 250 * time.Millisecond
-	// aheadPatience is how long Follow waits for the informer to reach a resource
-	// version: a restarted informer is behind the process before it.
-	aheadPatience = 5 * time.Second
 )
 
 // feed is the event handler of one consumer. It does not let its handler queue grow: if a
@@ -242,95 +216,32 @@ func (f *feed) isBehind() bool {
 
 func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 
-// addFromNow adds a feed that does not receive the stored objects.
-func (inf *Informer) addFromNow(turn delivery.Turn, f *feed) (*delivery.Registration, error) {
-	h := turn.Add(f, delivery.Options{FromNow: true, Client: true})
-	if h == nil {
+// Follow yields changes as handlers receive them, until the consumer breaks, the context
+// ends, which is no error, or an error occurs, which is yielded last. At most 1,024
+// events are buffered: a consumer that does not take them within 5 seconds gets ErrSlow.
+// Current is yielded after the initial objects. Follow itself returns ErrStopped.
+//
+// An event may be of a change that is not in the file yet. For what came after a resource
+// version, and for places to come back to, see store.Reader.Follow.
+func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[Event, error], error) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.phase == ended {
 		return nil, ErrStopped
 	}
-	return h, nil
-}
-
-// Follow yields changes until the consumer breaks, the context ends, which is no error,
-// or an error occurs, which is yielded last. At most 1,024 events are buffered: a
-// consumer that does not take them within 5 seconds gets ErrSlow. Current is yielded
-// after the initial objects, or after the changes since Since.
-//
-// Since needs KeepChanges. An object that has changed several times after Since is
-// yielded once, in its present state, at the place of its last change, as Added if it was
-// added after Since. An object that was added and deleted after Since is left out. So a
-// consumer that was disconnected before that place may receive Modified or Deleted for an
-// object that it does not have. Follow itself returns ErrExpired if Since is older than
-// the remembered changes, as after a restart, or older than a list that has brought
-// changes; ErrAhead if Since is ahead of the informer for 5 seconds; ErrNotOpened; and
-// ErrStopped.
-func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[Event, error], error) {
-	if opts.Since == "" {
-		inf.mu.Lock()
-		defer inf.mu.Unlock()
-		if inf.phase == ended {
-			return nil, ErrStopped
-		}
-		return func(yield func(Event, error) bool) {
-			f := newFeed(ctx, opts.Initial)
-			h, err := inf.follow(f)
-			if err != nil {
-				yield(Event{}, err)
-				return
-			}
-			f.yield(inf, h, yield)
-		}, nil
-	}
-	if opts.Initial {
-		return nil, errors.New("informer: Initial does not go with Since")
-	}
-	next, err := inf.waitForPlace(ctx, opts.Since)
-	if err != nil {
-		return nil, err
-	}
 	return func(yield func(Event, error) bool) {
-		f := newFeed(ctx, false)
-		r := &replay{inf: inf, feed: f, next: next, fresh: map[string]struct{}{}}
-		h, goOn, err := r.yield(ctx, yield)
-		switch {
-		case err != nil:
-			yield(Event{}, err)
-		case goOn:
-			f.yield(inf, h, yield)
+		f := newFeed(ctx, opts.Initial)
+		h := inf.hub.Add(f, delivery.Options{FromNow: !f.initial, Client: true})
+		if h == nil {
+			yield(Event{}, ErrStopped)
+			return
 		}
+		f.yield(inf, h, yield)
 	}, nil
 }
 
 func newFeed(ctx context.Context, initial bool) *feed {
 	return &feed{initial: initial, out: make(chan Event, followBuffer), slow: make(chan struct{}), gone: ctx.Done()}
-}
-
-// waitForPlace returns the number of the first change after a resource version. It waits
-// until the informer has reached that version.
-func (inf *Informer) waitForPlace(ctx context.Context, rv string) (uint64, error) {
-	check := time.NewTicker(followCheck)
-	defer check.Stop()
-	for end := time.Now().Add(aheadPatience); ; {
-		n, err := inf.logAfter(rv)
-		isEarly := errors.Is(err, ErrAhead) || errors.Is(err, ErrNotOpened)
-		if !isEarly || time.Now().After(end) {
-			return n, err
-		}
-		select {
-		case <-check.C:
-		case <-ctx.Done():
-			return 0, ctx.Err()
-		}
-	}
-}
-
-// follow adds the feed as an event handler.
-func (inf *Informer) follow(f *feed) (*delivery.Registration, error) {
-	h := inf.hub.Add(f, delivery.Options{FromNow: !f.initial, Client: true})
-	if h == nil {
-		return nil, ErrStopped
-	}
-	return h, nil
 }
 
 // end removes the feed's handler and waits for its goroutine.
@@ -385,6 +296,27 @@ func (f *feed) yield(inf *Informer, h *delivery.Registration, yield func(Event, 
 			return
 		}
 	}
+}
+
+// listing tells the changes of a list from those of the watch, whose resource versions
+// are places. A list's changes come in key order, so a client that has the newest of them
+// may lack others. Informer.mu protects it.
+type listing struct {
+	runs bool   // a list is compared or applied, or one has not ended
+	upTo string // the resource version of the last list of this process
+}
+
+// isListed reports whether the resource version of a change is no place: the change may
+// come from a list, or something before it could not be stored. It may be true for other
+// changes, too.
+func (inf *Informer) isListed(rv string) bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	if inf.listing.runs || !inf.hold.isEmpty() {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(rv, inf.listing.upTo)
+	return inf.listing.upTo != "" && (err != nil || order <= 0)
 }
 
 func (f *feed) yieldOne(inf *Informer, e Event, yield func(Event, error) bool) bool {

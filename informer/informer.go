@@ -143,7 +143,7 @@ type Informer struct {
 	warm      bool  // the store held objects at the start
 	reflector *reflector.Reflector
 	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
-	log       *changeLog        // nil before KeepChanges
+	listing   listing
 	hold      hold
 	repair    repair
 	identity  identity
@@ -323,7 +323,6 @@ func (inf *Informer) noteKeys(known *btree.Set[string], err error) {
 	if err == nil && known != nil {
 		inf.atStart = *known
 	}
-	inf.beginLogLocked()
 }
 
 // readKeys reads the keys of the stored objects if start could not.

@@ -76,6 +76,9 @@ func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoin
 func (r reader) Len() int                     { return r.inf.present().Len() }
 func (r reader) Indexers() cache.Indexers     { return r.inf.present().Indexers() }
 
+// History describes the log of the informer's scope; see store.Store.
+func (inf *Informer) History() (store.LogState, error) { return inf.present().History() }
+
 // Follow implements store.Reader. Before Opened there is nothing to follow.
 func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
 	if !r.inf.Opened() {

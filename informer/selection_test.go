@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,34 +39,9 @@ func TestEndpointRecreated(t *testing.T) {
 	})
 }
 
-// TestEndpointLeftAndDeleted checks that a client with a selector receives the deletion
-// of an object that had left its selection before, although the log does not reach back
-// to when it did.
-func TestEndpointLeftAndDeleted(t *testing.T) {
-	inBubble(t, func(w *world) {
-		w.put("a", "1") // 2
-		w.put("b", "1") // 3
-		r := w.run(informer.Options{})
-		h := handlerOf(r.inf)
-		r.sync()
-		waitFor(time.Minute)
-		w.put("a", "2") // 4
-		waitFor(time.Minute)
-		w.drop("a")                                // 5
-		for _, state := range []string{"2", "1"} { // 6, 7
-			waitFor(2 * time.Hour)
-			w.put("b", state)
-		}
-		waitFor(2 * time.Hour)
-		w.put("b", "1") // 8
-		waitFor(time.Minute)
-		wantLogged(t, h, "3&selector=app=1", "DELETED a=2", "MODIFIED b=1")
-		r.end()
-	})
-}
-
 // TestEndpointFrozen checks a client with a selector while the resource version in the
-// file stays behind, and after that, from a version inside the commit that catches up.
+// file stays behind: what it is told is no place. After that it goes on from a version
+// inside the commit that catches up.
 func TestEndpointFrozen(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "0") // 2
@@ -78,13 +54,22 @@ func TestEndpointFrozen(t *testing.T) {
 		}}}).sync()
 		waitFor(time.Minute)
 		h := handlerOf(r.inf)
+		client := serveInBubble(t, h)
+		live := client.open("/v1/changes?since=now")
+		synctest.Wait()
 		w.put("bad", "bad") // 4
 		waitFor(2 * time.Second)
 		w.put("a", "2") // 5
+		if line := live.next(); summary(line) != "MODIFIED a=2" || !strings.Contains(line, `"listed":true`) {
+			t.Errorf("told %s, want MODIFIED and listed", line)
+		}
+		live.close()
+		client.end()
 		waitFor(2 * time.Second)
 		w.put("b", "2") // 6
 		waitFor(time.Minute)
-		wantLogged(t, h, "5&selector=app=1", "DELETED b=2")
+		wantLogged(t, h, "3&selector=app=1", "DELETED b=1")
+		wantRefused(t, h, "5&selector=app=1", 504, "ahead of what is stored, resource version 3")
 		w.put("a", "3") // 7
 		waitFor(2 * time.Second)
 		w.put("bad", "ok") // 8

@@ -210,9 +210,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	s.mu.Lock()
 	clear(s.hold.rejected)
 	s.hold.missing = nil
-	if s.log != nil {
-		s.log.list()
-	}
+	s.listing.runs = true
 	s.mu.Unlock()
 	return &relist{Relist: r, inf: (*Informer)(s)}, nil
 }
@@ -291,11 +289,10 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	}
 	why := ""
 	err := inf.hub.Do(func(turn delivery.Turn) error {
-		first, err := turn.MarkListed()
-		if err != nil {
+		if err := turn.MarkListed(); err != nil {
 			return err
 		}
-		why = inf.listed(rv, first && turn.Clients())
+		why = inf.listed(rv)
 		if inf.opts.NotifyUnchanged {
 			turn.Resync()
 		}
@@ -313,18 +310,15 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	return ctx.Err()
 }
 
-// listed records that a list has been applied. told says that clients receive it from a
-// cursor. It returns why the stored resource version has to be taken back, or "".
-func (inf *Informer) listed(rv string, told bool) (why string) {
+// listed records that a list has been applied. It returns why the stored resource version
+// has to be taken back, or "".
+func (inf *Informer) listed(rv string) (why string) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	inf.lists.Add(1)
 	// The list compared every record and rewrote the damaged ones.
 	inf.hold.missing = nil
-	if inf.log != nil {
-		inf.log.told = inf.log.told || told
-		inf.log.listed(rv)
-	}
+	inf.listing = listing{upTo: rv}
 	inf.moveLocked(catchingUp, loading)
 	inf.cond.Broadcast()
 	return inf.hold.why()
@@ -353,9 +347,8 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		return err // a list is due, which brings the changes
 	}
 	told := make([]change, len(b.Stream))
-	packer := inf.packer()
 	for i, d := range b.Stream {
-		told[i].Key, told[i].created = d.Key, d.Type == cache.Added
+		told[i].Key = d.Key
 		obj, known := d.Object.(runtime.Object)
 		switch {
 		case d.Type != cache.Deleted:
@@ -363,24 +356,18 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		case known:
 			told[i].Last = obj
 		}
-		// Without a resource version the watch is not ordered.
-		if packer != nil && known && b.RV != "" {
-			inf.logged(&told[i], packer, obj)
-		}
 	}
 	inf.markReplays(b.Stream, told)
 	batch := store.Batch{RV: b.RV, CatchUp: !inf.isCaughtUp()}
-	at := make(map[string]int, len(told)) // index in batch.Changes by key
-	for _, c := range told {
-		if c.fate == isReplay {
-			continue
+	last := make(map[string]int, len(told)) // the last change of each key
+	for i, c := range told {
+		last[c.Key] = i
+	}
+	for i, c := range told {
+		// In the order of these, which is that of resource versions.
+		if c.fate != isReplay && last[c.Key] == i {
+			batch.Changes = append(batch.Changes, c.stored())
 		}
-		if n, again := at[c.Key]; again {
-			batch.Changes[n] = c.stored()
-			continue
-		}
-		at[c.Key] = len(batch.Changes)
-		batch.Changes = append(batch.Changes, c.stored())
 	}
 	return inf.apply(ctx, batch, told)
 }
@@ -389,7 +376,6 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []change) error {
 	inf.hub.Room(ctx)
 	defer inf.hub.Spill(ctx)
-	upTo := batch.RV
 	stored := inf.uidsOfDeleted(changes)
 	forgetOtherLast(changes, stored)
 	inf.depart(&batch, changes, stored)
@@ -415,7 +401,6 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 			batch.RV = "" // frozen
 		}
 		if turn.Untold() && !batch.Loaded {
-			inf.noteLoaded(turn.Clients())
 			if err := turn.TellLoaded(); err != nil {
 				return err
 			}
@@ -426,7 +411,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		}
 		inf.metrics.stored(batch.RV)
 		inf.rememberRV()
-		inf.applied(batch, changes, old, turn.Clients())
+		inf.applied(batch)
 		for _, c := range changes {
 			if c.fate == toTell {
 				turn.Tell(c.Change, old[c.Key], slim)
@@ -434,12 +419,10 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 			}
 		}
 		if batch.Loaded {
-			inf.noteLoaded(turn.Clients())
 			if err := turn.TellLoaded(); err != nil {
 				return err
 			}
 		}
-		inf.complete(upTo)
 		return nil
 	})
 }
@@ -463,39 +446,14 @@ func (inf *Informer) reject(ctx context.Context, batch store.Batch, rejected map
 	return !inf.hold.isEmpty()
 }
 
-// applied notes a batch that the store has taken: in the log, and what has departed. old
-// contains the states before. clients says that a client receives the changes.
-func (inf *Informer) applied(batch store.Batch, changes []change, old map[string]store.Entry, clients bool) {
+// applied notes what has departed with a batch that the store has taken.
+func (inf *Informer) applied(batch store.Batch) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	for _, c := range batch.Changes {
 		if c.Departs {
 			inf.atStart.Delete(c.Key)
 		}
-	}
-	if inf.log != nil {
-		inf.log.noteBatch(changes, old, clients)
-	}
-}
-
-// noteLoaded notes that a loaded list is told, which empties the log. clients says that a
-// client receives it.
-func (inf *Informer) noteLoaded(clients bool) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.log != nil {
-		inf.log.forget()
-		inf.log.told = inf.log.told || clients
-	}
-}
-
-// complete says that readers see everything up to a resource version, or what a list has
-// brought so far.
-func (inf *Informer) complete(rv string) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.log != nil {
-		inf.log.complete(rv)
 	}
 	inf.cond.Broadcast()
 }

@@ -95,18 +95,3 @@ func TestKeysUnreadableAtStart(t *testing.T) {
 		end()
 	})
 }
-
-// TestFollowSinceWhileUnreadable checks that a client cannot go on from a resource
-// version before it is known what is stored: it would not be told what a list deletes.
-func TestFollowSinceWhileUnreadable(t *testing.T) {
-	inBubble(t, func(w *world) {
-		r, end := runUnreadable(w, func(inf *informer.Informer) { informer.KeepChanges(inf) })
-		_, err := r.inf.Follow(w.Context(), informer.FollowOptions{Since: "3"})
-		if !errors.Is(err, informer.ErrExpired) {
-			t.Errorf("Follow = %v, want %v", err, informer.ErrExpired)
-		}
-		w.server.Up()
-		r.sync()
-		end()
-	})
-}

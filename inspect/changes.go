@@ -1,8 +1,6 @@
 package inspect
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -14,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
 )
 
 // serveChanges sends changes until the client disconnects or the informer ends.
@@ -26,7 +25,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	opts, err := q.changes()
+	rv, initial, err := q.begin()
 	if err != nil {
 		return err
 	}
@@ -35,26 +34,20 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	events, err := inf.Follow(q.ctx, opts)
-	switch {
-	case errors.Is(err, informer.ErrForgotten), err == nil && opts.Since != "" && p.needsOld:
-		// The informer does not remember the change, or not the state before it.
-		logErr := reaches(q.ctx, inf.Reader(), opts.Since)
-		switch {
-		case logErr == nil:
-			return p.serveLogged(a, q, inf.Reader(), opts.Since)
-		case !isUnreached(logErr):
-			return logErr
-		case err != nil:
-			return err
-		}
-	case err != nil:
+	if rv != "" {
+		return e.serveLogged(a, q, inf, p, rv)
+	}
+	if !inf.Persisted() {
+		// The log in memory begins when somebody follows, who may come back.
+		_ = leads(q.ctx, inf.Reader(), store.Place{})
+	}
+	events, err := inf.Follow(q.ctx, informer.FollowOptions{Initial: initial})
+	if err != nil {
 		return err
 	}
-	// Initial objects and earlier changes count as a request that reads objects, unless
-	// they wait for a list.
+	// Initial objects count as a request that reads objects, unless they wait for a list.
 	current := func() {}
-	if opts.Since != "" || opts.Initial && inf.HasSynced() {
+	if initial && inf.HasSynced() {
 		release, err := q.slot(e.reading)
 		if err != nil {
 			return err
@@ -64,14 +57,13 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		defer time.AfterFunc(readingTime, current).Stop() // a slower request reads little
 	}
 	a.waits = informer.FollowPatience
-	if opts.Initial {
+	if initial {
 		a.ends = time.Time{}
 		a.begin("application/jsonl")
 		if err := a.flush(); err != nil {
 			return err
 		}
 	}
-	begun, isCurrent := time.Now(), false
 	for event, err := range events {
 		if err != nil {
 			return err
@@ -79,7 +71,7 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 		a.begin("application/jsonl")
 		if event.Type == informer.Current {
 			current()
-			isCurrent, a.ends = true, time.Time{}
+			a.ends = time.Time{}
 		} else if err := p.send(a, event); err != nil {
 			return err
 		}
@@ -88,30 +80,28 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 				return err
 			}
 		}
-		if opts.Since != "" && !isCurrent && time.Since(begun) > readingTime {
-			return fmt.Errorf("to send what came before took longer than %s; go on from the last line", readingTime)
-		}
 	}
 	return nil
 }
 
-// changes reads the parameters that specify where to begin.
-func (q question) changes() (opts informer.FollowOptions, err error) {
-	initial, err := q.oneOf("initial", "false", "true")
+// begin reads the parameters that specify where to begin: after a resource version, or
+// now, with the stored objects or without.
+func (q question) begin() (rv string, initial bool, err error) {
+	answer, err := q.oneOf("initial", "false", "true")
 	if err != nil {
-		return opts, err
+		return "", false, err
 	}
-	opts.Initial = initial == "true"
-	if rv := q.Get("since"); q.Has("since") && rv != "now" {
-		if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-			return opts, refuse(http.StatusBadRequest, "since is %q, want now or a resource version, which is a number from 1 on", rv)
+	initial = answer == "true"
+	if since := q.Get("since"); q.Has("since") && since != "now" {
+		if _, err := resourceversion.CompareResourceVersion(since, since); err != nil {
+			return "", false, refuse(http.StatusBadRequest, "since is %q, want now or a resource version, which is a number from 1 on", since)
 		}
-		opts.Since = rv
+		rv = since
 	}
-	if opts.Since != "" && opts.Initial {
-		return opts, refuse(http.StatusBadRequest, "initial=true goes with since=now only, not with a resource version")
+	if rv != "" && initial {
+		return "", false, refuse(http.StatusBadRequest, "initial=true goes with since=now only, not with a resource version")
 	}
-	return opts, nil
+	return rv, initial, nil
 }
 
 // sender sends the changes that a client wants.

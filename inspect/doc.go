@@ -46,19 +46,20 @@
 //
 // # Changes since a resource version
 //
-// Changes are those of informer.Informer.Follow. The RV of since=RV is the
+// Changes from now on are those of informer.Informer.Follow. The RV of since=RV is the
 // metadata.resourceVersion of the last line that a client has received without
 // initial=true and that is not "listed", because a list comes in key order. A BOOKMARK is
-// such a line, too. It can also
-// be the checkpoint of a /v1/status that the client requested before /v1/objects. What
-// the process does not remember is read from the log of the file, which outlives it;
-// later changes then follow when they are written. So are the changes for a client with
-// since=RV and a selector or old=true: the process does not remember earlier states. The
-// log has one change for all changes of an object in one commit, so a client whose RV is
-// inside a commit may have received states that the log does not have: changes of that
-// commit are "inside": true, and their states before count as ones that matched. The
-// status is 410 if the log does not reach back to RV: the client then begins with
-// initial=true. It is 504 if RV is ahead of the informer for 5 seconds.
+// such a line, too. It can also be the checkpoint of a /v1/status that the client
+// requested before /v1/objects.
+//
+// What came after RV is read from the log of the scope, which is in the file and outlives
+// the process, and later changes follow when they are written. The log has one change for
+// all changes of an object in one commit, so a client whose RV is inside a commit may
+// have received states that the log does not have: changes of that commit are "inside":
+// true, and their states before count as ones that matched. The status is 410 if the log
+// does not reach back to RV: the client then begins with initial=true. It is 504 if the
+// log is not at RV after 5 seconds. An informer that holds its objects in memory has a
+// log since a client has followed it.
 //
 // # Load
 //

@@ -37,8 +37,6 @@ type Source interface {
 	Informers() []*informer.Informer // those that have not ended
 	Status() []informer.Status       // the status of each informer
 	Backend() store.Backend          // nil if objects are only held in memory
-	// KeepChanges makes all present and future informers remember their latest changes.
-	KeepChanges()
 }
 
 // Of returns the Source of informers without a Factory, and of their backend, which may
@@ -55,7 +53,6 @@ type several struct {
 func (s several) Informers() []*informer.Informer { return s.informers }
 func (s several) Status() []informer.Status       { return informer.Statuses(s.informers) }
 func (s several) Backend() store.Backend          { return s.backend }
-func (s several) KeepChanges()                    { informer.KeepChanges(s.informers...) }
 
 // route handles one path.
 type route struct {
@@ -75,10 +72,8 @@ const (
 )
 
 // NewHandler returns an HTTP handler that answers questions about running informers; the
-// package comment lists the requests. From now on the informers remember their latest
-// changes.
+// package comment lists the requests.
 func NewHandler(source Source) http.Handler {
-	source.KeepChanges()
 	return &endpoint{
 		source:    source,
 		reading:   make(chan struct{}, maxReading),
@@ -128,9 +123,9 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case errors.As(err, &refused):
 		status = refused.status
-	case errors.Is(err, informer.ErrExpired):
+	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
 		status = http.StatusGone
-	case errors.Is(err, informer.ErrAhead):
+	case errors.Is(err, store.ErrAhead):
 		status = http.StatusGatewayTimeout
 	case errors.Is(err, store.ErrClosed), errors.Is(err, informer.ErrNotOpened), errors.Is(err, informer.ErrStopped):
 		status = http.StatusServiceUnavailable

@@ -1,10 +1,12 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,28 +20,50 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// serveLogged sends the changes after a resource version from the log of a scope: that of
-// an earlier process, too. It goes on with what is written, so a change comes a commit
-// later than from memory.
-func (p sender) serveLogged(a *answer, q question, s store.Reader, rv string) error {
+// serveLogged sends the changes after a resource version from the log of the informer's
+// scope: those of an earlier process, too. It goes on with what is written, so a change
+// comes a commit later than to those who follow from now on.
+func (e *endpoint) serveLogged(a *answer, q question, inf *informer.Informer, p sender, rv string) error {
+	if err := reaches(q.ctx, inf, rv); err != nil {
+		return err
+	}
+	// What is in the log already counts as a request that reads objects.
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	current := sync.OnceFunc(release)
+	defer current()
+	defer time.AfterFunc(readingTime, current).Stop() // a slower request reads little
+	state, err := inf.History()
+	if err != nil {
+		return err
+	}
+	if state.Last.RV == rv {
+		current()
+	}
 	a.waits, a.ends = informer.FollowPatience, time.Time{}
 	a.begin("application/jsonl")
 	if err := a.flush(); err != nil {
 		return err
 	}
+	s := inf.Reader()
 	for e, err := range s.Follow(q.ctx, store.Place{RV: rv}) {
 		switch {
-		case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
-			return fmt.Errorf("%w: %w", informer.ErrExpired, err)
 		case err != nil:
-			return err
+			return expired(inf, rv, err)
 		case e.Mark != nil:
 			if err := p.sendBookmark(a, e.Mark); err != nil {
 				return err
 			}
+			if e.Mark.Mark >= state.Last.Mark {
+				current()
+			}
 			continue
 		case e.Inside && isUpTo(versionOf(e), rv):
-			continue // the client has received it from memory
+			continue // the client has received it
+		case !e.Inside && e.Old == nil && e.New == nil:
+			continue // it came and went in one commit
 		}
 		event, err := eventOf(s, e, p.needsOld)
 		if err != nil {
@@ -68,17 +92,25 @@ func (p sender) sendBookmark(a *answer, m *store.Mark) error {
 	return a.flush()
 }
 
-// commitPatience is how long a client waits for the log to reach a resource version that
-// the informer has reached. Where something cannot be stored it does not.
+// commitPatience is how long a client waits for the log to reach a resource version. A
+// restarted process is behind the one before it, and the log is a commit behind its
+// informer.
 const commitPatience = 5 * time.Second
 
-// reaches returns an error if the log does not lead from a resource version to what there
-// is.
-func reaches(ctx context.Context, s store.Reader, rv string) error {
+// reaches returns an error unless the log leads from a resource version to what there is.
+// It waits for an informer that is not there yet.
+func reaches(ctx context.Context, inf *informer.Informer, rv string) error {
 	for end := time.Now().Add(commitPatience); ; {
-		err := leads(ctx, s, rv)
-		if !errors.Is(err, store.ErrAhead) || time.Now().After(end) {
-			return err
+		err := informer.ErrNotOpened
+		if inf.Opened() {
+			err = leads(ctx, inf.Reader(), store.Place{RV: rv})
+		}
+		isEarly := errors.Is(err, store.ErrAhead) || errors.Is(err, informer.ErrNotOpened)
+		if state, stateErr := inf.History(); stateErr == nil && state.Last.IsZero() {
+			isEarly = isEarly || errors.Is(err, store.ErrTrimmed) // the list is not written
+		}
+		if !isEarly || time.Now().After(end) {
+			return expired(inf, rv, err)
 		}
 		select {
 		case <-time.After(commitPatience / 20):
@@ -89,16 +121,50 @@ func reaches(ctx context.Context, s store.Reader, rv string) error {
 }
 
 // leads is reaches without waiting.
-func leads(ctx context.Context, s store.Reader, rv string) error {
+func leads(ctx context.Context, s store.Reader, from store.Place) error {
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
-	for _, err := range s.Follow(ctx, store.Place{RV: rv}) {
-		if err != nil && (errors.Is(err, store.ErrAhead) || !errors.Is(err, context.Canceled)) {
+	for _, err := range s.Follow(ctx, from) {
+		switch {
+		case errors.Is(err, store.ErrAhead):
+			return store.ErrAhead
+		case !errors.Is(err, context.Canceled):
 			return err
 		}
 		break
 	}
 	return nil
+}
+
+// placeError is an error of the log in words for a client that has a resource version.
+type placeError struct {
+	error // store.ErrTrimmed, store.ErrLineage or store.ErrAhead
+	text  string
+}
+
+func (e *placeError) Error() string { return e.text }
+func (e *placeError) Unwrap() error { return e.error }
+
+// expired says what a client can begin with if the log does not lead from its resource
+// version to what there is.
+func expired(inf *informer.Informer, rv string, err error) error {
+	state, historyErr := inf.History()
+	why := ""
+	switch {
+	case historyErr != nil:
+		return err
+	case errors.Is(err, store.ErrAhead):
+		return &placeError{err, fmt.Sprintf("resource version %s is ahead of what is stored, resource version %s", rv, cmp.Or(state.Last.RV, "none"))}
+	case !errors.Is(err, store.ErrTrimmed) && !errors.Is(err, store.ErrLineage):
+		return err
+	case state.Oldest.RV == "":
+		why = "changes are known from the next list on"
+	case isUpTo(rv, state.Oldest.RV) && rv != state.Oldest.RV:
+		why = "changes are known from resource version " + state.Oldest.RV + " on"
+	default:
+		why = "a list has led past it"
+	}
+	return &placeError{err, fmt.Sprintf("resource version %s has expired: %s", rv, why)}
 }
 
 // versionOf returns the resource version of a change, or of the one that took its place.
@@ -113,12 +179,6 @@ func versionOf(e store.Event) string {
 func isUpTo(rv, other string) bool {
 	order, err := resourceversion.CompareResourceVersion(rv, other)
 	return err == nil && order <= 0
-}
-
-// isUnreached reports whether an error means that a log does not lead from a place to
-// what there is.
-func isUnreached(err error) bool {
-	return errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage) || errors.Is(err, store.ErrAhead)
 }
 
 // eventOf returns a change of the log as a watch has it: a deleted object has the
@@ -143,7 +203,7 @@ func eventOf(s store.Reader, e store.Event, old bool) (out informer.Event, err e
 			return out, err
 		}
 	case e.New != nil:
-		return out, fmt.Errorf("%w: the state of %q is not known", informer.ErrExpired, e.Key)
+		return out, fmt.Errorf("%w: the state of %q is not known", store.ErrTrimmed, e.Key)
 	default:
 		out.Object, out.Inside = named(e.Key), out.Inside || e.Old != nil
 	}

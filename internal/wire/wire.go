@@ -13,7 +13,6 @@ import (
 
 	"github.com/vmihailenco/msgpack/v5"
 
-	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 )
 
@@ -39,7 +38,9 @@ type Failure struct {
 }
 
 // causes are the errors that the client can recognise with errors.Is.
-var causes = map[string]error{"damage": store.ErrCorrupt, "no key": store.ErrNoKey, "expired": informer.ErrExpired}
+var causes = map[string]error{
+	"damage": store.ErrCorrupt, "no key": store.ErrNoKey, "trimmed": store.ErrTrimmed, "lineage": store.ErrLineage,
+}
 
 // NewFailure returns the encoded form of an error.
 func NewFailure(err error) *Failure {

@@ -267,12 +267,6 @@ type Options struct {
 func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return Turn{h}.Add(handler, opts)
-}
-
-// Add is Hub.Add.
-func (t Turn) Add(handler cache.ResourceEventHandler, opts Options) *Registration {
-	h := t.h
 	if h.phase == ended {
 		return nil
 	}

@@ -303,8 +303,7 @@ func (w *world) list(loaded bool, n int) {
 				return err
 			}
 		}
-		_, err := turn.MarkListed()
-		return err
+		return turn.MarkListed()
 	})
 	w.whole = w.whole || err == nil
 }

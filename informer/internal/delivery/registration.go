@@ -271,7 +271,7 @@ func (r *Registration) take() (batch []notification, ok bool) {
 			h.cond.Wait()
 		case r.stage == live && r.resumed.everything && r.resumed.handled >= r.resumed.behind:
 			r.walkAfterLogLocked()
-		case r.stage == departing && !(h.phase == loading && h.keys.compared) && r.loadDepartedLocked():
+		case r.stage == departing && (h.phase != loading || !h.keys.compared) && r.loadDepartedLocked():
 		case r.isCursorsTurnLocked() && r.loadLocked():
 		case !r.waiting.isEmpty():
 			if batch := r.waiting.take(takeAtOnce); len(batch) > 0 {

@@ -100,20 +100,18 @@ func (t Turn) TellLoaded() error {
 // handlers would receive a change of an object whose add they have not received.
 func (t Turn) Untold() bool { return t.h.keys.untold }
 
-// MarkListed says that the store holds a whole list, so that cursors may walk it. It
-// reports whether they could not before. The error, which Failed has received, says that
-// its keys cannot be read: a handler may receive nothing before it is known what handlers
-// know.
-func (t Turn) MarkListed() (first bool, err error) {
+// MarkListed says that the store holds a whole list, so that cursors may walk it. The
+// error, which Failed has received, says that its keys cannot be read: a handler may
+// receive nothing before it is known what handlers know.
+func (t Turn) MarkListed() error {
 	h := t.h
 	if h.phase == unreadable {
 		if err := h.readKeysLocked(); err != nil {
-			return false, err
+			return err
 		}
 	}
-	first = h.phase == loading
 	h.moveLocked(ready, loading)
-	return first, nil
+	return nil
 }
 
 // Resync begins a resync of all handlers, if the informer has synced.
@@ -124,16 +122,6 @@ func (t Turn) Resync() {
 	for r := range t.h.handlers {
 		r.resync.running, r.resync.after = true, ""
 	}
-}
-
-// Clients reports whether a handler of a client is present; see Options.Client.
-func (t Turn) Clients() bool {
-	for r := range t.h.handlers {
-		if r.client {
-			return true
-		}
-	}
-	return false
 }
 
 // Known returns the keys of the objects that handlers know. The caller may change it.

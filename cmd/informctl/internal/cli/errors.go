@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
@@ -72,7 +71,7 @@ func withHint(err error) error {
 	switch {
 	case errors.Is(err, store.ErrIncomplete):
 		return fmt.Errorf("%w; %s", err, completes)
-	case errors.Is(err, informer.ErrExpired):
+	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
 		return fmt.Errorf("%w; --initial begins with what is there", err)
 	case errors.Is(err, store.ErrNoKey) && errors.As(err, &sent):
 		return fmt.Errorf("%w; start the process that holds the file with its key", err)

@@ -31,10 +31,9 @@ type followers struct {
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
-	mu    sync.Mutex // protects the fields below
-	all   []*follower
-	keeps bool // KeepChanges was called
-	errs  []error
+	mu   sync.Mutex // protects the fields below
+	all  []*follower
+	errs []error
 }
 
 // newFollowers returns followers of the cluster's sources, which do not run yet.
@@ -88,11 +87,7 @@ func (fs *followers) add(ctx context.Context, src *source) error {
 	f.slots = fs.slots
 	fs.mu.Lock()
 	fs.all = append(fs.all, f)
-	keeps := fs.keeps
 	fs.mu.Unlock()
-	if keeps {
-		informer.KeepChanges(f.informer)
-	}
 	fs.start(ctx, f)
 	return nil
 }
@@ -126,14 +121,6 @@ func (fs *followers) Status() []informer.Status { return informer.Statuses(fs.In
 
 // Backend implements inspect.Source.
 func (fs *followers) Backend() store.Backend { return fs.db }
-
-// KeepChanges implements inspect.Source.
-func (fs *followers) KeepChanges() {
-	fs.mu.Lock()
-	fs.keeps = true
-	fs.mu.Unlock()
-	informer.KeepChanges(fs.Informers()...)
-}
 
 // metricsHandler returns a handler that serves the followers' metrics.
 func (fs *followers) metricsHandler() http.Handler {

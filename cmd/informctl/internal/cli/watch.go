@@ -58,14 +58,11 @@ With -l, --field-selector or --where, an object that begins to match is ADDED, a
 that no longer does is DELETED, in its last state that did. In --where, now() is the
 moment at which the command began.
 
-With --since-rv, what came after that resource version is printed first. The process
-remembers its last 8192 changes of a resource: each object is printed once, as it is
-now, at the place of its last change. What came before those, and whether an object
-has matched, is read from the log of the file, which outlives restarts: each change is
-printed, some that you may have seen too, and what follows is printed when it is
-written, up to a second later. It is an error if the log does not reach back to there,
-or if RESOURCE is several resources, or of several clusters: their versions do not
-compare.`),
+With --since-rv, what came after that resource version is printed first, from the log
+of the file, which outlives restarts: each change is printed, some that you may have
+seen too, and what follows is printed when it is written, up to a second later. It is
+an error if the log does not reach back to there, or if RESOURCE is several resources,
+or of several clusters: their versions do not compare.`),
 		Example: `  informctl watch pods -n default --initial
   informctl watch pods -l app=web --since-rv 48213
   informctl watch pods,nodes --where 'object.status.phase == "Failed"'

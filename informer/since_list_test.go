@@ -3,6 +3,7 @@ package informer_test
 import (
 	"errors"
 	"iter"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -58,9 +59,9 @@ func (r *cutList) Parts(rv string) iter.Seq2[store.Batch, error] {
 	}
 }
 
-// TestEndpointSinceOfCutList checks that a client that has received a part of an
-// unfinished list does not count as complete up to the resource version of that part.
-func TestEndpointSinceOfCutList(t *testing.T) {
+// TestEndpointOfCutList checks that a client that has received a part of an unfinished
+// list does not take its resource version for a place.
+func TestEndpointOfCutList(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2
 		w.put("b", "1") // 3
@@ -79,13 +80,14 @@ func TestEndpointSinceOfCutList(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.server.Up()
-		s.wantNext(t, "of a list that is cut", "MODIFIED a=2")
+		if line := s.next(); summary(line) != "MODIFIED a=2" || !strings.Contains(line, `"listed":true`) {
+			t.Errorf("told %s of a list that is cut, want MODIFIED and listed", line)
+		}
 		s.close()
 		waitFor(5 * time.Minute)
 		if backend.cut.Load() {
 			t.Error("no list was cut: the test proves nothing")
 		}
-		wantRefused(t, h, "5", 410, "known from the next one on")
 		client.end()
 		r.end()
 		if err := db.Close(); err != nil {
@@ -94,8 +96,8 @@ func TestEndpointSinceOfCutList(t *testing.T) {
 	})
 }
 
-// TestEndpointSinceOfMended checks that clients receive the changes of a list even if
-// they know its resource version already.
+// TestEndpointSinceOfMended checks that a client cannot go on from before a list that
+// brings what could not be stored before.
 func TestEndpointSinceOfMended(t *testing.T) {
 	inBubble(t, func(w *world) {
 		var fails atomic.Bool
@@ -120,7 +122,9 @@ func TestEndpointSinceOfMended(t *testing.T) {
 		w.put("b", "2") // 4
 		waitFor(5 * time.Minute)
 		w.put("a", "2") // 5
-		s.wantNext(t, "while an object cannot be stored", "MODIFIED a=2")
+		if line := s.next(); summary(line) != "MODIFIED a=2" || !strings.Contains(line, `"listed":true`) {
+			t.Errorf("told %s while an object cannot be stored, want MODIFIED and listed", line)
+		}
 		s.close()
 		synctest.Wait()
 		fails.Store(false)
@@ -128,7 +132,7 @@ func TestEndpointSinceOfMended(t *testing.T) {
 			t.Fatal(err)
 		}
 		waitFor(5 * time.Minute)
-		wantRefused(t, h, "5", 410, "known from the next one on")
+		wantRefused(t, h, "3", 410, "known from resource version 5 on")
 		w.put("c", "1") // 6
 		synctest.Wait()
 		wantLogged(t, h, "5", "ADDED c=1")
