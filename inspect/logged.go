@@ -107,7 +107,7 @@ func reaches(ctx context.Context, inf *informer.Informer, rv string) error {
 		}
 		isEarly := errors.Is(err, store.ErrAhead) || errors.Is(err, informer.ErrNotOpened)
 		if state, stateErr := inf.History(); stateErr == nil && state.Last.IsZero() {
-			isEarly = isEarly || errors.Is(err, store.ErrTrimmed) // the list is not written
+			isEarly = isEarly || errors.Is(err, store.ErrTrimmed) // not written yet
 		}
 		if !isEarly || time.Now().After(end) {
 			return expired(inf, rv, err)
