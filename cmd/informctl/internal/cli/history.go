@@ -9,6 +9,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,8 +59,8 @@ yaml too. Of Secrets they are paths only, unless --show-secrets is given.
 is an expression in CEL of object and oldObject, as in admission: oldObject is null
 for a creation, object for a deletion; now() is the moment at which the command began.
 
-With --follow it goes on with what is changed, as long as the process that keeps the
-file is there.`),
+With --follow it goes on with what is changed in all of the resources, as long as the
+process that keeps the file is there.`),
 		Example: `  informctl history pods --deleted --since 1h
   informctl history deployments web -n default -o wide
   informctl history pods --where 'object.status.phase != oldObject.status.phase'`,
@@ -175,6 +176,8 @@ func (p changedPath) String() string {
 }
 
 func runHistory(ctx context.Context, o *historyOptions) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	o.format.format = "json" // whole objects
 	// The comparison needs the values of Secrets, whether they are shown or not.
 	db, err := o.database.open(ctx, true)
@@ -186,38 +189,18 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		o.note("no process keeps %s, so nothing follows", db.path)
 		o.follow = false
 	}
-	type asked struct {
-		view  *view
-		names []string
+	historians, err := o.historians(db)
+	if err != nil {
+		return err
 	}
-	var views []asked
-	for _, want := range o.wanted {
-		infos, err := db.find(want.resource)
-		if err != nil {
-			return err
-		}
-		opened, err := o.open(db, infos)
-		if err != nil {
-			return err
-		}
-		for _, v := range opened {
-			views = append(views, asked{v, want.names})
-		}
-	}
-	if o.follow && len(views) > 1 {
-		return fmt.Errorf("--follow takes one resource at a time; %s holds %s", db.path, db.holds())
+	if o.follow {
+		o.to = time.Now() // the rest is followed
 	}
 	var found []changed
 	var unread []error
-	for _, a := range views {
-		h := &historian{historyOptions: o, view: a.view, names: a.names}
-		take := func(some []changed) error { found = append(found, some...); return nil }
-		if o.follow {
-			take = func(some []changed) error {
-				return o.env.output(func(w io.Writer) error { return o.lines(w, some) })
-			}
-		}
-		if err := h.read(ctx, take); errors.Is(err, store.ErrNoKey) {
+	for _, h := range historians {
+		err := h.read(ctx, o.from, false, func(some []changed) error { found = append(found, some...); return nil })
+		if errors.Is(err, store.ErrNoKey) {
 			unread = append(unread, err)
 		} else if err != nil {
 			return err
@@ -227,15 +210,62 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	if err := o.explain(nil); err != nil {
 		return err
 	}
-	if len(found) == 0 && !o.follow {
+	if o.follow {
+		return o.goOn(ctx, cancel, historians, found)
+	}
+	if len(found) == 0 {
 		o.note("nothing found in %s", db.path)
 	}
-	if !o.follow {
-		if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
-			return err
-		}
+	if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
+		return err
 	}
 	return o.incomplete(unread)
+}
+
+// historians returns one historian for each scope that is asked for.
+func (o *historyOptions) historians(db *database) (all []*historian, err error) {
+	for _, want := range o.wanted {
+		infos, err := db.find(want.resource)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := o.open(db, infos)
+		if err != nil {
+			return nil, err
+		}
+		for _, v := range opened {
+			all = append(all, &historian{historyOptions: o, view: v, names: want.names})
+		}
+	}
+	return all, nil
+}
+
+// goOn prints what was found up to o.to, and then what is changed, as it comes, until one
+// of the scopes ends. cancel ends the requests of all.
+func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*historian, found []changed) error {
+	var mu sync.Mutex // held while something is printed
+	take := func(some []changed) error {
+		mu.Lock()
+		defer mu.Unlock()
+		return o.env.output(func(w io.Writer) error { return o.lines(w, some) })
+	}
+	if err := take(found); err != nil {
+		return err
+	}
+	from := o.to
+	if o.to = (time.Time{}); o.from.After(from) {
+		from = o.from
+	}
+	ended := make(chan error, len(historians))
+	var running sync.WaitGroup
+	for _, h := range historians {
+		running.Go(func() {
+			ended <- h.read(ctx, from, true, take)
+			cancel() // the first scope that ends also ends the others
+		})
+	}
+	running.Wait()
+	return firstCause(ended)
 }
 
 // historian reads the history of one scope.
@@ -245,7 +275,8 @@ type historian struct {
 	names []string
 }
 
-func (h *historian) read(ctx context.Context, take func([]changed) error) error {
+// read reads what was changed from a moment on, and what is changed, if it follows.
+func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]changed) error) error {
 	var part []change
 	flush := func() error {
 		rows := make([]*changed, len(part))
@@ -268,7 +299,11 @@ func (h *historian) read(ctx context.Context, take func([]changed) error) error 
 		}
 		return take(some)
 	}
-	for c, err := range h.view.history(ctx, h.from, h.follow, h.head) {
+	head := h.head
+	if follow {
+		head = func(wire.HistoryHead) {} // it was printed before
+	}
+	for c, err := range h.view.history(ctx, from, follow, head) {
 		if err != nil {
 			return err
 		}
@@ -277,6 +312,8 @@ func (h *historian) read(ctx context.Context, take func([]changed) error) error 
 		}
 		i := newItem(h.view, c.key)
 		switch {
+		case follow && !c.time.After(from) && !from.Equal(h.from):
+			continue // it was found
 		case h.filter.namespace != "" && i.namespace != h.filter.namespace:
 			continue
 		case len(h.names) > 0 && !slices.Contains(h.names, i.name):
@@ -284,7 +321,7 @@ func (h *historian) read(ctx context.Context, take func([]changed) error) error 
 		case h.deleted && c.new != nil:
 			continue
 		}
-		if part = append(part, c); len(part) == chunk || h.follow {
+		if part = append(part, c); len(part) == chunk || follow {
 			if err := flush(); err != nil {
 				return err
 			}

@@ -1,7 +1,10 @@
 package cli_test
 
 import (
+	"bytes"
 	"errors"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -72,4 +76,71 @@ func writeLog(t *testing.T, db *bolt.DB, resource, kind string, objects []runtim
 	if err = errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestHistoryFollow checks that history --follow prints what has been, in the order of
+// time, and then what is changed in each of several resources, each once.
+func TestHistoryFollow(t *testing.T) {
+	p := &process{
+		path:   filepath.Join(t.TempDir(), "informers.db"),
+		server: fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{}),
+		nodes:  fakeapi.New(&corev1.Node{}, &corev1.NodeList{}, fakeapi.Options{}),
+	}
+	p.create(t, pod("a", "first", ""))
+	node := func(name string) {
+		t.Helper()
+		if _, err := p.nodes.Create(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.start(t)
+	for _, scope := range []string{"pods", "nodes"} {
+		for !bytes.Contains(askSocket(t, p.path, "/v1/history?scope="+scope), []byte(`"complete":"2`)) {
+			continue // until the list is written, which is where the log begins
+		}
+	}
+	history := func(args ...string) *watching {
+		return following(t, append([]string{"history", "pods,nodes", "-o", "name", "--db", p.path}, args...)...)
+	}
+	past := func(n int) string { // until so many are written
+		for {
+			w := history()
+			var b strings.Builder
+			for w.Scan() {
+				b.WriteString(w.Text() + "\n")
+			}
+			<-w.code
+			if strings.Count(b.String(), "\n") == n {
+				return b.String()
+			}
+		}
+	}
+	node("one")
+	past(1)
+	p.create(t, pod("a", "two", ""))
+	want := past(2)
+	if want != "node/one\npod/two\n" {
+		t.Errorf("history printed %q", want)
+	}
+	w := history("--follow")
+	if got := w.next(t, 2); got != want {
+		t.Errorf("with --follow it began with %q, want %q", got, want)
+	}
+	node("three")
+	if got := w.next(t, 1); got != "node/three\n" {
+		t.Errorf("then %q", got)
+	}
+	p.create(t, pod("a", "four", ""))
+	if got := w.next(t, 1); got != "pod/four\n" {
+		t.Errorf("then %q", got)
+	}
+	later := history("--follow", "--since", "2000-01-01T00:00:00Z")
+	if got := later.next(t, 4); got != past(4) {
+		t.Errorf("with --since it began with %q", got)
+	}
+	w.stop()
+	w.ends(t, 0, "")
+	later.stop()
+	<-later.code
+	p.stop()
 }

@@ -17,7 +17,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -34,6 +36,7 @@ import (
 type process struct {
 	path   string
 	server *fakeapi.Server
+	nodes  *fakeapi.Server // nil: it follows pods alone
 	stop   func()
 }
 
@@ -54,24 +57,18 @@ func (p *process) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	inf, err := informer.New(p.server, &corev1.Pod{}, informer.Options{
-		Backend: db, Indexes: []index.Index{index.Namespace()},
-		Scope: store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
-		t.Fatal(err)
+	informers := []*informer.Informer{newInformer(t, db, p.server, "pods", &corev1.Pod{})}
+	if p.nodes != nil {
+		informers = append(informers, newInformer(t, db, p.nodes, "nodes", &corev1.Node{}))
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
-	ran, served := make(chan struct{}), make(chan error, 1)
+	var running sync.WaitGroup
+	served := make(chan error, 1)
+	for _, inf := range informers {
+		running.Go(func() { inf.RunWithContext(ctx) })
+	}
 	go func() {
-		defer close(ran)
-		inf.RunWithContext(ctx)
-	}()
-	go func() {
-		served <- inspect.Serve(ctx, inspect.SocketPath(p.path), inspect.NewHandler(inspect.Of(db, inf)))
+		served <- inspect.Serve(ctx, inspect.SocketPath(p.path), inspect.NewHandler(inspect.Of(db, informers...)))
 	}()
 	stopped := false
 	p.stop = func() {
@@ -80,7 +77,7 @@ func (p *process) start(t *testing.T) {
 		}
 		stopped = true
 		cancel()
-		<-ran
+		running.Wait()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
@@ -89,8 +86,28 @@ func (p *process) start(t *testing.T) {
 		}
 	}
 	t.Cleanup(p.stop)
-	<-inf.HasSyncedChecker().Done()
+	for _, inf := range informers {
+		<-inf.HasSyncedChecker().Done()
+	}
 	listens(t, p.path)
+}
+
+func newInformer(t *testing.T, db *bolt.DB, server *fakeapi.Server, resource string, example runtime.Object) *informer.Informer {
+	t.Helper()
+	kinds, _, err := scheme.Scheme.ObjectKinds(example)
+	if err != nil {
+		t.Fatal(err)
+	}
+	inf, err := informer.New(server, example, informer.Options{
+		Backend: db, Indexes: []index.Index{index.Namespace()}, Scope: store.Scope{Resource: resource, Kind: kinds[0]},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		t.Fatal(err)
+	}
+	return inf
 }
 
 func (p *process) create(t *testing.T, pod *corev1.Pod) {
@@ -107,7 +124,7 @@ func (p *process) update(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// watching is a running watch command.
+// watching is a running command that follows.
 type watching struct {
 	*bufio.Scanner
 	out  *io.PipeReader
@@ -120,12 +137,18 @@ type watching struct {
 
 func watchFor(t *testing.T, args ...string) *watching {
 	t.Helper()
+	return following(t, append([]string{"watch"}, args...)...)
+}
+
+// following runs a command that goes on until it is stopped.
+func following(t *testing.T, args ...string) *watching {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	out := &watching{Scanner: bufio.NewScanner(r), out: r, stop: cancel, code: make(chan int, 1)}
 	out.Buffer(nil, 1<<20)
 	go func() {
-		code := cli.MainWith(ctx, genericiooptions.IOStreams{Out: w, ErrOut: &out.errs}, append([]string{"watch"}, args...), func() time.Time {
+		code := cli.MainWith(ctx, genericiooptions.IOStreams{Out: w, ErrOut: &out.errs}, args, func() time.Time {
 			return now.Add(time.Duration(out.passed.Load()))
 		})
 		_ = w.Close()
