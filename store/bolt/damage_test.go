@@ -346,3 +346,36 @@ func TestCheckedInBackground(t *testing.T) {
 	wantState(t, s, small, 3)
 	must(t, db.Close())
 }
+
+// TestPagesThatGoAround checks that a branch page that leads to itself is found before
+// anything follows it, however the file is opened: bbolt would not come to an end.
+func TestPagesThatGoAround(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	large := script{keys: 2000, pad: 200}
+	scriptFile(t, path, large, 1)
+	good := read(t, path)
+	pageSize := os.Getpagesize()
+	branches := 0
+	for at := 2 * pageSize; at < len(good); at += pageSize {
+		page := good[at : at+pageSize]
+		if binary.LittleEndian.Uint16(page[8:]) != 1 || binary.LittleEndian.Uint64(page) != uint64(at/pageSize) {
+			continue // no branch
+		}
+		bad := bytes.Clone(good)
+		binary.LittleEndian.PutUint64(bad[at+16+8:], uint64(at/pageSize)) // the first child
+		other := filepath.Join(t.TempDir(), "bad.db")
+		must(t, os.WriteFile(other, bad, 0o600))
+		db, err := bolt.OpenReadOnly(other, bolt.Options{})
+		if err == nil {
+			must(t, db.Close())
+			continue // a page that is not used
+		}
+		branches++
+		if !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("page %d: %v, want damage", at/pageSize, err)
+		}
+	}
+	if branches < 3 {
+		t.Errorf("%d branches were damaged, want those of headers, objects and indexes", branches)
+	}
+}

@@ -142,7 +142,7 @@ func (w *pageWalk) bucket(name, value []byte) error {
 	}
 	if root := binary.LittleEndian.Uint64(value); root != 0 {
 		if w.passes != nil && w.passes(w.depth, name) {
-			return nil
+			return w.branches(root)
 		}
 		w.depth++
 		defer func() { w.depth-- }()
@@ -155,6 +155,78 @@ func (w *pageWalk) bucket(name, value []byte) error {
 	for _, e := range elements {
 		if branch || e.bucket {
 			return errors.New("inline bucket with pages below it")
+		}
+	}
+	return nil
+}
+
+// branches checks the branch pages of a bucket whose leaves are not read: bbolt would
+// follow pages that go around until the memory ends. All leaves are at the same depth.
+func (w *pageWalk) branches(root uint64) error {
+	below := 0
+	for id := root; ; below++ {
+		if below == maxHeight {
+			return fmt.Errorf("more than %d pages lead down from page %d", maxHeight, root)
+		}
+		child, err := w.firstChild(id)
+		if err != nil {
+			return err
+		}
+		if child == 0 {
+			return w.branch(root, below)
+		}
+		id = child
+	}
+}
+
+// maxHeight is more than the height of any tree of pages: one of height 16 whose pages
+// have two elements each has 65,536 leaves.
+const maxHeight = 16
+
+// firstChild returns the id of the first page below a page, 0 for a leaf.
+func (w *pageWalk) firstChild(id uint64) (child uint64, err error) {
+	mine := &pageWalk{f: w.f, pageSize: w.pageSize, used: make([]bool, len(w.used))}
+	page, err := mine.read(id, nil)
+	if err != nil {
+		return 0, err
+	}
+	elements, branch, err := parsePage(page, nil)
+	if err != nil {
+		return 0, fmt.Errorf("page %d: %w", id, err)
+	}
+	if branch {
+		child = elements[0].child
+	}
+	return child, nil
+}
+
+// branch checks a page and those below it, but for the leaves. below is how many pages
+// lead from it to a leaf.
+func (w *pageWalk) branch(id uint64, below int) error {
+	if below == 0 {
+		if id < 2 || id >= uint64(len(w.used)) {
+			return fmt.Errorf("page %d of %d", id, len(w.used))
+		}
+		if w.used[id] {
+			return fmt.Errorf("page %d is used twice", id)
+		}
+		w.used[id] = true
+		return nil
+	}
+	page, err := w.read(id, nil)
+	if err != nil {
+		return err
+	}
+	elements, branch, err := parsePage(page, nil)
+	if err == nil && !branch {
+		err = errors.New("a leaf among branches")
+	}
+	if err != nil {
+		return fmt.Errorf("page %d: %w", id, err)
+	}
+	for _, e := range elements {
+		if err := w.branch(e.child, below-1); err != nil {
+			return err
 		}
 	}
 	return nil
