@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -68,6 +69,22 @@ func TestAlerts(t *testing.T) {
 	}
 	if len(seen) == 0 {
 		t.Error("no alerts")
+	}
+}
+
+// TestPrometheusRule checks that the PrometheusRule has the rules of alerts.yaml.
+func TestPrometheusRule(t *testing.T) {
+	documents := strings.Split(read(t, "monitoring.yaml"), "\n---\n")
+	var rule struct{ Spec any }
+	var alerts any
+	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &rule); err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "alerts.yaml")), &alerts); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(alerts, rule.Spec) || alerts == nil {
+		t.Error("the PrometheusRule of deploy/monitoring.yaml has other rules than alerts.yaml")
 	}
 }
 

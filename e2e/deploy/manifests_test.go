@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -128,6 +129,7 @@ func documents(t *testing.T, path string) (all []*unstructured.Unstructured) {
 // workload would create, without a warning.
 func TestManifests(t *testing.T) {
 	w := newWorld(t)
+	w.serveMonitoring()
 	files := manifests(t)
 	for name, all := range files {
 		if len(all) == 0 {
@@ -135,6 +137,7 @@ func TestManifests(t *testing.T) {
 		}
 		for _, u := range all {
 			w.apply(name, u, client.DryRunAll)
+			checkMonitoring(t, name, u)
 		}
 		for _, u := range all {
 			// The labels of the namespace set the pod security level, and violations
@@ -163,9 +166,10 @@ func TestManifests(t *testing.T) {
 			checkPod(t, name, &pod.Spec)
 		}
 	}
-	if workloads != 3 {
-		t.Errorf("%d workloads, want a StatefulSet, a Deployment and a DaemonSet", workloads)
+	if workloads != 4 {
+		t.Errorf("%d workloads, want a StatefulSet, a Deployment, a DaemonSet and an operator", workloads)
 	}
+	checkMetricsPort(t, files)
 }
 
 // podOf returns the pod that a workload creates.
@@ -210,6 +214,15 @@ func checkPod(t *testing.T, name string, spec *corev1.PodSpec) {
 		if c.LivenessProbe != nil {
 			t.Errorf("%s: %s would be killed while it lists", name, c.Name)
 		}
+		if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" && p.ContainerPort == 8080 }) {
+			t.Errorf("%s: %s has no port for metrics", name, c.Name)
+		}
+		if isOperator(c) {
+			if c.ReadinessProbe == nil || c.ReadinessProbe.HTTPGet == nil || len(c.VolumeMounts) != 1 {
+				t.Errorf("%s: %s has no probe of a manager, or no volume", name, c.Name)
+			}
+			continue
+		}
 		db := flagOf(c.Args, "--db")
 		if c.ReadinessProbe == nil || c.ReadinessProbe.Exec == nil || flagOf(c.ReadinessProbe.Exec.Command, "--db") != db {
 			t.Errorf("%s: the readiness of %s does not ask for %s", name, c.Name, db)
@@ -228,4 +241,49 @@ func flagOf(args []string, flag string) string {
 		return args[at+1]
 	}
 	return ""
+}
+
+// isOperator reports whether a container runs a program of the user's, not informctl.
+func isOperator(c corev1.Container) bool { return len(c.Command) > 0 }
+
+// checkMetricsPort checks that the Service of monitoring.yaml selects the pods of the
+// workloads in its namespace, and the ServiceMonitor the Service and its port.
+func checkMetricsPort(t *testing.T, files map[string][]*unstructured.Unstructured) {
+	t.Helper()
+	var service corev1.Service
+	var monitor monitoringv1.ServiceMonitor
+	for _, u := range files["monitoring.yaml"] {
+		var into any
+		switch u.GetKind() {
+		case "Service":
+			into = &service
+		case "ServiceMonitor":
+			into = &monitor
+		default:
+			continue
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !selects(monitor.Spec.Selector.MatchLabels, service.Labels) || len(monitor.Spec.Endpoints) != 1 ||
+		monitor.Spec.Endpoints[0].Port != service.Spec.Ports[0].Name || monitor.Namespace != service.Namespace {
+		t.Errorf("the ServiceMonitor does not find the Service: %+v", monitor.Spec)
+	}
+	for _, name := range []string{"deployment.yaml", "statefulset.yaml"} {
+		for _, u := range files[name] {
+			if pod, ok := podOf(t, u); ok && (!selects(service.Spec.Selector, pod.Labels) || pod.Namespace != service.Namespace) {
+				t.Errorf("%s: the Service does not select its pods", name)
+			}
+		}
+	}
+}
+
+func selects(selector, labels map[string]string) bool {
+	for key, value := range selector {
+		if labels[key] != value {
+			return false
+		}
+	}
+	return len(selector) > 0
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -33,16 +34,49 @@ func TestRights(t *testing.T) {
 	files := manifests(t)
 	for name, all := range files {
 		for _, u := range all {
-			if strings.HasPrefix(u.GetAPIVersion(), "rbac.") {
+			if strings.HasPrefix(u.GetAPIVersion(), "rbac.") || u.GetKind() == "Namespace" {
 				w.apply(name, u)
 			}
 		}
 	}
 	for name, all := range files {
 		for _, u := range all {
-			if pod, ok := podOf(t, u); ok {
+			pod, ok := podOf(t, u)
+			switch {
+			case !ok:
+			case isOperator(pod.Spec.Containers[0]):
+				w.checkOperator(pod)
+			default:
 				t.Run(u.GetKind(), func(t *testing.T) { runPod(t, w.cp.Kubeconfig(), bin, name, pod) })
 			}
+		}
+	}
+}
+
+// checkOperator checks that the ServiceAccount of an operator has the rights that leader
+// election, a shared consumer and the factory need, and no write elsewhere.
+func (w *world) checkOperator(pod *corev1.Pod) {
+	w.t.Helper()
+	for _, c := range []struct {
+		authorizationv1.ResourceAttributes
+		allowed bool
+	}{
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}, true},
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "update"}, true},
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "get"}, true},
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "update"}, true},
+		{authorizationv1.ResourceAttributes{Resource: "pods", Verb: "watch"}, true},
+		{authorizationv1.ResourceAttributes{Resource: "namespaces", Name: "kube-system", Verb: "get"}, true},
+		{authorizationv1.ResourceAttributes{Resource: "namespaces", Name: "default", Verb: "get"}, false},
+		{authorizationv1.ResourceAttributes{Namespace: "default", Resource: "configmaps", Verb: "update"}, false},
+	} {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               fmt.Sprintf("system:serviceaccount:%s:%s", pod.Namespace, pod.Spec.ServiceAccountName),
+			ResourceAttributes: &c.ResourceAttributes,
+		}}
+		w.must(w.admin.Create(w.t.Context(), review))
+		if review.Status.Allowed != c.allowed {
+			w.t.Errorf("the operator's right to %s %s in %q is %t", c.Verb, c.Resource, c.Namespace, review.Status.Allowed)
 		}
 	}
 }
@@ -67,6 +101,9 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 		here := make([]string, len(words))
 		for i, word := range words {
 			word = strings.ReplaceAll(word, "$(NODE_NAME)", node)
+			if word == ":8080" {
+				word = "127.0.0.1:0" // the port may be taken here
+			}
 			for _, m := range container.VolumeMounts {
 				word = strings.ReplaceAll(word, m.MountPath+"/", dir+"/")
 			}
