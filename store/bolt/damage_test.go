@@ -362,7 +362,8 @@ func TestPagesThatGoAround(t *testing.T) {
 			continue // no branch
 		}
 		bad := bytes.Clone(good)
-		binary.LittleEndian.PutUint64(bad[at+16+8:], uint64(at/pageSize)) // the first child
+		firstChild := bad[at+16+8:]
+		binary.LittleEndian.PutUint64(firstChild, uint64(at/pageSize))
 		other := filepath.Join(t.TempDir(), "bad.db")
 		must(t, os.WriteFile(other, bad, 0o600))
 		db, err := bolt.OpenReadOnly(other, bolt.Options{})
