@@ -93,7 +93,7 @@ var columns = []column{
 		meaning: "resumed the watch of the last process, or listed",
 	},
 	{
-		title: "WRONG", width: 16, priority: 3, text: func(r row, _ time.Time, _ int) string { return cmp.Or(r.wrong, "-") },
+		title: "WRONG", width: 18, priority: 3, text: func(r row, _ time.Time, w int) string { return cmp.Or(cause(r.wrong, w), "-") },
 		meaning: "why the scope is not well",
 	},
 }
@@ -166,4 +166,17 @@ func middle(s string, width int) string {
 	}
 	left := width / 2
 	return ansi.Truncate(s, left, "") + "…" + ansi.TruncateLeft(s, long-(width-left-1), "")
+}
+
+// cause returns the end of an error's text that fits, from a colon on: what was being done
+// comes first in it, and the cause last.
+func cause(s string, width int) string {
+	for ansi.StringWidth(s) > width {
+		_, rest, ok := strings.Cut(s, ": ")
+		if !ok {
+			break
+		}
+		s = rest
+	}
+	return s
 }
