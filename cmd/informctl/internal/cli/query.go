@@ -5,6 +5,7 @@ import "github.com/spf13/cobra"
 func newQueryCommand(e env) *cobra.Command {
 	o := &readOptions{env: e}
 	var text sieveFlags
+	var watch bool
 	cmd := &cobra.Command{
 		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the objects that indexes, labels, fields, expressions or names select",
@@ -40,6 +41,10 @@ is the largest. They read numbers and quantities, as 500m and 1Gi; an object wit
 field adds nothing, and one with several values, as in containers[*], adds each. A value
 that is neither is an error.
 
+With --watch, what is there is followed by each change of what is selected, as in
+kubectl: an object as it is now, and a last time when it is deleted or no longer
+selected. watch says which of these it was.
+
 The output is that of dump, except that the only object with a single NAME is printed
 without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
 that is not there is an error, which ends it with 1 when what is there has been
@@ -67,6 +72,9 @@ custom resources are known if the file holds their definitions.`),
 					return err
 				}
 			}
+			if watch {
+				return o.watch(cmd)
+			}
 			return runRead(cmd.Context(), o)
 		},
 	}
@@ -74,6 +82,22 @@ custom resources are known if the file holds their definitions.`),
 	o.addAtFlag(cmd)
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.sieve.add(cmd, &text)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
 	o.addCompletion(cmd, objectFormats...)
 	return cmd
+}
+
+// notWatched are the flags that make no sense for what comes one by one.
+var notWatched = []string{"at", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
+
+// watch prints what is there and then what is changed.
+func (o *readOptions) watch(cmd *cobra.Command) error {
+	for _, name := range notWatched {
+		if cmd.Flags().Changed(name) {
+			return usagef(cmd, "--watch and --%s do not go together", name)
+		}
+	}
+	ctx, stop := interruptible(cmd.Context())
+	defer stop()
+	return (&watchOptions{readOptions: *o, initial: true, plain: true}).run(ctx)
 }

@@ -38,6 +38,7 @@ type watchOptions struct {
 	text    sieveFlags
 	initial bool
 	since   string // a resource version; "" means now
+	plain   bool   // objects as query prints them, without what has become of them
 }
 
 func newWatchCommand(e env) *cobra.Command {
@@ -73,11 +74,7 @@ or of several clusters: their versions do not compare.`),
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			err := runWatch(ctx, o)
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+			return o.run(ctx)
 		},
 	}
 	o.database.addPath(o.env, cmd)
@@ -89,6 +86,15 @@ or of several clusters: their versions do not compare.`),
 	flags.StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
 	o.addCompletion(cmd, objectFormats...)
 	return cmd
+}
+
+// run watches until it is interrupted, which is no error.
+func (o *watchOptions) run(ctx context.Context) error {
+	err := runWatch(ctx, o)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
@@ -268,6 +274,7 @@ func (l *live) followed(wanted []wanted) ([]watched, error) {
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
 func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
+	plain := o.plain
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
 	body, err := l.ask("/v1/changes", parameters)
@@ -298,8 +305,12 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 		}
 		if ok {
 			u := event.Object.(*unstructured.Unstructured) //nolint:forcetypeassert // selected has made it
+			o := object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u}
+			if !plain {
+				o.event = string(event.Type)
+			}
 			select {
-			case changes <- object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u, event: string(event.Type)}:
+			case changes <- o:
 			case <-l.ctx.Done():
 				return last, errInterrupted
 			}
@@ -399,30 +410,30 @@ func (o *watchOptions) printer(l *live, oneResource bool) printer {
 		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
 			var text strings.Builder
 			err := (&jsonPath{template: argument}).printer(false).(*pathPrinter).apply(&text, content)
-			return fmt.Appendf(nil, "%-8s   %s\n", o.event, text.String()), err
+			return o.line(text.String()), err
 		})
 	case "go-template":
 		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
 			text, err := (&templatePrinter{goTemplate: &goTemplate{text: argument}}).apply(content)
-			return fmt.Appendf(nil, "%-8s   %s\n", o.event, text), err
+			return o.line(string(text)), err
 		})
 	case "name":
 		return changePrinter(func(o object, _ map[string]any) ([]byte, error) {
 			name, err := nameList{}.render(o)
-			return fmt.Appendf(nil, "%-8s   %s", o.event, name.text), err
+			return o.line(strings.TrimSuffix(string(name.text), "\n")), err
 		})
 	case "json":
 		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			line, err := json.Marshal(changeDocument{o.event, content})
+			line, err := json.Marshal(o.document(content))
 			return append(line, '\n'), err
 		})
 	case "yaml":
 		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			text, err := yaml.Marshal(changeDocument{o.event, content})
+			text, err := yaml.Marshal(o.document(content))
 			return append([]byte("---\n"), text...), err
 		})
 	case "custom-columns":
-		f.columns.noHeaders, f.columns.events = f.noHeaders, true
+		f.columns.noHeaders, f.columns.events = f.noHeaders, !o.plain
 		return f.columns
 	}
 	return &watchTable{o: o, oneResource: oneResource, live: l}
@@ -433,6 +444,22 @@ func (o *watchOptions) printer(l *live, oneResource bool) printer {
 type changeDocument struct {
 	Type   string         `json:"type"`
 	Object map[string]any `json:"object"`
+}
+
+// line returns a line of text, behind the event if there is one.
+func (o object) line(text string) []byte {
+	if o.event == "" {
+		return []byte(text + "\n")
+	}
+	return fmt.Appendf(nil, "%-8s   %s\n", o.event, text)
+}
+
+// document returns what JSON and YAML show of a change.
+func (o object) document(content map[string]any) any {
+	if o.event == "" {
+		return content
+	}
+	return changeDocument{o.event, content}
 }
 
 // changePrinter prints each change separately.

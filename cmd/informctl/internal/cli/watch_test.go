@@ -545,3 +545,58 @@ func TestWatchSinceOfSeveral(t *testing.T) {
 		}
 	}
 }
+
+// TestQueryWatch checks that query --watch prints what is there and then each change, in
+// the forms of query, and refuses what does not go with it.
+func TestQueryWatch(t *testing.T) {
+	for form, want := range map[string][]string{
+		"": {
+			"NAME READY STATUS RESTARTS AGE\none 0/1 0 10d\n", "one 0/1 0 10d\n", "three 0/1 0 10d\n", "one 0/1 0 10d\n",
+		},
+		"name":                            {"pod/one\n", "pod/one\n", "pod/three\n", "pod/one\n"},
+		"jsonpath={.spec.nodeName}":       {"node-1\n", "node-2\n", "node-1\n", "node-2\n"},
+		"custom-columns=N:.spec.nodeName": {"N\nnode-1\n", "node-2\n", "node-1\n", "node-2\n"},
+	} {
+		t.Run(form, func(t *testing.T) {
+			p := runProcess(t, pod("a", "one", "web"), pod("a", "two", "db"))
+			args := []string{"query", "pods", "-n", "a", "-l", "app=web", "--watch", "--db", p.path}
+			if form != "" {
+				args = append(args, "-o", form)
+			}
+			w := following(t, args...)
+			got := []string{w.next(t, strings.Count(want[0], "\n"))}
+			changed := pod("a", "one", "web")
+			changed.Spec.NodeName = "node-2"
+			p.update(t, changed)
+			got = append(got, w.next(t, 1))
+			p.create(t, pod("a", "three", "web"))
+			got = append(got, w.next(t, 1))
+			left := changed.DeepCopy()
+			left.Labels["app"] = "db"
+			p.update(t, left)
+			got = append(got, w.next(t, 1))
+			if diff := cmp.Diff(squeezed(want), squeezed(got)); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%s", diff, got)
+			}
+			w.stop()
+			w.ends(t, 0, "")
+		})
+	}
+	for _, flag := range []string{"--limit=3", "--at=5", "--sort-by=.metadata.name", "--group-by=.spec.nodeName", "--index=namespace=a"} {
+		w := following(t, "query", "pods", "-w", flag)
+		for w.Scan() {
+			continue
+		}
+		name, _, _ := strings.Cut(flag, "=")
+		if code := <-w.code; code != 64 || !strings.Contains(w.errs.String(), "--watch and "+name+" do not go together") {
+			t.Errorf("%s: exit code %d, %q", flag, code, w.errs.String())
+		}
+	}
+	w := following(t, "query", "pods", "-w", "--db", filepath.Join(t.TempDir(), "none.db"))
+	for w.Scan() {
+		continue
+	}
+	if code := <-w.code; code != 1 || strings.Count(w.errs.String(), "\n") != 1 {
+		t.Errorf("without a file: exit code %d, %q", code, w.errs.String())
+	}
+}

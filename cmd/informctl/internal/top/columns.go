@@ -168,7 +168,7 @@ func middle(s string, width int) string {
 	return ansi.Truncate(s, left, "") + "…" + ansi.TruncateLeft(s, long-(width-left-1), "")
 }
 
-// cause returns the end of an error's text that fits, from a colon on: what was being done
+// cause returns the end of an error's text that fits, from a colon on: what was done
 // comes first in it, and the cause last.
 func cause(s string, width int) string {
 	for ansi.StringWidth(s) > width {
