@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	bbolt "go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/codec"
@@ -223,6 +224,53 @@ func TestFormerBound(t *testing.T) {
 	kept, dropped := s.(store.Departer).Departures()
 	if kept == 0 || dropped == 0 || kept+dropped != small.keys {
 		t.Errorf("%d are kept and %d are not, want some of both, %d in all", kept, dropped, small.keys)
+	}
+	must(t, db.Close())
+}
+
+// TestFormerRetrained checks that Retrain leaves the dictionary of the former content
+// beside a part of a list that no longer suits it.
+func TestFormerRetrained(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	const n = 400
+	open := func(path, transform string) (*bolt.DB, store.Store) {
+		t.Helper()
+		c, err := codec.For(&corev1.Pod{})
+		must(t, err)
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		s, err := db.Open(podScope, store.Options{Codec: c, DecodedBytes: 1, TransformVersion: transform})
+		must(t, err)
+		return db, s
+	}
+	db, s := open(path, "1")
+	listPods(t, s, n, 1)
+	must(t, db.Close())
+	db, s = open(path, "2")
+	list, err := s.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 100<<10)
+	for _, i := range inKeyOrder(n, 1) {
+		must(t, list.Add(changedPod(i)))
+	}
+	var killed []byte
+	bolt.Quiet(db, func() { killed = read(t, path) })
+	must(t, list.Close())
+	must(t, db.Close())
+
+	path += ".killed"
+	writeContent(t, path, killed)
+	if retrained, err := bolt.Retrain(t.Context(), path, func(int) {}); err != nil || !retrained {
+		t.Fatalf("retrained %t, %v: this tests nothing", retrained, err)
+	}
+	db, s = open(path, "2")
+	if aside := db.SetAside(); aside != "" {
+		t.Errorf("the file was set aside as %s", aside)
+	}
+	listPods(t, s, n-10, 1)
+	if gone, err := s.(store.Departer).Departed(0, n); err != nil || len(gone) != 10 {
+		t.Errorf("%d have departed, %v, want 10", len(gone), err)
 	}
 	must(t, db.Close())
 }

@@ -247,6 +247,9 @@ func (w *writer) repackLog(d *dictionary.Set) error {
 func (w *writer) dropDictionariesBut(id uint64) error {
 	b := w.scope.Bucket(bucketDictionaries)
 	used, err := logDictionaries(w.scope)
+	if err == nil {
+		err = formerDictionaries(w.scope, used)
+	}
 	if err != nil {
 		return err
 	}
