@@ -78,7 +78,8 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
-	err = s.read("departed objects", func(sn *snapshot) error {
+	// Those of an earlier process are there while a first list is loaded.
+	err = s.readAs("departed objects", want{loaded: true}, func(sn *snapshot) error {
 		out, err = s.departedIn(sn, max(after, sn.settled), limit)
 		return err
 	})

@@ -208,7 +208,7 @@ type logPart struct {
 // is left of trimmed parts, too; otherwise the item with that number has to be there, and
 // of that lineage if one is given.
 func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part logPart, err error) {
-	err = s.read("log", func(sn *snapshot) error {
+	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
 		part = logPart{next: max(from, 1), lineage: l.Lineage, end: true}
 		switch {
@@ -397,7 +397,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	if s, err = s.reader(); err != nil {
 		return store.LogState{}, err
 	}
-	err = s.read("log", func(sn *snapshot) error {
+	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped}
 		reader := &logReader{s: s, sn: sn}

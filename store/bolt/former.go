@@ -39,6 +39,7 @@ func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error 
 		carryLog(m, was.Log)
 	}
 	newLineage(&m.Log)
+	m.Log.Cut = m.Log.Last // the next list, which is not logged, replaces the last states
 	m.Log.Listing, m.Log.Listed, m.Log.AsOf = false, 0, 0
 	var drop [][]byte
 	err := b.ForEachBucket(func(name []byte) error {

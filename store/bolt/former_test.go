@@ -2,6 +2,8 @@ package bolt_test
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -226,6 +228,77 @@ func TestFormerBound(t *testing.T) {
 		t.Errorf("%d are kept and %d are not, want some of both, %d in all", kept, dropped, small.keys)
 	}
 	must(t, db.Close())
+}
+
+// TestDepartedWhileLoading checks that departed objects of an earlier process, and the
+// log, can be read while a first list is loaded, even if there is nothing to compare it
+// with.
+func TestDepartedWhileLoading(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	opts := scriptOptions()
+	db, s := mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	loadScript(t, s, "1", 0)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), RV: "2", Departs: true}}}))
+	must(t, db.Close())
+	opts.TransformVersion = "2"
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	list, err := s.Relist()
+	must(t, err)
+	wantDeparted(t, s, 0)
+	var deleted []string
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	for e, err := range s.Follow(over, store.Place{}) {
+		if err == nil && e.Mark == nil {
+			deleted = append(deleted, e.Key)
+		}
+	}
+	if !slices.Equal(deleted, []string{small.key(0)}) {
+		t.Errorf("the log has %q while the list is loaded", deleted)
+	}
+	must(t, list.Close())
+	must(t, db.Close())
+}
+
+// TestLogOverDrop checks that the log does not take what the next list has brought for a
+// state that an earlier change has led to, and that places of before lead nowhere.
+func TestLogOverDrop(t *testing.T) {
+	l := newLogScope(t, store.History{})
+	l.put(1)
+	l.put(1)
+	before := l.history().Last
+	l.opts.TransformVersion = "2"
+	l.reopen()
+	list, err := l.s.Relist()
+	must(t, err)
+	must(t, list.Add(l.object(1, 30)))
+	for part, err := range list.Parts("30") {
+		must(t, errors.Join(err, l.s.Apply(part)))
+	}
+	must(t, errors.Join(list.Close(), l.s.Flush(t.Context())))
+	l.rv = 30
+	l.put(1)
+	changes := 0
+	events, err := eventsUntil(l.s, store.Place{}, l.history().Last)
+	must(t, err)
+	for _, e := range events {
+		if e.Mark != nil || e.New == nil {
+			continue
+		}
+		if changes++; e.New.IsKnown() && e.New.Header.RV != e.RV {
+			t.Errorf("the change to %s has led to a state of %s", e.RV, e.New.Header.RV)
+		}
+	}
+	if changes != 3 {
+		t.Errorf("%d changes, want 3", changes)
+	}
+	for _, at := range []store.Place{before, {RV: before.RV}} {
+		if _, err := eventsUntil(l.s, at, l.history().Last); !errors.Is(err, store.ErrLineage) && !errors.Is(err, store.ErrTrimmed) {
+			t.Errorf("Follow from %s: %v", at, err)
+		}
+	}
+	l.verify()
 }
 
 // TestFormerRetrained checks that Retrain leaves the dictionary of the former content
