@@ -166,7 +166,7 @@ func (s *scopeStore) capture() (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return capture{
-		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading, applied: s.applied,
+		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil

@@ -301,6 +301,49 @@ func TestLogOverDrop(t *testing.T) {
 	l.verify()
 }
 
+// TestFormerUnwritten checks that a scope that could not begin anew when it was opened
+// does so later, with the same departed objects and their numbers. The process may end
+// before there is a list.
+func TestFormerUnwritten(t *testing.T) {
+	for name, killed := range map[string]bool{"listed": false, "ended before the list": true} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			opts := scriptOptions()
+			db, s := mustOpenScriptWith(t, path, bolt.Options{}, opts)
+			loadScript(t, s, "1", 0, 1, 2, 3)
+			must(t, s.Flush(t.Context()))
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), Departs: true}}}))
+			s.(store.Departer).Settle()
+			must(t, db.Close())
+
+			opts.TransformVersion = "2"
+			db, err := bolt.Open(path, bolt.Options{})
+			must(t, err)
+			bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
+				return func([]byte, int64) (int, error) { return 0, errors.New("there is no room") }
+			})
+			s, err = db.Open(scriptScope(), opts)
+			must(t, err)
+			if killed {
+				must(t, s.Flush(t.Context()))
+				must(t, db.Close())
+				db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+			}
+			if !s.(store.Departer).Compares() {
+				t.Error("there is nothing to compare the list with")
+			}
+			loadScript(t, s, "3", 1, 2)
+			wantDeparted(t, s, 3) // 0 was settled
+			must(t, s.Flush(t.Context()))
+			wantDeparted(t, s, 3)
+			must(t, db.Close())
+			db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+			wantDeparted(t, s, 3)
+			must(t, db.Close())
+		})
+	}
+}
+
 // TestFormerRetrained checks that Retrain leaves the dictionary of the former content
 // beside a part of a list that no longer suits it.
 func TestFormerRetrained(t *testing.T) {

@@ -179,6 +179,10 @@ func (s *scopeStore) load() error {
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
 		s.noBucket.Store(true)
 		s.mu.Lock()
+		if m != nil && s.isReadable(m) { // see beginAgain
+			s.startDeparturesLocked(&m.Log)
+			s.departed.compares = true
+		}
 		s.changedLocked() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
@@ -219,10 +223,7 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 // startLogLocked takes over the log of a stored manifest.
 func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	l := m.Log
-	last := max(l.Departed, l.Settled)
-	s.departed = departures{
-		last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled), compares: s.departed.compares,
-	}
+	s.startDeparturesLocked(&l)
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
 	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
@@ -230,6 +231,14 @@ func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	s.marked, s.held, s.hint = 0, 0, departsHint{}
 	if l.AsOf != 0 {
 		s.asOf = time.Unix(0, l.AsOf)
+	}
+}
+
+// startDeparturesLocked takes over the departed objects of a stored log.
+func (s *scopeStore) startDeparturesLocked(l *record.LogState) {
+	last := max(l.Departed, l.Settled)
+	s.departed = departures{
+		last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled), compares: s.departed.compares,
 	}
 }
 
