@@ -30,11 +30,12 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 
 // beginAgain makes the bucket of a scope that of the manifest m, which has no content.
 // The log stays, with the dictionaries that it needs, and so does the former content. The
-// content of a whole list becomes the former content. What cannot be read is dropped.
+// content of a whole list becomes the former content. What cannot be read is dropped, and
+// so is what another process, or a wipe of unknown outcome, has left.
 func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error {
 	keep := [][]byte{bucketLog, bucketDictionaries, bucketFormer}
 	m.Log, m.Dictionaries = was.Log, was.Dictionaries
-	if !s.isReadable(was) {
+	if !s.isReadable(was) || s.wasLost() {
 		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
 		carryLog(m, was.Log)
 	}
@@ -58,6 +59,13 @@ func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error 
 		err = errors.Join(err, b.DeleteBucket(name))
 	}
 	return err
+}
+
+// wasLost reports whether the content was lost since the scope was opened.
+func (s *scopeStore) wasLost() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.losses > 0
 }
 
 // keepFormer moves the content of a scope to where the former content is.

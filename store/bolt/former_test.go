@@ -344,6 +344,39 @@ func TestFormerUnwritten(t *testing.T) {
 	}
 }
 
+// TestFormerOfReplacedFile checks that nothing of a file that takes the place of a lost
+// one is taken over.
+func TestFormerOfReplacedFile(t *testing.T) {
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "informers.db"), filepath.Join(dir, "other.db")
+	db, s := mustOpenScript(t, other, bolt.Options{})
+	loadScript(t, s, "1", 0, 1, 2, 3, 4)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), Departs: true}, {Key: small.key(1), Departs: true}}}))
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "1", 5, 6)
+	must(t, s.Flush(t.Context()))
+
+	must(t, os.Rename(other, path))
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(5)}}}))
+	_ = s.Flush(t.Context()) // finds the other file
+	if _, err := s.Keys(store.Query{}); !errors.Is(err, store.ErrCorrupt) {
+		t.Fatalf("the file was not lost: %v", err)
+	}
+	loadScript(t, s, "3", 5, 6, 7)
+	must(t, s.Flush(t.Context()))
+	wantDeparted(t, s)
+	must(t, s.Apply(store.Batch{RV: "4", Changes: []store.Change{{Key: small.key(6), Departs: true}}}))
+	wantDeparted(t, s, 6)
+	must(t, s.Flush(t.Context()))
+	wantDeparted(t, s, 6)
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	wantDeparted(t, s, 6)
+	must(t, db.Close())
+}
+
 // TestFormerRetrained checks that Retrain leaves the dictionary of the former content
 // beside a part of a list that no longer suits it.
 func TestFormerRetrained(t *testing.T) {
