@@ -9,7 +9,6 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -241,9 +240,6 @@ func (c *comparison) depart(key string, head *record.Header, b []byte) error {
 		return c.s.db.corrupt("former object "+key, err)
 	}
 	payload, err := c.s.seal.AppendPayload(nil, seal.InScope, key, rec)
-	if err == nil && rec.Dictionary != dictionary.None {
-		payload, err = c.s.dictionaries.Load().Decompress(rec.Dictionary, payload, nil)
-	}
 	if err != nil {
 		return c.s.db.unreadable("former object "+key, err)
 	}
@@ -253,7 +249,10 @@ func (c *comparison) depart(key string, head *record.Header, b []byte) error {
 	}
 	e := &entry{
 		key: key, name: name, since: c.since,
-		before: &entry{key: key, name: name, head: head, payload: packed{bytes: bytes.Clone(payload)}},
+		before: &entry{
+			key: key, name: name, head: head, codec: rec.Codec,
+			payload: packed{dictionary: rec.Dictionary, bytes: payload},
+		},
 	}
 	e.before.head.Index = nil
 	if c.room -= int64(e.size()); c.room < 0 {

@@ -301,6 +301,39 @@ func TestLogOverDrop(t *testing.T) {
 	l.verify()
 }
 
+// TestFormerCompressed checks that the bound is for bytes as they are in the log.
+func TestFormerCompressed(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "informers.db")
+	const n = 400
+	db, s := openPods(t, path, bolt.Options{})
+	listPods(t, s, n, 1)
+	must(t, s.Flush(t.Context()))
+	bytes := bytesOf(t, db)
+	must(t, db.Close())
+	c, err := codec.For(&corev1.Pod{})
+	must(t, err)
+	db, err = bolt.Open(path, bolt.Options{})
+	must(t, err)
+	s, err = db.Open(podScope, store.Options{Codec: c, TransformVersion: "2", History: store.History{Bytes: 2 * bytes}})
+	must(t, err)
+	loadScript(t, s, "2")
+	for range 2 {
+		gone, err := s.(store.Departer).Departed(0, n)
+		must(t, err)
+		if _, dropped := s.(store.Departer).Departures(); len(gone) != n || dropped > 0 {
+			t.Errorf("%d are kept and %d are not, want %d", len(gone), dropped, n)
+		}
+		for _, d := range gone {
+			if _, err := s.Decode(d.Before); err != nil {
+				t.Fatal(err)
+			}
+		}
+		must(t, s.Flush(t.Context()))
+	}
+	must(t, db.Close())
+}
+
 // TestFormerUnwritten checks that a scope that could not begin anew when it was opened
 // does so later, with the same departed objects and their numbers. The process may end
 // before there is a list.
