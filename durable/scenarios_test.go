@@ -299,3 +299,54 @@ func TestDiesAtFirst(t *testing.T) {
 		l.end()
 	})
 }
+
+// TestWeekend checks that a place is valid after a weekend, in which nothing is trimmed
+// because nothing is written.
+func TestWeekend(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		l.want("at first", "owner-a")
+		w.pass(time.Minute)
+		l.end()
+		w.put("b", "owner-b")
+		w.drop("a")
+		w.pass(60 * time.Hour)
+		l = w.start(1).begin()
+		l.wantCalls("after a weekend", "add b of owner-b", "delete a of owner-a")
+		l.want("after a weekend", "owner-a", "owner-b")
+		l.end()
+	})
+}
+
+// TestClockGoesBack checks that a key is not delayed for longer than was asked for, on a
+// machine whose clock is ten days behind.
+func TestClockGoesBack(t *testing.T) {
+	var path string
+	for _, ahead := range []time.Duration{240 * time.Hour, 0} {
+		inBubble(t, func(w *world) { // each bubble begins at the same time
+			w.put("later", "later")
+			if path != "" {
+				w.path = path
+			}
+			w.pass(ahead)
+			l := w.start(1)
+			l.work = func(string) outcome { return outcome{after: time.Hour} }
+			if ahead == 0 {
+				l.work = nil
+				l.begin()
+				w.pass(59 * time.Minute)
+				l.want("before the hour is over")
+				w.pass(2 * time.Minute)
+				l.want("after it", "later")
+				l.end()
+				return
+			}
+			l.begin()
+			l.want("at first", "later")
+			w.pass(time.Minute)
+			l.end()
+			path = w.path
+		})
+	}
+}

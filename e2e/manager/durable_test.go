@@ -13,12 +13,14 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	ctrl "sigs.k8s.io/controller-runtime"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -43,6 +45,11 @@ type group struct {
 	namespace string
 	lease     string // "" for none
 	shared    string // the ConfigMap; "" for none
+
+	also     string              // another namespace; "" for none
+	filter   predicate.Predicate // nil refuses nothing
+	unsorted bool                // it wants no priority queue
+	nested   bool                // ConfigMaps own ConfigMaps, too
 }
 
 func (w *world) control(t *testing.T, path string, opts durable.Options, r group) *controlled {
@@ -65,11 +72,15 @@ func (w *world) control(t *testing.T, path string, opts durable.Options, r group
 	if err != nil {
 		t.Fatal(err)
 	}
+	namespaces := map[string]crcache.Config{r.namespace: {}}
+	if r.also != "" {
+		namespaces[r.also] = crcache.Config{}
+	}
 	lease, renew, retry := 4*time.Second, 3*time.Second, 500*time.Millisecond
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Metrics: server.Options{BindAddress: "0"},
 		Cache: crcache.Options{
-			NewInformer: factory.NewInformer, DefaultNamespaces: map[string]crcache.Config{r.namespace: {}},
+			NewInformer: factory.NewInformer, DefaultNamespaces: namespaces,
 		},
 		LeaderElection: r.lease != "", LeaderElectionID: r.lease, LeaderElectionNamespace: r.namespace,
 		LeaseDuration: &lease, RenewDeadline: &renew, RetryPeriod: &retry,
@@ -91,10 +102,19 @@ func (w *world) control(t *testing.T, path string, opts durable.Options, r group
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes := true
-	err = ctrl.NewControllerManagedBy(controllerruntime.Manager(consumer, mgr)).
-		For(&corev1.ConfigMap{}).Owns(&corev1.Pod{}).
-		WithOptions(controller.Options{NewQueue: controllerruntime.NewQueue(consumer), SkipNameValidation: &yes, EnableWarmup: &yes, MaxConcurrentReconciles: 4}).
+	yes, sorted := true, !r.unsorted
+	b := ctrl.NewControllerManagedBy(controllerruntime.Manager(consumer, mgr)).For(&corev1.ConfigMap{}).Owns(&corev1.Pod{})
+	if r.nested {
+		b = b.Owns(&corev1.ConfigMap{})
+	}
+	if r.filter != nil {
+		b = b.WithEventFilter(r.filter)
+	}
+	err = b.
+		WithOptions(controller.Options{
+			NewQueue: controllerruntime.NewQueue(consumer), SkipNameValidation: &yes, EnableWarmup: &yes,
+			MaxConcurrentReconciles: 4, UsePriorityQueue: &sorted,
+		}).
 		WithEventFilter(predicate.NewPredicateFuncs(func(obj client.Object) bool { return obj.GetName() != r.shared })).
 		Complete(reconcile.Func(func(ctx context.Context, r reconcile.Request) (reconcile.Result, error) {
 			err := mgr.GetClient().Get(ctx, r.NamespacedName, &corev1.ConfigMap{})
@@ -149,6 +169,51 @@ func TestDurable(t *testing.T) {
 	c.stop()
 }
 
+// TestDurableOptions checks a controller of two namespaces whose predicate refuses
+// creations, of a kind that owns its own kind, and without controller-runtime's priority
+// queue: what its handlers refuse is not reconciled, and does not come again.
+func TestDurableOptions(t *testing.T) {
+	w := theWorld(t)
+	f := w.family(t, "options", 20, newConfigMap)
+	w.family(t, "options-other", 0, newConfigMap)
+	parent := f.names[19]
+	nested := configMap("options", "nested", "1")
+	nested.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(f.parents[parent], corev1.SchemeGroupVersion.WithKind("ConfigMap"))}
+	other := configMap("options-other", "other", "1")
+	create := func(cm *corev1.ConfigMap) {
+		t.Helper()
+		if err := w.direct.Create(t.Context(), cm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(nested)
+	create(other)
+	path := filepath.Join(t.TempDir(), "informers.db")
+	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
+	r := group{
+		namespace: "options", also: "options-other", unsorted: true, nested: true,
+		filter: predicate.Funcs{CreateFunc: func(event.CreateEvent) bool { return false }},
+	}
+	c := w.control(t, path, opts, r)
+	c.want("the first start, whose creations are refused")
+	c.stop()
+
+	left := f.change(4, 2, 2, 1)
+	create(configMap("options", "new", "1"))
+	for _, cm := range []*corev1.ConfigMap{nested, other} {
+		cm.Data = map[string]string{"changed": "yes"}
+		if err := w.direct.Update(t.Context(), cm); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c = w.control(t, path, opts, r)
+	c.want("after the changes", append(left, "nested", parent, "other")...)
+	c.stop()
+	c = w.control(t, path, opts, r)
+	c.want("after nothing")
+	c.stop()
+}
+
 // TestDurableFailover checks replicas with files of their own, of which the leader's
 // network is cut: the standby reconciles what was changed, deleted and moved since, and
 // nothing else. Without a file, a successor reconciles what is newer.
@@ -158,7 +223,7 @@ func TestDurableFailover(t *testing.T) {
 	f := w.family(t, namespace, 60, newConfigMap)
 	dir := t.TempDir()
 	opts := durable.Options{Version: "1", Unchanged: durable.Skip}
-	r := group{namespace, "durable", "left"}
+	r := group{namespace: namespace, lease: "durable", shared: "left"}
 	first := w.control(t, filepath.Join(dir, "first.db"), opts, r)
 	first.want("the first start", f.names...)
 	second := w.control(t, filepath.Join(dir, "second.db"), opts, r)
