@@ -182,6 +182,15 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 	return c.addDefinitions(ctx, o, mapper)
 }
 
+// discover asks the server once more for all of its resources.
+func (c *cluster) discover() (*everything, error) {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.client)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return discoverAll(d)
+}
+
 // resolveAll returns the resources of --all.
 func (c *cluster) resolveAll(o *runOptions, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
 	if c.excluded, err = excluded(mapper, o.exclude); err != nil {

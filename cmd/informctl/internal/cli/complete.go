@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/discovery"
 )
 
 // A shell asks for completions with a command line of its own: PreRunE and RunE do not
@@ -175,4 +178,40 @@ func (o *readOptions) completeContext(*cobra.Command, []string, string) ([]cobra
 		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
 	return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
+}
+
+// discoveryPatience is how long a shell waits for the server's resources.
+const discoveryPatience = 3 * time.Second
+
+// addCompletion makes a shell complete the resources that run can follow from the server
+// of the kubeconfig.
+func (o *runOptions) addCompletion(cmd *cobra.Command) {
+	cmd.ValidArgsFunction = o.completeServed
+	if err := cmd.RegisterFlagCompletionFunc("exclude", o.completeServed); err != nil {
+		panic(err) // it was registered twice
+	}
+}
+
+func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	config, err := o.kube.ToRESTConfig()
+	if err != nil {
+		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+	}
+	config.Timeout = discoveryPatience
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+	}
+	all, err := discoverAll(d)
+	if err != nil {
+		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(all.followed))
+	for _, m := range all.followed {
+		if !slices.Contains(args, nameOf(m)) {
+			names = append(names, nameOf(m))
+		}
+	}
+	words, directive := matching(prefixed(prefix[:strings.LastIndex(prefix, ",")+1], names), prefix)
+	return cobra.AppendActiveHelp(words, "from "+config.Host), directive
 }

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -82,24 +84,61 @@ func (c *customResources) present() (there map[string]*meta.RESTMapping, gone se
 	return there, c.ever.Difference(sets.KeySet(there))
 }
 
+// rediscoverEvery is how often the server is asked again for resources that it could not
+// name: those of an aggregated API whose server does not answer.
+const rediscoverEvery = time.Minute
+
 // followDefinitions takes up the custom resources that come and drops those that go,
-// until ctx ends.
+// until ctx ends. It also takes up what the server could not name at the start.
 func (fs *followers) followDefinitions(ctx context.Context, c *customResources) {
 	select {
 	case <-c.told.Done(): // what is stored may be old
 	case <-ctx.Done():
 		return
 	}
+	again := time.NewTicker(rediscoverEvery)
+	defer again.Stop()
 	for {
-		if err := fs.adjust(ctx, c); err != nil && ctx.Err() == nil {
-			fs.logger.Error(err, "Custom resources that have come or gone could not be taken up or dropped")
+		if err := errors.Join(fs.rediscover(ctx), fs.adjust(ctx, c)); err != nil && ctx.Err() == nil {
+			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
 		}
 		select {
 		case <-c.changed:
+		case <-again.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// rediscover takes up the resources that the server could not name before.
+func (fs *followers) rediscover(ctx context.Context) error {
+	before := fs.cluster.everything
+	if len(before.unknown) == 0 {
+		return nil
+	}
+	now, err := fs.cluster.discover()
+	if err != nil {
+		return err
+	}
+	fs.cluster.everything = now
+	followed := sets.New[string]()
+	for _, f := range fs.list() {
+		followed.Insert(f.scope.Resource)
+	}
+	for _, m := range now.followed {
+		if !before.unknown[m.Resource.GroupVersion()] || followed.Has(nameOf(m)) || fs.o.leavesOut(m, fs.cluster.excluded) {
+			continue
+		}
+		src, err := fs.cluster.source(fs.o, m)
+		if err == nil {
+			err = fs.add(ctx, src)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // adjust makes the followers those of the custom resources that there are, and drops what

@@ -57,9 +57,10 @@ func newRunCommand(e env) *cobra.Command {
 Resources are named as kubectl takes them. --all follows every resource that can be
 listed and watched, in the server's preferred version, and custom resources as their
 definitions come and go; with -n, those that are in a namespace. What it leaves out it
-says, and why. What is refused is tried again, and stops nothing else. The definitions
-of custom resources are followed with these, where they may be listed: they have the
-columns.
+says, and why. What is refused is tried again, and stops nothing else; what the server
+cannot name, because an aggregated API does not answer, is asked for again each minute.
+The definitions of custom resources are followed with these, where they may be listed:
+they have the columns.
 
 What an earlier run stored is resumed where the server's history allows, and listed
 again by comparison where not.
@@ -90,6 +91,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
 	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	o.addCompletion(cmd)
 	return cmd
 }
 

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -180,6 +182,60 @@ func TestRunAll(t *testing.T) {
 				t.Errorf("exit code %d, %s%s", info.Code, info.Out, info.Err)
 			}
 		})
+	}
+}
+
+// TestRunAllLater checks that run --all takes up what the server could not name at the
+// start, as an aggregated API whose server does not answer.
+func TestRunAllLater(t *testing.T) {
+	verbs := metav1.Verbs{"list", "watch"}
+	of := resources{
+		"v1":                      {{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: verbs}},
+		"late.example.com/v1":     {{Name: "wheels", SingularName: "wheel", Namespaced: true, Kind: "Wheel", Verbs: verbs}},
+		"apiextensions.k8s.io/v1": {{Name: "customresourcedefinitions", SingularName: "customresourcedefinition", Kind: "CustomResourceDefinition", Verbs: verbs}},
+	}
+	var answers atomic.Bool
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	config := runServerOf(t, of, func(r *http.Request) *metav1.Status {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/customresourcedefinitions"):
+			answers.Store(true)
+		case strings.HasSuffix(r.URL.Path, "/wheels"):
+			stop()
+		case strings.HasSuffix(r.URL.Path, "late.example.com/v1") && !answers.Load():
+			return &metav1.Status{Status: "Failure", Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no"}
+		}
+		return nil
+	})
+	got := say(ctx, "run", "--all", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if got.Code != 0 || strings.Count(got.Err, `msg="Left out" resource=late.example.com/v1`) != 1 {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
+// TestRunCompletes checks that a shell completes the resources that the server has and
+// run can follow.
+func TestRunCompletes(t *testing.T) {
+	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
+	for _, test := range []struct{ args, want string }{
+		{"run|", "pods\nsecrets\n"},
+		{"run|po", "pods\n"},
+		{"run|pods|", "secrets\n"},
+		{"run|pods,s", "pods,secrets\n"},
+		{"run|--all|--exclude|s", "secrets\n"},
+		{"run|x", ""},
+	} {
+		args := append([]string{"__complete", "run", "--kubeconfig", config}, strings.Split(test.args, "|")[1:]...)
+		got := say(t.Context(), args...)
+		words, _, ok := strings.Cut(got.Out, "_activeHelp_ from http://127.0.0.1:")
+		if words != test.want || !ok {
+			t.Errorf("%q: %q %s, want %q", args, got.Out, got.Err, test.want)
+		}
+	}
+	got := say(t.Context(), "__complete", "run", "--kubeconfig", filepath.Join(t.TempDir(), "none"), "")
+	if !strings.HasPrefix(got.Out, "_activeHelp_ ") {
+		t.Errorf("without a kubeconfig: %q", got.Out)
 	}
 }
 
