@@ -194,6 +194,9 @@ func (o *runOptions) addCompletion(cmd *cobra.Command) {
 
 func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	config, err := o.kube.ToRESTConfig()
+	if err == nil {
+		err = namesCluster(o.kube, config)
+	}
 	if err != nil {
 		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
