@@ -210,7 +210,7 @@ func (s *scopeStore) isAnother(key string, header []byte, departs *entry) bool {
 		return false
 	}
 	h, err := s.seal.Header(seal.InScope, key, header)
-	return err == nil && h.UID != "" && departs.head.UID != "" && h.UID != departs.head.UID
+	return err == nil && h.IsAnother(departs.head)
 }
 
 // record returns an object's record in the file, or nil if there is none. It is valid

@@ -230,7 +230,7 @@ func (c *comparison) isListed(key string, former *record.Header) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return now == nil || now.UID == "" || former.UID == "" || now.UID == former.UID, nil
+	return now == nil || !now.IsAnother(former), nil
 }
 
 // depart adds an object that is gone.

@@ -88,7 +88,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 		}
 		full := b
 		b, bytes = store.Batch{}, 0
-		return yield(full, nil)
+		return r.replaces(full, yield)
 	}
 	r.awaitWritten()
 	going := true
@@ -118,7 +118,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 		})
 	}
 	if going && len(b.Changes) > 0 {
-		going = yield(b, nil)
+		going = r.replaces(b, yield)
 	}
 	return going
 }
@@ -164,18 +164,25 @@ func (r *relist) change(e *entry) (store.Change, error) {
 	if e.indexes == nil && len(r.indexes.volatile) == 0 {
 		e.indexes = r.indexes // staged entries were made with this set
 	}
-	another, err := r.isAnother(e)
-	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e, Departs: another}, err
+	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
 }
 
-// isAnother reports whether the list has another object with the name of a stored one.
-func (r *relist) isAnother(e *entry) (is bool, err error) {
-	err = r.s.read("header "+e.key, func(sn *snapshot) error {
-		// A damaged header is overwritten; its UID is not known.
-		if h, err := r.s.header(sn, e.key); err == nil && h != nil {
-			is = h.UID != "" && e.head.UID != "" && h.UID != e.head.UID
+// replaces yields a batch of listed objects. Those that take the name of another stored
+// object depart.
+func (r *relist) replaces(b store.Batch, yield func(store.Batch, error) bool) bool {
+	err := r.s.read("headers", func(sn *snapshot) error {
+		for i := range b.Changes {
+			e := b.Changes[i].Prepared.(*entry)
+			// A damaged header is overwritten; its UID is not known.
+			if h, err := r.s.header(sn, e.key); err == nil && h != nil {
+				b.Changes[i].Departs = h.IsAnother(e.head)
+			}
 		}
 		return nil
 	})
-	return is, err
+	if err != nil {
+		yield(store.Batch{}, err)
+		return false
+	}
+	return yield(b, nil)
 }

@@ -149,9 +149,9 @@ func unreachable(err error) bool {
 
 // resolve makes one attempt to resolve the resources and the cluster.
 func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.client)
+	d, err := c.discovery()
 	if err != nil {
-		return fmt.Errorf("kubeconfig: %w", err)
+		return err
 	}
 	cached := memory.NewMemCacheClient(d)
 	groups, err := restmapper.GetAPIGroupResources(cached)
@@ -182,13 +182,13 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 	return c.addDefinitions(ctx, o, mapper)
 }
 
-// discover asks the server once more for all of its resources.
-func (c *cluster) discover() (*everything, error) {
+// discovery returns a client that asks the server for its resources.
+func (c *cluster) discovery() (*discovery.DiscoveryClient, error) {
 	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.client)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	return discoverAll(d)
+	return d, nil
 }
 
 // resolveAll returns the resources of --all.

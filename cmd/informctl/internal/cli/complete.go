@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -193,19 +194,7 @@ func (o *runOptions) addCompletion(cmd *cobra.Command) {
 }
 
 func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	config, err := o.kube.ToRESTConfig()
-	if err == nil {
-		err = namesCluster(o.kube, config)
-	}
-	if err != nil {
-		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
-	}
-	config.Timeout = discoveryPatience
-	d, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
-	}
-	all, err := discoverAll(d)
+	all, host, err := o.served()
 	if err != nil {
 		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -216,5 +205,23 @@ func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix stri
 		}
 	}
 	words, directive := matching(prefixed(prefix[:strings.LastIndex(prefix, ",")+1], names), prefix)
-	return cobra.AppendActiveHelp(words, "from "+config.Host), directive
+	return cobra.AppendActiveHelp(words, "from "+host), directive
+}
+
+// served returns what the server of the kubeconfig serves, and its address.
+func (o *runOptions) served() (all *everything, host string, err error) {
+	config, err := o.kube.ToRESTConfig()
+	if err == nil {
+		err = namesCluster(o.kube, config)
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	config.Timeout = discoveryPatience
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	all, err = discoverAll(d)
+	return all, config.Host, err
 }

@@ -117,7 +117,11 @@ func (fs *followers) rediscover(ctx context.Context) error {
 	if len(before.unknown) == 0 {
 		return nil
 	}
-	now, err := fs.cluster.discover()
+	d, err := fs.cluster.discovery()
+	if err != nil {
+		return err
+	}
+	now, err := discoverAll(d)
 	if err != nil {
 		return err
 	}

@@ -274,7 +274,6 @@ func (l *live) followed(wanted []wanted) ([]watched, error) {
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
 func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
-	plain := o.plain
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
 	body, err := l.ask("/v1/changes", parameters)
@@ -305,12 +304,12 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 		}
 		if ok {
 			u := event.Object.(*unstructured.Unstructured) //nolint:forcetypeassert // selected has made it
-			o := object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u}
-			if !plain {
-				o.event = string(event.Type)
+			change := object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u}
+			if !o.plain {
+				change.event = string(event.Type)
 			}
 			select {
-			case changes <- o:
+			case changes <- change:
 			case <-l.ctx.Done():
 				return last, errInterrupted
 			}

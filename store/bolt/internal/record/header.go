@@ -45,6 +45,12 @@ func PayloadHash(payload []byte) []byte {
 	return h[:16]
 }
 
+// IsAnother reports whether the headers are known to be of two objects: one has taken the
+// name of the other.
+func (h *Header) IsAnother(than *Header) bool {
+	return h.UID != "" && than.UID != "" && h.UID != than.UID
+}
+
 // SameContent reports whether the stored header h describes the same object as now, with
 // the same index values. It does not compare resource versions: a new default of a CRD
 // changes objects without a new resource version.
