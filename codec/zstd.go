@@ -93,7 +93,7 @@ const (
 	MinSamples = 64
 	// maxSamples limits the training time: 0.2 s for 128 pods of 10 KB. Four times as
 	// many samples make records only 2 % smaller.
-	maxSamples = 128
+	maxSamples = 64
 	// maxSample is the number of bytes used of each payload. The library takes 3 s for
 	// 128 payloads of 100 KB, and a dictionary helps little with payloads of that size.
 	maxSample = 16 << 10

@@ -10,6 +10,9 @@ import (
 // share is the number of calls for which another goroutine is started.
 const share = 16
 
+// Loop is the type of Do and DoBeside.
+type Loop func(n int, fn func(i int) error) error
+
 // Do calls fn with 0 to n-1 and returns the first error. After an error, calls may be
 // left out. Do uses all cores, or only the caller's goroutine if n is small.
 func Do(n int, fn func(i int) error) error { return on(runtime.GOMAXPROCS(0), n, fn) }

@@ -68,13 +68,13 @@ func (p packed) compress(d *dictionary.Set) packed {
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
 func (s *scopeStore) pack(entries []*entry, place seal.Place) ([]packed, error) {
-	return s.packWith(s.trained(entries), entries, place)
+	return s.packOn(parallel.DoBeside, s.trained(entries), entries, place)
 }
 
-// packWith is like pack, with these dictionaries.
-func (s *scopeStore) packWith(d *dictionary.Set, entries []*entry, place seal.Place) ([]packed, error) {
+// packOn is like pack, on the cores that do uses and with these dictionaries.
+func (s *scopeStore) packOn(do parallel.Loop, d *dictionary.Set, entries []*entry, place seal.Place) ([]packed, error) {
 	out := make([]packed, len(entries))
-	_ = parallel.DoBeside(len(entries), func(i int) error {
+	_ = do(len(entries), func(i int) error {
 		defer s.encodes.add(0, time.Now()) // the object was counted when it was encoded
 		out[i] = entries[i].payload.compress(d)
 		return nil

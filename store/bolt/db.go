@@ -355,7 +355,7 @@ func (d *DB) openFile(what opening) error {
 	}
 	var handle *bbolt.DB
 	err = pagefile.Guard(d.path, "opening", func() (err error) {
-		handle, err = bbolt.Open(d.path, 0o600, pagefile.Options(f, d.readOnly, d.opts.MaxBytes))
+		handle, err = pagefile.Handle(d.path, f, d.readOnly, d.opts.MaxBytes)
 		return err
 	})
 	if err != nil {

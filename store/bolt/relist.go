@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -20,7 +21,7 @@ import (
 const (
 	// stagingBytes is how many bytes of differing objects a relist writes to the staging
 	// bucket in one transaction. The same amount is collected in memory meanwhile.
-	stagingBytes = 16 << 20
+	stagingBytes = 8 << 20
 	// loadBytes is the corresponding number for a first list.
 	loadBytes = 8 << 20
 	// fillOfList is how full the pages of a first list are made. bbolt's default is half,
@@ -263,7 +264,8 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	s := r.s
 	loaded, bytes := 0, int64(0)
 	r.wrote = true
-	packed, err := s.packWith(d, entries, seal.InScope)
+	// On all cores: nothing can be read before the list is whole, so its end is waited for.
+	packed, err := s.packOn(parallel.Do, d, entries, seal.InScope)
 	if err != nil {
 		return err
 	}
@@ -507,10 +509,13 @@ func (r *relist) Close() error {
 }
 
 // waitForRoom bounds the pending changes if a relist makes changes faster than the disk
-// writes them. It waits for one commit attempt, and not at all after a failed one.
+// writes them. A transaction holds ten times their bytes: whole pages, and the states
+// before for the log. Therefore the bound is lower than for changes that handlers have
+// to wait for. waitForRoom waits for one commit attempt, and not at all after a failed
+// one.
 func (s *scopeStore) waitForRoom() {
 	s.mu.Lock()
-	full := s.pendingBytes > 2*s.db.opts.CommitBytes && s.commitErr == nil
+	full := s.pendingBytes > s.db.opts.CommitBytes/2 && s.commitErr == nil
 	s.mu.Unlock()
 	if full {
 		_ = s.flushOnce(context.Background()) // commitErr has its error

@@ -19,8 +19,8 @@ type Limits struct {
 }
 
 // The first notifications, a chunk that is being cut, one that is being written and one
-// that is being read take at most 32 MiB of memory per handler.
-var defaultLimits = Limits{First: 4 << 20, Chunk: 8 << 20, Files: 1 << 30}
+// that is being read take at most 16 MiB of memory per handler.
+var defaultLimits = Limits{First: 4 << 20, Chunk: 4 << 20, Files: 1 << 30}
 
 // backlog is the queue of one handler, oldest entries first: first in memory, then
 // chunks, then last in memory. Hub.mu protects its fields.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
 	"crypto/cipher"
 	"errors"
@@ -70,7 +71,7 @@ func (h *Hub) Spill(ctx context.Context) {
 	}
 	h.mu.Unlock()
 	for _, cut := range cuts {
-		file, size, seal, err := writeChunk(h.env.Dir(), cut.c.waiting)
+		file, size, seal, err := writeChunk(h.env.Dir(), cut.c)
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "What waits for a slow handler could not be written to a file, it stays in memory")
 		}
@@ -96,17 +97,18 @@ func (h *Hub) Spill(ctx context.Context) {
 // writeChunk writes a chunk to an unnamed file. It encrypts the file, whatever the scope,
 // with a key that lives as long as the chunk: the entries may be Secrets, and no damage
 // goes unnoticed.
-func writeChunk(dir string, waiting []notification) (file *os.File, size int64, seal cipher.AEAD, err error) {
-	list := make([]spilled, len(waiting))
-	for i, n := range waiting {
+func writeChunk(dir string, c *chunk) (file *os.File, size int64, seal cipher.AEAD, err error) {
+	list := make([]spilled, len(c.waiting))
+	for i, n := range c.waiting {
 		list[i] = spilled{n.kind, n.initial, n.key, n.old.Key, n.new.Key, n.old.Raw, n.new.Raw}
 	}
-	b, err := msgpack.Marshal(list)
-	if err != nil {
+	seal = codec.NewKey().AEAD()
+	var encoded bytes.Buffer
+	encoded.Grow(c.bytes + seal.Overhead()) // c.bytes is more than what is written
+	if err := msgpack.NewEncoder(&encoded).Encode(list); err != nil {
 		return nil, 0, nil, err
 	}
-	seal = codec.NewKey().AEAD()
-	b = seal.Seal(b[:0], nil, b, nil)
+	b := seal.Seal(encoded.Bytes()[:0], nil, encoded.Bytes(), nil)
 	file, err = tempfile.Unnamed(dir, "informctl-waiting-*")
 	if err != nil {
 		return nil, 0, nil, err

@@ -25,9 +25,10 @@ const (
 const (
 	// MinBytes is the size of a payload, in bytes, below which compression saves nothing.
 	MinBytes = 128
-	// RetrainBytes is the number of payload bytes that are compressed between two trials.
-	// A trial takes 0.3 s of one core.
-	RetrainBytes = 128 << 20
+	// RetrainBytes is the number of payload bytes that are compressed before the first
+	// trial. Each following one waits for twice as many, up to maxRetrainBytes.
+	RetrainBytes    = 128 << 20
+	maxRetrainBytes = 1 << 30
 	// TrialSamples is the number of samples of a trial: one half trains the new
 	// dictionary, the other half tests it.
 	TrialSamples = 2 * codec.MinSamples
@@ -190,7 +191,16 @@ func (t *Trials) Next(payloads [][]byte) [][]byte {
 	if len(t.samples) < TrialSamples {
 		return nil
 	}
-	samples := t.samples
-	t.bytes, t.samples = 0, nil
+	samples := evenly(t.samples, TrialSamples)
+	t.bytes, t.samples, t.every = 0, nil, min(2*t.every, maxRetrainBytes)
 	return samples
+}
+
+// evenly returns n of the samples, at even distances.
+func evenly(samples [][]byte, n int) [][]byte {
+	out := make([][]byte, n)
+	for i := range out {
+		out[i] = samples[i*len(samples)/n]
+	}
+	return out
 }

@@ -20,14 +20,25 @@ import (
 // bbolt's writer waits for every reader, and every new reader waits for the writer.
 const initialMmap = 1 << 30
 
-// allocSize is the number of bytes by which bbolt extends a file that has this size.
-const allocSize = 16 << 20
+// allocSize is how much longer than necessary bbolt makes a file that it extends, in
+// bytes. bbolt's default, 16 MiB, is more than most files need.
+const allocSize = 2 << 20
 
-// Options returns bbolt's options for a handle on f. maxBytes bounds the file; 0 means no
-// bound. NoSync is never set, because a power cut corrupted 12 of 12 files with it.
-// NoFreelistSync is never set, because bbolt then walks a damaged file in a goroutine
-// whose panic cannot be recovered.
-func Options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
+// Handle opens f, whose path is only for messages. maxBytes bounds the file; 0 means no
+// bound. The caller must call it in Guard.
+func Handle(path string, f *os.File, readOnly bool, maxBytes int) (*bbolt.DB, error) {
+	db, err := bbolt.Open(path, 0o600, options(f, readOnly, maxBytes))
+	if err != nil {
+		return nil, err
+	}
+	db.AllocSize = allocSize
+	return db, nil
+}
+
+// options returns bbolt's options for a handle on f. NoSync is never set, because a power
+// cut corrupted 12 of 12 files with it. NoFreelistSync is never set, because bbolt then
+// walks a damaged file in a goroutine whose panic cannot be recovered.
+func options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	mmap := initialMmap
 	if maxBytes > 0 {
 		mmap = min(mmap, maxBytes) // bbolt checks the bound when the mapping is full
