@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -23,8 +24,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/testobjects"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -168,7 +172,7 @@ func (t task) config() (*rest.Config, error) {
 }
 
 func (k kind) listWatch(cfg *rest.Config) (cache.ListerWatcher, error) {
-	if !k.protobuf {
+	if k.form == schemaless {
 		client, err := dynamic.NewForConfig(cfg)
 		if err != nil {
 			return nil, err
@@ -181,40 +185,67 @@ func (k kind) listWatch(cfg *rest.Config) (cache.ListerWatcher, error) {
 			},
 		}, client), nil
 	}
-	cfg.ContentType, cfg.AcceptContentTypes = kruntime.ContentTypeProtobuf, kruntime.ContentTypeProtobuf
-	cfg.APIPath, cfg.GroupVersion, cfg.NegotiatedSerializer = "/api", new(k.gvr.GroupVersion()), scheme.Codecs.WithoutConversion()
+	types, err := k.types()
+	if err != nil {
+		return nil, err
+	}
+	if k.isProtobuf() {
+		cfg.ContentType, cfg.AcceptContentTypes = kruntime.ContentTypeProtobuf, kruntime.ContentTypeProtobuf
+	}
+	cfg.APIPath, cfg.GroupVersion = "/apis", new(k.gvr.GroupVersion())
+	if k.gvr.Group == "" {
+		cfg.APIPath = "/api"
+	}
+	cfg.NegotiatedSerializer = serializer.NewCodecFactory(types).WithoutConversion()
 	client, err := rest.RESTClientFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	list, err := scheme.Scheme.New(k.gvr.GroupVersion().WithKind(k.gvk.Kind + "List"))
+	list, err := types.New(k.gvr.GroupVersion().WithKind(k.gvk.Kind + "List"))
 	if err != nil {
 		return nil, err
 	}
+	parameters := kruntime.NewParameterCodec(types)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (kruntime.Object, error) {
 			into := list.DeepCopyObject()
-			err := client.Get().Resource(k.gvr.Resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(into)
+			err := client.Get().Resource(k.gvr.Resource).VersionedParams(&o, parameters).Do(ctx).Into(into)
 			return into, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.Watch = true
-			return client.Get().Resource(k.gvr.Resource).VersionedParams(&o, scheme.ParameterCodec).Watch(ctx)
+			return client.Get().Resource(k.gvr.Resource).VersionedParams(&o, parameters).Watch(ctx)
 		},
 	}, nil
 }
+
+// types returns the scheme of a kind with a Go type.
+func (k kind) types() (*kruntime.Scheme, error) {
+	if k.isProtobuf() {
+		return scheme.Scheme, nil
+	}
+	types := kruntime.NewScheme()
+	return types, testobjects.AddToScheme(types)
+}
+
+// key is the key of the scopes that are encrypted: Secrets.
+type key struct{}
+
+// Keys implements codec.KeyProvider.
+func (key) Keys(context.Context) ([]codec.Key, error) { return []codec.Key{{1}}, nil }
 
 // make creates the informer and its handler.
 func (c *child) make(lw cache.ListerWatcher) (closeFile func() error, err error) {
 	closeFile = func() error { return nil }
 	if c.Ours {
-		db, err := bolt.Open(c.File, bolt.Options{})
+		db, err := bolt.Open(c.File, bolt.Options{Keys: key{}})
 		if err != nil {
 			return nil, err
 		}
 		opts := informer.Options{
 			Backend: db, Indexes: []index.Index{index.Namespace()},
 			SyncWhen: c.Scenario.SyncWhen, DecodedBytes: c.Scenario.DecodedBytes,
+			Scope: store.Scope{Resource: c.kind.gvr.GroupResource().String(), Kind: c.kind.gvk},
 		}
 		if c.ours, err = informer.New(lw, c.kind.example(), opts); err != nil {
 			return nil, err

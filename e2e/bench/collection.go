@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -13,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,28 +41,62 @@ const (
 
 // kind is a kind of objects to measure.
 type kind struct {
-	name     string
-	title    string
-	gvr      schema.GroupVersionResource
-	gvk      schema.GroupVersionKind
-	protobuf bool // typed objects in protobuf; otherwise unstructured objects in JSON
-	example  func() kruntime.Object
-	object   func(i int) kruntime.Object
-	reads    func(*child) error
+	name  string
+	title string
+	gvr   schema.GroupVersionResource
+	gvk   schema.GroupVersionKind
+	form  form
+	// large objects are measured in the number that -large says.
+	large   bool
+	example func() kruntime.Object
+	object  func(i int) kruntime.Object
+	reads   func(*child) error
+}
+
+// form is what a client decodes, from what.
+type form int
+
+const (
+	typed      form = iota // in protobuf
+	typedJSON              // custom resources with a Go type
+	schemaless             // unstructured objects, in JSON
+)
+
+// typedKind returns a kind of client-go's scheme. Its Go type has its name.
+func typedKind[T kruntime.Object](name, title string, gvr schema.GroupVersionResource, object func(i int) T) kind {
+	example := func() kruntime.Object { return reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T) }
+	return kind{
+		name: name, title: title, gvr: gvr, gvk: gvr.GroupVersion().WithKind(reflect.TypeFor[T]().Elem().Name()),
+		example: example, object: func(i int) kruntime.Object { return object(i) }, reads: measureReads[T],
+	}
 }
 
 func kinds() []kind {
+	core, discovery := corev1.SchemeGroupVersion, discoveryv1.SchemeGroupVersion
+	largeOnes := typedKind("large", "config maps, typed, protobuf, 100 KB each", core.WithResource("configmaps"), largeConfigMap)
+	largeOnes.large = true
+	widgets := kind{
+		name: "typedwidgets", title: "custom resources, typed, JSON, 5 KB each",
+		gvr: testobjects.WidgetResource, gvk: testobjects.WidgetKind, form: typedJSON,
+		example: func() kruntime.Object { return &testobjects.TypedWidget{} },
+		object:  func(i int) kruntime.Object { return testobjects.NewTypedWidget(i, seed) },
+		reads:   measureReads[*testobjects.TypedWidget],
+	}
 	return []kind{
-		{
-			name: "pods", title: "pods, typed, protobuf, 10 KB each",
-			gvr: corev1.SchemeGroupVersion.WithResource("pods"), gvk: corev1.SchemeGroupVersion.WithKind("Pod"), protobuf: true,
-			example: func() kruntime.Object { return &corev1.Pod{} },
-			object:  func(i int) kruntime.Object { return testobjects.Pod(i, seed) },
-			reads:   measureReads[*corev1.Pod],
-		},
+		typedKind(boundKind, "pods, typed, protobuf, 10 KB each", core.WithResource("pods"),
+			func(i int) *corev1.Pod { return testobjects.Pod(i, seed) }),
+		typedKind("nodes", "nodes, typed, protobuf, 10 KB each", core.WithResource("nodes"),
+			func(i int) *corev1.Node { return testobjects.Node(i, seed) }),
+		typedKind("secrets", "Secrets, typed, protobuf, 2 KB each, encrypted in the file", core.WithResource("secrets"),
+			func(i int) *corev1.Secret { return testobjects.Secret(i, seed, 2000) }),
+		typedKind("configmaps", "config maps, typed, protobuf, 2 KB each", core.WithResource("configmaps"),
+			func(i int) *corev1.ConfigMap { return testobjects.ConfigMap(i, seed) }),
+		typedKind("endpointslices", "endpoint slices, typed, protobuf, 2 KB each", discovery.WithResource("endpointslices"),
+			func(i int) *discoveryv1.EndpointSlice { return testobjects.EndpointSlice(i, seed) }),
+		widgets,
 		{
 			name: "widgets", title: "custom resources, unstructured, JSON, 5 KB each",
-			gvr: testobjects.WidgetResource, gvk: testobjects.WidgetKind,
+			gvr: widgets.gvr, gvk: widgets.gvk, form: schemaless,
 			example: func() kruntime.Object {
 				u := &unstructured.Unstructured{}
 				u.SetGroupVersionKind(testobjects.WidgetKind)
@@ -69,14 +105,17 @@ func kinds() []kind {
 			object: func(i int) kruntime.Object { return testobjects.Widget(i, seed) },
 			reads:  measureReads[*unstructured.Unstructured],
 		},
-		{
-			name: "configmaps", title: "config maps, typed, protobuf, 100 KB each",
-			gvr: corev1.SchemeGroupVersion.WithResource("configmaps"), gvk: corev1.SchemeGroupVersion.WithKind("ConfigMap"), protobuf: true,
-			example: func() kruntime.Object { return &corev1.ConfigMap{} },
-			object:  largeConfigMap,
-			reads:   measureReads[*corev1.ConfigMap],
-		},
+		largeOnes,
 	}
+}
+
+func (k kind) isProtobuf() bool { return k.form == typed }
+
+func kindNames() (names []string) {
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
 }
 
 func kindOf(name string) (kind, error) {
@@ -89,7 +128,7 @@ func kindOf(name string) (kind, error) {
 }
 
 // largeConfigMap joins the documents of many config maps into one.
-func largeConfigMap(i int) kruntime.Object {
+func largeConfigMap(i int) *corev1.ConfigMap {
 	cm := testobjects.ConfigMap(i, seed)
 	var all strings.Builder
 	for k := 0; all.Len() < largeBytes; k++ {
@@ -165,7 +204,7 @@ func (k kind) encode(i int, it *item) (jsonBytes int, err error) {
 		return 0, err
 	}
 	it.data = text
-	if k.protobuf {
+	if k.isProtobuf() {
 		if it.data, err = k.envelope(obj); err != nil {
 			return 0, err
 		}
@@ -192,27 +231,32 @@ func compactJSON(obj kruntime.Object) ([]byte, error) {
 
 // envelope encodes an object in protobuf as the API server does.
 func (k kind) envelope(obj kruntime.Object) ([]byte, error) {
-	if _, status := obj.(*metav1.Status); status {
-		obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Status"})
-	} else {
-		obj.GetObjectKind().SetGroupVersionKind(k.gvk)
-	}
 	var b bytes.Buffer
-	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(obj, &b)
+	err := protobuf.NewSerializer(scheme.Scheme, scheme.Scheme).Encode(k.named(obj), &b)
 	return b.Bytes(), err
+}
+
+// named sets the kind of an object, which may be a status.
+func (k kind) named(obj kruntime.Object) kruntime.Object {
+	gvk := k.gvk
+	if _, status := obj.(*metav1.Status); status {
+		gvk = schema.GroupVersionKind{Version: "v1", Kind: "Status"}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(gvk)
+	return obj
 }
 
 // bare encodes an object with only metadata, such as a bookmark, or a status.
 func (k kind) bare(obj kruntime.Object) ([]byte, error) {
-	if k.protobuf {
+	if k.isProtobuf() {
 		return k.envelope(obj)
 	}
-	return compactJSON(obj)
+	return compactJSON(k.named(obj))
 }
 
 // appendEvent appends the frame of one watch event to b.
 func (k kind) appendEvent(b []byte, event string, object []byte) []byte {
-	if !k.protobuf {
+	if !k.isProtobuf() {
 		b = append(b, `{"type":"`...)
 		b = append(b, event...)
 		b = append(b, `","object":`...)

@@ -47,6 +47,8 @@ type options struct {
 	profile string
 	seconds float64
 	quiet   time.Duration
+	// gogc is GOGC of the measured processes, not of the server; "" means Go's.
+	gogc string
 	// add keeps the results of an earlier run. report measures nothing. kube also
 	// measures kubeSize pods on a kube-apiserver.
 	add, report, kube bool
@@ -56,20 +58,21 @@ type options struct {
 func bench(ctx context.Context, args []string, progress io.Writer) error {
 	o := options{}
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	sizes := "10000,50000"
+	sizes := "1000,10000,50000"
 	if os.Getenv("BENCH_FULL") == "1" {
 		sizes += ",150000"
 	}
 	flags.IntVar(&o.rounds, "rounds", 3, "how often each measurement is made")
 	flags.StringVar(&sizes, "sizes", sizes, "numbers of objects")
-	kinds := flags.String("kinds", "pods,widgets,configmaps", "kinds of objects; empty is none")
-	flags.IntVar(&o.large, "large", 1000, "number of large objects, the config maps")
+	kinds := flags.String("kinds", strings.Join(kindNames(), ","), "kinds of objects; empty is none")
+	flags.IntVar(&o.large, "large", 1000, "number of large objects")
 	only := flags.String("only", "", "measure the rows whose name matches this regular expression")
 	flags.StringVar(&o.out, "out", "docs", "directory to write benchmarks.md, benchmarks.json and the plots to")
 	flags.StringVar(&o.dir, "dir", "", "directory of the database files; empty is a temporary one")
 	flags.StringVar(&o.profile, "profile", "", "directory to write profiles to, which costs time itself")
 	flags.Float64Var(&o.seconds, "seconds", 10, "how long changes at a rate go on")
 	flags.DurationVar(&o.quiet, "quiet", 2500*time.Millisecond, "how long nothing happens until a process has settled")
+	flags.StringVar(&o.gogc, "gogc", "", "GOGC of the processes that are measured, which the report does not say")
 	flags.BoolVar(&o.add, "add", false, "keep the groups in benchmarks.json that this run does not measure")
 	flags.BoolVar(&o.report, "report", false, "write the report from benchmarks.json and measure nothing")
 	flags.BoolVar(&o.kube, "kube", false, "measure pods of a real kube-apiserver, too")

@@ -36,6 +36,7 @@ func (r *run) writeReport() error {
 		fmt.Fprintf(&b, "![%s](%s)\n\n", p.title, p.file)
 	}
 	r.writeBounds(&b)
+	r.writeKinds(&b)
 	for _, g := range r.results.Groups {
 		r.writeGroup(&b, g, shared)
 	}
@@ -95,6 +96,8 @@ both of ours.
   process. Ours has a durable consumer that trickles. The time is until all of the
   changed are reconciled; the rest is until there were 10 reconciles at most in the time
   to settle.
+- Pods have all rows, and the other kinds those that depend on the kind. Secrets are
+  encrypted in the file.
 - Each cell is the median of the rounds, then the least and the greatest. KB and MB are
   1,000 and 1,000,000 bytes.
 
@@ -180,6 +183,46 @@ func (r *run) writeBounds(b *bytes.Buffer) {
 			}
 			fmt.Fprintf(b, "| %s | %s | %s | %s | %s |\n", row.title, bound.text, left, row.unit.format(ours.median), verdict)
 		}
+	}
+	b.WriteString("\n")
+}
+
+// inKinds are the rows of the table with a line for each kind.
+var inKinds = []string{"cold-synced", "cold-cpu", "warm-synced", "cold-heap", "get-cold", "list", "saturated", "file-json"}
+
+// writeKinds writes a table with a line for each group: our figure, and what it is of
+// client-go's. It writes nothing if there is but one group.
+func (r *run) writeKinds(b *bytes.Buffer) {
+	groups := slices.DeleteFunc(slices.Clone(r.results.Groups), func(g *group) bool {
+		return g.Kube != "" || len(g.Ours[source{"cold", "synced"}]) == 0
+	})
+	if len(groups) < 2 {
+		return
+	}
+	b.WriteString("## Each kind\n\nOur figures, and in brackets what they are of client-go's.\n\n| | objects |")
+	var columns []row
+	for _, name := range inKinds {
+		all := rows()
+		column := all[slices.IndexFunc(all, func(row row) bool { return row.name == name })]
+		columns = append(columns, column)
+		b.WriteString(" " + column.title + " |")
+	}
+	b.WriteString("\n|---|---:|" + strings.Repeat("---:|", len(columns)) + "\n")
+	for _, g := range groups {
+		fmt.Fprintf(b, "| %s | %s |", g.Kind.title, thousands(float64(g.Objects)))
+		for _, column := range columns {
+			ours, has := spreadOf(g.Ours[column.ours])
+			if !has {
+				b.WriteString(" |")
+				continue
+			}
+			b.WriteString(" " + column.unit.format(ours.median))
+			if clientGo, has := spreadOf(g.ClientGo[column.clientGo]); has && clientGo.median != 0 {
+				b.WriteString(" (" + significant(ours.median/clientGo.median, 2) + ")")
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
 	}
 	b.WriteString("\n")
 }

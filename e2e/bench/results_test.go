@@ -120,7 +120,7 @@ func TestReportOfResults(t *testing.T) {
 	later := fabricated(t, "widgets", 10_000, "")
 	later.Rounds, later.Load = 3, "1.50"
 	writeResults(t, dir, fabricated(t, "pods", 10_000, ""), fabricated(t, "pods", 50_000, ""), fabricated(t, "pods", 150_000, ""),
-		later, fabricated(t, "widgets", 50_000, ""), fabricated(t, "configmaps", 1000, ""), fabricated(t, "pods", 20_000, "v1.37.1"))
+		later, fabricated(t, "widgets", 50_000, ""), fabricated(t, "large", 1000, ""), fabricated(t, "pods", 20_000, "v1.37.1"))
 	text := report(t, dir)
 	want := []string{
 		"10,000 pods, typed, protobuf, 10 KB each",
@@ -133,6 +133,11 @@ func TestReportOfResults(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, headings(text)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	for _, g := range []string{"| pods, typed, protobuf, 10 KB each | 150,000 |", "| config maps, typed, protobuf, 100 KB each | 1,000 |"} {
+		if !strings.Contains(text, g) {
+			t.Errorf("the table of kinds lacks %q", g)
+		}
 	}
 	head, _, _ := strings.Cut(text, "## ")
 	if !strings.Contains(head, "Machine: a machine.\nDate: 21 November 2026.\nChanges at a rate: for 10 s.\n") {

@@ -90,7 +90,7 @@ func (r *run) plan() (plan []planned, err error) {
 			return nil, fmt.Errorf("-kinds: %w", err)
 		}
 		sizes := r.sizes
-		if k.name == "configmaps" {
+		if k.large {
 			sizes = []int{r.large}
 		}
 		for _, n := range sizes {
@@ -124,7 +124,7 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 	wanted := r.wanted()
 	for round := range r.rounds {
 		for _, s := range scenarios() {
-			if !wanted[s.Name] || g.Kube != "" && (s.After != "" || s.Restart) {
+			if !wanted[s.Name] || !g.has(s) {
 				continue
 			}
 			sides := []bool{false, true}
@@ -142,6 +142,18 @@ func (r *run) group(ctx context.Context, p planned) (err error) {
 		}
 	}
 	return nil
+}
+
+// has reports whether a scenario is measured in a group: all of them with pods, the
+// starts with a kube-apiserver, and what depends on the kind with each.
+func (g *group) has(s scenario) bool {
+	switch {
+	case g.Kube != "":
+		return s.After == "" && !s.Restart
+	case g.Kind.name == boundKind:
+		return true
+	}
+	return s.EachKind
 }
 
 // wanted returns the scenarios of the selected rows and the cold scenario, which makes
@@ -188,7 +200,7 @@ func (r *run) measure(ctx context.Context, g *group, server *apiServer, s scenar
 	var f figures
 	begun := time.Now()
 	if err == nil {
-		f, err = runChild(ctx, t)
+		f, err = r.runChild(ctx, t)
 	}
 	if err == nil {
 		after, err = cpuSecondsOf(server.pid)
@@ -219,12 +231,15 @@ func remove(path string) error {
 	return nil
 }
 
-func runChild(ctx context.Context, t task) (figures, error) {
+func (r *run) runChild(ctx context.Context, t task) (figures, error) {
 	ctx, cancel := context.WithTimeout(ctx, childTimeout)
 	defer cancel()
 	cmd, err := again(ctx, childRole, t)
 	if err != nil {
 		return nil, err
+	}
+	if r.gogc != "" {
+		cmd.Env = append(cmd.Env, "GOGC="+r.gogc)
 	}
 	var log bytes.Buffer
 	cmd.Stderr = &log

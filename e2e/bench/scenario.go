@@ -13,6 +13,7 @@ import (
 type scenario struct {
 	Name     string
 	OursOnly bool
+	EachKind bool // measured with each kind, not only with pods
 	Fresh    bool // without a file of an earlier process
 	Ahead    int  // distance from the file's to the server's resource version
 	SyncWhen informer.SyncPolicy
@@ -28,17 +29,17 @@ type scenario struct {
 func scenarios() []scenario {
 	const relist, change, reads = "relist", "change", "reads"
 	return []scenario{
-		{Name: "cold", Fresh: true},
-		{Name: "warm", OursOnly: true, Ahead: 1},
+		{Name: "cold", EachKind: true, Fresh: true},
+		{Name: "warm", EachKind: true, OursOnly: true, Ahead: 1},
 		{Name: "loaded", OursOnly: true, Ahead: 1, SyncWhen: informer.Loaded},
 		{Name: "relist0", After: relist},
 		{Name: "relist1", After: relist, Percent: 1},
 		{Name: "relist100", After: relist, Percent: 100},
-		{Name: "saturated", After: change},
+		{Name: "saturated", EachKind: true, After: change},
 		{Name: "rate1000", After: change, Rate: 1000},
 		{Name: "rate100", OursOnly: true, After: change, Rate: 100},
 		{Name: "rate10", OursOnly: true, After: change, Rate: 10},
-		{Name: "reads", After: reads},
+		{Name: "reads", EachKind: true, After: reads},
 		{Name: "decoded", OursOnly: true, After: reads, DecodedBytes: -1},
 		{Name: "restart", Restart: true},
 	}

@@ -133,7 +133,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) error {
 	}
 	buffered := bufio.NewWriterSize(w, 1<<16)
 	w.Header().Set("Content-Type", s.contentType())
-	if s.kind.protobuf {
+	if s.kind.isProtobuf() {
 		err = s.writeProtobufList(buffered, m, items[from:to])
 	} else {
 		err = s.writeJSONList(buffered, m, items[from:to])
@@ -143,7 +143,7 @@ func (s *server) list(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (s *server) contentType() string {
-	if s.kind.protobuf {
+	if s.kind.isProtobuf() {
 		return kruntime.ContentTypeProtobuf
 	}
 	return kruntime.ContentTypeJSON

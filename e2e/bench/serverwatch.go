@@ -59,7 +59,7 @@ func (s *server) watch(response http.ResponseWriter, r *http.Request) error {
 		timeout = time.Duration(seconds) * time.Second
 	}
 	contentType := s.contentType()
-	if s.kind.protobuf {
+	if s.kind.isProtobuf() {
 		contentType += ";stream=watch"
 	}
 	response.Header().Set("Content-Type", contentType)

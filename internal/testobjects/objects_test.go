@@ -13,10 +13,14 @@ import (
 )
 
 var kinds = map[string]func(i int, seed int64) runtime.Object{
-	"pod":         func(i int, seed int64) runtime.Object { return testobjects.Pod(i, seed) },
-	"configmap":   func(i int, seed int64) runtime.Object { return testobjects.ConfigMap(i, seed) },
-	"secret":      func(i int, seed int64) runtime.Object { return testobjects.Secret(i, seed, 100) },
-	"widget":      func(i int, seed int64) runtime.Object { return testobjects.Widget(i, seed) },
+	"pod":       func(i int, seed int64) runtime.Object { return testobjects.Pod(i, seed) },
+	"configmap": func(i int, seed int64) runtime.Object { return testobjects.ConfigMap(i, seed) },
+	"secret":    func(i int, seed int64) runtime.Object { return testobjects.Secret(i, seed, 100) },
+	"widget":    func(i int, seed int64) runtime.Object { return testobjects.Widget(i, seed) },
+	"node":      func(i int, seed int64) runtime.Object { return testobjects.Node(i, seed) },
+	"endpointslice": func(i int, seed int64) runtime.Object {
+		return testobjects.EndpointSlice(i, seed)
+	},
 	"typedwidget": func(i int, seed int64) runtime.Object { return testobjects.NewTypedWidget(i, seed) },
 }
 
@@ -82,8 +86,12 @@ func TestKeysAreUnique(t *testing.T) {
 				}
 			}
 		}
+		want := []int{n, n, n / 50, testobjects.Namespaces + 1}
+		if name == "node" {
+			want = []int{n, n, 0, 1} // the namespace is ""
+		}
 		got := []int{len(keys), len(uids), inDefault, len(namespaces)}
-		if diff := cmp.Diff([]int{n, n, n / 50, testobjects.Namespaces + 1}, got); diff != "" {
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s: keys, UIDs, objects in default, namespaces (-want +got):\n%s", name, diff)
 		}
 	}
@@ -96,7 +104,7 @@ func TestSizes(t *testing.T) {
 			t.Errorf("%s has %d bytes, want %d within 20 %%", name, got, want)
 		}
 	}
-	jsonBytes, protobuf, bare, widget, configMap := 0, 0, 0, 0, 0
+	jsonBytes, protobuf, bare, widget, configMap, node, slice := 0, 0, 0, 0, 0, 0, 0
 	const n = 600
 	for i := range n {
 		pod := testobjects.Pod(i, 1)
@@ -106,6 +114,8 @@ func TestSizes(t *testing.T) {
 		bare += pod.Size()
 		widget += len(marshal(t, testobjects.Widget(i, 1)))
 		configMap += len(marshal(t, testobjects.ConfigMap(i, 1)))
+		node += len(marshal(t, testobjects.Node(i, 1)))
+		slice += len(marshal(t, testobjects.EndpointSlice(i, 1)))
 	}
 	t.Logf("mean bytes: pod %d JSON, %d protobuf, %d without managed fields; widget %d JSON; config map %d JSON",
 		jsonBytes/n, protobuf/n, bare/n, widget/n, configMap/n)
@@ -114,6 +124,8 @@ func TestSizes(t *testing.T) {
 	within("a pod as protobuf without managed fields", bare/n, 3_900)
 	within("a widget as JSON", widget/n, 5_000)
 	within("a config map as JSON", configMap/n, 2_000)
+	within("a node as JSON", node/n, 13_000)
+	within("an endpoint slice as JSON", slice/n, 4_000)
 }
 
 func TestManagedFieldsAreJSON(t *testing.T) {

@@ -29,6 +29,8 @@ const (
 	streamConfigMap
 	streamSecret
 	streamWidget
+	streamNode
+	streamEndpointSlice
 )
 
 // source is a deterministic source of random values.

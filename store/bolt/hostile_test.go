@@ -531,13 +531,13 @@ func TestRelativePath(t *testing.T) {
 // TestMaxBytesOfAnyLength checks that the file never exceeds its bound and uses at least
 // half of it.
 func TestMaxBytesOfAnyLength(t *testing.T) {
-	for _, bound := range []int{300 << 10, 1000 << 10} {
+	for _, bound := range []int{300 << 10, 1000 << 10, 3 << 20, 5 << 20} {
 		path := filepath.Join(t.TempDir(), "informers.db")
 		db, err := bolt.Open(path, bolt.Options{MaxBytes: bound, CommitInterval: time.Millisecond, Compression: bolt.Uncompressed})
 		must(t, err)
 		s := openLabelled(t, db)
 		written := 0
-		for n := 0; n < 400; n += 10 {
+		for n := 0; n < bound/3000; n += 10 {
 			for i := range 10 {
 				apply(t, s, fmt.Sprint(n+i+1), labelled(fmt.Sprint("o", n+i), "web", 4000))
 			}

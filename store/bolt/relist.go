@@ -264,7 +264,7 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	s := r.s
 	loaded, bytes := 0, int64(0)
 	r.wrote = true
-	// On all cores: nothing can be read before the list is whole, so its end is waited for.
+	// On all cores, because nothing can be read before the list is whole.
 	packed, err := s.packOn(parallel.Do, d, entries, seal.InScope)
 	if err != nil {
 		return err

@@ -3,9 +3,9 @@
 //
 // A dictionary is trained on the first objects of a scope. Later objects may repeat each
 // other in other ways: a rollout changes what pods have in common, and the first
-// namespaces of a list need not resemble the others. Therefore, after every RetrainBytes
-// of payloads, a new dictionary is trained on recently written objects and compared with
-// the current one: see Trials and Set.Retrain.
+// namespaces of a list need not resemble the others. Therefore, from time to time, a new
+// dictionary is trained on recently written objects and compared with the current one:
+// see Trials and Set.Retrain.
 package dictionary
 
 import (
@@ -163,15 +163,15 @@ func Train(payloads [][]byte) *codec.Zstd {
 // Trials decides when a scope tries another dictionary. It is safe for concurrent use.
 type Trials struct {
 	mu      sync.Mutex // protects the fields below
-	every   int        // bytes between two trials
+	every   int        // bytes until the next trial, since the last one
 	bytes   int        // compressed since the last trial
 	samples [][]byte   // payloads that were written since the next trial is due
 }
 
-// NewTrials returns trials after each RetrainBytes.
+// NewTrials returns trials of which the first is due after RetrainBytes.
 func NewTrials() *Trials { return &Trials{every: RetrainBytes} }
 
-// SetEvery sets the number of payload bytes between two trials.
+// SetEvery sets the number of payload bytes until the next trial.
 func (t *Trials) SetEvery(bytes int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

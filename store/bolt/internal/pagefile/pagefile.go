@@ -42,7 +42,7 @@ func options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 	mmap := initialMmap
 	if maxBytes > 0 {
 		mmap = min(mmap, maxBytes) // bbolt checks the bound when the mapping is full
-		if mmap < allocSize {
+		if mmap < 2*allocSize {
 			// bbolt extends a file this small to the size of its mapping, a power of two.
 			mmap = 1 << (bits.Len(uint(mmap)) - 1)
 		}
