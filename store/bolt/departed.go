@@ -86,11 +86,28 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	return out, err
 }
 
-// departsHint is where in the log the last answer of Departed ended. It saves reading the
-// log again for each part of a long answer.
+// departsHint is where the departed objects behind the last answer of Departed are in the
+// log. It saves reading the log again for each part of a long answer.
 type departsHint struct {
-	number uint64 // the last one of the answer
-	block  uint64 // the block behind its commit
+	tx     int            // the transaction whose log it is
+	after  uint64         // the objects with a number above it are in places
+	places []departsPlace // in the order of numbers
+}
+
+// departsPlace is where a departed object is in the log.
+type departsPlace struct {
+	number uint64
+	block  uint64 // its key
+	entry  int    // the position in the block
+}
+
+// behind returns the places of the objects with a number above after, if they are known.
+func (h departsHint) behind(tx int, after uint64) []departsPlace {
+	if h.tx != tx || h.after > after {
+		return nil
+	}
+	i, _ := slices.BinarySearchFunc(h.places, after+1, func(p departsPlace, number uint64) int { return cmp.Compare(p.number, number) })
+	return h.places[i:]
 }
 
 // departing is a departed object in the file, in pending or of the former content.
@@ -101,28 +118,9 @@ type departing struct {
 }
 
 func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
-	var found []departing
-	if sn.scope != nil && sn.logged.Departed > after {
-		start := uint64(0)
-		if sn.hint.number == after {
-			start = sn.hint.block
-		}
-		err := s.eachReadable(sn, start, func(b *record.Block) bool {
-			for i := range b.Entries {
-				if e := &b.Entries[i]; e.Departs > after {
-					found = append(found, departing{number: e.Departs, logged: e})
-				}
-			}
-			// Numbers ascend from commit to commit, but not inside of one.
-			if len(found) < limit || b.Mark == nil {
-				return true
-			}
-			s.keepHint(found, limit, b.Last()+1)
-			return false
-		})
-		if err != nil {
-			return nil, err
-		}
+	found, err := s.loggedDepartures(sn, after, limit)
+	if err != nil {
+		return nil, err
 	}
 	written := map[uint64]bool{}
 	for _, d := range found {
@@ -147,18 +145,63 @@ func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []st
 	return out, nil
 }
 
-// keepHint notes where Departed goes on, if an answer ends with a commit.
-func (s *scopeStore) keepHint(found []departing, limit int, block uint64) {
-	if len(found) != limit {
-		return
+// loggedDepartures returns the first departed objects in the log with a number above
+// after.
+func (s *scopeStore) loggedDepartures(sn *snapshot, after uint64, limit int) ([]departing, error) {
+	if sn.scope == nil || sn.logged.Departed <= after {
+		return nil, nil
 	}
-	last := uint64(0)
-	for _, d := range found {
-		last = max(last, d.number)
+	tx := sn.scope.Tx().ID()
+	if places := sn.hint.behind(tx, after); len(places) > 0 {
+		if found, ok := s.departedAt(sn, places, limit); ok {
+			return found, nil
+		}
+	}
+	hint := departsHint{tx: tx, after: after}
+	err := s.eachReadable(sn, 0, func(b *record.Block) bool {
+		for i := range b.Entries {
+			if number := b.Entries[i].Departs; number > after {
+				hint.places = append(hint.places, departsPlace{number, b.Key, i})
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(hint.places, func(a, b departsPlace) int { return cmp.Compare(a.number, b.number) })
+	found, _ := s.departedAt(sn, hint.places, limit)
+	if len(hint.places) <= limit {
+		hint = departsHint{}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hint = departsHint{last, block}
+	s.hint = hint
+	return found, nil
+}
+
+// departedAt returns the objects at the first places. ok is false if one is not there.
+func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace, limit int) (found []departing, ok bool) {
+	log := sn.logBucket()
+	if log == nil {
+		return nil, false
+	}
+	blocks := map[uint64]*record.Block{}
+	for _, p := range places[:min(limit, len(places))] {
+		b := blocks[p.block]
+		if b == nil {
+			var err error
+			if b, err = record.DecodeBlock(p.block, log.Get(logKey(p.block))); err != nil {
+				return nil, false
+			}
+			blocks[p.block] = b
+		}
+		if p.entry >= len(b.Entries) || b.Entries[p.entry].Departs != p.number {
+			return nil, false
+		}
+		found = append(found, departing{number: p.number, logged: &b.Entries[p.entry]})
+	}
+	return found, true
 }
 
 // openDeparted returns one departed object. It leaves out content that cannot be read,

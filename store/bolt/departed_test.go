@@ -1,10 +1,16 @@
 package bolt_test
 
 import (
+	"fmt"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -120,5 +126,64 @@ func TestDepartedDamaged(t *testing.T) {
 		t.Errorf("the file was set aside as %s", aside)
 	}
 	want(1, 3)
+	must(t, db.Close())
+}
+
+// TestDepartedInParts checks that departed objects of one commit, whose numbers are not
+// in the order of the log, are read in parts, each once and in the order of their
+// numbers, while other commits thin the blocks that they are in.
+func TestDepartedInParts(t *testing.T) {
+	t.Parallel()
+	const n, limit = 600, 64
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour, Compression: bolt.Uncompressed})
+	must(t, err)
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	s, err := db.Open(scriptScope(), store.Options{Codec: c, History: store.History{Bytes: 256 << 10}})
+	must(t, err)
+	var all []*corev1.ConfigMap
+	for i := range n {
+		all = append(all, labelled(fmt.Sprintf("o%04d", i), "web", 200))
+	}
+	apply(t, s, "1", all...)
+	must(t, s.Flush(t.Context()))
+	for i, obj := range all {
+		apply(t, s, "2", labelled(fmt.Sprintf("p%04d", i), "web", 200)) // thinned out
+		must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: "a/" + obj.Name, Departs: true}}}))
+	}
+	apply(t, s, "3", all[:n/2]...) // moves these behind the others
+	must(t, s.Flush(t.Context()))
+
+	var keys []string
+	for after, rv := uint64(0), 4; ; rv++ {
+		part, err := s.(store.Departer).Departed(after, limit)
+		must(t, err)
+		for _, d := range part {
+			if d.Number <= after {
+				t.Fatalf("number %d after %d", d.Number, after)
+			}
+			after, keys = d.Number, append(keys, d.Before.Key)
+		}
+		if len(part) < limit {
+			break
+		}
+		if first, err := s.(store.Departer).Departed(0, 1); err != nil || len(first) != 1 || first[0].Number != 1 {
+			t.Fatalf("another handler begins with %v, %v", first, err)
+		}
+		if rv%2 == 0 { // which thins the log
+			apply(t, s, fmt.Sprint(rv), labelled("big", "web", 20_000+rv))
+			for i := range 40 {
+				apply(t, s, fmt.Sprint(rv), labelled(fmt.Sprintf("filler%02d", i), fmt.Sprint(rv), 1000))
+			}
+			must(t, s.Flush(t.Context()))
+		}
+	}
+	var want []string
+	for _, obj := range all {
+		want = append(want, "a/"+obj.Name)
+	}
+	if diff := cmp.Diff(want, keys); diff != "" {
+		t.Errorf("departed (-want +got):\n%s", diff)
+	}
 	must(t, db.Close())
 }

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -121,6 +122,7 @@ type comparison struct {
 	room    int64             // bytes
 	gone    []*entry          // entries of deletions, with the state before
 	dropped int
+	failed  error // of the first object that could not be compared and was passed over
 }
 
 // loadedList is what is left to do when a first list is applied.
@@ -138,7 +140,7 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	}
 	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
 		// Nothing can restore the deletions. The list must be served.
-		s.db.opts.Logger.Error(err, "What was deleted while no process ran cannot be told", "scope", s.scope.String())
+		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
 		err = nil
 	}
 	return l, err
@@ -198,23 +200,20 @@ func (c *comparison) compare() error {
 	}
 	cursor := headers.Cursor()
 	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
-		key := string(k)
-		head, err := c.s.seal.Header(seal.InScope, key, v)
-		if err != nil {
-			return c.s.db.unreadable("former header "+key, err)
-		}
-		is, err := c.isListed(key, head)
-		if err != nil {
-			return err
-		}
-		if is {
-			continue
-		}
-		if err := c.depart(key, head, objects.Get(k)); err != nil {
-			return err
-		}
+		c.failed = cmp.Or(c.failed, c.compareOne(string(k), v, objects.Get(k)))
 	}
-	return nil
+	return c.failed
+}
+
+func (c *comparison) compareOne(key string, header, object []byte) error {
+	head, err := c.s.seal.Header(seal.InScope, key, header)
+	if err != nil {
+		return c.s.db.unreadable("former header "+key, err)
+	}
+	if is, err := c.isListed(key, head); is || err != nil {
+		return err
+	}
+	return c.depart(key, head, object)
 }
 
 // isListed reports whether the list has the object of a former header. It has not if

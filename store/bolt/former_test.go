@@ -209,6 +209,38 @@ func TestFormerDamaged(t *testing.T) {
 	must(t, db.Close())
 }
 
+// TestFormerDamagedLater checks that one object of the former content that is damaged
+// after Open does not hide the others that are gone.
+func TestFormerDamagedLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScriptWith(t, path, bolt.Options{Compression: bolt.Uncompressed}, scriptOptions())
+	loadScript(t, s, "1", 0, 1, 2, 3)
+	must(t, db.Close())
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	content := []byte(small.object(1, 1).Data["content"])
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	found := 0
+	for b, at := read(t, path), 0; ; found++ {
+		i := bytes.Index(b[at:], content)
+		if i < 0 {
+			break
+		}
+		_, err := f.WriteAt([]byte{content[0] ^ 1}, int64(at+i))
+		must(t, err)
+		at += i + 1
+	}
+	must(t, f.Close())
+	if found == 0 {
+		t.Fatal("the former content is not in the file")
+	}
+	loadScript(t, s, "2", 0)
+	wantDeparted(t, s, 2, 3)
+	must(t, db.Close())
+}
+
 // TestFormerBound checks that the bound of the log holds for what departs at once.
 func TestFormerBound(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")

@@ -96,6 +96,8 @@ func (e *LogEntry) OwnKey() string {
 
 // Block is a part of the log.
 type Block struct {
+	// Key is the number of its first item when it was written. Only DecodeBlock sets it.
+	Key     uint64
 	Time    int64 // of the mark that ends the commit
 	Thinned bool  // only deletions are left
 	Entries []LogEntry
@@ -216,7 +218,7 @@ func DecodeBlock(key uint64, v []byte) (*Block, error) {
 	}
 	r := parser{rest: v[5:]}
 	flags := v[4]
-	b := &Block{Thinned: flags&blockThinned != 0, Time: r.varint()}
+	b := &Block{Key: key, Thinned: flags&blockThinned != 0, Time: r.varint()}
 	n := r.uvarint()
 	if n > uint64(len(v)) {
 		return nil, ErrShort
