@@ -87,7 +87,7 @@ func kinds() []kind {
 			func(i int) *corev1.Pod { return testobjects.Pod(i, seed) }),
 		typedKind("nodes", "nodes, typed, protobuf, 10 KB each", core.WithResource("nodes"),
 			func(i int) *corev1.Node { return testobjects.Node(i, seed) }),
-		typedKind("secrets", "Secrets, typed, protobuf, 2 KB each, encrypted in the file", core.WithResource("secrets"),
+		typedKind("secrets", "Secrets, typed, protobuf, 2 KB each", core.WithResource("secrets"),
 			func(i int) *corev1.Secret { return testobjects.Secret(i, seed, 2000) }),
 		typedKind("configmaps", "config maps, typed, protobuf, 2 KB each", core.WithResource("configmaps"),
 			func(i int) *corev1.ConfigMap { return testobjects.ConfigMap(i, seed) }),

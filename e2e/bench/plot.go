@@ -22,13 +22,14 @@ import (
 const (
 	panelWidth  = 9 * vg.Centimeter
 	panelHeight = 8 * vg.Centimeter
-	legendWidth = 5 * vg.Centimeter
+	legendWidth = 6 * vg.Centimeter
 	panelGap    = 0.4 * vg.Centimeter
+	columns     = 3 // of panels
 	textSize    = font.Length(10)
 )
 
 // picture is a plot over the number of objects, with a panel for each kind that was
-// measured with several numbers. All panels have the same vertical axis.
+// measured with several numbers, in rows.
 type picture struct {
 	file, title, axis string
 	scale             float64 // value of 1 on the axis
@@ -103,24 +104,28 @@ func (r *run) draw(pic picture) (bool, error) {
 	if len(panels) == 0 {
 		return false, nil
 	}
-	least, most := math.Inf(1), math.Inf(-1)
-	for _, p := range panels {
-		least, most = min(least, p.Y.Min), max(most, p.Y.Max)
+	grid := slices.Collect(slices.Chunk(panels, columns))
+	for last := len(grid) - 1; last > 0 && len(grid[last]) < columns; {
+		grid[last] = append(grid[last], nil)
 	}
-	for _, p := range panels {
-		p.Y.Min, p.Y.Max = least, most
-	}
-	width := panelWidth*vg.Length(len(panels)) + legendWidth
-	canvas, err := draw.NewFormattedCanvas(width, panelHeight, strings.TrimPrefix(filepath.Ext(pic.file), "."))
+	width := panelWidth*vg.Length(len(grid[0])) + legendWidth
+	canvas, err := draw.NewFormattedCanvas(width, panelHeight*vg.Length(len(grid)), strings.TrimPrefix(filepath.Ext(pic.file), "."))
 	if err != nil {
 		return false, err
 	}
 	whole := draw.New(canvas)
 	whole.SetColor(color.White)
 	whole.Fill(whole.Path())
-	tiles := draw.Tiles{Rows: 1, Cols: len(panels), PadX: panelGap, PadTop: panelGap, PadBottom: panelGap, PadLeft: panelGap}
-	for i, at := range plot.Align([][]*plot.Plot{panels}, tiles, draw.Crop(whole, 0, -legendWidth, 0, 0))[0] {
-		panels[i].Draw(at)
+	tiles := draw.Tiles{
+		Rows: len(grid), Cols: len(grid[0]),
+		PadX: panelGap, PadY: panelGap, PadTop: panelGap, PadBottom: panelGap, PadLeft: panelGap,
+	}
+	for row, places := range plot.Align(grid, tiles, draw.Crop(whole, 0, -legendWidth, 0, 0)) {
+		for i, at := range places {
+			if panel := grid[row][i]; panel != nil {
+				panel.Draw(at)
+			}
+		}
 	}
 	legend, err := pic.legend()
 	if err != nil {
