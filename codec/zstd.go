@@ -91,11 +91,11 @@ func DecompressedSize(compressed []byte) int {
 const (
 	// MinSamples is the minimum number of payloads for a dictionary.
 	MinSamples = 64
-	// maxSamples limits the training time: 0.2 s for 128 pods of 10 KB. Four times as
-	// many samples make records only 2 % smaller.
+	// maxSamples limits the training time: 50 ms for 64 pods of 10 KB. Twice as many
+	// samples make records less than 1 % smaller.
 	maxSamples = 64
-	// maxSample is the number of bytes used of each payload. The library takes 3 s for
-	// 128 payloads of 100 KB, and a dictionary helps little with payloads of that size.
+	// maxSample is the number of bytes used of each payload. The library takes seconds for
+	// payloads of 100 KB, and a dictionary helps little with payloads of that size.
 	maxSample = 16 << 10
 	// maxDictionary limits the size of a dictionary, in bytes.
 	maxDictionary = 64 << 10

@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -78,36 +79,43 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	if s, err = s.reader(); err != nil {
 		return nil, err
 	}
+	var hint departsHint
 	// Those of an earlier process are there while a first list is loaded.
 	err = s.readAs("departed objects", want{loaded: true}, func(sn *snapshot) error {
-		out, err = s.departedIn(sn, max(after, sn.settled), limit)
+		hint = sn.hint
+		out, err = s.departedIn(sn, &hint, max(after, sn.settled), limit)
 		return err
 	})
+	s.mu.Lock() // not in the transaction: a reader that has mu may wait for its end
+	defer s.mu.Unlock()
+	s.hint = hint
 	return out, err
 }
 
 // departsHint is where the departed objects behind the last answer of Departed are in the
 // log. It saves reading the log again for each part of a long answer.
 type departsHint struct {
-	tx     int            // the transaction whose log it is
-	after  uint64         // the objects with a number above it are in places
-	places []departsPlace // in the order of numbers
+	after, upTo uint64         // the objects with these numbers are in places
+	places      []departsPlace // in the order of numbers
 }
 
 // departsPlace is where a departed object is in the log.
 type departsPlace struct {
 	number uint64
 	block  uint64 // its key
-	entry  int    // the position in the block
 }
 
-// behind returns the places of the objects with a number above after, if they are known.
-func (h departsHint) behind(tx int, after uint64) []departsPlace {
-	if h.tx != tx || h.after > after {
+// behind returns the places of the first objects with a number above after, if they are
+// known. last is the highest number in the log.
+func (h departsHint) behind(after, last uint64, limit int) []departsPlace {
+	if h.after > after {
 		return nil
 	}
 	i, _ := slices.BinarySearchFunc(h.places, after+1, func(p departsPlace, number uint64) int { return cmp.Compare(p.number, number) })
-	return h.places[i:]
+	if len(h.places)-i < limit && h.upTo < last {
+		return nil
+	}
+	return h.places[i:min(i+limit, len(h.places))]
 }
 
 // departing is a departed object in the file, in pending or of the former content.
@@ -117,8 +125,8 @@ type departing struct {
 	pending, gone *entry
 }
 
-func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []store.Departed, err error) {
-	found, err := s.loggedDepartures(sn, after, limit)
+func (s *scopeStore) departedIn(sn *snapshot, hint *departsHint, after uint64, limit int) (out []store.Departed, err error) {
+	found, err := s.loggedDepartures(sn, hint, after, limit)
 	if err != nil {
 		return nil, err
 	}
@@ -146,22 +154,29 @@ func (s *scopeStore) departedIn(sn *snapshot, after uint64, limit int) (out []st
 }
 
 // loggedDepartures returns the first departed objects in the log with a number above
-// after.
-func (s *scopeStore) loggedDepartures(sn *snapshot, after uint64, limit int) ([]departing, error) {
-	if sn.scope == nil || sn.logged.Departed <= after {
+// after. The file may be ahead of what is acknowledged.
+func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uint64, limit int) ([]departing, error) {
+	if sn.scope == nil {
 		return nil, nil
 	}
-	tx := sn.scope.Tx().ID()
-	if places := sn.hint.behind(tx, after); len(places) > 0 {
-		if found, ok := s.departedAt(sn, places, limit); ok {
+	m, err := readManifest(s.id, sn.scope)
+	if err != nil {
+		return nil, s.db.corrupt("scope "+s.scope.String(), err)
+	}
+	if m.Log.Departed <= after {
+		*hint = departsHint{}
+		return nil, nil
+	}
+	if places := hint.behind(after, m.Log.Departed, limit); len(places) > 0 {
+		if found, ok := s.departedAt(sn, places); ok {
 			return found, nil
 		}
 	}
-	hint := departsHint{tx: tx, after: after}
-	err := s.eachReadable(sn, 0, func(b *record.Block) bool {
+	*hint = departsHint{after: after, upTo: m.Log.Departed}
+	err = s.eachReadable(sn, 0, func(b *record.Block) bool {
 		for i := range b.Entries {
 			if number := b.Entries[i].Departs; number > after {
-				hint.places = append(hint.places, departsPlace{number, b.Key, i})
+				hint.places = append(hint.places, departsPlace{number, b.Key})
 			}
 		}
 		return true
@@ -170,24 +185,24 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, after uint64, limit int) ([]
 		return nil, err
 	}
 	slices.SortFunc(hint.places, func(a, b departsPlace) int { return cmp.Compare(a.number, b.number) })
-	found, _ := s.departedAt(sn, hint.places, limit)
-	if len(hint.places) <= limit {
-		hint = departsHint{}
+	found, ok := s.departedAt(sn, hint.places[:min(limit, len(hint.places))])
+	if !ok {
+		return nil, s.db.corrupt("log of "+s.scope.String(), errors.New("it has changed while it was read"))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hint = hint
 	return found, nil
 }
 
-// departedAt returns the objects at the first places. ok is false if one is not there.
-func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace, limit int) (found []departing, ok bool) {
+// departedAt returns the objects at some places. ok is false if one is not there any more.
+func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace) (found []departing, ok bool) {
+	if len(places) == 0 {
+		return nil, true
+	}
 	log := sn.logBucket()
 	if log == nil {
 		return nil, false
 	}
 	blocks := map[uint64]*record.Block{}
-	for _, p := range places[:min(limit, len(places))] {
+	for _, p := range places {
 		b := blocks[p.block]
 		if b == nil {
 			var err error
@@ -196,10 +211,11 @@ func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace, limit int) 
 			}
 			blocks[p.block] = b
 		}
-		if p.entry >= len(b.Entries) || b.Entries[p.entry].Departs != p.number {
+		i := slices.IndexFunc(b.Entries, func(e record.LogEntry) bool { return e.Departs == p.number })
+		if i < 0 {
 			return nil, false
 		}
-		found = append(found, departing{number: p.number, logged: &b.Entries[p.entry]})
+		found = append(found, departing{number: p.number, logged: &b.Entries[i]})
 	}
 	return found, true
 }

@@ -1,6 +1,7 @@
 package bolt_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -184,6 +185,36 @@ func TestDepartedInParts(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, keys); diff != "" {
 		t.Errorf("departed (-want +got):\n%s", diff)
+	}
+	must(t, db.Close())
+}
+
+// TestDepartedUnacknowledged checks that a departed object is read from the log if the
+// commit that wrote it is in the file but has returned an error: the record is in no
+// other place then.
+func TestDepartedUnacknowledged(t *testing.T) {
+	t.Parallel()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	must(t, err)
+	s := openLabelled(t, db)
+	apply(t, s, "1", labelled("gone", "web", 10), labelled("stays", "web", 10))
+	must(t, s.Flush(t.Context()))
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			n, err := next(b, off)
+			if off < int64(2*pageSize) { // the meta page ends a commit
+				err = errors.New("unknown outcome")
+			}
+			return n, err
+		}
+	})
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: "a/gone", Departs: true}}}))
+	if err := flushFor(t, s, time.Second); err == nil {
+		t.Fatal("the commit was acknowledged")
+	}
+	found, err := s.(store.Departer).Departed(0, 10)
+	if err != nil || len(found) != 1 || found[0].Before.Key != "a/gone" || found[0].Before.Raw == nil {
+		t.Errorf("departed: %+v, %v", found, err)
 	}
 	must(t, db.Close())
 }

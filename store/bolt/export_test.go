@@ -108,6 +108,18 @@ func DamageLog(d *DB, scope store.Scope, position int) {
 	}
 }
 
+// DropLastBlock removes the last block of the log.
+func DropLastBlock(d *DB, scope store.Scope) {
+	err := d.update("damage", func(tx *bbolt.Tx) error {
+		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog)
+		k, _ := b.Cursor().Last()
+		return b.Delete(k)
+	})
+	if err != nil {
+		panic(err)
+	}
+}
+
 // MaxKey is the length of the longest key that is stored unchanged.
 const MaxKey = record.MaxKey
 

@@ -248,7 +248,8 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		if !reads {
 			return reader.lookAhead(b)
 		}
-		if isGap = !all && b.First() > part.next; isGap {
+		// What is missing up to Full was trimmed.
+		if isGap = b.First() > part.next && (!all || part.next > l.Full); isGap {
 			return false
 		}
 		for i := range b.Entries {
@@ -263,8 +264,11 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		part.next = b.Last() + 1
 		return reader.err == nil
 	})
-	if part.end = part.end || reads; part.end && all {
-		part.next = max(part.next, l.Last+1) // what is missing was trimmed
+	isShort := false
+	if part.end = part.end || reads; part.end && part.next <= l.Last && !isGap {
+		if isShort = !all || l.Last > l.Full; !isShort {
+			part.next = l.Last + 1
+		}
 	}
 	if err == nil {
 		err = reader.close()
@@ -272,7 +276,9 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 	switch {
 	case err != nil:
 		return err
-	case isGap, !all && part.end && part.next <= l.Last:
+	case all && (isGap || isShort):
+		return s.db.corrupt("log of "+s.scope.String(), fmt.Errorf("item %d is missing", part.next))
+	case isGap || isShort:
 		return store.ErrTrimmed
 	}
 	for _, e := range events {

@@ -166,23 +166,22 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 	if r == nil {
 		return nil, 0, nil
 	}
+	var c comparison
 	err = s.readAs("former objects", want{loaded: true}, func(sn *snapshot) error {
 		if sn.scope == nil || sn.scope.Bucket(bucketFormer) == nil {
 			return nil
 		}
 		bound, _ := s.boundsOfLog()
-		c := &comparison{
+		c = comparison{
 			s: s, sn: sn, former: sn.scope.Bucket(bucketFormer), listed: r.seen,
 			left: map[string]*entry{}, room: 2 * boundOfDeletions(bound),
 		}
 		for _, e := range left {
 			c.left[e.key] = e
 		}
-		err := c.compare()
-		gone, dropped = c.gone, c.dropped
-		return err
+		return c.compare()
 	})
-	return gone, dropped, err
+	return c.gone, c.dropped, err // after a panic of bbolt, too
 }
 
 func (c *comparison) compare() error {
@@ -200,12 +199,12 @@ func (c *comparison) compare() error {
 	}
 	cursor := headers.Cursor()
 	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
-		c.failed = cmp.Or(c.failed, c.compareOne(string(k), v, objects.Get(k)))
+		c.failed = cmp.Or(c.failed, c.compareOne(string(k), v, objects))
 	}
 	return c.failed
 }
 
-func (c *comparison) compareOne(key string, header, object []byte) error {
+func (c *comparison) compareOne(key string, header []byte, objects *bbolt.Bucket) error {
 	head, err := c.s.seal.Header(seal.InScope, key, header)
 	if err != nil {
 		return c.s.db.unreadable("former header "+key, err)
@@ -213,7 +212,7 @@ func (c *comparison) compareOne(key string, header, object []byte) error {
 	if is, err := c.isListed(key, head); is || err != nil {
 		return err
 	}
-	return c.depart(key, head, object)
+	return c.depart(key, head, objects.Get([]byte(key)))
 }
 
 // isListed reports whether the list has the object of a former header. It has not if

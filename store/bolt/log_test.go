@@ -1,6 +1,7 @@
 package bolt_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -389,4 +390,32 @@ func TestLogBesideBigFile(t *testing.T) {
 		t.Errorf("the log has %d bytes where a file may have 16 KiB", got)
 	}
 	l.verify()
+}
+
+// TestLogWithoutItsEnd checks that a log that ends before its last mark, as a page of an
+// older transaction makes it, is damage for whoever reads all of it, and cut for others.
+func TestLogWithoutItsEnd(t *testing.T) {
+	t.Parallel()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	must(t, err)
+	s := openLabelled(t, db)
+	for rv := range 3 {
+		apply(t, s, fmt.Sprint(rv+1), labelled("one", "web", rv))
+		must(t, s.Flush(t.Context()))
+	}
+	log, err := s.History()
+	must(t, err)
+	bolt.DropLastBlock(db, scriptScope())
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for after, want := range map[store.Place]error{{}: store.ErrCorrupt, log.Oldest: store.ErrTrimmed} {
+		var last error
+		for _, err := range s.Follow(ctx, after) {
+			last = err
+		}
+		if !errors.Is(last, want) {
+			t.Errorf("after %v: %v, want %v", after, last, want)
+		}
+	}
+	must(t, db.Close())
 }

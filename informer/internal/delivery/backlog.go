@@ -19,7 +19,7 @@ type Limits struct {
 }
 
 // The first notifications, a chunk that is being cut, one that is being written and one
-// that is being read take at most 16 MiB of memory per handler.
+// that is being read take at most 24 MiB of memory per handler.
 var defaultLimits = Limits{First: 4 << 20, Chunk: 4 << 20, Files: 1 << 30}
 
 // backlog is the queue of one handler, oldest entries first: first in memory, then
@@ -92,7 +92,7 @@ func (b *backlog) cut() (written []*chunk) {
 }
 
 // encodedBytes estimates the memory of a notification without its decoded objects.
-func (n notification) encodedBytes() int { return 128 + len(n.key) + len(n.old.Raw) + len(n.new.Raw) }
+func (n notification) encodedBytes() int { return 128 + 3*len(n.key) + len(n.old.Raw) + len(n.new.Raw) }
 
 // Slim contains the encoded form of objects that are about to be appended to long queues.
 // It is filled before any handler holds the objects.

@@ -51,6 +51,10 @@ file takes on the disk, before and after, is printed; it may be longer than that
 // compactTx is the number of bytes per transaction. They are held in memory.
 const compactTx = 8 << 20
 
+// compactSlack is how many bytes longer than its content the copy may be; bbolt's default
+// is 16 MiB.
+const compactSlack = 2 << 20
+
 // compactSuffix is the part of a copy's name between the file's name and the random part.
 const compactSuffix = ".compact-"
 
@@ -251,6 +255,7 @@ func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total in
 	if err != nil {
 		return err
 	}
+	dst.AllocSize = compactSlack
 	done := make(chan error, 1)
 	go func() { done <- guard(src.Path(), func() error { return compactInto(src, dst) }) }()
 	m := e.newMeter("compacting", bytesUnit, total)
