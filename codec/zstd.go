@@ -94,8 +94,8 @@ const (
 	// maxSamples limits the training time: 50 ms for 64 pods of 10 KB. Twice as many
 	// samples make records less than 1 % smaller.
 	maxSamples = 64
-	// maxSample is the number of bytes used of each payload. The library takes seconds for
-	// payloads of 100 KB, and a dictionary helps little with payloads of that size.
+	// maxSample is the number of bytes used of each payload. The library takes seconds
+	// for payloads of 100 KB, and a dictionary helps little with payloads of that size.
 	maxSample = 16 << 10
 	// maxDictionary limits the size of a dictionary, in bytes.
 	maxDictionary = 64 << 10

@@ -192,7 +192,7 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uin
 	return found, nil
 }
 
-// departedAt returns the objects at some places. ok is false if one is not there any more.
+// departedAt returns the objects at some places. ok is false if one is not there.
 func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace) (found []departing, ok bool) {
 	if len(places) == 0 {
 		return nil, true
