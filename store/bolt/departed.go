@@ -118,6 +118,13 @@ func (h departsHint) behind(after, last uint64, limit int) []departsPlace {
 	return h.places[i:min(i+limit, len(h.places))]
 }
 
+// endAfter forgets the places if p is the last one.
+func (h *departsHint) endAfter(p departsPlace) {
+	if p == h.places[len(h.places)-1] {
+		*h = departsHint{}
+	}
+}
+
 // departing is a departed object in the file, in pending or of the former content.
 type departing struct {
 	number        uint64
@@ -169,6 +176,7 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uin
 	}
 	if places := hint.behind(after, m.Log.Departed, limit); len(places) > 0 {
 		if found, ok := s.departedAt(sn, places); ok {
+			hint.endAfter(places[len(places)-1])
 			return found, nil
 		}
 	}
@@ -188,6 +196,9 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uin
 	found, ok := s.departedAt(sn, hint.places[:min(limit, len(hint.places))])
 	if !ok {
 		return nil, s.db.corrupt("log of "+s.scope.String(), errors.New("it has changed while it was read"))
+	}
+	if len(found) > 0 {
+		hint.endAfter(hint.places[len(found)-1])
 	}
 	return found, nil
 }
