@@ -15,12 +15,9 @@ var (
 
 // Reads implements store.ReadCounter.
 func (s *scopeStore) Reads() store.Reads {
-	decoded := s.decoded.bytes()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	return store.Reads{
-		Hits: s.hits, Misses: s.misses, Longest: time.Duration(s.db.longestRead.Load()),
-		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: decoded,
+		Hits: s.hits.Load(), Misses: s.misses.Load(), Longest: time.Duration(s.db.longestRead.Load()),
+		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: s.decoded.bytes(),
 	}
 }
 

@@ -51,6 +51,7 @@ func (s *scopeStore) moveLocked(to phase, cause error, from ...phase) bool {
 		s.before = s.phase
 	}
 	s.phase, s.cause = to, cause
+	s.isReady.Store(to == phaseReady)
 	return true
 }
 

@@ -338,18 +338,19 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 		return nil, false, err
 	}
 	key = record.FileKey(key)
+	if s.isReady.Load() {
+		if v, ok := s.decoded.get(key); ok {
+			s.hits.Add(1)
+			obj, err := s.Decode(v.entry(key))
+			return obj, err == nil, err
+		}
+	}
 	s.mu.Lock()
 	if err := s.cause; err != nil || s.isLoadingLocked() {
 		s.mu.Unlock()
 		return nil, false, err
 	}
-	if v, ok := s.decoded.get(key); ok {
-		s.hits++
-		s.mu.Unlock()
-		obj, err := s.Decode(v.entry(key))
-		return obj, err == nil, err
-	}
-	s.misses++
+	s.misses.Add(1)
 	generation := s.generations[group(key)]
 	s.mu.Unlock()
 	e, hash, ok, err := s.rawEntry(key)

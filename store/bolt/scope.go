@@ -130,9 +130,13 @@ type indexing struct {
 
 // cached are a scope's decoded objects.
 type cached struct {
-	generations  [256]uint64
-	decoded      *decodedObjects // written under mu
-	hits, misses uint64          // of get
+	generations [256]uint64
+	decoded     *decodedObjects // written under mu
+	// isReady is set while the phase is ready. It is written under mu. A reader that
+	// finds it set may take an object from decoded without mu: what is there has been the
+	// object's state at some time since.
+	isReady      atomic.Bool
+	hits, misses atomic.Uint64 // of Object
 }
 
 var _ store.Store = (*scopeStore)(nil)

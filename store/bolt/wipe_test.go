@@ -219,6 +219,38 @@ func TestWipeCrash(t *testing.T) {
 	}
 }
 
+// TestWipeHidesDecoded checks that a decoded object is not read while a wipe is written.
+func TestWipeHidesDecoded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	twoScopes(t, path)
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	s, err := db.Open(inNamespace(""), scriptOptions())
+	must(t, err)
+	keys, err := s.Keys(store.Query{})
+	must(t, err)
+	get := func() (bool, error) {
+		_, ok, err := s.Object(keys[0])
+		return ok, err
+	}
+	if ok, err := get(); !ok || err != nil { // it is decoded from here on
+		t.Fatalf("before: %t, %v", ok, err)
+	}
+	var during error
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			_, during = get()
+			return next(b, off)
+		}
+	})
+	_, err = db.Wipe(nil)
+	must(t, err)
+	if !errors.Is(during, store.ErrWiped) {
+		t.Errorf("while the wipe is written: %v", during)
+	}
+	must(t, db.Close())
+}
+
 // TestWipeFails checks that a wipe that cannot be written changes nothing, for readers
 // and in the file. A wipe that was written although an error was returned counts as a
 // wipe.
