@@ -73,7 +73,7 @@ docs: ## Write docs/commands.md and docs/man from the commands' help, docs/metri
 	cd metrics && go test -count=1 -run '^TestPage$$' . -update
 
 .PHONY: bench
-bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 75 minutes; BENCH_FULL=1, with 150,000 objects: 3 hours.
+bench: controlplane ## Measure starts, lists, changes and reads beside client-go, write docs/benchmarks.md: 2 hours; BENCH_FULL=1, with 150,000 objects: 4 hours.
 	cd e2e && go run ./bench -out ../docs -kube
 
 .PHONY: soak
