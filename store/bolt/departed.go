@@ -86,10 +86,13 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 		out, err = s.departedIn(sn, &hint, max(after, sn.settled), limit)
 		return err
 	})
+	if err != nil {
+		return nil, err // the hint may lack places
+	}
 	s.mu.Lock() // not in the transaction: a reader that has mu may wait for its end
 	defer s.mu.Unlock()
 	s.hint = hint
-	return out, err
+	return out, nil
 }
 
 // departsHint is where the departed objects behind the last answer of Departed are in the

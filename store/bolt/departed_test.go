@@ -218,3 +218,25 @@ func TestDepartedUnacknowledged(t *testing.T) {
 	}
 	must(t, db.Close())
 }
+
+// TestDepartedFailsAgain checks that a log that cannot be read whole is an error each
+// time: what was found before the damage is not an answer.
+func TestDepartedFailsAgain(t *testing.T) {
+	t.Parallel()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	must(t, err)
+	s := openLabelled(t, db)
+	apply(t, s, "1", labelled("one", "web", 10), labelled("two", "web", 10))
+	must(t, s.Flush(t.Context()))
+	for i, name := range []string{"one", "two"} {
+		must(t, s.Apply(store.Batch{RV: fmt.Sprint(i + 2), Changes: []store.Change{{Key: "a/" + name, Departs: true}}}))
+		must(t, s.Flush(t.Context()))
+	}
+	bolt.PutIntoLog(db, scriptScope())
+	for range 2 {
+		if found, err := s.(store.Departer).Departed(0, 1); !errors.Is(err, store.ErrCorrupt) {
+			t.Errorf("departed: %v, %v", found, err)
+		}
+	}
+	must(t, db.Close())
+}

@@ -120,6 +120,16 @@ func DropLastBlock(d *DB, scope store.Scope) {
 	}
 }
 
+// PutIntoLog puts a value under a key that is no number behind the blocks of the log.
+func PutIntoLog(d *DB, scope store.Scope) {
+	err := d.update("damage", func(tx *bbolt.Tx) error {
+		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog).Put([]byte{0xff}, []byte("x"))
+	})
+	if err != nil {
+		panic(err)
+	}
+}
+
 // MaxKey is the length of the longest key that is stored unchanged.
 const MaxKey = record.MaxKey
 
