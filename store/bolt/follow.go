@@ -230,15 +230,17 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part logPar
 
 func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart) error {
 	l := &sn.logged
-	if !all {
-		if err := s.isFull(sn, from); err != nil {
-			return err
-		}
+	full, err := s.full(sn)
+	if err != nil {
+		return err
+	}
+	if !all && from <= full {
+		return store.ErrTrimmed
 	}
 	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}}
 	var events []*store.Event
 	size, reads, isGap := 0, true, false
-	err := s.eachBlock(sn, from, func(b *record.Block) bool {
+	err = s.eachBlock(sn, from, func(b *record.Block) bool {
 		if b.Last() < from {
 			return true
 		}
@@ -248,8 +250,8 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		if !reads {
 			return reader.lookAhead(b)
 		}
-		// What is missing up to Full was trimmed.
-		if isGap = b.First() > part.next && (!all || part.next > l.Full); isGap {
+		// What is missing up to full was trimmed.
+		if isGap = b.First() > part.next && (!all || part.next > full); isGap {
 			return false
 		}
 		for i := range b.Entries {
@@ -264,11 +266,10 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		part.next = b.Last() + 1
 		return reader.err == nil
 	})
-	isShort := false
-	if part.end = part.end || reads; part.end && part.next <= l.Last && !isGap {
-		if isShort = !all || l.Last > l.Full; !isShort {
-			part.next = l.Last + 1
-		}
+	part.end = part.end || reads
+	isShort := part.end && part.next <= l.Last && (!all || l.Last > full)
+	if part.end && !isShort {
+		part.next = max(part.next, l.Last+1)
 	}
 	if err == nil {
 		err = reader.close()

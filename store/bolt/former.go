@@ -122,7 +122,6 @@ type comparison struct {
 	room    int64             // bytes
 	gone    []*entry          // entries of deletions, with the state before
 	dropped int
-	failed  error // of the first object that could not be compared and was passed over
 }
 
 // loadedList is what is left to do when a first list is applied.
@@ -184,6 +183,8 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 	return c.gone, c.dropped, err // after a panic of bbolt, too
 }
 
+// compare returns the error of the first object that cannot be compared. It passes over
+// such objects.
 func (c *comparison) compare() error {
 	m, err := readManifest(c.s.id, c.former)
 	if err != nil {
@@ -197,11 +198,12 @@ func (c *comparison) compare() error {
 	if headers == nil || objects == nil {
 		return c.s.db.corrupt("former objects of "+c.s.scope.String(), errors.New("headers or objects are missing"))
 	}
+	var failed error
 	cursor := headers.Cursor()
 	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
-		c.failed = cmp.Or(c.failed, c.compareOne(string(k), v, objects))
+		failed = cmp.Or(failed, c.compareOne(string(k), v, objects))
 	}
-	return c.failed
+	return failed
 }
 
 func (c *comparison) compareOne(key string, header []byte, objects *bbolt.Bucket) error {

@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -418,4 +419,56 @@ func TestLogWithoutItsEnd(t *testing.T) {
 		}
 	}
 	must(t, db.Close())
+}
+
+// TestLogTrimmedUnacknowledged checks that what a commit has trimmed that is in the file
+// but has returned an error is no damage for whoever reads all of the log.
+func TestLogTrimmedUnacknowledged(t *testing.T) {
+	t.Parallel()
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour, Compression: bolt.Uncompressed})
+	must(t, err)
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	s, err := db.Open(scriptScope(), store.Options{Codec: c, History: store.History{Bytes: 64 << 10}})
+	must(t, err)
+	change := func(rv int) {
+		for i := range 10 {
+			apply(t, s, fmt.Sprint(rv), labelled(fmt.Sprint("o", i), "web", 1000+rv))
+		}
+	}
+	for rv := range 6 { // not trimmed yet
+		change(rv + 1)
+		must(t, s.Flush(t.Context()))
+	}
+	unacknowledged(db)
+	change(7)
+	if err := flushFor(t, s, time.Second); err == nil {
+		t.Fatal("the commit was acknowledged")
+	}
+	log, err := s.History()
+	must(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	for e, err := range s.Follow(ctx, store.Place{}) {
+		if err != nil {
+			t.Errorf("all of the log: %v", err)
+		}
+		if e.Mark != nil && e.Mark.String() == log.Last.String() {
+			break
+		}
+	}
+	must(t, db.Close())
+}
+
+// unacknowledged makes the next commit return an error after it was written.
+func unacknowledged(db *bolt.DB) {
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) {
+			n, err := next(b, off)
+			if off < int64(2*pageSize) { // the meta page ends a commit
+				err = errors.New("unknown outcome")
+			}
+			return n, err
+		}
+	})
 }

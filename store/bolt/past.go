@@ -28,8 +28,12 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if err != nil {
 		return err
 	}
-	if err := s.isFull(sn, from); err != nil {
+	full, err := s.full(sn)
+	if err != nil {
 		return err
+	}
+	if from <= full {
+		return store.ErrTrimmed
 	}
 	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
 	expect, gap := from, false
@@ -70,20 +74,17 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	return nil
 }
 
-// isFull returns store.ErrTrimmed if the file does not have all items of the log from a
-// number on. The file may be ahead of what is acknowledged.
-func (s *scopeStore) isFull(sn *snapshot, from uint64) error {
+// full returns the number above which the file has all items of the log. The file may be
+// ahead of what is acknowledged.
+func (s *scopeStore) full(sn *snapshot) (uint64, error) {
 	if sn.scope == nil {
-		return nil
+		return 0, nil
 	}
 	m, err := readManifest(s.id, sn.scope)
 	if err != nil {
-		return s.db.corrupt("scope "+s.scope.String(), err)
+		return 0, s.db.corrupt("scope "+s.scope.String(), err)
 	}
-	if from <= m.Log.Full {
-		return store.ErrTrimmed
-	}
-	return nil
+	return m.Log.Full, nil
 }
 
 // past is what a snapshot of a place has over the file. It is kept for a file that nobody

@@ -509,10 +509,9 @@ func (r *relist) Close() error {
 }
 
 // waitForRoom bounds the pending changes if a relist makes changes faster than the disk
-// writes them. A transaction holds ten times their bytes: whole pages, and the states
-// before for the log. Therefore the bound is lower than for changes that handlers have
-// to wait for. waitForRoom waits for one commit attempt, and not at all after a failed
-// one.
+// writes them. A transaction holds several times their bytes: whole pages, and the states
+// before for the log. Therefore the bound is lower than CommitBytes. waitForRoom waits
+// for one commit attempt, and not at all after a failed one.
 func (s *scopeStore) waitForRoom() {
 	s.mu.Lock()
 	full := s.pendingBytes > s.db.opts.CommitBytes/2 && s.commitErr == nil
