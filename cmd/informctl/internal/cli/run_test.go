@@ -185,15 +185,24 @@ func TestRunAll(t *testing.T) {
 	}
 }
 
+// withOne returns pods, the definitions of custom resources, and one more resource, all of
+// which can be listed and watched.
+func withOne(groupVersion string, one metav1.APIResource) resources {
+	of := resources{
+		"v1":                      {{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod"}},
+		groupVersion:              {one},
+		"apiextensions.k8s.io/v1": {{Name: "customresourcedefinitions", SingularName: "customresourcedefinition", Kind: "CustomResourceDefinition"}},
+	}
+	for _, list := range of {
+		list[0].Verbs = metav1.Verbs{"list", "watch"}
+	}
+	return of
+}
+
 // TestRunAllLater checks that run --all takes up what the server could not name at the
 // start, as an aggregated API whose server does not answer.
 func TestRunAllLater(t *testing.T) {
-	verbs := metav1.Verbs{"list", "watch"}
-	of := resources{
-		"v1":                      {{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: verbs}},
-		"late.example.com/v1":     {{Name: "wheels", SingularName: "wheel", Namespaced: true, Kind: "Wheel", Verbs: verbs}},
-		"apiextensions.k8s.io/v1": {{Name: "customresourcedefinitions", SingularName: "customresourcedefinition", Kind: "CustomResourceDefinition", Verbs: verbs}},
-	}
+	of := withOne("late.example.com/v1", metav1.APIResource{Name: "wheels", SingularName: "wheel", Namespaced: true, Kind: "Wheel"})
 	var answers atomic.Bool
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -280,12 +289,7 @@ func TestRunAllFirstLists(t *testing.T) {
 // TestRunTakesDefinitionsAlong checks that run follows the definitions of custom
 // resources with one, and goes on where they may not be listed.
 func TestRunTakesDefinitionsAlong(t *testing.T) {
-	verbs := metav1.Verbs{"list", "watch"}
-	of := resources{
-		"v1":                      {{Name: "pods", SingularName: "pod", Namespaced: true, Kind: "Pod", Verbs: verbs}},
-		"example.com/v1":          {{Name: "widgets", SingularName: "widget", Namespaced: true, Kind: "Widget", Verbs: verbs}},
-		"apiextensions.k8s.io/v1": {{Name: "customresourcedefinitions", SingularName: "customresourcedefinition", Kind: "CustomResourceDefinition", Verbs: verbs}},
-	}
+	of := withOne("example.com/v1", metav1.APIResource{Name: "widgets", SingularName: "widget", Namespaced: true, Kind: "Widget"})
 	for name, test := range map[string]struct {
 		args    []string
 		refused bool
