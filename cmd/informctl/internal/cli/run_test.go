@@ -185,7 +185,7 @@ func TestRunAll(t *testing.T) {
 	}
 }
 
-// withOne returns pods, the definitions of custom resources, and one more resource, all of
+// withOne returns pods, the definitions of custom resources and one more resource, all of
 // which can be listed and watched.
 func withOne(groupVersion string, one metav1.APIResource) resources {
 	of := resources{
