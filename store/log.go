@@ -15,7 +15,8 @@ type History struct {
 	// but for deletions that not every handler has received.
 	Bytes int64
 	// Age bounds how much older than the newest change an entry gets. It does not run
-	// while nothing changes. 0 means an hour, a negative value no bound.
+	// while nothing changes, and the time between two processes counts only when the
+	// second has run for as long. 0 means an hour, a negative value no bound.
 	Age time.Duration
 }
 

@@ -47,7 +47,24 @@ type logging struct {
 	marked   uint64      // lists that have a mark in the log
 	held     uint64      // see writer.trimLog
 	hint     departsHint // where Departed goes on
+	taken    takenLog
 	moment
+}
+
+// takenLog says when a stored log was taken over, and of when its newest mark was.
+type takenLog struct {
+	at     time.Time
+	newest int64 // Unix nanoseconds
+}
+
+// agesFrom returns the time from which the ages in a log count, which is that of its newest
+// mark. Time in which nobody wrote to the log does not count until one age after it was
+// taken over: whoever was at its end or near it before has to find its place.
+func (t takenLog) agesFrom(newest int64, age time.Duration) int64 {
+	if t.newest != 0 && time.Since(t.at) < age {
+		return t.newest
+	}
+	return newest
 }
 
 // moment is what a commit has to know of the time of its capture.
@@ -419,7 +436,7 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, settled
 	l := &w.m.Log
 	t := trimming{LogState: l, budget: appended + trimBytes, settled: settled}
 	t.bound, t.age = w.s.boundsOfLog()
-	t.bound = boundOfDeletions(t.bound)
+	t.bound, t.newest = boundOfDeletions(t.bound), w.taken.agesFrom(l.Mark.Time, t.age)
 	start := uint64(0)
 	if l.Bytes <= 2*t.bound {
 		start = w.held
@@ -499,6 +516,7 @@ type trimming struct {
 	*record.LogState
 	bound   int64
 	age     time.Duration
+	newest  int64  // the Unix nanoseconds from which ages count
 	settled uint64 // departures up to it need not be held
 	budget  int64  // bytes to free
 	freed   int64
@@ -509,7 +527,7 @@ type trimming struct {
 func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
 
 func (t *trimming) isExpired(at time.Time) bool {
-	return t.age > 0 && t.Mark.Time-at.UnixNano() > int64(t.age)
+	return t.age > 0 && t.newest-at.UnixNano() > int64(t.age)
 }
 
 // isDue reports whether a block, the oldest that is left, exceeds the bounds.

@@ -224,6 +224,7 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	l := m.Log
 	s.startDeparturesLocked(&l)
+	s.taken = takenLog{at: time.Now(), newest: l.Mark.Time}
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
 	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
