@@ -57,9 +57,9 @@ type takenLog struct {
 	newest int64 // Unix nanoseconds
 }
 
-// agesFrom returns the time from which the ages in a log count, which is that of its newest
-// mark. Time in which nobody wrote to the log does not count until one age after it was
-// taken over: whoever was at its end or near it before has to find its place.
+// agesFrom returns the time from which the ages in a log count: that of its newest mark.
+// Time in which nobody wrote to the log does not count until one age after it was taken
+// over, since whoever was near its end before has to find its place.
 func (t takenLog) agesFrom(newest int64, age time.Duration) int64 {
 	if t.newest != 0 && time.Since(t.at) < age {
 		return t.newest
