@@ -92,14 +92,13 @@ type capture struct {
 	attempts   []attempt         // commits that may be in the file
 	marked     uint64            // lists that have a mark in the log
 	held       uint64            // see writer.trimLog
-	taken      takenLog
-	order      uint64          // of the last entry
-	random     uint64          // of the mark
-	log        record.LogState // after it
-	departed   int             // departed objects that were written
-	dropped    int             // departed objects that were not kept
-	stored     int             // objects in the file after it; -1: nothing written
-	bytes      int64           // of their records
+	order      uint64            // of the last entry
+	random     uint64            // of the mark
+	log        record.LogState   // after it
+	departed   int               // departed objects that were written
+	dropped    int               // departed objects that were not kept
+	stored     int               // objects in the file after it; -1: nothing written
+	bytes      int64             // of their records
 	moment
 }
 
@@ -169,7 +168,7 @@ func (s *scopeStore) capture() (capture, bool) {
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
-		attempts: s.attempts, marked: s.marked, held: s.held, taken: s.taken, order: s.order, random: rand.Uint64(), moment: s.moment,
+		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, s.dirty && s.cause == nil
 }
 
@@ -238,7 +237,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	w.logged, w.held, w.taken = w.log(c), c.held, c.taken
+	w.logged, w.held = w.log(c), c.held
 	for i, e := range c.entries {
 		runtime.Gosched() // let event handling run first
 		if err := w.apply(e, c.packed[i]); err != nil {
@@ -318,9 +317,8 @@ type writer struct {
 	scope, headers, objects *bbolt.Bucket
 	// the last dictionary that is known to be in the file
 	lastDictionary uint64
-	dropped        int    // departed objects that exceeded the bound
-	held           uint64 // see trimLog
-	taken          takenLog
+	dropped        int        // departed objects that exceeded the bound
+	held           uint64     // see trimLog
 	logged         *logWriter // nil: what is written is not logged
 }
 

@@ -85,7 +85,7 @@ func TestLinearizable(t *testing.T) {
 					for n := range 1500 / fewer {
 						if i == 0 && n%20 == 0 {
 							failWrite(db, 1+c.rng.IntN(8), &faults)
-							_ = s.Flush(t.Context()) // a slow disk has writes, too
+							_ = s.Flush(t.Context()) // even a slow disk is written to
 						}
 						if errs[i] = c.step(); errs[i] != nil {
 							return

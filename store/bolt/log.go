@@ -47,24 +47,7 @@ type logging struct {
 	marked   uint64      // lists that have a mark in the log
 	held     uint64      // see writer.trimLog
 	hint     departsHint // where Departed goes on
-	taken    takenLog
 	moment
-}
-
-// takenLog says when a stored log was taken over, and of when its newest mark was.
-type takenLog struct {
-	at     time.Time
-	newest int64 // Unix nanoseconds
-}
-
-// agesFrom returns the time from which the ages in a log count: that of its newest mark.
-// Time in which nobody wrote to the log does not count until one age after it was taken
-// over, since whoever was near its end before has to find its place.
-func (t takenLog) agesFrom(newest int64, age time.Duration) int64 {
-	if t.newest != 0 && time.Since(t.at) < age {
-		return t.newest
-	}
-	return newest
 }
 
 // moment is what a commit has to know of the time of its capture.
@@ -77,6 +60,24 @@ type moment struct {
 	rewound bool      // a new lineage is due
 	// with rewound: the resource version that the lineage before has reached
 	reached string
+	taken   takenLog
+}
+
+// takenLog says when the log of an earlier process was taken over, and the time of its
+// newest mark, Unix nanoseconds.
+type takenLog struct {
+	at     time.Time
+	newest int64
+}
+
+// now returns the time at which the entries of a log have their ages: that of its newest
+// mark. The time between two processes does not count until one age after the log was
+// taken over, since whoever was near its end before has to find its place.
+func (t takenLog) now(newest int64, age time.Duration) int64 {
+	if t.newest != 0 && time.Since(t.at) < age {
+		return t.newest
+	}
+	return newest
 }
 
 // attempt is a commit that may be in the file.
@@ -393,7 +394,7 @@ func (lw *logWriter) end() error {
 	if lw.left {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
 	}
-	return lw.w.trimLog(b, first, appended, c.settled)
+	return lw.w.trimLog(b, first, appended, c)
 }
 
 // fit leaves out what one commit has more than the log may hold: changes that are not
@@ -432,11 +433,11 @@ func (lw *logWriter) fit() {
 // leaves what begins at or above newest, and frees as much as has been appended and
 // trimBytes more. Deletions that a handler has not received stay up to twice the bytes;
 // writer.held is the number up to which nothing else is left.
-func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, settled uint64) error {
+func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, captured *capture) error {
 	l := &w.m.Log
-	t := trimming{LogState: l, budget: appended + trimBytes, settled: settled}
+	t := trimming{LogState: l, budget: appended + trimBytes, settled: captured.settled}
 	t.bound, t.age = w.s.boundsOfLog()
-	t.bound, t.newest = boundOfDeletions(t.bound), w.taken.agesFrom(l.Mark.Time, t.age)
+	t.bound, t.now = boundOfDeletions(t.bound), captured.taken.now(l.Mark.Time, t.age)
 	start := uint64(0)
 	if l.Bytes <= 2*t.bound {
 		start = w.held
@@ -516,7 +517,7 @@ type trimming struct {
 	*record.LogState
 	bound   int64
 	age     time.Duration
-	newest  int64  // the Unix nanoseconds from which ages count
+	now     int64  // the time at which entries have their ages, Unix nanoseconds
 	settled uint64 // departures up to it need not be held
 	budget  int64  // bytes to free
 	freed   int64
@@ -527,7 +528,7 @@ type trimming struct {
 func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
 
 func (t *trimming) isExpired(at time.Time) bool {
-	return t.age > 0 && t.newest-at.UnixNano() > int64(t.age)
+	return t.age > 0 && t.now-at.UnixNano() > int64(t.age)
 }
 
 // isDue reports whether a block, the oldest that is left, exceeds the bounds.

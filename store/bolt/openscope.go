@@ -224,11 +224,13 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	l := m.Log
 	s.startDeparturesLocked(&l)
-	s.taken = takenLog{at: time.Now(), newest: l.Mark.Time}
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
 	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
-	s.moment = moment{listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen}
+	s.moment = moment{
+		listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen,
+		taken: takenLog{at: time.Now(), newest: l.Mark.Time},
+	}
 	s.marked, s.held, s.hint = 0, 0, departsHint{}
 	if l.AsOf != 0 {
 		s.asOf = time.Unix(0, l.AsOf)
