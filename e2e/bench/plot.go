@@ -190,6 +190,13 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 		for _, t := range sizes {
 			p.X.Min = min(p.X.Min, t.Value/1.2)
 		}
+		return p, nil
+	}
+	// On a linear axis a label would cover that of a much larger number.
+	for i := range sizes {
+		if slices.ContainsFunc(sizes, func(t plot.Tick) bool { return t.Value > sizes[i].Value && t.Value-sizes[i].Value < p.X.Max/10 }) {
+			sizes[i].Label = ""
+		}
 	}
 	return p, nil
 }

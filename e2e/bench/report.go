@@ -27,7 +27,11 @@ func spreadOf(values []float64) (spread, bool) {
 func (r *run) writeReport() error {
 	var b bytes.Buffer
 	shared := r.results.shared()
-	fmt.Fprintf(&b, introduction, strings.Join(shared, "\n"))
+	conditions := ""
+	if len(shared) > 0 {
+		conditions = strings.Join(shared, "\n") + "\n\n"
+	}
+	fmt.Fprintf(&b, introduction, conditions)
 	plots, err := r.plots()
 	if err != nil {
 		return err
@@ -52,9 +56,7 @@ const introduction = `# Benchmarks
 client-go's informer and this one, in turn, against the same server: written by
 ` + "`make bench`" + `, which measures it all again.
 
-%s
-
-A load average of more than nothing means that others used the machine, and so does
+%sA load average of more than nothing means that others used the machine, and so does
 a wide spread.
 
 ## How
