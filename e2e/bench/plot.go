@@ -20,10 +20,10 @@ import (
 )
 
 const (
-	panelWidth  = 9 * vg.Centimeter
+	panelWidth  = 9.5 * vg.Centimeter
 	panelHeight = 8 * vg.Centimeter
 	legendWidth = 6 * vg.Centimeter
-	panelGap    = 0.4 * vg.Centimeter
+	panelGap    = 0.8 * vg.Centimeter
 	columns     = 3 // of panels
 	textSize    = font.Length(10)
 )
@@ -182,7 +182,7 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 	}
 	p.X.Tick.Marker = sizes
 	p.X.Min, p.X.Max = 0, 1.05*p.X.Max
-	p.Y.Min, p.Y.Max = 0, 1.05*most
+	p.Y.Min, p.Y.Max, p.Y.Tick.Marker = 0, 1.05*most, plot.TickerFunc(ticks)
 	if pic.log {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(logTicks)
 		p.Y.Min, p.Y.Max = math.Pow10(int(math.Floor(math.Log10(least)))), math.Pow10(int(math.Ceil(math.Log10(most))))
@@ -199,6 +199,17 @@ func (r *results) panel(pic picture, k kind) (*plot.Plot, error) {
 		}
 	}
 	return p, nil
+}
+
+// ticks returns gonum's ticks, labelled without zeros after the decimal point.
+func ticks(least, most float64) []plot.Tick {
+	all := plot.DefaultTicks{}.Ticks(least, most)
+	for i, t := range all {
+		if t.Label != "" {
+			all[i].Label = strconv.FormatFloat(t.Value, 'g', 4, 64)
+		}
+	}
+	return all
 }
 
 // logTicks returns ticks with a label at each power of ten.
