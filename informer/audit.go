@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/tidwall/btree"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/internal/audit"
+	"github.com/informctl/informctl/internal/endable"
 )
 
 // AuditStatus contains the results of an informer's audits.
@@ -78,9 +81,13 @@ func (inf *Informer) audit(ctx context.Context) {
 	if !caughtUp || from == "" {
 		return // a list is due, which compares all objects, too
 	}
+	lister := cache.ToListerWatcherWithContext(inf.lw)
+	list := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return endable.Call(ctx, func() (runtime.Object, error) { return lister.ListWithContext(ctx, opts) }, nil)
+	}
 	told := 0
 	result, err := audit.Run(ctx, audit.Options{
-		List: cache.ToListerWatcherWithContext(inf.lw).ListWithContext, Store: inf.store, From: from, Held: held.Contains,
+		List: list, Store: inf.store, From: from, Held: held.Contains,
 		Await: inf.awaitRV, Transform: inf.transformed, Content: true,
 		Pause: func(ctx context.Context) error {
 			pages := time.Duration(1 + held.Len()/audit.PageSize)

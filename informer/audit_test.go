@@ -1,15 +1,19 @@
 package informer_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
@@ -277,4 +281,96 @@ func TestAuditAsksConsistently(t *testing.T) {
 		}
 		r.end()
 	})
+}
+
+// TestAuditTransformReads checks that a transform may read the informer when an audit
+// calls it while the stored objects are lost: the list waits for the transform.
+func TestAuditTransformReads(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		var inf *informer.Informer
+		var wipe atomic.Pointer[func()]
+		db := w.open()
+		r := w.run(informer.Options{Backend: db, TransformVersion: "1", AuditInterval: time.Minute}, func(i *informer.Informer) {
+			inf = i
+			_ = i.SetTransform(func(obj any) (any, error) {
+				if f := wipe.Swap(nil); f != nil {
+					(*f)()
+					_ = inf.GetStore().List()
+				}
+				return obj, nil
+			})
+		}).sync()
+		waitFor(2 * time.Second)
+		f := func() {
+			if _, err := db.Wipe(nil); err != nil {
+				t.Error(err)
+			}
+		}
+		wipe.Store(&f)
+		waitFor(10 * time.Minute)
+		if wipe.Load() != nil {
+			t.Fatal("no audit")
+		}
+		w.put("b", "1")
+		waitFor(10 * time.Minute)
+		found := make(chan int, 1)
+		go func() { found <- len(inf.GetStore().List()) }()
+		waitFor(10 * time.Minute)
+		select {
+		case n := <-found:
+			if n != 2 {
+				t.Errorf("%d objects, want 2", n)
+			}
+		default:
+			t.Error("List hangs for 10 minutes after the audit's transform has read")
+		}
+		r.end()
+		_ = db.Close()
+	})
+}
+
+// TestAuditIgnoresContext checks that Run ends although an audit's list ignores its
+// context.
+func TestAuditIgnoresContext(t *testing.T) {
+	for _, audits := range []bool{false, true} {
+		t.Run(fmt.Sprint(audits), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "1")
+				var hang atomic.Bool
+				release := make(chan struct{})
+				inner := cache.ToListerWatcherWithContext(w.server)
+				w.lw = &cache.ListWatch{
+					ListWithContextFunc: func(_ context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+						if hang.Load() {
+							<-release
+						}
+						return inner.ListWithContext(t.Context(), opts)
+					},
+					WatchFuncWithContext: inner.WatchWithContext,
+				}
+				opts := informer.Options{}
+				if audits {
+					opts.AuditInterval = time.Minute
+				}
+				r := w.run(opts).sync()
+				hang.Store(true)
+				if !audits { // the reflector's list hangs instead
+					w.server.FailWatch(errOnPurpose)
+					w.server.CloseWatches()
+				}
+				waitFor(5 * time.Minute)
+				r.stop()
+				waitFor(time.Minute)
+				select {
+				case <-r.done:
+				default:
+					t.Error("Run has not returned a minute after the end of its context")
+				}
+				close(release)
+				synctest.Wait()
+				r.end()
+			})
+		})
+	}
 }

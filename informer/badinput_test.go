@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +14,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -381,6 +384,80 @@ func TestDeletionOfWhatWasNeverHeld(t *testing.T) {
 		late := &log{}
 		handle(w, late)(r.inf)
 		w.want(late, "initial a@2=1", "delete tombstone a@2=1")
+		r.end()
+	})
+}
+
+// TestNamelessEvent checks that an event without a name does not end the process.
+func TestNamelessEvent(t *testing.T) {
+	for _, content := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run(content, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.overWire(content, nil)
+				w.put("a", "1")
+				r := w.run(informer.Options{}).sync()
+				w.server.Send(watch.Event{Type: watch.Added, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "100"}}})
+				waitFor(time.Minute)
+				r.end()
+			})
+		})
+	}
+}
+
+// TestRejectedThenDeletedInStream checks that an object that a transform refuses does not
+// freeze the resource version when it is deleted within the streamed list, as servers
+// before Kubernetes 1.31 send it.
+func TestRejectedThenDeletedInStream(t *testing.T) {
+	inBubble(t, func(w *world) {
+		inner := cache.ToListerWatcherWithContext(w.server)
+		w.lw = &cache.ListWatch{
+			ListWithContextFunc: inner.ListWithContext,
+			WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				events, err := inner.WatchWithContext(ctx, opts)
+				if err != nil || opts.SendInitialEvents == nil {
+					return events, err
+				}
+				out := make(chan watch.Event)
+				proxy := watch.NewProxyWatcher(out)
+				go func() {
+					defer close(out)
+					defer events.Stop()
+					send := func(e watch.Event) bool {
+						select {
+						case out <- e:
+							return true
+						case <-proxy.StopChan():
+							return false
+						}
+					}
+					x := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "x", UID: "x", ResourceVersion: "1"}}
+					if !send(watch.Event{Type: watch.Added, Object: x}) || !send(watch.Event{Type: watch.Deleted, Object: x.DeepCopy()}) {
+						return
+					}
+					for e := range events.ResultChan() {
+						if !send(e) {
+							return
+						}
+					}
+				}()
+				return proxy, nil
+			},
+		}
+		w.put("a", "1")
+		r := w.run(informer.Options{TransformVersion: "1"}, func(inf *informer.Informer) {
+			_ = inf.SetTransform(func(obj any) (any, error) {
+				if obj.(*corev1.ConfigMap).Name == "x" {
+					return nil, errors.New("on purpose")
+				}
+				return obj, nil
+			})
+		}).sync()
+		last := w.put("a", "2")
+		waitFor(time.Hour)
+		cp := r.inf.Reader().Checkpoint()
+		if cp.RV != last {
+			t.Errorf("checkpoint %q (%s), want %s; rejected: %q", cp.RV, cp.Reason, last, r.inf.Status().Rejected)
+		}
 		r.end()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/fifo"
@@ -42,12 +43,15 @@ func (c change) stored() store.Change {
 // markReplays marks the changes that an earlier process has stored. That process had an
 // object that it could not store, which froze its RV, so the watch resumes before changes
 // that are stored already. If these were applied, an object would go back in time, even
-// to an earlier incarnation, and forward again. Changes after catch-up are no replays.
+// to an earlier incarnation, and forward again. Such an object is stored at an RV above
+// the one that the watch resumes at, and this process has not changed it. Changes after
+// catch-up are no replays. Only processLoop calls markReplays.
 func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	inf.mu.Lock()
-	over := !inf.warm || inf.isCaughtUpLocked()
+	over := inf.resumedAt == "" || inf.isCaughtUpLocked()
 	inf.mu.Unlock()
 	if over {
+		inf.caught = nil
 		return
 	}
 	var keys []string
@@ -56,18 +60,34 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	}
 	held := inf.headersOf(keys)
 	for i, d := range stream {
-		obj := d.Object
-		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = tombstone.Obj
-		}
-		accessor, err := meta.Accessor(obj)
-		if err != nil {
+		if !inf.caught.Has(d.Key) && isReplayOf(d, held[d.Key].RV, inf.resumedAt) {
+			told[i].fate = isReplay
 			continue
 		}
-		if order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held[d.Key].RV); err == nil && order <= 0 {
-			told[i].fate = isReplay
+		if inf.caught == nil {
+			inf.caught = sets.Set[string]{}
 		}
+		inf.caught.Insert(d.Key)
 	}
+}
+
+// isReplayOf reports whether a change has led to a state that is stored at held, or came
+// before it. resumedAt is the resource version that the watch has resumed at.
+func isReplayOf(d fifo.Keyed, held, resumedAt string) bool {
+	obj := d.Object
+	if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = tombstone.Obj
+	}
+	accessor, err := meta.Accessor(obj)
+	if err != nil {
+		return false
+	}
+	if order, err := resourceversion.CompareResourceVersion(held, resumedAt); err != nil || order <= 0 {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(accessor.GetResourceVersion(), held)
+	// A deleted object may have the resource version of its last state, which is held.
+	return err == nil && (order < 0 || order == 0 && d.Type != cache.Deleted)
 }
 
 // uidsOfDeleted returns, by key, the UIDs of the stored objects that a batch deletes.

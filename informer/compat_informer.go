@@ -81,6 +81,10 @@ func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
 	if ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
 	}
+	return inf.noticed(inf.addIndexers(indexers))
+}
+
+func (inf *Informer) addIndexers(indexers cache.Indexers) error {
 	inf.indexersMu.Lock()
 	defer inf.indexersMu.Unlock()
 	return inf.present().AddIndexes(indexers)
@@ -143,8 +147,9 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 
 // SetTransform implements cache.SharedInformer. The function runs once for each received
 // object. It must return an object of the example's type with a name. Anything else, an
-// error or a panic keeps the object's last good state and is logged with its key. See
-// Options.TransformVersion.
+// error or a panic keeps the object's last good state and is logged with its key. Only if
+// the transform has changed the object's name or namespace does the next list delete that
+// state, because it cannot be found. See Options.TransformVersion.
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()

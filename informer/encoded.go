@@ -14,8 +14,8 @@ import (
 // encodes them, and decode them when a handler, a reader or an index function needs them.
 // It concerns informers without a transform but [StripManagedFields], whose store is in a
 // file and whose ListerWatcher uses clients that are made from cfg afterwards and speak
-// protobuf; others are as before. The ListerWatcher may leave objects out. If it changes
-// them, that is noticed, and everything is listed again and decoded.
+// protobuf; others are as before. If the ListerWatcher changes objects or omits some,
+// that is noticed, and everything is listed again and decoded.
 //
 // NewFactory calls TakeEncoded.
 func TakeEncoded(cfg *rest.Config) {

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,8 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
@@ -223,6 +226,56 @@ func TestStripManagedFields(t *testing.T) {
 				t.Errorf("a warm start listed: %v", lists)
 			}
 			r.end()
+		})
+	}
+}
+
+// TestOmittingListerWatcher checks a ListerWatcher that omits objects because of their
+// content, which slim objects do not have.
+func TestOmittingListerWatcher(t *testing.T) {
+	for _, content := range []string{runtime.ContentTypeJSON, runtime.ContentTypeProtobuf} {
+		t.Run(content, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				inner := cache.ToListerWatcherWithContext(overHTTP(t, w.server, content))
+				keep := func(obj runtime.Object) bool { return obj.(*corev1.ConfigMap).Labels["app"] == "1" }
+				w.lw = &cache.ListWatch{
+					ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+						list, err := inner.ListWithContext(ctx, opts)
+						if err != nil {
+							return nil, err
+						}
+						l := list.(*corev1.ConfigMapList)
+						var items []corev1.ConfigMap
+						_ = meta.EachListItem(list, func(obj runtime.Object) error {
+							if keep(obj) {
+								items = append(items, *obj.(*corev1.ConfigMap))
+							}
+							return nil
+						})
+						l.Items = items
+						return l, nil
+					},
+					WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+						events, err := inner.WatchWithContext(ctx, opts)
+						if err != nil {
+							return nil, err
+						}
+						return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+							return e, e.Type == watch.Bookmark || e.Type == watch.Error || keep(e.Object)
+						}), nil
+					},
+				}
+				for i := range 20 {
+					w.put(fmt.Sprint("o", i), fmt.Sprint(i%2))
+				}
+				r := w.run(informer.Options{}).sync()
+				w.put("late", "1")
+				waitFor(time.Hour)
+				if n := len(r.inf.GetStore().List()); n != 11 {
+					t.Errorf("%d objects, want 11", n)
+				}
+				r.end()
+			})
 		})
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -149,7 +150,9 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 	f.asked[nonce] = nil
 	f.mu.Unlock()
 	// The result is always an error; only the URL that the transport received matters.
-	_, _ = cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
+	_, _ = endable.Call(ctx, func() (runtime.Object, error) {
+		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
+	}, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u := f.asked[nonce]

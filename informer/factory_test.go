@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -10,12 +11,16 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -26,6 +31,7 @@ import (
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // cluster answers the few requests of an informer for ConfigMaps over HTTP, because a
@@ -211,4 +217,46 @@ func checkpointOf(t *testing.T, path, cluster string) store.Checkpoint {
 		t.Fatalf("no scope of cluster %s in %+v", cluster, infos)
 	}
 	return infos[i].Checkpoint
+}
+
+// TestScopeIgnoresContext checks that Run ends although the ListerWatcher that a factory
+// asks for its scope ignores its context.
+func TestScopeIgnoresContext(t *testing.T) {
+	for _, which := range []string{isClientGo, "ours"} {
+		synctest.Test(t, func(t *testing.T) {
+			release := make(chan struct{})
+			lw := &cache.ListWatch{
+				ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+					<-release
+					return nil, errors.New("late")
+				},
+				WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return nil, errors.New("none") },
+			}
+			f, err := informer.NewFactory(mem.New(), &rest.Config{Host: "http://localhost"}, informer.FactoryOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			make1 := f.NewInformer
+			if which == isClientGo {
+				make1 = cache.NewSharedIndexInformer
+			}
+			inf := make1(cache.ToListWatcherWithWatchListSemantics(lw, pagesOnly{}), &corev1.ConfigMap{}, 0, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				inf.RunWithContext(ctx)
+			}()
+			waitFor(time.Second)
+			cancel()
+			waitFor(time.Minute)
+			select {
+			case <-done:
+			default:
+				t.Errorf("%s: Run has not returned a minute after the end of its context", which)
+			}
+			close(release)
+			<-done
+		})
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -106,6 +107,9 @@ type Informer struct {
 	factory *Factory      // nil: opts.Scope is the scope
 	metrics *metrics
 	tap     *tap.Tap // nil: objects of the server are decoded; set by install
+	// caught contains the keys of the objects that have changed while the informer
+	// catches up. Only processLoop uses it.
+	caught sets.Set[string]
 	// mutations panics when an object that a caller or handler received has been changed,
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
@@ -134,13 +138,14 @@ type Informer struct {
 
 	// mu protects the fields below. The hub's lock may be held when it is taken, and not
 	// the other way around: no method of the hub is called with mu held.
-	mu        sync.Mutex
-	cond      *sync.Cond // broadcast when a read that waits for a list may try again
-	scope     store.Scope
-	store     store.Store
-	phase     phase
-	before    phase // of ended
-	warm      bool  // the store held objects at the start
+	mu     sync.Mutex
+	cond   *sync.Cond // broadcast when a read that waits for a list may try again
+	scope  store.Scope
+	store  store.Store
+	phase  phase
+	before phase // of ended
+	// resumedAt is the resource version that the store was complete up to at the start.
+	resumedAt string
 	reflector *reflector.Reflector
 	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
 	listing   listing
@@ -358,14 +363,15 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 		panic(err) // New has validated these options
 	}
 	inf.reflector = r
-	if cp := inf.store.Checkpoint(); cp.RV != "" || inf.store.Len() > 0 {
-		inf.warm = true
+	cp := inf.store.Checkpoint()
+	inf.resumedAt = cp.RV
+	if warm = cp.RV != "" || inf.store.Len() > 0; warm {
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
-	if inf.moveLocked(loading, opening); inf.warm {
+	if inf.moveLocked(loading, opening); warm {
 		inf.moveLocked(catchingUp, loading)
 	}
-	return inf.warm
+	return warm
 }
 
 // expectedKind returns the kind that the reflector checks; only unstructured objects

@@ -47,8 +47,8 @@ func isCalledBack() bool {
 	for {
 		frame, more := frames.Next()
 		switch name := frame.Function; {
-		case strings.HasPrefix(name, reflectorPackage), strings.HasSuffix(name, ".(*Informer).processLoop"),
-			strings.HasSuffix(name, ".(*Informer).AddIndexers"):
+		case strings.HasPrefix(name, reflectorPackage), strings.HasPrefix(name, endablePackage), strings.HasSuffix(name, ".(*Informer).processLoop"),
+			strings.HasSuffix(name, ".(*Informer).addIndexers"), strings.HasSuffix(name, ".(*Informer).auditLoop"):
 			return true
 		case !more:
 			return false
@@ -56,8 +56,11 @@ func isCalledBack() bool {
 	}
 }
 
-// reflectorPackage is the prefix of the names of all functions of package reflector.
-const reflectorPackage = "github.com/informctl/informctl/reflector."
+// The prefixes of the names of all functions of packages reflector and endable.
+const (
+	reflectorPackage = "github.com/informctl/informctl/reflector."
+	endablePackage   = "github.com/informctl/informctl/internal/endable."
+)
 
 // failed implements delivery.Env.Failed.
 func (inf *Informer) failed(err error) { inf.lose(inf.ctx, err) }

@@ -260,3 +260,23 @@ func TestDamageIsMendedForReaders(t *testing.T) {
 		})
 	}
 }
+
+// TestAddIndexersMeetsDamage checks that damage which AddIndexers finds is repaired.
+func TestAddIndexersMeetsDamage(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "content-of-a")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		r := w.run(informer.Options{DecodedBytes: 1}, func(*informer.Informer) {}).sync()
+		damage(t, w.path, "content-of-a")
+		since := len(w.server.Requests())
+		err := r.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)})
+		waitFor(time.Hour)
+		t.Logf("AddIndexers: %v; lists within an hour: %q", err, w.lists(since))
+		err = r.inf.AddIndexers(cache.Indexers{"v": byValue(new(bool), false)})
+		if err != nil {
+			t.Errorf("AddIndexers an hour after the first try: %v", err)
+		}
+		r.end()
+	})
+}

@@ -42,8 +42,18 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 			return err
 		}
 	}
+	own, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if _, encoded := obj.(*store.EncodedObject); encoded && err != nil {
+		return err
+	}
 	transformed, err := inf.transformed(obj)
 	if err == nil {
+		if key, _ := cache.MetaNamespaceKeyFunc(transformed); key != own {
+			// It may have been rejected under its own name, and is told under another.
+			s.mu.Lock()
+			delete(s.hold.rejected, own)
+			s.mu.Unlock()
+		}
 		return s.queue.Push(ctx, t, transformed, rv)
 	}
 	if key := rejectedKey(err, obj); t == cache.Deleted && key != "" {
@@ -57,11 +67,17 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 // ListerWatcher is found to change objects, a list is due.
 func (inf *Informer) taken(ctx context.Context, obj runtime.Object) (runtime.Object, error) {
 	taken, err := inf.tap.Take(obj)
+	return taken, inf.asSent(ctx, err)
+}
+
+// asSent requests a list if an error of the tap says that the ListerWatcher changes or
+// omits objects.
+func (inf *Informer) asSent(ctx context.Context, err error) error {
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Objects are not taken as the server encodes them")
 		inf.reflector.Relist("the ListerWatcher changes objects")
 	}
-	return taken, err
+	return err
 }
 
 // decoded returns an object that may be encoded.
@@ -87,7 +103,12 @@ func (inf *Informer) entryOf(key string, obj runtime.Object) store.Entry {
 }
 
 // Bookmark implements reflector.Sink.
-func (s *sink) Bookmark(ctx context.Context, rv string) error { return s.queue.Bookmark(ctx, rv) }
+func (s *sink) Bookmark(ctx context.Context, rv string) error {
+	if err := (*Informer)(s).asSent(ctx, s.tap.Reached(rv)); err != nil {
+		return err
+	}
+	return s.queue.Bookmark(ctx, rv)
+}
 
 // Reject implements reflector.Sink.
 func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
@@ -201,6 +222,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 			klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
 		}
 	}
+	s.tap.Begin()
 	r, err := s.store.Relist()
 	if err != nil {
 		return nil, err
@@ -252,8 +274,13 @@ func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
 }
 
 // Remove implements reflector.Relist.
-func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
-	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+func (r *relist) Remove(ctx context.Context, obj runtime.Object) error {
+	obj, err := r.inf.taken(ctx, obj)
+	if err != nil {
+		return err
+	}
+	own, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	key := own
 	if transformed, transformErr := r.inf.transformed(obj); transformErr == nil {
 		// Add uses the key of the transformed object.
 		key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, transformed)
@@ -262,12 +289,19 @@ func (r *relist) Remove(_ context.Context, obj runtime.Object) error {
 		return err
 	}
 	r.Relist.Remove(key)
+	r.inf.mu.Lock()
+	defer r.inf.mu.Unlock()
+	delete(r.inf.hold.rejected, own)
+	delete(r.inf.hold.rejected, key)
 	return nil
 }
 
 // Finish implements reflector.Relist.
 func (r *relist) Finish(ctx context.Context, rv string) error {
 	inf := r.inf
+	if err := inf.asSent(ctx, inf.tap.Reached(rv)); err != nil {
+		return err
+	}
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {

@@ -46,6 +46,7 @@ func (inf *Informer) isSmall() bool {
 // reflector.Options.Compare.
 func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
 	same = true
+	other := false
 	listed := sets.New[string]()
 	complete := inf.store.Checkpoint().RV
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
@@ -73,15 +74,18 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same 
 		case held.RV == rv && held.UID == string(accessor.GetUID()):
 			relist = "an object has other content at its resource version"
 		default:
-			relist = "an object that was not changed since is not as it was stored: it has another history"
-			inf.mu.Lock()
-			inf.findings.other = true
-			inf.mu.Unlock()
+			relist, other = "an object that was not changed since is not as it was stored: it has another history", true
 		}
 		return nil
 	})
-	if err != nil || relist != "" {
-		return false, relist, err
+	if err != nil {
+		return false, "", err
+	}
+	if relist != "" {
+		inf.mu.Lock()
+		defer inf.mu.Unlock()
+		inf.findings.other = inf.findings.other || other
+		return false, relist, nil
 	}
 	return same && listed.Len() == inf.store.Len(), "", nil
 }

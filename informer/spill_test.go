@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -348,4 +349,155 @@ func TestSpillWithoutDisk(t *testing.T) {
 		}
 		r.end()
 	})
+}
+
+// TestSpillDamagedOfConsumer checks that a durable handler receives everything and syncs
+// although the file of its queue cannot be read while it works on the log.
+func TestSpillDamagedOfConsumer(t *testing.T) {
+	for _, breaks := range []bool{false, true} {
+		t.Run(fmt.Sprint(breaks), func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				start := func(version string, h cache.ResourceEventHandler) (*run, *durable.Consumer, cache.ResourceEventHandlerRegistration) {
+					db := w.open()
+					c, err := durable.Open(db, "test", durable.Options{Version: version, Unchanged: durable.Skip})
+					if err != nil {
+						t.Fatal(err)
+					}
+					var reg cache.ResourceEventHandlerRegistration
+					r := w.run(informer.Options{Backend: db}, func(inf *informer.Informer) {
+						informer.SetBacklogLimits(inf, 16<<10, 16<<10, 1<<30)
+						if reg, err = inf.AddEventHandler(c.Handler(h)); err != nil {
+							t.Fatal(err)
+						}
+					})
+					r.db = db
+					return r.sync(), c, reg
+				}
+				end := func(r *run, c *durable.Consumer) {
+					r.stop()
+					<-r.done
+					_ = c.Close()
+					_ = r.db.Close()
+				}
+				for i := range 10 {
+					w.put(fmt.Sprint("old-", i), "1")
+				}
+				r, c, reg := start("1", &log{})
+				waitFor(time.Minute)
+				_ = r.inf.RemoveEventHandler(reg) // the place stays
+				w.put("x", "1")
+				waitFor(time.Minute)
+				end(r, c)
+
+				gate := make(chan struct{})
+				told := &log{hook: func(string) { <-gate }}
+				r, c, reg = start("2", told)
+				for i := range 3000 {
+					w.put(fmt.Sprintf("o-%d", i%500), fmt.Sprint(i))
+					if i%100 == 0 {
+						synctest.Wait()
+					}
+				}
+				synctest.Wait()
+				if breaks {
+					breakFiles(w, filepath.Dir(w.path))
+				}
+				close(gate)
+				waitFor(time.Hour)
+				if !reg.HasSynced() {
+					t.Error("the handler is not synced after an hour")
+				}
+				if lines := told.take(); !contains(lines, "initial old-3") {
+					t.Errorf("old-3 was not received: %d lines", len(lines))
+				}
+				end(r, c)
+			})
+		})
+	}
+}
+
+// TestSpillDamagedPlace checks that the place of a durable handler stays where it is if
+// the states before are lost with the file of its queue: the next process brings them.
+func TestSpillDamagedPlace(t *testing.T) {
+	for _, mode := range []string{"whole", "broken, repeated keys", "broken, each key once"} {
+		t.Run(mode, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				var gate chan struct{}
+				told := &log{}
+				withOld := map[string]bool{}
+				note := func(lines []string) {
+					for _, l := range lines {
+						if strings.Contains(l, "=owner-before o-") {
+							withOld[strings.Fields(l)[1]] = true
+						}
+					}
+				}
+				start := func() (*run, *durable.Consumer) {
+					db := w.open()
+					c, err := durable.Open(db, "test", durable.Options{Version: "1", Unchanged: durable.Skip})
+					if err != nil {
+						t.Fatal(err)
+					}
+					r := w.run(informer.Options{Backend: db}, func(inf *informer.Informer) {
+						informer.SetBacklogLimits(inf, 16<<10, 16<<10, 1<<30)
+						if _, err = inf.AddEventHandler(c.Handler(told)); err != nil {
+							t.Fatal(err)
+						}
+					})
+					r.db = db
+					return r.sync(), c
+				}
+				end := func(r *run, c *durable.Consumer) {
+					r.stop()
+					<-r.done
+					_ = c.Close()
+					_ = r.db.Close()
+				}
+				for i := range 3000 {
+					w.put(fmt.Sprint("o-", i), "owner-before")
+				}
+				r, c := start()
+				waitFor(time.Minute)
+				told.take()
+				gate = make(chan struct{})
+				told.mu.Lock()
+				told.hook = func(string) { <-gate }
+				told.mu.Unlock()
+				keys := 3000
+				if mode == "broken, repeated keys" {
+					keys = 500
+				}
+				for i := range 3000 {
+					w.put(fmt.Sprint("o-", i%keys), fmt.Sprint("owner-after-", i))
+					if i%100 == 0 {
+						synctest.Wait()
+					}
+				}
+				synctest.Wait()
+				if mode != "whole" {
+					breakFiles(w, filepath.Dir(w.path))
+				}
+				close(gate)
+				waitFor(time.Minute)
+				lines := told.take()
+				note(lines)
+				before := len(lines)
+				for i := range 100 { // later changes, which are handled
+					w.put(fmt.Sprint("later-", i), "1")
+				}
+				waitFor(time.Hour)
+				later := len(told.take())
+				end(r, c)
+				r, c = start()
+				waitFor(time.Minute)
+				again := told.take()
+				t.Logf("%s: received %d, then %d later; the next process received %d again", mode, before, later, len(again))
+				note(again)
+				if len(withOld) != keys {
+					t.Errorf("of %d updates, the handler has received the state before of %d, in both processes", keys, len(withOld))
+				}
+				end(r, c)
+			})
+		})
+	}
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -236,7 +237,7 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (st
 
 // listPage sends one list request.
 func (r *Reflector) listPage(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.opts.Request(ctx), opts) }, nil)
+	return endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(r.opts.Request(ctx), opts) }, nil)
 }
 
 func (r *Reflector) stopStream() {

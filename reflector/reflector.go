@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -377,7 +378,7 @@ func (r *Reflector) probe(ctx context.Context) error {
 // most limit objects.
 func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	opts := metav1.ListOptions{Limit: limit}
-	list, err = call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
+	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
 	if err != nil {
 		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -67,7 +68,7 @@ func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOpt
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
 	var err error
-	s.w, err = call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(r.opts.Request(ctx), opts) }, func(w watch.Interface) {
+	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(r.opts.Request(ctx), opts) }, func(w watch.Interface) {
 		if w != nil {
 			w.Stop()
 		}

@@ -173,23 +173,25 @@ func (a *audit) list(ctx context.Context) (rv string, err error) {
 // object compares one object that the server had at listRV.
 func (a *audit) object(obj runtime.Object, listRV string) error {
 	a.result.Listed++
-	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
-	if err != nil {
-		a.result.Unjudged++
-		return nil
-	}
-	a.listed[key] = struct{}{}
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		a.result.Unjudged++
 		return nil
 	}
 	rv, uid := accessor.GetResourceVersion(), string(accessor.GetUID())
+	original := obj
 	if a.Transform != nil {
 		if obj, err = a.Transform(obj); err != nil {
-			a.result.Unjudged++
-			return nil
+			obj = original // stored under its own key, unless the transform renames
 		}
+	}
+	key, keyErr := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	if keyErr == nil {
+		a.listed[key] = struct{}{}
+	}
+	if err != nil || keyErr != nil {
+		a.result.Unjudged++
+		return nil
 	}
 	held, same, err := a.Store.Compare(obj)
 	var bad *store.ObjectError

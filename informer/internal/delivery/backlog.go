@@ -79,7 +79,7 @@ func (b *backlog) cut() (written []*chunk) {
 		}
 		c := &chunk{waiting: b.last[begin : i+1 : i+1], bytes: bytes, writing: encoded}
 		for _, n := range c.waiting {
-			c.keys = append(c.keys, waitingKey{n.key, n.kind != added})
+			c.keys = append(c.keys, keyOf(n))
 		}
 		b.chunks = append(b.chunks, c)
 		if encoded {

@@ -33,8 +33,14 @@ type chunk struct {
 // waitingKey describes a notification in a file, for the case that the file cannot be
 // read.
 type waitingKey struct {
-	key   string // "" for the kind synced
-	known bool   // the handler knew the object before
+	key     string // "" for the kind synced
+	known   bool   // the handler knew the object before
+	initial bool
+	newer   bool
+}
+
+func keyOf(n notification) waitingKey {
+	return waitingKey{n.key, n.kind != added, n.initial, n.newer}
 }
 
 // files counts the files of all backlogs. Hub.mu protects the fields.
@@ -49,6 +55,7 @@ type files struct {
 type spilled struct {
 	Kind     kind
 	Initial  bool
+	Newer    bool
 	Key      string
 	OldKey   string
 	NewKey   string
@@ -100,7 +107,7 @@ func (h *Hub) Spill(ctx context.Context) {
 func writeChunk(dir string, c *chunk) (file *os.File, size int64, seal cipher.AEAD, err error) {
 	list := make([]spilled, len(c.waiting))
 	for i, n := range c.waiting {
-		list[i] = spilled{n.kind, n.initial, n.key, n.old.Key, n.new.Key, n.old.Raw, n.new.Raw}
+		list[i] = spilled{n.kind, n.initial, n.newer, n.key, n.old.Key, n.new.Key, n.old.Raw, n.new.Raw}
 	}
 	seal = codec.NewKey().AEAD()
 	var encoded bytes.Buffer
@@ -135,7 +142,7 @@ func readChunk(file *os.File, size int64, seal cipher.AEAD) ([]notification, err
 	waiting := make([]notification, len(list))
 	for i, n := range list {
 		waiting[i] = notification{
-			kind: n.Kind, initial: n.Initial, key: n.Key,
+			kind: n.Kind, initial: n.Initial, newer: n.Newer, key: n.Key,
 			old: store.Entry{Key: n.OldKey, Raw: n.Old}, new: store.Entry{Key: n.NewKey, Raw: n.New},
 		}
 	}
@@ -186,7 +193,7 @@ func (h *Hub) closeChunkLocked(c *chunk) {
 
 // catchUpLocked replaces a backlog that cannot be read: the handler receives the present
 // state of every object in it, once. It returns false if a chunk is still being written
-// or the store cannot be read now.
+// or the store cannot be read now. Nothing but the chunks and what is behind them waits.
 func (r *Registration) catchUpLocked() bool {
 	var keys []waitingKey
 	for _, c := range r.waiting.chunks {
@@ -196,7 +203,7 @@ func (r *Registration) catchUpLocked() bool {
 		keys = append(keys, c.keys...)
 	}
 	for _, n := range r.waiting.last {
-		keys = append(keys, waitingKey{n.key, n.kind != added})
+		keys = append(keys, keyOf(n))
 	}
 	var now []notification
 	told := map[string]struct{}{}
@@ -216,7 +223,7 @@ func (r *Registration) catchUpLocked() bool {
 		case ok && k.known:
 			now = append(now, notification{kind: updated, key: k.key, old: e, new: e})
 		case ok:
-			now = append(now, notification{kind: added, key: k.key, new: e, initial: !r.hub.isSynced()})
+			now = append(now, notification{kind: added, key: k.key, new: e, initial: k.initial, newer: k.newer})
 		case k.known:
 			now = append(now, notification{kind: vanished, key: k.key})
 		}
@@ -225,16 +232,14 @@ func (r *Registration) catchUpLocked() bool {
 		now = append(now, notification{kind: synced})
 	}
 	r.dropWaitingLocked()
-	for _, n := range r.walked {
-		if n.kind.isDeletion() {
-			r.deletions++
-		}
-	}
+	// The states before are lost, so a handler that resumes must receive them once more
+	// in the next process.
+	r.resumed.handled, r.resumed.failed = r.resumed.handled+uint64(len(keys)), true
 	for _, n := range now {
 		if n.kind.isDeletion() {
 			r.deletions++
 		}
-		r.waiting.add(n)
+		r.queueLocked(n)
 	}
 	return true
 }

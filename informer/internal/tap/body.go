@@ -8,6 +8,8 @@ import (
 	"io"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/informctl/informctl/codec"
 )
 
 // maxFrame is the largest event that is tapped. client-go refuses events of more than 16
@@ -26,12 +28,15 @@ type stream struct {
 	rest  io.Reader // nil before the end of the tap: then the events that follow
 }
 
-func newStream(t *Tap, body io.ReadCloser) *stream {
-	return &stream{marker: marker{tap: t}, body: body, in: bufio.NewReaderSize(body, 64<<10)}
+func newStream(t *Tap, a *answer, body io.ReadCloser) *stream {
+	return &stream{marker: marker{tap: t, answer: a}, body: body, in: bufio.NewReaderSize(body, 64<<10)}
 }
 
 // Close implements io.Closer.
-func (s *stream) Close() error { return s.body.Close() }
+func (s *stream) Close() error {
+	s.tap.close(s.answer)
+	return s.body.Close()
+}
 
 // Read implements io.Reader.
 func (s *stream) Read(p []byte) (int, error) {
@@ -94,8 +99,8 @@ func (f failing) Read([]byte) (int, error) {
 }
 
 // tapEvent makes the event that client-go receives. It returns false for an event that
-// stays as it is: a bookmark or an error. The tap ends with an event that it does not
-// understand.
+// stays as it is: a bookmark, which it notes, or an error. The tap ends with an event
+// that it does not understand.
 func (s *stream) tapEvent() bool {
 	var kind string
 	var object []byte
@@ -112,16 +117,23 @@ func (s *stream) tapEvent() bool {
 			object = f.value
 		}
 	}
-	if kind == "BOOKMARK" || kind == "ERROR" {
+	if kind == "ERROR" {
 		return false
 	}
 	extension, rest, ok := cut(object)
 	ok = ok && extension.number == extensionBytes && len(rest) == 0
 	var item []byte
 	if ok {
-		if item, ok = s.tap.open(extension.value, s.tap.kind); ok {
-			item, ok = s.mark(item)
+		item, ok = s.tap.open(extension.value, s.tap.kind)
+	}
+	if kind == "BOOKMARK" {
+		if m, isRead := codec.ReadMetadata(item); ok && isRead {
+			s.tap.addPoint(s.answer, string(m.RV))
 		}
+		return false
+	}
+	if ok {
+		item, ok = s.mark(item)
 	}
 	if !ok {
 		s.tap.move(declined, untapped, tapped)
@@ -143,9 +155,10 @@ func (s *stream) tapEvent() bool {
 // list is the body of a list, which client-go reads whole before it decodes it. One
 // goroutine at a time reads it.
 type list struct {
-	tap  *Tap
-	body io.ReadCloser
-	out  *bytes.Reader // nil before the first Read
+	tap    *Tap
+	answer *answer
+	body   io.ReadCloser
+	out    *bytes.Reader // nil before the first Read
 }
 
 // Close implements io.Closer.
@@ -175,19 +188,25 @@ func (l *list) slim(all []byte) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	w := marker{tap: l.tap}
+	w := marker{tap: l.tap, answer: l.answer}
+	rv := ""
 	slim := make([]byte, 0, len(message)+len(message)/8)
 	for len(message) > 0 {
 		f, rest, ok := cut(message)
 		if !ok {
 			return nil, false
 		}
-		if message = rest; f.number == listItems {
+		message = rest
+		switch f.number {
+		case listMetadata:
+			rv = resourceVersionOf(f.value)
+		case listItems:
 			if f.value, ok = w.mark(f.value); !ok {
 				return nil, false
 			}
 		}
 		slim = appendField(slim, f.number, f.value)
 	}
+	l.tap.addPoint(l.answer, rv)
 	return l.tap.appendEnvelope(make([]byte, 0, len(slim)+128), kind, slim), true
 }

@@ -2,6 +2,7 @@ package tap
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -13,7 +14,7 @@ import (
 var magic = []byte("k8s\x00")
 
 // The field numbers of runtime.Unknown, runtime.TypeMeta, metav1.WatchEvent,
-// runtime.RawExtension, of lists, and of ObjectMeta in
+// runtime.RawExtension, of lists, of ListMeta and of ObjectMeta in
 // k8s.io/apimachinery/pkg/*/generated.proto.
 const (
 	unknownTypeMeta = 1
@@ -27,7 +28,9 @@ const (
 	eventObject    = 2
 	extensionBytes = 1
 
-	listItems = 2
+	listMetadata = 1
+	listItems    = 2
+	listMetaRV   = 2
 
 	objectMetadata = 1
 	metaName       = 1
@@ -124,6 +127,26 @@ func appendField[T string | []byte](b []byte, number protowire.Number, value T) 
 	return append(b, value...)
 }
 
+// resourceVersionOf returns the resource version of a list, "" if it cannot be read.
+func resourceVersionOf(listMeta []byte) string {
+	for len(listMeta) > 0 {
+		number, kind, n := protowire.ConsumeTag(listMeta)
+		if n < 0 {
+			return ""
+		}
+		if number == listMetaRV && kind == protowire.BytesType {
+			rv, _ := protowire.ConsumeBytes(listMeta[n:])
+			return string(rv)
+		}
+		size := protowire.ConsumeFieldValue(number, kind, listMeta[n:])
+		if size < 0 {
+			return ""
+		}
+		listMeta = listMeta[n+size:]
+	}
+	return ""
+}
+
 // hasOneMetadata reports whether a message has the field of its metadata once: with
 // another one, there could be a selfLink in it.
 func hasOneMetadata(message []byte) bool {
@@ -144,6 +167,7 @@ func hasOneMetadata(message []byte) bool {
 // marker marks the objects of one answer. Its buffers are used again for each object.
 type marker struct {
 	tap        *Tap
+	answer     *answer
 	data, item []byte
 }
 
@@ -160,7 +184,7 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 			return nil, false
 		}
 	}
-	link := len(w.tap.mark) + 1 + len(w.data)
+	link := len(w.tap.mark) + numbers + 1 + len(w.data)
 	size := sizeOf(link)
 	w.item = w.item[:0]
 	if how == isSlim {
@@ -179,6 +203,9 @@ func (w *marker) mark(message []byte) (item []byte, ok bool) {
 	}
 	w.item = protowire.AppendTag(w.item, metaSelfLink, protowire.BytesType)
 	w.item = protowire.AppendVarint(w.item, uint64(link))
-	w.item = append(append(append(w.item, w.tap.mark...), how), w.data...)
+	w.item = append(w.item, w.tap.mark...)
+	w.item = binary.BigEndian.AppendUint64(w.item, w.answer.number)
+	w.item = binary.BigEndian.AppendUint64(w.item, w.tap.next(w.answer))
+	w.item = append(append(w.item, how), w.data...)
 	return w.item, true
 }

@@ -15,13 +15,16 @@
 // have, for example, reaches client-go whole. The first answer that cannot be tapped,
 // such as one in JSON, ends the tap: client-go then decodes all objects.
 //
-// # ListerWatchers that change objects
+// # ListerWatchers that change or omit objects
 //
-// A ListerWatcher may filter objects. If it changes them, the changes would be lost. So
-// each object of a tapped answer has a mark in its selfLink, and some are sent whole
+// A ListerWatcher may change objects, and the changes would be lost. It may omit objects
+// because of their content, of which a slim object has nothing. So each object of a
+// tapped answer has a mark with its number in its selfLink, and some are sent whole
 // beside their bytes and compared. When an object has lost its mark, was changed while it
-// was slim or differs from its bytes, Take returns [ErrChanged], and the tap has ended.
-// The caller lists again, because earlier objects may have been changed, too.
+// was slim, differs from its bytes or is not the next one of its answer, Take returns
+// [ErrChanged], and the tap has ended. [Tap.Reached] does so if the last objects of a
+// list, or those before a bookmark, were not taken. The caller lists again, because
+// earlier objects may have been changed or omitted, too.
 //
 // # Concurrency
 //
@@ -32,10 +35,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/binary"
 	"errors"
+	"maps"
 	"mime"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,8 +55,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// ErrChanged is returned by Take for an object that is not as the server has sent it.
-var ErrChanged = errors.New("the ListerWatcher changes the objects that the server sends, or adds others: from now on, all are decoded")
+// ErrChanged is returned by Take and Reached for objects that are not as the server has
+// sent them.
+var ErrChanged = errors.New("the ListerWatcher changes the objects that the server sends, omits some or adds others: from now on, all are decoded")
 
 // state is what is known of the answers. Only move changes it.
 //
@@ -75,14 +83,41 @@ type Tap struct {
 	state            atomic.Int32
 	// number of objects that were, or could have been, slim
 	slim atomic.Uint64
+
+	// mu protects the fields below, and those of the answers.
+	mu      sync.Mutex
+	last    uint64             // number of the last answer
+	answers map[uint64]*answer // by number
+	points  []point            // that were not reached, in the order of the answers
 }
 
-// The byte that follows the mark.
+// answer counts the marked objects of one answer.
+type answer struct {
+	number uint64
+	stream bool
+	closed bool
+	sent   uint64 // objects
+	taken  uint64
+}
+
+// point is a place in an answer that has a resource version: the end of a list, or a
+// bookmark. Who takes objects must have taken those before it when it is reached.
+type point struct {
+	answer *answer
+	sent   uint64
+	rv     string
+}
+
+// The mark is followed by the number of the answer and the number of the object in it, of
+// eight bytes each, and one of these.
 const (
 	isSlim  = 'r' // the rest is the object
 	isWhole = 's' // the same, and the object is whole
 	asSent  = 'p' // nothing follows
 )
+
+// numbers is the size of the two numbers behind the mark.
+const numbers = 16
 
 // firstWhole and wholeEvery say which objects are sent whole: the first ones, and then
 // one of so many.
@@ -95,7 +130,10 @@ const (
 // lack their managedFields.
 func New(c codec.FromServer, kind schema.GroupVersionKind, strip bool) *Tap {
 	apiVersion, k := kind.ToAPIVersionAndKind()
-	return &Tap{codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: "\x00informctl/" + rand.Text() + "/"}
+	return &Tap{
+		codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: "\x00informctl/" + rand.Text() + "/",
+		answers: map[uint64]*answer{},
+	}
 }
 
 func (t *Tap) move(to state, from ...state) {
@@ -128,13 +166,93 @@ func (t *Tap) Open(resp *http.Response) {
 		return
 	}
 	t.move(tapped, untapped)
-	if params["stream"] == "watch" {
-		resp.Body = newStream(t, resp.Body)
+	isStream := params["stream"] == "watch"
+	a := t.begin(isStream)
+	if isStream {
+		resp.Body = newStream(t, a, resp.Body)
 		return
 	}
-	resp.Body = &list{tap: t, body: resp.Body}
+	resp.Body = &list{tap: t, answer: a, body: resp.Body}
 	resp.ContentLength = -1
 	resp.Header.Del("Content-Length")
+}
+
+// begin begins an answer. What precedes a watch was taken, or will not be: watches that
+// have ended, and lists.
+func (t *Tap) begin(isStream bool) *answer {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	forget := func(a *answer) bool { return a.closed || isStream && !a.stream }
+	maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return forget(a) })
+	t.points = slices.DeleteFunc(t.points, func(p point) bool { return forget(p.answer) })
+	t.last++
+	a := &answer{number: t.last, stream: isStream}
+	t.answers[a.number] = a
+	return a
+}
+
+// next returns the number of the next object of an answer.
+func (t *Tap) next(a *answer) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.sent++
+	return a.sent
+}
+
+func (t *Tap) addPoint(a *answer, rv string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.points = append(t.points, point{a, a.sent, rv})
+}
+
+func (t *Tap) close(a *answer) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a.closed = true
+}
+
+// Begin says that a list begins, from its first request: what was sent before is not
+// taken any more.
+func (t *Tap) Begin() {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.answers)
+	t.points = nil
+}
+
+// Reached says that all objects up to the end of the list, or the bookmark, with this
+// resource version were taken. It returns ErrChanged if one was not.
+func (t *Tap) Reached(rv string) error {
+	if t == nil || t.state.Load() == changed {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := len(t.points)
+	for n > 0 && t.points[n-1].rv != rv {
+		n--
+	}
+	reached := t.points[:n]
+	t.points = t.points[n:]
+	if slices.ContainsFunc(reached, func(p point) bool { return p.answer.taken < p.sent }) {
+		return t.refuse()
+	}
+	return nil
+}
+
+// isNext reports whether an object is the next one of its answer.
+func (t *Tap) isNext(number, object uint64) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.answers[number]
+	if a == nil || object != a.taken+1 {
+		return false
+	}
+	a.taken++
+	return true
 }
 
 // choose returns how the next object is sent, if it can be slim.
@@ -159,7 +277,11 @@ func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
 	switch {
 	case !marked && t.state.Load() != tapped:
 		return obj, nil
-	case !marked || content == "":
+	case !marked || len(content) <= numbers:
+		return nil, t.refuse()
+	}
+	head := []byte(content[:numbers])
+	if content = content[numbers:]; !t.isNext(binary.BigEndian.Uint64(head), binary.BigEndian.Uint64(head[8:])) {
 		return nil, t.refuse()
 	}
 	if content[0] == asSent {

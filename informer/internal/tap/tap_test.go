@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -447,4 +448,105 @@ func TestChanged(t *testing.T) {
 			t.Errorf("%s: %d encoded, %v", what, encoded, err)
 		}
 	}
+}
+
+// TestOmitted checks objects that are not taken, or not in their order.
+func TestOmitted(t *testing.T) {
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}
+	for what, row := range map[string]struct {
+		taken []int
+		as    error
+	}{
+		"all":           {all, nil},
+		"one is not":    {slices.Concat(all[:7], all[8:]), tap.ErrChanged},
+		"the last":      {all[:9], tap.ErrChanged},
+		"none is":       {nil, tap.ErrChanged},
+		"one is twice":  {slices.Concat(all[:7], all[6:]), tap.ErrChanged},
+		"two change":    {[]int{0, 1, 2, 3, 4, 5, 7, 6, 8, 9}, tap.ErrChanged},
+		"the first one": {all[1:], tap.ErrChanged},
+	} {
+		for _, way := range []string{"list", "pages", "stream"} {
+			w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+			w.tap.Begin()
+			objects, rv := w.sent(way)
+			var err error
+			for _, i := range row.taken {
+				if _, err = w.tap.Take(objects[i]); err != nil {
+					break
+				}
+			}
+			if err == nil {
+				err = w.tap.Reached(rv)
+			}
+			if !errors.Is(err, row.as) || row.as == nil && err != nil {
+				t.Errorf("%s, %s: %v", way, what, err)
+			}
+		}
+	}
+}
+
+// TestOmittedBefore checks that what a session has not taken of an earlier one does not
+// count.
+func TestOmittedBefore(t *testing.T) {
+	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+	for _, way := range []string{"pages", "stream", "list", "stream", "stream"} {
+		w.sent(way) // and not taken
+		if way != "stream" {
+			w.tap.Begin()
+		}
+	}
+	objects, rv := w.sent("stream")
+	for _, obj := range objects {
+		if _, err := w.tap.Take(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.tap.Reached(rv); err != nil {
+		t.Error(err)
+	}
+}
+
+// sent returns what client-go receives, and the resource version that it ends at.
+func (w *world) sent(way string) (objects []runtime.Object, rv string) {
+	w.Helper()
+	if way == "stream" {
+		events, err := w.lw.WatchWithContext(w.ctx, initialEvents)
+		if err != nil {
+			w.Fatal(err)
+		}
+		defer func() {
+			events.Stop()
+			for range events.ResultChan() {
+			}
+		}()
+		for e := range events.ResultChan() {
+			if e.Type == watch.Bookmark {
+				return objects, e.Object.(*corev1.ConfigMap).ResourceVersion
+			}
+			objects = append(objects, e.Object)
+		}
+		w.Fatal("the stream has ended")
+	}
+	opts := metav1.ListOptions{}
+	if way == "pages" {
+		opts.Limit = 3
+	}
+	for {
+		l, err := w.lw.ListWithContext(w.ctx, opts)
+		if err != nil {
+			w.Fatal(err)
+		}
+		objects = append(objects, must(meta.ExtractList(l))...)
+		list := l.(*corev1.ConfigMapList)
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return objects, list.ResourceVersion
+		}
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

@@ -1,19 +1,20 @@
-package reflector
+// Package endable ends requests that ignore their context.
+package endable
 
 import (
 	"context"
 	"time"
 )
 
-// callGrace is how long a request may run after its context has ended.
-const callGrace = time.Second
+// Grace is how long a request may run after its context has ended.
+const Grace = time.Second
 
-// call runs a request and returns its result. A ListerWatcher may ignore its context, as
-// generated ones did before client-go v0.33. If the request has not returned callGrace
-// after the end of the context, call abandons it in its goroutine and returns the
+// Call runs a request and returns its result. A ListerWatcher may ignore its context, as
+// generated ones did before client-go v0.33. If the request has not returned Grace
+// after the end of the context, Call abandons it in its goroutine and returns the
 // context's error. late receives a value that the request returns afterwards; it may be
 // nil.
-func call[T any](ctx context.Context, request func() (T, error), late func(T)) (T, error) {
+func Call[T any](ctx context.Context, request func() (T, error), late func(T)) (T, error) {
 	type answer struct {
 		value    T
 		err      error
@@ -39,7 +40,7 @@ func call[T any](ctx context.Context, request func() (T, error), late func(T)) (
 		return take(a)
 	case <-ctx.Done():
 	}
-	grace := time.NewTimer(callGrace)
+	grace := time.NewTimer(Grace)
 	defer grace.Stop()
 	select {
 	case a := <-answers:

@@ -1,0 +1,85 @@
+package delivery_test
+
+import (
+	"context"
+	"iter"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/internal/resume"
+	"github.com/informctl/informctl/store"
+)
+
+// trimmed is a shelf whose log does not lead on from any place.
+type trimmed struct{ *shelf }
+
+func (trimmed) Flush(context.Context) error { return nil }
+func (trimmed) History() (store.LogState, error) {
+	return store.LogState{Last: store.Place{Lineage: "l", Mark: 1, RV: "1001"}}, nil
+}
+
+func (trimmed) Follow(context.Context, store.Place) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) { yield(store.Event{}, store.ErrTrimmed) }
+}
+
+type resumed struct {
+	cache.ResourceEventHandler
+	from store.Place
+}
+
+func (r *resumed) Opened(f resume.Feed)  { f.Begin(r.from, false) }
+func (*resumed) Lost(resume.Feed, error) {}
+func (*resumed) Removed(resume.Feed)     {}
+
+// TestNewerIsSpilled checks that a handler which goes on from a resource version does not
+// receive objects that are not newer, although their adds were spilled.
+func TestNewerIsSpilled(t *testing.T) {
+	for _, small := range []bool{false, true} {
+		t.Run(strconv.FormatBool(small), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1000) // RV 1 to 1000
+				if small {
+					w.hub.Limits = delivery.Limits{First: 4 << 10, Chunk: 4 << 10, Files: 1 << 30}
+				}
+				w.shelf.objects.Set(keyOf(0), w.object(keyOf(0))) // RV 1001
+				gate := make(chan struct{})
+				var mu sync.Mutex
+				older := 0
+				w.hub.Add(&resumed{ResourceEventHandler: cache.ResourceEventHandlerFuncs{
+					AddFunc: func(obj any) {
+						<-gate
+						mu.Lock()
+						defer mu.Unlock()
+						if rv, _ := strconv.Atoi(obj.(*object).ResourceVersion); rv <= 1000 {
+							older++
+						}
+					},
+				}, from: store.Place{RV: "1000"}}, delivery.Options{})
+				w.whole = true
+				w.hub.Begin()
+				if _, err := w.hub.Open(trimmed{&w.shelf}, true); err != nil {
+					t.Fatal(err)
+				}
+				w.hub.MarkSynced()
+				synctest.Wait()
+				for i := range 500 {
+					w.set(keyOf(500+i), false)
+				}
+				close(gate)
+				synctest.Wait()
+				mu.Lock()
+				if older > 0 {
+					t.Errorf("added %d objects that are not newer than the handler's place", older)
+				}
+				mu.Unlock()
+				w.hub.End()
+				w.hub.Wait()
+			})
+		})
+	}
+}
