@@ -95,6 +95,8 @@ type Consumer struct {
 	term    term              // of the file
 	invalid string            // why no place is valid
 	frozen  bool              // places do not move: something could not be recorded
+	losses  uint64            // of the ledger, when it was last written whole
+	whole   bool              // the next commit writes it whole
 	scopes  map[string]*scope // by ID, also those without a handler
 	keys    map[string][]byte // encoded states of keys that no queue has taken over
 	changed map[string][]byte // what is not written yet
@@ -107,6 +109,8 @@ type keeper interface {
 	activateLocked()
 	// raiseLocked gives what still waits with a low priority a normal one.
 	raiseLocked()
+	// noteAllLocked makes collectLocked add the states of all keys.
+	noteAllLocked()
 	// collectLocked adds the states that have changed to changes.
 	collectLocked(changes map[string][]byte)
 	// replaceLocked replaces what was restored by Consumer.keys.
@@ -204,12 +208,13 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 
 // load reads what the process before has left.
 func (c *Consumer) load(ctx context.Context) error {
+	c.losses = c.ledger.LedgerLosses()
 	values, err := c.ledger.Ledger(ctx, ledgerName(c.name))
 	if err != nil && !errors.Is(err, store.ErrCorrupt) {
 		return err
 	}
 	if err != nil {
-		c.invalid = "the ledger is damaged"
+		c.invalid, c.whole = "the ledger is damaged", true
 	}
 	var known state
 	if b, ok := values[stateKey]; ok && json.Unmarshal(b, &known) != nil {
@@ -329,6 +334,23 @@ func (c *Consumer) activateLocked() {
 	}
 }
 
+// noteAllLocked notes everything that a ledger has to have, for one that was lost with
+// the file or has values that cannot be read.
+func (c *Consumer) noteAllLocked() {
+	c.noteStateLocked()
+	for _, s := range c.scopes {
+		if s.recorded {
+			c.noteLocked(s)
+		}
+	}
+	for key, value := range c.keys {
+		c.changed[prefixKey+key] = value
+	}
+	if c.queue != nil {
+		c.queue.noteAllLocked()
+	}
+}
+
 // commit writes what has changed, in one transaction.
 func (c *Consumer) commit(ctx context.Context) error {
 	c.writing.Lock()
@@ -339,6 +361,13 @@ func (c *Consumer) commit(ctx context.Context) error {
 		return nil
 	}
 	c.advanceLocked()
+	if losses := c.ledger.LedgerLosses(); losses != c.losses {
+		c.losses, c.whole = losses, true
+	}
+	whole := c.whole
+	if c.whole = false; whole {
+		c.noteAllLocked()
+	}
 	if c.queue != nil {
 		c.queue.collectLocked(c.changed)
 	}
@@ -348,16 +377,21 @@ func (c *Consumer) commit(ctx context.Context) error {
 	if len(changes) == 0 {
 		return nil
 	}
+	set := c.ledger.SetLedger
+	if whole {
+		set = c.ledger.ReplaceLedger
+	}
 	var err error
 	if _, first := changes[stateKey]; first {
 		err = c.ledger.SetLedger(ctx, registry, map[string][]byte{c.name: []byte("{}")})
 	}
 	if err == nil {
-		err = c.ledger.SetLedger(ctx, ledgerName(c.name), changes)
+		err = set(ctx, ledgerName(c.name), changes)
 	}
 	if err != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		c.whole = c.whole || whole
 		newer := c.changed
 		c.changed = changes
 		maps.Copy(c.changed, newer)

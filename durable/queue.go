@@ -339,6 +339,12 @@ func (q *queue[T]) Done(item T) {
 	q.TypedRateLimitingInterface.Done(item)
 }
 
+func (q *queue[T]) noteAllLocked() {
+	for item := range q.states {
+		q.changed[item] = struct{}{}
+	}
+}
+
 func (q *queue[T]) collectLocked(changes map[string][]byte) {
 	for item := range q.changed {
 		e := q.states[item]

@@ -69,15 +69,8 @@ func Reset(ctx context.Context, ledger store.Ledger, name string) error {
 		}
 		return fmt.Errorf("consumer %q: %w", name, err)
 	}
-	values, err := ledger.Ledger(ctx, ledgerName(name))
-	if err != nil && !errors.Is(err, store.ErrCorrupt) {
-		return fmt.Errorf("consumer %q: %w", name, err)
-	}
-	for key := range values {
-		values[key] = nil
-	}
 	// The name goes last: what is left after an error can be reset again.
-	err = ledger.SetLedger(ctx, ledgerName(name), values)
+	err = ledger.ReplaceLedger(ctx, ledgerName(name), nil)
 	if err == nil {
 		err = ledger.SetLedger(ctx, registry, map[string][]byte{name: nil})
 	}

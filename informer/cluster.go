@@ -87,7 +87,7 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 		f.cluster, f.verified = cluster, true
 	}
 	f.mu.Unlock()
-	if backend, ok := f.backend.(store.Ledger); ok && !known {
+	if backend, ok := f.backend.(store.Ledger); ok && !known && f.remembered(ctx) != cluster {
 		if err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)}); err != nil {
 			klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
 		}

@@ -30,7 +30,7 @@ type Backend interface {
 
 // Ledger is implemented by backends that remember small values beside the scopes. Without
 // it, identities of clusters and places of consumers are forgotten when a process ends.
-// Both methods are safe for concurrent use.
+// The methods are safe for concurrent use.
 type Ledger interface {
 	// Ledger returns the values of a name; none is no error. If the error wraps
 	// ErrCorrupt, the values are those that can be read. The caller may keep them.
@@ -39,6 +39,12 @@ type Ledger interface {
 	// written; nil deletes a value. What scopes have committed before is in the file
 	// before it, so a Place that it has is never ahead of its scope. Keys are not empty.
 	SetLedger(ctx context.Context, name string, changes map[string][]byte) error
+	// ReplaceLedger is like SetLedger, and deletes the values that changes do not have,
+	// also those that cannot be read.
+	ReplaceLedger(ctx context.Context, name string, changes map[string][]byte) error
+	// LedgerLosses returns how often all values of all names were lost since the backend
+	// was opened: with its file, or by a wipe.
+	LedgerLosses() uint64
 }
 
 // Options specify how a scope is opened. With the zero value, each object is decoded with

@@ -150,7 +150,7 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, 
 		return s.cause
 	}
 	s.miscounted = s.miscounted || !known
-	s.insertLeftLocked(loaded.left)
+	s.insertLeftLocked(loaded)
 	s.insertGoneLocked(loaded)
 	for i, e := range entries {
 		s.noteLocked(e, b)

@@ -54,24 +54,27 @@ func (d *DB) commitLoop(ctx context.Context) {
 			return
 		}
 		if err := d.commit(); err != nil {
-			d.pause(ctx, backoff)
+			asked := d.pause(ctx, backoff)
 			backoff = min(2*backoff, maxBackoff)
-			d.tell(false)
+			d.tell(asked)
 			continue
 		}
 		backoff = d.opts.CommitInterval
 	}
 }
 
-// pause waits for the given duration, for an urgent commit or for the end of ctx.
-func (d *DB) pause(ctx context.Context, wait time.Duration) {
+// pause waits for the given duration or for the end of ctx. It ends early and returns
+// true if an urgent commit is requested.
+func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-d.urgent:
+		return true
 	case <-ctx.Done():
 	}
+	return false
 }
 
 // capture is the state of a scope at one moment.
@@ -262,7 +265,16 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	}
 	c.log, c.departed, c.dropped, c.held = w.m.Log, w.logged.departed, w.dropped, w.held
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
+	c.s.noteAttempt(attempt{c.random, c.order})
 	return writeManifest(w.scope, w.m)
+}
+
+// noteAttempt notes a commit before its outcome is known: if it is not, the file is
+// opened again before committedUpTo.
+func (s *scopeStore) noteAttempt(a attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempts = append(s.attempts, a)
 }
 
 // committedUpTo removes the written entries that have not changed since from pending.
@@ -270,9 +282,6 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.commitErr = err
-	if err != nil && c.stored >= 0 {
-		s.attempts = append(s.attempts, attempt{c.random, c.order})
-	}
 	if err == nil && s.losses == c.losses {
 		c.pending.Scan(func(key string, e *entry) bool {
 			switch now, ok := s.pending.Get(key); {
@@ -324,7 +333,7 @@ type writer struct {
 
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 	if s.needsBucket() {
-		if err := s.create(tx, s.emptyManifest("nothing stored yet"), true); err != nil {
+		if err := s.createFirst(tx, "nothing stored yet"); err != nil {
 			return nil, err
 		}
 		// This runs under writeMu, else another writer would create the bucket again.

@@ -122,7 +122,7 @@ type DB struct {
 	// writeMu is held by every writer: the committer, and the opening or loading of a
 	// scope. bbolt has such a lock too, but writeMu is also held while the file is
 	// reopened.
-	writeMu sync.Mutex
+	writeMu writeLock
 	damaged int // consecutive writes that failed because of damage; protected by writeMu
 
 	// keyMu protects the fields below. It is held during the call of the key provider.
@@ -152,14 +152,16 @@ type DB struct {
 	pending   atomic.Int64 // waiting bytes of all scopes; changed under scopeStore.mu
 	overwhelm atomic.Bool  // more than MaxPending bytes wait, and that was logged
 
-	changed    chan struct{}      // changes wait; holds one value
-	urgent     chan struct{}      // a commit must not wait for the interval; holds one
-	stop       context.CancelFunc // ends the committer after one last commit
-	committer  chan struct{}      // closed when the committer has ended
-	checked    thoroughness       // by openFile
-	verified   chan struct{}      // closed when verifyRest has ended
-	closeOnce  sync.Once
-	closeError error
+	changed   chan struct{}      // changes wait; holds one value
+	urgent    chan struct{}      // a commit must not wait for the interval; holds one
+	stop      context.CancelFunc // ends the committer after one last commit
+	committer chan struct{}      // closed when the committer has ended
+	checked   thoroughness       // by openFile
+	// ledgerLosses counts the losses of all ledgers.
+	ledgerLosses atomic.Uint64
+	verified     chan struct{} // closed when verifyRest has ended
+	closeOnce    sync.Once
+	closeError   error
 }
 
 var _ store.Backend = (*DB)(nil)
@@ -280,6 +282,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		urgent:    make(chan struct{}, 1),
 		committer: make(chan struct{}),
 		verified:  make(chan struct{}),
+		writeMu:   newWriteLock(),
 
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},

@@ -30,6 +30,9 @@ func HookWrites(d *DB, hook func(next WriteAt) WriteAt) {
 	*writeAt = hook(*writeAt)
 }
 
+// Commit commits once, while the committer pauses.
+func Commit(d *DB) error { return d.commit() }
+
 // Quiet runs fn while no other goroutine writes to the file.
 func Quiet(d *DB, fn func()) {
 	d.writeMu.Lock()

@@ -28,6 +28,26 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 		m.Keys == s.seal.KeysID() && (s.seal == nil || m.Dictionaries.Count == 0)
 }
 
+// former returns the bucket of the former content, nil if there is none. While the disk
+// is full, the content of the earlier process is still where it was: see beginAgain.
+func (s *scopeStore) former(tx *bbolt.Tx) *bbolt.Bucket {
+	b := s.bucketIn(tx)
+	if b == nil || !s.needsBucket() {
+		if b != nil {
+			b = b.Bucket(bucketFormer)
+		}
+		return b
+	}
+	m, err := readManifest(s.id, b)
+	if err != nil || !s.isReadable(m) || s.wasLost() {
+		return nil
+	}
+	if m.Complete && m.Objects.Count > 0 {
+		return b
+	}
+	return b.Bucket(bucketFormer)
+}
+
 // beginAgain makes the bucket of a scope that of the manifest m, which has no content.
 // The log stays, with the dictionaries that it needs, and so does the former content. The
 // content of a whole list becomes the former content. What cannot be read is dropped, and
@@ -127,6 +147,9 @@ type comparison struct {
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
 	left    []*entry // to the committer
+	existed []bool   // which of these have stored objects
+	stored  int      // objects in the file
+	known   bool     // whether the file could be read for these
 	gone    []*entry // of the former content, each as an entry that departs
 	dropped int      // objects that are gone and exceed the bound of the log
 }
@@ -137,12 +160,34 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	if l.left, err = s.leftEntries(); err != nil {
 		return l, err
 	}
+	s.countLoaded(&l)
 	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
 		// Nothing can restore the deletions. The list must be served.
 		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
 		err = nil
 	}
 	return l, err
+}
+
+// countLoaded finds out what the file has of a list that was not written whole: a write
+// that has failed may be in it.
+func (s *scopeStore) countLoaded(l *loadedList) {
+	l.existed = make([]bool, len(l.left))
+	err := s.readAs("headers", want{loaded: true}, func(sn *snapshot) error {
+		if sn.scope == nil {
+			return nil
+		}
+		m, err := readManifest(s.id, sn.scope)
+		if err != nil {
+			return err
+		}
+		l.stored = int(m.Objects.Count)
+		for i, e := range l.left {
+			l.existed[i] = sn.headers.Get([]byte(e.key)) != nil
+		}
+		return nil
+	})
+	l.known = err == nil
 }
 
 // insertGoneLocked numbers the objects that are gone.
@@ -166,13 +211,13 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 		return nil, 0, nil
 	}
 	var c comparison
-	err = s.readAs("former objects", want{loaded: true}, func(sn *snapshot) error {
-		if sn.scope == nil || sn.scope.Bucket(bucketFormer) == nil {
+	err = s.readAs("former objects", want{loaded: true, former: true}, func(sn *snapshot) error {
+		if sn.former == nil {
 			return nil
 		}
 		bound, _ := s.boundsOfLog()
 		c = comparison{
-			s: s, sn: sn, former: sn.scope.Bucket(bucketFormer), listed: r.seen,
+			s: s, sn: sn, former: sn.former, listed: r.seen,
 			left: map[string]*entry{}, room: 2 * boundOfDeletions(bound),
 		}
 		for _, e := range left {

@@ -60,16 +60,33 @@ func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte,
 
 // SetLedger implements store.Ledger.
 func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if len(changes) == 0 && name != "" {
+		return ctx.Err()
+	}
+	return d.setLedger(ctx, name, changes, false)
+}
+
+// ReplaceLedger implements store.Ledger.
+func (d *DB) ReplaceLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	return d.setLedger(ctx, name, changes, true)
+}
+
+// LedgerLosses implements store.Ledger.
+func (d *DB) LedgerLosses() uint64 { return d.ledgerLosses.Load() }
+
+func (d *DB) setLedger(ctx context.Context, name string, changes map[string][]byte, replace bool) error {
 	if name == "" {
 		return errors.New("a ledger needs a name")
 	}
-	if len(changes) == 0 {
-		return ctx.Err()
-	}
-	return d.update("ledger", func(tx *bbolt.Tx) error {
+	return d.updateFor(ctx, "ledger", func(tx *bbolt.Tx) error {
 		all, err := tx.Bucket(bucketMeta).CreateBucketIfNotExists(bucketLedger)
 		if err != nil {
 			return err
+		}
+		if replace && all.Bucket([]byte(name)) != nil {
+			if err := all.DeleteBucket([]byte(name)); err != nil {
+				return err
+			}
 		}
 		b, err := all.CreateBucketIfNotExists([]byte(name))
 		if err != nil {
@@ -88,6 +105,6 @@ func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]by
 				return err
 			}
 		}
-		return ctx.Err()
+		return nil
 	})
 }

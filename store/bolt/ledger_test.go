@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -76,4 +77,40 @@ func TestLedger(t *testing.T) {
 		t.Errorf("SetLedger of a read-only file: %v", err)
 	}
 	must(t, reader.Close())
+}
+
+// TestLedgerEndsWithContext checks that SetLedger ends with its context while something
+// else is written or the file is checked.
+func TestLedgerEndsWithContext(t *testing.T) {
+	db, _ := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	done := make(chan error, 1)
+	bolt.Quiet(db, func() { // as a check in the background is, or a disk that hangs
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		go func() { done <- db.SetLedger(ctx, "consumer/x", map[string][]byte{"a": []byte("b")}) }()
+		select {
+		case err := <-done:
+			done <- err
+		case <-time.After(2 * time.Second):
+			t.Error("SetLedger still waits 2 s after the start, with a context of 50 ms")
+		}
+	})
+	t.Log(<-done)
+}
+
+// TestCancelledLedger checks that the file is not opened again because of a call that was
+// cancelled.
+func TestCancelledLedger(t *testing.T) {
+	db, _ := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+	writes := 0
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		return func(b []byte, off int64) (int, error) { writes++; return next(b, off) }
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	t.Log(db.SetLedger(ctx, "consumer/x", map[string][]byte{"a": []byte("b")}))
+	must(t, db.SetLedger(t.Context(), "consumer/x", map[string][]byte{"a": []byte("b")}))
+	if writes == 0 {
+		t.Error("the file was opened again: the hook of its handle is gone")
+	}
 }

@@ -96,12 +96,13 @@ func newLineage(l *record.LogState) {
 }
 
 // carryLog takes over into a new manifest what has to outlive a dropped log: numbers are
-// never used twice in a file.
+// never used twice in a file, and resource versions of an earlier history stay known.
 func carryLog(m *record.Manifest, old record.LogState) {
 	m.Log.Last = max(m.Log.Last, old.Last)
 	m.Log.Departed = max(m.Log.Departed, old.Departed)
 	m.Log.Settled = m.Log.Departed
 	m.Log.Mark.Time = max(m.Log.Mark.Time, old.Mark.Time)
+	m.Log.Above = store.Higher(m.Log.Above, old.Above)
 }
 
 // noteLocked gives an entry its place in the log. It must be called before the entry

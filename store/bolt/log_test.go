@@ -452,7 +452,7 @@ func TestLogTrimmedUnacknowledged(t *testing.T) {
 	}
 	unacknowledged(db)
 	change(7)
-	if err := flushFor(t, s, time.Second); err == nil {
+	if err := bolt.Commit(db); err == nil {
 		t.Fatal("the commit was acknowledged")
 	}
 	log, err := s.History()
@@ -481,4 +481,42 @@ func unacknowledged(db *bolt.DB) {
 			return n, err
 		}
 	})
+}
+
+// TestLogAboveOutlivesDrop checks that the resource version which an earlier history has
+// reached outlives a start with another encryption.
+func TestLogAboveOutlivesDrop(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, s, "100", 0, 1)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(store.Batch{RV: "500", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+	must(t, s.Flush(t.Context()))
+	// etcd was restored
+	must(t, s.Apply(store.Batch{Reason: "rewound", Rewound: true}))
+	loadScript(t, s, "200", 0, 1)
+	must(t, s.Flush(t.Context()))
+	look := func(s store.Store, rv string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		for _, err := range s.Follow(ctx, store.Place{RV: rv}) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := look(s, "400"); !errors.Is(err, store.ErrTrimmed) {
+		t.Fatalf("before: %v", err)
+	}
+	must(t, db.Close())
+	db, s = mustOpenScriptWith(t, path, allWith(fixedKeys{{1}}), scriptOptions())
+	loadScript(t, s, "300", 0, 1)
+	must(t, s.Flush(t.Context()))
+	must(t, s.Apply(store.Batch{RV: "450", Changes: []store.Change{{Object: small.object(3, 2)}}}))
+	must(t, s.Flush(t.Context()))
+	if err := look(s, "400"); !errors.Is(err, store.ErrTrimmed) {
+		t.Errorf("a resource version of the history before: %v", err)
+	}
+	_ = db
 }

@@ -3,6 +3,7 @@ package bolt
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -46,6 +47,11 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	}
 	d.scopes[id] = s
 	d.mu.Unlock()
+	if old != nil && !d.isChecking() {
+		// The committer may be writing what old has left. It begins no further attempt.
+		d.writeMu.Lock()
+		d.writeMu.Unlock() //nolint:staticcheck // nothing is done under it
+	}
 	if err := s.load(); err != nil {
 		s.forgetLog()
 		d.mu.Lock()
@@ -320,6 +326,18 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 	return err
 }
 
+// createFirst creates the bucket of a scope that has none yet, or one of an earlier
+// process. If the bucket is in the file already, by a commit whose outcome was not known,
+// it stays as it is.
+func (s *scopeStore) createFirst(tx *bbolt.Tx, why string) error {
+	if b := s.bucketIn(tx); b != nil {
+		if m, err := readManifest(s.id, b); err == nil && s.hasWritten(m) {
+			return nil
+		}
+	}
+	return s.create(tx, s.emptyManifest(why), true)
+}
+
 // create creates the scope's bucket. If drop is set, the scope may have one.
 func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
@@ -362,6 +380,14 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		s.departed.compares = compares
 	})
 	return writeScopeTally(tx)
+}
+
+// hasWritten reports whether the log in the file ends with a commit of s whose outcome
+// was not known.
+func (s *scopeStore) hasWritten(m *record.Manifest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return m.Log.Mark.Number > 0 && slices.ContainsFunc(s.attempts, func(a attempt) bool { return a.mark == m.Log.Mark.Random })
 }
 
 // emptyManifest returns the manifest of a scope that has not been listed, with the

@@ -36,6 +36,7 @@ type snapshot struct {
 	storedRV         string          // of the checkpoint then
 	found            []string        // see want
 	generations      *[256]uint64
+	former           *bbolt.Bucket // see want; nil if there is none
 }
 
 // want is what a snapshot has beside the file and the pending entries.
@@ -46,6 +47,7 @@ type want struct {
 	values      []string    // of index
 	generations bool        // snapshot.generations: those of scopeStore
 	at          store.Place // another moment than now, if it is not zero
+	former      bool        // snapshot.former: the former content
 }
 
 // read runs fn on a snapshot. fn must copy what it needs and must not call user code.
@@ -75,6 +77,9 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 			if sn.headers == nil || sn.objects == nil {
 				return s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 			}
+		}
+		if w.former {
+			sn.former = s.former(tx)
 		}
 		if !w.at.IsZero() {
 			if err := s.rewind(sn, w); err != nil {

@@ -60,7 +60,6 @@ type relist struct {
 	// scopeStore.mu protects the fields below.
 	whole bool     // the whole list was loaded
 	left  []*entry // what is left to the committer when the list is applied
-	again bool     // what is left is in the file already
 	lost  error    // what was written is lost
 }
 
@@ -313,8 +312,8 @@ func (r *relist) endLoad() error {
 	r.awaitWritten()
 	s, entries := r.s, r.staged.Values()
 	d := s.dictionaries.Load()
-	r.again = !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
-	if !r.again {
+	again := !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
+	if !again {
 		d = s.trained(entries)
 	}
 	err := r.load(entries, d)
@@ -325,8 +324,7 @@ func (r *relist) endLoad() error {
 	}
 	s.length, s.miscounted = r.loaded, false
 	r.whole = true
-	r.again = r.again && err == nil
-	if r.again || err != nil {
+	if again || err != nil {
 		r.left = entries
 	}
 	r.reset()
@@ -366,17 +364,18 @@ func (s *scopeStore) leftEntries() ([]*entry, error) {
 }
 
 // insertLeftLocked makes what a first list has left visible.
-func (s *scopeStore) insertLeftLocked(left []*entry) {
-	r := s.relist
-	if r == nil {
-		return // nothing was left
+func (s *scopeStore) insertLeftLocked(l loadedList) {
+	if len(l.left) == 0 {
+		return
 	}
-	for _, e := range left {
-		removed := e.head == nil
-		s.miscounted = s.miscounted || removed // the file may contain it
-		s.insertLocked(e, removed || r.again)
+	if l.known {
+		s.length = l.stored
 	}
-	r.left = nil
+	s.miscounted = s.miscounted || !l.known
+	for i, e := range l.left {
+		s.insertLocked(e, l.existed[i])
+	}
+	s.relist.left = nil
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all
@@ -527,13 +526,17 @@ func (s *scopeStore) discardLoad(wrote bool) error {
 		s.mu.Lock()
 		why := s.checkpoint.Reason
 		s.mu.Unlock()
-		if err := s.startEmpty(true, why); err != nil {
+		if err := s.startEmpty(true, why); mayGoOn(err) {
+			s.db.opts.Logger.Error(err, "Could not drop a list that did not end, the next write does", "scope", s.scope.String())
+			s.setNoBucket(true)
+		} else if err != nil {
 			return err
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.storedBytes, s.miscounted = 0, 0, false
+	s.attempts = nil // what they may have written has to be dropped
 	s.endLoadLocked()
 	s.dropPendingLocked()
 	for name := range s.inMemory {

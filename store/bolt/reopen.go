@@ -38,7 +38,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 	}
 	err := d.tryUpdate("scopes", func(tx *bbolt.Tx) error {
 		for _, s := range scopes {
-			if err := s.create(tx, s.emptyManifest("the file was lost"), true); err != nil {
+			if err := s.createFirst(tx, "the file was lost"); err != nil {
 				return err
 			}
 		}
@@ -95,13 +95,14 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	return nil
 }
 
-// lose discards the stored content of every scope.
+// lose discards the stored content of every scope, and the ledgers.
 func (d *DB) lose(cause error) {
 	lost := cause
 	if !errors.Is(cause, store.ErrCorrupt) {
 		lost = d.corrupt("file", cause)
 	}
 	d.opts.Logger.Error(lost, "Cache file is lost while it is used, its scopes are listed again", "path", d.path)
+	d.ledgerLosses.Add(1)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.scopes {

@@ -1,12 +1,14 @@
 package bolt
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
@@ -58,13 +60,20 @@ func (d *DB) begin(where string, write bool) (tx *bbolt.Tx, err error) {
 // update runs fn in a write transaction; readers continue meanwhile. After an error it
 // reopens the file, because the state of the file is unknown.
 func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
+	return d.updateFor(context.Background(), where, fn)
+}
+
+// updateFor is like update, and returns the error of ctx if that ends before fn can run.
+func (d *DB) updateFor(ctx context.Context, where string, fn func(*bbolt.Tx) error) error {
 	if d.readOnly {
 		return store.ErrReadOnly
 	}
 	if d.suspended != nil {
 		return d.suspended
 	}
-	d.writeMu.Lock()
+	if err := d.writeMu.LockFor(ctx); err != nil {
+		return err
+	}
 	defer d.writeMu.Unlock()
 	err := d.isThere()
 	if err == nil {
@@ -79,6 +88,25 @@ func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
 	}
 	return errors.Join(err, d.reopenLocked(d.damaged > 1, err))
 }
+
+// writeLock is a mutex that can be waited for as long as a context lasts.
+type writeLock struct{ one *semaphore.Weighted }
+
+func newWriteLock() writeLock { return writeLock{semaphore.NewWeighted(1)} }
+
+// LockFor locks l, or returns the error of ctx.
+func (l writeLock) LockFor(ctx context.Context) error {
+	if err := ctx.Err(); err != nil || l.one.TryAcquire(1) {
+		return err
+	}
+	return l.one.Acquire(ctx, 1)
+}
+
+// Lock implements sync.Locker.
+func (l writeLock) Lock() { _ = l.LockFor(context.Background()) }
+
+// Unlock implements sync.Locker.
+func (l writeLock) Unlock() { l.one.Release(1) }
 
 // isThere returns an error if the file was removed or replaced under its name. An open
 // file does not show that.

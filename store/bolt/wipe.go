@@ -43,26 +43,30 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	there := len(infos)
-	if which != nil {
-		infos = slices.DeleteFunc(infos, func(i store.Info) bool { return !which(i.Scope) })
+	all := true
+	isWiped := func(s store.Scope) bool {
+		is := which == nil || which(s)
+		all = all && is
+		return is
 	}
-	if len(infos) == 0 && which != nil {
-		return nil, nil
-	}
+	infos = slices.DeleteFunc(infos, func(i store.Info) bool { return !isWiped(i.Scope) })
+	// An open scope that has begun on a full disk is not in the file.
 	var open []*scopeStore
 	d.mu.Lock()
-	for _, info := range infos {
-		if s := d.scopes[info.ID]; s != nil {
+	for _, s := range d.scopes {
+		if isWiped(s.scope) {
 			open = append(open, s)
 		}
 	}
 	d.mu.Unlock()
+	if len(infos)+len(open) == 0 && which != nil {
+		return nil, nil
+	}
 	for _, s := range open {
 		s.writerMu.Lock()
 		defer s.writerMu.Unlock()
 	}
-	return infos, d.wipe(infos, open, len(infos) == there)
+	return infos, d.wipe(infos, open, all)
 }
 
 // wipe drops scopes. The caller must hold writerMu of the open ones. They are hidden from
@@ -79,6 +83,9 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		err = errors.Join(err, d.reopenLocked(false, err))
+	}
+	if all {
+		d.ledgerLosses.Add(1) // also if the outcome is not known
 	}
 	if err == nil && all {
 		d.forgetKeys()
@@ -109,11 +116,18 @@ func (d *DB) forgetKeys() {
 
 func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {
 	scopes := tx.Bucket(bucketScope)
+	ids := make([]string, 0, len(infos)+len(open))
 	for _, info := range infos {
+		ids = append(ids, info.ID)
+	}
+	for _, s := range open {
+		ids = append(ids, s.id) // it may have begun since the scopes were listed
+	}
+	for _, id := range ids {
 		if scopes == nil {
 			break // the file was replaced since the scopes were listed
 		}
-		if err := scopes.DeleteBucket([]byte(info.ID)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+		if err := scopes.DeleteBucket([]byte(id)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
 			return err
 		}
 	}

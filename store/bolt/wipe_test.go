@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	bbolt "go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -433,4 +435,57 @@ func TestWipeIsNeverSeenHalf(t *testing.T) {
 		t.Error("nobody looked")
 	}
 	must(t, db.Close())
+}
+
+// TestDecodeAfterWipe checks that an entry of a closed store is never decoded with the
+// dictionary of the store that was opened in its place.
+func TestDecodeAfterWipe(t *testing.T) {
+	const n = 200
+	object := func(i int, c string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: fmt.Sprintf("object-%04d", i), UID: "u", ResourceVersion: "1"},
+			Data:       map[string]string{"a": strings.Repeat(c, 40) + " is what all of these have in common, and more " + strings.Repeat(c+"-", 200), "b": fmt.Sprint(i * 7919)},
+		}
+	}
+	load := func(s store.Store, c string) {
+		list, err := s.Relist()
+		must(t, err)
+		for i := range n {
+			must(t, list.Add(object(i, c)))
+		}
+		for part, err := range list.Parts("1") {
+			must(t, err)
+			must(t, s.Apply(part))
+		}
+		must(t, list.Close())
+		must(t, s.Flush(t.Context()))
+	}
+	opts := scriptOptions()
+	opts.DecodedBytes = 1
+	db, first := mustOpenScriptWith(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{}, opts)
+	load(first, "x")
+	entries, err := first.Select(store.Query{})
+	must(t, err)
+	must(t, first.Close())
+	_, err = db.Wipe(nil)
+	must(t, err)
+	second, err := db.Open(scriptScope(), opts)
+	must(t, err)
+	load(second, "y")
+	wrong, failed := 0, 0
+	for i, e := range entries {
+		obj, err := first.Decode(e)
+		if err != nil {
+			failed++
+			continue
+		}
+		if got, want := obj.(*corev1.ConfigMap).Data["a"], object(i, "x").Data["a"]; got != want {
+			if wrong++; wrong == 1 {
+				t.Logf("%s is %.60q, want %.60q", e.Key, got, want)
+			}
+		}
+	}
+	if wrong > 0 || failed > 0 {
+		t.Errorf("of %d objects that were read before, %d are decoded wrongly without an error, %d with one", n, wrong, failed)
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"maps"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/informctl/informctl/codec"
 )
@@ -75,14 +77,31 @@ func (d *Set) Dictionary(id uint64) (dictionary []byte, exists bool) {
 // WithCurrent returns a copy of d with another id for new records.
 func (d *Set) WithCurrent(id uint64) *Set { return &Set{current: id, byID: d.byID} }
 
-// With returns a copy of d in which z is the current dictionary.
+// With returns a copy of d in which z is the current dictionary. Its id is above the
+// others, and that of no other dictionary: an object that was read before a scope was
+// dropped must not be decompressed with a later dictionary, which zstd would not notice.
 func (d *Set) With(z *codec.Zstd) *Set {
-	next := &Set{current: Plain + 1, byID: maps.Clone(d.byID)}
+	next := &Set{current: nextID(), byID: maps.Clone(d.byID)}
 	for id := range next.byID {
 		next.current = max(next.current, id+1)
 	}
 	next.byID[next.current] = z
 	return next
+}
+
+// lastID is the last id that nextID has returned.
+var lastID atomic.Uint64
+
+// nextID returns an id that no dictionary of this process has, nor one that was trained
+// more than a second ago by another process.
+func nextID() uint64 {
+	for {
+		last := lastID.Load()
+		id := max(last+1, uint64(time.Now().Unix()))
+		if lastID.CompareAndSwap(last, id) {
+			return id
+		}
+	}
 }
 
 // Compress compresses a payload if that makes it smaller. It returns the dictionary id

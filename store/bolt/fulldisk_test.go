@@ -1,0 +1,299 @@
+package bolt_test
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// selfVar is set in the process that a test with fullFiles runs in.
+const selfVar = "INFORMCTL_BOLT_FULL_DISK"
+
+// fullFiles returns a function that makes every file full, or not any more, as
+// RLIMIT_FSIZE does: meta pages can be written, but little else. The limit is that of the
+// process, so fullFiles runs the test in one of its own. In the others it returns nil.
+func fullFiles(t *testing.T) (limit func(on bool)) {
+	t.Helper()
+	if os.Getenv(selfVar) == "" {
+		self, err := os.Executable()
+		must(t, err)
+		cmd := exec.CommandContext(t.Context(), self, "-test.run=^"+t.Name()+"$", "-test.timeout=100s")
+		cmd.Env = append(os.Environ(), selfVar+"=1", "GORACE=atexit_sleep_ms=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%v\n%s", err, out)
+		}
+		return nil
+	}
+	signal.Ignore(unix.SIGXFSZ)
+	limit = func(on bool) {
+		var l unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_FSIZE, &l))
+		if l.Cur = l.Max; on {
+			l.Cur = 8 << 10
+		}
+		must(t, unix.Setrlimit(unix.RLIMIT_FSIZE, &l))
+	}
+	t.Cleanup(func() { limit(false) })
+	return limit
+}
+
+// inFile waits until the file has a number of objects.
+func inFile(t *testing.T, db *bolt.DB, n int) {
+	t.Helper()
+	for {
+		infos, err := db.Scopes()
+		must(t, err)
+		if len(infos) == 1 && infos[0].Objects == n {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
+// TestFullDiskKeyTwice checks that an object which a first list has twice, in a part that
+// was written and in one that the disk has refused, counts once.
+func TestFullDiskKeyTwice(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	list, err := s.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 1)
+	must(t, list.Add(small.object(0, 1))) // is written
+	must(t, list.Add(small.object(1, 1))) // is written
+	inFile(t, db, 2)
+	bolt.SetRelistLimit(list, 1<<20)
+	must(t, list.Add(small.object(0, 2))) // it has changed while the list was streamed
+	limit(true)
+	for part, err := range list.Parts("2") {
+		must(t, err)
+		must(t, s.Apply(part))
+	}
+	if keys, err := s.Keys(store.Query{}); err != nil || len(keys) != 2 {
+		t.Errorf("keys %q, %v", keys, err)
+	}
+	if got, err := s.Select(store.Query{}); err != nil || len(got) != 2 {
+		t.Errorf("%d entries, %v", len(got), err)
+	}
+	if got := store.Indexer(s).List(); len(got) != 2 {
+		t.Errorf("List has %d objects", len(got))
+	}
+	if s.Len() != 2 {
+		t.Errorf("length %d, want 2", s.Len())
+	}
+	limit(false)
+}
+
+// TestFullDiskInterrupted checks that a first list which was interrupted after a part was
+// written keeps no further list from beginning while the disk is full.
+func TestFullDiskInterrupted(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	list, err := s.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 1)
+	must(t, list.Add(small.object(0, 1)))
+	must(t, list.Add(small.object(1, 1)))
+	inFile(t, db, 2)
+	limit(true)
+	t.Logf("close: %v", list.Close())
+	for range 3 {
+		if _, err := s.Relist(); err != nil {
+			t.Errorf("another list on a full disk: %v", err)
+		}
+	}
+	limit(false)
+}
+
+// TestFullDiskFormer checks that what was deleted while no process ran is told although
+// the disk is full while the first list is made.
+func TestFullDiskFormer(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScriptWith(t, path, bolt.Options{}, scriptOptions())
+	loadScript(t, s, "1", 0, 1, 2, 3)
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	limit(true)
+	s, err = db.Open(scriptScope(), opts)
+	must(t, err)
+	if !s.(store.Departer).Compares() {
+		t.Error("there is nothing to compare the list with")
+	}
+	loadScript(t, s, "3", 1, 2)
+	limit(false)
+	must(t, s.Flush(t.Context())) // there is room again
+	wantDeparted(t, s, 0, 3)
+	if n, dropped := s.(store.Departer).Departures(); dropped != 0 || n != 2 {
+		t.Errorf("%d are kept and %d dropped, and compares is %v", n, dropped, s.(store.Departer).Compares())
+	}
+}
+
+// TestFullDiskLeftovers checks that a scope which is opened again while what its closed
+// store has left is being written has that, too.
+func TestFullDiskLeftovers(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: 100 * time.Millisecond})
+	loadScript(t, s, "1", 0, 1)
+	must(t, s.Flush(t.Context()))
+	limit(true)
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+	if err := s.Close(); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	begun, goOn, once := make(chan struct{}), make(chan struct{}), false
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		limit(false)
+		return func(b []byte, off int64) (int, error) {
+			if !once {
+				once = true
+				close(begun)
+				<-goOn
+			}
+			return next(b, off)
+		}
+	})
+	<-begun // the committer tries again
+	opened := make(chan store.Store, 1)
+	go func() {
+		again, err := db.Open(scriptScope(), scriptOptions())
+		if err != nil {
+			t.Error(err)
+		}
+		opened <- again
+	}()
+	<-time.After(100 * time.Millisecond) // it may open meanwhile
+	close(goOn)
+	again := <-opened
+	inFile(t, db, 3)
+	<-time.After(time.Second)
+	infos, err := db.Scopes()
+	must(t, err)
+	t.Logf("the file has %d objects at %q, the store %d at %q", infos[0].Objects, infos[0].Checkpoint.RV, again.Len(), again.Checkpoint().RV)
+	if keys, err := again.Keys(store.Query{}); err != nil {
+		t.Errorf("keys %q, %v", keys, err)
+	}
+	if objects := store.Indexer(again).List(); objects == nil {
+		t.Error("List returns nothing")
+	}
+}
+
+// TestFullDiskWake checks that a commit which is requested after one that has failed does
+// not wait for the interval.
+func TestFullDiskWake(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: 20 * time.Second})
+	loadScript(t, s, "1", 0, 1)
+	must(t, s.Flush(t.Context()))
+	limit(true)
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+	began := time.Now()
+	err := s.Close() // one attempt
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("Close took %v: %v", took, err)
+	}
+	limit(false)
+	_ = db
+}
+
+// TestFullDiskUnknownFirstCommit checks that nothing departs twice if the first commit of
+// a scope that has begun on a full disk is in the file, but has returned an error.
+func TestFullDiskUnknownFirstCommit(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: 100 * time.Millisecond})
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	limit(true)
+	s, err := db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	loadScript(t, s, "1", 0, 1, 2)
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), RV: "2", Departs: true}}}))
+	wantDeparted(t, s, 0)
+	bolt.HookWrites(db, func(next bolt.WriteAt) bolt.WriteAt {
+		limit(false)
+		return func(b []byte, off int64) (int, error) {
+			n, err := next(b, off)
+			if off < int64(2*pageSize) {
+				err = errors.New("unknown outcome")
+			}
+			return n, err
+		}
+	})
+	must(t, s.Flush(t.Context()))
+	wantDeparted(t, s, 0)
+	must(t, logAddsUp(s))
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, bolt.Options{})
+	wantDeparted(t, s, 0)
+	_ = db
+}
+
+// TestFullDiskWipe checks that a wipe does not forget the data keys of a scope that has
+// begun on a full disk and is not in the file yet.
+func TestFullDiskWipe(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{CommitInterval: 50 * time.Millisecond, EncryptAll: true, Keys: fixedKeys{{1}}})
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	limit(true)
+	s, err := db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	loadScript(t, s, "1", 0, 1, 2)
+	limit(false)
+	sealed := bolt.Seals(db)[1]
+	bolt.Quiet(db, func() { // the disk is slow
+		for bolt.Seals(db)[1] == sealed { // the committer seals, and waits for writeMu
+			<-time.After(time.Millisecond)
+		}
+		<-time.After(100 * time.Millisecond)
+	})
+	_, err = db.Wipe(nil)
+	must(t, err)
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+	db, err = bolt.Open(path, bolt.Options{EncryptAll: true, Keys: fixedKeys{{1}}})
+	must(t, err)
+	s, err = db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	got, err := s.Select(store.Query{})
+	if err != nil {
+		t.Errorf("%d, %v", len(got), err)
+	}
+}
