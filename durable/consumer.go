@@ -339,7 +339,7 @@ func (c *Consumer) activateLocked() {
 func (c *Consumer) noteAllLocked() {
 	c.noteStateLocked()
 	for _, s := range c.scopes {
-		if s.recorded {
+		if s.recorded || s.known != (place{}) {
 			c.noteLocked(s)
 		}
 	}

@@ -109,6 +109,7 @@ type keyEntry struct {
 	stored    bool // the ledger may have it
 	// round is when it began to wait: see sharing.rounds.
 	round uint64
+	fires time.Time // Due by the monotonic clock
 	keyState
 }
 
@@ -191,7 +192,11 @@ func (q *queue[T]) activateLocked() {
 			q.add(item, 0, s.Priority)
 		}
 		if !s.Due.IsZero() {
-			q.add(item, min(max(s.Due.Sub(at), 0), s.Delay), s.Priority)
+			after := min(max(s.Due.Sub(at), 0), s.Delay)
+			if e := q.states[item]; e != nil {
+				e.fires = time.Now().Add(after)
+			}
+			q.add(item, after, s.Priority)
 		}
 	}
 	clear(q.restored)
@@ -242,17 +247,21 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 	if e == nil {
 		return
 	}
-	e.added = true
+	e.added, e.Unresolved = true, false
 	if p := ptr.Deref(priority, 0); e.Priority == nil || p > *e.Priority || !e.dirty && e.Due.IsZero() {
 		e.Priority = &p
 	}
 	if after <= 0 {
-		e.dirty, e.Unresolved = true, false
+		e.dirty = true
 		return
 	}
-	due := time.Now().Round(0).Add(after)
+	at := time.Now().Round(0)
+	if !e.Due.IsZero() && !e.fires.After(time.Now()) { // it waits in the inner queue
+		e.dirty, e.Due, e.Delay = true, time.Time{}, 0
+	}
+	due := at.Add(after)
 	if e.Due.IsZero() || due.Before(e.Due) {
-		e.Due, e.Delay = due, after
+		e.Due, e.Delay, e.fires = due, after, time.Now().Add(after)
 	}
 }
 
@@ -299,6 +308,9 @@ func (q *queue[T]) Forget(item T) {
 	}
 	q.changed[item] = struct{}{}
 	e.Failures, e.Last, e.forgotten = 0, 0, true
+	if !e.inWork {
+		e.Unresolved = false // Done came first
+	}
 }
 
 // Get implements workqueue.TypedInterface.
@@ -317,7 +329,7 @@ func (q *queue[T]) got(item T, shutdown bool) {
 	if e := q.noteLocked(item); e != nil {
 		e.dirty, e.inWork, e.forgotten, e.Unresolved = false, true, false, false
 		// A queue with priorities has one place for a key: Get takes its delay, too.
-		if !e.Due.IsZero() && (q.inner != nil || !e.Due.After(time.Now())) {
+		if !e.Due.IsZero() && (q.inner != nil || !e.fires.After(time.Now())) {
 			e.Due, e.Delay = time.Time{}, 0
 		}
 	}

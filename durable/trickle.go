@@ -72,13 +72,13 @@ func (c *Consumer) sweepLocked(s *scope, at time.Time) error {
 	if limit <= 0 || w.After == ended || !s.areLiveLocked() {
 		return nil
 	}
-	after, more := w.After, true
+	after, more := ended, false
 	for _, m := range s.members {
 		last, rest, err := m.feed.Sweep(w.After, limit)
 		if err != nil {
 			return err
 		}
-		after, more = last, rest
+		after, more = min(after, last), more || rest
 	}
 	if !more {
 		after = ended

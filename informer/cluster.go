@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"time"
@@ -82,7 +83,8 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 		cluster = a.Val.(string)
 	}
 	f.mu.Lock()
-	known := f.cluster == cluster && f.verified
+	known := f.stored == cluster
+	f.stored = cluster
 	if !f.verified {
 		f.cluster, f.verified = cluster, true
 	}
@@ -95,10 +97,18 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 	return cluster, nil
 }
 
-// isAnswer reports whether the server has answered, even with an error.
+// isAnswer reports whether the server has answered, even with an error. What it, or a
+// proxy, answers to every request in an outage is no answer to this one.
 func isAnswer(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status)
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return false
+	}
+	return true
 }
 
 // identity returns the identity of the cluster. The server is asked once for all
@@ -175,6 +185,14 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.factory.askIdentity(ctx)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
+	wayOf := func(cluster string) string {
+		way, _, _ := strings.Cut(cluster, "/")
+		return way
+	}
+	if err == nil && wayOf(cluster) != wayOf(inf.scope.Cluster) {
+		// An API server that has just started refuses what identified it before.
+		err = apierrors.NewInternalError(errors.New("the server does not identify its cluster as it did"))
+	}
 	is := ""
 	switch {
 	case err == nil:

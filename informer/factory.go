@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -56,6 +57,7 @@ type Factory struct {
 	mu       sync.Mutex
 	cluster  string               // the identity, "" until it is known
 	verified bool                 // cluster is from the server, not from the backend
+	stored   string               // what askIdentity has stored last
 	asked    map[string]*url.URL  // by nonce: the URL that the transport received
 	asking   singleflight.Group   // shares requests for the identity
 	holders  map[string]*Informer // by scope ID: the informer that opened it last
@@ -150,15 +152,19 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 	f.asked[nonce] = nil
 	f.mu.Unlock()
 	// The result is always an error; only the URL that the transport received matters.
-	_, _ = endable.Call(ctx, func() (runtime.Object, error) {
+	_, err := endable.Call(ctx, func() (runtime.Object, error) {
 		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
 	}, nil)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	u := f.asked[nonce]
 	delete(f.asked, nonce)
-	if u == nil {
+	switch {
+	case u != nil:
+	case err == nil || isAnswer(err):
 		return nil, errNoTransport
+	default:
+		return nil, err // it may not have come so far
 	}
 	return u, nil
 }
@@ -166,7 +172,16 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 // scope finds the scope of an informer. It blocks while the server is down and the
 // backend does not remember the cluster.
 func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object) (store.Scope, error) {
+	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 	u, err := f.ask(ctx, lw)
+	for err != nil && !errors.Is(err, errNoTransport) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Waiting for the API server", "because", err.Error())
+		select {
+		case <-time.After(backoff.Step()):
+		case <-ctx.Done():
+		}
+		u, err = f.ask(ctx, lw)
+	}
 	if err != nil {
 		return store.Scope{}, err
 	}

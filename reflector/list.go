@@ -210,6 +210,7 @@ func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.O
 // expired, the error wraps errBroken.
 func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (string, error) {
 	var opts metav1.ListOptions
+	rv := ""
 	if w == byPages {
 		opts.Limit = r.opts.PageSize
 	}
@@ -225,12 +226,15 @@ func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (st
 		if err != nil {
 			return "", err
 		}
+		if opts.Continue == "" {
+			rv = accessor.GetResourceVersion() // later pages may be newer
+		}
 		err = meta.EachListItem(list, func(obj runtime.Object) error { return r.addListed(ctx, session, obj) })
 		if err != nil {
 			return "", err
 		}
 		if opts.Continue = accessor.GetContinue(); opts.Continue == "" {
-			return accessor.GetResourceVersion(), nil
+			return rv, nil
 		}
 	}
 }

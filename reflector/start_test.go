@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -451,4 +452,34 @@ type closedSink struct{ *sink }
 
 func (closedSink) Push(context.Context, cache.DeltaType, runtime.Object, string) error {
 	return fmt.Errorf("push: %w", store.ErrClosed)
+}
+
+// TestPagesOfNoSnapshot checks that a list whose pages are of several moments is followed
+// from the first one, as in client-go.
+func TestPagesOfNoSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "", fakeapi.Options{NoWatchList: true})
+		w.through(between{list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			second := opts.Continue != ""
+			opts.Limit, opts.Continue = 0, ""
+			if second {
+				w.update("a") // it is on the first page, which was sent
+				w.delete("a")
+			}
+			all, err := w.server.ListWithContext(ctx, opts)
+			if err != nil {
+				return nil, err
+			}
+			list := all.(*v1.ConfigMapList)
+			if second {
+				list.Items = list.Items[len(list.Items)-1:] // b
+			} else {
+				list.Items, list.Continue = list.Items[:1], fmt.Sprint("after ", list.Items[0].Name)
+			}
+			return list, nil
+		}})
+		w.start()
+		w.pass(time.Hour)
+		w.wantSame()
+	})
 }

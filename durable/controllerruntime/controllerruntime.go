@@ -50,7 +50,8 @@ func (w *wrapped) GetCache() cache.Cache { return Cache(w.c, w.Manager.GetCache(
 
 // Add implements manager.Manager.
 func (w *wrapped) Add(r manager.Runnable) error {
-	if e, ok := r.(manager.LeaderElectionRunnable); ok && !e.NeedLeaderElection() {
+	_, isController := r.(reconcile.Reconciler)
+	if e, ok := r.(manager.LeaderElectionRunnable); ok && isController && !e.NeedLeaderElection() {
 		w.c.Activate()
 	}
 	return w.Manager.Add(r)

@@ -277,6 +277,12 @@ func (s *scopeStore) noteAttempt(a attempt) {
 	s.attempts = append(s.attempts, a)
 }
 
+func (s *scopeStore) forgetAttempts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.attempts = nil
+}
+
 // committedUpTo removes the written entries that have not changed since from pending.
 func (s *scopeStore) committedUpTo(c capture, err error) {
 	s.mu.Lock()

@@ -187,7 +187,11 @@ func (s *scopeStore) countLoaded(l *loadedList) {
 		}
 		return nil
 	})
-	l.known = err == nil
+	if l.known = err == nil; !l.known {
+		for i := range l.existed {
+			l.existed[i] = true // see whichExist: a deletion must not be lost
+		}
+	}
 }
 
 // insertGoneLocked numbers the objects that are gone.

@@ -1,14 +1,18 @@
 package bolt_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
@@ -295,5 +299,77 @@ func TestFullDiskWipe(t *testing.T) {
 	got, err := s.Select(store.Query{})
 	if err != nil {
 		t.Errorf("%d, %v", len(got), err)
+	}
+}
+
+// TestFullDiskFlush checks that a Flush does not try without a pause.
+func TestFullDiskFlush(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	var tries atomic.Int64
+	logger := funcr.New(func(_, args string) {
+		if strings.Contains(args, "trying again") {
+			tries.Add(1)
+		}
+	}, funcr.Options{})
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Second, Logger: logger})
+	loadScript(t, s, "1", 0, 1)
+	must(t, s.Flush(t.Context()))
+	limit(true)
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Object: small.object(2, 2)}}}))
+	before := tries.Load()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	_ = s.Flush(ctx)
+	n := tries.Load() - before
+	limit(false)
+	if n > 8 {
+		t.Errorf("%d attempts to write in 4 s, with an interval of 1 s", n)
+	}
+	t.Log(n)
+	_ = db
+}
+
+// TestFullDiskRemoved checks that a deletion within a first list is not lost if the file
+// cannot be read when the list is applied.
+func TestFullDiskRemoved(t *testing.T) {
+	limit := fullFiles(t) // a process of its own, for RLIMIT_NOFILE
+	if limit == nil {
+		return
+	}
+	noFiles := func(on bool) {
+		var l unix.Rlimit
+		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &l))
+		if l.Cur = l.Max; on {
+			l.Cur = 3
+		}
+		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
+	}
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: 50 * time.Millisecond})
+	list, err := s.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 1)
+	must(t, list.Add(small.object(0, 1)))
+	must(t, list.Add(small.object(1, 1)))
+	inFile(t, db, 2)
+	bolt.SetRelistLimit(list, 1<<20)
+	list.Remove(small.key(0)) // deleted while the list was streamed
+	bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
+		return func([]byte, int64) (int, error) { return 0, errors.New("broken") }
+	})
+	noFiles(true) // it cannot be opened again either
+	for part, err := range list.Parts("2") {
+		must(t, err)
+		must(t, s.Apply(part))
+	}
+	noFiles(false)
+	t.Log(list.Close())
+	must(t, s.Flush(t.Context()))
+	keys, err := s.Keys(store.Query{})
+	t.Logf("%q, %v, length %d", keys, err, s.Len())
+	if err != nil || len(keys) != 1 || s.Len() != 1 {
+		t.Errorf("keys %q, %v, length %d; want one; checkpoint %+v", keys, err, s.Len(), s.Checkpoint())
 	}
 }

@@ -528,6 +528,7 @@ func (s *scopeStore) discardLoad(wrote bool) error {
 		s.mu.Unlock()
 		if err := s.startEmpty(true, why); mayGoOn(err) {
 			s.db.opts.Logger.Error(err, "Could not drop a list that did not end, the next write does", "scope", s.scope.String())
+			s.forgetAttempts() // what they may have written has to be dropped
 			s.setNoBucket(true)
 		} else if err != nil {
 			return err
@@ -536,7 +537,6 @@ func (s *scopeStore) discardLoad(wrote bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.length, s.storedBytes, s.miscounted = 0, 0, false
-	s.attempts = nil // what they may have written has to be dropped
 	s.endLoadLocked()
 	s.dropPendingLocked()
 	for name := range s.inMemory {

@@ -310,10 +310,14 @@ func (s *scopeStore) unwritten() error {
 func (s *scopeStore) Flush(ctx context.Context) error {
 	s.mu.Lock()
 	target := s.applied
-	for s.written < target {
+	// The first attempt may have begun before this call. After one that has failed, the
+	// committer tries again by itself, with a backoff.
+	for tries := 0; s.written < target; tries++ {
 		attempt := s.committed
 		s.mu.Unlock()
-		s.db.wake()
+		if tries < 2 {
+			s.db.wake()
+		}
 		select {
 		case <-attempt:
 		case <-s.db.committer:

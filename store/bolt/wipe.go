@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	bbolt "go.etcd.io/bbolt"
@@ -53,12 +54,16 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	// An open scope that has begun on a full disk is not in the file.
 	var open []*scopeStore
 	d.mu.Lock()
-	for _, s := range d.scopes {
+	scopes := slices.Collect(maps.Values(d.scopes))
+	d.mu.Unlock()
+	for _, s := range scopes {
+		if !s.isLeased() && s.isLost() {
+			continue // nothing is left of it
+		}
 		if isWiped(s.scope) {
 			open = append(open, s)
 		}
 	}
-	d.mu.Unlock()
 	if len(infos)+len(open) == 0 && which != nil {
 		return nil, nil
 	}

@@ -489,3 +489,49 @@ func TestDecodeAfterWipe(t *testing.T) {
 		t.Errorf("of %d objects that were read before, %d are decoded wrongly without an error, %d with one", n, wrong, failed)
 	}
 }
+
+// TestWipeCallsBack checks that a function which Wipe calls may call the database.
+func TestWipeCallsBack(t *testing.T) {
+	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	loadScript(t, s, "1", 0)
+	must(t, s.Flush(t.Context()))
+	done := make(chan error, 1)
+	go func() {
+		_, err := db.Wipe(func(store.Scope) bool { _ = db.SetAside(); return true })
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		must(t, err)
+	case <-time.After(5 * time.Second):
+		t.Fatal("Wipe waits for itself")
+	}
+}
+
+// TestWipeLast checks that the wipe of the last scope drops the ledgers.
+func TestWipeLast(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, a := mustOpenScript(t, path, bolt.Options{})
+	loadScript(t, a, "1", 0)
+	other := scriptScope()
+	other.Namespace = "b"
+	b, err := db.Open(other, scriptOptions())
+	must(t, err)
+	loadScript(t, b, "1", 0)
+	must(t, a.Flush(t.Context()))
+	must(t, b.Flush(t.Context()))
+	must(t, db.SetLedger(t.Context(), "x", map[string][]byte{"k": []byte("v")}))
+	must(t, a.Close())
+	must(t, b.Close())
+	_, err = db.Wipe(func(sc store.Scope) bool { return sc.Namespace == "" })
+	must(t, err)
+	infos, err := db.Wipe(func(sc store.Scope) bool { return sc.Namespace == "b" })
+	must(t, err)
+	left, err := db.Scopes()
+	must(t, err)
+	values, err := db.Ledger(t.Context(), "x")
+	must(t, err)
+	if len(infos) != 1 || len(left) != 0 || len(values) != 0 {
+		t.Errorf("wiped %d, %d scopes are left, ledger %q", len(infos), len(left), values)
+	}
+}

@@ -438,6 +438,28 @@ func TestSchedules(t *testing.T) {
 	})
 }
 
+// TestCursorWaitsForLoadedList checks that a cursor does not walk what a list has loaded
+// before handlers have received what is gone.
+func TestCursorWaitsForLoadedList(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		w.start(t.Context(), true)
+		w.hub.MarkSynced()
+		w.shelf.fail(errBroken)
+		w.add(false, nil)
+		synctest.Wait()
+		w.list(true, 1) // two objects are gone, which cannot be told
+		w.shelf.fail(nil)
+		w.hub.Urge()() // wakes the handler
+		synctest.Wait()
+		w.rest()
+		w.end()
+		if len(w.wrong) > 0 {
+			t.Error(strings.Join(w.wrong, "\n"))
+		}
+	})
+}
+
 // TestNoGoroutineIsLeft checks that End and Wait end every handler, also those that wait
 // for a list, and those of a Hub that was never opened.
 func TestNoGoroutineIsLeft(t *testing.T) {

@@ -288,8 +288,11 @@ func (r *Registration) take() (batch []notification, ok bool) {
 	}
 }
 
+// isCursorsTurnLocked reports whether the cursor goes on. It waits until handlers have
+// received all of a loaded list: else it would pass objects that are gone, and the
+// handler would receive their deletion without an add.
 func (r *Registration) isCursorsTurnLocked() bool {
-	return r.stage == walking && r.hub.phase == ready && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
+	return r.stage == walking && r.hub.phase == ready && !r.hub.keys.untold && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
 }
 
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot

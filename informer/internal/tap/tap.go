@@ -167,7 +167,8 @@ func (t *Tap) Open(resp *http.Response) {
 	}
 	t.move(tapped, untapped)
 	isStream := params["stream"] == "watch"
-	a := t.begin(isStream)
+	isContinued := resp.Request != nil && resp.Request.URL.Query().Has("continue")
+	a := t.begin(isStream, isContinued)
 	if isStream {
 		resp.Body = newStream(t, a, resp.Body)
 		return
@@ -178,13 +179,15 @@ func (t *Tap) Open(resp *http.Response) {
 }
 
 // begin begins an answer. What precedes a watch was taken, or will not be: watches that
-// have ended, and lists.
-func (t *Tap) begin(isStream bool) *answer {
+// have ended, and lists. So will a list of which nothing was taken when another one
+// begins: client-go's pager begins again when its token has expired.
+func (t *Tap) begin(isStream, isContinued bool) *answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	forget := func(a *answer) bool { return a.closed || isStream && !a.stream }
+	isDropped := func(a *answer) bool { return !isStream && !isContinued && !a.stream && a.taken == 0 }
 	maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return forget(a) })
-	t.points = slices.DeleteFunc(t.points, func(p point) bool { return forget(p.answer) })
+	t.points = slices.DeleteFunc(t.points, func(p point) bool { return forget(p.answer) || isDropped(p.answer) })
 	t.last++
 	a := &answer{number: t.last, stream: isStream}
 	t.answers[a.number] = a
@@ -231,13 +234,24 @@ func (t *Tap) Reached(rv string) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n := len(t.points)
-	for n > 0 && t.points[n-1].rv != rv {
-		n--
+	isMissed := func(p point) bool { return p.answer.taken < p.sent }
+	var at *point
+	for i := range t.points {
+		if p := &t.points[i]; p.rv == rv && (at == nil || isMissed(*at) || !p.answer.stream) {
+			at = p
+		}
 	}
-	reached := t.points[:n]
-	t.points = t.points[n:]
-	if slices.ContainsFunc(reached, func(p point) bool { return p.answer.taken < p.sent }) {
+	if at == nil {
+		return nil
+	}
+	// A ListerWatcher may merge watches: those beside it may be behind.
+	last := *at
+	isReached := func(p point) bool {
+		return p.answer.stream == last.answer.stream && (!p.answer.stream || p.answer == last.answer && p.sent <= last.sent)
+	}
+	missed := slices.ContainsFunc(t.points, func(p point) bool { return isReached(p) && isMissed(p) })
+	t.points = slices.DeleteFunc(t.points, isReached)
+	if missed {
 		return t.refuse()
 	}
 	return nil

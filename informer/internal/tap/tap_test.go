@@ -17,11 +17,13 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/utils/ptr"
 
 	"github.com/informctl/informctl/codec"
@@ -549,4 +551,64 @@ func must[T any](v T, err error) T {
 		panic(err)
 	}
 	return v
+}
+
+// TestPagerBeginsAgain checks that client-go's pager, which lists again when its token
+// has expired, omits nothing.
+func TestPagerBeginsAgain(t *testing.T) {
+	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+	w.tap.Begin()
+	p := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		if opts.Continue != "" {
+			return nil, apierrors.NewResourceExpired("expired")
+		}
+		return w.lw.ListWithContext(ctx, opts)
+	})
+	p.PageSize = 3
+	l, _, err := p.List(w.ctx, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, obj := range must(meta.ExtractList(l)) {
+		n++
+		if _, err := w.tap.Take(obj); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, _ := meta.ListAccessor(l)
+	if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
+		t.Errorf("all %d objects were taken: %v", n, err)
+	}
+}
+
+// TestMergedWatches checks that a watch which is behind another one omits nothing.
+func TestMergedWatches(t *testing.T) {
+	w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+	a := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+	b := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+	defer func() {
+		for _, s := range []watch.Interface{a, b} {
+			s.Stop()
+			for range s.ResultChan() {
+			}
+		}
+	}()
+	for e := range b.ResultChan() { // and waits in the ListerWatcher
+		if e.Type == watch.Bookmark {
+			break
+		}
+	}
+	for e := range a.ResultChan() {
+		if e.Type == watch.Bookmark {
+			m, _ := meta.Accessor(e.Object)
+			if err := w.tap.Reached(m.GetResourceVersion()); err != nil {
+				t.Error(err)
+			}
+			break
+		}
+		if _, err := w.tap.Take(e.Object); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -1,0 +1,256 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// roundTrip is an http.RoundTripper.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// runBehind is runFactory with transports below and above that of the Factory.
+func (w *world) runBehind(below http.RoundTripper, above func(http.RoundTripper) http.RoundTripper, opts informer.FactoryOptions, lines *[]string) *run {
+	w.Helper()
+	r := &run{w: w, done: make(chan struct{}), db: w.open()}
+	cfg := &rest.Config{Host: "http://api.example", Transport: below}
+	factory, err := informer.NewFactory(r.db, cfg, opts)
+	if err != nil {
+		w.Fatal(err)
+	}
+	if above != nil {
+		cfg.Wrap(above)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		w.Fatal(err)
+	}
+	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+	if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), funcr.New(func(_, args string) {
+		*lines = append(*lines, args)
+	}, funcr.Options{})))
+	r.stop = cancel
+	go func() {
+		defer close(r.done)
+		r.inf.RunWithContext(ctx)
+	}()
+	return r
+}
+
+// refusingAll answers every request with a status while refused is set, like a load
+// balancer without a backend (503) or an API server whose authentication webhook is down
+// (401).
+func refusingAll(next http.RoundTripper, code int, refused *atomic.Bool) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		if !refused.Load() {
+			return next.RoundTrip(r)
+		}
+		return &http.Response{
+			StatusCode: code, Status: http.StatusText(code), Header: http.Header{"Content-Type": {"text/html"}},
+			Body: io.NopCloser(strings.NewReader("no server is available")), Request: r,
+		}, nil
+	})
+}
+
+// TestOutageAtStart checks that a start during which every request is refused goes on
+// from the stored resource version.
+func TestOutageAtStart(t *testing.T) {
+	for name, code := range map[string]int{"503": 503, "502": 502, "401": 401} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				a := &address{}
+				a.set(w.server, "one", nil)
+				for _, n := range []string{"a", "b", "c"} {
+					w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+				}
+				var lines []string
+				var refused atomic.Bool
+				w.runBehind(refusingAll(a, code, &refused), nil, informer.FactoryOptions{}, &lines).sync().end()
+				since := len(w.server.Requests())
+				refused.Store(true)
+				r := w.runBehind(refusingAll(a, code, &refused), nil, informer.FactoryOptions{}, &lines)
+				waitFor(2 * time.Minute)
+				refused.Store(false)
+				r.sync()
+				waitFor(time.Minute)
+				if lists := w.lists(since); len(lists) > 0 {
+					t.Errorf("listed %d times, want the watch to go on from the stored RV; reasons %v", len(lists), r.inf.Status().Lists)
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// TestOutageAtColdStart checks that such a start with an empty file is persisted.
+func TestOutageAtColdStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var refused atomic.Bool
+		refused.Store(true)
+		r := w.runBehind(refusingAll(a, 503, &refused), nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		refused.Store(false)
+		r.sync()
+		waitFor(time.Minute)
+		if s := r.inf.Status(); !s.Persisted {
+			t.Errorf("it is held in memory until the process ends: %s", s.Memory)
+		}
+		r.end()
+	})
+}
+
+// TestCredentialsLate checks that an informer is persisted although what gives its
+// requests their credentials fails for some seconds, as an exec plugin does while a node
+// starts.
+func TestCredentialsLate(t *testing.T) {
+	for name, opts := range map[string]informer.FactoryOptions{"": {}, "RequireTransport": {RequireTransport: true}} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				a := &address{}
+				a.set(w.server, "one", nil)
+				w.put("a", "1")
+				var lines []string
+				var late atomic.Bool
+				late.Store(true)
+				above := func(next http.RoundTripper) http.RoundTripper {
+					return roundTrip(func(r *http.Request) (*http.Response, error) {
+						if late.Load() {
+							return nil, errors.New("getting credentials: exec: exit status 1")
+						}
+						return next.RoundTrip(r)
+					})
+				}
+				r := w.runBehind(a, above, opts, &lines)
+				waitFor(5 * time.Second)
+				late.Store(false)
+				waitFor(10 * time.Minute)
+				if s := r.inf.Status(); !s.Synced || !s.Persisted {
+					t.Errorf("synced %t, persisted %t: %s", s.Synced, s.Persisted, s.Memory)
+				}
+				r.end()
+			})
+		})
+	}
+}
+
+// TestClusterThereAndBack checks that the cluster which is remembered is the one that has
+// answered last.
+func TestClusterThereAndBack(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for range 20 {
+			other.Advance()
+		}
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		a.set(w.server, "one", nil)
+		other.CloseWatches()
+		waitFor(time.Minute)
+		r.end()
+		w.wantStored("when the first one is back", w.server.RV(), "a@2=1")
+
+		down := errors.New("connection refused")
+		w.server.Down()
+		a.set(w.server, "one", down)
+		r = w.runFactory(a, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines, false)
+		waitFor(time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+			t.Errorf("%q is served while the server is down, want a", keys)
+		}
+		w.server.Up()
+		a.set(w.server, "one", nil)
+		waitFor(5 * time.Minute)
+		if s := r.inf.Status(); s.Checkpoint.RV == "" {
+			t.Errorf("it stores no resource version any more: %q", s.Checkpoint.Reason)
+		}
+		r.end()
+	})
+}
+
+// TestForbiddenForSeconds checks that an API server which refuses every request until it
+// has read its roles is no other cluster.
+func TestForbiddenForSeconds(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20))
+		}
+		var lines []string
+		var refused atomic.Bool
+		r := w.runBehind(refusingAll(a, 403, &refused), nil, informer.FactoryOptions{}, &lines).sync()
+		since := len(w.server.Requests())
+		refused.Store(true)
+		w.server.CloseWatches()
+		waitFor(5 * time.Second)
+		refused.Store(false)
+		waitFor(5 * time.Minute)
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed %d times, want the watch to go on: %v", len(lists), r.inf.Status().Lists)
+		}
+		r.end()
+	})
+}
+
+// TestNamespaceForbiddenOnce checks the same if only the identity is refused.
+func TestNamespaceForbiddenOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var refused atomic.Bool
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, "configmaps") {
+				return a.RoundTrip(r)
+			}
+			return refusingAll(a, 403, &refused).RoundTrip(r)
+		})
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		since := len(w.server.Requests())
+		refused.Store(true)
+		w.server.CloseWatches()
+		waitFor(5 * time.Second)
+		refused.Store(false)
+		waitFor(time.Minute)
+		for range 10 {
+			w.put("a", "2")
+			waitFor(time.Minute)
+		}
+		if s := r.inf.Status(); s.Checkpoint.RV == "" || len(w.lists(since)) > 0 {
+			t.Errorf("listed %d times, and ten minutes later the stored RV is %q: %s", len(w.lists(since)), s.Checkpoint.RV, s.Checkpoint.Reason)
+		}
+		r.end()
+	})
+}
