@@ -497,7 +497,7 @@ func TestLogAboveOutlivesDrop(t *testing.T) {
 	loadScript(t, s, "200", 0, 1)
 	must(t, s.Flush(t.Context()))
 	look := func(s store.Store, rv string) error {
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		for _, err := range s.Follow(ctx, store.Place{RV: rv}) {
 			if err != nil {
