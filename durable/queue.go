@@ -255,13 +255,12 @@ func (q *queue[T]) recordLocked(item T, after time.Duration, priority *int) {
 		e.dirty = true
 		return
 	}
-	at := time.Now().Round(0)
-	if !e.Due.IsZero() && !e.fires.After(time.Now()) { // it waits in the inner queue
+	now := time.Now()
+	if !e.Due.IsZero() && !e.fires.After(now) { // it waits in the inner queue
 		e.dirty, e.Due, e.Delay = true, time.Time{}, 0
 	}
-	due := at.Add(after)
-	if e.Due.IsZero() || due.Before(e.Due) {
-		e.Due, e.Delay, e.fires = due, after, time.Now().Add(after)
+	if due := now.Round(0).Add(after); e.Due.IsZero() || due.Before(e.Due) {
+		e.Due, e.Delay, e.fires = due, after, now.Add(after)
 	}
 }
 

@@ -117,7 +117,7 @@ func isAnswer(err error) bool {
 // asks until the server answers. The error is that of a server that answers without
 // identifying its cluster.
 func (f *Factory) identity(ctx context.Context) (string, error) {
-	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
+	backoff := serverBackoff()
 	for answered := 0; ; {
 		f.mu.Lock()
 		cluster := f.cluster
@@ -142,15 +142,21 @@ func (f *Factory) identity(ctx context.Context) (string, error) {
 		if answered >= identityTries {
 			return "", err
 		}
-		klog.FromContext(ctx).Info("Waiting for the API server", "because", err.Error())
-		t := time.NewTimer(backoff.Step())
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return "", ctx.Err()
+		if err := awaitServer(ctx, &backoff, err); err != nil {
+			return "", err
 		}
 	}
+}
+
+// serverBackoff returns the backoff of questions that the server has not answered.
+func serverBackoff() wait.Backoff {
+	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
+}
+
+// awaitServer waits before such a question is asked again. It returns the error of ctx.
+func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error) error {
+	klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
+	return sleep(ctx, backoff.Step())
 }
 
 // clusters is the ledger of the clusters that were last found at an address. A process

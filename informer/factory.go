@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -172,13 +171,11 @@ func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, er
 // scope finds the scope of an informer. It blocks while the server is down and the
 // backend does not remember the cluster.
 func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object) (store.Scope, error) {
-	backoff := wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
+	backoff := serverBackoff()
 	u, err := f.ask(ctx, lw)
-	for err != nil && !errors.Is(err, errNoTransport) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Waiting for the API server", "because", err.Error())
-		select {
-		case <-time.After(backoff.Step()):
-		case <-ctx.Done():
+	for err != nil && !errors.Is(err, errNoTransport) {
+		if err := awaitServer(ctx, &backoff, err); err != nil {
+			return store.Scope{}, err
 		}
 		u, err = f.ask(ctx, lw)
 	}

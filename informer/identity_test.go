@@ -130,6 +130,14 @@ func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]st
 			w.Fatal(err)
 		}
 	}
+	r.runClient(factory, client, lines)
+	return r
+}
+
+// runClient runs an informer of a Factory that lists with a client. It logs to lines.
+func (r *run) runClient(factory *informer.Factory, client kubernetes.Interface, lines *[]string) {
+	w := r.w
+	w.Helper()
 	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
 	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
 	if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
@@ -143,7 +151,6 @@ func (w *world) runFactory(a *address, opts informer.FactoryOptions, lines *[]st
 		defer close(r.done)
 		r.inf.RunWithContext(ctx)
 	}()
-	return r
 }
 
 // withoutStreams is a client that lists in pages.

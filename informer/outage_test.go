@@ -1,7 +1,6 @@
 package informer_test
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -10,13 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -43,19 +38,7 @@ func (w *world) runBehind(below http.RoundTripper, above func(http.RoundTripper)
 	if err != nil {
 		w.Fatal(err)
 	}
-	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
-	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
-	if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
-		w.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), funcr.New(func(_, args string) {
-		*lines = append(*lines, args)
-	}, funcr.Options{})))
-	r.stop = cancel
-	go func() {
-		defer close(r.done)
-		r.inf.RunWithContext(ctx)
-	}()
+	r.runClient(factory, client, lines)
 	return r
 }
 

@@ -42,10 +42,16 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 			return err
 		}
 	}
-	own, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
-	if _, encoded := obj.(*store.EncodedObject); encoded && err != nil {
-		return err
+	if _, encoded := obj.(*store.EncodedObject); encoded {
+		if _, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
+			return err // entryOf needs the key
+		}
+		return s.queue.Push(ctx, t, obj, rv) // the tap has transformed it
 	}
+	if inf.transform == nil {
+		return s.queue.Push(ctx, t, obj, rv)
+	}
+	own, _ := store.KeyOf(cache.MetaNamespaceKeyFunc, obj) // the transform may change obj
 	transformed, err := inf.transformed(obj)
 	if err == nil {
 		if key, _ := cache.MetaNamespaceKeyFunc(transformed); key != own {

@@ -373,12 +373,6 @@ func TestSpillDamagedOfConsumer(t *testing.T) {
 					r.db = db
 					return r.sync(), c, reg
 				}
-				end := func(r *run, c *durable.Consumer) {
-					r.stop()
-					<-r.done
-					_ = c.Close()
-					_ = r.db.Close()
-				}
 				for i := range 10 {
 					w.put(fmt.Sprint("old-", i), "1")
 				}
@@ -387,7 +381,7 @@ func TestSpillDamagedOfConsumer(t *testing.T) {
 				_ = r.inf.RemoveEventHandler(reg) // the place stays
 				w.put("x", "1")
 				waitFor(time.Minute)
-				end(r, c)
+				endConsumer(r, c)
 
 				gate := make(chan struct{})
 				told := &log{hook: func(string) { <-gate }}
@@ -410,10 +404,18 @@ func TestSpillDamagedOfConsumer(t *testing.T) {
 				if lines := told.take(); !contains(lines, "initial old-3") {
 					t.Errorf("old-3 was not received: %d lines", len(lines))
 				}
-				end(r, c)
+				endConsumer(r, c)
 			})
 		})
 	}
+}
+
+// endConsumer ends a run, the consumer of its handler and its database.
+func endConsumer(r *run, c *durable.Consumer) {
+	r.stop()
+	<-r.done
+	_ = c.Close()
+	_ = r.db.Close()
 }
 
 // TestSpillDamagedPlace checks that the place of a durable handler stays where it is if
@@ -446,12 +448,6 @@ func TestSpillDamagedPlace(t *testing.T) {
 					})
 					r.db = db
 					return r.sync(), c
-				}
-				end := func(r *run, c *durable.Consumer) {
-					r.stop()
-					<-r.done
-					_ = c.Close()
-					_ = r.db.Close()
 				}
 				for i := range 3000 {
 					w.put(fmt.Sprint("o-", i), "owner-before")
@@ -487,7 +483,7 @@ func TestSpillDamagedPlace(t *testing.T) {
 				}
 				waitFor(time.Hour)
 				later := len(told.take())
-				end(r, c)
+				endConsumer(r, c)
 				r, c = start()
 				waitFor(time.Minute)
 				again := told.take()
@@ -496,7 +492,7 @@ func TestSpillDamagedPlace(t *testing.T) {
 				if len(withOld) != keys {
 					t.Errorf("of %d updates, the handler has received the state before of %d, in both processes", keys, len(withOld))
 				}
-				end(r, c)
+				endConsumer(r, c)
 			})
 		})
 	}

@@ -32,18 +32,17 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 // is full, the content of the earlier process is still where it was: see beginAgain.
 func (s *scopeStore) former(tx *bbolt.Tx) *bbolt.Bucket {
 	b := s.bucketIn(tx)
-	if b == nil || !s.needsBucket() {
-		if b != nil {
-			b = b.Bucket(bucketFormer)
-		}
-		return b
-	}
-	m, err := readManifest(s.id, b)
-	if err != nil || !s.isReadable(m) || s.wasLost() {
+	if b == nil {
 		return nil
 	}
-	if m.Complete && m.Objects.Count > 0 {
-		return b
+	if s.needsBucket() {
+		m, err := readManifest(s.id, b)
+		switch {
+		case err != nil || !s.isReadable(m) || s.wasLost():
+			return nil
+		case m.Complete && m.Objects.Count > 0:
+			return b
+		}
 	}
 	return b.Bucket(bucketFormer)
 }
@@ -172,6 +171,9 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 // countLoaded finds out what the file has of a list that was not written whole: a write
 // that has failed may be in it.
 func (s *scopeStore) countLoaded(l *loadedList) {
+	if len(l.left) == 0 {
+		return
+	}
 	l.existed = make([]bool, len(l.left))
 	err := s.readAs("headers", want{loaded: true}, func(sn *snapshot) error {
 		if sn.scope == nil {
