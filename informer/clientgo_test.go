@@ -295,14 +295,16 @@ func TestIndexQueries(t *testing.T) {
 		s.start().sync()
 		indexer := s.inf.GetIndexer()
 		probe := &corev1.ConfigMap{}
-		_, errIndex := indexer.Index("none", probe)
-		_, errBy := indexer.ByIndex("none", "x")
-		_, errKeys := indexer.IndexKeys("none", "x")
-		if errIndex == nil || errBy == nil || errKeys == nil {
-			s.Errorf("an index that is not there: %v, %v, %v", errIndex, errBy, errKeys)
-		}
-		if values := indexer.ListIndexFuncValues("none"); len(values) > 0 {
-			s.Errorf("values of an index that is not there: %v", values)
+		for _, name := range []string{"none", ""} {
+			_, errIndex := indexer.Index(name, probe)
+			_, errBy := indexer.ByIndex(name, "x")
+			_, errKeys := indexer.IndexKeys(name, "x")
+			if errIndex == nil || errBy == nil || errKeys == nil {
+				s.Errorf("index %q, which is not there: %v, %v, %v", name, errIndex, errBy, errKeys)
+			}
+			if values := indexer.ListIndexFuncValues(name); len(values) > 0 {
+				s.Errorf("values of index %q, which is not there: %v", name, values)
+			}
 		}
 		keys, err := indexer.IndexKeys("several", "x")
 		if diff := cmp.Diff([]string{"default/a", "default/b", "default/c", "default/d"}, keys); diff != "" || err != nil {

@@ -80,7 +80,24 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 // ByIndex returns the objects that have a value in an index and match a selector, in key
 // order and as of one moment. The error for an unknown index is store.ErrNoIndex.
 func (l *Lister[T]) ByIndex(indexName, value string, selector labels.Selector) ([]T, error) {
+	if indexName == "" { // a Query without a name asks for no index
+		return l.byUnnamed(value, selector)
+	}
 	return l.list(store.Query{Index: indexName, Values: []string{value}, Selector: selector})
+}
+
+// byUnnamed is ByIndex for the index whose name is "".
+func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, error) {
+	s := l.inf.present()
+	objects, err := store.ByIndex(s, "", []string{value}, store.Query{Selector: selector})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
+	}
+	entries := make([]store.Entry, len(objects))
+	for i, obj := range objects {
+		entries[i].Object = obj
+	}
+	return store.DecodeAll[T](s, entries)
 }
 
 // InNamespace returns a lister of one namespace. It needs no index.

@@ -157,9 +157,16 @@ func TestListerThroughItsLife(t *testing.T) {
 			}
 		}
 		running()
-		if _, err := l.ByIndex("nope", "red", nil); !errors.Is(err, store.ErrNoIndex) {
-			t.Errorf("ByIndex of an unknown index: %v, want %v", err, store.ErrNoIndex)
+		for _, name := range []string{"nope", ""} {
+			if _, err := l.ByIndex(name, "red", nil); !errors.Is(err, store.ErrNoIndex) {
+				t.Errorf("ByIndex of the unknown index %q: %v, want %v", name, err, store.ErrNoIndex)
+			}
 		}
+		if err := r.inf.AddIndexers(cache.Indexers{"": index.Label("app").Func}); err != nil {
+			t.Error(err)
+		}
+		objects, err := l.ByIndex("", "red", nil)
+		wantKeys(w, "ByIndex of an index without a name", told(w, objects, err), "a/one")
 		n := 0
 		for _, err := range l.All(nil) {
 			if n++; err != nil {

@@ -171,14 +171,33 @@ func (x *CacheIndexer) ByIndex(indexName, indexedValue string) ([]any, error) {
 }
 
 func (x *CacheIndexer) byIndex(s Store, name string, values []string) ([]any, error) {
-	objects, err := s.Objects(Query{Index: name, Values: values})
+	objects, err := ByIndex(s, name, values, Query{})
 	return x.handed(notNil(objects, err)), x.env.Noted(err)
 }
 
 // IndexKeys implements cache.Indexer. The keys are sorted.
 func (x *CacheIndexer) IndexKeys(indexName, indexedValue string) ([]string, error) {
-	keys, err := x.env.Store().Keys(Query{Index: indexName, Values: []string{indexedValue}})
+	s := x.env.Store()
+	if indexName == "" {
+		return x.unnamedKeys(s, indexedValue)
+	}
+	keys, err := s.Keys(Query{Index: indexName, Values: []string{indexedValue}})
 	return notNil(keys, err), x.env.Noted(err)
+}
+
+// unnamedKeys is IndexKeys for the index whose name is "".
+func (x *CacheIndexer) unnamedKeys(s Store, value string) ([]string, error) {
+	objects, err := ByIndex(s, "", []string{value}, Query{})
+	if err != nil {
+		return nil, x.env.Noted(err)
+	}
+	keys := make([]string, len(objects))
+	for i, obj := range objects {
+		if keys[i], err = KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
 }
 
 // GetIndexers implements cache.Indexer. The map is a copy.
@@ -304,6 +323,34 @@ func (x *CacheIndexer) LastStoreSyncResourceVersion() string {
 		x.wrote, x.then = now.RV, now
 	}
 	return x.wrote
+}
+
+// ByIndex returns the objects that have one of values in an index and match q, which
+// names no index. Order and errors are those of Reader.Objects; the error for an unknown
+// index is ErrNoIndex. A Query cannot ask for the index whose name is "", which client-go
+// allows: its function selects the objects then.
+func ByIndex(s Reader, name string, values []string, q Query) ([]runtime.Object, error) {
+	if name != "" {
+		q.Index, q.Values = name, values
+		return s.Objects(q)
+	}
+	indexers := s.Indexers()
+	fn := indexers[name]
+	if fn == nil {
+		return nil, NoIndex(name, indexers)
+	}
+	objects, err := s.Objects(q)
+	if err != nil {
+		return nil, err
+	}
+	var found []runtime.Object
+	for _, obj := range objects {
+		has, err := index.Values(fn, obj)
+		if err == nil && slices.ContainsFunc(has, func(v string) bool { return slices.Contains(values, v) }) {
+			found = append(found, obj)
+		}
+	}
+	return found, nil
 }
 
 // NoIndex returns an error that wraps ErrNoIndex and says which indexes there are.

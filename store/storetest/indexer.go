@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,6 +18,7 @@ var indexerCases = []testCase{
 	{"Get", testGet},
 	{"Index", testIndex},
 	{"UnknownIndex", testUnknownIndex},
+	{"UnnamedIndex", testUnnamedIndex},
 	{"DeleteTombstone", testDeleteTombstone},
 	{"Replace", testReplace},
 	{"RefusedObjects", testRefusedObjects},
@@ -110,20 +112,41 @@ func testIndex(h *harness) {
 
 func testUnknownIndex(h *harness) {
 	h.add(configMap("a/one", "1", "red"))
-	_, err := h.Index("nope", configMap("a/one", "1", "red"))
-	wantIs(h, "Index", err, store.ErrNoIndex)
-	_, err = h.ByIndex("nope", "red")
-	wantIs(h, "ByIndex", err, store.ErrNoIndex)
-	_, err = h.IndexKeys("nope", "red")
-	wantIs(h, "IndexKeys", err, store.ErrNoIndex)
-	_, err = h.Values("nope")
-	wantIs(h, "Values", err, store.ErrNoIndex)
-	if err != nil && !strings.Contains(err.Error(), "nope") {
-		h.Errorf("error does not name the index: %v", err)
+	for _, name := range []string{"nope", ""} {
+		_, err := h.Index(name, configMap("a/one", "1", "red"))
+		wantIs(h, "Index", err, store.ErrNoIndex)
+		_, err = h.ByIndex(name, "red")
+		wantIs(h, "ByIndex", err, store.ErrNoIndex)
+		_, err = h.IndexKeys(name, "red")
+		wantIs(h, "IndexKeys", err, store.ErrNoIndex)
+		_, err = h.Values(name)
+		wantIs(h, "Values", err, store.ErrNoIndex)
+		if err != nil && !strings.Contains(err.Error(), strconv.Quote(name)) {
+			h.Errorf("error does not name the index: %v", err)
+		}
+		if got := h.ListIndexFuncValues(name); got != nil {
+			h.Errorf("ListIndexFuncValues = %q, want nil", got)
+		}
 	}
-	if got := h.ListIndexFuncValues("nope"); got != nil {
-		h.Errorf("ListIndexFuncValues = %q, want nil", got)
-	}
+}
+
+// testUnnamedIndex checks that an index may have the name "", as client-go's may.
+func testUnnamedIndex(h *harness) {
+	must(h, h.AddIndexers(cache.Indexers{"": length}))
+	h.add(configMap("a/one", "1", "red"), configMap("a/two", "2", "blue"), configMap("b/three", "3", "tea"))
+	got, err := h.ByIndex("", "3")
+	must(h, err)
+	same(h, "ByIndex", sortedKeys(h, got), []string{"a/one", "b/three"})
+	got, err = h.Index("", configMap("not/stored", "", "blue"))
+	must(h, err)
+	same(h, "Index", sortedKeys(h, got), []string{"a/two"})
+	keys, err := h.IndexKeys("", "3")
+	must(h, err)
+	same(h, "IndexKeys", keys, []string{"a/one", "b/three"})
+	same(h, "ListIndexFuncValues", h.ListIndexFuncValues(""), []string{"3", "4"})
+	got, err = h.ByIndex("", "7")
+	must(h, err)
+	same(h, "ByIndex of a value that is not there", got, nil)
 }
 
 func testDeleteTombstone(h *harness) {
