@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
 )
@@ -27,7 +26,8 @@ const (
 	// Added is a new object, and Modified one that has changed.
 	Added    EventType = "ADDED"
 	Modified EventType = "MODIFIED"
-	// Deleted is a deleted object, in its last known state.
+	// Deleted is a deleted object, in the last state that handlers have received, with
+	// the resource version of the deletion if that is known.
 	Deleted EventType = "DELETED"
 	// Current says that all earlier state has been yielded. It is yielded once, without
 	// an Object.
@@ -44,10 +44,10 @@ type Event struct {
 	// could not be stored. A list's changes are ordered by key. So a consumer that has
 	// this event may lack others up to its resource version.
 	Listed bool
-	// Inside reports that the consumer continues inside a commit that has this change, so
-	// that it may have received states of the object that are not known any more. The
-	// state before then counts as one that matched; see Selected. It is set by those who
-	// make events of a log: see store.Event.
+	// Inside reports that the consumer may have received states of the object that are
+	// not known any more, because what was stored is lost or because the consumer
+	// continues inside a commit that has this change (store.Event). The state before then
+	// counts as one that matched; see Selected.
 	Inside bool
 	// More reports that the next event is available already, so a writer may delay its
 	// flush.
@@ -94,12 +94,20 @@ func (e Event) left() (Event, bool, error) {
 		e.Inside = true // its last state that matched is not known
 		return e, true, nil
 	}
-	rv, err := meta.NewAccessor().ResourceVersion(e.Object)
-	if err == nil {
-		e.Object, e.Old = e.Old.DeepCopyObject(), nil
-		err = meta.NewAccessor().SetResourceVersion(e.Object, rv)
-	}
+	var err error
+	e.Object, err = atVersionOf(e.Old, e.Object)
+	e.Old = nil
 	return e, err == nil, err
+}
+
+// atVersionOf returns a copy of an object with the resource version of another one.
+func atVersionOf(obj, other runtime.Object) (runtime.Object, error) {
+	rv, err := meta.NewAccessor().ResourceVersion(other)
+	if err == nil {
+		obj = obj.DeepCopyObject()
+		err = meta.NewAccessor().SetResourceVersion(obj, rv)
+	}
+	return obj, err
 }
 
 // FollowOptions specify where Follow begins. The zero value means from now on.
@@ -155,23 +163,26 @@ func (f *feed) OnAdd(obj any, isInInitialList bool) {
 	}
 }
 
-// OnUpdate implements cache.ResourceEventHandler. Equal objects do not mean a resync: a
-// feed has none, and an update whose old state is unknown has the new object twice.
-func (f *feed) OnUpdate(old, obj any) {
-	before, ok := old.(runtime.Object)
-	if !ok || old == obj {
-		before = nil
-	}
-	f.offer(Event{Type: Modified, Old: before}, obj)
+// Updated implements delivery.Follower.
+func (f *feed) Updated(before, now runtime.Object) {
+	f.offer(Event{Type: Modified, Old: before}, now)
 }
 
-// OnDelete implements cache.ResourceEventHandler.
-func (f *feed) OnDelete(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
+// Deleted implements delivery.Follower.
+func (f *feed) Deleted(before, last runtime.Object) {
+	e := Event{Type: Deleted, Inside: before == nil}
+	if before != nil && before != last {
+		if deleted, err := atVersionOf(before, last); err == nil {
+			last = deleted
+		}
 	}
-	f.offer(Event{Type: Deleted}, obj)
+	f.offer(e, last)
 }
+
+// OnUpdate and OnDelete implement cache.ResourceEventHandler. A Follower receives
+// Updated and Deleted instead.
+func (*feed) OnUpdate(_, _ any) {}
+func (*feed) OnDelete(any)      {}
 
 func (f *feed) offer(e Event, v any) {
 	var ok bool

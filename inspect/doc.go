@@ -24,6 +24,8 @@
 //	    index= value= namespace= selector= limit= after=KEY
 //	/v1/changes                 changes from now on: {"type", "object"} per line,
 //	                            with the type ADDED, MODIFIED or DELETED
+//	                            "inside": true: a state before is not known, and counts
+//	                            as one that matched
 //	    since=now initial=true  first the stored objects, as INITIAL
 //	    since=RV                first the changes after a resource version
 //	                            "listed": true: the change may come from a list

@@ -141,6 +141,10 @@ func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
 	h.moveLocked(loading, starting)
 	err := h.beginLocked()
 	for r := range h.handlers {
+		if r.fromNow && h.phase == ready {
+			r.stage = live
+			r.markSyncedLocked()
+		}
 		h.startLocked(r)
 	}
 	return h.keys.known.Copy(), err
@@ -255,7 +259,8 @@ type Options struct {
 	Resync time.Duration
 	// Logger is for panics; nil means klog.Background.
 	Logger *klog.Logger
-	// FromNow leaves the stored objects out.
+	// FromNow leaves the stored objects out: those of Open for a handler that is added
+	// before.
 	FromNow bool
 	// Client says that the handler belongs to a client that comes and goes: it receives
 	// no departed objects, and they are not kept for it.
@@ -278,6 +283,7 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		r.markSyncedLocked()
 	case opts.FromNow || opts.Client:
 		r.stage = walking // until there is a list, every add is a change
+		r.fromNow = opts.FromNow && h.phase < loading
 	}
 	h.handlers[r] = struct{}{}
 	if h.phase >= loading {

@@ -29,10 +29,13 @@ const (
 
 // notification is one call of a handler. Its objects are decoded shortly before the call.
 type notification struct {
-	kind     kind
-	initial  bool
-	newer    bool // an add that is left out unless it is above resumption.newer
-	key      string
+	kind    kind
+	initial bool
+	newer   bool // an add that is left out unless it is above resumption.newer
+	key     string
+	// old is the state before, without an object if it is not known; of the kind deleted
+	// it is the last state that the watch has sent. new is the new state; of the kind
+	// deleted it is the state before, for clients only.
 	old, new store.Entry
 }
 
@@ -78,6 +81,7 @@ type Registration struct {
 	hub     *Hub
 	handler cache.ResourceEventHandler
 	client  bool // see Options.Client
+	fromNow bool // see Options.FromNow; it was added before Open
 	logger  *klog.Logger
 	done    chan struct{}   // closed when the goroutine ends, or will never start
 	over    context.Context // ends when the handler is removed or the informer ends
@@ -129,6 +133,9 @@ func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim)
 	}
 	if r.waiting.isLong() {
 		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
+	}
+	if r.client && n.kind == deleted {
+		n.new = was
 	}
 	if r.stage == walking && n.key > r.cursor {
 		if _, early := r.early[n.key]; !early {
@@ -352,6 +359,9 @@ func (r *Registration) decode(batch []notification) {
 func (r *Registration) deliver(n notification) (panicked bool) {
 	panicked = true
 	defer utilruntime.HandleCrashWithLogger(*r.logger)
+	if f, ok := r.handler.(Follower); ok && r.follow(f, n) {
+		return false
+	}
 	switch n.kind {
 	case added:
 		if n.new.Object != nil {
@@ -378,6 +388,37 @@ func (r *Registration) deliver(n notification) (panicked bool) {
 		}
 	}
 	return false
+}
+
+// Follower is a handler that distinguishes states that are not known. It belongs to a
+// client (Options.Client), receives these calls instead of OnUpdate and OnDelete, and no
+// resyncs.
+type Follower interface {
+	cache.ResourceEventHandler
+	// Updated receives a changed object. before is nil if the state before is not known.
+	Updated(before, now kruntime.Object)
+	// Deleted receives the last state of a deleted object, which has nothing but its name
+	// if it is not known. before is the last state that handlers have received, nil if it
+	// is not known; the last state is another one if that could not be stored.
+	Deleted(before, last kruntime.Object)
+}
+
+// follow makes the call of a Follower. It returns false if the notification is for
+// another method.
+func (r *Registration) follow(f Follower, n notification) bool {
+	switch n.kind {
+	case updated:
+		if n.new.Object != nil {
+			f.Updated(n.old.Object, n.new.Object)
+		}
+	case deleted:
+		f.Deleted(n.new.Object, r.lastState(n))
+	case vanished:
+		f.Deleted(n.old.Object, r.lastState(n))
+	case added, resynced, synced:
+		return false
+	}
+	return true
 }
 
 // lastState returns the last state of a deleted object. It is never nil, because handlers

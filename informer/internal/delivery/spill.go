@@ -221,7 +221,7 @@ func (r *Registration) catchUpLocked() bool {
 			r.hub.env.Failed(err)
 			return false
 		case ok && k.known:
-			now = append(now, notification{kind: updated, key: k.key, old: e, new: e})
+			now = append(now, notification{kind: updated, key: k.key, old: store.Entry{Key: k.key}, new: e})
 		case ok:
 			now = append(now, notification{kind: added, key: k.key, new: e, initial: k.initial, newer: k.newer})
 		case k.known:

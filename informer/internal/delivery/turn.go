@@ -28,8 +28,9 @@ type Change struct {
 	Last runtime.Object // last state of a deleted object, if the watch sent it
 }
 
-// Tell appends a change to every queue. was is the state that was stored before; Slim
-// contains the encoded forms for long queues.
+// Tell appends a change to every queue. was is the state that was stored before: without
+// a key if there was none, and with nothing but the key if it is not known. Slim contains
+// the encoded forms for long queues.
 func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	h := t.h
 	if h.phase == unreadable {
@@ -60,9 +61,9 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 }
 
 // TellLoaded appends the differences between what handlers know and a list that the store
-// has loaded with nothing to compare it with. A known object is updated, with the same
-// object as the old one, because the old state is lost. A known object that is not in the
-// list is deleted, and an unknown object is added. At a cold start no object is known:
+// has loaded with nothing to compare it with. A known object is updated, and one that is
+// not in the list is deleted, both without the state before, because that is lost. An
+// unknown object is added. At a cold start no object is known:
 // cursors deliver the objects. The error has been passed to Failed.
 func (t Turn) TellLoaded() error {
 	h := t.h
@@ -81,7 +82,7 @@ func (t Turn) TellLoaded() error {
 			after = e.Key
 			was := store.Entry{}
 			if h.keys.known.Contains(e.Key) {
-				was = e
+				was.Key = e.Key
 			}
 			gone.Delete(e.Key)
 			t.Tell(Change{Key: e.Key, Is: e}, was, Slim{})
@@ -114,13 +115,16 @@ func (t Turn) MarkListed() error {
 	return nil
 }
 
-// Resync begins a resync of all handlers, if the informer has synced.
+// Resync begins a resync of all handlers but those of clients, if the informer has
+// synced.
 func (t Turn) Resync() {
 	if !t.h.isSynced() {
 		return
 	}
 	for r := range t.h.handlers {
-		r.resync.running, r.resync.after = true, ""
+		if !r.client {
+			r.resync.running, r.resync.after = true, ""
+		}
 	}
 }
 
