@@ -204,6 +204,55 @@ func TestEndpointRefuses(t *testing.T) {
 	})
 }
 
+// TestEndpointNotOpened checks that nothing is read of an informer that has not opened its
+// scope, which would seem to be empty, and that what is in the file already can be.
+func TestEndpointNotOpened(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		w.run(informer.Options{Indexes: []index.Index{index.Namespace()}}).sync().end()
+		db := w.open()
+		inf, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{Backend: db, Indexes: []index.Index{index.Namespace()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := handlerOf(inf)
+		for path, want := range map[string]int{
+			"/v1/objects":                             503,
+			"/v1/object?key=default/a":                503,
+			"/v1/query?index=namespace&value=default": 503,
+			"/v1/indexes":                             503,
+			"/v1/index?name=namespace":                200,
+			"/v1/keys":                                200,
+			"/v1/keys?scope=configmaps":               200,
+			"/v1/records?key=default/a":               200,
+			"/v1/headers?key=default/a":               200,
+			"/v1/history?scope=configmaps":            200,
+			"/v1/status":                              200,
+			"/v1/scopes":                              200,
+			"/v1/file":                                200,
+			"/v1/objects?scope=pods":                  404,
+		} {
+			status, lines := get(h, path)
+			if status != want || lines[0] == "" || want == 503 && !strings.Contains(lines[0], "has not opened") {
+				t.Errorf("%s: %d %s, want %d", path, status, lines, want)
+			}
+		}
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		inf, err = informer.New(w.server, &corev1.ConfigMap{}, informer.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		h = handlerOf(inf)
+		for _, path := range []string{"/v1/keys", "/v1/records?key=default/a", "/v1/headers?key=default/a", "/v1/history", "/v1/index?name=namespace"} {
+			if status, lines := get(h, path); status != 503 {
+				t.Errorf("%s in memory: %d %s, want 503", path, status, lines)
+			}
+		}
+	})
+}
+
 // TestEndpointOfFactory checks that a scope is found by its ID, and by its resource if
 // that is unique.
 func TestEndpointOfFactory(t *testing.T) {

@@ -43,8 +43,9 @@
 //
 // An error is {"error": "..."}, with a "cause" if that is "damage" or "no key". The
 // status is 400 for a wrong parameter, 404 for something that does not exist, 405 for
-// another method and 503 if the handler is busy. If lines have been sent before, the
-// error is the last line.
+// another method and 503 if the handler is busy, or if the informer has not opened what
+// it stored yet or has stopped. If lines have been sent before, the error is the last
+// line.
 //
 // # Changes since a resource version
 //

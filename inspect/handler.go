@@ -237,6 +237,16 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 	return slices.Collect(maps.Values(found))[0], nil
 }
 
+// opened is find for requests that read objects: before the informer has opened its
+// scope, it seems to be empty.
+func (e *endpoint) opened(q question) (*informer.Informer, error) {
+	inf, err := e.find(q)
+	if err == nil && !inf.Opened() {
+		return nil, informer.ErrNotOpened
+	}
+	return inf, err
+}
+
 // slot waits until slots has room, and occupies one place until release is called.
 func (q question) slot(slots chan struct{}) (release func(), err error) {
 	t := time.NewTimer(slotPatience)

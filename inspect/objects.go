@@ -56,7 +56,7 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 }
 
 func (e *endpoint) serveObject(a *answer, q question) error {
-	inf, err := e.find(q)
+	inf, err := e.opened(q)
 	if err != nil {
 		return err
 	}
@@ -93,7 +93,7 @@ func (e *endpoint) serveObject(a *answer, q question) error {
 }
 
 func (e *endpoint) serveObjects(a *answer, q question) error {
-	inf, err := e.find(q)
+	inf, err := e.opened(q)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (e *endpoint) serveObjects(a *answer, q question) error {
 }
 
 func (e *endpoint) serveQuery(a *answer, q question) error {
-	inf, err := e.find(q)
+	inf, err := e.opened(q)
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ type heldIndex struct {
 }
 
 func (e *endpoint) serveIndexes(a *answer, q question) error {
-	inf, err := e.find(q)
+	inf, err := e.opened(q)
 	if err != nil {
 		return err
 	}

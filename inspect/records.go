@@ -11,6 +11,7 @@ import (
 	"syscall"
 
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -23,14 +24,18 @@ type held struct {
 }
 
 // held returns the scope that a request names. If its informer has not opened the scope
-// yet, it returns the scope as stored in the file.
+// yet, it returns the scope as stored in the file, or informer.ErrNotOpened.
 func (e *endpoint) held(q question) (held, error) {
 	inf, err := e.find(q)
 	if err == nil && inf.Opened() {
 		return held{inf.Scope(), inf.Reader()}, nil
 	}
-	if viewer, ok := e.source.Backend().(store.Viewer); ok && q.Get("scope") != "" {
-		s, scope, viewErr := viewer.View(q.Get("scope"))
+	id := q.Get("scope")
+	if err == nil {
+		id = inf.Scope().ID()
+	}
+	if viewer, ok := e.source.Backend().(store.Viewer); ok && id != "" {
+		s, scope, viewErr := viewer.View(id)
 		if viewErr == nil {
 			return held{scope, s}, nil
 		}
@@ -38,10 +43,10 @@ func (e *endpoint) held(q question) (held, error) {
 			return held{}, viewErr
 		}
 	}
-	if err != nil {
-		return held{}, err
+	if err == nil {
+		err = informer.ErrNotOpened
 	}
-	return held{inf.Scope(), inf.Reader()}, nil
+	return held{}, err
 }
 
 // heldAndShown is like held, and reports whether the request asks for the values of
