@@ -81,7 +81,7 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	}
 	var hint departsHint
 	// Those of an earlier process are there while a first list is loaded.
-	err = s.readAs("departed objects", want{loaded: true}, func(sn *snapshot) error {
+	err = s.readAs("departed objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		hint = sn.hint
 		out, err = s.departedIn(sn, &hint, max(after, sn.settled), limit)
 		return err
@@ -166,10 +166,11 @@ func (s *scopeStore) departedIn(sn *snapshot, hint *departsHint, after uint64, l
 // loggedDepartures returns the first departed objects in the log with a number above
 // after. The file may be ahead of what is acknowledged.
 func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uint64, limit int) ([]departing, error) {
-	if sn.scope == nil {
+	b := sn.logScope()
+	if b == nil {
 		return nil, nil
 	}
-	m, err := readManifest(s.id, sn.scope)
+	m, err := readManifest(s.id, b)
 	if err != nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), err)
 	}

@@ -3,6 +3,7 @@ package bolt_test
 import (
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -231,4 +232,83 @@ func TestDepartedFailsAgain(t *testing.T) {
 		}
 	}
 	must(t, db.Close())
+}
+
+// TestDepartedNumbers checks that numbers are not used again after what they named was
+// lost or wiped, even if the list after that breaks: a handler would take the next
+// departed object for one that it has received.
+func TestDepartedNumbers(t *testing.T) {
+	for name, drop := range map[string]func(*testing.T, *bolt.DB, string){
+		"wiped": func(t *testing.T, db *bolt.DB, _ string) {
+			_, err := db.Wipe(nil)
+			must(t, err)
+		},
+		"lost": func(t *testing.T, _ *bolt.DB, path string) { must(t, os.Remove(path)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScript(t, path, bolt.Options{})
+			must(t, s.Apply(small.batch(1)))
+			depart := func(i int) uint64 {
+				t.Helper()
+				must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), RV: "2", Departs: true}}}))
+				must(t, s.Flush(t.Context()))
+				found, err := s.(store.Departer).Departed(0, 100)
+				must(t, err)
+				if len(found) == 0 || found[len(found)-1].Before.Key != small.key(i) {
+					t.Fatalf("%d are found, want %s as the last", len(found), small.key(i))
+				}
+				return found[len(found)-1].Number
+			}
+			depart(0)
+			last := depart(1)
+			drop(t, db, path)
+			if name == "lost" { // it is found by the next write
+				must(t, s.Apply(store.Batch{RV: "3"}))
+				if err := s.Flush(t.Context()); err != nil {
+					t.Logf("flush: %v", err)
+				}
+			}
+			list, err := s.Relist()
+			must(t, err)
+			bolt.SetRelistLimit(list, 1)
+			must(t, list.Add(small.object(2, 1)))
+			must(t, list.Add(small.object(3, 1)))
+			inFile(t, db, 2)
+			must(t, list.Close())
+			loadScript(t, s, "5", 2, 3)
+			if number := depart(2); number <= last {
+				t.Errorf("number %d is used again, %d was the last", number, last)
+			}
+		})
+	}
+}
+
+// TestDepartedOfBrokenList checks that a first list that breaks changes nothing of what
+// later handlers are told, nor of what was settled or dropped.
+func TestDepartedOfBrokenList(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{})
+	must(t, s.Apply(small.batch(1)))
+	must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), RV: "2", Departs: true}}}))
+	must(t, db.Close())
+
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, s = mustOpenScriptWith(t, path, bolt.Options{}, opts)
+	departer := s.(store.Departer)
+	departer.Settle()
+	must(t, s.Flush(t.Context())) // the file knows that it is settled
+	wantDeparted(t, s, 0)
+	list, err := s.Relist()
+	must(t, err)
+	bolt.SetRelistLimit(list, 1)
+	must(t, list.Add(small.object(2, 1)))
+	must(t, list.Add(small.object(3, 1)))
+	inFile(t, db, 2)
+	must(t, list.Close())
+	wantDeparted(t, s, 0) // for a handler that comes later in this process
+	if kept, dropped := departer.Departures(); kept != 1 || dropped != 0 {
+		t.Errorf("%d are kept and %d dropped, want 1 and 0", kept, dropped)
+	}
 }

@@ -28,23 +28,27 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 		m.Keys == s.seal.KeysID() && (s.seal == nil || m.Dictionaries.Count == 0)
 }
 
-// former returns the bucket of the former content, nil if there is none. While the disk
-// is full, the content of the earlier process is still where it was: see beginAgain.
-func (s *scopeStore) former(tx *bbolt.Tx) *bbolt.Bucket {
-	b := s.bucketIn(tx)
-	if b == nil {
-		return nil
+// findLeft finds what an earlier process has left. While the disk is full, that is still
+// where it was: see beginAgain. It takes no lock, since it runs inside a transaction.
+func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
+	b := sn.scope
+	if sn.isLeft {
+		b = s.bucketIn(tx)
 	}
-	if s.needsBucket() {
+	if b == nil {
+		return
+	}
+	if sn.isLeft {
 		m, err := readManifest(s.id, b)
-		switch {
-		case err != nil || !s.isReadable(m) || s.wasLost():
-			return nil
-		case m.Complete && m.Objects.Count > 0:
-			return b
+		if err != nil || !s.isReadable(m) {
+			return
+		}
+		if sn.left = b; m.Complete && m.Objects.Count > 0 {
+			sn.former = b
+			return
 		}
 	}
-	return b.Bucket(bucketFormer)
+	sn.former = b.Bucket(bucketFormer)
 }
 
 // beginAgain makes the bucket of a scope that of the manifest m, which has no content.
@@ -217,7 +221,7 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 		return nil, 0, nil
 	}
 	var c comparison
-	err = s.readAs("former objects", want{loaded: true, former: true}, func(sn *snapshot) error {
+	err = s.readAs("former objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		if sn.former == nil {
 			return nil
 		}

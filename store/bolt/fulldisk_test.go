@@ -373,3 +373,100 @@ func TestFullDiskRemoved(t *testing.T) {
 		t.Errorf("keys %q, %v, length %d; want one; checkpoint %+v", keys, err, s.Len(), s.Checkpoint())
 	}
 }
+
+// TestFullDiskDeparted checks that a deletion which no handler has received is told to
+// the next process, whatever it does to what is stored, and whether or not the disk is
+// full meanwhile.
+func TestFullDiskDeparted(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	transformed := func(o *store.Options) { o.TransformVersion = "2" }
+	for name, test := range map[string]struct {
+		change func(*store.Options)
+		broken bool // the first list ends before it is whole
+	}{
+		"same":               {change: func(*store.Options) {}},
+		"transform":          {change: transformed},
+		"transform, broken":  {change: transformed, broken: true},
+		"type":               {change: func(o *store.Options) { o.Codec = changedType{o.Codec} }},
+		"fresh":              {change: func(o *store.Options) { o.Fresh = true }},
+		"history of nothing": {change: func(o *store.Options) { transformed(o); o.History.Bytes = -1 }},
+	} {
+		for _, full := range []bool{false, true} {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			db, s := mustOpenScriptWith(t, path, bolt.Options{}, scriptOptions())
+			loadScript(t, s, "1", 0, 1, 2)
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(0), RV: "2", Departs: true}}}))
+			must(t, db.Close())
+
+			opts := scriptOptions()
+			test.change(&opts)
+			db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Hour})
+			must(t, err)
+			limit(full)
+			s, err = db.Open(scriptScope(), opts)
+			must(t, err)
+			wantDeparted(t, s, 0)
+			if test.broken {
+				list, err := s.Relist()
+				must(t, err)
+				bolt.SetRelistLimit(list, 1)
+				must(t, list.Add(small.object(1, 1)))
+				must(t, list.Close())
+				wantDeparted(t, s, 0)
+			}
+			loadScript(t, s, "3", 1, 2)
+			wantDeparted(t, s, 0)
+			must(t, s.Apply(store.Batch{RV: "4", Changes: []store.Change{{Key: small.key(2), RV: "4", Departs: true}}}))
+			wantDeparted(t, s, 0, 2)
+			limit(false)
+			must(t, s.Flush(t.Context()))
+			wantDeparted(t, s, 0, 2)
+			if kept, dropped := s.(store.Departer).Departures(); kept != 2 || dropped != 0 {
+				t.Errorf("%s, full %v: %d are kept and %d dropped", name, full, kept, dropped)
+			}
+			must(t, db.Close())
+		}
+	}
+}
+
+// TestFullDiskDepartedUnreadable checks that numbers of departed objects that cannot be
+// read any more are not used again: a commit of unknown outcome would be taken for one
+// that has logged them.
+func TestFullDiskDepartedUnreadable(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	for _, full := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		db, s := mustOpenScriptWith(t, path, bolt.Options{}, scriptOptions())
+		loadScript(t, s, "1", 0, 1, 2)
+		for i := range 2 {
+			must(t, s.Apply(store.Batch{RV: "2", Changes: []store.Change{{Key: small.key(i), RV: "2", Departs: true}}}))
+		}
+		must(t, db.Close())
+
+		db, err := bolt.Open(path, allWith(fixedKeys{{1}}))
+		must(t, err)
+		limit(full)
+		s, err = db.Open(scriptScope(), scriptOptions())
+		must(t, err)
+		loadScript(t, s, "3", 1, 2)
+		must(t, s.Apply(store.Batch{RV: "4", Changes: []store.Change{{Key: small.key(1), RV: "4", Departs: true}}}))
+		limit(false)
+		must(t, s.Flush(t.Context()))
+		wantDeparted(t, s, 1)
+		found, err := s.(store.Departer).Departed(0, 10)
+		must(t, err)
+		if found[0].Number != 3 {
+			t.Errorf("full %v: the number is %d, want 3", full, found[0].Number)
+		}
+		if kept, _ := s.(store.Departer).Departures(); kept != 1 {
+			t.Errorf("full %v: %d are kept, want 1", full, kept)
+		}
+		must(t, db.Close())
+	}
+}

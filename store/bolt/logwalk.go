@@ -46,11 +46,19 @@ func (s *scopeStore) eachBlock(sn *snapshot, from uint64, fn func(*record.Block)
 	return s.walkLog(b, start, fn)
 }
 
-func (sn *snapshot) logBucket() *bbolt.Bucket {
+// logScope returns the bucket of the scope with its log, nil if there is none.
+func (sn *snapshot) logScope() *bbolt.Bucket {
 	if sn.scope == nil {
-		return nil
+		return sn.left
 	}
-	return sn.scope.Bucket(bucketLog)
+	return sn.scope
+}
+
+func (sn *snapshot) logBucket() *bbolt.Bucket {
+	if b := sn.logScope(); b != nil {
+		return b.Bucket(bucketLog)
+	}
+	return nil
 }
 
 // walkLog calls fn with the blocks whose keys are not below start.

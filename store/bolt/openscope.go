@@ -166,6 +166,7 @@ func (s *scopeStore) load() error {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
 		s.startFrom(m)
+		s.startDepartures(m.Log)
 		for name, state := range m.Indexes {
 			if state.Ready {
 				s.indexes.stored[name] = index.Index{Name: name}
@@ -174,8 +175,16 @@ func (s *scopeStore) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
-		if m == nil || !s.isReadable(m) {
+		switch {
+		case m == nil:
 			s.retireDictionaries()
+		case s.isReadable(m):
+			s.startDepartures(m.Log)
+		default: // what has departed is dropped; its numbers are not used again
+			s.retireDictionaries()
+			l := m.Log
+			l.Settled = max(l.Departed, l.Settled)
+			s.startDepartures(l)
 		}
 		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
 			return err
@@ -185,16 +194,14 @@ func (s *scopeStore) load() error {
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
 		s.noBucket.Store(true)
 		s.mu.Lock()
-		if m != nil && s.isReadable(m) { // see beginAgain
-			s.startDeparturesLocked(&m.Log)
-			s.departed.compares = true
-		}
-		s.changedLocked() // the next commit drops the old bucket
+		s.departed.compares = m != nil && s.isReadable(m) // see beginAgain
+		s.changedLocked()                                 // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
 		return nil
 	}
 	s.startFrom(m)
+	s.startDepartures(m.Log)
 	if err := s.dropStaging(); mayGoOn(err) {
 		s.db.opts.Logger.Error(err, "Could not drop what a list has left, the next one does", "scope", s.scope.String())
 	} else if err != nil {
@@ -229,7 +236,6 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 // startLogLocked takes over the log of a stored manifest.
 func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	l := m.Log
-	s.startDeparturesLocked(&l)
 	s.setLogLocked(l, m.RV)
 	s.attempts = nil
 	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
@@ -243,12 +249,14 @@ func (s *scopeStore) startLogLocked(m *record.Manifest) {
 	}
 }
 
-// startDeparturesLocked takes over the departed objects of a stored log.
-func (s *scopeStore) startDeparturesLocked(l *record.LogState) {
+// startDepartures takes over the departed objects of an earlier process's log. It is
+// called once: a log that begins anew later does not change which numbers are used, nor
+// which objects handlers have received.
+func (s *scopeStore) startDepartures(l record.LogState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	last := max(l.Departed, l.Settled)
-	s.departed = departures{
-		last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled), compares: s.departed.compares,
-	}
+	s.departed = departures{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
 }
 
 // dropStaging drops the staging bucket of a relist that did not end.

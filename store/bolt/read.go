@@ -36,7 +36,8 @@ type snapshot struct {
 	storedRV         string          // of the checkpoint then
 	found            []string        // see want
 	generations      *[256]uint64
-	former           *bbolt.Bucket // see want; nil if there is none
+	isLeft           bool          // what is in the file is of an earlier process
+	left, former     *bbolt.Bucket // see want; nil if there is none
 }
 
 // want is what a snapshot has beside the file and the pending entries.
@@ -47,7 +48,9 @@ type want struct {
 	values      []string    // of index
 	generations bool        // snapshot.generations: those of scopeStore
 	at          store.Place // another moment than now, if it is not zero
-	former      bool        // snapshot.former: the former content
+	// snapshot.former: the former content; snapshot.left: the bucket of the scope, if
+	// nothing in it is of this process yet
+	left bool
 }
 
 // read runs fn on a snapshot. fn must copy what it needs and must not call user code.
@@ -78,8 +81,8 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 				return s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 			}
 		}
-		if w.former {
-			sn.former = s.former(tx)
+		if w.left {
+			s.findLeft(tx, sn)
 		}
 		if !w.at.IsZero() {
 			if err := s.rewind(sn, w); err != nil {
@@ -110,6 +113,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	}
 	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
 	sn.gone = s.departed.gone
+	sn.isLeft = !inFile && s.losses == 0
 	isVisible := w.loaded || !s.isLoadingLocked()
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoadingLocked() {
 		sn.found = m.find(w.values)
