@@ -3,16 +3,19 @@ package store
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // History bounds the log of a scope: what was changed, with the states before. The zero
-// value selects the defaults.
+// value selects the defaults. Every value is valid.
 type History struct {
-	// Bytes bounds the encoded entries. 0 means 32 MiB. A negative value keeps no log,
-	// but for deletions that not every handler has received.
+	// Bytes bounds the encoded entries. Deletions that not every handler has received may
+	// take twice as many. 0 means 32 MiB, and math.MaxInt64 means no bound but that of
+	// the backend for all scopes together. A negative value keeps no log, but for
+	// deletions that not every handler has received, with the bound of the default.
 	Bytes int64
 	// Age bounds how much older than the newest change an entry gets. It does not run
 	// while nothing changes, and the time between two processes counts only when the
@@ -20,10 +23,14 @@ type History struct {
 	Age time.Duration
 }
 
+// noBound are more bytes than any log has. A backend may calculate with four times as
+// many.
+const noBound = math.MaxInt64 / 4
+
 // Bounds returns the bounds with the defaults filled in. Zero bytes mean no log, and an
 // age of zero means no bound.
 func (h History) Bounds() (bytes int64, age time.Duration) {
-	if bytes, age = max(h.Bytes, 0), max(h.Age, 0); h.Bytes == 0 {
+	if bytes, age = min(max(h.Bytes, 0), noBound), max(h.Age, 0); h.Bytes == 0 {
 		bytes = 32 << 20
 	}
 	if h.Age == 0 {

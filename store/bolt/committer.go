@@ -55,7 +55,7 @@ func (d *DB) commitLoop(ctx context.Context) {
 		}
 		if err := d.commit(); err != nil {
 			asked := d.pause(ctx, backoff)
-			backoff = min(2*backoff, maxBackoff)
+			backoff = min(2*min(backoff, maxBackoff), maxBackoff)
 			d.tell(asked)
 			continue
 		}
@@ -110,8 +110,9 @@ func (d *DB) commit() error {
 	d.writeRewrapped()
 	d.mu.Lock()
 	var captures []capture
+	share := d.shareOfLogsLocked(nil, 0)
 	for _, s := range d.scopes {
-		if c, dirty := s.capture(); dirty {
+		if c, due := s.capture(share); due {
 			captures = append(captures, c)
 		} else {
 			s.passedOver()
@@ -139,6 +140,9 @@ func (d *DB) commit() error {
 		c.s.committedUpTo(c, err)
 	}
 	d.noteWaiting()
+	if err == nil {
+		d.trimLater()
+	}
 	return err
 }
 
@@ -165,14 +169,16 @@ func (d *DB) isCurrent(s *scopeStore) bool {
 	return d.scopes[s.id] == s
 }
 
-func (s *scopeStore) capture() (capture, bool) {
+// capture returns the state of the scope, and whether it has to be written: it has
+// changed, or its log is to be trimmed to its share.
+func (s *scopeStore) capture(share int64) (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return capture{
 		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
-	}, s.dirty && s.cause == nil
+	}, (s.dirty || s.hasMoreThanLocked(share)) && s.cause == nil
 }
 
 // passedOver ends the wait for a commit attempt of a lost scope, because no attempt will
@@ -309,6 +315,9 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 			}
 			s.departed.dropped += c.dropped
 			s.storedBytes = c.bytes
+			if s.least = 0; c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes {
+				s.least = c.log.Bytes
+			}
 			s.setLogLocked(c.log, c.checkpoint.RV)
 			s.attempts, s.marked, s.held = nil, c.lists, c.held
 			s.rewound = s.rewound && !c.rewound

@@ -195,3 +195,6 @@ func SetFileLogBytes(d *DB, n int64) { d.fileLogBytes = n }
 
 // FileLogBytes returns the number of bytes of the logs of all open scopes.
 func FileLogBytes(d *DB) int64 { return d.logBytes.Load() }
+
+// CommitCount returns the number of transactions of the store's database.
+func CommitCount(s store.Store) int { return s.(*scopeStore).Commits().Count }

@@ -220,12 +220,12 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 	if r == nil {
 		return nil, 0, nil
 	}
+	bound, _ := s.boundsOfLog(s.bytesOfLog())
 	var c comparison
 	err = s.readAs("former objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		if sn.former == nil {
 			return nil
 		}
-		bound, _ := s.boundsOfLog()
 		c = comparison{
 			s: s, sn: sn, former: sn.former, listed: r.seen,
 			left: map[string]*entry{}, room: 2 * boundOfDeletions(bound),

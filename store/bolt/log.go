@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -30,8 +31,8 @@ const (
 	blockBytes = 16 << 10
 	// trimBytes is how much a commit trims beyond what it has appended.
 	trimBytes = 1 << 20
-	// fileLogBytes bounds the logs of all open scopes of a file together: above it, each
-	// scope's bound shrinks in proportion.
+	// fileLogBytes bounds the logs of all open scopes of a file together: above it, the
+	// largest are trimmed.
 	fileLogBytes = 256 << 20
 )
 
@@ -46,6 +47,7 @@ type logging struct {
 	attempts []attempt
 	marked   uint64      // lists that have a mark in the log
 	held     uint64      // see writer.trimLog
+	least    int64       // bytes of a log that the last commit could not trim; 0: not known
 	hint     departsHint // where Departed goes on
 	moment
 }
@@ -140,13 +142,84 @@ func (s *scopeStore) momentLocked(b store.Batch) {
 	}
 }
 
-// boundsOfLog returns the bounds of the scope's log.
-func (s *scopeStore) boundsOfLog() (bytes int64, age time.Duration) {
+// boundsOfLog returns the bounds of the scope's log, which has own bytes.
+func (s *scopeStore) boundsOfLog(own int64) (bytes int64, age time.Duration) {
 	bytes, age = s.opts.History.Bounds()
-	if all := s.db.logBytes.Load(); all > s.db.fileLogBytes {
-		bytes = int64(float64(bytes) * float64(s.db.fileLogBytes) / float64(all))
+	if bytes > 0 {
+		bytes = min(bytes, s.db.shareOfLogs(s, own))
 	}
 	return bytes, age
+}
+
+// shareOfLogs returns how many bytes each log may have, so that all of the file have
+// fileLogBytes. It counts own bytes for s, and what is acknowledged for the others; s may
+// be nil.
+func (d *DB) shareOfLogs(s *scopeStore, own int64) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.shareOfLogsLocked(s, own)
+}
+
+func (d *DB) shareOfLogsLocked(s *scopeStore, own int64) int64 {
+	all := d.logBytes.Load() + own
+	if s != nil {
+		all -= s.bytesOfLog()
+	}
+	if all <= d.fileLogBytes {
+		return math.MaxInt64
+	}
+	sizes := make([]int64, 0, len(d.scopes))
+	for _, other := range d.scopes {
+		size := own
+		if other != s {
+			size = other.bytesOfLog()
+		}
+		sizes = append(sizes, size)
+	}
+	return share(sizes, d.fileLogBytes)
+}
+
+// share returns the bound under which sizes add up to all at most, if only those above it
+// shrink.
+func share(sizes []int64, all int64) int64 {
+	slices.Sort(sizes)
+	for i, size := range sizes {
+		if each := all / int64(len(sizes)-i); size > each {
+			return max(each, 1)
+		}
+		all -= size
+	}
+	return math.MaxInt64
+}
+
+func (s *scopeStore) bytesOfLog() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.log.Bytes
+}
+
+// hasMoreThan reports whether the log has more bytes than its share, and may be trimmed.
+func (s *scopeStore) hasMoreThan(share int64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hasMoreThanLocked(share)
+}
+
+func (s *scopeStore) hasMoreThanLocked(share int64) bool {
+	return s.log.Bytes > share && s.log.Bytes != s.least
+}
+
+// trimLater requests another commit if logs have more bytes than their share.
+func (d *DB) trimLater() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	share := d.shareOfLogsLocked(nil, 0)
+	for _, s := range d.scopes {
+		if s.hasMoreThan(share) {
+			d.tell(false)
+			return
+		}
+	}
 }
 
 // boundOfDeletions returns the bytes of a log with this bound. Without a history it holds
@@ -162,6 +235,9 @@ func boundOfDeletions(bound int64) int64 {
 func (s *scopeStore) setLogLocked(l record.LogState, rv string) {
 	s.db.logBytes.Add(l.Bytes - s.log.Bytes)
 	s.log, s.storedRV = l, rv
+	if s.db.logBytes.Load() > s.db.fileLogBytes {
+		s.db.tell(false)
+	}
 }
 
 // forgetLog takes the log of a store that is not used any more out of the file's sum.
@@ -194,7 +270,7 @@ type noted struct {
 
 func (w *writer) log(c *capture) *logWriter {
 	l := &w.m.Log
-	bound, _ := w.s.boundsOfLog()
+	bound, _ := w.s.boundsOfLog(l.Bytes)
 	lw := &logWriter{w: w, c: c, was: w.m.RV, bound: bound, listed: c.listing || c.lists != c.marked}
 	for _, a := range c.attempts {
 		if a.mark == l.Mark.Random && l.Mark.Number > 0 {
@@ -343,7 +419,7 @@ func (lw *logWriter) end() error {
 	// have what it has not.
 	isDue := begins && !c.loading && !c.listing && !c.frozen || lw.listed && !c.listing
 	if len(lw.entries) == 0 && !lw.left && !isDue {
-		return nil
+		return lw.trim()
 	}
 	b, err := lw.w.scope.CreateBucketIfNotExists(bucketLog)
 	if err != nil {
@@ -398,6 +474,20 @@ func (lw *logWriter) end() error {
 	return lw.w.trimLog(b, first, appended, c)
 }
 
+// trim trims a log that has more than its bound although nothing is appended. The last
+// block stays, which has the last mark.
+func (lw *logWriter) trim() error {
+	l, b := &lw.w.m.Log, lw.w.scope.Bucket(bucketLog)
+	if b == nil || l.Bytes <= boundOfDeletions(lw.bound) {
+		return nil
+	}
+	k, _ := b.Cursor().Last()
+	if len(k) != 8 {
+		return nil
+	}
+	return lw.w.trimLog(b, binary.BigEndian.Uint64(k), 0, lw.c)
+}
+
 // fit leaves out what one commit has more than the log may hold: changes that are not
 // deletions first, and then the oldest deletions.
 func (lw *logWriter) fit() {
@@ -437,7 +527,7 @@ func (lw *logWriter) fit() {
 func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, captured *capture) error {
 	l := &w.m.Log
 	t := trimming{LogState: l, budget: appended + trimBytes, settled: captured.settled}
-	t.bound, t.age = w.s.boundsOfLog()
+	t.bound, t.age = w.s.boundsOfLog(l.Bytes)
 	t.bound, t.now = boundOfDeletions(t.bound), captured.taken.now(l.Mark.Time, t.age)
 	start := uint64(0)
 	if l.Bytes <= 2*t.bound {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -401,6 +402,97 @@ func TestLogBesideBigFile(t *testing.T) {
 		t.Errorf("the log has %d bytes where a file may have 16 KiB", got)
 	}
 	l.verify()
+}
+
+// TestLogsOfFile checks that the logs of all scopes of a file stay within one bound,
+// whatever each of them may have, and whether or not the one that has most changes on.
+// Small logs stay whole.
+func TestLogsOfFile(t *testing.T) {
+	const bound = 256 << 10
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{Compression: bolt.Uncompressed, CommitInterval: time.Hour})
+	must(t, err)
+	bolt.SetFileLogBytes(db, bound)
+	open := func(namespace string, bytes int64) *logScope {
+		scope, opts := scriptScope(), scriptOptions()
+		scope.Namespace, opts.History.Bytes = namespace, bytes
+		s, err := db.Open(scope, opts)
+		must(t, err)
+		l := &logScope{T: t, db: db, s: s, rv: 10}
+		must(t, s.Apply(small.batch(1)))
+		must(t, s.Flush(t.Context()))
+		return l
+	}
+	scopes := []*logScope{open("a", math.MaxInt64), open("b", math.MaxInt64), open("c", 1<<30), open("d", 0)}
+	write := func(n int, writers ...*logScope) {
+		t.Helper()
+		for range n {
+			for _, l := range writers {
+				l.rv++
+				b := store.Batch{RV: fmt.Sprint(l.rv)}
+				for i := range 10 {
+					b.Changes = append(b.Changes, store.Change{Object: l.object(i, l.rv)})
+				}
+				must(t, l.s.Apply(b))
+			}
+			for _, l := range writers {
+				must(t, l.s.Flush(t.Context()))
+			}
+		}
+		for range 10 { // what a commit leaves to the next
+			must(t, bolt.Commit(db))
+		}
+		if all := bolt.FileLogBytes(db); all > bound || all < bound/2 {
+			t.Errorf("the logs have %d bytes, the file may have %d", all, bound)
+		}
+	}
+	little := scopes[3]
+	little.drop(1)
+	at := little.history().Last
+	little.put(2)
+	write(60, scopes[0])     // alone
+	write(60, scopes[1])     // the first one, idle, gives way
+	write(60, scopes[:3]...) // together
+	must(t, scopes[0].s.Close())
+	write(60, scopes[2]) // a closed one gives way, too
+	if _, err := stateAt(little.s, at); err != nil {
+		t.Errorf("a small log is trimmed beside larger ones: %v", err)
+	}
+	before := bolt.CommitCount(little.s)
+	must(t, bolt.Commit(db))
+	if bolt.CommitCount(little.s) != before {
+		t.Error("logs within the bound are written again")
+	}
+	for _, l := range scopes {
+		must(t, logAddsUp(l.s))
+	}
+	must(t, db.Close())
+}
+
+// TestHistoryWithoutBound checks that deletions that no handler has received are kept in
+// a log of any size, and that no value of History overflows.
+func TestHistoryWithoutBound(t *testing.T) {
+	for _, bytes := range []int64{0, 1 << 20, math.MaxInt64 / 4, math.MaxInt64/2 + 1, math.MaxInt64 - 1, math.MaxInt64, -1, math.MinInt64} {
+		for _, age := range []time.Duration{0, time.Nanosecond, math.MaxInt64, math.MinInt64} {
+			l := newLogScope(t, store.History{Bytes: bytes, Age: age})
+			must(t, l.s.Apply(store.Batch{RV: "11", Changes: []store.Change{{Key: small.key(0), RV: "11", Departs: true}}}))
+			must(t, l.s.Flush(t.Context()))
+			l.rv = 11
+			for range 4 {
+				l.put(1, 2, 3)
+			}
+			wantDeparted(t, l.s, 0)
+			l.opts.TransformVersion = "2"
+			l.reopen()
+			loadScript(t, l.s, "20", 1, 2) // the others were deleted while no process ran
+			must(t, l.s.Flush(t.Context()))
+			kept, dropped := l.s.(store.Departer).Departures()
+			if kept != 18 || dropped != 0 {
+				t.Errorf("%d bytes, %s: %d deletions are kept and %d dropped, want 18 and 0", bytes, age, kept, dropped)
+			}
+			must(t, l.db.Close())
+		}
+	}
 }
 
 // TestLogWithoutItsEnd checks that a log that ends before its last mark, as a page of an

@@ -243,7 +243,7 @@ func (s *scopeStore) startLogLocked(m *record.Manifest) {
 		listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen,
 		taken: takenLog{at: time.Now(), newest: l.Mark.Time},
 	}
-	s.marked, s.held, s.hint = 0, 0, departsHint{}
+	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
 	if l.AsOf != 0 {
 		s.asOf = time.Unix(0, l.AsOf)
 	}

@@ -128,7 +128,7 @@ func (s *scopeStore) lose(cause error) {
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	s.setLogLocked(record.LogState{}, "")
 	s.attempts, s.moment = nil, moment{asOf: s.asOf}
-	s.marked, s.held, s.hint = 0, 0, departsHint{}
+	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
 	for name := range s.inMemory {
 		s.inMemory[name] = newMemoryIndex()
 	}
