@@ -150,7 +150,9 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, 
 		return s.cause
 	}
 	s.miscounted = s.miscounted || !known
-	s.insertLeftLocked(loaded)
+	if b.Loaded {
+		s.insertLoadedLocked(loaded)
+	}
 	s.insertGoneLocked(loaded)
 	for i, e := range entries {
 		s.noteLocked(e, b)
@@ -185,7 +187,7 @@ func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
 	if len(entries) == 0 {
 		return existed, true
 	}
-	err := s.read("headers", func(sn *snapshot) error {
+	err := s.readAs("headers", want{beside: true}, func(sn *snapshot) error {
 		for i, e := range entries {
 			existed[i] = sn.exists(e.key)
 		}

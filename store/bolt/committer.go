@@ -85,6 +85,7 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
+	packer     *packer
 	entries    []*entry          // of pending, in key order
 	packed     []packed          // of entries
 	befores    map[*entry]packed // states that depart and were never written
@@ -174,9 +175,13 @@ func (d *DB) isCurrent(s *scopeStore) bool {
 func (s *scopeStore) capture(share int64) (capture, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	pending := &btree.Map[string, *entry]{}
+	if !s.isLoadingLocked() { // what is applied beside a first list waits for its end
+		pending = s.pending.Copy()
+	}
 	return capture{
-		s: s, pending: s.pending.Copy(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
-		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
+		s: s, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
+		losses: s.losses, packer: s.packer.Load(), stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, (s.dirty || s.hasMoreThanLocked(share)) && s.cause == nil
 }
@@ -208,13 +213,13 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	if c.packed, err = c.s.pack(c.entries, seal.InScope); err != nil {
+	if c.packed, err = c.s.pack(c.packer, c.entries, seal.InScope); err != nil {
 		return err
 	}
 	c.befores, c.finals = map[*entry]packed{}, map[*entry]packed{}
 	for _, e := range c.entries {
 		if e.departs != 0 && e.last.bytes != nil {
-			c.finals[e] = c.s.packFinal(e)
+			c.finals[e] = c.packFinal(e)
 		}
 		if e.before == nil || e.departs == 0 {
 			continue
@@ -233,7 +238,7 @@ func (c *capture) pack() (err error) {
 
 // packBefore packs the state before of an entry.
 func (c *capture) packBefore(e *entry) error {
-	before, err := c.s.pack([]*entry{e.before}, seal.InScope)
+	before, err := c.s.pack(c.packer, []*entry{e.before}, seal.InScope)
 	if err != nil {
 		return err
 	}

@@ -48,8 +48,8 @@ func (s *scopeStore) encodeLast(last runtime.Object) packed {
 }
 
 // packFinal compresses and seals the final state of an entry that departs.
-func (s *scopeStore) packFinal(e *entry) packed {
-	p := e.last.compress(s.dictionaries.Load())
+func (c *capture) packFinal(e *entry) packed {
+	s, p := c.s, e.last.compress(c.packer.dictionaries.Load())
 	if s.seal != nil {
 		r := s.seal.Begin(1).Record(seal.InDeparted, e.key, p.record(s.codecID()))
 		p = packed{dictionary: r.Dictionary, dataKey: r.DataKey, bytes: r.Payload}

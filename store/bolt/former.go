@@ -58,7 +58,7 @@ func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error {
 	keep := [][]byte{bucketLog, bucketDictionaries, bucketFormer}
 	m.Log, m.Dictionaries = was.Log, was.Dictionaries
-	if !s.isReadable(was) || s.wasLost() {
+	if !s.isReadable(was) || s.countLosses() > 0 {
 		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
 		carryLog(m, was.Log)
 	}
@@ -84,11 +84,11 @@ func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error 
 	return err
 }
 
-// wasLost reports whether the content was lost since the scope was opened.
-func (s *scopeStore) wasLost() bool {
+// countLosses returns how often the content was lost since the scope was opened.
+func (s *scopeStore) countLosses() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.losses > 0
+	return s.losses
 }
 
 // keepFormer moves the content of a scope to where the former content is.
@@ -140,7 +140,7 @@ type comparison struct {
 	sn      *snapshot
 	former  *bbolt.Bucket
 	since   time.Time // when the former content was last known to be current
-	listed  map[string]struct{}
+	listed  map[string]bool
 	left    map[string]*entry // what the list has left to the committer
 	room    int64             // bytes
 	gone    []*entry          // entries of deletions, with the state before
@@ -150,9 +150,6 @@ type comparison struct {
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
 	left    []*entry // to the committer
-	existed []bool   // which of these have stored objects
-	stored  int      // objects in the file
-	known   bool     // whether the file could be read for these
 	gone    []*entry // of the former content, each as an entry that departs
 	dropped int      // objects that are gone and exceed the bound of the log
 }
@@ -163,41 +160,12 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	if l.left, err = s.leftEntries(); err != nil {
 		return l, err
 	}
-	s.countLoaded(&l)
 	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
 		// Nothing can restore the deletions. The list must be served.
 		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
 		err = nil
 	}
 	return l, err
-}
-
-// countLoaded finds out what the file has of a list that was not written whole: a write
-// that has failed may be in it.
-func (s *scopeStore) countLoaded(l *loadedList) {
-	if len(l.left) == 0 {
-		return
-	}
-	l.existed = make([]bool, len(l.left))
-	err := s.readAs("headers", want{loaded: true}, func(sn *snapshot) error {
-		if sn.scope == nil {
-			return nil
-		}
-		m, err := readManifest(s.id, sn.scope)
-		if err != nil {
-			return err
-		}
-		l.stored = int(m.Objects.Count)
-		for i, e := range l.left {
-			l.existed[i] = sn.headers.Get([]byte(e.key)) != nil
-		}
-		return nil
-	})
-	if l.known = err == nil; !l.known {
-		for i := range l.existed {
-			l.existed[i] = true // see whichExist: a deletion must not be lost
-		}
-	}
 }
 
 // insertGoneLocked numbers the objects that are gone.
@@ -215,9 +183,9 @@ func (s *scopeStore) insertGoneLocked(l loadedList) {
 // caller must hold writerMu.
 func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped int, err error) {
 	s.mu.Lock()
-	r := s.relist
+	r, wasLost := s.relist, s.losses > 0
 	s.mu.Unlock()
-	if r == nil {
+	if r == nil || wasLost {
 		return nil, 0, nil
 	}
 	bound, _ := s.boundsOfLog(s.bytesOfLog())

@@ -216,6 +216,7 @@ func (s *scopeStore) sayDropped(names []string) {
 // no user code runs inside a transaction. The indexes become ready with the last chunk;
 // after a crash before that, the next start builds them again.
 func (s *scopeStore) buildIndexes(names []string) error {
+	packer, losses := s.packer.Load(), s.countLosses()
 	for after, more := "", true; more; {
 		entries, err := s.scanAs(false, after, chunk)
 		if err != nil {
@@ -235,11 +236,14 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
-		packed, err := s.pack(prepared, seal.InScope)
+		packed, err := s.pack(packer, prepared, seal.InScope)
 		if err != nil {
 			return err
 		}
 		err = s.db.update("indexes of "+s.scope.String(), func(tx *bbolt.Tx) error {
+			if s.countLosses() != losses {
+				return nil // the next read returns the cause
+			}
 			w, err := s.writer(tx)
 			if err != nil {
 				return err

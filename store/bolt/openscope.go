@@ -12,7 +12,6 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -91,8 +90,8 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 			indexErrs: map[string]error{},
 		},
 		lostSignal: make(chan struct{}, 1),
-		trials:     dictionary.NewTrials(),
 	}
+	s.packer.Store(newPacker(nil))
 	if d.readOnly {
 		s.role = roleViewer
 	}

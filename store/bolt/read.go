@@ -42,7 +42,8 @@ type snapshot struct {
 
 // want is what a snapshot has beside the file and the pending entries.
 type want struct {
-	loaded bool // what a first list has written so far
+	loaded bool // what a first list has written so far, and what was applied beside it
+	beside bool // only what was applied beside a first list, while there is one
 	// snapshot.found: the keys of values, if the index is in memory
 	index       string
 	values      []string    // of index
@@ -107,14 +108,17 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	if tx, err = s.db.begin(where, false); err != nil {
 		return nil, nil, false, err
 	}
-	sn = &snapshot{pending: s.pending.Copy(), indexed: s.indexed.Copy(), length: s.length}
+	isVisible := w.loaded || !s.isLoadingLocked()
+	sn = &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
+	if isVisible || w.beside {
+		sn.pending, sn.indexed, sn.length = s.pending.Copy(), s.indexed.Copy(), s.length
+	}
 	if s.miscounted {
 		sn.length = -1
 	}
 	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
 	sn.gone = s.departed.gone
 	sn.isLeft = !inFile && s.losses == 0
-	isVisible := w.loaded || !s.isLoadingLocked()
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoadingLocked() {
 		sn.found = m.find(w.values)
 	}
@@ -268,7 +272,7 @@ func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
 		return nil, err
 	}
 	// In memory of its own, because the object may refer to it.
-	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, nil)
+	payload, err := s.dictionaries().Decompress(p.dictionary, p.bytes, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -301,7 +305,7 @@ func (s *scopeStore) Entry(key string) (e store.Entry, ok bool, err error) {
 	}
 	s.mu.Lock()
 	v, decoded := s.decoded.get(record.FileKey(key))
-	decoded = decoded && !s.isLoadingLocked() && !s.db.isClosed()
+	decoded = decoded && s.phase == phaseReady && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
 		return v.entry(key), true, nil

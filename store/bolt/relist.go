@@ -45,7 +45,10 @@ type relist struct {
 	s       *scopeStore
 	direct  bool
 	indexes *indexSet // the scope's indexes at the start
-	seen    map[string]struct{}
+	packer  *packer
+	// seen are the listed keys; those whose object was added have true
+	seen    map[string]bool
+	added   int // of seen
 	staged  *btree.Map[string, *entry]
 	bytes   int                        // of staged
 	limit   int                        // size at which staged is written
@@ -53,7 +56,6 @@ type relist struct {
 	written chan error                 // its result
 	sent    bool                       // something was passed to the goroutine
 	spilled bool                       // the staging bucket contains entries
-	loaded  int                        // number of objects written directly
 	wrote   bool                       // something was or may have been written
 	closed  bool
 
@@ -89,7 +91,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
-		s: s, indexes: s.indexes, seen: map[string]struct{}{}, staged: &btree.Map[string, *entry]{},
+		s: s, indexes: s.indexes, packer: s.packer.Load(), seen: map[string]bool{}, staged: &btree.Map[string, *entry]{},
 		direct: s.beginLoadLocked(), written: make(chan error, 1),
 	}
 	if r.limit = stagingBytes; r.direct {
@@ -122,8 +124,11 @@ func (r *relist) Add(obj runtime.Object) error {
 		return err
 	}
 	e.object, e.encoded = nil, store.Entry{}
-	_, again := r.seen[e.key]
-	r.seen[e.key] = struct{}{}
+	isAdded, again := r.seen[e.key]
+	if !isAdded {
+		r.added++
+	}
+	r.seen[e.key] = true
 	if !r.direct {
 		same, err := r.isStored(e)
 		if err != nil {
@@ -173,7 +178,7 @@ func (r *relist) awaitWritten() {
 // write writes staged entries.
 func (r *relist) write(entries []*entry) error {
 	if r.direct {
-		return r.load(entries, r.s.trained(entries))
+		return r.load(entries, r.s.trained(r.packer, entries))
 	}
 	return r.spill(entries)
 }
@@ -211,12 +216,18 @@ func (r *relist) giveUp(err error) error {
 }
 
 // Keep implements store.Relist.
-func (r *relist) Keep(key string) { r.seen[record.FileKey(key)] = struct{}{} }
+func (r *relist) Keep(name string) {
+	key := record.FileKey(name)
+	r.seen[key] = r.seen[key]
+}
 
 // Remove implements store.Relist. An entry that may already be in the file is deleted
 // there by staging a deletion.
 func (r *relist) Remove(name string) {
 	key := record.FileKey(name)
+	if r.seen[key] {
+		r.added--
+	}
 	delete(r.seen, key)
 	if old, there := r.staged.Delete(key); there {
 		r.bytes -= old.size()
@@ -261,7 +272,7 @@ func (r *relist) isStored(e *entry) (same bool, err error) {
 // load writes staged objects of a first list.
 func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	s := r.s
-	loaded, bytes := 0, int64(0)
+	bytes := int64(0)
 	r.wrote = true
 	// On all cores, because nothing can be read before the list is whole.
 	packed, err := s.packOn(parallel.Do, d, entries, seal.InScope)
@@ -283,7 +294,7 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 				return err
 			}
 		}
-		loaded, bytes = int(w.m.Objects.Count), w.m.Bytes
+		bytes = w.m.Bytes
 		w.m.Complete = false
 		return writeManifest(w.scope, w.m)
 	})
@@ -300,7 +311,7 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 			m.set(e.key, e.values(name))
 		}
 	}
-	r.loaded, s.storedBytes = loaded, bytes
+	s.storedBytes = bytes
 	return nil
 }
 
@@ -311,10 +322,10 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 func (r *relist) endLoad() error {
 	r.awaitWritten()
 	s, entries := r.s, r.staged.Values()
-	d := s.dictionaries.Load()
+	d := r.packer.dictionaries.Load()
 	again := !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
 	if !again {
-		d = s.trained(entries)
+		d = s.trained(r.packer, entries)
 	}
 	err := r.load(entries, d)
 	s.mu.Lock()
@@ -322,7 +333,6 @@ func (r *relist) endLoad() error {
 		defer s.mu.Unlock()
 		return r.lost
 	}
-	s.length, s.miscounted = r.loaded, false
 	r.whole = true
 	if again || err != nil {
 		r.left = entries
@@ -363,19 +373,28 @@ func (s *scopeStore) leftEntries() ([]*entry, error) {
 	return left, nil
 }
 
-// insertLeftLocked makes what a first list has left visible.
-func (s *scopeStore) insertLeftLocked(l loadedList) {
-	if len(l.left) == 0 {
+// insertLoadedLocked makes visible what a first list has left, and counts the objects.
+// What the file has is not asked: it may not be readable now, and a write that has failed
+// may be in it.
+func (s *scopeStore) insertLoadedLocked(l loadedList) {
+	for _, e := range l.left {
+		s.insertLocked(e, true)
+	}
+	r := s.relist
+	if r == nil {
 		return
 	}
-	if l.known {
-		s.length = l.stored
-	}
-	s.miscounted = s.miscounted || !l.known
-	for i, e := range l.left {
-		s.insertLocked(e, l.existed[i])
-	}
-	s.relist.left = nil
+	r.left = nil
+	s.length, s.miscounted = r.added, false
+	s.pending.Scan(func(key string, e *entry) bool { // what was applied beside the list
+		switch isListed := r.seen[key]; {
+		case e.head != nil && !isListed:
+			s.length++
+		case e.head == nil && isListed:
+			s.length--
+		}
+		return true
+	})
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all
@@ -409,11 +428,14 @@ func (r *relist) spill(entries []*entry) error {
 		return errors.New("nothing of the scope is in the file yet")
 	}
 	r.wrote = true
-	packed, err := s.pack(entries, seal.InStaging)
+	packed, err := s.pack(r.packer, entries, seal.InStaging)
 	if err != nil {
 		return err
 	}
 	return s.db.update("staging of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+		if r.isLost() {
+			return nil // else it would be in a file that was wiped
+		}
 		scope := s.bucket(tx)
 		if scope == nil {
 			return s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
@@ -536,11 +558,7 @@ func (s *scopeStore) discardLoad(wrote bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.storedBytes, s.miscounted = 0, 0, false
 	s.endLoadLocked()
-	s.dropPendingLocked()
-	for name := range s.inMemory {
-		s.inMemory[name] = newMemoryIndex()
-	}
+	s.forgetObjectsLocked()
 	return nil
 }

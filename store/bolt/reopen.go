@@ -122,22 +122,13 @@ func (s *scopeStore) lose(cause error) {
 	if s.departed.told < s.departed.last {
 		lostDepartures = s.departed.kept
 	}
-	s.dropPendingLocked()
-	s.length, s.storedBytes, s.miscounted = 0, 0, false
+	s.forgetObjectsLocked()
 	s.written, s.dirty = s.applied, false
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	s.setLogLocked(record.LogState{}, "")
 	s.attempts, s.moment = nil, moment{asOf: s.asOf}
 	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
-	for name := range s.inMemory {
-		s.inMemory[name] = newMemoryIndex()
-	}
-	for i := range s.generations {
-		s.generations[i]++
-	}
-	s.decoded.clear()
 	s.retireDictionaries()
-	s.sampled = false
 	if s.relist != nil {
 		s.relist.lost = cause
 	}
@@ -146,6 +137,19 @@ func (s *scopeStore) lose(cause error) {
 	case s.lostSignal <- struct{}{}:
 	default: // a value that was not received also stands for this loss
 	}
+}
+
+// forgetObjectsLocked drops what is in memory of objects that are dropped.
+func (s *scopeStore) forgetObjectsLocked() {
+	s.dropPendingLocked()
+	s.length, s.storedBytes, s.miscounted = 0, 0, false
+	for name := range s.inMemory {
+		s.inMemory[name] = newMemoryIndex()
+	}
+	for i := range s.generations {
+		s.generations[i]++
+	}
+	s.decoded.clear()
 }
 
 var _ store.Loser = (*scopeStore)(nil)

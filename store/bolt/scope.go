@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -44,9 +43,8 @@ type scopeStore struct {
 	opts  store.Options
 	seal  *seal.Seal // nil if the scope is not encrypted
 
-	dictionaries atomic.Pointer[dictionary.Set]
-	trials       *dictionary.Trials
-	lostSignal   chan struct{} // holds one value
+	packer     atomic.Pointer[packer] // replaced under mu
+	lostSignal chan struct{}          // holds one value
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under DB.writeMu. It is atomic because it is read
 	// inside transactions, where waiting for a lock could deadlock: the holder of the
@@ -71,7 +69,6 @@ type scopeStore struct {
 	mu         sync.Mutex
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
-	sampled    bool   // samples was called for a scope that had grown
 	departed   departures
 	logging
 	relist *relist
@@ -253,7 +250,7 @@ func (s *scopeStore) Len() int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isLoadingLocked() {
+	if s.cause != nil || s.isLoadingLocked() {
 		return 0
 	}
 	return s.length

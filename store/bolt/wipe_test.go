@@ -535,3 +535,70 @@ func TestWipeLast(t *testing.T) {
 		t.Errorf("wiped %d, %d scopes are left, ledger %q", len(infos), len(left), values)
 	}
 }
+
+// TestLenOfListAfterLoss checks that the number of objects is that of the list which is
+// served after a wipe or a loss, whatever the disk does and whatever is applied beside it.
+func TestLenOfListAfterLoss(t *testing.T) {
+	fail := func(bolt.WriteAt) bolt.WriteAt {
+		return func([]byte, int64) (int, error) { return 0, errFault }
+	}
+	for name, drop := range map[string]func(*testing.T, *bolt.DB, store.Store){
+		"nothing stored": func(*testing.T, *bolt.DB, store.Store) {},
+		"wiped": func(t *testing.T, db *bolt.DB, s store.Store) {
+			loadScript(t, s, "10", 0, 1, 2)
+			must(t, s.Flush(t.Context()))
+			_, err := db.Wipe(nil)
+			must(t, err)
+		},
+		"lost": func(t *testing.T, db *bolt.DB, s store.Store) {
+			loadScript(t, s, "10", 0, 1, 2)
+			must(t, s.Flush(t.Context()))
+			must(t, os.Remove(db.Path()))
+			must(t, s.Apply(store.Batch{RV: "11"}))
+			_ = s.Flush(t.Context())
+		},
+	} {
+		for _, when := range []string{"writes work", "no write", "not the first part", "not the rest"} {
+			t.Run(name+", "+when, func(t *testing.T) {
+				db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: time.Hour})
+				drop(t, db, s)
+				list, err := s.Relist()
+				must(t, err)
+				if when != "no write" {
+					bolt.SetRelistLimit(list, 1<<10)
+				}
+				if when == "not the first part" {
+					bolt.HookWrites(db, fail) // until the file is opened again
+				}
+				for i := range 20 {
+					must(t, list.Add(small.object(i, 1)))
+				}
+				must(t, list.Add(small.object(3, 2))) // it is listed twice
+				list.Remove(small.key(4))
+				list.Keep(small.key(5))
+				list.Keep("ns0/refused")
+				if when == "no write" || when == "not the rest" {
+					bolt.HookWrites(db, fail)
+				}
+				for part, err := range list.Parts("20") {
+					must(t, err)
+					must(t, s.Apply(part))
+				}
+				must(t, list.Close())
+				want := func() {
+					t.Helper()
+					keys, err := s.Keys(store.Query{})
+					must(t, err)
+					all, err := s.Objects(store.Query{})
+					must(t, err)
+					if len(keys) != 19 || len(all) != 19 || s.Len() != 19 {
+						t.Fatalf("%d keys, %d objects, and Len is %d, want 19", len(keys), len(all), s.Len())
+					}
+				}
+				want()
+				must(t, s.Flush(t.Context()))
+				want()
+			})
+		}
+	}
+}

@@ -15,6 +15,7 @@ var relistCases = []testCase{
 	{"FirstIsInvisible", testRelistFirstIsInvisible},
 	{"FirstInterrupted", testRelistFirstInterrupted},
 	{"BookmarkBesideFirst", testBookmarkBesideFirst},
+	{"AppliedBesideFirst", testAppliedBesideFirst},
 	{"FirstEmpty", testRelistFirstEmpty},
 	{"FirstWithoutRV", testRelistFirstWithoutRV},
 	{"AfterAdd", testRelistAfterAdd},
@@ -133,6 +134,53 @@ func testBookmarkBesideFirst(h *harness) {
 	h.wantObjects()
 	h.applyParts(h.relist(many(10, "1", "red")...), "20")
 	h.wantObjects(many(10, "1", "red")...)
+}
+
+// testAppliedBesideFirst checks that all reads agree on what is applied while a first list
+// is loaded: before the list ends, after it has broken, and after one that is whole.
+func testAppliedBesideFirst(h *harness) {
+	applied := []store.Change{put(configMap("a/beside", "5", "red")), put(configMap("a/both", "6", "red")), {Key: "a/gone", RV: "7"}}
+	listed := []runtime.Object{configMap("a/both", "6", "red"), configMap("a/gone", "1", "red"), configMap("a/listed", "1", "red")}
+	agree := func(when string) {
+		h.Helper()
+		keys, err := h.Keys(store.Query{})
+		must(h, err)
+		entries, err := h.Select(store.Query{})
+		must(h, err)
+		headers, err := h.HeadersOf([]string{"a/beside", "a/both", "a/gone", "a/listed"})
+		must(h, err)
+		objects, err := h.Objects(store.Query{})
+		must(h, err)
+		all := h.collect()
+		if n := len(keys); h.Len() != n || len(entries) != n || len(headers) != n || len(objects) != n || len(all) != n {
+			h.Errorf("%s: Len is %d, Keys has %d, Select %d, HeadersOf %d, Objects %d, All %d",
+				when, h.Len(), n, len(entries), len(headers), len(objects), len(all))
+		}
+		for _, key := range []string{"a/beside", "a/both", "a/gone", "a/listed"} {
+			_, entry, err := h.Entry(key)
+			must(h, err)
+			_, object, err := h.Object(key)
+			must(h, err)
+			if want := slices.Contains(keys, key); entry != want || object != want {
+				h.Errorf("%s: %q: Keys has it: %t, Entry: %t, Object: %t", when, key, want, entry, object)
+			}
+		}
+	}
+	list := h.relist(listed...)
+	h.apply("", applied...)
+	agree("before the list ends")
+	must(h, h.Flush(h.Context()))
+	agree("before the list ends, written")
+	must(h, list.Close())
+	agree("after the list has broken")
+	list = h.relist(listed...)
+	h.apply("", applied...)
+	h.applyParts(list, "20")
+	agree("after the list")
+	must(h, h.Flush(h.Context()))
+	agree("after the list, written")
+	h.reopen()
+	agree("after it was opened again")
 }
 
 // testRelistFirstInterrupted checks that an interrupted first list leaves nothing behind.

@@ -1,0 +1,247 @@
+package bolt
+
+import (
+	"bytes"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	bbolt "go.etcd.io/bbolt"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/testobjects"
+	"github.com/informctl/informctl/store"
+)
+
+// randomText returns a text that nothing else has.
+func randomText(bytes int) string {
+	b := make([]byte, bytes)
+	_, _ = rand.NewChaCha8([32]byte([]byte(fmt.Sprintf("%032x", rand.Uint64())))).Read(b)
+	return hex.EncodeToString(b)
+}
+
+// sharingScope is a scope whose objects have a text in common, as those of a rollout.
+type sharingScope struct {
+	*testing.T
+	db *DB
+	s  *scopeStore
+	rv int
+}
+
+func openSharing(t *testing.T) *sharingScope {
+	t.Helper()
+	db, err := Open(filepath.Join(t.TempDir(), "informers.db"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := db.Open(store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, store.Options{Codec: c})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
+}
+
+func (w *sharingScope) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *sharingScope) object(i int, text string) *corev1.ConfigMap {
+	w.rv++
+	return &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: fmt.Sprintf("o%03d", i), UID: "u", ResourceVersion: fmt.Sprint(w.rv)},
+		Data:       map[string]string{"text": text + randomText(40)},
+	}
+}
+
+func (w *sharingScope) begin(n int, text string) store.Relist {
+	w.Helper()
+	r, err := w.s.Relist()
+	w.must(err)
+	for i := range n {
+		w.must(r.Add(w.object(i, text)))
+	}
+	return r
+}
+
+func (w *sharingScope) list(n int, text string) {
+	w.Helper()
+	r := w.begin(n, text)
+	for b, err := range r.Parts(fmt.Sprint(w.rv)) {
+		w.must(errors.Join(err, w.s.Apply(b)))
+	}
+	w.must(errors.Join(r.Close(), w.s.Flush(w.Context())))
+}
+
+func (w *sharingScope) apply(n int, text string) {
+	w.Helper()
+	var changes []store.Change
+	for i := range n {
+		changes = append(changes, store.Change{Object: w.object(i, text)})
+	}
+	w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: changes}))
+}
+
+// has reports whether a dictionary of the scope, in memory or in the file, contains a
+// part of a text. Those that only decode what was read before do not count.
+func (w *sharingScope) has(text string) (is bool) {
+	w.Helper()
+	current := w.s.dictionaries()
+	b, _ := current.Dictionary(current.Current())
+	is = bytes.Contains(b, []byte(text[100:160]))
+	w.must(w.db.view("test", func(tx *bbolt.Tx) error {
+		return eachDictionary(w.s.bucket(tx), func(_ uint64, b, _ []byte) error {
+			is = is || bytes.Contains(b, []byte(text[100:160]))
+			return nil
+		})
+	}))
+	return is
+}
+
+// TestNoDictionaryOfSamplesOfWhatWasDropped checks that nothing of what was wiped or lost
+// gets into a dictionary of what is stored afterwards, also not by a commit or a list that
+// was in flight.
+func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
+	for drop, lose := range map[string]func(*sharingScope){
+		"wiped": func(w *sharingScope) {
+			_, err := w.db.Wipe(nil)
+			w.must(err)
+		},
+		"lost": func(w *sharingScope) {
+			w.must(os.Remove(w.db.Path()))
+			_ = w.db.SetLedger(w.Context(), "any", map[string][]byte{"write": nil})
+			if !w.s.isLost() {
+				w.Fatal("the scope is not lost")
+			}
+		},
+	} {
+		for name, run := range map[string]func(w *sharingScope, lose func(), dropped, kept string){
+			"samples of a trial": func(w *sharingScope, lose func(), dropped, kept string) {
+				w.list(200, "common")
+				w.s.packer.Load().trials.SetEvery(1)
+				w.apply(100, dropped)
+				w.must(w.s.Flush(w.Context()))
+				lose()
+				w.list(200, kept)
+				w.s.packer.Load().trials.SetEvery(1)
+				w.apply(100, kept)
+			},
+			"commit in flight": func(w *sharingScope, lose func(), dropped, kept string) {
+				w.apply(100, dropped)
+				c, due := w.s.capture(1 << 40)
+				if !due {
+					w.Fatal("nothing to write")
+				}
+				lose()
+				w.must(c.pack())
+				w.list(200, kept)
+			},
+			"commit in flight with a trial": func(w *sharingScope, lose func(), dropped, kept string) {
+				w.list(200, "common")
+				w.s.packer.Load().trials.SetEvery(1)
+				w.apply(100, dropped)
+				c, _ := w.s.capture(1 << 40)
+				lose()
+				w.must(c.pack())
+				w.list(200, kept)
+				w.s.packer.Load().trials.SetEvery(1)
+				w.apply(40, kept)
+			},
+			"list in flight": func(w *sharingScope, lose func(), dropped, kept string) {
+				r := w.begin(100, dropped)
+				lose()
+				w.s.trained(r.(*relist).packer, r.(*relist).staged.Values())
+				w.must(r.Close())
+				w.list(200, kept)
+			},
+		} {
+			t.Run(drop+", "+name, func(t *testing.T) {
+				w := openSharing(t)
+				dropped, kept := randomText(300), randomText(300)
+				run(w, func() { lose(w) }, dropped, kept)
+				w.must(w.s.Flush(t.Context()))
+				if w.has(dropped) {
+					t.Error("a dictionary contains what was dropped")
+				}
+				if !w.has(kept) {
+					t.Error("no dictionary contains what is stored")
+				}
+			})
+		}
+	}
+}
+
+// TestHidden checks that every read returns store.ErrWiped while a wipe is going on, and
+// answers again after one that has not happened, whether or not the object is decoded.
+func TestHidden(t *testing.T) {
+	for _, bytes := range []int64{0, -1} {
+		db, err := Open(filepath.Join(t.TempDir(), "informers.db"), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := codec.For(&corev1.Pod{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opened, err := db.Open(store.Scope{Resource: "pods"}, store.Options{Codec: c, DecodedBytes: bytes})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, pod := opened.(*scopeStore), testobjects.Pod(1, 1)
+		key := pod.Namespace + "/" + pod.Name
+		if err := s.Apply(store.Batch{RV: "5", Changes: []store.Change{{Object: pod}}}); err != nil {
+			t.Fatal(err)
+		}
+		reads := map[string]func() (int, error){
+			"Len":   func() (int, error) { return s.Len(), nil },
+			"Entry": func() (int, error) { _, ok, err := s.Entry(key); return oneIf(ok), err },
+			"Object": func() (int, error) {
+				_, ok, err := s.Object(key)
+				return oneIf(ok), err
+			},
+			"Keys":      func() (int, error) { keys, err := s.Keys(store.Query{}); return len(keys), err },
+			"Select":    func() (int, error) { all, err := s.Select(store.Query{}); return len(all), err },
+			"Objects":   func() (int, error) { all, err := s.Objects(store.Query{}); return len(all), err },
+			"HeadersOf": func() (int, error) { all, err := s.HeadersOf([]string{key}); return len(all), err },
+			"Compare":   func() (int, error) { h, _, err := s.Compare(pod); return oneIf(h.Key != ""), err },
+			"Records":   func() (int, error) { all, err := s.Records([]string{key}); return len(all.Records), err },
+		}
+		check := func(when string, n int, want error) {
+			t.Helper()
+			for name, read := range reads {
+				got, err := read()
+				if name != "Len" && !errors.Is(err, want) || got != n {
+					t.Errorf("%s: %s is %d, %v, want %d, %v", when, name, got, err, n, want)
+				}
+			}
+		}
+		check("before", 1, nil)
+		s.hide()
+		check("while a wipe is going on", 0, store.ErrWiped)
+		s.show()
+		check("after a wipe that has not happened", 1, nil)
+		s.lose(store.ErrWiped)
+		check("after a wipe", 0, store.ErrWiped)
+		_ = db.Close()
+	}
+}
+
+func oneIf(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
