@@ -57,6 +57,7 @@ type findings struct {
 	unindexed map[string]error // by key: why an index function failed at the start
 	audited   AuditStatus
 	// an audit has found another history, and the list for it has not begun
-	other  bool
-	memory string // why Backend is not used; "" if it is used or nil
+	other    bool
+	memory   string // why Backend is not used; "" if it is used or nil
+	unusable bool   // Backend could not open the scope, which is not expected
 }

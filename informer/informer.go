@@ -44,9 +44,9 @@ const (
 type Options struct {
 	// Backend stores the objects; nil means memory. The caller closes it after
 	// RunWithContext has returned. A scope is held in memory if it cannot be stored,
-	// because another informer holds it or the Backend was closed, or if it may not be
-	// stored, as Secrets without an encryption key. A message is logged, and
-	// Status.Memory contains the reason.
+	// because another informer holds it or the Backend was closed or cannot be used, or
+	// if it may not be stored, as Secrets without an encryption key. A message is logged,
+	// and Status.Memory contains the reason.
 	Backend store.Backend
 	// Scope describes what the ListerWatcher lists, and in which cluster
 	// (ClusterIdentity). The caller guarantees that it is right: an informer resumes

@@ -56,27 +56,30 @@ func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
 }
 
 // openStore opens the scope, in memory if it may not or cannot be persisted: a cache must
-// not be able to take its controller down (promise 5). The caller holds indexersMu.
-func (inf *Informer) openStore(ctx context.Context, scope store.Scope, err error) store.Store {
+// not be able to take its controller down (promise 5). scopeErr is why the scope is not
+// known. The caller holds indexersMu.
+func (inf *Informer) openStore(ctx context.Context, scope store.Scope, scopeErr error) store.Store {
 	indexers := inf.store.Indexers()
 	for _, idx := range inf.opts.Indexes {
 		delete(indexers, idx.Name)
 	}
 	if inf.opts.Backend != nil {
 		var s store.Store
+		err := scopeErr
 		if err == nil {
 			s, err = inf.openPersistent(ctx, scope, indexers)
 		}
 		if err == nil {
 			return s
 		}
+		unusable := scopeErr == nil && !isExpectedInMemory(err)
 		if isExpectedInMemory(err) {
 			klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
 		} else {
 			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
 		}
 		inf.mu.Lock()
-		inf.findings.memory = err.Error()
+		inf.findings.memory, inf.findings.unusable = err.Error(), unusable
 		inf.mu.Unlock()
 	}
 	s, err := inf.openMemory(indexers)
@@ -97,6 +100,9 @@ func (inf *Informer) spillDir() string {
 
 // databasePath returns the path of the database, "" if the backend has no file.
 func (inf *Informer) databasePath() string {
+	if s, ok := inf.opts.Backend.(interface{ Suspended() error }); ok && s.Suspended() != nil {
+		return ""
+	}
 	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
 		return located.Path()
 	}

@@ -47,8 +47,11 @@ func slowRunOf(w *world, opts informer.Options, limit int64, n int) (r *run, gat
 // TestSpill checks that the entries of a slow handler are spilled to unnamed files
 // (promise 6) and come back in order, also for an informer in memory.
 func TestSpill(t *testing.T) {
-	for _, backend := range []store.Backend{nil, mem.New()} {
-		t.Run(fmt.Sprintf("%T", backend), func(t *testing.T) { testSpill(t, backend) })
+	for name, backend := range map[string]store.Backend{
+		"file": nil, "memory": mem.New(),
+		"no directory": bolt.WithoutFile("/none/informers.db", errOnPurpose, bolt.Options{}),
+	} {
+		t.Run(name, func(t *testing.T) { testSpill(t, backend) })
 	}
 }
 

@@ -95,7 +95,8 @@ type Status struct {
 	BlockedSeconds float64 `json:"blockedSeconds"`
 
 	Audit *AuditStatus `json:"audit,omitempty"` // nil without audits
-	// Commits is nil if the scope is not persisted.
+	// Commits is nil if the scope is not persisted. If the database cannot be used, it
+	// has Degraded and Error only.
 	Commits *CommitStatus `json:"commits,omitempty"`
 	// Reads is nil if the scope is not persisted.
 	Reads    *ReadStatus     `json:"reads,omitempty"`
@@ -137,7 +138,8 @@ type CheckpointStatus struct {
 // CommitStatus describes the commits. Counts and durations are those of the database
 // since it was opened.
 type CommitStatus struct {
-	// Degraded says that the last commit failed, or too much is pending.
+	// Degraded says that the last commit failed, too much is pending, or the database
+	// cannot be used.
 	Degraded bool   `json:"degraded"`
 	Error    string `json:"error,omitempty"`
 	// PendingBytes is the size of the scope's changes that are not written yet.
@@ -252,6 +254,9 @@ func (inf *Informer) look() Status {
 	if inf.opts.AuditInterval > 0 {
 		audited := inf.findings.audited
 		s.Audit = &audited
+	}
+	if inf.findings.unusable {
+		s.Commits = &CommitStatus{Degraded: true, Error: s.Memory}
 	}
 	held, r, phase := inf.store, inf.reflector, inf.phase
 	inf.mu.Unlock()

@@ -1,11 +1,13 @@
 package informer_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -313,6 +315,39 @@ func TestFactoryStatus(t *testing.T) {
 	if diff := cmp.Diff([]string{" not started", "configmaps/ "}, w.statuses()); diff != "" {
 		t.Errorf("after one has ended (-want +got):\n%s", diff)
 	}
+}
+
+// TestFileCannotBeUsed checks that an informer whose file cannot be used runs in memory,
+// and that log, status and change of the file say so.
+func TestFileCannotBeUsed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		w.run(informer.Options{}).sync().end()
+		if err := os.Link(w.path, w.path+".link"); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile(w.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.put("a", "2")
+		l := &log{}
+		r := w.run(informer.Options{}, func(inf *informer.Informer) {
+			if _, err := inf.AddEventHandler(l); err != nil {
+				t.Fatal(err)
+			}
+		}).sync()
+		w.want(l, "initial a@3=2")
+		s := r.inf.Status()
+		if s.Persisted || !strings.Contains(s.Memory, "hard links") || s.Commits == nil || !s.Commits.Degraded || s.Commits.Error != s.Memory || s.File != "" {
+			t.Errorf("%+v, commits %+v", s, s.Commits)
+		}
+		r.end()
+		after, err := os.ReadFile(w.path)
+		if err != nil || !bytes.Equal(before, after) {
+			t.Errorf("the file has changed (%v)", err)
+		}
+	})
 }
 
 // factoryWorld is a factory and the server of its informers.

@@ -89,7 +89,7 @@ var (
 	departedDropped = describe("departed_dropped_total", "Deleted objects that are not kept for handlers that come late.", ofScope)
 
 	stored   = describe("stored_bytes", "The scope's objects in the file, as they are compressed.", ofScope)
-	degraded = describe("degraded", "1 when the last attempt to write to the file failed or too much waits for it, else 0.", ofScope)
+	degraded = describe("degraded", "1 when the last attempt to write to the file failed, too much waits for it or it cannot be used, else 0.", ofScope)
 	pending  = describe("pending_bytes", "Changes that are not in the file yet.", ofScope)
 
 	memory  = describe("memory_bytes", "Memory that the scope takes, estimated, where it is persisted.", ofScope)
@@ -223,6 +223,8 @@ func collectScope(ch chan<- prometheus.Metric, s informer.Status) {
 	}
 	if s.Commits != nil {
 		ch <- gauge(degraded, number(s.Commits.Degraded), l...)
+	}
+	if s.Commits != nil && s.Memory == "" {
 		ch <- gauge(stored, float64(s.Commits.StoredBytes), l...)
 		ch <- gauge(pending, float64(s.Commits.PendingBytes), l...)
 	}

@@ -271,3 +271,20 @@ func TestFileIsTheLatest(t *testing.T) {
 		}
 	}
 }
+
+// TestFileCannotBeUsed checks that a scope whose database cannot be used is degraded, and
+// has no metrics of a file.
+func TestFileCannotBeUsed(t *testing.T) {
+	s := everything()
+	s.Persisted, s.Memory, s.File, s.Reads = false, "its directory cannot be written", "", nil
+	s.Commits = &informer.CommitStatus{Degraded: true, Error: s.Memory}
+	got := samples(t, statuses{s})
+	if !strings.Contains(got, `informctl_degraded{namespace="web",resource="pods",scope="1234"} 1`) {
+		t.Errorf("it is not degraded:\n%s", got)
+	}
+	for _, name := range []string{"informctl_stored_bytes", "informctl_pending_bytes", "file="} {
+		if strings.Contains(got, name) {
+			t.Errorf("it has %s:\n%s", name, got)
+		}
+	}
+}

@@ -45,8 +45,8 @@ type Options struct {
 	// bbolt overwrites its old pages only in the course of time. EncryptAll without Keys
 	// is an error.
 	EncryptAll bool
-	// LockTimeout is how long Open waits for another process to release the file. 0 means
-	// 1 s.
+	// LockTimeout is how long Open waits for another process to release the file, and for
+	// memory and file descriptors if the system has none. 0 means 1 s.
 	LockTimeout time.Duration
 	// MaxPending is the number of bytes of waiting changes above which the database is
 	// reported as degraded (store.Commits). 0 means 256 MiB. Only the newest state of
@@ -97,7 +97,7 @@ type DB struct {
 	// setAside is where the last damaged file was moved, or "" if there was none. mu
 	// protects it.
 	setAside  string
-	suspended error // why no file is used: see maxRebuilds
+	suspended error // why no file is used: see Suspended
 
 	// handleMu protects handle. Readers hold it for reading during a transaction; a
 	// writer holds it for writing while it reopens the file.
@@ -169,11 +169,18 @@ var _ store.Backend = (*DB)(nil)
 // Open opens or creates the database at path and its directory. Damage is not an error: a
 // damaged file is renamed (see DB.SetAside) and replaced by an empty one. Open checks
 // every entry; for a file of more than 1 GiB the records are checked in the background,
-// and nothing is written until that has ended. If the file was replaced three times
-// within ten minutes, no file is used: opening a scope then returns an error, and
-// informers run in memory. Errors: a file that users other than the process's own can
-// change, *NetworkFSError, store.ErrLocked after Options.LockTimeout, store.ErrNotOurs
-// for a file of another kind, and errors of the file system; the file is then unchanged.
+// and nothing is written until that has ended.
+//
+// A file that cannot be used is no error either, and is not changed: it can be changed by
+// users other than the process's own, it was replaced three times within ten minutes, its
+// directory or disk cannot be written, or the file system returns another error. Open
+// then logs the cause, and the database works without a file: see DB.Suspended.
+//
+// Errors: store.ErrLocked after Options.LockTimeout; store.ErrNotOurs for a file of
+// another kind; *NetworkFSError; a file of another format version, one that is not a
+// regular file, and one that exists and may not be opened (fs.ErrPermission); and scopes
+// of another Options.Epoch that the disk refuses to drop. The file is not changed. A
+// program that must start nevertheless goes on with WithoutFile.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	if opts.EncryptAll && opts.Keys == nil {
@@ -183,18 +190,19 @@ func Open(path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	err = d.openFile(creating)
+	err = d.openForWriting()
 	// Another process may be creating the same file: until that process has locked the
 	// file, it is empty and looks damaged.
 	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
 		if n := len(recentRebuilds(d.absolute, time.Now())); n >= maxRebuilds {
-			d.suspend(fmt.Errorf("%w; begun again %d times within %s, not used for now", err, n, rebuildWindow))
-			return d, nil
+			err = fmt.Errorf("%w; begun again %d times within %s, not used for now", err, n, rebuildWindow)
+			break
 		}
 		if err = d.replaceDamaged(err); err == nil {
-			err = d.openFile(creating)
+			err = d.openForWriting()
 		}
 	}
+	unusable := err != nil && !isCallers(d.path, err)
 	if err == nil {
 		if err = d.beginEpoch(); err != nil && d.handle != nil {
 			_ = d.closeHandle(d.handle) // else its lock would stay held
@@ -202,6 +210,13 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	if err != nil {
 		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
+		d.beside = nil
+	}
+	switch {
+	case unusable:
+		d.suspend(err)
+		return d, nil
+	case err != nil:
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -209,15 +224,6 @@ func Open(path string, opts Options) (*DB, error) {
 	d.verifyRest(ctx)
 	go d.commitLoop(ctx)
 	return d, nil
-}
-
-// suspend makes the database work without a file.
-func (d *DB) suspend(cause error) {
-	d.suspended = cause
-	d.opts.Logger.Error(cause, "Cache file is damaged too often, going on without", "path", d.path)
-	d.stop = func() {}
-	close(d.committer)
-	close(d.verified)
 }
 
 // beginEpoch drops all scopes if the epoch has changed.
@@ -440,7 +446,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 			switch got := meta.Get(keyFormat); {
 			case bytes.Equal(got, []byte(format)):
 			case isFormat(got):
-				return fmt.Errorf("%s has %s; this program reads %s", d.path, got, format)
+				return &formatError{d.path, string(got)}
 			default:
 				return d.corrupt("format", errors.New("unknown"))
 			}

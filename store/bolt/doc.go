@@ -26,6 +26,10 @@
 // and must not take its controller down. All calls of bbolt recover panics, and memory
 // faults are turned into panics.
 //
+// A file that cannot be used, because another user can change it or the directory cannot
+// be written, is left alone: Open logs the cause, and informers hold their objects in
+// memory (DB.Suspended). WithoutFile does the same for the errors that Open returns.
+//
 // # Encryption
 //
 // Secrets are written only if Options.Keys provides a key, and only encrypted;

@@ -339,14 +339,6 @@ func TestFullDiskRemoved(t *testing.T) {
 	if limit == nil {
 		return
 	}
-	noFiles := func(on bool) {
-		var l unix.Rlimit
-		must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &l))
-		if l.Cur = l.Max; on {
-			l.Cur = 3
-		}
-		must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
-	}
 	db, s := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{CommitInterval: 50 * time.Millisecond})
 	list, err := s.Relist()
 	must(t, err)
@@ -359,12 +351,12 @@ func TestFullDiskRemoved(t *testing.T) {
 	bolt.HookWrites(db, func(bolt.WriteAt) bolt.WriteAt {
 		return func([]byte, int64) (int, error) { return 0, errors.New("broken") }
 	})
-	noFiles(true) // it cannot be opened again either
+	noFiles(t, true) // it cannot be opened again either
 	for part, err := range list.Parts("2") {
 		must(t, err)
 		must(t, s.Apply(part))
 	}
-	noFiles(false)
+	noFiles(t, false)
 	t.Log(list.Close())
 	must(t, s.Flush(t.Context()))
 	keys, err := s.Keys(store.Query{})
@@ -469,4 +461,44 @@ func TestFullDiskDepartedUnreadable(t *testing.T) {
 		}
 		must(t, db.Close())
 	}
+}
+
+// TestFullDiskAtStart checks that Open is no error where the disk has no room for a new
+// file, or the process may open no more files, and that the next one uses the file.
+func TestFullDiskAtStart(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	limit(true)
+	wantWithout(t, path, "file too large")
+	limit(false)
+	scriptFile(t, path, small, 3)
+
+	began := time.Now()
+	noFiles(t, true)
+	db, err := bolt.Open(path, bolt.Options{LockTimeout: 50 * time.Millisecond})
+	noFiles(t, false)
+	must(t, err)
+	must(t, without(db, unix.EMFILE))
+	if took := time.Since(began); took < 50*time.Millisecond {
+		t.Errorf("Open gave up after %v", took)
+	}
+	noFiles(t, true)
+	time.AfterFunc(20*time.Millisecond, func() { noFiles(t, false) })
+	db, s := mustOpenScript(t, path, bolt.Options{LockTimeout: time.Minute})
+	wantState(t, s, small, 3)
+	must(t, db.Close())
+}
+
+// noFiles makes the process unable to open files, or able again.
+func noFiles(t *testing.T, on bool) {
+	t.Helper()
+	var l unix.Rlimit
+	must(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &l))
+	if l.Cur = l.Max; on {
+		l.Cur = 3
+	}
+	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
 }

@@ -30,6 +30,9 @@ var _ store.Ledger = (*DB)(nil)
 // Ledger implements store.Ledger.
 func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte, err error) {
 	values = map[string][]byte{}
+	if d.suspended != nil {
+		return values, nil
+	}
 	var damaged error
 	err = d.view("ledger", func(tx *bbolt.Tx) error {
 		clear(values)

@@ -26,6 +26,7 @@ var children = map[string]func(args []string) error{
 	"stage":             childStage,
 	"load":              childLoad,
 	"unreadable":        childUnreadable,
+	"rights":            childRights,
 	"shrink":            childShrink,
 	"story":             childStory,
 	"broken":            childBroken,

@@ -3,9 +3,13 @@ package bolt_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,11 +18,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// TestTrust checks that Open refuses a file that other users could change, and says why.
+// TestTrust checks that Open does not use a file that other users could change, or that
+// cannot be made. It is no error: the database works without a file and says why.
 func TestTrust(t *testing.T) {
 	tests := map[string]struct {
 		prepare func(path string) error
-		want    string // "" means that the file is opened
+		want    string // "" means that the file is used
 	}{
 		"group may write": {func(path string) error { return os.Chmod(path, 0o660) }, ""},
 		"all may write":   {func(path string) error { return os.Chmod(path, 0o666) }, "may be written by everybody"},
@@ -34,24 +39,132 @@ func TestTrust(t *testing.T) {
 				t.Skipf("SKIPPED: needs root: %v", err)
 			}
 			before := read(t, path)
+			if tt.want != "" {
+				wantWithout(t, path, tt.want)
+				if string(before) != string(read(t, path)) {
+					t.Error("the file has changed")
+				}
+				return
+			}
 			db, err := bolt.Open(path, bolt.Options{})
-			if err == nil {
-				must(t, db.Close())
+			must(t, err)
+			info, err := os.Stat(path)
+			must(t, err)
+			if cause := db.Suspended(); cause != nil || info.Mode().Perm()&0o007 != 0 {
+				t.Errorf("the open file has mode %04o, suspended: %v", info.Mode().Perm(), cause)
 			}
-			info, statErr := os.Stat(path)
-			must(t, statErr)
-			switch {
-			case tt.want == "" && err != nil:
-				t.Error(err)
-			case tt.want == "" && info.Mode().Perm()&0o007 != 0:
-				t.Errorf("the open file has mode %04o: others can use it", info.Mode().Perm())
-			case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(), path)):
-				t.Errorf("error is %v, want %s", err, tt.want)
-			case tt.want != "" && string(before) != string(read(t, path)):
-				t.Error("the file has changed")
-			}
+			must(t, db.Close())
 		})
 	}
+}
+
+// TestNoFile checks that Open is no error where no file can be made or read.
+func TestNoFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	must(t, os.WriteFile(file, nil, 0o600))
+	wantWithout(t, filepath.Join(file, "informers.db"), "not a directory")
+	if runtime.GOOS == "linux" {
+		wantWithout(t, "/proc/none/informers.db", "no such file or directory")
+	}
+}
+
+// TestWithoutRights checks the same as a user without root rights, and that WithoutFile
+// is for a file that Open refuses.
+func TestWithoutRights(t *testing.T) {
+	dir, err := os.MkdirTemp("", "bolt-rights")
+	must(t, err)
+	t.Cleanup(func() { must(t, os.RemoveAll(dir)) })
+	must(t, os.Chmod(dir, 0o755))
+	cmd := child(t, "rights", dir)
+	for _, sub := range []string{"unwritable", "closed", "half"} {
+		sub = filepath.Join(dir, sub)
+		must(t, os.Mkdir(sub, 0o700))
+		scriptFile(t, filepath.Join(sub, "there.db"), small, 3)
+		if os.Geteuid() == 0 {
+			must(t, os.Chown(sub, 65534, 65534))
+			must(t, os.Chown(filepath.Join(sub, "there.db"), 65534, 65534))
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "half", "damaged.db"), healthy(t)[:100], 0o666))
+	for sub, mode := range map[string]os.FileMode{"half/there.db": 0o400, "half/damaged.db": 0o666, "half": 0o500, "unwritable": 0o500, "closed": 0} {
+		must(t, os.Chmod(filepath.Join(dir, sub), mode))
+		t.Cleanup(func() { must(t, os.Chmod(filepath.Join(dir, sub), 0o700)) })
+	}
+	if os.Geteuid() == 0 {
+		exe := filepath.Join(dir, "child")
+		must(t, os.WriteFile(exe, read(t, cmd.Path), 0o755))
+		cmd.Path = exe
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+func childRights(args []string) error {
+	for _, name := range []string{"unwritable/new.db", "unwritable/below/new.db", "closed/new.db", "closed/there.db", "half/damaged.db"} {
+		db, err := bolt.Open(filepath.Join(args[0], name), bolt.Options{})
+		if err != nil {
+			return err
+		}
+		if err := without(db, fs.ErrPermission); err != nil && name != "half/damaged.db" {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if db.Suspended() == nil {
+			return fmt.Errorf("%s is used", name)
+		}
+	}
+	// It can be written, although no lock file can be made beside it.
+	db, err := bolt.Open(filepath.Join(args[0], "unwritable/there.db"), bolt.Options{})
+	if err = errors.Join(err, db.Suspended(), db.Close()); err != nil {
+		return err
+	}
+	path := filepath.Join(args[0], "half/there.db")
+	_, err = bolt.Open(path, bolt.Options{})
+	if !errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("a file that may not be written: error is %w", err)
+	}
+	return without(bolt.WithoutFile(path, err, bolt.Options{}), fs.ErrPermission)
+}
+
+// wantWithout fails unless Open makes a database without a file, because of the text.
+func wantWithout(t *testing.T, path, text string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	cause := db.Suspended()
+	if cause == nil || !strings.Contains(cause.Error(), text) {
+		t.Errorf("%s: suspended: %v, want %s", path, cause, text)
+	}
+	must(t, without(db, cause))
+	if _, err := os.Lstat(path + ".lock"); err == nil {
+		t.Error("the lock file is left")
+	}
+}
+
+// without closes a database, and returns an error unless it has worked without a file
+// because of cause.
+func without(db *bolt.DB, cause error) error {
+	if cause == nil || !errors.Is(db.Suspended(), cause) {
+		return fmt.Errorf("suspended: %w, want %w", db.Suspended(), cause)
+	}
+	if _, err := db.Open(scriptScope(), scriptOptions()); !errors.Is(err, cause) {
+		return fmt.Errorf("opening a scope: error is %w", err)
+	}
+	if _, err := db.Scopes(); !errors.Is(err, cause) {
+		return fmt.Errorf("Scopes: error is %w", err)
+	}
+	values, err := db.Ledger(context.Background(), "a") //nolint:forbidigo // also in a child process
+	if len(values) > 0 || err != nil {
+		return fmt.Errorf("the ledger has %d values, error is %w", len(values), err)
+	}
+	if err := db.SetLedger(context.Background(), "a", map[string][]byte{"b": nil}); !errors.Is(err, cause) { //nolint:forbidigo // see above
+		return fmt.Errorf("SetLedger: error is %w", err)
+	}
+	if _, err := db.Wipe(nil); !errors.Is(err, cause) {
+		return fmt.Errorf("Wipe: error is %w", err)
+	}
+	return db.Close()
 }
 
 // TestRebuiltTooOften checks that a file that is damaged repeatedly is not rebuilt until

@@ -139,7 +139,7 @@ func runReset(ctx context.Context, e env, file databaseFlag, name string) error 
 	if err := wipeable(ctx, e, file, ""); err != nil {
 		return inUse(file.path, err, "")
 	}
-	db, err := bolt.Open(file.path, bolt.Options{})
+	db, err := openToWrite(file.path, bolt.Options{})
 	if err != nil {
 		return inUse(file.path, openError(file.path, err), "")
 	}

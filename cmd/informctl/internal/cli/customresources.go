@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -184,9 +183,9 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 // dropGone drops what the file holds of resources that the server no longer serves, or
 // that are followed in another version.
 func (fs *followers) dropGone(there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
-	infos, err := fs.db.Scopes()
+	infos, err := fs.stored()
 	if err != nil {
-		return fmt.Errorf("read %s: %w", fs.db.Path(), err)
+		return err
 	}
 	followers, known := fs.list(), fs.cluster.everything
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {

@@ -133,6 +133,15 @@ func refuseSpecial(path string) error {
 	return nil
 }
 
+// openToWrite opens the file for writing. Without the file nothing can be written.
+func openToWrite(path string, opts bolt.Options) (*bolt.DB, error) {
+	db, err := bolt.Open(path, opts)
+	if err == nil && db.Suspended() != nil {
+		return nil, errors.Join(db.Suspended(), db.Close())
+	}
+	return db, err
+}
+
 // openError describes to a user why a file cannot be opened.
 func openError(path string, err error) error {
 	var damage *store.CorruptionError

@@ -20,6 +20,7 @@ import (
 type follower struct {
 	*source
 	informer *informer.Informer
+	inMemory bool // there is no file, which is no error
 	once     bool
 	ofAll    bool // of --all, so that a refusal is no error
 	warm     bool // an earlier run has completed the first list
@@ -115,7 +116,7 @@ func (f *follower) result() error {
 	switch {
 	case f.failed != nil:
 		return fmt.Errorf("%s: %w", f.scope, f.failed)
-	case status.Memory != "":
+	case status.Memory != "" && !f.inMemory:
 		return fmt.Errorf("%s: not stored: %s", f.scope, status.Memory)
 	case f.left:
 		return nil

@@ -42,20 +42,40 @@ func (o *runOptions) newFollowers(c *cluster, db *bolt.DB, logger logr.Logger) (
 	if o.all {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}
-	infos, err := db.Scopes()
+	infos, err := fs.stored()
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", db.Path(), err)
+		return nil, err
 	}
 	for _, src := range c.sources {
-		f, err := o.newFollower(src, db)
+		f, err := fs.newFollower(src)
 		if err != nil {
 			return nil, err
 		}
 		f.warm = slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == f.scope.ID() && i.Complete })
-		f.slots = fs.slots
 		fs.all = append(fs.all, f)
 	}
 	return fs, nil
+}
+
+func (fs *followers) newFollower(src *source) (*follower, error) {
+	f, err := fs.o.newFollower(src, fs.db)
+	if err != nil {
+		return nil, err
+	}
+	f.slots, f.inMemory = fs.slots, fs.db.Suspended() != nil
+	return f, nil
+}
+
+// stored returns the scopes of the file; without a file there are none.
+func (fs *followers) stored() ([]store.Info, error) {
+	if fs.db.Suspended() != nil {
+		return nil, nil
+	}
+	infos, err := fs.db.Scopes()
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", fs.db.Path(), err)
+	}
+	return infos, nil
 }
 
 // list returns the followers that there are now.
@@ -80,11 +100,10 @@ func (fs *followers) start(ctx context.Context, f *follower) {
 
 // add starts a follower of a source that has come.
 func (fs *followers) add(ctx context.Context, src *source) error {
-	f, err := fs.o.newFollower(src, fs.db)
+	f, err := fs.newFollower(src)
 	if err != nil {
 		return err
 	}
-	f.slots = fs.slots
 	fs.mu.Lock()
 	fs.all = append(fs.all, f)
 	fs.mu.Unlock()
@@ -132,7 +151,7 @@ func (fs *followers) metricsHandler() http.Handler {
 // dropUnlisted drops the scopes of which nothing was ever received, as those that the
 // server refuses: readers would report each as incomplete from then on.
 func (fs *followers) dropUnlisted() error {
-	infos, err := fs.db.Scopes()
+	infos, err := fs.stored()
 	if err != nil {
 		return nil //nolint:nilerr // closing the file reports what is wrong with it
 	}

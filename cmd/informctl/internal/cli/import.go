@@ -65,7 +65,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 	}
 	objects := 0
 	err = newFile(file.path, func(temporary string) error {
-		db, err := bolt.Open(temporary, bolt.Options{Keys: file.keys})
+		db, err := openToWrite(temporary, bolt.Options{Keys: file.keys})
 		if err != nil {
 			return openError(file.path, err)
 		}

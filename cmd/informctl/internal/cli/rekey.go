@@ -56,7 +56,7 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}
-	db, err := bolt.Open(file.path, bolt.Options{Keys: file.keys})
+	db, err := openToWrite(file.path, bolt.Options{Keys: file.keys})
 	if err != nil {
 		return openError(file.path, err)
 	}

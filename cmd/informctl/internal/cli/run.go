@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"os/signal"
 	"slices"
@@ -22,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -64,6 +64,8 @@ they have the columns.
 
 What an earlier run stored is resumed where the server's history allows, and listed
 again by comparison where not.
+A file that cannot be used, as one of another user or in a directory that cannot be
+written, ends nothing: all is held in memory then, and the log and the status say why.
 An interrupt writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
@@ -187,15 +189,13 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if err := refuseSpecial(o.database.path); err != nil {
 		return err
 	}
-	if err := o.database.makeDir(); err != nil {
-		return err
-	}
-	db, err := bolt.Open(o.database.path, bolt.Options{Logger: logger, Keys: o.database.keys})
-	if errors.Is(err, fs.ErrNotExist) {
-		return inDirectory(o.database.path, err)
+	opts := bolt.Options{Logger: logger, Keys: o.database.keys}
+	db, err := bolt.Open(o.database.path, opts)
+	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
+		return openError(o.database.path, err)
 	}
 	if err != nil {
-		return openError(o.database.path, err)
+		db = bolt.WithoutFile(o.database.path, openError(o.database.path, err), opts)
 	}
 	err = o.followAll(ctx, db, out, logger, c)
 	if closeErr := db.Close(); closeErr != nil {
@@ -233,7 +233,9 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	if err != nil {
 		return err
 	}
-	logger.Info("Keeping", "file", db.Path(), "scopes", len(c.sources))
+	if db.Suspended() == nil {
+		logger.Info("Keeping", "file", db.Path(), "scopes", len(c.sources))
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var shown sync.WaitGroup

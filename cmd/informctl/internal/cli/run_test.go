@@ -1,14 +1,15 @@
 package cli_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // resources are the resources of a server, by group and version.
@@ -116,18 +119,79 @@ func TestRunWithoutLogin(t *testing.T) {
 	}
 }
 
-// TestRunWithoutDirectory checks that run does not recommend itself where it cannot make
-// its file.
-func TestRunWithoutDirectory(t *testing.T) {
+// TestRunWithoutFile checks that run goes on without a file that it cannot use, says so,
+// and leaves what is there alone.
+func TestRunWithoutFile(t *testing.T) {
 	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
-	dir := "/proc/none" // cannot be made, either
-	if runtime.GOOS != "linux" {
-		t.Skip("there is no " + dir)
+	for name, test := range map[string]struct {
+		prepare func(path string) error
+		path    string // "" is a file that an earlier run has made
+		says    string
+	}{
+		"another owner":  {func(path string) error { return os.Chown(path, 1001, 2000) }, "", "belongs to user 1001"},
+		"all may write":  {func(path string) error { return os.Chmod(path, 0o666) }, "", "may be written by everybody"},
+		"two hard links": {func(path string) error { return os.Link(path, path+".copy") }, "", "hard links"},
+		"a later format": {func(path string) error { return replaceIn(path, "cache format 1", "cache format 9") }, "", "this program reads"},
+		"a link": {func(path string) error {
+			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
+		}, "", "is a symbolic link"},
+		"no directory": {nil, "/proc/none/informers.db", "no such file or directory"},
+		"a directory":  {nil, t.TempDir(), "is a directory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := test.path
+			run := func(args ...string) said {
+				return say(t.Context(), append([]string{"run", "--once", "--kubeconfig", config, "--db", path}, args...)...)
+			}
+			if path == "" {
+				path = filepath.Join(t.TempDir(), "informers.db")
+				if got := run("pods"); got.Code != 0 {
+					t.Fatalf("%+v", got)
+				}
+				if err := test.prepare(path); err != nil {
+					t.Skipf("SKIPPED: needs root: %v", err)
+				}
+			}
+			before, _ := os.ReadFile(path) // not of a directory
+			for _, args := range [][]string{{"pods"}, {"--all"}} {
+				got := run(args...)
+				if got.Code != 0 || !strings.Contains(got.Err, "level=ERROR") || !strings.Contains(got.Err, test.says) || strings.Contains(got.Err, "msg=Keeping") {
+					t.Errorf("%s: exit code %d, %s", args, got.Code, got.Err)
+				}
+			}
+			if after, _ := os.ReadFile(path); !bytes.Equal(before, after) {
+				t.Error("the file has changed")
+			}
+		})
 	}
-	got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", filepath.Join(dir, "informers.db"))
-	if want := "informctl: no file can be made in directory " + dir + ": no such file or directory\n"; got.Code != 1 || got.Err != want {
-		t.Errorf("exit code %d, %q, want %q", got.Code, got.Err, want)
+}
+
+// TestRunOfOthers checks that run refuses a file that is not a cache, or that another
+// process holds.
+func TestRunOfOthers(t *testing.T) {
+	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
+	path := filepath.Join(t.TempDir(), "informers.db")
+	release, err := bolt.Lock(path, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	got := say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", path)
+	if release(); got.Code != 1 || !strings.Contains(got.Err, "is in use by another process") {
+		t.Errorf("%+v", got)
+	}
+	got = say(t.Context(), "run", "pods", "--once", "--kubeconfig", config, "--db", config)
+	if got.Code != 1 || !strings.Contains(got.Err, "is not an informctl cache") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// replaceIn replaces a text in a file by another one of its length.
+func replaceIn(path, old, text string) error {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, bytes.ReplaceAll(content, []byte(old), []byte(text)), 0o600)
 }
 
 // TestRunAll checks what run --all follows of a server whose resources are pods, which

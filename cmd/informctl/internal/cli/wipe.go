@@ -53,7 +53,7 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	if err := wipeable(ctx, e, file, resource); err != nil {
 		return inUse(file.path, err, orAnEpoch)
 	}
-	db, err := bolt.Open(file.path, bolt.Options{})
+	db, err := openToWrite(file.path, bolt.Options{})
 	if err != nil {
 		return inUse(file.path, openError(file.path, err), orAnEpoch)
 	}

@@ -52,7 +52,7 @@ func Wrong(s informer.Status, now time.Time) string {
 	if s.RejectedCount > 0 {
 		wrong = append(wrong, fmt.Sprintf("%d objects cannot be stored, such as %s", s.RejectedCount, s.RejectedFirst))
 	}
-	if s.Commits != nil && s.Commits.Degraded {
+	if s.Commits != nil && s.Commits.Degraded && s.Memory == "" {
 		wrong = append(wrong, "not written: "+s.Commits.Error)
 	}
 	if len(wrong) == 0 && (!s.CaughtUp || !s.Synced) {

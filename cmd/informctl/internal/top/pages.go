@@ -63,7 +63,7 @@ func details(r row, at time.Time) []field {
 		{"Watches resumed", fmt.Sprint(r.Resumes)},
 		{"Errors", failures(r.Status, at)},
 	}
-	if c := r.Commits; c != nil {
+	if c := r.Commits; c != nil && r.Memory == "" {
 		fields = append(fields,
 			field{"Commit", fmt.Sprintf("%s, took %s; %d so far", since(c.Last, at), seconds(c.LastSeconds), c.Count)},
 			field{"Pending", health.Size(c.PendingBytes)},

@@ -1,0 +1,81 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/informctl/informctl/store"
+)
+
+// WithoutFile returns a database that works without a file, because of cause: see
+// DB.Suspended. It is for a program that must start although Open has returned an error.
+// path is the one that was passed to Open.
+func WithoutFile(path string, cause error, opts Options) *DB {
+	opts.applyDefaults()
+	d, err := newDB(path, opts, false)
+	if err != nil { // there is no current directory
+		d.absolute = path
+	}
+	d.suspend(cause)
+	return d
+}
+
+// Suspended returns why the database works without a file, or nil if it has one. Without
+// a file, opening a scope returns that error, and informers hold their objects in memory:
+// they list at each start, and report themselves as degraded. Ledgers are empty and
+// cannot be written. Nothing looks for the file again before the next Open.
+func (d *DB) Suspended() error { return d.suspended }
+
+// scarcePoll is the time between two attempts to open a file while the system has no
+// memory or file descriptors.
+const scarcePoll = 10 * time.Millisecond
+
+// openForWriting opens the file, or creates it. It tries again until Options.LockTimeout
+// has passed while the system has no memory or file descriptors.
+func (d *DB) openForWriting() error {
+	for deadline := time.Now().Add(d.opts.LockTimeout); ; time.Sleep(scarcePoll) {
+		err := d.openFile(creating)
+		isScarce := errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
+		if !isScarce || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// suspend makes the database work without a file.
+func (d *DB) suspend(cause error) {
+	d.suspended = cause
+	d.opts.Logger.Error(cause, "Cache file cannot be used, going on without", "path", d.path)
+	d.stop = func() {}
+	close(d.committer)
+	close(d.verified)
+}
+
+// isCallers reports whether Open returns err: path is not that of a cache, or another
+// process uses the file. Nothing else may keep a program from starting.
+func isCallers(path string, err error) bool {
+	var network *NetworkFSError
+	var format *formatError
+	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) || errors.As(err, &network) || errors.As(err, &format) {
+		return true
+	}
+	info, statErr := os.Lstat(path)
+	if statErr != nil {
+		return false
+	}
+	var opened *fs.PathError
+	isClosedToUs := errors.As(err, &opened) && opened.Op == "open" && errors.Is(opened, fs.ErrPermission)
+	return isClosedToUs || !info.Mode().IsRegular()
+}
+
+// formatError reports a file of another format version.
+type formatError struct{ path, format string }
+
+func (e *formatError) Error() string {
+	return fmt.Sprintf("%s has %s; this program reads %s", e.path, e.format, format)
+}
