@@ -372,11 +372,13 @@ func (c *Consumer) commit(ctx context.Context) error {
 		c.queue.collectLocked(c.changed)
 	}
 	changes := c.changed
-	c.changed = map[string][]byte{}
-	c.mu.Unlock()
 	if len(changes) == 0 {
+		c.confirmLocked()
+		c.mu.Unlock()
 		return nil
 	}
+	c.changed = map[string][]byte{}
+	c.mu.Unlock()
 	set := c.ledger.SetLedger
 	if whole {
 		set = c.ledger.ReplaceLedger
@@ -388,14 +390,16 @@ func (c *Consumer) commit(ctx context.Context) error {
 	if err == nil {
 		err = set(ctx, ledgerName(c.name), changes)
 	}
-	if err != nil {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.whole = c.whole || whole
-		newer := c.changed
-		c.changed = changes
-		maps.Copy(c.changed, newer)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.confirmLocked()
+		return nil
 	}
+	c.whole = c.whole || whole
+	newer := c.changed
+	c.changed = changes
+	maps.Copy(c.changed, newer)
 	return err
 }
 

@@ -24,12 +24,22 @@ type scope struct {
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
 	next   *store.Place
-	fences []uint64
+	fences []fence
+	// passed are the fences of the place that the next commit writes. Then their handlers
+	// confirm what had departed; nil if there is nothing to confirm.
+	passed []fence
 	// sweep is where Trickle is, and nextSweep where it was when next was marked: what it
 	// has delivered since is not handled.
 	sweep, nextSweep sweep
 	noted            time.Time // when the sweep was written last
 	recorded         bool      // the ledger has a place
+}
+
+// fence is what a member has to pass.
+type fence struct {
+	m        *member
+	at       uint64 // of resume.Feed.Mark
+	departed uint64 // the last object that had departed then
 }
 
 // noPlace says why everything is delivered at the first start, and partialWhy why after a
@@ -165,7 +175,7 @@ func (c *Consumer) beginLocked(s *scope, m *member) {
 // invalidateLocked makes the handlers of a scope receive everything. Its place stays
 // where deletions are known from.
 func (c *Consumer) invalidateLocked(s *scope, why string) {
-	s.why, s.allowed, s.next = why, 0, nil
+	s.why, s.allowed, s.next, s.passed = why, 0, nil, nil
 	s.known.Partial, s.known.Handlers = true, 0
 	c.noteLocked(s)
 	for _, m := range s.members {
@@ -217,7 +227,7 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 			"consumer", c.name, "scope", s.id, "resourceVersion", s.known.RV, "because", err.Error())
 		return
 	}
-	s.why, s.next, s.known = err.Error(), nil, partial(feed.First())
+	s.why, s.next, s.passed, s.known = err.Error(), nil, nil, partial(feed.First())
 	klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
 }
 
@@ -245,7 +255,7 @@ func (c *Consumer) advanceLocked() {
 			Lineage: s.next.Lineage, Mark: s.next.Mark, Random: s.next.Random, RV: s.next.RV,
 			Handlers: len(s.members), Sweep: s.nextSweep,
 		}
-		s.next = nil
+		s.next, s.passed, s.fences = nil, s.fences, nil
 		if s.nextSweep != s.known.Sweep {
 			s.noted = time.Now()
 		}
@@ -269,30 +279,42 @@ func (s *scope) markLocked() {
 		return
 	}
 	var first store.Place
-	s.fences, s.nextSweep = s.fences[:0], s.known.Sweep
+	s.fences, s.nextSweep = nil, s.known.Sweep
 	if time.Since(s.noted) >= noteEvery || s.sweep.After == ended {
 		s.nextSweep = s.sweep
 	}
 	for i, m := range s.members {
-		at, fence, ok := m.feed.Mark()
+		departed := uint64(0)
+		if f, ok := m.feed.(resume.Confirmer); ok {
+			departed = f.Departed()
+		}
+		at, number, ok := m.feed.Mark()
 		if !ok {
 			return
 		}
 		if i == 0 {
 			first = at
 		}
-		s.fences = append(s.fences, fence)
+		s.fences = append(s.fences, fence{m, number, departed})
 	}
 	s.next = &first
 }
 
 func (s *scope) hasPassedLocked() bool {
-	for i, m := range s.members {
-		if !m.feed.Passed(s.fences[i]) {
-			return false
+	return !slices.ContainsFunc(s.fences, func(f fence) bool { return !f.m.feed.Passed(f.at) })
+}
+
+// confirmLocked confirms what the handlers have received up to the places that are
+// written.
+func (c *Consumer) confirmLocked() {
+	for _, s := range c.scopes {
+		for _, f := range s.passed {
+			if feed, ok := f.m.feed.(resume.Confirmer); ok {
+				feed.Confirm(f.departed)
+			}
 		}
+		s.passed = nil
 	}
-	return true
 }
 
 // loseLocked makes all places invalid: handlers receive everything.

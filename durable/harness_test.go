@@ -353,3 +353,16 @@ func (l *life) received() []string {
 	defer l.mu.Unlock()
 	return slices.Clone(l.calls)
 }
+
+// other adds a handler of nobody's consumer.
+func (l *life) other(f func(call string)) {
+	l.w.Helper()
+	h := cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(any) { f("add") },
+		UpdateFunc: func(_, _ any) { f("update") },
+		DeleteFunc: func(any) { f("delete") },
+	}
+	if _, err := l.inf.AddEventHandler(h); err != nil {
+		l.w.Fatal(err)
+	}
+}

@@ -33,3 +33,14 @@ type Departer interface {
 	// since the scope was opened. It does not wait for the disk.
 	Departures() (kept, dropped int)
 }
+
+// PartSettler is a Departer of a scope that outlives the process: handlers may confirm
+// what they have received some time later, while more objects depart.
+type PartSettler interface {
+	Departer
+	// LastDeparted returns the highest Number of an object that has departed so far.
+	LastDeparted() uint64
+	// SettleUpTo is like Settle for the objects with a Number up to this one, and like
+	// Unsettle for the others.
+	SettleUpTo(number uint64)
+}

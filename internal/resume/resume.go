@@ -60,3 +60,14 @@ type Feed interface {
 	// what waits. It returns the last key, and whether more follow.
 	Sweep(after string, limit int) (last string, more bool, err error)
 }
+
+// Confirmer is a Feed that keeps what has departed, for the next process, until its
+// handler has confirmed it: that the handler has returned is not enough.
+type Confirmer interface {
+	// Departed returns the number of the last object that has departed. Its deletion is
+	// before the fence of a Mark that is set later.
+	Departed() uint64
+	// Confirm says that the next process needs nothing of what has departed up to a
+	// number.
+	Confirm(number uint64)
+}

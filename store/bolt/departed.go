@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -297,15 +298,23 @@ func (sn *snapshot) record(key string) []byte {
 }
 
 // Settle implements store.Departer.
-func (s *scopeStore) Settle() { s.settle(func(d departures) uint64 { return d.last }) }
+func (s *scopeStore) Settle() { s.SettleUpTo(math.MaxUint64) }
 
 // Unsettle implements store.Departer.
-func (s *scopeStore) Unsettle() { s.settle(func(d departures) uint64 { return d.settled }) }
+func (s *scopeStore) Unsettle() { s.SettleUpTo(0) }
 
-func (s *scopeStore) settle(upTo func(departures) uint64) {
+// LastDeparted implements store.PartSettler.
+func (s *scopeStore) LastDeparted() uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	told := upTo(s.departed)
+	return s.departed.last
+}
+
+// SettleUpTo implements store.PartSettler.
+func (s *scopeStore) SettleUpTo(number uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := max(min(number, s.departed.last), s.departed.settled)
 	if s.departed.told == told || s.role != roleWriter || s.cause != nil {
 		return
 	}
@@ -328,4 +337,4 @@ func (s *scopeStore) Departures() (kept, dropped int) {
 	return s.departed.kept, s.departed.dropped
 }
 
-var _ store.Departer = (*scopeStore)(nil)
+var _ store.PartSettler = (*scopeStore)(nil)

@@ -18,6 +18,7 @@ var departedCases = []testCase{
 	{"Settled", testDepartedSettled},
 	{"SettledBeforeMore", testDepartedSettledBeforeMore},
 	{"Unsettled", testDepartedUnsettled},
+	{"SettledUpTo", testDepartedSettledUpTo},
 	{"NotStored", testDepartedNotStored},
 	{"Many", testDepartedMany},
 }
@@ -182,6 +183,33 @@ func testDepartedUnsettled(h *harness) {
 	h.apply("13", departs("a/three", nil))
 	h.reopen()
 	h.wantDeparted(0, "a/two@1", "a/three@1") // the first was settled before
+}
+
+// testDepartedSettledUpTo checks that a part of the objects can be settled, and less of
+// them again, but not what was settled before the scope was opened.
+func testDepartedSettledUpTo(h *harness) {
+	d, ok := h.departer().(store.PartSettler)
+	if !ok {
+		h.Skip("the backend settles all or nothing")
+	}
+	h.listed(configMap("a/one", "1", "red"), configMap("a/two", "1", "red"), configMap("a/three", "1", "red"))
+	var numbers []uint64
+	for i, key := range []string{"a/one", "a/two", "a/three"} {
+		h.apply(fmt.Sprint(11+i), departs(key, nil))
+		numbers = append(numbers, d.LastDeparted())
+	}
+	d.SettleUpTo(numbers[2] + 1)
+	must(h, h.Flush(h.Context()))
+	d.SettleUpTo(numbers[0])
+	h.reopen()
+	h.wantDeparted(0, "a/two@1", "a/three@1")
+	d = h.departer().(store.PartSettler) //nolint:forcetypeassert // as above
+	if last := d.LastDeparted(); last != numbers[2] {
+		h.Errorf("the last departed object has the number %d after a restart, want %d", last, numbers[2])
+	}
+	d.SettleUpTo(0)
+	h.reopen()
+	h.wantDeparted(0, "a/two@1", "a/three@1")
 }
 
 // testDepartedNotStored checks that an object that was never stored is not kept.

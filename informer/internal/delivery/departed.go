@@ -18,7 +18,10 @@ import (
 // last known state, then the deletion (promise 4).
 //
 // Departed objects are settled, so that the next process drops them, when all present
-// handlers have synced and have received every deletion.
+// handlers have confirmed them. A handler confirms by its return from every deletion,
+// once it has synced. A resume.Handler confirms when it has written what it has received,
+// so one that waits to begin confirms nothing. One that was removed keeps what it has not
+// confirmed until another one is added.
 
 // departedChunk is the number of departed objects that a handler reads at a time.
 const departedChunk = 64
@@ -84,33 +87,46 @@ func (r *Registration) loadDepartedLocked() bool {
 		r.walkLocked(notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
 		r.deletions++
 	}
-	if ok && r.deletions > 0 {
-		departer.Unsettle()
-	}
 	if len(gone) < departedChunk {
 		r.departedLocked()
 	}
 	return true
 }
 
-// settleLocked tells the store that all handlers have received all departed objects, if
-// they have.
+// settleLocked tells the store which departed objects all handlers have confirmed.
 func (h *Hub) settleLocked() {
 	departer, ok := h.store.(store.Departer)
-	if !ok {
+	if !ok || h.keys.owed > 0 {
 		return
 	}
-	told := false
+	last, present := h.lastDepartedLocked(), false
+	upTo := last
 	for r := range h.handlers {
 		if r.client {
 			continue // the client may come again
 		}
-		if r.deletions > 0 || !cache.IsDone(r) {
-			return
+		if r.resumed.handler == nil && r.deletions == 0 && cache.IsDone(r) {
+			r.confirmed = last
 		}
-		told = true
+		upTo, present = min(upTo, r.confirmed), true
 	}
-	if told {
+	if !present {
+		return
+	}
+	if s, ok := departer.(store.PartSettler); ok {
+		s.SettleUpTo(upTo)
+	} else if upTo == last {
 		departer.Settle()
+	} else {
+		departer.Unsettle()
 	}
+}
+
+// lastDepartedLocked returns the number of the last object that has departed. If the
+// store does not say it, each deletion has a number.
+func (h *Hub) lastDepartedLocked() uint64 {
+	if s, ok := h.store.(store.PartSettler); ok {
+		return s.LastDeparted()
+	}
+	return h.keys.deletions + 1 // above Registration.confirmed at first
 }

@@ -105,6 +105,8 @@ type keys struct {
 	superseded map[uint64]bool   // numbers of departed objects that no handler receives
 	compared   bool              // the first list may find departed objects
 	untold     bool              // handlers have not received all of a loaded list
+	deletions  uint64            // that were appended to the queues
+	owed       int               // handlers that were removed: see departed.go
 }
 
 // New returns a Hub without handlers. resync is how often resyncs are checked.
@@ -286,6 +288,10 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		r.fromNow = opts.FromNow && h.phase < loading
 	}
 	h.handlers[r] = struct{}{}
+	if r.resumed.handler != nil && h.keys.owed > 0 {
+		h.keys.owed--
+	}
+	h.settleLocked()
 	if h.phase >= loading {
 		h.startLocked(r)
 	}
@@ -311,6 +317,9 @@ func (h *Hub) remove(r *Registration) bool {
 	r.end()
 	r.dropWaitingLocked()
 	delete(h.handlers, r)
+	if r.resumed.handler != nil {
+		h.keys.owed++
+	}
 	h.settleLocked()
 	if !r.running {
 		close(r.done)

@@ -95,6 +95,7 @@ type Registration struct {
 	stage     stage
 	departed  uint64              // departed objects up to this number are appended
 	deletions int                 // deletions queued and not yet delivered
+	confirmed uint64              // the last departed object that is not needed any more
 	cursor    string              // keys up to this one are appended
 	early     map[string]struct{} // keys after the cursor that are already appended
 	resync    resync

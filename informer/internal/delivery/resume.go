@@ -66,6 +66,8 @@ func (r *Registration) attach() {
 // feed implements resume.Feed.
 type feed struct{ r *Registration }
 
+var _ resume.Confirmer = feed{}
+
 func (f feed) Scope() (store.Scope, bool) { return f.r.hub.env.Scope() }
 
 func (f feed) Begin(from store.Place, everything bool) {
@@ -73,6 +75,7 @@ func (f feed) Begin(from store.Place, everything bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	f.r.beginLocked(from, everything)
+	h.settleLocked()
 	h.cond.Broadcast()
 }
 
@@ -95,7 +98,7 @@ func (f feed) history() store.LogState {
 // Each of them may be left out.
 func (r *Registration) beginLocked(from store.Place, everything bool) {
 	r.dropWaitingLocked()
-	r.walked, r.cursor, r.early, r.departed, r.deletions = nil, "", map[string]struct{}{}, 0, 0
+	r.walked, r.cursor, r.early, r.departed, r.deletions, r.confirmed = nil, "", map[string]struct{}{}, 0, 0, 0
 	r.resumed.handled, r.resumed.inWork, r.resumed.replayed = r.resumed.queued, 0, map[string]replayed{}
 	r.resumed.from, r.resumed.everything, r.resumed.newer = from, everything, ""
 	if !from.Exact() && !everything {
@@ -137,6 +140,19 @@ func (f feed) Passed(fence uint64) bool {
 	f.r.hub.mu.Lock()
 	defer f.r.hub.mu.Unlock()
 	return f.r.resumed.handled >= fence && !f.r.resumed.failed
+}
+
+func (f feed) Departed() uint64 {
+	f.r.hub.mu.Lock()
+	defer f.r.hub.mu.Unlock()
+	return f.r.hub.lastDepartedLocked()
+}
+
+func (f feed) Confirm(number uint64) {
+	f.r.hub.mu.Lock()
+	defer f.r.hub.mu.Unlock()
+	f.r.confirmed = max(f.r.confirmed, number)
+	f.r.hub.settleLocked()
 }
 
 func (f feed) Ended() bool {

@@ -55,6 +55,9 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: c.Last}
 		}
 	}
+	if n.kind.isDeletion() {
+		h.keys.deletions++
+	}
 	for r := range h.handlers {
 		r.changedLocked(n, was, slim)
 	}
