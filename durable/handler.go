@@ -102,6 +102,9 @@ func (h *handler) Opened(feed resume.Feed) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if feed.Ended() {
+		return // Removed came first, or the informer has ended meanwhile
+	}
 	if !persisted || c.phase == over {
 		feed.Begin(store.Place{}, true)
 		return

@@ -35,6 +35,8 @@ type world struct {
 	path    string // of the present file
 	opts    durable.Options
 	commits time.Duration // of the file; 0 is the default
+	// ledger returns the backend of the consumer; nil is the file itself.
+	ledger func(*bolt.DB) store.Backend
 	// transform is the version of the transform; "" means none.
 	transform string
 }
@@ -157,7 +159,11 @@ func (w *world) open() *life {
 	if l.db, err = bolt.Open(w.path, bolt.Options{CommitInterval: w.commits}); err != nil {
 		w.Fatal(err)
 	}
-	if l.consumer, err = durable.Open(l.db, "test", w.opts); err != nil {
+	var backend store.Backend = l.db
+	if w.ledger != nil {
+		backend = w.ledger(l.db)
+	}
+	if l.consumer, err = durable.Open(backend, "test", w.opts); err != nil {
 		w.Fatal(err)
 	}
 	l.inf = w.informer(l.db)

@@ -21,7 +21,7 @@ type Handler interface {
 	// see Feed.Begin.
 	Lost(Feed, error)
 	// Removed is called when the handler is removed from the informer. It is called by
-	// another goroutine, also before Opened.
+	// another goroutine, also before Opened and while that runs: see Feed.Ended.
 	Removed(Feed)
 }
 
@@ -50,7 +50,8 @@ type Feed interface {
 	Mark() (place store.Place, fence uint64, ok bool)
 	// Passed reports whether the handler has returned from everything before a fence.
 	Passed(fence uint64) bool
-	// Ended reports whether the informer has ended.
+	// Ended reports whether the handler was removed, before Removed is called, or the
+	// informer has ended.
 	Ended() bool
 	// Flush waits until what the informer has received before is written.
 	Flush(context.Context) error

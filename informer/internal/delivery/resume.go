@@ -158,7 +158,7 @@ func (f feed) Confirm(number uint64) {
 func (f feed) Ended() bool {
 	f.r.hub.mu.Lock()
 	defer f.r.hub.mu.Unlock()
-	return f.r.hub.phase == ended
+	return f.r.removed || f.r.hub.phase == ended
 }
 
 func (f feed) Flush(ctx context.Context) error { return f.r.hub.store.Flush(ctx) }
