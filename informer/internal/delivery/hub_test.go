@@ -117,6 +117,7 @@ type world struct {
 	*testing.T
 	shelf    shelf
 	hub      *delivery.Hub
+	dir      string // of the files of backlogs
 	rv       int
 	handlers []*handler
 	whole    bool // the store has held a whole list, so that changes come
@@ -138,7 +139,7 @@ func (h *handler) OnAdd(obj any, isInInitialList bool) {
 
 func (h *handler) OnUpdate(old, obj any) {
 	<-h.gate
-	if old != obj { // else a resync
+	if old != obj || h.Repeats { // else a resync
 		h.Recorder.OnUpdate(old, obj)
 	}
 }
@@ -150,12 +151,12 @@ func (h *handler) OnDelete(obj any) {
 
 func newWorld(t *testing.T, stored int) *world {
 	t.Helper()
-	w := &world{T: t}
+	w := &world{T: t, dir: t.TempDir()}
 	w.hub = delivery.New(delivery.Env{
 		Failed: func(error) {},
 		Blank:  func(key string) runtime.Object { return &object{ObjectMeta: metav1.ObjectMeta{Name: key}} },
 		Handed: func(runtime.Object) {},
-		Dir:    t.TempDir,
+		Dir:    func() string { return w.dir },
 		Name:   func() string { return "test" },
 	}, time.Minute)
 	for i := range stored {

@@ -289,18 +289,22 @@ func (r *Registration) take() (batch []notification, ok bool) {
 			if !r.loadChunkLocked() {
 				h.cond.Wait()
 			}
-		case r.stage == live && r.resync.running && r.loadResyncLocked():
+		case r.stage == live && r.resync.running && h.isToldLocked() && r.loadResyncLocked():
 		default:
 			h.cond.Wait()
 		}
 	}
 }
 
-// isCursorsTurnLocked reports whether the cursor goes on. It waits until handlers have
-// received all of a loaded list: else it would pass objects that are gone, and the
-// handler would receive their deletion without an add.
+// isToldLocked reports whether what the store holds has been appended to the queues, so
+// that it may be read for a handler. Of a loaded list that is not so until TellLoaded has
+// ended: else a cursor would pass objects that are gone, and the handler would receive
+// their deletion without an add; a resync would bring objects before their add.
+func (h *Hub) isToldLocked() bool { return h.phase == ready && !h.keys.untold }
+
+// isCursorsTurnLocked reports whether the cursor goes on.
 func (r *Registration) isCursorsTurnLocked() bool {
-	return r.stage == walking && r.hub.phase == ready && !r.hub.keys.untold && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
+	return r.stage == walking && r.hub.isToldLocked() && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
 }
 
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot

@@ -107,6 +107,7 @@ func (r *Registration) beginLocked(from store.Place, everything bool) {
 	if r.stage = departing; !everything {
 		r.stage = resuming
 	}
+	r.resync.running, r.resync.due = false, time.Now().Add(r.resync.every)
 }
 
 // departedLocked ends departing.
@@ -128,10 +129,11 @@ func (f feed) Mark() (place store.Place, fence uint64, ok bool) {
 	h := f.r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if f.r.removed || f.r.stage != live || f.r.resumed.everything || f.r.resumed.failed {
+	if f.r.removed || f.r.stage != live || f.r.resumed.everything || f.r.resumed.failed || h.keys.untold {
 		return store.Place{}, 0, false
 	}
-	// A change is appended to the queue when it is applied, so before it is in the log.
+	// A change is appended to the queue when it is applied, so before it is in the log,
+	// where a loaded list is, too.
 	state, err := h.store.History()
 	return state.Last, f.r.resumed.queued, err == nil && !state.Last.IsZero()
 }
@@ -174,7 +176,7 @@ func (f feed) Sweep(after string, limit int) (last string, more bool, err error)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	defer h.cond.Broadcast()
-	if r.stage != live || r.resumed.everything || r.removed || h.phase == ended {
+	if r.stage != live || r.resumed.everything || r.removed || !h.isToldLocked() {
 		return after, true, nil
 	}
 	entries, err := h.store.Select(store.Query{After: after, Limit: limit})

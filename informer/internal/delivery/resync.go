@@ -49,8 +49,8 @@ func (h *Hub) startDueResyncs(now time.Time) (next time.Duration) {
 		}
 		if !r.resync.due.After(now) {
 			r.resync.due = now.Add(r.resync.every)
-			if h.isSynced() && !r.resync.running {
-				r.resync.running, r.resync.after = true, ""
+			if !r.resync.running {
+				r.resyncLocked()
 			}
 		}
 		if left := r.resync.due.Sub(now); next == 0 || left < next {
@@ -59,6 +59,14 @@ func (h *Hub) startDueResyncs(now time.Time) (next time.Duration) {
 	}
 	h.cond.Broadcast()
 	return next
+}
+
+// resyncLocked begins a resync, if the informer has synced. A handler that has not begun
+// has nothing to be told again, and a client wants changes only.
+func (r *Registration) resyncLocked() {
+	if r.hub.isSynced() && !r.client && r.stage != attaching && r.stage != passive {
+		r.resync.running, r.resync.after = true, ""
+	}
 }
 
 // setResyncLocked sets the resync period of a handler after client-go's rules. If the

@@ -195,6 +195,9 @@ func (h *Hub) closeChunkLocked(c *chunk) {
 // state of every object in it, once. It returns false if a chunk is still being written
 // or the store cannot be read now. Nothing but the chunks and what is behind them waits.
 func (r *Registration) catchUpLocked() bool {
+	if !r.hub.isToldLocked() {
+		return false // what the list has brought comes once more
+	}
 	var keys []waitingKey
 	for _, c := range r.waiting.chunks {
 		if c.writing {

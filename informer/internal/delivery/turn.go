@@ -121,13 +121,8 @@ func (t Turn) MarkListed() error {
 // Resync begins a resync of all handlers but those of clients, if the informer has
 // synced.
 func (t Turn) Resync() {
-	if !t.h.isSynced() {
-		return
-	}
 	for r := range t.h.handlers {
-		if !r.client {
-			r.resync.running, r.resync.after = true, ""
-		}
+		r.resyncLocked()
 	}
 }
 
