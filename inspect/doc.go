@@ -9,8 +9,9 @@
 //
 // Only GET is allowed. An answer is one JSON document, or, where stated, one JSON object
 // per line. The handler does not authenticate clients, so serve it only to those who may
-// read the objects: see Serve. Values of Secrets are redacted unless the request has
-// secrets=show.
+// read the objects: see Serve. Unless the request has secrets=show, an answer has names,
+// labels, types and keys of Secrets and no values, and an index that may contain values
+// is asked for none (403).
 //
 //	/v1/status                  an array of informer.Status
 //	/v1/consumers               an array of durable.Status
@@ -42,10 +43,10 @@
 // objects that readers of the informer see; a walk over many objects is no snapshot.
 //
 // An error is {"error": "..."}, with a "cause" if that is "damage" or "no key". The
-// status is 400 for a wrong parameter, 404 for something that does not exist, 405 for
-// another method and 503 if the handler is busy, or if the informer has not opened what
-// it stored yet or has stopped. If lines have been sent before, the error is the last
-// line.
+// status is 400 for a wrong parameter, 403 for what needs secrets=show, 404 for something
+// that does not exist, 405 for another method and 503 if the handler is busy, or if the
+// informer has not opened what it stored yet or has stopped. If lines have been sent
+// before, the error is the last line.
 //
 // # Changes since a resource version
 //

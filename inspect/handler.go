@@ -91,7 +91,7 @@ func NewHandler(source Source) http.Handler {
 			"/v1/query":     {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}, ""},
 			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}, ""},
 			"/v1/history":   {(*endpoint).serveHistory, []string{"scope", "since", "follow", "secrets"}, ""},
-			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key"}, "key"},
+			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key", "secrets"}, "key"},
 			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
 			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets"}, "key"},
 			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil, ""},

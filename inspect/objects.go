@@ -112,6 +112,9 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 	if !q.Has("value") {
 		return refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", name)
 	}
+	if err := e.mayLookUp(q, inf.Scope(), name); err != nil {
+		return err
+	}
 	return e.walk(a, q, inf, store.Query{Index: name, Values: []string{q.Get("value")}})
 }
 
@@ -130,6 +133,39 @@ func (q question) index(s store.Reader, parameter string) (string, error) {
 		return "", refuse(http.StatusBadRequest, "%s is missing, want the name of an index; %s", parameter, there)
 	}
 	return "", refuse(http.StatusNotFound, "index %q is not known; %s", name, there)
+}
+
+// mayLookUp refuses a question about the values of an index that may be hidden values of
+// Secrets, unless the request asks for these.
+func (e *endpoint) mayLookUp(q question, scope store.Scope, name string) error {
+	show, err := q.showsSecrets()
+	if err != nil || show || !scope.IsSecret() {
+		return err
+	}
+	indexes, err := e.indexesOf(scope)
+	if err != nil || slices.ContainsFunc(indexes, func(i store.IndexInfo) bool { return i.Name == name && secret.ShowsIndex(i) }) {
+		return err
+	}
+	return refuse(http.StatusForbidden, "index %q may contain values of Secrets; ask with secrets=show", name)
+}
+
+// indexesOf returns the indexes of an informer's scope or else of the file's.
+func (e *endpoint) indexesOf(scope store.Scope) ([]store.IndexInfo, error) {
+	for _, inf := range e.source.Informers() {
+		if inf.Opened() && inf.Scope() == scope {
+			return inf.Info().Indexes, nil
+		}
+	}
+	if e.source.Backend() == nil {
+		return nil, nil
+	}
+	scopes, err := e.source.Backend().Scopes()
+	for _, info := range scopes {
+		if info.Scope == scope {
+			return info.Indexes, nil
+		}
+	}
+	return nil, err
 }
 
 // objectsChunk is the number of objects that are read at a time.
@@ -244,6 +280,11 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 	name, err := q.index(s, "name")
 	if err != nil {
 		return err
+	}
+	if q.Has("after") { // the values that follow tell how it compares
+		if err := e.mayLookUp(q, h.scope, name); err != nil {
+			return err
+		}
 	}
 	left, err := q.limit(manyValues)
 	if err != nil {

@@ -130,7 +130,10 @@ func (e *endpoint) serveKeys(a *answer, q question) error {
 		return err
 	}
 	if q.Has("index") {
-		if part.Index, err = q.index(h.store, "index"); err != nil {
+		if part.Index, err = q.index(h.store, "index"); err == nil {
+			err = e.mayLookUp(q, h.scope, part.Index)
+		}
+		if err != nil {
 			return err
 		}
 		// Read all keys at once, because each part would look up the value again. With a

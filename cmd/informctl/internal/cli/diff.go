@@ -246,7 +246,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		found := make([][]fieldDiff, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
-				isSecret := part[i][0].view.info.Scope.IsSecret()
+				isSecret := secret.Is(part[i][0].view.info.Scope, a) || secret.Is(part[i][1].view.info.Scope, b)
 				if found[i], err = d.compare(isSecret, a, b); err != nil {
 					return part[i][0].wrap(err)
 				}
@@ -357,25 +357,31 @@ func (o *diffOptions) compare(isSecret bool, objects ...runtime.Object) ([]field
 		return nil, err
 	}
 	found := differences(nil, "", value{a, true}, value{b, true})
-	if !o.showSecrets && (isSecret || a["kind"] == "Secret" || b["kind"] == "Secret") {
-		for i, d := range found {
-			found[i] = d.redacted()
-		}
+	if isSecret && !o.showSecrets {
+		found = redacted(found)
 	}
 	return found, nil
 }
 
-// secretPath matches the fields of a Secret that secret.Redact leaves out.
-var secretPath = regexp.MustCompile(`^(data|stringData|metadata\.annotations)\b`)
-
-// redacted returns the difference without the values of a Secret.
-func (d fieldDiff) redacted() fieldDiff {
-	for _, text := range []*string{&d.a, &d.b} {
-		if secretPath.MatchString(d.path) && *text != absent {
-			*text = secret.Redacted
+// redacted returns the differences without the values of a Secret, each hidden field
+// once.
+func redacted(all []fieldDiff) (out []fieldDiff) {
+	for _, d := range all {
+		if !secret.Shows(d.path) {
+			named := secret.Named(d.path)
+			inside := named != d.path
+			d.path = named
+			for _, text := range []*string{&d.a, &d.b} {
+				if *text != absent || inside {
+					*text = secret.Redacted
+				}
+			}
+		}
+		if n := len(out); n == 0 || out[n-1].path != d.path {
+			out = append(out, d)
 		}
 	}
-	return d
+	return out
 }
 
 // plainKey matches a key that needs no quotes in a path.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
@@ -140,7 +141,7 @@ func (d *differ) compareListed(part []listed) error {
 			}
 		}
 		if err == nil {
-			fields[i], err = d.compare(l.view.info.Scope.IsSecret(), a, b)
+			fields[i], err = d.compare(secret.Is(l.view.info.Scope, o.Object), a, b)
 		}
 		if err != nil {
 			return l.wrap(err)

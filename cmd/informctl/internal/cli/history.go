@@ -401,8 +401,20 @@ func (h *historian) row(c change) (*changed, error) {
 	return out, err
 }
 
+// shown returns the states as they may be shown, which is also what conditions are about.
+func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
+	for n, obj := range states {
+		if out[n] = obj; obj != nil && !h.showSecrets && secret.Is(h.view.info.Scope, obj) {
+			if out[n], err = secret.Redact(obj); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
 // passes reports whether a change is asked for by what its objects contain.
-func (h *historian) passes(states [2]runtime.Object) (bool, error) {
+func (h *historian) passes(states [2]runtime.Object) (_ bool, err error) {
 	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
 		for _, obj := range states {
 			if obj == nil {
@@ -423,6 +435,12 @@ func (h *historian) passes(states [2]runtime.Object) (bool, error) {
 			return false, err
 		}
 	}
+	if len(h.sieve.fields) == 0 && h.sieve.where == nil {
+		return true, nil
+	}
+	if states, err = h.shown(states); err != nil {
+		return false, err
+	}
 	if len(h.sieve.fields) > 0 {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
 			for _, r := range h.sieve.fields {
@@ -439,31 +457,19 @@ func (h *historian) passes(states [2]runtime.Object) (bool, error) {
 	if h.sieve.where == nil {
 		return true, nil
 	}
-	for n, obj := range states {
-		if obj != nil && !h.showSecrets && secret.Is(h.view.info.Scope, obj) {
-			hidden, err := secret.Redact(obj)
-			if err != nil {
-				return false, err
-			}
-			states[n] = hidden
-		}
-	}
 	return h.sieve.where.holds(map[string]any{whereVariable: celValue(states[1]), oldVariable: celValue(states[0])})
 }
 
 // fieldsOf returns the fields that differ, without what every change changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error) {
-	isSecret := secret.Is(h.view.info.Scope, b)
-	found, err := (&diffOptions{readOptions: readOptions{showSecrets: true}}).compare(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	isSecret := secret.Is(h.view.info.Scope, a) || secret.Is(h.view.info.Scope, b)
+	found, err := (&diffOptions{readOptions: readOptions{showSecrets: h.showSecrets}}).compare(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range found {
 		if f.path == "metadata.resourceVersion" {
 			continue
-		}
-		if isSecret && !h.showSecrets {
-			f = f.redacted()
 		}
 		out = append(out, f.changedPath())
 	}

@@ -188,7 +188,7 @@ func (s *liveScope) keys(parameters url.Values) ([]string, error) {
 func (s *liveScope) all() ([]string, error) { return s.keys(url.Values{}) }
 
 func (s *liveScope) byIndex(name, value string) ([]string, error) {
-	return s.keys(url.Values{"index": {name}, "value": {value}})
+	return s.keys(url.Values{"index": {name}, "value": {value}, "secrets": {s.secrets}})
 }
 
 func (s *liveScope) labelled(selector labels.Selector) ([]string, error) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
@@ -102,6 +103,9 @@ func (f filter) candidates(v *view) ([]string, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s has no index %q; there are %s", v.info.Scope, indexName(spec), v.indexNames())
 		}
+		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && v.mayLookUp(i) }) {
+			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.info.Scope, name)
+		}
 		lookups = append(lookups, lookup{name, value})
 	}
 	if len(lookups) == 0 {
@@ -132,7 +136,7 @@ func (f filter) fitting(v *view) (out []lookup) {
 	try := func(idx index.Index, value string) {
 		l := lookup{idx.Name, value}
 		if !slices.Contains(out, l) && slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool {
-			return i.Name == idx.Name && i.Identity == idx.Identity()
+			return i.Name == idx.Name && i.Identity == idx.Identity() && v.mayLookUp(i)
 		}) {
 			out = append(out, l)
 		}
@@ -161,6 +165,12 @@ func (f filter) fitting(v *view) (out []lookup) {
 		try(index.Namespace(), f.namespace)
 	}
 	return out
+}
+
+// mayLookUp reports whether the values of an index may be asked for: those of Secrets may
+// be hidden.
+func (v *view) mayLookUp(i store.IndexInfo) bool {
+	return v.showSecrets || !v.info.Scope.IsSecret() || secret.ShowsIndex(i)
 }
 
 // named returns those of the named keys that exist.
