@@ -131,6 +131,8 @@ type Batch struct {
 	// Reason, if RV is "", replaces the checkpoint by one without an RV and with this
 	// reason, as Invalidate does.
 	Reason string
+	// Time is when the content was the server's, as of an import; zero means now.
+	Time time.Time
 	// Rewound, with a Reason, means that what is stored belongs to a history of the
 	// server that is no more, or was never the server's: the log begins a new lineage.
 	Rewound bool
@@ -141,6 +143,18 @@ type Batch struct {
 	// scope was empty, or its content was lost. Applying the batch makes the whole list
 	// visible to readers. The batch has no Changes.
 	Loaded bool
+}
+
+// Checkpoint returns the checkpoint that a batch with an RV or a Reason sets.
+func (b Batch) Checkpoint() Checkpoint {
+	c := Checkpoint{RV: b.RV, Time: b.Time}
+	if c.RV == "" {
+		c.Reason = b.Reason
+	}
+	if c.Time.IsZero() {
+		c.Time = time.Now()
+	}
+	return c
 }
 
 // Header is the information about an object that is available without decoding it.

@@ -239,6 +239,21 @@ func namedKeys(v any) map[string]any {
 	return out
 }
 
+// Strip removes from the content of a redacted Secret what does not stand for itself: all
+// values, with their keys.
+func Strip(content map[string]any) {
+	hidden := func(_ string, v any) bool { return v == Redacted }
+	maps.DeleteFunc(content, func(name string, v any) bool { return keyedFields[name] || hidden(name, v) && !shownFields[name] })
+	metadata, ok := content["metadata"].(map[string]any)
+	if !ok {
+		return
+	}
+	maps.DeleteFunc(metadata, func(name string, v any) bool { return v == Redacted && !shownMeta[name] })
+	if annotations, ok := metadata["annotations"].(map[string]any); ok {
+		maps.DeleteFunc(annotations, hidden)
+	}
+}
+
 // isName reports whether an element of a manager's path is the name of a field, or the
 // field itself.
 func isName(element string) bool { return element == "." || strings.HasPrefix(element, "f:") }

@@ -130,6 +130,26 @@ func TestRedact(t *testing.T) {
 	}
 }
 
+// TestStrip checks that nothing is left that stands for a value, or for the lack of one.
+func TestStrip(t *testing.T) {
+	content := map[string]any{
+		"kind": "Secret", "type": secret.Redacted, "copy": secret.Redacted, "data": map[string]any{"x": secret.Redacted},
+		"stringData": secret.Redacted, "metadata": map[string]any{
+			"name": secret.Redacted, "copy": secret.Redacted,
+			"annotations": map[string]any{"a": secret.Redacted, "b": "c"},
+		},
+	}
+	secret.Strip(content)
+	want := map[string]any{
+		"kind": "Secret", "type": secret.Redacted,
+		"metadata": map[string]any{"name": secret.Redacted, "annotations": map[string]any{"b": "c"}},
+	}
+	if diff := cmp.Diff(want, content); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	secret.Strip(map[string]any{"metadata": "none"})
+}
+
 // TestIs checks that a Secret is known by its type, its kind or its scope, and a list by
 // what is in it.
 func TestIs(t *testing.T) {

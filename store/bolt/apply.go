@@ -166,9 +166,9 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, 
 	case s.phase == phaseLoading: // what is stored is not complete
 	case b.RV != "":
 		s.moveLocked(phaseReady, nil, phaseEmpty)
-		s.setCheckpointLocked(store.Checkpoint{RV: b.RV})
+		s.setCheckpointLocked(b.Checkpoint())
 	case b.Reason != "":
-		s.setCheckpointLocked(store.Checkpoint{Reason: b.Reason})
+		s.setCheckpointLocked(b.Checkpoint())
 	}
 	if len(entries) > 0 || b.Loaded {
 		s.moveLocked(phaseReady, nil, phaseEmpty)

@@ -373,15 +373,15 @@ func (s *scopeStore) Invalidate(ctx context.Context, reason string) error {
 		s.writerMu.Unlock()
 		return nil
 	}
-	s.setCheckpointLocked(store.Checkpoint{Reason: reason})
-	s.momentLocked(store.Batch{Reason: reason})
+	b := store.Batch{Reason: reason}
+	s.setCheckpointLocked(b.Checkpoint())
+	s.momentLocked(b)
 	s.mu.Unlock()
 	s.writerMu.Unlock()
 	return s.flushOnce(ctx)
 }
 
 func (s *scopeStore) setCheckpointLocked(c store.Checkpoint) {
-	c.Time = time.Now()
 	s.checkpoint = c
 	s.changedLocked()
 }

@@ -188,9 +188,9 @@ func (s *lease) Apply(b store.Batch) error {
 		switch {
 		case s.relist != nil && s.relist.first && !next.listed: // nothing is complete yet
 		case b.RV != "":
-			next.complete(b.RV)
+			next.complete(b)
 		case b.Reason != "":
-			next.checkpoint = store.Checkpoint{Reason: b.Reason, Time: time.Now()}
+			next.checkpoint = b.Checkpoint()
 		}
 		next.recent.Note(b, changes, next.checkpoint.RV)
 		return nil

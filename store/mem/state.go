@@ -161,12 +161,12 @@ func (st *state) clear() {
 	}
 }
 
-// complete records that the objects are complete up to rv. If rv is empty, the list is
-// still complete, but the checkpoint does not change.
-func (st *state) complete(rv string) {
+// complete records that the objects are complete up to the RV of a batch. If that is
+// empty, the list is still complete, but the checkpoint does not change.
+func (st *state) complete(b store.Batch) {
 	st.listed = true
-	if rv != "" {
-		st.checkpoint = store.Checkpoint{RV: rv, Time: time.Now()}
+	if b.RV != "" {
+		st.checkpoint = b.Checkpoint()
 	}
 }
 

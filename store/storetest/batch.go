@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -21,6 +22,7 @@ var batchCases = []testCase{
 	{"PrepareBeforeAddIndexers", testPrepareBeforeAddIndexers},
 	{"PrepareIsNoWrite", testPrepareIsNoWrite},
 	{"Checkpoint", testCheckpoint},
+	{"CheckpointTime", testCheckpointTime},
 	{"LastRV", testLastRV},
 	{"Flush", testFlush},
 }
@@ -180,6 +182,18 @@ func testCheckpoint(h *harness) {
 		}
 	}
 	h.wantObjects(configMap("a/one", "11", "red"))
+}
+
+// testCheckpointTime checks that a checkpoint has the time of its batch, or that of its
+// setting.
+func testCheckpointTime(h *harness) {
+	then := time.Now().Add(-time.Hour)
+	for _, b := range []store.Batch{{RV: "6", Time: then}, {Reason: "history was lost", Time: then}, {RV: "7"}} {
+		must(h, h.Apply(b))
+		if got := h.Checkpoint(); got.RV != b.RV || got.Reason != b.Reason || !b.Time.IsZero() && !got.Time.Equal(b.Time) || got.Time.Before(then) {
+			h.Errorf("Checkpoint() = %+v after %+v", got, b)
+		}
+	}
 }
 
 func testLastRV(h *harness) {

@@ -405,10 +405,7 @@ func (s *mapStore) Apply(b store.Batch) error {
 			return nil // nothing is complete yet
 		}
 		if b.RV != "" || b.Reason != "" {
-			s.info.Checkpoint = store.Checkpoint{RV: b.RV, Time: time.Now()}
-			if b.RV == "" {
-				s.info.Checkpoint.Reason = b.Reason
-			}
+			s.info.Checkpoint = b.Checkpoint()
 		}
 		s.info.Complete = s.info.Complete || b.Loaded || b.RV != ""
 		return nil

@@ -195,7 +195,6 @@ type view struct {
 	info store.Info
 	reader
 	showSecrets bool
-	past        bool    // an earlier state is read, which info is not of
 	later       []*view // of the same collection, with later states; set by linkOverlaps
 
 	// Statistics about how objects were found, for --explain.
@@ -236,7 +235,12 @@ func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Cod
 		if err != nil {
 			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
 		}
-		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets, past: isPast(d.origin)})
+		if s, ok := r.(*fileScope); ok {
+			if info, err = s.infoThen(); err != nil {
+				return nil, nil, err
+			}
+		}
+		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets})
 	}
 	return views, left, nil
 }

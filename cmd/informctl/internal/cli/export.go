@@ -54,9 +54,10 @@ const exportFormat = 1
 type exportHeader struct {
 	Export   int  `json:"informctlExport"`
 	Redacted bool `json:"redacted,omitempty"` // the values of Secrets were left out
-	// Following is the number of scopes after this one.
+	// Following and Preceding are the numbers of scopes after and before this one.
 	Following int       `json:"following"`
 	Scope     scopeInfo `json:"scope"`
+	Preceding int       `json:"preceding,omitempty"`
 }
 
 func runExport(ctx context.Context, o *exportOptions, args []string) error {
@@ -86,8 +87,8 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	return db.named(o.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
-				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets,
-				Following: len(views) - i - 1, Scope: describeScope(v.info, o.now()),
+				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets || isStripped(v.info.TransformVersion),
+				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.now()),
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {
 				return err

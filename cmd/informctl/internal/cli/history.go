@@ -152,6 +152,9 @@ type changed struct {
 	Fields          []changedPath `json:"fields,omitempty"`
 
 	kind string // as -o name has it: pod, or deployment.apps
+	// What tells it from the same change in another scope, see withoutRepeated.
+	scope *view
+	from  string // the resource version of the state before
 }
 
 // changedPath is a field with its values before and after, as JSON; those of a Secret are
@@ -206,6 +209,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 			return err
 		}
 	}
+	found = withoutRepeated(found)
 	slices.SortStableFunc(found, func(a, b changed) int { return a.Time.Compare(b.Time) })
 	if err := o.explain(nil); err != nil {
 		return err
@@ -234,7 +238,15 @@ func (o *historyOptions) historians(db *database) (all []*historian, err error) 
 			return nil, err
 		}
 		for _, v := range opened {
-			all = append(all, &historian{historyOptions: o, view: v, names: want.names})
+			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
+			switch {
+			case i < 0:
+				all = append(all, &historian{historyOptions: o, view: v, names: want.names})
+			case len(want.names) == 0 || len(all[i].names) == 0:
+				all[i].names = nil
+			default: // the resource is named twice
+				all[i].names = slices.Concat(all[i].names, want.names)
+			}
 		}
 	}
 	return all, nil
@@ -243,10 +255,12 @@ func (o *historyOptions) historians(db *database) (all []*historian, err error) 
 // goOn prints what was found up to o.to, and then what is changed, as it comes, until one
 // of the scopes ends. cancel ends the requests of all.
 func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*historian, found []changed) error {
-	var mu sync.Mutex // held while something is printed
+	var mu sync.Mutex // held while something is printed; protects told
+	var told toldChanges
 	take := func(some []changed) error {
 		mu.Lock()
 		defer mu.Unlock()
+		some = slices.DeleteFunc(some, told.again)
 		return o.env.output(func(w io.Writer) error { return o.lines(w, some) })
 	}
 	if err := take(found); err != nil {
@@ -373,7 +387,7 @@ func (h *historian) row(c change) (*changed, error) {
 	}
 	out := &changed{
 		Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
-		ResourceVersion: c.rv, Change: "updated", kind: strings.ToLower(i.kind().GroupKind().String()),
+		scope: h.view, ResourceVersion: c.rv, Change: "updated", kind: strings.ToLower(i.kind().GroupKind().String()),
 	}
 	if !c.since.IsZero() {
 		out.Since = &c.since
@@ -384,12 +398,15 @@ func (h *historian) row(c change) (*changed, error) {
 	case c.old == nil:
 		out.Change = "created"
 	}
-	for _, obj := range states {
+	for n, obj := range states {
 		if obj == nil {
 			continue
 		}
 		if m, err := meta.Accessor(obj); err == nil {
 			out.UID = string(m.GetUID())
+			if n == 0 {
+				out.from = m.GetResourceVersion()
+			}
 		}
 	}
 	if c.new != nil && known {

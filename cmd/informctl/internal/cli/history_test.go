@@ -54,11 +54,33 @@ func writeHistory(t *testing.T, path string) {
 // itself.
 func writeLog(t *testing.T, db *bolt.DB, resource, kind string, objects []runtime.Object, batches ...store.Batch) {
 	t.Helper()
-	scope := store.Scope{Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind(kind)}
+	writeScopeLog(t, db, store.Scope{Resource: resource, Kind: corev1.SchemeGroupVersion.WithKind(kind)}, objects, batches...)
+}
+
+func writeScopeLog(t *testing.T, db *bolt.DB, scope store.Scope, objects []runtime.Object, batches ...store.Batch) {
+	t.Helper()
+	s := openScope(t, db, scope)
+	load(t, s, "10", objects...)
+	for _, b := range batches {
+		apply(t, s, b)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openScope(t *testing.T, db *bolt.DB, scope store.Scope) store.Store {
+	t.Helper()
 	s, err := db.Open(scope, store.Options{Codec: codec.ForKind(scope.Kind)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s
+}
+
+// load makes a scope complete up to a resource version by a list.
+func load(t *testing.T, s store.Store, rv string, objects ...runtime.Object) {
+	t.Helper()
 	list, err := s.Relist()
 	if err != nil {
 		t.Fatal(err)
@@ -66,14 +88,18 @@ func writeLog(t *testing.T, db *bolt.DB, resource, kind string, objects []runtim
 	for _, obj := range objects {
 		err = errors.Join(err, list.Add(obj))
 	}
-	for b, partErr := range list.Parts("10") {
+	for b, partErr := range list.Parts(rv) {
 		err = errors.Join(err, partErr, s.Apply(b))
 	}
-	err = errors.Join(err, list.Close(), s.Flush(t.Context()))
-	for _, b := range batches {
-		err = errors.Join(err, s.Apply(b), s.Flush(t.Context()))
+	if err = errors.Join(err, list.Close(), s.Flush(t.Context())); err != nil {
+		t.Fatal(err)
 	}
-	if err = errors.Join(err, s.Close()); err != nil {
+}
+
+// apply writes a batch by itself.
+func apply(t *testing.T, s store.Store, b store.Batch) {
+	t.Helper()
+	if err := errors.Join(s.Apply(b), s.Flush(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -3,12 +3,15 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +23,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -32,9 +36,10 @@ func newImportCommand(e env) *cobra.Command {
 		Long: describe(`Make a file of what export printed; FILE "-" is standard input.
 
 The file that --db names must not be there. It appears when it is whole. Its indexes
-are made anew, those of an informer's own functions when that opens it. A run resumes
-from its resource version, except that Secrets whose values were left out are listed
-again. Secrets need a key to encrypt them with.`),
+are made anew, those of an informer's own functions when that opens it. It is as old as
+what was exported. A run resumes from its resource version, except that Secrets whose
+values were left out are listed again: they have no data then, and an informer does not
+serve them. Secrets need a key to encrypt them with. A line has at most 64 MiB.`),
 		Example: `  informctl export | informctl import - --db copy.db
   informctl import informers.jsonl --db new.db`,
 		Args: oneArgument("FILE"),
@@ -91,7 +96,7 @@ type importer struct {
 	objects int
 
 	// The scope that is being read. store is nil before the first scope.
-	header exportHeader
+	header exportHeader // the last one, also while store is nil
 	store  store.Store
 	list   store.Relist
 	decode func(line []byte) (runtime.Object, error)
@@ -101,7 +106,10 @@ type importer struct {
 func (i *importer) read(in io.Reader, name string) error {
 	lines := bufio.NewReaderSize(in, 1<<20)
 	for number := 1; ; number++ {
-		line, err := lines.ReadBytes('\n')
+		line, err := readLine(lines)
+		if errors.Is(err, errLongLine) {
+			return fmt.Errorf("%s, line %d: %w", name, number, err)
+		}
 		if err != nil && !errors.Is(err, io.EOF) {
 			if file := (*fs.PathError)(nil); errors.As(err, &file) {
 				err = file.Err // the PathError also names the file
@@ -133,6 +141,26 @@ func (i *importer) read(in io.Reader, name string) error {
 	}
 }
 
+// maxLine is the number of bytes in a line. No API server takes so large an object.
+const maxLine = 64 << 20
+
+var errLongLine = fmt.Errorf("longer than %d MiB, which no object is", maxLine>>20)
+
+// readLine returns the next line. Its error is errLongLine if that has more than maxLine
+// bytes.
+func readLine(r *bufio.Reader) (line []byte, err error) {
+	for {
+		part, err := r.ReadSlice('\n')
+		if len(line)+len(part) > maxLine {
+			return nil, errLongLine
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
+}
+
 func (i *importer) line(line []byte) error {
 	if bytes.HasPrefix(line, []byte(`{"informctlExport":`)) {
 		return i.begin(line)
@@ -159,9 +187,13 @@ func (i *importer) begin(line []byte) error {
 	if err := i.finish(); err != nil {
 		return err
 	}
+	isFirst, before := i.store == nil, i.header.Following
 	i.header, i.added = exportHeader{}, 0
 	if err := json.Unmarshal(line, &i.header); err != nil {
 		return errors.New("not the header of an export")
+	}
+	if n := i.missing(isFirst, before); n > 0 {
+		return fmt.Errorf("%d scopes are missing before it: the export is not whole", n)
 	}
 	if i.header.Export != exportFormat {
 		return fmt.Errorf("an export of format %d; this program reads format %d", i.header.Export, exportFormat)
@@ -181,6 +213,40 @@ func (i *importer) begin(line []byte) error {
 	return err
 }
 
+// missing returns how many scopes are missing between the last header, which before
+// scopes follow, and this one. Another export may follow a whole one.
+func (i *importer) missing(isFirst bool, before int) int {
+	if isFirst || before == 0 {
+		return i.header.Preceding
+	}
+	return before - 1 - i.header.Following
+}
+
+// stripped marks the transform of Secrets that were imported without their values: an
+// informer of any other transform does not serve them.
+const stripped = "without the values of Secrets"
+
+func isStripped(transform string) bool { return strings.HasSuffix(transform, stripped) }
+
+// transform returns the TransformVersion of the scope.
+func (i *importer) transform() string {
+	version := i.header.Scope.Transform
+	if i.header.Redacted && !isStripped(version) {
+		version += stripped
+	}
+	return version
+}
+
+// withoutRedacted returns a line without what stands for the values of a Secret.
+func withoutRedacted(line []byte) ([]byte, error) {
+	var content map[string]any
+	if err := json.Unmarshal(line, &content); err != nil {
+		return nil, err
+	}
+	secret.Strip(content)
+	return json.Marshal(content)
+}
+
 // options returns the codec and the indexes of a scope, and sets i.decode.
 func (i *importer) options(scope store.Scope) (options store.Options, err error) {
 	example := func() runtime.Object { return &unstructured.Unstructured{} }
@@ -195,13 +261,20 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 	}
 	i.decode = func(line []byte) (runtime.Object, error) {
 		obj := example()
-		err := json.Unmarshal(line, obj)
+		var err error
+		if i.header.Redacted {
+			if line, err = withoutRedacted(line); err != nil {
+				return nil, err
+			}
+		}
+		err = json.Unmarshal(line, obj)
 		if _, ok := obj.(runtime.Unstructured); !ok {
 			// export has set the kind.
 			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}
 		return obj, err
 	}
+	options.TransformVersion = i.transform()
 	if options.Codec, err = codec.For(example()); err != nil {
 		return options, err
 	}
@@ -227,19 +300,26 @@ func (i *importer) finish() error {
 	}
 	rv, reason := want.ResourceVersion, want.Reason
 	if i.header.Redacted {
-		rv, reason = "", "imported without the values of Secrets"
+		rv, reason = "", "imported "+stripped
+	}
+	var set time.Time
+	if want.Time != nil && want.Time.Before(time.Now()) {
+		set = *want.Time
 	}
 	for batch, err := range i.list.Parts(rv) {
-		if err == nil {
+		if batch.Time = set; err == nil {
 			err = i.store.Apply(batch)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	err := errors.Join(i.list.Close(), i.store.Flush(i.ctx))
+	err := i.list.Close()
 	if err == nil && rv == "" {
-		err = i.store.Invalidate(i.ctx, reason)
+		err = i.store.Apply(store.Batch{Reason: cmp.Or(reason, "imported without a resource version"), Time: set})
+	}
+	if err == nil {
+		err = i.store.Flush(i.ctx)
 	}
 	if err = errors.Join(err, i.store.Close()); err != nil && i.ctx.Err() != nil {
 		return errInterrupted

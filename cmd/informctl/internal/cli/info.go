@@ -72,6 +72,7 @@ type scopeInfo struct {
 	Objects         int         `json:"objects"`
 	Bytes           int64       `json:"bytes"` // of the encoded objects
 	Codec           string      `json:"codec"`
+	Transform       string      `json:"transformVersion,omitempty"`
 	ResourceVersion string      `json:"resourceVersion"`
 	Reason          string      `json:"reason"`         // why resourceVersion is empty
 	Time            *time.Time  `json:"time,omitempty"` // when it was set
@@ -128,6 +129,7 @@ func describeScope(info store.Info, now time.Time) scopeInfo {
 		APIVersion: s.Kind.GroupVersion().String(), Kind: s.Kind.Kind,
 		Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		Form: s.Form.String(), Complete: info.Complete, Objects: info.Objects, Bytes: info.Bytes, Codec: info.Codec,
+		Transform:       info.TransformVersion,
 		ResourceVersion: info.Checkpoint.RV, Reason: info.Checkpoint.Reason, Indexes: []indexInfo{},
 	}
 	if set := info.Checkpoint.Time; !set.IsZero() {

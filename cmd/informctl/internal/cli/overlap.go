@@ -115,7 +115,7 @@ func without(keys, others []string) []string {
 // server may have a default.
 func (v *view) covered(later *view, keys []string) ([]string, error) {
 	selector, err := labels.Parse(later.info.Scope.LabelSelector)
-	if err != nil || v.past || later.info.Checkpoint.RV == "" || later.info.Checkpoint.RV == v.info.Checkpoint.RV {
+	if err != nil || later.info.Checkpoint.RV == "" || later.info.Checkpoint.RV == v.info.Checkpoint.RV {
 		return nil, nil //nolint:nilerr // it cannot be said what the scope covers
 	}
 	fields, err := parseFieldSelector(later.info.Scope.FieldSelector)

@@ -136,17 +136,6 @@ func at(from origin, place store.Place) origin {
 	return from
 }
 
-// isPast reports whether a source is of an earlier state.
-func isPast(of origin) bool {
-	switch of := of.(type) {
-	case fileSource:
-		return !of.at.IsZero()
-	case copyOrigin:
-		return isPast(of.origin)
-	}
-	return false
-}
-
 // runRead prints the objects that the options select.
 func runRead(ctx context.Context, o *readOptions) error {
 	db, err := o.openAt(ctx)

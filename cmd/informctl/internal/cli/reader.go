@@ -158,6 +158,50 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 		scope, momentText(at), state.Oldest.Time.Local().Format(time.DateTime), cmp.Or(state.Oldest.RV, noValue))
 }
 
+// infoThen returns the description of what is read: at an earlier moment, its own number
+// of objects and its own checkpoint.
+func (s *fileScope) infoThen() (info store.Info, err error) {
+	info = s.info
+	if s.at.IsZero() {
+		return info, nil
+	}
+	keys, err := s.all()
+	if err != nil {
+		return info, err
+	}
+	info.Objects = len(keys)
+	info.Checkpoint, err = s.checkpointThen()
+	return info, err
+}
+
+// checkpointThen returns the last checkpoint up to s.at.
+func (s *fileScope) checkpointThen() (store.Checkpoint, error) {
+	state, err := s.History()
+	if err != nil {
+		return store.Checkpoint{}, err
+	}
+	var marks []store.Mark
+	for e, err := range s.Follow(context.Background(), store.Place{}) {
+		switch {
+		case err != nil:
+			return store.Checkpoint{}, err
+		case e.Mark != nil && e.Mark.Mark == s.at.Mark && s.at.Exact():
+			return store.Checkpoint{RV: e.Mark.RV, Time: e.Mark.Time}, nil
+		case e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark:
+			marks = append(marks, *e.Mark)
+		}
+	}
+	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, s.at, true)
+	if err != nil {
+		return store.Checkpoint{}, err
+	}
+	then := store.Checkpoint{RV: marks[i].RV, Time: marks[i].Time}
+	if !inside && s.at.RV != "" {
+		then.RV = s.at.RV // nothing has changed from the mark on
+	}
+	return then, nil
+}
+
 // isBefore reports whether a moment is before a place.
 func isBefore(at, place store.Place) bool {
 	if at.RV == "" {
