@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
@@ -81,7 +80,7 @@ func (inf *Informer) audit(ctx context.Context) {
 	if !caughtUp || from == "" {
 		return // a list is due, which compares all objects, too
 	}
-	lister := cache.ToListerWatcherWithContext(inf.lw)
+	lister := inf.lister()
 	list := func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return endable.Call(ctx, func() (runtime.Object, error) { return lister.ListWithContext(ctx, opts) }, nil)
 	}

@@ -1,9 +1,15 @@
 package informer
 
 import (
+	"context"
 	"net/http"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer/internal/tap"
@@ -17,6 +23,10 @@ import (
 // protobuf; others are as before. If the ListerWatcher changes objects or omits some,
 // that is noticed, and everything is listed again and decoded.
 //
+// It also keeps an object that its Go type does not take from ending the watches of such
+// an informer, in JSON as in protobuf, with any transform and store. Without it, each
+// change of such an object is followed by a list.
+//
 // NewFactory calls TakeEncoded.
 func TakeEncoded(cfg *rest.Config) {
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return encodedTransport{next} })
@@ -28,6 +38,7 @@ type encodedTransport struct{ next http.RoundTripper }
 func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
 	if err == nil {
+		tap.SieveFrom(r.Context()).Open(resp)
 		tap.From(r.Context()).Open(resp)
 	}
 	return resp, err
@@ -45,4 +56,38 @@ func (inf *Informer) newTap(opened store.Store) *tap.Tap {
 		return nil
 	}
 	return tap.New(c, inf.scope.Kind, strip)
+}
+
+// sifting is the ListerWatcher of an informer. Objects that the Go type does not take
+// come as stand-ins; see tap.Sieve.
+type sifting struct {
+	cache.ListerWatcher
+	sieve *tap.Sieve
+}
+
+// newSieve returns the Sieve of an informer, nil if its objects have no Go type.
+func (inf *Informer) newSieve() *tap.Sieve {
+	if inf.scope.Form == store.Unstructured {
+		return nil
+	}
+	return tap.NewSieve(inf.example)
+}
+
+func (inf *Informer) lister() sifting { return sifting{inf.lw, inf.sieve} }
+
+// ListWithContext implements cache.ListerWithContext.
+func (s sifting) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	return s.sieve.List(ctx, func(ctx context.Context) (runtime.Object, error) {
+		return cache.ToListerWithContext(s.ListerWatcher).ListWithContext(ctx, opts)
+	})
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (s sifting) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	return cache.ToWatcherWithContext(s.ListerWatcher).WatchWithContext(s.sieve.With(ctx), opts)
+}
+
+// IsWatchListSemanticsUnSupported is how client-go's fakes say so.
+func (s sifting) IsWatchListSemanticsUnSupported() bool {
+	return watchlist.DoesClientNotSupportWatchListSemantics(s.ListerWatcher)
 }

@@ -107,6 +107,7 @@ type Informer struct {
 	factory *Factory      // nil: opts.Scope is the scope
 	metrics *metrics
 	tap     *tap.Tap // nil: objects of the server are decoded; set by install
+	sieve   *tap.Sieve
 	// caught contains the keys of the objects that have changed while the informer
 	// catches up. Only processLoop uses it.
 	caught sets.Set[string]
@@ -203,6 +204,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		hold:      hold{rejected: map[string]error{}},
 		findings:  findings{unindexed: map[string]error{}},
 	}
+	inf.sieve = inf.newSieve()
 	inf.cond = sync.NewCond(&inf.mu)
 	inf.hub = delivery.New(delivery.Env{
 		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
@@ -348,7 +350,7 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	inf.ctx = ctx
 	inf.setStore(opened)
 	opts := reflector.Options{
-		ListerWatcher: inf.lw, Example: inf.example, Kind: inf.expectedKind(),
+		ListerWatcher: inf.lister(), Undecodable: inf.sieve.Start, Example: inf.example, Kind: inf.expectedKind(),
 		Sink: (*sink)(inf), OnError: inf.onError, NoProbe: inf.opts.NoProbe,
 	}
 	if inf.factory != nil && inf.findings.memory == "" {

@@ -37,6 +37,13 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	if err != nil {
 		return err
 	}
+	if bad := inf.sieve.Refused(obj); bad != nil && t != cache.Deleted {
+		// The server will send it like that again.
+		s.Reject(ctx, obj, bad)
+		return nil
+	} else if bad != nil {
+		return s.queue.Push(ctx, t, cache.DeletedFinalStateUnknown{Key: rejectedKey(bad, obj), Obj: obj}, rv)
+	}
 	if t == cache.Deleted {
 		if obj, err = inf.decoded(obj); err != nil {
 			return err
@@ -143,8 +150,14 @@ func rejectedKey(cause error, obj runtime.Object) string {
 
 // transformed runs the transform and checks its result.
 func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err error) {
-	if _, encoded := obj.(*store.EncodedObject); encoded || inf.transform == nil {
-		return obj, nil // the tap has transformed what is encoded
+	if _, encoded := obj.(*store.EncodedObject); encoded {
+		return obj, nil // the tap has transformed it
+	}
+	if bad := inf.sieve.Refused(obj); bad != nil {
+		return nil, bad
+	}
+	if inf.transform == nil {
+		return obj, nil
 	}
 	key, _ := cache.MetaNamespaceKeyFunc(obj) // only for the errors below
 	defer func() {

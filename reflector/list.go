@@ -119,6 +119,9 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 // session already has objects, it is not continued: the next list may use pages.
 func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 	stalled := errors.Is(err, errStalled)
+	if isUndecodable(err) && !r.opts.Undecodable() {
+		r.tally.listStreams = streamTries
+	}
 	switch {
 	case utilnet.IsConnectionRefused(err), apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), isExpired(err):
 		return false
@@ -175,7 +178,7 @@ func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, 
 func (r *Reflector) listEvent(ctx context.Context, session Relist, e watch.Event) (rv string, whole bool, err error) {
 	switch e.Type {
 	case watch.Error:
-		return "", false, apierrors.FromObject(e.Object)
+		return "", false, errorOf(e)
 	case watch.Added, watch.Modified:
 		return "", false, r.addListed(ctx, session, e.Object)
 	case watch.Deleted:

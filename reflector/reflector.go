@@ -87,6 +87,10 @@ type Options struct {
 	// is small.
 	IsSmall func() bool
 	Compare func(ctx context.Context, list runtime.Object) (same bool, relist string, err error)
+	// Undecodable is called when client-go could not decode an object of a watch. It
+	// reports whether the ListerWatcher will pass such an object in another form from now
+	// on, so that the watch is worth opening again. nil: it will not.
+	Undecodable func() bool
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is the limit of objects in one page of a list. 0 means 500.
@@ -201,6 +205,9 @@ func New(opts Options) (*Reflector, error) {
 	}
 	if opts.Request == nil {
 		opts.Request = func(ctx context.Context) context.Context { return ctx }
+	}
+	if opts.Undecodable == nil {
+		opts.Undecodable = func() bool { return false }
 	}
 	return &Reflector{
 		opts: opts, lw: cache.ToListerWatcherWithContext(opts.ListerWatcher),

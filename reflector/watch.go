@@ -157,7 +157,7 @@ func (r *Reflector) consume(ctx context.Context, s *session) error {
 // event passes one event to the sink and advances the held resource version.
 func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error {
 	if e.Type == watch.Error {
-		return apierrors.FromObject(e.Object)
+		return errorOf(e)
 	}
 	accessor, err := meta.Accessor(e.Object)
 	if err != nil {
@@ -302,6 +302,9 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 			r.relistFor(ctx, "the server is behind")
 		}
 	case errors.Is(err, errUnreadable) || isUndecodable(err):
+		if isUndecodable(err) {
+			r.opts.Undecodable()
+		}
 		if r.tally.undecodable.count(r.held) > 1 {
 			r.relistFor(ctx, "an object of the watch cannot be read")
 		}
@@ -404,22 +407,44 @@ func isTooLarge(err error) bool {
 // causeDecoding is the cause of every error of client-go's stream decoder.
 const causeDecoding = "ClientWatchDecoding"
 
+// errorOf returns the error of an event. Behind the text of client-go's stream decoder
+// there may be content of an object, which is left out. Errors of generated protobuf
+// contain none.
+func errorOf(e watch.Event) error {
+	err := apierrors.FromObject(e.Object)
+	text := undecodable(err)
+	if text == "" {
+		return err
+	}
+	if _, cause, _ := strings.Cut(err.Error(), text); strings.HasPrefix(cause, ": proto") {
+		text += cause
+	}
+	status := err.(apierrors.APIStatus).Status() //nolint:errorlint // FromObject returns it unwrapped
+	status.Message = "unable to decode an event from the watch stream: " + text
+	status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: causeDecoding, Message: status.Message}}}
+	return &apierrors.StatusError{ErrStatus: status}
+}
+
 // isUndecodable recognises the error of client-go's stream decoder for an object that it
-// cannot decode (k8s.io/client-go/rest/watch, Decoder.Decode). The cause alone is not
-// enough, because a broken connection has the same cause.
-func isUndecodable(err error) bool {
+// cannot decode.
+func isUndecodable(err error) bool { return undecodable(err) != "" }
+
+// undecodable returns the text by which isUndecodable recognises an error
+// (k8s.io/client-go/rest/watch, Decoder.Decode), else "". The cause alone is not enough,
+// because a broken connection has the same cause.
+func undecodable(err error) string {
 	if !apierrors.HasStatusCause(err, causeDecoding) {
-		return false
+		return ""
 	}
 	for _, text := range []string{
 		"unable to decode watch event", "unable to decode to metav1.WatchEvent",
 		"got invalid watch event type", streaming.ErrObjectTooLarge.Error(),
 	} {
 		if strings.Contains(err.Error(), text) {
-			return true
+			return text
 		}
 	}
-	return false
+	return ""
 }
 
 // suggestedDelay returns the server's Retry-After.

@@ -91,11 +91,14 @@ func (s *stream) pass(err error, read ...[]byte) error {
 // failing is a reader of nothing but an error.
 type failing struct{ err error }
 
-func (f failing) Read([]byte) (int, error) {
-	if errors.Is(f.err, io.ErrUnexpectedEOF) {
-		return 0, io.EOF // the caller knows what it has expected
+func (f failing) Read([]byte) (int, error) { return 0, cutOff(f.err) }
+
+// cutOff returns the error of a reader whose caller knows what it has expected.
+func cutOff(err error) error {
+	if errors.Is(err, io.ErrUnexpectedEOF) {
+		return io.EOF
 	}
-	return 0, f.err
+	return err
 }
 
 // tapEvent makes the event that client-go receives. It returns false for an event that

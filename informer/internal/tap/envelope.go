@@ -175,14 +175,15 @@ type marker struct {
 // the next call. ok is false if the object cannot be marked.
 func (w *marker) mark(message []byte) (item []byte, ok bool) {
 	m, ok := codec.ReadMetadata(message)
-	if !ok || len(m.SelfLink) > 0 {
+	if !ok {
 		return nil, false
 	}
 	how := w.tap.choose()
-	if w.data, ok = w.tap.codec.AppendMessage(w.data[:0], message); !ok {
+	if w.data, ok = w.tap.codec.AppendMessage(w.data[:0], message); !ok || len(m.SelfLink) > 0 {
 		if how = asSent; !hasOneMetadata(message) {
 			return nil, false
 		}
+		w.data = append(w.data[:0], m.SelfLink...)
 	}
 	link := len(w.tap.mark) + numbers + 1 + len(w.data)
 	size := sizeOf(link)

@@ -26,6 +26,10 @@
 // list, or those before a bookmark, were not taken. The caller lists again, because
 // earlier objects may have been changed or omitted, too.
 //
+// # Malformed objects
+//
+// A [Sieve] replaces objects that cannot be decoded, before a Tap sees them.
+//
 // # Concurrency
 //
 // A Tap is safe for concurrent use.
@@ -95,6 +99,7 @@ type Tap struct {
 type answer struct {
 	number uint64
 	stream bool
+	page   string // the continue token of its request
 	closed bool
 	sent   uint64 // objects
 	taken  uint64
@@ -113,7 +118,7 @@ type point struct {
 const (
 	isSlim  = 'r' // the rest is the object
 	isWhole = 's' // the same, and the object is whole
-	asSent  = 'p' // nothing follows
+	asSent  = 'p' // the rest is the selfLink that the object had, as that of a stand-in
 )
 
 // numbers is the size of the two numbers behind the mark.
@@ -131,10 +136,13 @@ const (
 func New(c codec.FromServer, kind schema.GroupVersionKind, strip bool) *Tap {
 	apiVersion, k := kind.ToAPIVersionAndKind()
 	return &Tap{
-		codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: "\x00informctl/" + rand.Text() + "/",
+		codec: c, apiVersion: apiVersion, kind: k, strip: strip, mark: newMark(),
 		answers: map[uint64]*answer{},
 	}
 }
+
+// newMark returns a text that no selfLink begins with.
+func newMark() string { return "\x00informctl/" + rand.Text() + "/" }
 
 func (t *Tap) move(to state, from ...state) {
 	for _, f := range from {
@@ -167,8 +175,11 @@ func (t *Tap) Open(resp *http.Response) {
 	}
 	t.move(tapped, untapped)
 	isStream := params["stream"] == "watch"
-	isContinued := resp.Request != nil && resp.Request.URL.Query().Has("continue")
-	a := t.begin(isStream, isContinued)
+	page := ""
+	if resp.Request != nil {
+		page = resp.Request.URL.Query().Get("continue")
+	}
+	a := t.begin(isStream, page)
 	if isStream {
 		resp.Body = newStream(t, a, resp.Body)
 		return
@@ -180,16 +191,19 @@ func (t *Tap) Open(resp *http.Response) {
 
 // begin begins an answer. What precedes a watch was taken, or will not be: watches that
 // have ended, and lists. So will a list of which nothing was taken when another one
-// begins: client-go's pager begins again when its token has expired.
-func (t *Tap) begin(isStream, isContinued bool) *answer {
+// begins: client-go's pager begins again when its token has expired. So will a page of
+// which nothing was taken when it is asked for again: it could not be decoded.
+func (t *Tap) begin(isStream bool, page string) *answer {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	forget := func(a *answer) bool { return a.closed || isStream && !a.stream }
-	isDropped := func(a *answer) bool { return !isStream && !isContinued && !a.stream && a.taken == 0 }
+	isDropped := func(a *answer) bool {
+		return !isStream && !a.stream && a.taken == 0 && (page == "" || page == a.page)
+	}
 	maps.DeleteFunc(t.answers, func(_ uint64, a *answer) bool { return forget(a) })
 	t.points = slices.DeleteFunc(t.points, func(p point) bool { return forget(p.answer) || isDropped(p.answer) })
 	t.last++
-	a := &answer{number: t.last, stream: isStream}
+	a := &answer{number: t.last, stream: isStream, page: page}
 	t.answers[a.number] = a
 	return a
 }
@@ -299,7 +313,7 @@ func (t *Tap) Take(obj runtime.Object) (runtime.Object, error) {
 		return nil, t.refuse()
 	}
 	if content[0] == asSent {
-		accessor.SetSelfLink("")
+		accessor.SetSelfLink(content[1:])
 		return obj, nil
 	}
 	taken := t.take(accessor, obj, content)
