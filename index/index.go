@@ -25,6 +25,7 @@
 package index
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -56,8 +57,9 @@ func (i Index) Identity() string {
 }
 
 // Values calls fn for obj and returns its values, sorted and without duplicates, in a
-// slice that the caller owns. It returns an error of fn unchanged. It turns a panic of fn
-// into an error that names only the type of the panic value.
+// slice that the caller owns. An object for which fn returns ErrNoValue has no values.
+// Values returns another error of fn unchanged. It turns a panic of fn into an error that
+// names only the type of the panic value.
 func Values(fn cache.IndexFunc, obj any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -65,6 +67,9 @@ func Values(fn cache.IndexFunc, obj any) (values []string, err error) {
 		}
 	}()
 	values, err = fn(obj)
+	if errors.Is(err, ErrNoValue) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, err
 	}

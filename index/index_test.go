@@ -2,6 +2,7 @@ package index_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -301,5 +302,75 @@ func BenchmarkField(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestFieldOfOtherShapes checks objects that a path fits in part or not at all: what fits
+// has a value, and an object without one is no error of Values.
+func TestFieldOfOtherShapes(t *testing.T) {
+	container := func(ports ...int32) corev1.Container {
+		c := corev1.Container{Name: "c"}
+		for _, p := range ports {
+			c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: p})
+		}
+		return c
+	}
+	typed := func(containers ...corev1.Container) any {
+		return &corev1.Pod{Spec: corev1.PodSpec{Containers: containers}}
+	}
+	owner := func(owner any) any {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"owner": owner}}}
+	}
+	object := func(kv ...any) map[string]any {
+		m := map[string]any{}
+		for i := 0; i < len(kv); i += 2 {
+			m[kv[i].(string)] = kv[i+1]
+		}
+		return m
+	}
+	for _, test := range []struct {
+		path string
+		obj  any
+		want []string
+	}{
+		{"spec.containers[*].ports[0].containerPort", typed(container(80), container(), container(81)), []string{"80", "81"}},
+		{"spec.containers[*].ports[0].containerPort", typed(container()), nil},
+		{"spec.containers[*].ports[0].containerPort", typed(), nil},
+		{"spec.containers[0,1].ports[0].containerPort", typed(container(), container(80)), []string{"80"}},
+		{"spec.containers[0:2].ports[-1].containerPort", typed(container(), container(80, 81)), []string{"81"}},
+		{"..ports[0].containerPort", typed(container(), container(80)), []string{"80"}},
+		{"spec.containers[?(@.ports[0].containerPort==80)].name", typed(container(), container(80)), []string{"c"}},
+		{"spec.containers[0].ports[0].containerPort", typed(container()), nil},
+		{"spec.containers", typed(container()), nil},
+		{"spec.owner", owner(object("name", "x")), nil},
+		{"spec.owner", owner([]any{"x"}), nil},
+		{"spec.owner", owner(nil), nil},
+		{"spec.owner.name", owner("x"), nil},
+		{"spec.owner.name", owner([]any{object("name", "x")}), nil},
+		{"spec.owner.name", owner(int64(1)), nil},
+		{"spec.owner.name", owner(nil), nil},
+		{"spec.owner[0]", owner("x"), nil},
+		{"spec.owner[0]", owner(object("0", "x")), nil},
+		{"spec.owner[*]", owner("x"), nil},
+		{"spec.owner[*]", owner([]any{"x", object("a", "y"), int64(2), nil}), []string{"2", "x"}},
+		{"spec.owner[*].name", owner([]any{"x", object("name", "y"), []any{}}), []string{"y"}},
+		{"spec.owner['a','b']", owner("x"), nil},
+		{`spec.owner.a\.b[*].c`, owner(object("a.b", []any{"y", object("c", "x")})), []string{"x"}},
+		{"spec.owner[?(@.a=='b')].c", owner("x"), nil},
+		{"spec.owner[?(@.a=='b')].c", owner([]any{object("a", int64(1), "c", "x"), object("a", "b", "c", "y"), "z", object("c", "w")}), []string{"y"}},
+		{"spec.owner[?(@.a=='[.')].c", owner([]any{object("a", int64(1)), object("a", "[.", "c", "y")}), []string{"y"}},
+		{"spec.owner[?(@.a>1)].c", owner([]any{object("a", "b", "c", "x"), object("a", int64(2), "c", "y")}), []string{"y"}},
+	} {
+		ix, err := index.Field(test.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := index.Values(ix.Func, test.obj)
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("%s: got %q, %v, want %q", test.path, got, err, test.want)
+		}
+		if _, err := ix.Func(test.obj); err != nil && !errors.Is(err, index.ErrNoValue) {
+			t.Errorf("%s: error %v", test.path, err)
+		}
 	}
 }
