@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
@@ -14,11 +15,14 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -32,6 +36,11 @@ func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
+	return identify(ctx, client, cfg)
+}
+
+// identify implements ClusterIdentity with a client.
+func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config) (string, error) {
 	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err == nil {
 		return "kube-system/" + string(ns.UID), nil
@@ -58,19 +67,20 @@ const (
 	// the request but does not answer must not prevent the stored objects from being
 	// served.
 	askPatience = 5 * time.Second
-	// identityTries is the number of consecutive errors from the server after which the
-	// caller continues without the identity: a broken namespaces API must not block every
-	// start.
+	// identityTries is the number of consecutive times that the server does not identify
+	// itself, although it answers, after which the caller continues without the identity:
+	// a broken namespaces API must not block every start.
 	identityTries = 5
 )
 
-// askIdentity identifies the cluster and stores the identity in the backend. Informers
-// that call it at the same time share one answer.
-func (f *Factory) askIdentity(ctx context.Context) (string, error) {
-	answer := f.asking.DoChan("", func() (any, error) {
+// askIdentity identifies the cluster and stores the identity in the backend. It asks with
+// the client of the ListerWatcher. Informers of one client that call it at the same time
+// share one answer.
+func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher) (string, error) {
+	answer := t.asking.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
 		defer cancel()
-		return ClusterIdentity(ctx, f.cfg)
+		return ask(ctx, t.f, lw, func(at *scopeTransport, r *http.Request) (string, error) { return at.identify(ctx, r) })
 	})
 	var cluster string
 	select {
@@ -82,11 +92,12 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 		}
 		cluster = a.Val.(string)
 	}
+	f := t.f
 	f.mu.Lock()
-	known := f.stored == cluster
-	f.stored = cluster
-	if !f.verified {
-		f.cluster, f.verified = cluster, true
+	known := t.stored == cluster
+	t.stored = cluster
+	if !t.verified {
+		t.cluster, t.verified = cluster, true
 	}
 	f.mu.Unlock()
 	if backend, ok := f.backend.(store.Ledger); ok && !known && f.remembered(ctx) != cluster {
@@ -95,6 +106,49 @@ func (f *Factory) askIdentity(ctx context.Context) (string, error) {
 		}
 	}
 	return cluster, nil
+}
+
+// identify identifies the cluster with the credentials of a request that has reached the
+// transport.
+func (t *scopeTransport) identify(ctx context.Context, r *http.Request) (string, error) {
+	client, err := kubernetes.NewForConfig(&rest.Config{
+		Host:      (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: t.f.basePath()}).String(),
+		Transport: sentLike{r, t.next},
+		QPS:       -1,
+	})
+	if err != nil {
+		return "", fmt.Errorf("identify the cluster: %w", err)
+	}
+	return identify(ctx, client, t.f.cfg)
+}
+
+// sentLike sends requests with the headers of another one, for example its credentials.
+type sentLike struct {
+	other *http.Request
+	next  http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s sentLike) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	for name, values := range s.other.Header {
+		if _, own := r.Header[name]; !own {
+			r.Header[name] = values
+		}
+	}
+	r.Host = s.other.Host
+	return s.next.RoundTrip(r)
+}
+
+// answers reports whether the server answers a request of the ListerWatcher. If it does
+// not, nothing but waiting helps.
+func answers(ctx context.Context, lw cache.ListerWatcher) bool {
+	ctx, cancel := context.WithTimeout(ctx, askPatience)
+	defer cancel()
+	_, err := endable.Call(ctx, func() (runtime.Object, error) {
+		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
+	}, nil)
+	return err == nil || isAnswer(err)
 }
 
 // isAnswer reports whether the server has answered, even with an error. What it, or a
@@ -112,37 +166,38 @@ func isAnswer(err error) bool {
 }
 
 // identity returns the identity of the cluster. The server is asked once for all
-// informers. While the server is down, identity returns the one that the backend
-// remembers, and each informer verifies it before it resumes. If there is none, identity
-// asks until the server answers. The error is that of a server that answers without
-// identifying its cluster.
-func (f *Factory) identity(ctx context.Context) (string, error) {
+// informers of a client. While the server is down, identity returns the one that the
+// backend remembers, and each informer verifies it before it resumes. If there is none,
+// identity asks until the server answers. The error is that of a server that answers
+// without identifying its cluster. report is called with the errors before.
+func (t *scopeTransport) identity(ctx context.Context, lw cache.ListerWatcher, report func(error)) (string, error) {
+	f := t.f
 	backoff := serverBackoff()
 	for answered := 0; ; {
 		f.mu.Lock()
-		cluster := f.cluster
+		cluster := t.cluster
 		f.mu.Unlock()
 		if cluster != "" {
 			return cluster, nil
 		}
-		cluster, err := f.askIdentity(ctx)
+		cluster, err := t.askIdentity(ctx, lw)
 		if err == nil {
 			return cluster, nil
 		}
 		if cluster := f.remembered(ctx); cluster != "" && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Serving what is stored of the cluster that was here last", "cluster", cluster, "because", err.Error())
 			f.mu.Lock()
-			f.cluster = cluster
+			t.cluster = cluster
 			f.mu.Unlock()
 			return cluster, nil
 		}
-		if answered++; !isAnswer(err) {
+		if answered++; !isAnswer(err) && !answers(ctx, lw) {
 			answered = 0
 		}
 		if answered >= identityTries {
 			return "", err
 		}
-		if err := awaitServer(ctx, &backoff, err); err != nil {
+		if err := awaitServer(ctx, &backoff, err, report); err != nil {
 			return "", err
 		}
 	}
@@ -153,9 +208,14 @@ func serverBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// awaitServer waits before such a question is asked again. It returns the error of ctx.
-func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error) error {
+// awaitServer reports the error of such a question, and waits before it is asked again.
+// It returns the error of ctx.
+func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error, report func(error)) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
+	report(cause)
 	return sleep(ctx, backoff.Step())
 }
 
@@ -188,7 +248,8 @@ const (
 // because the scope belongs to another cluster. Only persisted informers of a Factory
 // call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
-	cluster, err := inf.factory.askIdentity(ctx)
+	cluster, err := inf.client.askIdentity(ctx, inf.lw)
+	isDown := err != nil && !isAnswer(err) && !answers(ctx, inf.lw)
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	wayOf := func(cluster string) string {
@@ -206,13 +267,16 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		if cluster != inf.scope.Cluster {
 			is = foreignCluster
 		}
-	case ctx.Err() != nil || !isAnswer(err):
+	case ctx.Err() != nil:
+		return "", err
+	case isDown:
+		inf.identity.unanswered = 0
 		return "", err
 	default:
+		// From then on, the informer continues at once until the server identifies itself.
 		if inf.identity.unanswered++; inf.identity.unanswered < identityTries {
 			return "", err
 		}
-		inf.identity.unanswered = 0
 		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
 		if inf.identity.verified {
 			return "", nil // the last answer was the right cluster

@@ -13,13 +13,18 @@ import (
 	"time"
 
 	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/features"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
@@ -44,29 +49,27 @@ type FactoryOptions struct {
 // Factory creates informers and finds their scopes itself. controller-runtime calls
 // NewInformer with equal arguments for each namespace and selector; these are hidden in
 // the closures of the ListerWatcher. So the factory wraps the transport of the
-// configuration from which the ListerWatcher's client is created. It sends one list
-// through the ListerWatcher, and the transport answers this list before it reaches the
-// network. The path and the selectors of the request are the scope.
+// configuration from which the ListerWatcher's client is created. It sends one request
+// through the ListerWatcher, and the transport answers this request before it reaches the
+// network. The path and the selectors of the request are the scope, and its headers
+// contain the credentials with which the cluster is asked for its identity.
 type Factory struct {
 	backend store.Backend
-	cfg     *rest.Config // from before the transport was wrapped
+	cfg     *rest.Config // from before the transport was wrapped; its credentials are not used
 	opts    FactoryOptions
 
-	// mu protects the fields below.
-	mu       sync.Mutex
-	cluster  string               // the identity, "" until it is known
-	verified bool                 // cluster is from the server, not from the backend
-	stored   string               // what askIdentity has stored last
-	asked    map[string]*url.URL  // by nonce: the URL that the transport received
-	asking   singleflight.Group   // shares requests for the identity
-	holders  map[string]*Informer // by scope ID: the informer that opened it last
+	// mu protects the fields below, and those of each scopeTransport.
+	mu      sync.Mutex
+	asked   map[string]question  // by nonce
+	holders map[string]*Informer // by scope ID: the informer that opened it last
 
 	informers map[*Informer]struct{} // the informers that have not ended
 }
 
 // NewFactory wraps cfg's transport in place. The factory recognizes only clients that are
 // created from cfg afterwards, so call NewFactory before you create the manager or
-// clientset. The caller closes backend after the informers have ended.
+// clientset. Credentials may be added to cfg in between: the cluster is identified with
+// those of the clients. The caller closes backend after the informers have ended.
 func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*Factory, error) {
 	switch {
 	case isNil(backend):
@@ -78,10 +81,10 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 	}
 	f := &Factory{
 		backend: backend, cfg: rest.CopyConfig(cfg), opts: opts,
-		asked: map[string]*url.URL{}, holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
+		asked: map[string]question{}, holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
 	}
 	TakeEncoded(cfg)
-	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &scopeTransport{f, next} })
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &scopeTransport{f: f, next: next} })
 	return f, nil
 }
 
@@ -116,81 +119,150 @@ var errAnswered = errors.New("informer: asked for its scope, not sent")
 // factory's transport.
 var errNoTransport = errors.New("its ListerWatcher's client was not made from the rest.Config that NewFactory was given, after that")
 
+// scopeTransport is the transport of one client that was made from the configuration.
 type scopeTransport struct {
-	f    *Factory
-	next http.RoundTripper
+	f      *Factory
+	next   http.RoundTripper
+	asking singleflight.Group // shares requests for the identity
+
+	// f.mu protects the fields below.
+	cluster  string // the identity, "" until it is known
+	verified bool   // cluster is from the server, not from the backend
+	stored   string // what askIdentity has stored last
 }
+
+// question is called with a request that a ListerWatcher has sent, where it reaches the
+// transport. The request is not sent. A transport above may send it several times.
+type question func(t *scopeTransport, r *http.Request) error
 
 // RoundTrip implements http.RoundTripper.
 func (t *scopeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if nonce := r.URL.Query().Get("continue"); strings.HasPrefix(nonce, noncePrefix) {
-		t.f.mu.Lock()
-		_, waiting := t.f.asked[nonce]
-		if waiting {
-			t.f.asked[nonce] = r.URL
-		}
-		t.f.mu.Unlock()
-		if waiting {
-			return nil, errAnswered
-		}
+	nonce := r.URL.Query().Get("continue")
+	if !strings.HasPrefix(nonce, noncePrefix) {
+		return t.next.RoundTrip(r)
 	}
-	return t.next.RoundTrip(r)
+	t.f.mu.Lock()
+	q := t.f.asked[nonce]
+	t.f.mu.Unlock()
+	if q == nil {
+		return t.next.RoundTrip(r)
+	}
+	if err := q(t, r); apierrors.IsUnauthorized(err) {
+		// What gives requests their credentials renews them after this answer.
+		return &http.Response{
+			StatusCode: http.StatusUnauthorized, Status: "401 Unauthorized", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Header: http.Header{}, Body: http.NoBody, Request: r,
+		}, nil
+	}
+	return nil, errAnswered
 }
 
 // WrappedRoundTripper gives client-go access to the wrapped transport.
 func (t *scopeTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // noncePrefix starts a continue token that no API server has issued. A server that
-// receives it answers 400 and returns no data.
+// receives it in a list answers 400 and returns no data.
 const noncePrefix = "informctl-scope-"
 
-// ask returns the URL of the list that a ListerWatcher sends.
-func (f *Factory) ask(ctx context.Context, lw cache.ListerWatcher) (*url.URL, error) {
+// ask sends a request through a ListerWatcher, and calls at where it reaches the
+// transport. The error is that of at, or errNoTransport if the request was answered
+// elsewhere, or that of a request which may not have come so far.
+func ask[T any](ctx context.Context, f *Factory, lw cache.ListerWatcher, at func(*scopeTransport, *http.Request) (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
+	}
+	first := make(chan answer, 1)
 	nonce := noncePrefix + rand.Text()
 	f.mu.Lock()
-	f.asked[nonce] = nil
-	f.mu.Unlock()
-	// The result is always an error; only the URL that the transport received matters.
-	_, err := endable.Call(ctx, func() (runtime.Object, error) {
-		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
-	}, nil)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	u := f.asked[nonce]
-	delete(f.asked, nonce)
-	switch {
-	case u != nil:
-	case err == nil || isAnswer(err):
-		return nil, errNoTransport
-	default:
-		return nil, err // it may not have come so far
+	f.asked[nonce] = func(t *scopeTransport, r *http.Request) error {
+		value, err := at(t, r)
+		select {
+		case first <- answer{value, err}:
+		default:
+		}
+		return err
 	}
-	return u, nil
+	f.mu.Unlock()
+	defer func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.asked, nonce)
+	}()
+	var none T
+	for _, send := range waysToAsk(lw) {
+		// The result is always an error; only what has reached the transport matters.
+		err := send(ctx, nonce)
+		select {
+		case a := <-first:
+			return a.value, a.err
+		default:
+		}
+		if err != nil && !isAnswer(err) {
+			return none, err
+		}
+	}
+	return none, errNoTransport
 }
 
-// scope finds the scope of an informer. It blocks while the server is down and the
-// backend does not remember the cluster.
-func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object) (store.Scope, error) {
+// waysToAsk returns the requests that ask sends. If client-go would begin with a watch,
+// the first one is a watch: only lists wait for the client's limit of requests.
+func waysToAsk(lw cache.ListerWatcher) (ways []func(ctx context.Context, nonce string) error) {
+	if features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(lw) {
+		ways = append(ways, func(ctx context.Context, nonce string) error {
+			ctx, cancel := context.WithTimeout(ctx, askPatience)
+			defer cancel()
+			// No server accepts this resource version.
+			opts := metav1.ListOptions{Continue: nonce, ResourceVersion: nonce, TimeoutSeconds: ptr.To[int64](1)}
+			stop := func(w watch.Interface) {
+				if w != nil {
+					w.Stop()
+				}
+			}
+			w, err := endable.Call(ctx, func() (watch.Interface, error) {
+				return cache.ToWatcherWithContext(lw).WatchWithContext(ctx, opts)
+			}, stop)
+			stop(w)
+			return err
+		})
+	}
+	return append(ways, func(ctx context.Context, nonce string) error {
+		_, err := endable.Call(ctx, func() (runtime.Object, error) {
+			return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1, Continue: nonce})
+		}, nil)
+		return err
+	})
+}
+
+// listedBy is the list of a ListerWatcher, and the transport that it has reached.
+type listedBy struct {
+	client *scopeTransport
+	url    *url.URL
+}
+
+// scope finds the scope of an informer, and the transport of its client. It blocks while
+// the server is down and the backend does not remember the cluster. report is called with
+// the errors meanwhile.
+func (f *Factory) scope(ctx context.Context, lw cache.ListerWatcher, example runtime.Object, report func(error)) (store.Scope, *scopeTransport, error) {
 	backoff := serverBackoff()
-	u, err := f.ask(ctx, lw)
-	for err != nil && !errors.Is(err, errNoTransport) {
-		if err := awaitServer(ctx, &backoff, err); err != nil {
-			return store.Scope{}, err
+	for {
+		by, err := ask(ctx, f, lw, func(t *scopeTransport, r *http.Request) (listedBy, error) { return listedBy{t, r.URL}, nil })
+		switch {
+		case err == nil:
+			s, gv, err := f.parse(by.url)
+			if err != nil {
+				return store.Scope{}, nil, err
+			}
+			s.Kind = listedKind(example, gv)
+			s.Cluster, err = by.client.identity(ctx, lw, report)
+			return s, by.client, err
+		case errors.Is(err, errNoTransport):
+			return store.Scope{}, nil, err
 		}
-		u, err = f.ask(ctx, lw)
+		if err := awaitServer(ctx, &backoff, err, report); err != nil {
+			return store.Scope{}, nil, err
+		}
 	}
-	if err != nil {
-		return store.Scope{}, err
-	}
-	s, gv, err := f.parse(u)
-	if err != nil {
-		return store.Scope{}, err
-	}
-	s.Kind = listedKind(example, gv)
-	if s.Cluster, err = f.identity(ctx); err != nil {
-		return store.Scope{}, err
-	}
-	return s, nil
 }
 
 // listedKind returns the kind of the listed objects, as far as it is known without a
@@ -215,11 +287,7 @@ func listedKind(example runtime.Object, gv schema.GroupVersion) schema.GroupVers
 // /apis/GROUP/VERSION/namespaces/NAMESPACE/RESOURCE, below the path of the host.
 func (f *Factory) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	unknown := fmt.Errorf("the path %s of its list is not known", u.Path)
-	path := u.Path
-	if host, _, err := rest.DefaultServerUrlFor(f.cfg); err == nil {
-		path = strings.TrimPrefix(path, strings.TrimSuffix(host.Path, "/"))
-	}
-	parts := strings.Split(strings.Trim(path, "/"), "/")
+	parts := strings.Split(strings.Trim(strings.TrimPrefix(u.Path, f.basePath()), "/"), "/")
 	var gv schema.GroupVersion
 	switch {
 	case len(parts) > 2 && parts[0] == "api":
@@ -239,6 +307,15 @@ func (f *Factory) parse(u *url.URL) (store.Scope, schema.GroupVersion, error) {
 	s.Resource = schema.GroupResource{Group: gv.Group, Resource: parts[0]}.String()
 	s.LabelSelector, s.FieldSelector = u.Query().Get("labelSelector"), u.Query().Get("fieldSelector")
 	return s, gv, nil
+}
+
+// basePath returns the path of the host, without a slash at its end.
+func (f *Factory) basePath() string {
+	host, _, err := rest.DefaultServerUrlFor(f.cfg)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSuffix(host.Path, "/")
 }
 
 // An informer waits handOver for the scope of an informer that is ending, and

@@ -138,6 +138,21 @@ type run struct {
 	db   *bolt.DB
 	stop context.CancelFunc
 	done chan struct{}
+
+	mu     sync.Mutex
+	errors []string // what its watch error handler has received
+}
+
+func (r *run) hear(_ context.Context, _ *cache.Reflector, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errors = append(r.errors, err.Error())
+}
+
+func (r *run) heard() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.errors)
 }
 
 func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) *run {
@@ -158,7 +173,7 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 	r.inf = inf
 	// client-go's default handler sleeps until a millisecond after the last error of the
 	// process, which is decades away in a bubble.
-	if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+	if err := inf.SetWatchErrorHandlerWithContext(r.hear); err != nil {
 		w.Fatal(err)
 	}
 	for _, f := range prepare {

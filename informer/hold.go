@@ -60,4 +60,12 @@ type findings struct {
 	other    bool
 	memory   string // why Backend is not used; "" if it is used or nil
 	unusable bool   // Backend could not open the scope, which is not expected
+	waits    waits
+}
+
+// waits are the errors because of which an informer has waited for its scope.
+type waits struct {
+	last string
+	time time.Time // of last
+	n    int
 }

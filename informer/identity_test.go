@@ -140,7 +140,7 @@ func (r *run) runClient(factory *informer.Factory, client kubernetes.Interface, 
 	w.Helper()
 	lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
 	r.inf = factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
-	if err := r.inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+	if err := r.inf.SetWatchErrorHandlerWithContext(r.hear); err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), funcr.New(func(_, args string) {

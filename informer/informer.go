@@ -103,8 +103,9 @@ type Informer struct {
 	opts    Options
 	indexer *store.CacheIndexer
 	queue   *fifo.Queue
-	hub     *delivery.Hub // brings changes to handlers
-	factory *Factory      // nil: opts.Scope is the scope
+	hub     *delivery.Hub   // brings changes to handlers
+	factory *Factory        // nil: opts.Scope is the scope
+	client  *scopeTransport // of lw, if it is one of the factory; set by findScope
 	metrics *metrics
 	tap     *tap.Tap // nil: objects of the server are decoded; set by install
 	sieve   *tap.Sieve

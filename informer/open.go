@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,7 +124,7 @@ func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	if inf.factory == nil {
 		return inf.scope, nil
 	}
-	scope, err := inf.factory.scope(ctx, inf.lw, inf.example)
+	scope, client, err := inf.factory.scope(ctx, inf.lw, inf.example, func(err error) { inf.waits(ctx, err) })
 	if err != nil {
 		return scope, err
 	}
@@ -133,8 +134,17 @@ func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	inf.scope = scope
+	inf.scope, inf.client = scope, client
 	return scope, nil
+}
+
+// waits reports an error because of which the informer waits for its scope.
+func (inf *Informer) waits(ctx context.Context, cause error) {
+	inf.mu.Lock()
+	was := inf.findings.waits
+	inf.findings.waits = waits{last: cause.Error(), time: time.Now(), n: was.n + 1}
+	inf.mu.Unlock()
+	inf.onError(ctx, cause)
 }
 
 func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {

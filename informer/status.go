@@ -67,10 +67,11 @@ type Status struct {
 	LastEvent    time.Time `json:"lastEvent,omitzero"`
 	LastBookmark time.Time `json:"lastBookmark,omitzero"`
 
-	// LastError is that of a list, watch or probe; "" after a success.
+	// LastError is that of a list, watch or probe, or that of what the informer needs
+	// before it can open its scope; "" after a success.
 	LastError     string    `json:"lastError,omitempty"`
 	LastErrorTime time.Time `json:"lastErrorTime,omitzero"`
-	Errors        int       `json:"errors"` // failed lists, watches and probes
+	Errors        int       `json:"errors"` // how often there was one
 
 	// Rejected contains the keys of objects whose newest state cannot be stored, and of
 	// stored objects for which an index function failed at the start.
@@ -258,6 +259,7 @@ func (inf *Informer) look() Status {
 	if inf.findings.unusable {
 		s.Commits = &CommitStatus{Degraded: true, Error: s.Memory}
 	}
+	waits := inf.findings.waits
 	held, r, phase := inf.store, inf.reflector, inf.phase
 	inf.mu.Unlock()
 	s.BlockedSeconds = inf.hub.Blocked().Seconds()
@@ -270,7 +272,10 @@ func (inf *Informer) look() Status {
 	s.sort()
 	if r != nil {
 		s.setReflector(r.Status())
+	} else {
+		s.LastError, s.LastErrorTime = waits.last, waits.time
 	}
+	s.Errors += waits.n
 	s.setStore(held)
 	if s.Reads != nil && s.Commits != nil {
 		s.MemoryBytes = memory + s.Reads.DecodedBytes + s.Commits.PendingBytes
@@ -370,6 +375,8 @@ func (s *Status) behind(in phase) string {
 		return ""
 	case in == created:
 		return "not started"
+	case in == opening && s.LastError != "":
+		return "finding out what is listed, and of which cluster: " + s.LastError
 	case in == opening:
 		return "finding out what is listed, and of which cluster"
 	case s.LastError != "":
