@@ -20,6 +20,11 @@
 // support bookmarks, or its watch cache lags: then the reflector lists. A server in whose
 // whole database nothing is written meanwhile may be silent, too.
 //
+// A list waits for the client's limit of requests per second, a watch does not. If the
+// list of the probe would take more than half a second, the probe is a streamed list that
+// selects no object: its final bookmark has the resource version that a consistent list
+// would have. If the server does not answer it, the probe lists however long that takes.
+//
 // For a small collection the probe asks for all objects, and the sink compares them with
 // what it holds. If nothing differs, the reflector has caught up, and its watch begins at
 // *now*.

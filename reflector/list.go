@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/features"
-	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -79,8 +77,7 @@ func (r *Reflector) list(ctx context.Context) error {
 }
 
 func (r *Reflector) firstWay() way {
-	if features.FeatureGates().Enabled(features.WatchListClient) &&
-		!watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher) && r.tally.listStreams < streamTries {
+	if r.streams() && r.tally.listStreams < streamTries {
 		return byStream
 	}
 	return byPages

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/util/watchlist"
 	"k8s.io/klog/v2"
 
-	"github.com/informctl/informctl/internal/endable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -150,6 +148,7 @@ type tally struct {
 	whole          int      // catch-up watches that timed out without a bookmark
 	cut            int      // catch-up watches in a row that broke in silence
 	listStreams    int      // streamed lists in a row that broke after some objects
+	probeStreams   int      // streamed lists of a probe in a row that failed
 	doubts         int      // resource versions below the held one without a rewind
 	catchUpSeconds int64
 }
@@ -379,21 +378,6 @@ func (r *Reflector) probe(ctx context.Context) error {
 		return r.reachedNow(ctx)
 	}
 	return nil
-}
-
-// present returns the server's present resource version, with a consistent list of at
-// most limit objects.
-func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
-	opts := metav1.ListOptions{Limit: limit}
-	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
-	if err != nil {
-		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
-	}
-	accessor, err := meta.ListAccessor(list)
-	if err != nil {
-		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
-	}
-	return accessor.GetResourceVersion(), list, nil
 }
 
 // doubt is called when a watch delivered a resource version below the held one. An API

@@ -68,11 +68,7 @@ func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOpt
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
 	var err error
-	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(r.opts.Request(ctx), opts) }, func(w watch.Interface) {
-		if w != nil {
-			w.Stop()
-		}
-	})
+	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(r.opts.Request(ctx), opts) }, stopLate)
 	s.opened = time.Now()
 	if err == nil && s.w == nil {
 		err = errNoWatch

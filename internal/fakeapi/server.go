@@ -336,7 +336,7 @@ func (s *Server) acceptLocked(ctx context.Context, verb string, opts metav1.List
 			return err
 		}
 	}
-	if opts.LabelSelector != "" || opts.FieldSelector != "" {
+	if opts.FieldSelector != "" || opts.LabelSelector != "" && opts.SendInitialEvents == nil {
 		return apierrors.NewBadRequest("fakeapi: selectors are not supported")
 	}
 	return nil

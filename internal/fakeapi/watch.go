@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
@@ -92,6 +93,10 @@ func (s *Server) startLocked(w *watcher, opts metav1.ListOptions) error {
 	if bad := s.invalid(opts); bad != nil {
 		return bad
 	}
+	selector, err := labels.Parse(opts.LabelSelector)
+	if err != nil {
+		return apierrors.NewBadRequest("fakeapi: " + err.Error())
+	}
 	switch {
 	case stream && rv > s.now:
 		w.first = futureWait
@@ -102,7 +107,9 @@ func (s *Server) startLocked(w *watcher, opts metav1.ListOptions) error {
 			w.held = s.held
 		}
 		for _, key := range slices.Sorted(maps.Keys(s.state)) {
-			w.queue = append(w.queue, watch.Event{Type: watch.Added, Object: s.state[key]})
+			if accessor, err := meta.Accessor(s.state[key]); err == nil && selector.Matches(labels.Set(accessor.GetLabels())) {
+				w.queue = append(w.queue, watch.Event{Type: watch.Added, Object: s.state[key]})
+			}
 		}
 		if stream && opts.AllowWatchBookmarks {
 			w.queue = append(w.queue, s.bookmarkLocked(map[string]string{metav1.InitialEventsAnnotationKey: "true"}))

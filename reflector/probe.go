@@ -1,0 +1,142 @@
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/features"
+	"k8s.io/client-go/util/watchlist"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/informctl/informctl/internal/endable"
+)
+
+const (
+	// listPatience is how long the probe waits for its list, before it asks with a
+	// streamed list. Lists wait for the client's limit of requests per second, and watches
+	// do not: behind client-go's default, the lists of 200 reflectors take 40 seconds.
+	listPatience = 500 * time.Millisecond
+	// streamPatience is how long the probe waits for its streamed list, before it lists
+	// without a limit of time.
+	streamPatience = 5 * time.Second
+	// nothing selects no object.
+	nothing = "informctl,!informctl"
+)
+
+// present returns the server's present resource version, with a consistent list of at
+// most limit objects. The list is empty if limit is 1.
+func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	if !r.streams() || r.tally.probeStreams >= streamTries {
+		return r.presentByList(ctx, limit)
+	}
+	hasty, cancel := context.WithTimeout(ctx, listPatience)
+	defer cancel()
+	rv, list, err = r.presentByList(hasty, limit)
+	if !isLate(err) || ctx.Err() != nil {
+		return rv, list, err
+	}
+	rv, list, err = r.presentByStream(ctx, limit)
+	if err == nil {
+		r.tally.probeStreams = 0
+		return rv, list, nil
+	}
+	r.tally.probeStreams++
+	klog.FromContext(ctx).V(2).Info("No streamed list for the present resource version, listing", "because", err.Error())
+	return r.presentByList(ctx, limit)
+}
+
+// streams reports whether the client supports streamed lists.
+func (r *Reflector) streams() bool {
+	return features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher)
+}
+
+// isLate reports whether a request did not end in time, or would not: client-go's rate
+// limiter does not wait longer than until the deadline of a context, and has no error of
+// its own.
+func isLate(err error) bool {
+	return err != nil && (errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "client rate limiter Wait"))
+}
+
+// presentByList implements present with a list.
+func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	opts := metav1.ListOptions{Limit: limit}
+	list, err = endable.Call(ctx, func() (runtime.Object, error) { return r.lw.ListWithContext(ctx, opts) }, nil)
+	if err != nil {
+		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return "", nil, fmt.Errorf("ask for the present resource version: %w", err)
+	}
+	return accessor.GetResourceVersion(), list, nil
+}
+
+// presentByStream implements present with a streamed list. If limit is 1, the list selects
+// no object, so that it consists of its final bookmark, whose resource version is as
+// recent as that of a consistent list.
+func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	ctx, cancel := context.WithTimeout(ctx, streamPatience)
+	defer cancel()
+	opts := metav1.ListOptions{
+		SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
+		TimeoutSeconds: ptr.To(int64(streamPatience / time.Second)),
+	}
+	if limit == 1 {
+		opts.LabelSelector, limit = nothing, 0
+	}
+	s := &session{}
+	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, stopLate)
+	if err == nil && s.w == nil {
+		err = errNoWatch
+	}
+	if err != nil {
+		return "", nil, err
+	}
+	defer s.stop()
+	objects := &metav1.List{}
+	for {
+		var e watch.Event
+		open := false
+		select {
+		case <-ctx.Done():
+			return "", nil, ctx.Err()
+		case e, open = <-s.w.ResultChan():
+		}
+		switch {
+		case !open:
+			return "", nil, errEndedEarly
+		case e.Type == watch.Error:
+			return "", nil, apierrors.FromObject(e.Object)
+		case e.Type == watch.Added && int64(len(objects.Items)) < limit:
+			objects.Items = append(objects.Items, runtime.RawExtension{Object: e.Object})
+		case e.Type != watch.Bookmark:
+			// The ListerWatcher has a selector of its own, there are too many objects, or the
+			// server sends changes meanwhile.
+			return "", nil, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
+		default:
+			accessor, err := meta.Accessor(e.Object)
+			if err != nil {
+				return "", nil, err
+			}
+			if accessor.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+				return accessor.GetResourceVersion(), objects, nil
+			}
+		}
+	}
+}
+
+// stopLate stops a watch that the ListerWatcher has returned too late.
+func stopLate(w watch.Interface) {
+	if w != nil {
+		w.Stop()
+	}
+}

@@ -1,0 +1,180 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// limited makes the lists of a world wait for a limit of one request per minute, whose
+// first one is used up. streams, which may be nil, is called with streamed lists.
+func (w *world) limited(streams func(context.Context, metav1.ListOptions) (watch.Interface, error)) {
+	limiter := flowcontrol.NewTokenBucketRateLimiter(1.0/60, 1)
+	limiter.Accept()
+	w.through(between{
+		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if err := limiter.Wait(ctx); err != nil {
+				return nil, fmt.Errorf("client rate limiter Wait returned an error: %w", err) // as client-go has it
+			}
+			return w.server.ListWithContext(ctx, opts)
+		},
+		watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			if opts.SendInitialEvents != nil && streams != nil {
+				return streams(ctx, opts)
+			}
+			return w.server.WatchWithContext(ctx, opts)
+		},
+	})
+}
+
+// TestProbeBehindRateLimit checks that the probe does not wait for the client's limit of
+// requests per second, if the server has streamed lists, and finds out the same.
+func TestProbeBehindRateLimit(t *testing.T) {
+	const stream = "watch stream"
+	silent := func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+		return silence(ctx, opts, time.Hour), nil
+	}
+	for name, c := range map[string]struct {
+		server  fakeapi.Options
+		while   func(*world)
+		streams func(*world) func(context.Context, metav1.ListOptions) (watch.Interface, error)
+		want    []string
+		after   time.Duration // when it has caught up
+	}{
+		"nothing has changed": {want: []string{stream, "watch 3"}},
+		"changes": {
+			while: func(w *world) { w.update("a") },
+			want:  []string{stream, "watch 3 for 3s", "watch 4"},
+		},
+		"only the resource version has changed": {
+			while: func(w *world) { w.server.Advance() },
+			want:  []string{stream, "watch 3 for 3s", "watch 4"},
+			after: 2 * time.Second,
+		},
+		"rewound": {
+			while: func(w *world) { w.rewind("2") },
+			want:  []string{stream, stream},
+		},
+		"no streamed lists": {
+			server: fakeapi.Options{NoWatchList: true},
+			want:   []string{stream, "list limit=1", "watch 3"},
+			after:  time.Minute,
+		},
+		"streamed lists that send nothing": {
+			streams: func(*world) func(context.Context, metav1.ListOptions) (watch.Interface, error) { return silent },
+			want:    []string{"list limit=1", "watch 3"},
+			after:   time.Minute,
+		},
+		"streamed lists that fail": {
+			streams: func(w *world) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					w.server.FailWatch(fakeapi.InStream(apierrors.NewInternalError(errors.New("x"))))
+					return w.server.WatchWithContext(ctx, opts)
+				}
+			},
+			want:  []string{stream, "list limit=1", "watch 3"},
+			after: time.Minute,
+		},
+		"a ListerWatcher with a selector of its own": {
+			streams: func(w *world) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+					opts.LabelSelector = ""
+					return w.server.WatchWithContext(ctx, opts)
+				}
+			},
+			want:  []string{stream, "list limit=1", "watch 3"},
+			after: time.Minute,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", c.server)
+				if c.while != nil {
+					c.while(w)
+				}
+				if c.streams != nil {
+					w.limited(c.streams(w))
+				} else {
+					w.limited(nil)
+				}
+				w.start()
+				w.pass(90 * time.Second)
+				w.wantRequests(c.want...)
+				if got := w.caughtUpAfter().Round(time.Second); got != c.after {
+					t.Errorf("caught up after %v, want %v", got, c.after)
+				}
+				w.wantErrors(0, "")
+				w.wantSame()
+			})
+		})
+	}
+}
+
+// TestProbeStreamsNoMore checks that a server whose streamed lists fail is not asked for
+// one before each watch.
+func TestProbeStreamsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoWatchList: true})
+		w.limited(nil)
+		w.start()
+		for range 10 {
+			w.pass(30 * time.Second)
+			w.server.CloseWatches()
+		}
+		streams, requests := 0, w.newRequests()
+		for i, request := range requests[1:] {
+			if requests[i] == "watch stream" && request == "list limit=1" {
+				streams++
+			}
+		}
+		if streams != 2 {
+			t.Errorf("%d probes by a streamed list, want 2: %q", streams, requests)
+		}
+	})
+}
+
+// TestSmallBehindRateLimit checks that a small collection is compared whole although its
+// list would wait, unless it has grown.
+func TestSmallBehindRateLimit(t *testing.T) {
+	for name, more := range map[string]int{"": 0, "grown": 500} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, "3", fakeapi.Options{})
+				w.server.Advance()
+				for i := range more {
+					w.create(fmt.Sprint("c", i))
+				}
+				w.limited(nil)
+				w.opts.IsSmall = func() bool { return true }
+				compared := -1
+				w.opts.Compare = func(_ context.Context, list runtime.Object) (bool, string, error) {
+					compared = meta.LenList(list)
+					return true, "", nil
+				}
+				w.start()
+				w.pass(2 * time.Minute)
+				if want := map[bool]int{true: 2, false: -1}[more == 0]; compared != want {
+					t.Errorf("compared %d objects, want %d", compared, want)
+				}
+				if got := w.caughtUpAfter(); more == 0 && got != 0 || got < 0 {
+					t.Errorf("caught up after %v", got)
+				}
+				if more > 0 {
+					w.wantSame()
+				}
+			})
+		})
+	}
+}
