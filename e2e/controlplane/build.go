@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 )
 
@@ -21,9 +22,28 @@ type Binaries struct {
 
 // Build builds the programs into the user's cache directory with the go command. The
 // module of the working directory must require them as tools. Build compiles only what
-// has changed: the first build takes minutes, later ones take seconds. Concurrent builds
-// wait for each other, also those of other processes. Progress is written to log.
+// has changed: the first build takes minutes, later ones take seconds. A process builds
+// once. Concurrent builds wait for each other, also those of other processes. Progress is
+// written to log.
 func Build(ctx context.Context, log io.Writer) (Binaries, error) {
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	if built.binaries == (Binaries{}) {
+		var err error
+		if built.binaries, err = build(ctx, log); err != nil {
+			return Binaries{}, err
+		}
+	}
+	return built.binaries, nil
+}
+
+// built contains what this process has built, once it has. mu is held during the build.
+var built struct {
+	mu       sync.Mutex
+	binaries Binaries
+}
+
+func build(ctx context.Context, log io.Writer) (Binaries, error) {
 	version, err := moduleVersion(ctx, "k8s.io/kubernetes")
 	if err != nil {
 		return Binaries{}, err

@@ -28,6 +28,7 @@ func always(string) bool { return true }
 // TestAPIServerRestart checks a restart of the API server. The watch cache of the new
 // server begins at its start, so the server answers 410 to clients that missed something.
 func TestAPIServerRestart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, controlplane.Options{})
 	for i := range 20 {
 		for _, col := range collections {
@@ -72,6 +73,7 @@ func TestAPIServerRestart(t *testing.T) {
 // TestSchemaChange checks that a new default in a CRD reaches objects although their
 // resource versions do not change.
 func TestSchemaChange(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, controlplane.Options{})
 	c := w.start()
 	c.sync()
@@ -138,6 +140,7 @@ func (w *world) addDefault() {
 // TestHistoryOverrun checks a start after etcd was compacted past the stored resource
 // version, without a watch cache in the API server.
 func TestHistoryOverrun(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, controlplane.Options{NoWatchCache: true})
 	c := w.start()
 	c.sync()
@@ -159,8 +162,10 @@ func TestHistoryOverrun(t *testing.T) {
 // TestRewound checks that informers recover after etcd is restored to an older snapshot
 // whose resource version is still behind the stored one (kubernetes#107457).
 func TestRewound(t *testing.T) {
+	t.Parallel()
 	for name, whileRunning := range map[string]bool{"before a start": false, "under a running informer": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, controlplane.Options{})
 			c := w.start()
 			c.sync()

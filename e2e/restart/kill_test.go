@@ -14,6 +14,7 @@ import (
 // change. Handlers must also receive the deletions that happened while no process ran:
 // atRest reports an object that a handler still holds.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	cycles := 20
 	if testing.Short() {
 		cycles = 3

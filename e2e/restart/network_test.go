@@ -117,6 +117,7 @@ func (w *world) address() string {
 // the store, although the missed changes do not fit into one short watch and the watch
 // may end cleanly without a bookmark.
 func TestSlowLink(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, controlplane.Options{})
 	configmaps := collections[1]
 	r := w.client.Resource(configmaps.resource).Namespace("default")
@@ -166,6 +167,7 @@ func TestSlowLink(t *testing.T) {
 // TestServerDown checks a start while the server is down: Loaded serves the stored
 // objects, CaughtUp waits, and both recover.
 func TestServerDown(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, controlplane.Options{})
 	c := w.start()
 	c.sync()
