@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,6 +95,9 @@ type DB struct {
 	absolute string // path made absolute, independent of the current directory
 	opts     Options
 	readOnly bool
+	// epoch is that of the file: Options.Epoch or, if that is "", the one that was found.
+	// It is set before any scope is opened.
+	epoch string
 	// setAside is where the last damaged file was moved, or "" if there was none. mu
 	// protects it.
 	setAside  string
@@ -228,29 +232,34 @@ func Open(path string, opts Options) (*DB, error) {
 
 // beginEpoch drops all scopes if the epoch has changed.
 func (d *DB) beginEpoch() error {
-	if d.opts.Epoch == "" {
-		return nil
-	}
-	same := false
+	found := ""
 	err := d.view("epoch", func(tx *bbolt.Tx) error {
-		same = string(tx.Bucket(bucketMeta).Get(keyEpoch)) == d.opts.Epoch
+		found = string(tx.Bucket(bucketMeta).Get(keyEpoch))
 		return nil
 	})
-	if err != nil || same {
+	if d.epoch = cmp.Or(d.opts.Epoch, found); err != nil || d.epoch == found {
 		return err
 	}
-	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.opts.Epoch)
-	return d.update("epoch", func(tx *bbolt.Tx) error {
-		if tx.Bucket(bucketScope) != nil {
-			if err := tx.DeleteBucket(bucketScope); err != nil {
-				return err
-			}
-		}
-		if err := tx.Bucket(bucketMeta).Put(keyEpoch, []byte(d.opts.Epoch)); err != nil {
+	return d.update("epoch", d.beginEpochIn)
+}
+
+// beginEpochIn drops all scopes if the file is of another epoch. A fresh file has the
+// epoch from its first transaction on: see createMeta.
+func (d *DB) beginEpochIn(tx *bbolt.Tx) error {
+	meta := tx.Bucket(bucketMeta)
+	if d.epoch == "" || string(meta.Get(keyEpoch)) == d.epoch {
+		return nil
+	}
+	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.epoch)
+	if tx.Bucket(bucketScope) != nil {
+		if err := tx.DeleteBucket(bucketScope); err != nil {
 			return err
 		}
-		return writeScopeTally(tx)
-	})
+	}
+	if err := meta.Put(keyEpoch, []byte(d.epoch)); err != nil {
+		return err
+	}
+	return writeScopeTally(tx)
 }
 
 // OpenReadOnly opens an existing database for reading and changes nothing. It checks the
@@ -282,7 +291,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		return nil, err
 	}
 	return &DB{
-		path: path, absolute: absolute, opts: opts, readOnly: readOnly,
+		path: path, absolute: absolute, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
 		scopes:    map[string]*scopeStore{},
 		changed:   make(chan struct{}, 1),
 		urgent:    make(chan struct{}, 1),
@@ -470,7 +479,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	}
 	return pagefile.Guard(d.path, "creation", func() error {
 		return handle.Update(func(tx *bbolt.Tx) error {
-			if err := createMeta(tx); err != nil {
+			if err := createMeta(tx, d.epoch); err != nil {
 				return err
 			}
 			return writeScopeTally(tx)
@@ -478,14 +487,19 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	})
 }
 
-// createMeta creates the meta bucket of an empty file.
-func createMeta(tx *bbolt.Tx) error {
+// createMeta creates the meta bucket of an empty file of an epoch.
+func createMeta(tx *bbolt.Tx, epoch string) error {
 	meta, err := tx.CreateBucket(bucketMeta)
 	if err != nil {
 		return err
 	}
 	if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
 		return err
+	}
+	if epoch != "" {
+		if err := meta.Put(keyEpoch, []byte(epoch)); err != nil {
+			return err
+		}
 	}
 	return meta.Put(keyFormat, []byte(format))
 }

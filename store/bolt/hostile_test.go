@@ -624,3 +624,65 @@ func TestEncodeWritesNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestEpochOfReplacedFile checks that a file which takes the place of a lost one is of the
+// epoch of the process: what is stored in it survives a start with that epoch, and nothing
+// of another epoch is taken over, also for scopes that are opened later.
+func TestEpochOfReplacedFile(t *testing.T) {
+	foreign := func(epoch string) func(*testing.T, string) {
+		return func(t *testing.T, path string) {
+			t.Helper()
+			other := filepath.Join(t.TempDir(), "other.db")
+			db, err := bolt.Open(other, bolt.Options{Epoch: epoch})
+			must(t, err)
+			for _, namespace := range []string{"", "later"} {
+				s, err := db.Open(inNamespace(namespace), scriptOptions())
+				must(t, err)
+				loadScript(t, s, "900", 7, 8)
+			}
+			must(t, db.Close())
+			must(t, os.Rename(other, path))
+		}
+	}
+	for name, replace := range map[string]func(*testing.T, string){
+		"removed":                  func(t *testing.T, path string) { must(t, os.Remove(path)) },
+		"one without an epoch":     foreign(""),
+		"one of another epoch":     foreign("other"),
+		"one of the same epoch":    foreign("e"),
+		"replaced twice":           func(t *testing.T, path string) { foreign("other")(t, path); must(t, os.Remove(path)) },
+		"nothing happens to it":    nil,
+		"one of an earlier backup": foreign("d"),
+	} {
+		for _, epoch := range []string{"e", ""} { // "" keeps that of the file
+			t.Run(name+", epoch "+epoch, func(t *testing.T) {
+				path := filepath.Join(t.TempDir(), "informers.db")
+				db, s := mustOpenScript(t, path, bolt.Options{Epoch: "e"})
+				loadScript(t, s, "1", 0, 1)
+				must(t, db.Close())
+
+				db, s = mustOpenScript(t, path, bolt.Options{Epoch: epoch})
+				if replace != nil {
+					replace(t, path)
+					must(t, s.Apply(store.Batch{RV: "2"}))
+					_ = s.Flush(t.Context()) // finds that
+				}
+				later, err := db.Open(inNamespace("later"), scriptOptions())
+				must(t, err)
+				if got, _ := bolt.Epoch(db); got != "e" {
+					t.Errorf("the file has epoch %q, want e", got)
+				}
+				if rv := later.Checkpoint().RV; rv != "" && name != "one of the same epoch" {
+					t.Errorf("a scope that is opened later goes on at %q of another epoch", rv)
+				}
+				loadScript(t, s, "3", 0, 1, 2)
+				must(t, s.Flush(t.Context()))
+				must(t, db.Close())
+
+				_, s = mustOpenScript(t, path, bolt.Options{Epoch: "e"})
+				if rv := s.Checkpoint().RV; rv != "3" || s.Len() != 3 {
+					t.Errorf("%d objects at %q after a start with the same epoch, want 3 at 3", s.Len(), rv)
+				}
+			})
+		}
+	}
+}

@@ -337,6 +337,9 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 // process. If the bucket is in the file already, by a commit whose outcome was not known,
 // it stays as it is.
 func (s *scopeStore) createFirst(tx *bbolt.Tx, why string) error {
+	if err := s.db.beginEpochIn(tx); err != nil { // the file may be another one now
+		return err
+	}
 	if b := s.bucketIn(tx); b != nil {
 		if m, err := readManifest(s.id, b); err == nil && s.hasWritten(m) {
 			return nil

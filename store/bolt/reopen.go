@@ -10,6 +10,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -51,7 +52,7 @@ func (d *DB) reopenLocked(again bool, cause error) error {
 }
 
 // replaceHandle reopens the file or starts a new one. Readers see the new file only after
-// their scope is marked as lost.
+// their scope is marked as lost and the file is of the epoch.
 func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	d.handleMu.Lock()
 	defer d.handleMu.Unlock()
@@ -75,10 +76,10 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		return nil // the last transaction is in it, perhaps also the failed one
 	case err == nil && os.SameFile(before, d.working):
 		d.lose(errWritten)
-		return nil
+		return d.takeOver()
 	case err == nil:
 		d.lose(errors.New("another one has its name now"))
-		return nil
+		return d.takeOver()
 	case errors.Is(err, fs.ErrNotExist):
 		d.lose(errors.New("it is gone"))
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotOurs) && os.SameFile(before, d.file):
@@ -93,6 +94,17 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		return fmt.Errorf("begin a fresh file: %w", err)
 	}
 	return nil
+}
+
+// takeOver drops what another program has put into the file if that is of another epoch.
+// If it cannot be dropped now, the first write of a scope tries again. The caller must hold
+// handleMu for writing.
+func (d *DB) takeOver() error {
+	err := pagefile.Guard(d.path, "epoch", func() error { return d.handle.Update(d.beginEpochIn) })
+	if err == nil {
+		d.written, err = d.lastWritten(d.handle)
+	}
+	return err
 }
 
 // lose discards the stored content of every scope, and the ledgers.

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"maps"
@@ -137,14 +136,11 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) erro
 		}
 	}
 	if all {
-		epoch := bytes.Clone(tx.Bucket(bucketMeta).Get(keyEpoch))
+		epoch := string(tx.Bucket(bucketMeta).Get(keyEpoch))
 		if err := tx.DeleteBucket(bucketMeta); err != nil {
 			return err
 		}
-		if err := createMeta(tx); err != nil {
-			return err
-		}
-		if err := tx.Bucket(bucketMeta).Put(keyEpoch, epoch); err != nil {
+		if err := createMeta(tx, epoch); err != nil {
 			return err
 		}
 	}
