@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -100,6 +101,7 @@ type capture struct {
 	random     uint64            // of the mark
 	log        record.LogState   // after it
 	departed   int               // departed objects that were written
+	earlier    int               // those that dropFormer has written
 	dropped    int               // departed objects that were not kept
 	stored     int               // objects in the file after it; -1: nothing written
 	bytes      int64             // of their records
@@ -130,7 +132,9 @@ func (d *DB) commit() error {
 		err = errors.Join(err, captures[i].pack())
 	}
 	if err == nil {
-		err = d.writeCaptures(captures)
+		if err = d.writeCaptures(captures); mayGoOn(err) && d.makeRoom(captures) {
+			err = d.writeCaptures(captures)
+		}
 	}
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
@@ -162,6 +166,66 @@ func (d *DB) writeCaptures(captures []capture) error {
 		}
 		return nil
 	})
+}
+
+// makeRoom drops the former content for which the captured list is whole, in a transaction
+// of its own, and reports whether it has. The pages that a transaction frees cannot be
+// used in it: a file that cannot grow would never take what a list has left.
+func (d *DB) makeRoom(captures []capture) (made bool) {
+	for i := range captures {
+		c := &captures[i]
+		c.attempts = c.s.copyAttempts() // the commit that has failed may be in the file
+		if c.lists == c.marked {
+			continue
+		}
+		dropped := false
+		err := d.update("former objects", func(tx *bbolt.Tx) (err error) {
+			if dropped = false; !d.isCurrent(c.s) || c.isLost() {
+				return nil
+			}
+			dropped, err = c.dropFormer(tx)
+			return err
+		})
+		made = made || dropped && err == nil
+		c.attempts = c.s.copyAttempts()
+	}
+	return made
+}
+
+// dropFormer logs what has departed from the former content and drops it, if that makes
+// room for the rest of the commit. Until that is written the scope is not complete: after
+// a crash it is listed again.
+func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
+	w, err := c.s.writer(tx)
+	if err != nil || w.scope.Bucket(bucketFormer) == nil {
+		return false, err
+	}
+	former, err := readManifest(c.s.id, w.scope.Bucket(bucketFormer))
+	if err != nil || c.size() > former.Bytes {
+		return false, err
+	}
+	first := *c
+	first.random = rand.Uint64()
+	w.logged, w.held = w.log(&first), c.held
+	for _, e := range c.gone {
+		if err := w.logged.noteGone(e); err != nil {
+			return false, err
+		}
+	}
+	if err := errors.Join(w.dropFormer(), w.logged.end()); err != nil {
+		return false, err
+	}
+	c.s.noteAttempt(attempt{mark: first.random})
+	c.earlier = w.logged.departed
+	return true, writeManifest(w.scope, w.m)
+}
+
+// size returns the bytes of the packed entries.
+func (c *capture) size() (n int64) {
+	for i, e := range c.entries {
+		n += int64(len(e.key) + len(c.packed[i].bytes))
+	}
+	return n
 }
 
 func (d *DB) isCurrent(s *scopeStore) bool {
@@ -274,7 +338,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err := w.logged.end(); err != nil {
 		return err
 	}
-	c.log, c.departed, c.dropped, c.held = w.m.Log, w.logged.departed, w.dropped, w.held
+	c.log, c.departed, c.dropped, c.held = w.m.Log, c.earlier+w.logged.departed, w.dropped, w.held
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	c.s.noteAttempt(attempt{c.random, c.order})
 	return writeManifest(w.scope, w.m)
@@ -286,6 +350,12 @@ func (s *scopeStore) noteAttempt(a attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts = append(s.attempts, a)
+}
+
+func (s *scopeStore) copyAttempts() []attempt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.attempts)
 }
 
 func (s *scopeStore) forgetAttempts() {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
@@ -489,4 +490,76 @@ func TestFormerRetrained(t *testing.T) {
 		t.Errorf("%d have departed, %v, want 10", len(gone), err)
 	}
 	must(t, db.Close())
+}
+
+// TestFormerInFullFile checks that a list is written that fits into a file beside nothing
+// but itself: the former content, with which it was compared, makes room for what it has
+// left. What was deleted while no process ran is told, by the next process, too.
+func TestFormerInFullFile(t *testing.T) {
+	big := script{keys: 200, pad: 8 << 10}
+	list := func(s store.Store, rv string, from, to int) {
+		t.Helper()
+		r, err := s.Relist()
+		must(t, err)
+		bolt.SetRelistLimit(r, 256<<10)
+		for i := from; i < to; i++ {
+			must(t, r.Add(big.object(i, 1)))
+		}
+		for part, err := range r.Parts(rv) {
+			must(t, err)
+			must(t, s.Apply(part))
+		}
+		must(t, r.Close())
+	}
+	departed := func(s store.Store) []string {
+		t.Helper()
+		found, err := s.(store.Departer).Departed(0, 1000)
+		must(t, err)
+		var keys []string
+		for _, d := range found {
+			if d.Before.Raw == nil {
+				t.Errorf("%s has no content", d.Before.Key)
+			}
+			keys = append(keys, d.Before.Key)
+		}
+		return keys
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	full := bolt.Options{MaxBytes: 4 << 20, Compression: bolt.Uncompressed, CommitInterval: time.Hour}
+	db, s := mustOpenScriptWith(t, path, full, scriptOptions())
+	list(s, "1", 0, 200)
+	must(t, db.Close())
+
+	opts := scriptOptions()
+	opts.TransformVersion = "2"
+	db, s = mustOpenScriptWith(t, path, full, opts)
+	list(s, "2", 3, 200)
+	want := []string{big.key(0), big.key(1), big.key(2)}
+	if got := departed(s); !slices.Equal(got, want) {
+		t.Errorf("before the commit %q have departed, want %q", got, want)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if err := s.Flush(ctx); err != nil {
+		t.Fatalf("the list is never written: %v", err)
+	}
+	must(t, s.Apply(store.Batch{RV: "3", Changes: []store.Change{{Key: big.key(9), RV: "3", Departs: true}}}))
+	must(t, s.Flush(ctx))
+	want = append(want, big.key(9))
+	for range 2 {
+		if got := departed(s); !slices.Equal(got, want) {
+			t.Errorf("%q have departed, want %q", got, want)
+		}
+		if kept, dropped := s.(store.Departer).Departures(); kept != 4 || dropped != 0 {
+			t.Errorf("%d are kept and %d dropped, want 4 and 0", kept, dropped)
+		}
+		if s.Len() != 196 || s.Checkpoint().RV != "3" {
+			t.Errorf("%d objects at %s, want 196 at 3", s.Len(), s.Checkpoint().RV)
+		}
+		must(t, logAddsUp(s))
+		must(t, db.Close())
+		db, s = mustOpenScriptWith(t, path, full, opts)
+	}
+	must(t, db.Close())
+	wantNoFormer(t, path)
 }

@@ -5,10 +5,13 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
@@ -35,8 +38,12 @@ type sharingScope struct {
 }
 
 func openSharing(t *testing.T) *sharingScope {
+	return openSharingOf(t, filepath.Join(t.TempDir(), "informers.db"), "")
+}
+
+func openSharingOf(t *testing.T, path, transform string) *sharingScope {
 	t.Helper()
-	db, err := Open(filepath.Join(t.TempDir(), "informers.db"), Options{})
+	db, err := Open(path, Options{CommitInterval: time.Hour})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +52,7 @@ func openSharing(t *testing.T) *sharingScope {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := db.Open(store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, store.Options{Codec: c})
+	s, err := db.Open(store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, store.Options{Codec: c, TransformVersion: transform})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,4 +251,65 @@ func oneIf(is bool) int {
 		return 1
 	}
 	return 0
+}
+
+// TestFormerDroppedFirst checks that the former content may be dropped before the list is
+// written for which it was kept: a process that dies then has logged what has departed,
+// and one that goes on logs nothing twice.
+func TestFormerDroppedFirst(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(20, "text")
+	w.must(w.db.Close())
+	w = openSharingOf(t, path, "2")
+	r := w.begin(17, "text")
+	departed := func(w *sharingScope, want ...string) {
+		t.Helper()
+		found, err := w.s.Departed(0, 100)
+		w.must(err)
+		var got []string
+		for _, d := range found {
+			got = append(got, d.Before.Key)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%q have departed, want %q", got, want)
+		}
+	}
+	for b, err := range r.Parts("500") {
+		w.must(errors.Join(err, w.s.Apply(b)))
+	}
+	w.must(r.Close())
+	gone := []string{"d/o017", "d/o018", "d/o019"}
+	departed(w, gone...)
+
+	c, due := w.s.capture(math.MaxInt64)
+	if w.must(c.pack()); !due || !w.db.makeRoom([]capture{c}) {
+		t.Fatal("the former content is not dropped")
+	}
+	departed(w, gone...)
+	content, err := os.ReadFile(path)
+	w.must(err)
+	died := filepath.Join(t.TempDir(), "died.db")
+	w.must(os.WriteFile(died, content, 0o600))
+	for range 2 {
+		next := openSharingOf(t, died, "2")
+		departed(next, gone...)
+		if next.s.Checkpoint().RV != "" || next.s.Len() != 0 {
+			t.Errorf("%d objects of a list that was not written are there", next.s.Len())
+		}
+		next.must(next.db.Close())
+	}
+
+	w.must(w.s.Flush(t.Context()))
+	departed(w, gone...)
+	if kept, _ := w.s.Departures(); w.s.Len() != 17 {
+		t.Errorf("%d objects, and %d departed, want 17", w.s.Len(), kept)
+	}
+	w.must(w.db.Close())
+	w = openSharingOf(t, path, "2")
+	departed(w, gone...)
+	if kept, _ := w.s.Departures(); kept != 3 || w.s.Checkpoint().RV != "500" {
+		t.Errorf("%d departed at %q, want 3 at 500", kept, w.s.Checkpoint().RV)
+	}
+	w.must(w.db.Close())
 }
