@@ -67,8 +67,10 @@ type Options struct {
 	// was last opened with, all stored scopes are dropped. Change it, for example, after
 	// the cluster's etcd was restored. "" keeps the epoch of the file.
 	Epoch string
-	// AllowNetworkFS permits a file on NFS or SMB, whose locks and mapped memory do not
-	// give the guarantees that bbolt needs.
+	// AllowNetworkFS permits a file on a file system that several machines can share, as
+	// NFS, SMB, CephFS and Lustre, and on FUSE, of which that is not known. Their locks
+	// and mapped memory do not give the guarantees that bbolt needs: set it only if one
+	// machine alone has the file.
 	AllowNetworkFS bool
 	// Logger logs damage and failed writes. The zero Logger discards.
 	Logger logr.Logger
@@ -368,6 +370,9 @@ func (d *DB) openFile(what opening) error {
 		err = preflight(d.path, f, d.file.Size(), d.checked)
 	}
 	if err != nil {
+		if created {
+			_ = os.Remove(d.at()) // it is empty, and the lock is held
+		}
 		pagefile.Unlock(f)
 		return err
 	}

@@ -6,8 +6,9 @@ import (
 	"syscall"
 )
 
-// NetworkFSError reports a file on a network file system. Open and OpenReadOnly return it
-// unless Options.AllowNetworkFS is set. The file is not changed.
+// NetworkFSError reports a file on a file system that several machines can share. Open
+// and OpenReadOnly return it unless Options.AllowNetworkFS is set. The file is not
+// changed.
 type NetworkFSError struct {
 	Path       string
 	FileSystem string // NFS, for example
@@ -21,11 +22,15 @@ func (e *NetworkFSError) Error() string {
 // checkTrust rejects a file that is not owned by the process alone: another user, hard
 // link or writer could change it between two reads. The group may write, because a Pod's
 // fsGroup has that effect. For a reader only the file system is checked, because a reader
-// trusts no file.
+// trusts no file. A file system that is not known is logged.
 func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOnly bool) error {
 	if !opts.AllowNetworkFS {
-		if name := networkFS(f); name != "" {
+		name, known := fileSystem(f)
+		if name != "" {
 			return &NetworkFSError{Path: path, FileSystem: name}
+		}
+		if !known && !readOnly {
+			opts.Logger.Info("The file system of the cache file is not known, only one machine may write to it", "path", path)
 		}
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -4,5 +4,5 @@ package bolt
 
 import "os"
 
-// networkFS returns "": network file systems are recognized on Linux only.
-func networkFS(*os.File) string { return "" }
+// fileSystem returns "": network file systems are recognized on Linux only.
+func fileSystem(*os.File) (network string, known bool) { return "", true }
