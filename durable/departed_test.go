@@ -220,3 +220,39 @@ func TestDeposedConfirmsNothing(t *testing.T) {
 		l.end()
 	})
 }
+
+// TestLostAfterDeparted checks that a handler which receives everything anyway receives
+// what has departed once, although its place turns out to be lost after that.
+func TestLostAfterDeparted(t *testing.T) {
+	inLineages(t, func(_ *testing.T, w *world) {
+		w.opts.Version, w.transform = "3", "3"
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.wantCalls("after an upgrade", "initial add a of owner-a", "delete a of owner-a", "initial add b of owner-b")
+		l.end()
+	})
+}
+
+// TestTakeOverAfterUpgrade checks a successor whose log does not reach back to the place
+// of the leader: it receives what its own file knows to be deleted.
+func TestTakeOverAfterUpgrade(t *testing.T) {
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		other := w.replica()
+		standby, _ := other.standby()
+		l := w.start(1).begin()
+		l.want("the leader", "owner-a", "owner-b")
+		w.pass(time.Minute)
+		standby.end()
+		l.dies(shared)
+		w.drop("a") // while no process runs
+		other.transform, other.opts.Elected = "2", nil
+		l = other.start(1).begin()
+		w.pass(time.Minute)
+		l.wantCalls("the successor", "initial add a of owner-a", "delete a of owner-a") // the rest trickles
+		l.want("the successor", "owner-a")
+		l.end()
+	})
+}

@@ -230,7 +230,8 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 			"consumer", c.name, "scope", s.id, "resourceVersion", s.known.RV, "because", err.Error())
 		return
 	}
-	s.why, s.next, s.passed, s.known = err.Error(), nil, nil, partial(feed.First())
+	// Who is missing receives everything, too, so nobody waits for it.
+	s.why, s.allowed, s.next, s.passed, s.known = err.Error(), 0, nil, nil, partial(feed.First())
 	klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
 }
 

@@ -50,6 +50,45 @@ func TestHandlers(t *testing.T) {
 	})
 }
 
+// TestLostWithFewerHandlers checks a place that is lost and knows a handler that is
+// missing: the one that is there receives everything, in one process.
+func TestLostWithFewerHandlers(t *testing.T) {
+	for name, lose := range map[string]func(w *world){
+		"another transform": func(w *world) { w.transform = "2" },
+		"a trimmed log": func(w *world) {
+			l := w.start(0)
+			for range 5 {
+				w.pass(time.Hour)
+				w.put("a", "owner-a")
+			}
+			w.pass(time.Minute)
+			l.end()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				w.put("a", "owner-a")
+				w.put("b", "owner-b")
+				l := w.start(2).begin()
+				w.pass(time.Minute)
+				l.end()
+				lose(w)
+				l = w.start(1).begin()
+				l.want("of a lost place", "owner-a", "owner-b")
+				w.pass(time.Minute)
+				l.end()
+				l = w.start(1).begin()
+				l.wantCalls("in the next process")
+				w.pass(time.Minute)
+				l.end()
+				l = w.start(2).begin()
+				l.want("with both again", "owner-a", "owner-b")
+				l.end()
+			})
+		})
+	}
+}
+
 // TestPanic checks that a handler that panics, where panics do not end the process, keeps
 // the place: the change comes again in the next process.
 func TestPanic(t *testing.T) {

@@ -21,8 +21,9 @@ import (
 // file has another term than Shared goes on with what Shared has, because another process
 // was active since: the keys of the file are dropped, and the log of the file is followed
 // from the resource version of the place. Without a file, or if its log does not reach
-// back, handlers receive what the log has, the objects that are newer, and then the rest
-// as Trickle does. Deletions before the log begins are not known then.
+// back, handlers receive what has departed, what the log has, the objects that are newer,
+// and then the rest as Trickle does. Other deletions before the log begins are not known
+// then.
 type Shared interface {
 	// read returns what there is, nil if nothing, and its version.
 	read(ctx context.Context) (b []byte, version string, err error)

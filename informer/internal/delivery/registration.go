@@ -125,8 +125,14 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 // changedLocked appends a change. was is the state that was stored before.
 func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim) {
 	switch r.stage {
-	case departing, attaching, passive:
+	case attaching, passive:
 		return // the cursor, the departed objects or the log will have it
+	case departing:
+		// The same, but the handler knows objects of another process, and without a log
+		// nothing else has the deletion of one that is younger than this process.
+		if r.resumed.newer == "" || !n.kind.isDeletion() {
+			return
+		}
 	case walking, live, resuming:
 	}
 	if !r.resumed.from.IsZero() {

@@ -91,7 +91,8 @@ func (f feed) history() store.LogState {
 	return state
 }
 
-// beginLocked makes the handler receive what was changed after a place, and everything:
+// beginLocked makes the handler receive what was changed after a place, and everything,
+// with what has departed:
 //
 //	departing  resuming  live  walking  live
 //
@@ -231,20 +232,16 @@ func (r *Registration) replay() {
 }
 
 // beginAgainLocked begins where the log begins, because it does not lead from a place.
-// What was deleted since is in it. Then the cursor brings what is newer than the resource
-// version of the place or, if that is not all there is to say, everything.
+// What was deleted since has departed, if the handler has not received it before, or is in
+// the log. Then the cursor brings what is newer than the resource version of the place or,
+// if that is not all there is to say, everything.
 func (r *Registration) beginAgainLocked(from, oldest store.Place) {
-	newer := r.resumed.newer
+	newer, departed := r.resumed.newer, r.departed
 	if oldest == from {
 		oldest = store.Place{} // it has been tried
 	}
-	r.beginLocked(oldest, newer == "")
-	if r.resumed.newer = newer; newer == "" {
-		return
-	}
-	if r.resumed.everything = true; oldest.IsZero() {
-		r.walkAfterLogLocked()
-	}
+	r.beginLocked(oldest, true)
+	r.resumed.newer, r.departed = newer, departed
 }
 
 // addLocked returns the notification of a cursor.

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
@@ -82,4 +83,54 @@ func TestNewerIsSpilled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// departs is a shelf whose departed objects cannot be read at first, and whose log does
+// not lead on.
+type departs struct {
+	trimmed
+	mended chan struct{}
+}
+
+func (d departs) Departed(after uint64, _ int) ([]store.Departed, error) {
+	select {
+	case <-d.mended:
+	default:
+		return nil, errBroken
+	}
+	if after > 0 {
+		return nil, nil
+	}
+	gone := &object{ObjectMeta: metav1.ObjectMeta{Name: "gone"}}
+	return []store.Departed{{Number: 1, Before: store.Entry{Key: "gone", Object: gone}}}, nil
+}
+
+func (departs) Settle()                         {}
+func (departs) Unsettle()                       {}
+func (departs) Compares() bool                  { return false }
+func (departs) Departures() (kept, dropped int) { return 1, 0 }
+
+// TestNewerWithoutLog checks a handler that goes on from a resource version where there is
+// no log: it receives what has departed, and what is deleted until that can be read.
+func TestNewerWithoutLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		c := &calls{begin: func(f resume.Feed) { f.Begin(store.Place{RV: "1"}, false) }}
+		w.hub.Add(goesOn{c}, delivery.Options{})
+		w.whole = true
+		w.hub.Begin()
+		shelf := departs{trimmed{&w.shelf}, make(chan struct{})}
+		if _, err := w.hub.Open(shelf, true); err != nil {
+			t.Fatal(err)
+		}
+		w.hub.MarkSynced()
+		synctest.Wait()
+		w.set(keyOf(5), false)
+		w.set(keyOf(5), true)
+		c.want(t, "while it cannot be read", "delete o-0005")
+		close(shelf.mended)
+		w.hub.Urge()()
+		c.want(t, "after that", "add gone", "delete gone", "add o-0001")
+		w.end()
+	})
 }

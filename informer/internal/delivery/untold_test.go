@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/internal/resume"
@@ -40,7 +41,12 @@ func (c *calls) OnUpdate(old, obj any) {
 		c.note("update", obj)
 	}
 }
-func (c *calls) OnDelete(obj any) { c.note("delete", obj) }
+func (c *calls) OnDelete(obj any) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	c.note("delete", obj)
+}
 
 // want checks what was received since the last call.
 func (c *calls) want(t *testing.T, what string, want ...string) {
