@@ -148,6 +148,9 @@ type Informer struct {
 	before phase // of ended
 	// resumedAt is the resource version that the store was complete up to at the start.
 	resumedAt string
+	// reached is the resource version of the last list, event or bookmark that was
+	// applied; "" if it says nothing of the state.
+	reached   string
 	reflector *reflector.Reflector
 	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
 	listing   listing
@@ -291,6 +294,7 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 	close(inf.ending)
 	inf.mu.Lock()
 	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
+	inf.cond.Broadcast()
 	inf.mu.Unlock()
 	inf.hub.End()
 	close(inf.released)
@@ -367,7 +371,8 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	}
 	inf.reflector = r
 	cp := inf.store.Checkpoint()
-	inf.resumedAt = cp.RV
+	inf.resumedAt, inf.reached = cp.RV, cp.RV
+	inf.cond.Broadcast()
 	if warm = cp.RV != "" || inf.store.Len() > 0; warm {
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}

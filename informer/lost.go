@@ -77,7 +77,7 @@ func (inf *Informer) loseLocked(ctx context.Context, cause error) {
 	if inf.hold.missing == nil {
 		inf.rejectLocked(ctx, "", cause)
 	}
-	inf.hold.missing = cause
+	inf.hold.missing, inf.reached = cause, ""
 	wait := mendEvery - time.Since(inf.repair.last)
 	switch {
 	case wait <= 0:

@@ -252,6 +252,9 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	clear(s.hold.rejected)
 	s.hold.missing = nil
 	s.listing.runs = true
+	if rewound {
+		s.reached = "" // of the other history
+	}
 	s.mu.Unlock()
 	return &relist{Relist: r, inf: (*Informer)(s)}, nil
 }
@@ -369,6 +372,7 @@ func (inf *Informer) listed(rv string) (why string) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	inf.lists.Add(1)
+	inf.reached = rv
 	// The list compared every record and rewrote the damaged ones.
 	inf.hold.missing = nil
 	inf.listing = listing{upTo: rv}
@@ -449,6 +453,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	for _, c := range changes {
 		slim.Add(old[c.Key].Object, c.Is.Object, c.Last)
 	}
+	rv := batch.RV
 	return inf.hub.Do(func(turn delivery.Turn) error {
 		if inf.reject(ctx, batch, rejected) {
 			batch.RV = "" // frozen
@@ -464,7 +469,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		}
 		inf.metrics.stored(batch.RV)
 		inf.rememberRV()
-		inf.applied(batch)
+		inf.applied(batch, rv)
 		for _, c := range changes {
 			if c.fate == toTell {
 				turn.Tell(c.Change, old[c.Key], slim)
@@ -499,10 +504,14 @@ func (inf *Informer) reject(ctx context.Context, batch store.Batch, rejected map
 	return !inf.hold.isEmpty()
 }
 
-// applied notes what has departed with a batch that the store has taken.
-func (inf *Informer) applied(batch store.Batch) {
+// applied notes what has departed with a batch that the store has taken, and the resource
+// version that is reached with it, which is not stored while the stored one is frozen.
+func (inf *Informer) applied(batch store.Batch, rv string) {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
+	if rv != "" && inf.isKnownLocked() {
+		inf.reached = rv
+	}
 	for _, c := range batch.Changes {
 		if c.Departs {
 			inf.atStart.Delete(c.Key)

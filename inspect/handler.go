@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
@@ -84,16 +86,16 @@ func NewHandler(source Source) http.Handler {
 			"/v1/consumers": {(*endpoint).serveConsumers, nil, ""},
 			"/v1/file":      {(*endpoint).serveFile, nil, ""},
 			"/v1/scopes":    {(*endpoint).serveScopes, nil, ""},
-			"/v1/objects":   {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets"}, ""},
-			"/v1/object":    {(*endpoint).serveObject, []string{"scope", "key", "secrets"}, ""},
+			"/v1/objects":   {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets", "notOlderThan"}, ""},
+			"/v1/object":    {(*endpoint).serveObject, []string{"scope", "key", "secrets", "notOlderThan"}, ""},
 			"/v1/indexes":   {(*endpoint).serveIndexes, []string{"scope"}, ""},
-			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets"}, ""},
-			"/v1/query":     {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets"}, ""},
+			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets", "notOlderThan"}, ""},
+			"/v1/query":     {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets", "notOlderThan"}, ""},
 			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}, ""},
 			"/v1/history":   {(*endpoint).serveHistory, []string{"scope", "since", "follow", "secrets"}, ""},
-			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key", "secrets"}, "key"},
-			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets"}, "key"},
-			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets"}, "key"},
+			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key", "secrets", "notOlderThan"}, "key"},
+			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets", "notOlderThan"}, "key"},
+			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets", "notOlderThan"}, "key"},
 			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil, ""},
 		},
 	}
@@ -238,13 +240,46 @@ func (e *endpoint) find(q question) (*informer.Informer, error) {
 }
 
 // opened is find for requests that read objects: before the informer has opened its
-// scope, it seems to be empty.
+// scope, it seems to be empty. It waits for the resource version that is asked for.
 func (e *endpoint) opened(q question) (*informer.Informer, error) {
 	inf, err := e.find(q)
+	if err == nil {
+		err = q.await(inf)
+	}
 	if err == nil && !inf.Opened() {
 		return nil, informer.ErrNotOpened
 	}
 	return inf, err
+}
+
+// await waits until the informer's state is at least as new as the parameter
+// notOlderThan says, for commitPatience.
+func (q question) await(inf *informer.Informer) error {
+	rv, err := q.notOlderThan()
+	if rv == "" {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(q.ctx, commitPatience)
+	defer cancel()
+	err = inf.NotOlderThan(ctx, rv)
+	if errors.Is(err, context.DeadlineExceeded) && q.ctx.Err() == nil {
+		return tooOld(rv, inf.Reader().Checkpoint().RV)
+	}
+	return err
+}
+
+// notOlderThan returns the parameter of that name, "" if there is none.
+func (q question) notOlderThan() (string, error) {
+	rv := q.Get("notOlderThan")
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); q.Has("notOlderThan") && err != nil {
+		return "", refuse(http.StatusBadRequest, "notOlderThan is %q, want a resource version, which is a number from 1 on", rv)
+	}
+	return rv, nil
+}
+
+// tooOld is the answer to who asked for a resource version that is not reached.
+func tooOld(rv, is string) error {
+	return &placeError{store.ErrAhead, fmt.Sprintf("resource version %s is ahead of what is stored, resource version %s", rv, cmp.Or(is, "none"))}
 }
 
 // slot waits until slots has room, and occupies one place until release is called.

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -154,7 +153,7 @@ func expired(inf *informer.Informer, rv string, err error) error {
 	case historyErr != nil:
 		return err
 	case errors.Is(err, store.ErrAhead):
-		return &placeError{err, fmt.Sprintf("resource version %s is ahead of what is stored, resource version %s", rv, cmp.Or(state.Last.RV, "none"))}
+		return tooOld(rv, state.Last.RV)
 	case !errors.Is(err, store.ErrTrimmed) && !errors.Is(err, store.ErrLineage):
 		return err
 	case state.Oldest.RV == "":

@@ -26,7 +26,16 @@ type held struct {
 // held returns the scope that a request names. If its informer has not opened the scope
 // yet, it returns the scope as stored in the file, or informer.ErrNotOpened.
 func (e *endpoint) held(q question) (held, error) {
+	rv, err := q.notOlderThan()
+	if err != nil {
+		return held{}, err
+	}
 	inf, err := e.find(q)
+	if err == nil {
+		if err := q.await(inf); err != nil {
+			return held{}, err
+		}
+	}
 	if err == nil && inf.Opened() {
 		return held{inf.Scope(), inf.Reader()}, nil
 	}
@@ -37,6 +46,9 @@ func (e *endpoint) held(q question) (held, error) {
 	if viewer, ok := e.source.Backend().(store.Viewer); ok && id != "" {
 		s, scope, viewErr := viewer.View(id)
 		if viewErr == nil {
+			if is := s.Checkpoint().RV; rv != "" && !isUpTo(rv, is) {
+				return held{}, tooOld(rv, is) // nothing follows it
+			}
 			return held{scope, s}, nil
 		}
 		if !errors.Is(viewErr, store.ErrNotFound) {

@@ -1,0 +1,202 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// isAt waits up to d for a resource version, and checks the error.
+func (w *world) isAt(inf *informer.Informer, rv string, d time.Duration, want error) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), d)
+	defer cancel()
+	if err := listerOf(w, inf).NotOlderThan(ctx, rv); !errors.Is(err, want) {
+		w.Errorf("not older than %s: %v, want %v", rv, err, want)
+	}
+}
+
+// TestNotOlderThan checks that a read can wait for a resource version: of a list, an
+// event or a bookmark, on a running informer and on one that starts.
+func TestNotOlderThan(t *testing.T) {
+	inBubble(t, func(w *world) {
+		old := w.put("a", "1")
+		var before chan error
+		r := w.run(informer.Options{}, func(inf *informer.Informer) {
+			before = make(chan error, 1)
+			go func() { before <- inf.NotOlderThan(w.Context(), old) }()
+			synctest.Wait()
+			select {
+			case err := <-before:
+				t.Errorf("before Run: %v", err)
+			default:
+			}
+			w.isAt(inf, old, time.Second, context.DeadlineExceeded)
+		}).sync()
+		if err := <-before; err != nil {
+			t.Errorf("from before Run on: %v", err)
+		}
+		w.isAt(r.inf, old, time.Second, nil)
+		for range 5 {
+			rv := w.put("a", "2")
+			w.isAt(r.inf, rv, time.Second, nil)
+			if got, err := listerOf(w, r.inf).Get("default", "a"); err != nil || got.ResourceVersion != rv {
+				t.Errorf("got %s %v, want %s", got.ResourceVersion, err, rv)
+			}
+		}
+		w.server.Advance() // by another resource
+		w.isAt(r.inf, w.server.RV(), 2*time.Minute, nil)
+		for _, rv := range []string{"", "0", "-1", "x", "01", "1.5"} {
+			if err := r.inf.NotOlderThan(w.Context(), rv); err == nil || errors.Is(err, context.Canceled) {
+				t.Errorf("resource version %q: %v", rv, err)
+			}
+		}
+		w.isAt(r.inf, "99999", time.Hour, context.DeadlineExceeded)
+		w.server.Down()
+		w.server.CloseWatches()
+		rv := w.put("b", "1")
+		w.isAt(r.inf, rv, time.Second, context.DeadlineExceeded)
+		w.server.Up()
+		w.isAt(r.inf, rv, 5*time.Minute, nil)
+		ended := make(chan error, 1)
+		go func() { ended <- r.inf.NotOlderThan(w.Context(), "99999") }()
+		synctest.Wait()
+		r.end()
+		if err := <-ended; !errors.Is(err, informer.ErrStopped) {
+			t.Errorf("an informer that ends: %v", err)
+		}
+		w.isAt(r.inf, rv, time.Second, nil)
+		w.isAt(r.inf, "99999", time.Second, informer.ErrStopped)
+
+		w.put("c", "1")
+		w.server.Down() // a warm start is at what is stored
+		r = w.run(informer.Options{})
+		w.isAt(r.inf, rv, time.Second, nil)
+		w.isAt(r.inf, w.server.RV(), time.Second, context.DeadlineExceeded)
+		w.server.Up()
+		w.isAt(r.inf, w.server.RV(), 5*time.Minute, nil)
+		r.end()
+	})
+}
+
+// TestNotOlderThanFrozen checks that an object that cannot be stored does not keep others
+// from being read.
+func TestNotOlderThanFrozen(t *testing.T) {
+	inBubble(t, func(w *world) {
+		r := w.run(informer.Options{Indexers: cache.Indexers{"x": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Data["v"] == "bad" {
+				return nil, errors.New("no index")
+			}
+			return nil, nil
+		}}}).sync()
+		w.put("bad", "bad")
+		rv := w.put("a", "1")
+		w.isAt(r.inf, rv, time.Second, nil)
+		if _, err := listerOf(w, r.inf).Get("default", "a"); err != nil {
+			t.Error(err)
+		}
+		if cp := r.inf.Reader().Checkpoint(); cp.RV == rv {
+			t.Error("the stored resource version is not frozen")
+		}
+		r.end()
+	})
+}
+
+// TestNotOlderThanLost checks that what was reached says nothing after a loss, and after
+// the server has gone back to an earlier state.
+func TestNotOlderThanLost(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		r := w.run(informer.Options{}).sync()
+		waitFor(2 * time.Second)
+		w.isAt(r.inf, "2", time.Second, nil)
+		w.server.Hold()
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.isAt(r.inf, "2", time.Second, context.DeadlineExceeded)
+		w.server.Release()
+		w.isAt(r.inf, "2", 5*time.Minute, nil)
+		if _, err := listerOf(w, r.inf).Get("default", "a"); err != nil {
+			t.Error(err)
+		}
+		w.put("a", "2")       // 3
+		rv := w.put("a", "3") // 4
+		w.isAt(r.inf, rv, time.Second, nil)
+		waitFor(2 * time.Second)
+		if err := w.server.Rewind("3"); err != nil {
+			t.Fatal(err)
+		}
+		w.server.CloseWatches()
+		waitFor(5 * time.Minute)
+		w.isAt(r.inf, rv, time.Second, context.DeadlineExceeded)
+		w.isAt(r.inf, "3", time.Second, nil)
+		r.end()
+	})
+}
+
+// TestNotOlderThanCalledBack checks that what the informer waits for cannot wait for the
+// informer, and that a handler can.
+func TestNotOlderThanCalledBack(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1")
+		var inf *informer.Informer
+		var called, handled error
+		r := w.run(informer.Options{Indexers: cache.Indexers{"x": func(any) ([]string, error) {
+			called = inf.NotOlderThan(w.Context(), "99999")
+			return nil, nil
+		}}}, func(i *informer.Informer) {
+			inf = i
+			_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+				handled = inf.NotOlderThan(w.Context(), obj.(*corev1.ConfigMap).ResourceVersion)
+			}})
+			if err != nil {
+				t.Error(err)
+			}
+		}).sync()
+		if called == nil || handled != nil {
+			t.Errorf("an index function: %v, a handler: %v", called, handled)
+		}
+		r.end()
+	})
+}
+
+// TestEndpointNotOlderThan checks the parameter notOlderThan of every request that has it.
+func TestEndpointNotOlderThan(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "1") // 2
+		r := w.run(informer.Options{Indexers: cache.Indexers{"namespace": cache.MetaNamespaceIndexFunc}}).sync()
+		h := handlerOf(r.inf)
+		paths := []string{
+			"/v1/objects?", "/v1/object?key=default/a", "/v1/query?index=namespace&value=default", "/v1/index?name=namespace",
+			"/v1/keys?", "/v1/records?key=default/a", "/v1/headers?key=default/a",
+		}
+		for _, path := range paths {
+			rv := w.put("a", "2")
+			for asked, want := range map[string]int{rv: http.StatusOK, "99999": http.StatusGatewayTimeout, "": http.StatusBadRequest, "0": http.StatusBadRequest} {
+				begin := time.Now()
+				status, lines := get(h, path+"&notOlderThan="+asked)
+				if took := time.Since(begin); status != want || took > 6*time.Second {
+					t.Errorf("%s for %q: %d %s after %s, want %d", path, asked, status, lines, took, want)
+				}
+			}
+		}
+		rv := w.put("a", "3")
+		if _, lines := get(h, "/v1/objects?notOlderThan="+rv); !contains(lines, `"resourceVersion":"`+rv+`"`) {
+			t.Errorf("asked for %s: %s", rv, lines)
+		}
+		r.end()
+		if status, lines := get(h, "/v1/objects?notOlderThan=99999"); status != http.StatusServiceUnavailable {
+			t.Errorf("after the end: %d %s", status, lines)
+		}
+	})
+}
