@@ -13,15 +13,15 @@ import (
 // errFromList is the error of a wait that what the informer waits for has called.
 var errFromList = errors.New("the informer waits for the caller: a transform, an index function, a ListerWatcher or a watch error handler")
 
-// NotOlderThan blocks until the informer's state is at least as new as a resource version
-// of its server: that of an applied list, event or bookmark is not lower. Reads that begin
-// afterwards return that state or a newer one, so a program can read what it has written.
-// An object that cannot be stored, or has no readable state, is older all the same; Status
-// names it.
+// NotOlderThan blocks until the informer's state is at least as new as a resource
+// version of its server: that of an applied list, event or bookmark is not lower. Reads
+// that begin afterwards return that state or a newer one, so a program can read what it
+// has written. An object that cannot be stored stays in its last good state all the same;
+// Status.Rejected names it.
 //
-// A quiet resource reaches a resource version of another one by a bookmark, which a server
-// sends once a minute. The resource version of a history that the server no longer has is
-// reached by a number that is as high.
+// A quiet resource reaches a resource version of another one by a bookmark, which a
+// server sends once a minute. Resource versions are compared as numbers, also with one of
+// a history that the server no longer has.
 //
 // The error is that of the context if it ends before, ErrStopped if the informer does, or
 // names the resource version if it is none: a number from 1 on. Transforms, index

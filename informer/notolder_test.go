@@ -170,7 +170,8 @@ func TestNotOlderThanCalledBack(t *testing.T) {
 	})
 }
 
-// TestEndpointNotOlderThan checks the parameter notOlderThan of every request that has it.
+// TestEndpointNotOlderThan checks the parameter notOlderThan of every request that has
+// it.
 func TestEndpointNotOlderThan(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "1") // 2

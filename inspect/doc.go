@@ -38,8 +38,8 @@
 //	/v1/file, /v1/keys, /v1/records, /v1/headers, /v1/history
 //	                            for informctl only; they change with it
 //
-// The requests for objects, keys and values of an index take notOlderThan=RV: they wait up
-// to 5 seconds until the informer's state is at least as new as that resource version
+// The requests for objects, keys and values of an index take notOlderThan=RV: they wait
+// up to 5 seconds until the informer's state is at least as new as that resource version
 // (informer.Informer.NotOlderThan), and answer 504 if it is not.
 //
 // All requests except status, file, scopes and snapshot take scope=ID, or scope=RESOURCE

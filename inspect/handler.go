@@ -277,7 +277,7 @@ func (q question) notOlderThan() (string, error) {
 	return rv, nil
 }
 
-// tooOld is the answer to who asked for a resource version that is not reached.
+// tooOld is the error for a resource version that is not reached.
 func tooOld(rv, is string) error {
 	return &placeError{store.ErrAhead, fmt.Sprintf("resource version %s is ahead of what is stored, resource version %s", rv, cmp.Or(is, "none"))}
 }

@@ -61,18 +61,27 @@ func newLive(ctx context.Context, path string, showSecrets bool) *live {
 // returns errNobody if no process answers.
 func openLive(ctx context.Context, path string, showSecrets bool) (*database, error) {
 	l := newLive(ctx, path, showSecrets)
-	file, err := l.file()
-	if err != nil {
+	db := &database{origin: l, path: path, showSecrets: showSecrets}
+	if err := db.describe(l); err != nil {
 		_ = l.Close()
 		return nil, err
 	}
-	db := &database{origin: l, path: path, stored: file.Scopes, scopes: slices.Clone(file.Scopes), showSecrets: showSecrets}
-	for _, info := range file.Memory {
-		db.scopes = slices.DeleteFunc(db.scopes, func(stored store.Info) bool { return stored.ID == info.ID })
-		db.scopes = append(db.scopes, info)
-	}
-	slices.SortStableFunc(db.scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
 	return db, nil
+}
+
+// describe queries the process for the scopes that it holds now.
+func (d *database) describe(l *live) error {
+	file, err := l.file()
+	if err != nil {
+		return err
+	}
+	d.stored, d.scopes = file.Scopes, slices.Clone(file.Scopes)
+	for _, info := range file.Memory {
+		d.scopes = slices.DeleteFunc(d.scopes, func(stored store.Info) bool { return stored.ID == info.ID })
+		d.scopes = append(d.scopes, info)
+	}
+	slices.SortStableFunc(d.scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
+	return nil
 }
 
 // file queries the process for the scopes it holds, and checks that its file is the one

@@ -88,7 +88,7 @@ custom resources are known if the file holds their definitions.`),
 }
 
 // notWatched are the flags that make no sense for what comes one by one.
-var notWatched = []string{"at", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
+var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
 
 // watch prints what is there and then what is changed.
 func (o *readOptions) watch(cmd *cobra.Command) error {

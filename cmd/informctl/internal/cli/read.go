@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -29,6 +32,7 @@ type readOptions struct {
 	selector      string
 	atText        string
 	at            store.Place // zero is now
+	notOlderThan  string      // a resource version; "" is any
 	indexes       []string
 	wanted        []wanted
 
@@ -82,8 +86,10 @@ func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err 
 	return nil
 }
 
-// addAtFlag adds the flag for reading an earlier state.
+// addAtFlag adds the flags for reading an earlier state, and one that is not.
 func (o *readOptions) addAtFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&o.notOlderThan, "not-older-than", "",
+		"A state at least as new as this resource version: waits for it up to 5s, and fails if it is not reached.")
 	cmd.Flags().StringVar(&o.atText, "at", "",
 		"The state at this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
 }
@@ -91,6 +97,14 @@ func (o *readOptions) addAtFlag(cmd *cobra.Command) {
 func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
 		return usagef(cmd, "--%s: %w", flag, err)
+	}
+	if rv := o.notOlderThan; cmd.Flags().Changed("not-older-than") {
+		if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
+			return usagef(cmd, "--not-older-than is %q, want a resource version, which is a number from 1 on", rv)
+		}
+		if o.atText != "" {
+			return usagef(cmd, "--not-older-than and --%s do not go together", flag)
+		}
 	}
 	return nil
 }
@@ -114,13 +128,47 @@ func parsePlace(text string, now time.Time) (store.Place, error) {
 // process has that keeps it: a copy does not change while it is read.
 func (o *readOptions) openAt(ctx context.Context) (*database, error) {
 	if o.at.IsZero() {
-		return o.database.open(ctx, o.showSecrets)
+		db, err := o.database.open(ctx, o.showSecrets)
+		if err == nil && o.notOlderThan != "" {
+			if err := o.await(db); err != nil {
+				_ = db.Close()
+				return nil, err
+			}
+		}
+		return db, err
 	}
 	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
 	if err == nil {
 		db.origin = at(db.origin, o.at)
 	}
 	return db, err
+}
+
+// await waits until the scopes of the wanted resources are not older than was asked for.
+func (o *readOptions) await(db *database) error {
+	l, isLive := db.origin.(*live)
+	for _, want := range o.wanted {
+		infos, err := db.find(want.resource)
+		if err != nil {
+			return err
+		}
+		for _, info := range infos {
+			if isLive {
+				// No object has this key; the process answers when it is there.
+				_, err = (&liveScope{live: l, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {o.notOlderThan}})
+			} else if rv := info.Checkpoint.RV; rv == "" || store.Higher(rv, o.notOlderThan) != rv {
+				err = fmt.Errorf("nothing follows %s in %s, which is at resource version %s and not at %s",
+					info.Scope, db.path, cmp.Or(rv, "none"), o.notOlderThan)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if isLive {
+		return db.describe(l) // the scopes as they are now
+	}
+	return nil
 }
 
 // at returns a source of the state at a place.
