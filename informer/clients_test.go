@@ -11,15 +11,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer"
 )
 
 // These tests run an informer in client-go's typed factory, on client-go's fake
@@ -136,5 +143,66 @@ func TestTypedFactoryIsNotSynced(t *testing.T) {
 				closeBackend()
 			})
 		})
+	}
+}
+
+// TestPlainListWatchOfFakes checks that an informer on a fake client syncs in a moment,
+// even behind a ListWatch that hides that the client does not end streamed lists.
+func TestPlainListWatchOfFakes(t *testing.T) {
+	resource := corev1.SchemeGroupVersion.WithResource("configmaps")
+	kind := metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+	plain := func(list func(context.Context, metav1.ListOptions) (runtime.Object, error), watches cache.WatchFuncWithContext) cache.ListerWatcher {
+		return &cache.ListWatch{ListWithContextFunc: list, WatchFuncWithContext: watches}
+	}
+	for name, c := range map[string]struct {
+		lw      func(objects ...runtime.Object) cache.ListerWatcher
+		example runtime.Object
+	}{
+		"typed": {example: &corev1.ConfigMap{}, lw: func(objects ...runtime.Object) cache.ListerWatcher {
+			api := fake.NewClientset(objects...).CoreV1().ConfigMaps("")
+			return plain(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) }, api.Watch)
+		}},
+		"dynamic": {example: &unstructured.Unstructured{}, lw: func(objects ...runtime.Object) cache.ListerWatcher {
+			lists := map[schema.GroupVersionResource]string{resource: "ConfigMapList"}
+			scheme := runtime.NewScheme()
+			utilruntime.Must(corev1.AddToScheme(scheme))
+			api := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(scheme, lists, objects...).Resource(resource)
+			return plain(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) }, api.Watch)
+		}},
+		"metadata": {example: &metav1.PartialObjectMetadata{TypeMeta: kind}, lw: func(objects ...runtime.Object) cache.ListerWatcher {
+			scheme := metadatafake.NewTestScheme()
+			utilruntime.Must(metav1.AddMetaToScheme(scheme))
+			for i := range objects {
+				objects[i] = &metav1.PartialObjectMetadata{TypeMeta: kind, ObjectMeta: objects[i].(*corev1.ConfigMap).ObjectMeta}
+			}
+			api := metadatafake.NewSimpleMetadataClient(scheme, objects...).Resource(resource)
+			return plain(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) }, api.Watch)
+		}},
+	} {
+		for n := range 3 {
+			t.Run(fmt.Sprintf("%s, %d objects", name, n), func(t *testing.T) {
+				inBubble(t, func(w *world) {
+					lw := c.lw([]runtime.Object{cm("a", "1", "1"), cm("b", "1", "1")}[:n]...)
+					inf, err := informer.New(lw, c.example, informer.Options{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := inf.SetWatchErrorHandlerWithContext(func(context.Context, *cache.Reflector, error) {}); err != nil {
+						t.Fatal(err)
+					}
+					ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
+					done := make(chan struct{})
+					go func() { defer close(done); inf.RunWithContext(ctx) }()
+					defer func() { cancel(); <-done }()
+					waitFor(2 * time.Second)
+					if !inf.HasSynced() {
+						t.Error("not synced after 2 s")
+					}
+					if got := len(inf.GetStore().ListKeys()); got != n {
+						t.Errorf("%d objects, want %d", got, n)
+					}
+				})
+			})
+		}
 	}
 }

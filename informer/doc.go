@@ -116,7 +116,9 @@
 // resource version, and a watch that failed is opened again instead of being followed by
 // a list (TestFakes, TestFakesRequests).
 //
-// A ListWatch written by hand does not report this. It receives a list of one object, the
+// A ListWatch written by hand does not report this. A streamed list of a FakeWatcher or a
+// RaceFreeFakeWatcher that has not ended after a second is abandoned, the error is
+// reported, and the ListWatch is listed. It also receives a list of one object, the
 // probe, before each watch that follows a broken one, and after an event with a resource
 // version below the previous one; Options.NoProbe turns probes off. State of an earlier
 // process is always resumed after a probe, so a unit test uses no Backend, or its own

@@ -1,9 +1,11 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"math/rand/v2"
 	"time"
 
@@ -12,7 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
@@ -25,6 +29,9 @@ var errNoListEvent = errors.New("no event of a streamed list")
 
 // errEndedEarly indicates a streamed list that was closed before its final bookmark.
 var errEndedEarly = errors.New("the streamed list ended before it was whole")
+
+// errNoEnd indicates a streamed list whose final bookmark does not come.
+var errNoEnd = errors.New("nothing was heard of the end of the streamed list")
 
 // errBroken wraps the error of a list that has already delivered objects. They cannot be
 // taken back, so the list starts again in another way.
@@ -43,10 +50,13 @@ const (
 	// streamTries is how many streamed lists in a row may break after some objects before
 	// pages are used.
 	streamTries = 2
-	// streamSilence is how long a streamed list may deliver nothing after its first
-	// object. A bookmark ends the list; without this limit, a client that drops bookmarks
-	// would wait until the timeout.
+	// streamSilence is how long a streamed list may deliver no initial event.
 	streamSilence = 30 * time.Second
+	// fakeSilence is the same for a fake, whose initial events come at once, if at all.
+	fakeSilence = time.Second
+	// pageGrace is how long a streamed list may still begin after a page was answered
+	// beside it: a server that was stuck answers both at once.
+	pageGrace = 500 * time.Millisecond
 )
 
 // list replaces the content of the sink by the content of the server. After an error the
@@ -57,6 +67,10 @@ func (r *Reflector) list(ctx context.Context) error {
 	r.note(func(s *Status) { s.Listing = reason })
 	defer r.note(func(s *Status) { s.Listing = "" })
 	rv, err := r.listBy(ctx, r.firstWay())
+	if errors.Is(err, errNoEnd) {
+		r.stopStream()
+		rv, err = r.listBy(ctx, byPages)
+	}
 	if errors.Is(err, errBroken) && isExpired(err) {
 		rv, err = r.listBy(ctx, inOne)
 	}
@@ -77,7 +91,7 @@ func (r *Reflector) list(ctx context.Context) error {
 }
 
 func (r *Reflector) firstWay() way {
-	if r.streams() && r.tally.listStreams < streamTries {
+	if !r.noStreams && r.streams() && r.tally.listStreams < streamTries {
 		return byStream
 	}
 	return byPages
@@ -95,15 +109,16 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 	default:
 	}
 	r.note(func(s *Status) { s.Listed = 0 })
+	var first runtime.Object
 	if w == byStream {
-		rv, err = r.receiveStream(ctx, session)
+		rv, first, err = r.receiveStream(ctx, session)
 		if err != nil && ctx.Err() == nil && r.isPaged(ctx, err) {
 			r.stopStream()
 			w = byPages
 		}
 	}
 	if w != byStream {
-		rv, err = r.receivePages(ctx, session, w)
+		rv, err = r.receivePages(ctx, session, w, first)
 	}
 	if err != nil {
 		return "", err
@@ -115,20 +130,19 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 // in client-go. It does not if pages would fail, too, or if history is lost. If the
 // session already has objects, it is not continued: the next list may use pages.
 func (r *Reflector) isPaged(ctx context.Context, err error) bool {
-	stalled := errors.Is(err, errStalled)
 	if isUndecodable(err) && !r.opts.Undecodable() {
 		r.tally.listStreams = streamTries
+	}
+	if errors.Is(err, errNoEnd) {
+		r.noStreams = true
+		r.report(ctx, err) // reported because it took long
 	}
 	switch {
 	case utilnet.IsConnectionRefused(err), apierrors.IsUnauthorized(err), apierrors.IsTooManyRequests(err), isExpired(err):
 		return false
 	case r.Status().Listed > 0 || errors.Is(err, errEndedEarly):
-		if r.tally.listStreams++; stalled {
-			r.tally.listStreams = streamTries
-		}
+		r.tally.listStreams++
 		return false
-	case stalled:
-		r.report(ctx, err) // reported because it took long
 	}
 	klog.FromContext(ctx).V(2).Info("No streamed list, listing in pages", "because", err.Error())
 	return true
@@ -136,38 +150,133 @@ func (r *Reflector) isPaged(ctx context.Context, err error) bool {
 
 // receiveStream lists with a watch that sends the present state first (KEP-3157). The
 // watch continues as r.stream.
-func (r *Reflector) receiveStream(ctx context.Context, session Relist) (string, error) {
+//
+// If nothing comes, the server may be as slow with any list. So the first page is asked
+// for beside the stream, and the stream counts as endless (errNoEnd) only if the page
+// comes before an initial event. The page is returned then.
+func (r *Reflector) receiveStream(ctx context.Context, session Relist) (rv string, first runtime.Object, err error) {
 	s, err := r.open(ctx, randomTimeout(), metav1.ListOptions{
 		SendInitialEvents:    ptr.To(true),
 		ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	})
-	if err != nil {
-		return "", err
+	switch {
+	case errors.Is(err, errUnanswered):
+		return "", nil, fmt.Errorf("%w: %w", errNoEnd, err)
+	case err != nil:
+		return "", nil, err
 	}
 	r.stream = s
-	silent := time.NewTimer(streamSilence)
+	patience := streamSilence
+	switch s.w.(type) {
+	case *watch.FakeWatcher, *watch.RaceFreeFakeWatcher:
+		patience = fakeSilence
+	}
+	silent := time.NewTimer(patience)
 	defer silent.Stop()
+	initial := newInitialEvents()
+	var beside pageRequest
+	defer func() { beside.stop() }()
+	left := func() time.Duration { return s.timeout - time.Since(s.opened) }
 	for {
 		select {
 		case <-ctx.Done():
-			return "", ctx.Err()
+			return "", nil, ctx.Err()
 		case <-silent.C:
-			if r.Status().Listed > 0 || time.Since(s.opened) > s.timeout+stallGrace {
-				return "", errStalled
+			if beside.isSent() || r.Status().Listed > 0 {
+				return "", first, errNoEnd
 			}
-			klog.FromContext(ctx).Info("Nothing has come of the streamed list yet", "waited", time.Since(s.opened).Round(time.Second))
-			silent.Reset(streamSilence)
+			beside = r.requestPage(ctx)
+			silent.Reset(left() + stallGrace)
+		case a := <-beside.answer:
+			if a.err != nil {
+				return "", nil, fmt.Errorf("%w, and pages fail: %w", errEndedEarly, a.err)
+			}
+			first = a.list
+			silent.Reset(pageGrace)
 		case e, open := <-s.w.ResultChan():
-			if !open {
-				return "", errEndedEarly
+			switch {
+			case !open && left() <= timeoutSlack:
+				return "", nil, errNoEnd
+			case !open:
+				return "", nil, errEndedEarly
 			}
 			rv, whole, err := r.listEvent(ctx, session, e)
 			if err != nil || whole {
-				return rv, err
+				return rv, nil, err
 			}
-			silent.Reset(streamSilence)
+			if initial.include(e) {
+				beside.stop()
+				beside, first = pageRequest{}, nil
+				silent.Reset(min(patience, left()+stallGrace))
+			}
 		}
 	}
+}
+
+// pageRequest is a request for the first page of a list that has a goroutine of its own,
+// which ends with stop or with the answer. The zero value is none.
+type pageRequest struct {
+	answer chan pageAnswer // has the answer once
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+type pageAnswer struct {
+	list runtime.Object
+	err  error
+}
+
+func (r *Reflector) requestPage(ctx context.Context) pageRequest {
+	p := pageRequest{answer: make(chan pageAnswer, 1), done: make(chan struct{})}
+	ctx, p.cancel = context.WithCancel(ctx)
+	go func() {
+		defer close(p.done)
+		list, err := r.listPage(ctx, metav1.ListOptions{Limit: r.opts.PageSize})
+		p.answer <- pageAnswer{list, err}
+	}()
+	return p
+}
+
+func (p pageRequest) isSent() bool { return p.done != nil }
+
+func (p pageRequest) stop() {
+	if p.isSent() {
+		p.cancel()
+		<-p.done
+	}
+}
+
+// initialEvents tells the initial events of a streamed list, of which there is one for
+// each object, from the changes that may follow them. Only initial events bring the end
+// of the list nearer.
+type initialEvents struct {
+	seed    maphash.Seed
+	seen    sets.Set[uint64] // hashes of the keys of objects
+	present string           // a resource version that is not older than the list; "" if none is known
+}
+
+func newInitialEvents() *initialEvents {
+	return &initialEvents{seed: maphash.MakeSeed(), seen: sets.New[uint64]()}
+}
+
+// include reports whether e may be an initial event. Changes and bookmarks are of the
+// present, so an object that was added after them is not of the initial state.
+func (i *initialEvents) include(e watch.Event) bool {
+	accessor, err := meta.Accessor(e.Object)
+	if err != nil {
+		return false
+	}
+	rv := accessor.GetResourceVersion()
+	if e.Type != watch.Added {
+		i.present = cmp.Or(i.present, rv)
+		return false
+	}
+	hash := maphash.Comparable(i.seed, cache.MetaObjectToName(accessor))
+	if i.seen.Has(hash) || i.present != "" && !isLower(rv, i.present) {
+		return false
+	}
+	i.seen.Insert(hash)
+	return true
 }
 
 // listEvent handles one event of a streamed list. Servers before Kubernetes 1.31 also
@@ -206,16 +315,20 @@ func (r *Reflector) addListed(ctx context.Context, session Relist, obj runtime.O
 	return err
 }
 
-// receivePages lists consistently, in pages or in one response. If a continue token has
-// expired, the error wraps errBroken.
-func (r *Reflector) receivePages(ctx context.Context, session Relist, w way) (string, error) {
+// receivePages lists consistently, in pages or in one response. The first page may have
+// been received before; else first is nil. If a continue token has expired, the error
+// wraps errBroken.
+func (r *Reflector) receivePages(ctx context.Context, session Relist, w way, first runtime.Object) (string, error) {
 	var opts metav1.ListOptions
 	rv := ""
 	if w == byPages {
 		opts.Limit = r.opts.PageSize
 	}
 	for {
-		list, err := r.listPage(ctx, opts)
+		list, err := first, error(nil)
+		if first = nil; list == nil {
+			list, err = r.listPage(ctx, opts)
+		}
 		if err != nil && opts.Continue != "" {
 			return "", fmt.Errorf("%w: %w", errBroken, err)
 		}

@@ -123,6 +123,7 @@ type Reflector struct {
 	now       string // the RV that ends catching up; "" if it is not known yet
 	caughtUp  bool
 	stream    *session // the watch that continues a streamed list
+	noStreams bool     // a streamed list of this server had no end, so lists are in pages
 	backoff   wait.Backoff
 	tally     tally
 	tolerant  bool // a list did not repair an object that the sink cannot take
@@ -284,6 +285,7 @@ func (r *Reflector) step(ctx context.Context) error {
 			return err
 		}
 		if reason != "" {
+			r.noStreams = false // another server
 			r.relistFor(ctx, reason)
 		}
 	}

@@ -112,7 +112,7 @@ func TestColdStreamStalls(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
 		w.opts.ListerWatcher = &deafServer{Server: w.server}
 		w.start()
-		w.pass(11 * time.Minute)
+		w.pass(31 * time.Second)
 		w.wantErrors(1, "nothing was heard")
 		w.wantSame()
 	})

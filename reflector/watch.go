@@ -28,6 +28,8 @@ var (
 	errClosedEarly = errors.New("the watch ended before its timeout")
 	// errStalled indicates a watch that sent nothing until after its timeout.
 	errStalled = errors.New("nothing was heard of the watch past its timeout")
+	// errUnanswered indicates a watch that the server neither accepted nor refused.
+	errUnanswered = fmt.Errorf("the watch was not answered: %w", errStalled)
 	// errRewound indicates a resource version below the held one.
 	errRewound = errors.New(Rewound)
 	// errNoWatch indicates a ListerWatcher that returned neither a watch nor an error.
@@ -50,7 +52,8 @@ const (
 
 // session is one watch.
 type session struct {
-	w     watch.Interface // nil if the server did not accept it
+	w     watch.Interface         // nil if the server did not accept it
+	end   context.CancelCauseFunc // ends the request
 	asked time.Time
 	// opened is when the server accepted the watch. A proxy may report that only with the
 	// first event.
@@ -63,15 +66,31 @@ type session struct {
 // brought reports whether the watch delivered an event or a bookmark.
 func (s *session) brought() bool { return s.events+s.bookmarks > 0 }
 
-// open starts a watch. The returned session is never nil.
+// open starts a watch. The returned session is never nil. If the server does not answer
+// in time, the error is errUnanswered.
 func (r *Reflector) open(ctx context.Context, seconds int64, opts metav1.ListOptions) (*session, error) {
 	s := &session{asked: time.Now(), timeout: time.Duration(seconds) * time.Second}
 	opts.AllowWatchBookmarks, opts.TimeoutSeconds = true, &seconds
+	ctx, s.end = context.WithCancelCause(ctx)
+	patience := s.timeout + stallGrace
+	if opts.SendInitialEvents != nil {
+		patience = streamSilence
+	}
+	unanswered := time.AfterFunc(patience, func() { s.end(errUnanswered) })
 	var err error
 	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(r.opts.Request(ctx), opts) }, stopLate)
 	s.opened = time.Now()
-	if err == nil && s.w == nil {
+	switch {
+	case !unanswered.Stop():
+		if s.w != nil {
+			s.stop()
+		}
+		s.w, s.opened, err = nil, s.asked, errUnanswered
+	case err == nil && s.w == nil:
 		err = errNoWatch
+	}
+	if err != nil {
+		s.end(err)
 	}
 	return s, err
 }
@@ -108,6 +127,7 @@ const stopGrace = time.Second
 // an event.
 func (s *session) stop() {
 	s.w.Stop()
+	s.end(nil)
 	grace := time.NewTimer(stopGrace)
 	defer grace.Stop()
 	for {
@@ -250,7 +270,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	}
 	if err != nil {
 		r.afterLoss()
-		if s.w != nil {
+		if s.w != nil || errors.Is(err, errUnanswered) {
 			r.cutShort(ctx, s, lasted)
 		}
 		return r.failed(ctx, s, err)

@@ -249,9 +249,11 @@ func (t *Tap) Reached(rv string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	isMissed := func(p point) bool { return p.answer.taken < p.sent }
+	// A page that was asked for beside a streamed list, and not used, is not the list.
+	isUsed := func(p point) bool { return !p.answer.stream && p.answer.taken > 0 }
 	var at *point
 	for i := range t.points {
-		if p := &t.points[i]; p.rv == rv && (at == nil || isMissed(*at) || !p.answer.stream) {
+		if p := &t.points[i]; p.rv == rv && (at == nil || isMissed(*at) || isUsed(*p)) {
 			at = p
 		}
 	}

@@ -612,3 +612,39 @@ func TestMergedWatches(t *testing.T) {
 		}
 	}
 }
+
+// TestListBesideStream checks that nothing is omitted if one of a list and a streamed
+// list that were asked for side by side is not used.
+func TestListBesideStream(t *testing.T) {
+	for _, used := range []string{"stream", "list"} {
+		for _, first := range []string{"stream", "list"} {
+			w := newWorld(t, runtime.ContentTypeProtobuf, nil)
+			w.tap.Begin()
+			events := must(w.lw.WatchWithContext(w.ctx, initialEvents))
+			objects, rv := map[string][]runtime.Object{}, ""
+			if first == "list" {
+				objects["list"], rv = w.sent("list")
+			}
+			for e := range events.ResultChan() {
+				if e.Type == watch.Bookmark {
+					break
+				}
+				objects["stream"] = append(objects["stream"], e.Object)
+			}
+			if first == "stream" {
+				objects["list"], rv = w.sent("list")
+			}
+			for _, obj := range objects[used] {
+				if _, err := w.tap.Take(obj); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.tap.Reached(rv); err != nil {
+				t.Errorf("the %s is used, the %s was first: %v", used, first, err)
+			}
+			events.Stop()
+			for range events.ResultChan() {
+			}
+		}
+	}
+}
