@@ -364,7 +364,7 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	if inf.tap = inf.newTap(opened); inf.tap != nil {
 		opts.Request = inf.tap.With
 	}
-	opts.IsSmall, opts.Compare = inf.isSmall, inf.compareWhole
+	opts.IsSmall, opts.Compare, opts.Len = inf.isSmall, inf.compareWhole, inf.store.Len
 	r, err := reflector.New(opts)
 	if err != nil {
 		panic(err) // New has validated these options

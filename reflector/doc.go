@@ -25,6 +25,11 @@
 // selects no object: its final bookmark has the resource version that a consistent list
 // would have. If the server does not answer it, the probe lists however long that takes.
 //
+// A server ends the watch of a client that reads slowly. If the watches have taken a minute
+// and, at their rate, would still need longer than a list to reach the goal, the reflector
+// lists. This also holds for a running reflector that has fallen behind; its goal is what
+// the probe says after a watch that broke.
+//
 // For a small collection the probe asks for all objects, and the sink compares them with
 // what it holds. If nothing differs, the reflector has caught up, and its watch begins at
 // *now*.

@@ -84,6 +84,7 @@ func (r *Reflector) list(ctx context.Context) error {
 	klog.FromContext(ctx).Info("Listed", "because", reason, "objects", n, "resourceVersion", rv, "took", time.Since(begin).Round(time.Millisecond))
 	r.tolerant = r.tally.undecodable.n > 1
 	r.next, r.relist, r.stored, r.unordered, r.tally.listStreams, r.tally.doubts = toWatch, "", false, false, 0, 0
+	r.now, r.listTook = "", time.Since(begin)
 	if !r.caughtUp {
 		return r.reachedNow(ctx)
 	}

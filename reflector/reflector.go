@@ -89,6 +89,9 @@ type Options struct {
 	// reports whether the ListerWatcher will pass such an object in another form from now
 	// on, so that the watch is worth opening again. nil: it will not.
 	Undecodable func() bool
+	// Len returns how many objects Sink holds, from which Run estimates how long a list
+	// takes. May be nil.
+	Len func() int
 	// OnError is called with the error of every failed list, watch or probe; may be nil.
 	OnError func(context.Context, error)
 	// PageSize is the limit of objects in one page of a list. 0 means 500.
@@ -120,7 +123,8 @@ type Reflector struct {
 	stored    bool   // held is from an earlier process and has not been probed yet
 	resumed   bool   // the watch that resumes from held has not been logged yet
 	unordered bool   // the order of the server's resource versions is meaningless
-	now       string // the RV that ends catching up; "" if it is not known yet
+	now       string // the RV that ends catching up; "" if none is known, or if it is reached
+	gap       gap    // what is known of the way to now
 	caughtUp  bool
 	stream    *session // the watch that continues a streamed list
 	noStreams bool     // a streamed list of this server had no end, so lists are in pages
@@ -128,6 +132,7 @@ type Reflector struct {
 	tally     tally
 	tolerant  bool // a list did not repair an object that the sink cannot take
 	started   time.Time
+	listTook  time.Duration // the last list
 }
 
 // next is the next step of Run.
@@ -363,13 +368,13 @@ func (r *Reflector) probe(ctx context.Context) error {
 		return nil
 	}
 	r.next, r.stored = toWatch, false
-	if r.caughtUp {
-		return nil
-	}
 	// The server's state at the first probe is a sufficient goal: a later probe must not
 	// move the goal of a watch that is cut again and again.
-	if r.now == "" {
-		r.now = now
+	if r.now == "" && (!r.caughtUp || order > 0 && !r.unordered) {
+		r.now, r.gap = now, gap{from: r.held}
+	}
+	if r.caughtUp {
+		return nil
 	}
 	if compare && r.held != now {
 		if err := r.whole(ctx, list, now); err != nil || r.next == toList {
@@ -431,7 +436,7 @@ func (r *Reflector) reachedNow(ctx context.Context) error {
 		r.note(func(s *Status) { s.Start = "" })
 		return err
 	}
-	r.caughtUp = true
+	r.caughtUp, r.now = true, ""
 	klog.FromContext(ctx).Info("Caught up", "resourceVersion", r.held, "after", time.Since(r.started).Round(time.Millisecond))
 	return nil
 }

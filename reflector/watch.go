@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -208,8 +209,11 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 	case rv != "":
 		r.hold(rv)
 	}
-	if !r.caughtUp && r.now != "" {
-		if order, err := resourceversion.CompareResourceVersion(r.held, r.now); err == nil && order >= 0 {
+	if r.now == "" {
+		return nil
+	}
+	if order, err := resourceversion.CompareResourceVersion(r.held, r.now); err == nil && order >= 0 {
+		if r.now = ""; !r.caughtUp {
 			return r.reachedNow(ctx)
 		}
 	}
@@ -257,6 +261,7 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if errors.Is(err, errAsked) {
 		return nil
 	}
+	r.closeGap(ctx, s)
 	lasted := time.Since(s.opened)
 	if lasted > healthyAfter || (err == nil && lasted >= atOnce) {
 		r.backoff = newBackoff()
@@ -397,6 +402,51 @@ func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Durati
 	if r.tally.cut >= cutTries {
 		r.tally.cut = 0
 		r.relistFor(ctx, "the server does not say when a watch has caught up")
+	}
+}
+
+// gap is the way from one resource version to the goal of a catch-up.
+type gap struct {
+	from   string        // the resource version held at the begin
+	took   time.Duration // of the watches since then
+	events int           // that they delivered
+}
+
+const (
+	// betweenWatches is about how long the next watch takes to begin after one was cut.
+	betweenWatches = time.Second
+	// leastList is how long a list is expected to take at least.
+	leastList = time.Minute
+	// listSpeedup is how many times as fast as a watch a list is expected to deliver
+	// objects, in bulk and compressed.
+	listSpeedup = 10
+)
+
+// closeGap is called at the end of a watch. If the goal of the catch-up is not reached,
+// a list becomes the next step as soon as the watches have taken as long as a short list
+// and would still take longer than a list. Servers end the watch of a client that reads
+// slowly, so a catch-up could go on for hours, and behind a server with many writes for
+// ever.
+func (r *Reflector) closeGap(ctx context.Context, s *session) {
+	if r.now == "" || s.events == 0 {
+		return
+	}
+	r.backoff = newBackoff()
+	r.gap.took += time.Since(s.asked) + betweenWatches
+	r.gap.events += s.events
+	from, errFrom := strconv.ParseUint(r.gap.from, 10, 64)
+	held, errHeld := strconv.ParseUint(r.held, 10, 64)
+	now, errNow := strconv.ParseUint(r.now, 10, 64)
+	if errors.Join(errFrom, errHeld, errNow) != nil || held <= from || now <= held {
+		return
+	}
+	left := r.gap.took.Seconds() * float64(now-held) / float64(held-from)
+	list := max(leastList, r.listTook).Seconds()
+	if r.opts.Len != nil {
+		list = max(list, r.gap.took.Seconds()/float64(r.gap.events)*float64(r.opts.Len())/listSpeedup)
+	}
+	if r.gap.took >= leastList && left > list {
+		r.relistFor(ctx, "the watches catch up more slowly than a list would")
 	}
 }
 
