@@ -93,7 +93,7 @@ func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string
 	if limit == 1 {
 		opts.LabelSelector, limit = nothing, 0
 	}
-	s := &session{}
+	s := &session{end: func(error) { cancel() }}
 	s.w, err = endable.Call(ctx, func() (watch.Interface, error) { return r.lw.WatchWithContext(ctx, opts) }, stopLate)
 	if err == nil && s.w == nil {
 		err = errNoWatch
