@@ -20,15 +20,18 @@
 //     nil pointer and a pointer to a zero value, and between int64 and float64.
 //   - protobuf preserves what the API server's own encoding preserves: an empty slice or
 //     map becomes nil.
-//   - A type with its own JSON or text form (a quantity, a time, a raw extension,
-//     anything that implements [encoding/json.Marshaler] or [encoding.TextMarshaler]) is
-//     as exact as that form. For example, a metav1.Time has a precision of seconds, a
-//     time is decoded in the location that its UnmarshalJSON chooses, and the Object of a
-//     runtime.RawExtension becomes Raw (msgpack) or is lost (protobuf). No API server
-//     returns such an Object.
-//   - A field without a JSON form (unexported, or tagged "-") must be zero, else Encode
-//     returns an error in msgpack. Interface fields may only contain values of
-//     unstructured objects.
+//   - A type of Go's or Kubernetes' with its own JSON or text form (a quantity, a time, a
+//     raw extension) is as exact as that form. For example, a metav1.Time has a precision
+//     of seconds, a time is decoded in the location that its UnmarshalJSON chooses, and
+//     the Object of a runtime.RawExtension becomes Raw (msgpack) or is lost (protobuf).
+//     No API server returns such an Object.
+//   - Another type that marshals and unmarshals itself is encoded in its own form where
+//     that gives the same value again, else by its fields. So is a type that does only
+//     one of them, as one that hides a password when it is printed, and a type that has
+//     its methods from an embedded field.
+//   - A field without a JSON form (unexported, tagged "-", a channel, a function, or an
+//     interface with methods) must be zero, else Encode returns an error in msgpack. Other
+//     interface fields may only contain values of unstructured objects.
 //
 // # Concurrency
 //
@@ -116,8 +119,8 @@ func DecodeAliased(c Codec, data []byte, owned bool) (runtime.Object, error) {
 // generated protobuf, else msgpack. Two kinds of types use msgpack even if they have
 // generated protobuf: recursive types, because generated code does not limit the nesting
 // depth, and types with a nested TypeMeta, because generated code omits it. For uses only
-// the type of example and does not keep the object. The error names the type that cannot
-// be encoded.
+// the type of example and does not keep the object. It returns an error if example is
+// not a pointer to a struct.
 func For(example runtime.Object) (Codec, error) {
 	t, err := structType(example)
 	if err != nil {
@@ -138,7 +141,7 @@ func Msgpack(example runtime.Object) (Codec, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newMsgpack(t)
+	return newMsgpack(t), nil
 }
 
 // ForKind returns the codec for a kind whose Go type is not known: the codec of the type

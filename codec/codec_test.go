@@ -271,17 +271,137 @@ func (o *withOnlyMarshals) DeepCopyObject() runtime.Object { c := *o; return &c 
 func (o *withPanicking) DeepCopyObject() runtime.Object    { c := *o; return &c }
 func (o *named) DeepCopyObject() runtime.Object            { c := *o; return &c }
 
-func TestTypesThatCannotBeEncoded(t *testing.T) {
-	for want, example := range map[string]runtime.Object{
-		"chan int":     &withChan{},
-		"fmt.Stringer": &withInterface{},
-		"promoting":    &promoting{},
-		"onlyMarshals": &withOnlyMarshals{},
-		"<nil>":        nil,
+// redacted hides what it contains when it is printed.
+type redacted string
+
+func (redacted) MarshalText() ([]byte, error)    { return []byte("REDACTED"), nil }
+func (r *redacted) UnmarshalText(b []byte) error { *r = redacted(b); return nil }
+
+// picky does not unmarshal what it marshals.
+type picky struct {
+	Text string `json:"text"`
+}
+
+func (p picky) MarshalJSON() ([]byte, error) { return json.Marshal(p.Text) }
+func (p *picky) UnmarshalJSON(b []byte) error {
+	type plain picky
+	return json.Unmarshal(b, (*plain)(p))
+}
+
+// onlyUnmarshals does not marshal.
+type onlyUnmarshals struct{ X int }
+
+func (o *onlyUnmarshals) UnmarshalJSON(b []byte) error { return json.Unmarshal(b, &o.X) }
+
+// mixed marshals in one form and unmarshals in another.
+type mixed struct{ X int }
+
+func (mixed) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+func (*mixed) UnmarshalText([]byte) error  { return nil }
+
+// folded is equal to itself in other letters.
+type folded struct{ text string }
+
+func (f folded) Equal(g folded) bool           { return strings.EqualFold(f.text, g.text) }
+func (f folded) MarshalText() ([]byte, error)  { return []byte(strings.ToLower(f.text)), nil }
+func (f *folded) UnmarshalText(b []byte) error { f.text = string(b); return nil }
+
+// sealed has nothing but what it hides.
+type sealed struct{ text string }
+
+func (sealed) MarshalText() ([]byte, error)    { return []byte("REDACTED"), nil }
+func (s *sealed) UnmarshalText(b []byte) error { s.text = string(b); return nil }
+
+type withOwnForms struct {
+	metav1.TypeMeta
+	Redacted  redacted
+	Redacteds map[string]redacted `json:",omitempty"`
+	Ptr       *redacted
+	Picky     picky
+	Pickies   []picky
+	Unmarshal onlyUnmarshals
+	Mixed     mixed
+}
+
+func (o *withOwnForms) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+type withPrivateForms struct {
+	metav1.TypeMeta
+	Sealed sealed
+	Folded folded
+}
+
+func (o *withPrivateForms) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+type embedsItself struct {
+	metav1.TypeMeta
+	*embedsItself
+	Name string
+}
+
+func (o *embedsItself) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+type oddKeys struct {
+	metav1.TypeMeta
+	M map[[2]string]string
+	F func()
+	C complex128
+}
+
+func (o *oddKeys) DeepCopyObject() runtime.Object { c := *o; return &c }
+
+// TestTypesThatDoNotMarshalAllOfThemselves checks types whose own form leaves out a part
+// of a value, or is not what they unmarshal: they come back as they were.
+func TestTypesThatDoNotMarshalAllOfThemselves(t *testing.T) {
+	hidden := redacted("pw")
+	for _, obj := range []runtime.Object{
+		&withOnlyMarshals{F: onlyMarshals{7}},
+		&promoting{Quantity: resource.MustParse("2"), Lost: "not"},
+		&withOwnForms{
+			Redacted: "pw", Redacteds: map[string]redacted{"a": "pw", "b": "REDACTED"}, Ptr: &hidden,
+			Picky: picky{"x"}, Pickies: []picky{{"x"}, {}}, Unmarshal: onlyUnmarshals{7}, Mixed: mixed{7},
+		},
+		&withOwnForms{},
+		&withChan{}, &withInterface{}, &oddKeys{}, &embedsItself{Name: "n"},
 	} {
-		if _, err := codec.For(example); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%T: error %v does not name %s", example, err, want)
+		c := mustFor(t, obj)
+		roundTrip(t, c, obj)
+		data, err := c.Encode(obj)
+		if err != nil {
+			t.Fatal(err)
 		}
+		if _, err := codec.DecodeAny(c.ID(), schema.GroupVersionKind{}, data); err != nil {
+			t.Errorf("%T without its type: %v", obj, err)
+		}
+	}
+	obj := &withPrivateForms{Folded: folded{"A"}, Sealed: sealed{"REDACTED"}}
+	data, err := mustFor(t, obj).Encode(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := mustFor(t, obj).Decode(data); err != nil || !got.(*withPrivateForms).Folded.Equal(obj.Folded) {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// TestValuesThatCannotBeEncoded checks that a value without a form is an error of its
+// object, and not of its type.
+func TestValuesThatCannotBeEncoded(t *testing.T) {
+	for want, obj := range map[string]runtime.Object{
+		"chan int":     &withChan{C: make(chan int)},
+		"fmt.Stringer": &withInterface{S: time.Second},
+		"map[":         &oddKeys{M: map[[2]string]string{{"a"}: "b"}},
+		"func()":       &oddKeys{F: func() {}},
+		"complex128":   &oddKeys{C: 1},
+		"sealed":       &withPrivateForms{Sealed: sealed{"pw"}},
+		"embedsItself": &embedsItself{embedsItself: &embedsItself{}},
+	} {
+		if _, err := mustFor(t, obj).Encode(obj); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%T: error %v does not name %s", obj, err, want)
+		}
+	}
+	if _, err := codec.For(nil); err == nil {
+		t.Error("nil has a codec")
 	}
 }
 

@@ -14,12 +14,8 @@ type msgpackCodec struct {
 	fingerprint string
 }
 
-func newMsgpack(t reflect.Type) (Codec, error) {
-	p, err := planner{}.plan(t)
-	if err != nil {
-		return nil, fmt.Errorf("codec: msgpack of %s: %w", t, err)
-	}
-	return msgpackCodec{typ: t, plan: p, fingerprint: fingerprint(t)}, nil
+func newMsgpack(t reflect.Type) Codec {
+	return msgpackCodec{typ: t, plan: planner{}.plan(t), fingerprint: fingerprint(t)}
 }
 
 func (c msgpackCodec) ID() byte            { return IDMsgpack }

@@ -3,8 +3,8 @@ package codec
 import (
 	"encoding"
 	"encoding/json"
-	"fmt"
 	"reflect"
+	"strings"
 )
 
 // plan encodes and decodes the values of one Go type. Values are addressable; decode gets
@@ -27,55 +27,66 @@ var (
 // it builds the plans of its elements, so that a type may be recursive.
 type planner map[reflect.Type]plan
 
-func (b planner) plan(t reflect.Type) (plan, error) {
+func (b planner) plan(t reflect.Type) plan {
 	if p := b[t]; p != nil {
-		return p, nil
+		return p
 	}
-	switch own, err := ownForm(t); {
-	case err != nil:
-		return nil, err
-	case own != nil:
+	own := ownForm(t)
+	if own == nil {
+		return b.ofKind(t)
+	}
+	if isKnown(t) {
 		b[t] = own
-		return own, nil
+		return own
 	}
+	p := &ownPlan{own: own}
+	b[t] = p
+	p.fields = b.ofKind(t)
+	b[t] = p
+	return p
+}
+
+// ofKind returns the plan of a type by its kind, whatever methods it has.
+func (b planner) ofKind(t reflect.Type) plan {
 	if p := scalar(t); p != nil {
-		return p, nil
+		return p
 	}
 	switch t.Kind() {
 	case reflect.Interface:
 		if t == anyType {
-			return anyPlan{}, nil
+			return anyPlan{}
 		}
 	case reflect.Pointer:
 		p := &pointerPlan{}
 		b[t] = p
-		return p, b.elem(&p.elem, t)
+		p.elem = b.plan(t.Elem())
+		return p
 	case reflect.Slice:
 		p := &slicePlan{}
 		b[t] = p
-		return p, b.elem(&p.elem, t)
+		p.elem = b.plan(t.Elem())
+		return p
 	case reflect.Array:
 		p := &arrayPlan{}
 		b[t] = p
-		return p, b.elem(&p.elem, t)
+		p.elem = b.plan(t.Elem())
+		return p
 	case reflect.Map:
-		p := &mapPlan{key: scalar(t.Key())}
-		b[t] = p
-		switch p.key.(type) {
+		key := scalar(t.Key())
+		switch key.(type) {
 		case stringPlan, intPlan, uintPlan:
-			return p, b.elem(&p.elem, t)
+			p := &mapPlan{key: key}
+			b[t] = p
+			p.elem = b.plan(t.Elem())
+			return p
 		}
 	case reflect.Struct:
 		p := &structPlan{}
 		b[t] = p
-		return p, b.fields(p, t)
+		b.fields(p, t)
+		return p
 	}
-	return nil, fmt.Errorf("type %s cannot be encoded", t)
-}
-
-func (b planner) elem(p *plan, t reflect.Type) (err error) {
-	*p, err = b.plan(t.Elem())
-	return err
+	return zeroPlan{}
 }
 
 // scalar returns the plan of a type without elements; nil for other types.
@@ -99,10 +110,12 @@ func scalar(t reflect.Type) plan {
 	return nil
 }
 
-// ownForm returns the plan of a type that marshals itself; nil for other types.
-func ownForm(t reflect.Type) (plan, error) {
+// ownForm returns the plan of a type that marshals and unmarshals itself; nil for other
+// types. If it does only one of these, the server's JSON is not what it marshals, or not
+// what it unmarshals.
+func ownForm(t reflect.Type) plan {
 	if t.Kind() == reflect.Interface || t.Kind() == reflect.Pointer {
-		return nil, nil
+		return nil
 	}
 	for _, form := range []struct {
 		marshal, unmarshal reflect.Type
@@ -111,18 +124,25 @@ func ownForm(t reflect.Type) (plan, error) {
 		{marshalerType, unmarshalerType, jsonPlan{}},
 		{textMarshalerType, textUnmarshalType, textPlan{}},
 	} {
-		if !implements(t, form.marshal) {
+		if !implements(t, form.marshal) || !implements(t, form.unmarshal) {
 			continue
 		}
-		if !implements(t, form.unmarshal) {
-			return nil, fmt.Errorf("type %s is a %s but not a %s", t, form.marshal, form.unmarshal)
-		}
 		if promotes(t, form.marshal) {
-			return nil, fmt.Errorf("type %s embeds a %s, whose form would leave out the other fields", t, form.marshal)
+			return nil // the form of an embedded field would leave out the others
 		}
-		return form.plan, nil
+		return form.plan
 	}
-	return nil, nil
+	return nil
+}
+
+// isKnown reports whether the own form of a type is known to contain all of it: a type of
+// Go's or of Kubernetes'.
+func isKnown(t reflect.Type) bool {
+	switch first, _, _ := strings.Cut(t.PkgPath(), "/"); first {
+	case "k8s.io", "encoding", "math", "net", "time":
+		return true
+	}
+	return false
 }
 
 func implements(t, iface reflect.Type) bool {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
+	"k8s.io/apimachinery/pkg/api/equality"
 )
 
 type (
@@ -23,6 +24,11 @@ type (
 	// textPlan is the plan of types that implement encoding.TextMarshaler but not
 	// json.Marshaler.
 	textPlan struct{}
+	// ownPlan is the plan of a type with its own form, which may not contain all of a
+	// value: it may hide a part, or not be what the type unmarshals.
+	ownPlan struct{ own, fields plan }
+	// zeroPlan is the plan of types that only have a zero value to store, as channels.
+	zeroPlan struct{}
 	// quotedPlan is the plan of scalars with `json:",string"`.
 	quotedPlan struct{}
 )
@@ -146,6 +152,54 @@ func (textPlan) decode(r *reader, v reflect.Value) error {
 	}
 	if err := v.Addr().Interface().(encoding.TextUnmarshaler).UnmarshalText([]byte(text)); err != nil {
 		return fmt.Errorf("malformed text form of %s", v.Type())
+	}
+	return nil
+}
+
+func (p *ownPlan) encode(w *writer, v reflect.Value) error {
+	again := reflect.New(v.Type()).Elem()
+	text, err := write(func(w *writer) error { return p.own.encode(w, v) })
+	if err == nil {
+		err = read(text, func(r *reader) error { return p.own.decode(r, again) })
+	}
+	if err == nil && isSame(v, again) {
+		_, err = w.buf.Write(text)
+		return err
+	}
+	if err := w.ext(extFields); err != nil {
+		return err
+	}
+	return p.fields.encode(w, v)
+}
+
+func (p *ownPlan) decode(r *reader, v reflect.Value) error {
+	if r.marker(extFields, "") {
+		return p.fields.decode(r, v)
+	}
+	return p.own.decode(r, v)
+}
+
+// isSame reports whether two values are equal, as times in other locations are.
+func isSame(x, y reflect.Value) (same bool) {
+	defer func() { _ = recover() }() // of an unexported field
+	if equal := x.MethodByName("Equal"); equal.IsValid() {
+		if t := equal.Type(); t.NumIn() == 1 && t.In(0) == x.Type() && t.NumOut() == 1 && t.Out(0).Kind() == reflect.Bool {
+			return equal.Call([]reflect.Value{y})[0].Bool()
+		}
+	}
+	return reflect.DeepEqual(x.Interface(), y.Interface()) || equality.Semantic.DeepEqual(x.Interface(), y.Interface())
+}
+
+func (zeroPlan) encode(w *writer, v reflect.Value) error {
+	if !v.IsZero() {
+		return fmt.Errorf("value of type %s", v.Type())
+	}
+	return w.EncodeNil()
+}
+
+func (zeroPlan) decode(r *reader, _ reflect.Value) error {
+	if !r.null() {
+		return errMalformed
 	}
 	return nil
 }

@@ -159,34 +159,26 @@ func hasLen(v reflect.Value) bool { return v.Kind() == reflect.Slice || v.Kind()
 
 // fields adds the fields of t to p. If several fields have the same name, the rules of
 // encoding/json decide.
-func (b planner) fields(p *structPlan, t reflect.Type) error {
+func (b planner) fields(p *structPlan, t reflect.Type) {
 	var all []*field
-	if err := p.collect(&all, t, nil, false, []reflect.Type{t}); err != nil {
-		return err
-	}
+	p.collect(&all, t, nil, false, []reflect.Type{t})
 	p.byName = make(map[string]*field, len(all))
 	for _, f := range all {
 		if !dominant(f, all) {
 			p.dropped = append(p.dropped, f)
 			continue
 		}
-		fp, err := b.plan(f.typ)
-		if err != nil {
-			return fmt.Errorf("field %s of %s: %w", f.name, t, err)
+		if f.plan = b.plan(f.typ); f.quoted {
+			f.plan = quote(f.plan)
 		}
-		if f.quoted {
-			fp = quote(fp)
-		}
-		f.plan = fp
 		p.fields = append(p.fields, f)
 		p.byName[f.name] = f
 	}
-	return nil
 }
 
 // collect appends the fields of t, which is embedded at index, and the fields that t
-// embeds.
-func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr bool, path []reflect.Type) error {
+// embeds. An embedded field with a form of its own is one field.
+func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr bool, path []reflect.Type) {
 	for i := range t.NumField() {
 		sf := t.Field(i)
 		tag := sf.Tag.Get("json")
@@ -196,19 +188,14 @@ func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr 
 		if sf.Anonymous && embedded.Kind() == reflect.Pointer {
 			embedded, isPtr = embedded.Elem(), true
 		}
-		inline := sf.Anonymous && name == "" && embedded.Kind() == reflect.Struct
-		if tag == "-" || (!sf.IsExported() && !inline) {
+		inline := sf.Anonymous && name == "" && embedded.Kind() == reflect.Struct && ownForm(embedded) == nil
+		if tag == "-" || (!sf.IsExported() && (!inline || isPtr)) || inline && slices.Contains(path, embedded) {
 			f.name = sf.Name
 			p.dropped = append(p.dropped, f)
 			continue
 		}
 		if inline {
-			if slices.Contains(path, embedded) || (isPtr && !sf.IsExported()) {
-				return fmt.Errorf("type %s embeds %s", t, sf.Type)
-			}
-			if err := p.collect(all, embedded, f.index, viaPtr || isPtr, append(path, embedded)); err != nil {
-				return err
-			}
+			p.collect(all, embedded, f.index, viaPtr || isPtr, append(path, embedded))
 			continue
 		}
 		if name == "" {
@@ -221,7 +208,6 @@ func (p *structPlan) collect(all *[]*field, t reflect.Type, index []int, viaPtr 
 		}
 		*all = append(*all, f)
 	}
-	return nil
 }
 
 // dominant reports whether f is the field that its name refers to: the least nested

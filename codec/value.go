@@ -151,6 +151,9 @@ func (r *reader) value() (any, error) {
 	case msgpcode.IsFixedMap(c) || c == msgpcode.Map16 || c == msgpcode.Map32:
 		return r.object()
 	case msgpcode.IsExt(c):
+		if r.marker(extFields, "") {
+			return r.value()
+		}
 		return r.extValue()
 	}
 	return r.int()

@@ -23,6 +23,9 @@ const (
 	extEmpty = 2
 	// extNil is a typed nil. Its content is one of the nil kinds below.
 	extNil = 3
+	// extFields has no content. The value of a type with its own form follows it, encoded
+	// by its fields.
+	extFields = 4
 )
 
 const (

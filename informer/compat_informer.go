@@ -149,7 +149,9 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 // object. It must return an object of the example's type with a name. Anything else, an
 // error or a panic keeps the object's last good state and is logged with its key. Only if
 // the transform has changed the object's name or namespace does the next list delete that
-// state, because it cannot be found. See Options.TransformVersion.
+// state, because it cannot be found. Go values that are none of an unstructured object,
+// as an int or a []string, are replaced by what their JSON form is decoded to. See
+// Options.TransformVersion.
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -173,6 +174,11 @@ func (inf *Informer) transformed(obj runtime.Object) (_ runtime.Object, err erro
 	}
 	if err := inf.isStorable(out); err != nil {
 		return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}
+	}
+	if u, ok := out.(*unstructured.Unstructured); ok {
+		if err := makePlain(u); err != nil {
+			return nil, &store.ObjectError{Key: key, Err: fmt.Errorf("transform: %w", err)}
+		}
 	}
 	return out.(runtime.Object), nil
 }
