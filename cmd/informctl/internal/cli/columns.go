@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"regexp"
@@ -93,8 +92,7 @@ func cell(path string, content map[string]any) (string, error) {
 	}
 	results, err := template.FindResults(content)
 	if err != nil {
-		// The error is not wrapped: jsonpath's errors contain the object's values.
-		return "", errors.New("the path does not fit")
+		return noValue, nil //nolint:nilerr // an object that the path does not fit has no value
 	}
 	var found []string
 	for _, result := range results {

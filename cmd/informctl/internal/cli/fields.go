@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -19,17 +20,28 @@ import (
 	"github.com/informctl/informctl/index"
 )
 
-// path finds the values of a field. They are the values that an index of the field would
-// have.
-type path struct{ index.Index }
+// path finds the values of a field for a flag. They are the values that an index of the
+// field would have. An object that the path does not fit has no value: such objects are
+// counted, because a path that fits none is most likely a mistake of the user.
+type path struct {
+	index.Index
+	flag string // such as --sort-by
 
-func parsePath(text string) (*path, error) {
+	asked, having atomic.Int64 // objects, and those that have a value
+
+	mu             sync.Mutex // protects the fields below
+	misfits, texts int        // objects that the path, or a number, does not fit
+	first          item       // of these, in the order of output
+	err            error      // of first; nil if there is none
+}
+
+func parsePath(flag, text string) (*path, error) {
 	idx, err := index.Field(text)
 	if err != nil {
 		// The user did not name an index.
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "index: "))
 	}
-	return &path{idx}, nil
+	return &path{Index: idx, flag: flag}, nil
 }
 
 // name returns the path without the optional characters around it.
@@ -57,13 +69,51 @@ func (p *path) values(obj runtime.Object) ([]string, error) {
 	return values, nil
 }
 
+// valuesOf returns the values of an item's object, none if the path does not fit it. It
+// is safe for concurrent use.
+func (p *path) valuesOf(i item, obj runtime.Object) []string {
+	p.asked.Add(1)
+	values, err := p.values(obj)
+	switch {
+	case err != nil:
+		p.misfit(i, &p.misfits, err)
+		return nil
+	case len(values) > 0:
+		p.having.Add(1)
+	}
+	return values
+}
+
+// misfit counts an object that has no value because of an error.
+func (p *path) misfit(i item, count *int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	*count++
+	if p.err == nil || compareItems(i, p.first) < 0 {
+		p.first, p.err = i, err
+	}
+}
+
+// verdict returns what a user should know after the last object: how many objects count
+// as ones without the field. It returns an error if the path fits none of them.
+func (p *path) verdict() (note string, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	asked, n := p.asked.Load(), int64(p.misfits+p.texts)
+	switch {
+	case n == 0:
+		return "", nil
+	case n == asked, p.texts > 0 && p.having.Load() == 0:
+		return "", p.first.wrap(fmt.Errorf("%s: %w", p.flag, p.err))
+	}
+	return fmt.Sprintf("%d of %d objects count as ones without the field that %s asks for: %s", n, asked, p.flag, p.err), nil
+}
+
 // requirement is one requirement of --field-selector.
 type requirement struct {
 	*path
 	equal bool
 	value string // "" also matches no value, as in the API server
-
-	asked, having *atomic.Int64 // objects, and those that have the field
 }
 
 func parseFieldSelector(text string) ([]requirement, error) {
@@ -73,11 +123,11 @@ func parseFieldSelector(text string) ([]requirement, error) {
 	}
 	var out []requirement
 	for _, r := range selector.Requirements() {
-		p, err := parsePath(r.Field)
+		p, err := parsePath("--field-selector", r.Field)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value, new(atomic.Int64), new(atomic.Int64)})
+		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value})
 	}
 	return out, nil
 }
@@ -99,26 +149,19 @@ func (r requirement) excludes(namespace, name string) bool {
 }
 
 // matches is safe for concurrent use.
-func (r requirement) matches(obj runtime.Object) (bool, error) {
-	values, err := r.values(obj)
-	if err != nil {
-		return false, fmt.Errorf("--field-selector: %w", err)
-	}
-	r.asked.Add(1)
-	if len(values) > 0 {
-		r.having.Add(1)
-	}
+func (r requirement) matches(i item, obj runtime.Object) bool {
+	values := r.valuesOf(i, obj)
 	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
-	return has == r.equal, nil
+	return has == r.equal
 }
 
-// verdict returns what a user should know after the last object: a field that none has is
-// most likely a mistake.
-func (r requirement) verdict() (note string) {
-	if asked := r.asked.Load(); asked > 0 && r.having.Load() == 0 {
-		return fmt.Sprintf("none of %d objects has the field %q that --field-selector asks for", asked, r.name())
+// verdict also says that no object has the field, which is most likely a mistake.
+func (r requirement) verdict() (note string, err error) {
+	note, err = r.path.verdict()
+	if asked := r.asked.Load(); note == "" && err == nil && asked > 0 && r.having.Load() == 0 {
+		note = fmt.Sprintf("none of %d objects has the field %q that --field-selector asks for", asked, r.name())
 	}
-	return ""
+	return note, err
 }
 
 // changedAt returns the newest time in an object's metadata.
@@ -145,16 +188,16 @@ type sortValue struct {
 }
 
 // sortValueOf returns the first value of the path, as kubectl does.
-func sortValueOf(p *path, obj runtime.Object) (sortValue, error) {
-	values, err := p.values(obj)
-	if err != nil || len(values) == 0 {
-		return sortValue{}, err
+func sortValueOf(i item, p *path, obj runtime.Object) sortValue {
+	values := p.valuesOf(i, obj)
+	if len(values) == 0 {
+		return sortValue{}
 	}
 	v := sortValue{known: true, text: values[0]}
 	if q, err := resource.ParseQuantity(v.text); err == nil {
 		v.quantity = &q
 	}
-	return v, nil
+	return v
 }
 
 func (v sortValue) compare(w sortValue) int {

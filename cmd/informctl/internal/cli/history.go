@@ -115,6 +115,7 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 		if o.sieve.where, err = parseCondition(o.where, o.now(), oldVariable); err != nil {
 			return usagef(cmd, "--where: %w", err)
 		}
+		o.sieve.where.goesOn = o.follow
 	}
 	if o.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
 		return usagef(cmd, "--field-selector %q: %w", o.fields, err)
@@ -211,11 +212,15 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	}
 	found = withoutRepeated(found)
 	slices.SortStableFunc(found, func(a, b changed) int { return a.Time.Compare(b.Time) })
-	if err := o.explain(nil); err != nil {
-		return err
-	}
+	err = o.explain(nil)
 	if o.follow {
+		if err != nil {
+			o.note("%s", err) // there may be objects that have an answer
+		}
 		return o.goOn(ctx, cancel, historians, found)
+	}
+	if err != nil {
+		return err
 	}
 	if len(found) == 0 {
 		o.note("nothing found in %s", db.path)
@@ -378,7 +383,7 @@ func (h *historian) row(c change) (*changed, error) {
 		h.view.setKind(obj)
 		states[n] = obj
 	}
-	passes, err := h.passes(states)
+	passes, err := h.passes(i, states)
 	if err != nil {
 		return nil, i.wrap(err)
 	}
@@ -431,7 +436,7 @@ func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err 
 }
 
 // passes reports whether a change is asked for by what its objects contain.
-func (h *historian) passes(states [2]runtime.Object) (_ bool, err error) {
+func (h *historian) passes(i item, states [2]runtime.Object) (_ bool, err error) {
 	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
 		for _, obj := range states {
 			if obj == nil {
@@ -460,12 +465,7 @@ func (h *historian) passes(states [2]runtime.Object) (_ bool, err error) {
 	}
 	if len(h.sieve.fields) > 0 {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
-			for _, r := range h.sieve.fields {
-				if ok, err := r.matches(obj); !ok || err != nil {
-					return false, err
-				}
-			}
-			return true, nil
+			return !slices.ContainsFunc(h.sieve.fields, func(r requirement) bool { return !r.matches(i, obj) }), nil
 		})
 		if !ok || err != nil {
 			return false, err

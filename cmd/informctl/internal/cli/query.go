@@ -15,6 +15,8 @@ All conditions must hold. Where an index fits -n, -l or --field-selector it is u
 --index asks for one by name, and indexes lists them. --field-selector takes any
 field, found by its JSONPath; a list matches if one of its values does, and a missing
 field is equal to nothing, as in "spec.nodeName=". A field that no object has is noted.
+An object that the path of a flag does not fit, or where it finds an object or a list,
+counts as one without the field, which is noted; if that is so for all, it is an error.
 
 --where is an expression in CEL of the variable object, with the functions that
 Kubernetes has in admission, such as quantity, ip, cidr, semver, url and find:
@@ -39,7 +41,7 @@ first; --descending turns that round, so that --limit keeps the largest.
 --avg calculate of each group, or of all objects, and the first of them says which group
 is the largest. They read numbers and quantities, as 500m and 1Gi; an object without the
 field adds nothing, and one with several values, as in containers[*], adds each. A value
-that is neither is an error.
+that is neither adds nothing, and is an error if there is no other.
 
 With --watch, what is there is followed by each change of what is selected, as in
 kubectl: an object as it is now, and a last time when it is deleted or no longer

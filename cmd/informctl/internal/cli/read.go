@@ -260,16 +260,8 @@ func (o *readOptions) explain(views []*view) error {
 			o.note("%s", v.explanation())
 		}
 	}
-	for _, r := range o.sieve.fields {
-		if note := r.verdict(); note != "" {
-			o.note("%s", note)
-		}
-	}
-	if o.sieve.where == nil {
-		return nil
-	}
-	note, err := o.sieve.where.verdict()
-	if note != "" {
+	notes, err := o.sieve.verdicts()
+	for _, note := range notes {
 		o.note("%s", note)
 	}
 	return err

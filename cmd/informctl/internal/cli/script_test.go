@@ -236,7 +236,11 @@ func writeMore(t *testing.T, path string) {
 	secretKind := corev1.SchemeGroupVersion.WithKind("Secret")
 	secret := &corev1.Secret{ObjectMeta: objectMeta("a", "login", ""), Data: map[string][]byte{"password": []byte("hunter2")}}
 	secret.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: `{"data":{"password":"aHVudGVyMg=="}}`}
-	fill(t, db, secretKind, "secrets", store.Typed, secret)
+	password, err := index.Field("data.password")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fillWith(t, db, []index.Index{index.Namespace(), index.Label("app"), index.Label("app=b"), password}, secretKind, "secrets", store.Typed, secret)
 	fill(t, db, secretKind, "secrets", store.Unstructured, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "b", "name": "token"},
 		"stringData": map[string]any{"token": "hunter2"},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 
@@ -81,7 +80,7 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		}
 	}
 	if text.sortBy != "" {
-		if s.sortBy, err = parsePath(text.sortBy); err != nil {
+		if s.sortBy, err = parsePath("--sort-by", text.sortBy); err != nil {
 			return usagef(cmd, "--sort-by: %w", err)
 		}
 	}
@@ -89,14 +88,14 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		return usagef(cmd, "--descending needs --sort-by")
 	}
 	for _, key := range text.groupBy {
-		p, err := parsePath(key)
+		p, err := parsePath("--group-by", key)
 		if err != nil {
 			return usagef(cmd, "--group-by: %w", err)
 		}
 		s.summary.by = append(s.summary.by, p)
 	}
 	for _, a := range text.aggregates {
-		p, err := parsePath(a.path)
+		p, err := parsePath("--"+a.verb, a.path)
 		if err != nil {
 			return usagef(cmd, "--%s: %w", a.verb, err)
 		}
@@ -106,6 +105,29 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		return usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
 	}
 	return nil
+}
+
+// verdicts returns what a user should know about the conditions after the last object,
+// and the error of the first that makes sense of no object.
+func (s *sieve) verdicts() (notes []string, err error) {
+	add := func(note string, verdictErr error) {
+		if note != "" {
+			notes = append(notes, note)
+		}
+		err = cmp.Or(err, verdictErr)
+	}
+	for _, r := range s.fields {
+		add(r.verdict())
+	}
+	for _, p := range append(s.summary.paths(), s.sortBy) {
+		if p != nil {
+			add(p.verdict())
+		}
+	}
+	if s.where != nil {
+		add(s.where.verdict())
+	}
+	return notes, err
 }
 
 // decodes reports whether the sieve needs decoded objects.
@@ -207,24 +229,20 @@ func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) 
 	if err != nil || o.Object == nil {
 		return t, err
 	}
-	if t.passes, err = s.passes(o.Object, oldest); err != nil {
+	if t.passes, err = s.passes(i, o.Object, oldest); err != nil {
 		return t, i.wrap(err)
 	}
 	if t.passes && s.sortBy != nil {
-		if t.order, err = sortValueOf(s.sortBy, o.Object); err != nil {
-			return t, i.wrap(fmt.Errorf("--sort-by: %w", err))
-		}
+		t.order = sortValueOf(i, s.sortBy, o.Object)
 	}
 	if t.passes && s.summary.asked() {
-		if t.summand, err = s.summary.summandOf(o.Object); err != nil {
-			return t, i.wrap(err)
-		}
+		t.summand = s.summary.summandOf(i, o.Object)
 	}
 	return t, nil
 }
 
 // passes tests the cheapest conditions first.
-func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
+func (s *sieve) passes(i item, obj runtime.Object, oldest time.Time) (bool, error) {
 	if s.since > 0 {
 		at, err := changedAt(obj)
 		if err != nil || at.Before(oldest) {
@@ -232,8 +250,8 @@ func (s *sieve) passes(obj runtime.Object, oldest time.Time) (bool, error) {
 		}
 	}
 	for _, r := range s.fields {
-		if ok, err := r.matches(obj); err != nil || !ok {
-			return false, err
+		if !r.matches(i, obj) {
+			return false, nil
 		}
 	}
 	if s.where == nil {

@@ -63,14 +63,10 @@ type summand struct {
 }
 
 // summandOf reads an object. An object is in a group for each combination of its values.
-func (s *summary) summandOf(obj runtime.Object) (out summand, err error) {
+func (s *summary) summandOf(i item, obj runtime.Object) (out summand) {
 	out.groups = [][]string{nil}
 	for _, p := range s.by {
-		values, err := p.values(obj)
-		if err != nil {
-			return out, fmt.Errorf("--group-by: %w", err)
-		}
-		values = slices.Compact(slices.Sorted(slices.Values(values)))
+		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
 		if len(values) == 0 {
 			values = []string{noValue}
 		}
@@ -83,19 +79,26 @@ func (s *summary) summandOf(obj runtime.Object) (out summand, err error) {
 		out.groups = groups
 	}
 	for _, a := range s.aggregates {
-		values, err := a.values(obj)
-		if err != nil {
-			return out, fmt.Errorf("--%s: %w", a.verb, err)
-		}
-		amounts := make([]resource.Quantity, len(values))
-		for i, value := range values {
-			if amounts[i], err = resource.ParseQuantity(value); err != nil {
-				return out, fmt.Errorf("--%s: %s: a value is neither a number nor a quantity, such as 500m or 1Gi", a.verb, a.path.name())
-			}
-		}
-		out.amounts = append(out.amounts, amounts)
+		out.amounts = append(out.amounts, a.amountsOf(i, obj))
 	}
-	return out, nil
+	return out
+}
+
+// amountsOf returns the numbers and quantities among the values of an object.
+func (a aggregate) amountsOf(i item, obj runtime.Object) (amounts []resource.Quantity) {
+	values := a.valuesOf(i, obj)
+	for _, value := range values {
+		if q, err := resource.ParseQuantity(value); err == nil {
+			amounts = append(amounts, q)
+		}
+	}
+	if len(amounts) < len(values) {
+		a.misfit(i, &a.texts, fmt.Errorf("%s: a value is neither a number nor a quantity, such as 500m or 1Gi", a.path.name()))
+	}
+	if len(values) > 0 && len(amounts) == 0 {
+		a.having.Add(-1)
+	}
+	return amounts
 }
 
 // tally is a group with what was added to it.

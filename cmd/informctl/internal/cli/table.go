@@ -69,6 +69,9 @@ func (t *resourceTable) begin(w io.Writer) error {
 func (t *resourceTable) render(o object) (piece, error) {
 	cells, err := t.kind.Cells(o.Object, t.now())
 	if err != nil {
+		cells, err = t.named(o)
+	}
+	if err != nil {
 		return piece{}, err
 	}
 	if t.kinds && t.name >= 0 {
@@ -86,6 +89,25 @@ func (t *resourceTable) render(o object) (piece, error) {
 	}
 	row := metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: shown}}
 	return piece{row: row, event: o.event}, nil
+}
+
+// named returns the cells of an object that is not of the shape of its kind: what all
+// objects have, and nothing else.
+func (t *resourceTable) named(o object) ([]any, error) {
+	of, err := table.Named().Cells(o.Object, t.now())
+	if err != nil {
+		return nil, err
+	}
+	cells := make([]any, len(t.columns))
+	for i, c := range t.columns {
+		cells[i] = noValue
+		for n, named := range table.Named().Columns() {
+			if named.Name == c.Name {
+				cells[i] = of[n]
+			}
+		}
+	}
+	return cells, nil
 }
 
 func (t *resourceTable) emit(_ io.Writer, pieces []piece) error {

@@ -142,6 +142,9 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if err != nil {
 		return err
 	}
+	if o.sieve.where != nil {
+		o.sieve.where.goesOn = true
+	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
 			return fmt.Errorf("--since-rv: %w", err)
@@ -338,9 +341,10 @@ func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Eve
 		slices.ContainsFunc(o.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
 		return e, false, err
 	}
-	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(obj, time.Time{}) })
+	i := item{v.view, m.GetNamespace(), m.GetName()}
+	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(i, obj, time.Time{}) })
 	if err != nil {
-		err = item{v.view, m.GetNamespace(), m.GetName()}.wrap(err)
+		err = i.wrap(err)
 	}
 	return e, ok, err
 }
@@ -389,6 +393,10 @@ func (o *watchOptions) print(l *live, changes <-chan object, oneResource bool) e
 			u.SetManagedFields(nil)
 		}
 		rendered, err := p.render(change)
+		if errors.As(err, new(misfit)) {
+			o.note("%s", change.wrap(err))
+			continue
+		}
 		if err == nil {
 			err = p.emit(w, []piece{rendered})
 		}
@@ -461,6 +469,10 @@ func (o object) document(content map[string]any) any {
 	return changeDocument{o.event, content}
 }
 
+// misfit is the error of an object that a template makes no sense of. It does not end a
+// watch of others.
+type misfit struct{ error }
+
 // changePrinter prints each change separately.
 type changePrinter func(o object, content map[string]any) ([]byte, error)
 
@@ -474,7 +486,10 @@ func (p changePrinter) render(o object) (piece, error) {
 		return piece{}, err
 	}
 	text, err := p(o, content)
-	return piece{text: text}, err
+	if err != nil {
+		return piece{}, misfit{err}
+	}
+	return piece{text: text}, nil
 }
 
 func (changePrinter) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }

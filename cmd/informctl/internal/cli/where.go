@@ -28,6 +28,10 @@ type condition struct {
 	fields  []string // top-level fields of the object that the expression reads
 	whole   bool     // the expression may read all fields
 
+	// goesOn means that an object for which the expression takes too many steps does not
+	// match, as one that it has no answer for: it must not end a watch of others.
+	goesOn bool
+
 	asked, lacking, failing atomic.Int64
 	missing                 atomic.Pointer[string] // a field that one of them lacks
 	wrong                   atomic.Pointer[string] // an error of a failing object
@@ -142,6 +146,8 @@ func celValue(obj runtime.Object) any {
 // would most likely exceed it for all others.
 var errCostly = fmt.Errorf("--where takes more than %d steps for this object, as loops in loops do; ask for less of it", celconfig.PerCallLimit)
 
+const tooManySteps = "it takes too many steps"
+
 func (c *condition) holds(variables map[string]any) (bool, error) {
 	c.asked.Add(1)
 	out, _, err := c.program.Eval(variables)
@@ -153,7 +159,10 @@ func (c *condition) holds(variables map[string]any) (bool, error) {
 	}
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded {
-		return false, errCostly
+		if !c.goesOn {
+			return false, errCostly
+		}
+		err = errors.New(tooManySteps)
 	}
 	c.fail(err)
 	return false, nil
@@ -184,7 +193,7 @@ func (c *condition) fail(err error) {
 	what := "it failed"
 	for _, known := range []string{
 		"the expression is of type ", "no such overload", "division by zero", "modulus by zero", "integer overflow",
-		"type conversion error",
+		"type conversion error", tooManySteps,
 	} {
 		if strings.HasPrefix(text, known) {
 			if what = known; known == "the expression is of type " {
