@@ -12,17 +12,24 @@ help: ## Say what there is.
 
 .PHONY: test
 test: controlplane ## Run every test, on a real API server too, under the race detector.
+	@# The tests with a server wait most of the time, and the others compute.
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-alone test-servers
+	@$(if $(RACE),,echo "All that ran has passed WITHOUT THE RACE DETECTOR: it needs a C compiler")
+
+.PHONY: test-alone
+test-alone:
 	go test $(RACE) -timeout 20m ./...
 	cd cmd/informctl && go test $(RACE) -timeout 20m ./... && go test ./internal/top # whose panics race in their library
 	cd metrics && go test $(RACE) ./...
 	cd durable/controllerruntime && go test $(RACE) ./...
 	cd tools/dockerfile && go test ./...
 	cd tools/releasetest && go test -count=1 ./... # its commands read files that go test does not know of
+
+.PHONY: test-servers
+test-servers:
+	@# These drive processes of their own, except for manager: 800 caches, for which the race detector would take 10 minutes.
+	cd e2e && go test -count=1 -p 3 -timeout 20m $$(go list ./... | grep -v -e /factories -e /sample -e /soak)
 	cd e2e && go test $(RACE) -count=1 -timeout 20m ./factories ./sample ./soak
-	@# The others drive processes of their own, and wait for them most of the time.
-	cd e2e && go test -count=1 -p 3 -timeout 20m $$(go list ./... | grep -v -e /factories -e /manager -e /sample -e /soak)
-	cd e2e && go test -count=1 -timeout 20m ./manager # 800 caches: the race detector would take 10 minutes
-	@$(if $(RACE),,echo "All that ran has passed WITHOUT THE RACE DETECTOR: it needs a C compiler")
 
 .PHONY: unit
 unit: ## Run the tests that need no API server.
@@ -86,7 +93,7 @@ torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 r
 	go test -count=1 -timeout 30m -v -run 'TestCrash|TestDamage|TestKill|Faults|TestBroken|TestLockstep' ./store/bolt \
 		-images 10000 -damages 5000 -kills 1000 -faults all -rapid.checks 500
 	go test -count=1 -timeout 120m -run TestSchedules ./informer -schedules 10000
-	go test -count=1 -timeout 60m -v -run "TestSchedules|TestKill" ./durable -schedules 1000 -schedules.seed 0 -kills 1000
+	go test -count=1 -timeout 60m -v -run "TestSchedules|TestKill|TestSharedHasRoom|TestManyRounds" ./durable -schedules 1000 -schedules.seed 0 -kills 1000
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzHeader -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzIndexKey -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record

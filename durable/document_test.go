@@ -27,7 +27,7 @@ func longName(i int) string {
 // TestSharedHasRoom checks that 100,000 delayed keys fit, and what the next process makes
 // of them.
 func TestSharedHasRoom(t *testing.T) {
-	const keys = 100_000
+	const keys = 100_000 / fewer
 	inBubble(t, func(w *world) {
 		shared := w.shared()
 		w.put("a", "owner-a")
@@ -198,7 +198,7 @@ func TestManyRounds(t *testing.T) {
 			w.put("a", "owner-a")
 			w.pass(10 * time.Second)
 		}
-		for range 12 {
+		for range 12 / fewer {
 			mu.Lock()
 			release = make(chan struct{})
 			mu.Unlock()

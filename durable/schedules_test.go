@@ -19,7 +19,7 @@ import (
 )
 
 var (
-	schedules = flag.Int("schedules", 50, "how many schedules TestSchedules plays")
+	schedules = flag.Int("schedules", 50/fewer, "how many schedules TestSchedules plays")
 	firstSeed = flag.Uint64("schedules.seed", 1, "the seed of the first schedule; 0 is a random one")
 )
 

@@ -36,7 +36,7 @@ func (c *calls) note(call string, obj any) {
 func (c *calls) OnAdd(obj any, _ bool) { c.note("add", obj) }
 func (c *calls) OnUpdate(old, obj any) {
 	if old == obj {
-		c.note("resync", obj)
+		c.note("same", obj) // resynced, or the state before is not known
 	} else {
 		c.note("update", obj)
 	}
@@ -116,8 +116,8 @@ func TestUntold(t *testing.T) {
 		}
 		durable.want(t, "of a sweep")
 		w.set(keyOf(0), false)
-		plain.want(t, "when it can be told", "update o-0000", "add o-0007", "update o-0000", "resync o-0000", "resync o-0007")
-		durable.want(t, "when it can be told", "update o-0000", "add o-0007", "update o-0000")
+		plain.want(t, "when it can be told", "same o-0000", "add o-0007", "update o-0000", "same o-0000", "same o-0007")
+		durable.want(t, "when it can be told", "same o-0000", "add o-0007", "update o-0000")
 		if _, _, ok := durable.feed.Mark(); !ok {
 			t.Error("there is no place when all was told")
 		}
@@ -151,7 +151,7 @@ func TestNoResyncAtElection(t *testing.T) {
 		<-time.After(59 * time.Second)
 		standby.want(t, "before a period is over")
 		<-time.After(time.Minute)
-		standby.want(t, "when it is", "resync o-0000", "resync o-0001")
+		standby.want(t, "when it is", "same o-0000", "same o-0001")
 		w.end()
 		cancel()
 	})

@@ -1,0 +1,5 @@
+//go:build !race
+
+package durable_test
+
+const fewer = 1
