@@ -3,6 +3,8 @@ package store
 import (
 	"fmt"
 	"slices"
+	"sort"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
@@ -128,9 +130,14 @@ func Higher(a, b string) string {
 }
 
 func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
+	said := make([]time.Time, len(marks))
+	for i, m := range marks {
+		said[i] = m.Time
+	}
+	times := timesOf(said, time.Now())
 	for i := len(marks) - 1; i >= 0; i-- {
 		m := marks[i]
-		if m.Time.After(p.Time) {
+		if times[i].After(p.Time) {
 			continue
 		}
 		if readable && (m.Frozen || m.Listing) {
@@ -139,6 +146,44 @@ func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
 		return i, false, nil
 	}
 	return 0, false, ErrTrimmed
+}
+
+// timesOf returns the times of commits from what the clock said at each, in their order. A
+// clock may have been ahead or behind for some of them. Believed is the longest series
+// that does not go back, without what is after now. Each of the others has the time of
+// the believed one before it or, if there is none, of the first one.
+func timesOf(said []time.Time, now time.Time) []time.Time {
+	var ends []int                   // of the series of each length the one that ends earliest
+	before := make([]int, len(said)) // in the series that ends with it; -1: none
+	believed := make([]bool, len(said))
+	for i, t := range said {
+		if t.After(now) {
+			continue
+		}
+		n := sort.Search(len(ends), func(n int) bool { return said[ends[n]].After(t) })
+		if before[i] = -1; n > 0 {
+			before[i] = ends[n-1]
+		}
+		if n == len(ends) {
+			ends = append(ends, i)
+		}
+		ends[n] = i
+	}
+	if len(ends) == 0 {
+		return said
+	}
+	last := said[0]
+	for i := ends[len(ends)-1]; i >= 0; i = before[i] {
+		believed[i], last = true, said[i]
+	}
+	times := make([]time.Time, len(said))
+	for i, t := range said {
+		if believed[i] {
+			last = t
+		}
+		times[i] = last
+	}
+	return times
 }
 
 func compare(a, b string) (int, error) { return resourceversion.CompareResourceVersion(a, b) }

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -237,7 +238,7 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 	if !all && from <= full {
 		return store.ErrTrimmed
 	}
-	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}}
+	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
 	var events []*store.Event
 	size, reads, isGap := 0, true, false
 	err = s.eachBlock(sn, from, func(b *record.Block) bool {
@@ -254,14 +255,15 @@ func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart
 		if isGap = b.First() > part.next && (!all || part.next > full); isGap {
 			return false
 		}
+		at := reader.timeOf(b)
 		for i := range b.Entries {
 			if e := &b.Entries[i]; e.Number >= from {
-				events = append(events, reader.event(e, b.Time))
+				events = append(events, reader.event(e, at))
 				size += e.Size()
 			}
 		}
 		if m := b.Mark; m != nil && m.Number >= from {
-			events = append(events, &store.Event{Time: time.Unix(0, b.Time), Mark: reader.mark(m)})
+			events = append(events, &store.Event{Time: time.Unix(0, at), Mark: reader.mark(m)})
 		}
 		part.next = b.Last() + 1
 		return reader.err == nil
@@ -294,7 +296,18 @@ type logReader struct {
 	s    *scopeStore
 	sn   *snapshot
 	open map[string]*store.Event // whose state after is not known yet, by file key
+	now  int64
+	time int64 // of the last block; 0: none
 	err  error
+}
+
+// timeOf returns the time of the next block. One of a clock that was ahead has that of the
+// block before, or it is now.
+func (r *logReader) timeOf(b *record.Block) int64 {
+	if b.Time <= r.now {
+		r.time = b.Time
+	}
+	return cmp.Or(r.time, r.now)
 }
 
 func (r *logReader) mark(m *record.Mark) *store.Mark {
@@ -415,9 +428,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		if sn.scope == nil || sn.scope.Bucket(bucketLog) == nil {
 			return nil
 		}
-		if _, v := sn.scope.Bucket(bucketLog).Cursor().First(); v != nil {
-			state.Begins = record.BlockTime(v)
-		}
+		state.Begins = beginOfLog(sn.scope)
 		return s.eachBlock(sn, max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last

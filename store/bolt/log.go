@@ -68,16 +68,19 @@ type moment struct {
 // takenLog says when the log of an earlier process was taken over, and the time of its
 // newest mark, Unix nanoseconds.
 type takenLog struct {
-	at     time.Time
+	at     time.Time // with the monotonic clock
 	newest int64
 }
 
 // now returns the time at which the entries of a log have their ages: that of its newest
 // mark. The time between two processes does not count until one age after the log was
-// taken over, since whoever was near its end before has to find its place.
+// taken over, since whoever was near its end before has to find its place. Neither does a
+// step of the clock ahead.
 func (t takenLog) now(newest int64, age time.Duration) int64 {
-	if t.newest != 0 && time.Since(t.at) < age {
-		return t.newest
+	elapsed := time.Since(t.at)
+	newest = min(newest, t.at.UnixNano()+int64(elapsed))
+	if t.newest != 0 && elapsed < age {
+		return min(newest, t.newest)
 	}
 	return newest
 }
@@ -428,7 +431,7 @@ func (lw *logWriter) end() error {
 	b.FillPercent = fillOfList
 	slices.SortStableFunc(lw.entries, func(a, b noted) int { return cmp.Compare(a.order, b.order) })
 	lw.fit()
-	now := max(time.Now().UnixNano(), l.Mark.Time)
+	now := time.Now().UnixNano()
 	first := l.Last + 1
 	var appended int64
 	put := func(block *record.Block) error {
@@ -442,6 +445,7 @@ func (lw *logWriter) end() error {
 	block, size := &record.Block{Time: now}, 0
 	for i := range lw.entries {
 		e := &lw.entries[i].LogEntry
+		e.Since = min(e.Since, now) // the clock was set back since
 		l.Last++
 		l.Entries++
 		e.Number = l.Last
@@ -543,10 +547,16 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 	c := b.Cursor()
 	for k, v := c.Seek(logKey(start)); len(k) == 8 && !t.isSpent(); k, v = c.Next() {
 		number := binary.BigEndian.Uint64(k)
-		if number >= newest || !t.isDue(v) {
+		if number >= newest {
 			break
 		}
-		if t.skipsTo(number, v) {
+		isExpired := t.isExpired(b, number, v)
+		if l.Bytes <= t.bound && !isExpired {
+			break
+		}
+		// Deletions have half of the bytes: a block of them stays, and the oldest block of
+		// all changes is looked at instead.
+		if number <= l.Full && l.Thinned <= t.bound/2 && !isExpired {
 			contiguous = false
 			if k, v = c.Seek(logKey(l.Full + 1)); len(k) != 8 {
 				break
@@ -554,6 +564,7 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 			if number = binary.BigEndian.Uint64(k); number >= newest {
 				break
 			}
+			isExpired = t.isExpired(b, number, v)
 		}
 		block, err := record.DecodeBlock(number, v)
 		if err != nil {
@@ -565,7 +576,7 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 			l.Full = max(l.Full, lastBefore(b, k, l.Last))
 			continue
 		}
-		kept, lost := t.thin(block)
+		kept, lost := t.thin(block, isExpired)
 		w.dropped += lost
 		var value []byte
 		switch {
@@ -606,9 +617,13 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 // trimming is the state of trimLog.
 type trimming struct {
 	*record.LogState
-	bound   int64
-	age     time.Duration
-	now     int64  // the time at which entries have their ages, Unix nanoseconds
+	bound int64
+	age   time.Duration
+	now   int64 // the time at which entries have their ages, Unix nanoseconds
+	// behind is the time of the block ahead, before which are blocks of a clock that was
+	// ahead of now
+	ahead   uint64
+	behind  int64
 	settled uint64 // departures up to it need not be held
 	budget  int64  // bytes to free
 	freed   int64
@@ -618,25 +633,31 @@ type trimming struct {
 // isSpent reports whether one commit has done enough.
 func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
 
-func (t *trimming) isExpired(at time.Time) bool {
-	return t.age > 0 && t.now-at.UnixNano() > int64(t.age)
-}
-
-// isDue reports whether a block, the oldest that is left, exceeds the bounds.
-func (t *trimming) isDue(v []byte) bool {
-	return t.Bytes > t.bound || t.isExpired(record.BlockTime(v))
-}
-
-// skipsTo reports whether a block of deletions stays, and the oldest block of all changes
-// is looked at instead: deletions have half of the bytes.
-func (t *trimming) skipsTo(number uint64, v []byte) bool {
-	return number <= t.Full && t.Thinned <= t.bound/2 && !t.isExpired(record.BlockTime(v))
+// isExpired reports whether a block of the log b is too old. One of a clock that was ahead
+// has the time of the next one that is not.
+func (t *trimming) isExpired(b *bbolt.Bucket, number uint64, v []byte) bool {
+	if t.age <= 0 {
+		return false
+	}
+	at := record.BlockTime(v).UnixNano()
+	if at > t.now && number < t.ahead {
+		at = t.behind
+	}
+	if at > t.now {
+		c := b.Cursor()
+		k, v := c.Seek(logKey(number))
+		for ; len(k) == 8 && at > t.now; k, v = c.Next() {
+			t.ahead, at = binary.BigEndian.Uint64(k), record.BlockTime(v).UnixNano()
+		}
+		at = min(at, t.now)
+		t.behind = at
+	}
+	return t.now-at > int64(t.age)
 }
 
 // thin returns what stays of a block, and how many departed objects do not.
-func (t *trimming) thin(block *record.Block) (kept *record.Block, lost int) {
+func (t *trimming) thin(block *record.Block, expired bool) (kept *record.Block, lost int) {
 	kept = &record.Block{Time: block.Time, Thinned: true}
-	expired := t.isExpired(time.Unix(0, block.Time))
 	for _, e := range block.Entries {
 		switch {
 		case e.Departs > t.settled && t.Bytes <= 2*t.bound:

@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/codec"
@@ -611,4 +612,89 @@ func TestLogAboveOutlivesDrop(t *testing.T) {
 		t.Errorf("a resource version of the history before: %v", err)
 	}
 	_ = db
+}
+
+// TestLogOfClockSteps checks that commits under a clock that was ahead, or behind, change
+// nothing for those before and after: reads and followers by time, the times of events, and
+// what is trimmed by age.
+func TestLogOfClockSteps(t *testing.T) {
+	const age = time.Hour
+	for name, steps := range map[string][]time.Duration{ // when a process runs
+		"in order":            {0, 10 * time.Minute, 20 * time.Minute},
+		"ahead by a year":     {0, 365 * 24 * time.Hour, 20 * time.Minute},
+		"ahead by half a day": {0, 12 * time.Hour, 20 * time.Minute},
+		"ahead first":         {365 * 24 * time.Hour, 10 * time.Minute, 20 * time.Minute},
+		"behind":              {24 * time.Hour, 10 * time.Minute, 24*time.Hour + 20*time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "informers.db")
+			opts := scriptOptions()
+			opts.History.Age = age
+			var places []store.Place
+			for i, at := range steps {
+				synctest.Test(t, func(t *testing.T) { // each begins at the same time
+					<-time.After(at)
+					l := &logScope{T: t, path: path, opts: opts, rv: 10 * (i + 1)}
+					if l.open(); i == 0 {
+						loadScript(t, l.s, "10", 0, 1, 2, 3)
+						must(t, l.s.Flush(t.Context()))
+					}
+					l.drop(i)
+					places = append(places, l.history().Last)
+					<-time.After(time.Minute)
+					l.put(3)
+					if i == 2 {
+						wantClockSteps(l, places, name)
+					}
+					must(t, l.db.Close())
+				})
+			}
+		})
+	}
+}
+
+// wantClockSteps checks what the last process finds.
+func wantClockSteps(l *logScope, places []store.Place, name string) {
+	l.Helper()
+	last := places[2]
+	got, err := stateAt(l.s, store.Place{Time: last.Time})
+	must(l.T, err)
+	want, err := stateAt(l.s, last)
+	must(l.T, err)
+	if diff := cmp.Diff(want, got); diff != "" {
+		l.Errorf("the state by time is not that of the place (-want +got):\n%s", diff)
+	}
+	if now, err := stateAt(l.s, store.Place{Time: time.Now()}); err != nil || now[small.key(3)] != fmt.Sprint(l.rv) {
+		l.Errorf("the state of now is %v, %v, want the newest", now, err)
+	}
+	if name != "ahead first" {
+		if first, err := stateAt(l.s, store.Place{Time: places[0].Time}); err != nil || len(first) != 3 {
+			l.Errorf("the state after the first deletion has %d objects, %v, want 3", len(first), err)
+		}
+	}
+	if begins := l.history().Begins; begins.IsZero() || begins.After(time.Now()) {
+		l.Errorf("the log begins at %s", begins)
+	}
+	events, err := eventsUntil(l.s, store.Place{}, l.history().Last)
+	must(l.T, err)
+	deletions := 0
+	for _, e := range events {
+		if e.Time.After(time.Now()) || e.Since.After(e.Time) {
+			l.Errorf("event of %q has time %s, since %s, and it is %s", e.Key, e.Time, e.Since, time.Now())
+		}
+		if e.Mark == nil && e.New == nil {
+			deletions++
+		}
+	}
+	if deletions != 3 {
+		l.Errorf("%d deletions are left, want all 3", deletions)
+	}
+	// What is older than the bound goes, and what is not stays.
+	<-time.After(2 * time.Hour)
+	l.put(3)
+	l.drop(3)
+	l.put(3)
+	if deletions, others := l.kept(); len(deletions) != 1 || others > 2 {
+		l.Errorf("%d deletions and %d changes are left, want those of the last minutes", len(deletions), others)
+	}
 }

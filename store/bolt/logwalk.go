@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -78,6 +79,24 @@ func (s *scopeStore) walkLog(b *bbolt.Bucket, start []byte, fn func(*record.Bloc
 		}
 	}
 	return nil
+}
+
+// beginOfLog returns the time of the oldest block of a scope's log, or of the first one
+// that is not of a clock that was ahead; zero if there is none.
+func beginOfLog(scope *bbolt.Bucket) (begin time.Time) {
+	b := scope.Bucket(bucketLog)
+	if b == nil {
+		return begin
+	}
+	now := time.Now()
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		if at := record.BlockTime(v); !at.After(now) {
+			return at
+		}
+		begin = now
+	}
+	return begin
 }
 
 // eachReadable calls fn with the blocks of the log from a number on, but those that are

@@ -310,7 +310,7 @@ func (s *scopeStore) useless(m *record.Manifest) string {
 		return "object type changed"
 	case m.Transform != s.opts.TransformVersion:
 		return "transform changed"
-	case s.db.opts.MaxAge > 0 && time.Since(m.Time) > s.db.opts.MaxAge:
+	case s.db.opts.MaxAge > 0 && time.Since(m.Time).Abs() > s.db.opts.MaxAge: // also of a clock that was ahead
 		return "older than the maximum age"
 	}
 	return ""

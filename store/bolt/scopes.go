@@ -30,11 +30,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
 			info.Log = store.LogInfo{Entries: int(m.Log.Entries), Bytes: m.Log.Bytes, Dropped: m.Log.Dropped}
-			if log := b.Bucket(bucketLog); log != nil {
-				if _, v := log.Cursor().First(); v != nil {
-					info.Log.Begins = record.BlockTime(v)
-				}
-			}
+			info.Log.Begins = beginOfLog(b)
 			for _, name := range m.IndexNames() {
 				if !m.Indexes[name].Ready {
 					continue // built again when an informer opens the scope

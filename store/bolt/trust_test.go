@@ -235,6 +235,12 @@ func TestMaxAge(t *testing.T) {
 		if why := s.Checkpoint().Reason; !strings.Contains(why, "age") {
 			t.Errorf("reason is %q", why)
 		}
+		loadScript(t, s, "4", 1, 2)
+		must(t, db.Close())
+	})
+	synctest.Test(t, func(t *testing.T) { // the clock was hours ahead: the age is not known
+		db, s := mustOpenScript(t, path, bolt.Options{MaxAge: 2 * time.Hour})
+		wantState(t, s, small, 0)
 		must(t, db.Close())
 	})
 }

@@ -48,7 +48,7 @@ type Mark struct {
 	// the stored resource version before the commit; "" if there was none
 	From   string `msgpack:"f"`
 	To     string `msgpack:"t"` // after it
-	Time   int64  `msgpack:"w"` // in nanoseconds; never decreases
+	Time   int64  `msgpack:"w"` // in nanoseconds, as the clock says: it may decrease
 	Frozen bool   `msgpack:"z"` // the content is newer than To
 	// a list was being applied: the content equals no state of the server
 	Listing bool `msgpack:"l"`
