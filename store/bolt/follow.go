@@ -442,21 +442,10 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 
 // verifyOwnLog checks the log of a scope that was opened read-only.
 func (s *scopeStore) verifyOwnLog() error {
-	where := "log of " + s.scope.String()
-	return s.read(where, func(sn *snapshot) error {
+	return s.read("log of "+s.scope.String(), func(sn *snapshot) error {
 		if sn.scope == nil {
 			return nil
 		}
-		m, err := readManifest(s.id, sn.scope)
-		if err == nil {
-			var ids map[uint64]bool
-			if ids, err = verifyDictionaries(m, sn.scope); err == nil {
-				err = verifyLog(m, sn.scope, ids)
-			}
-		}
-		if err != nil {
-			return s.db.corrupt(where, err)
-		}
-		return nil
+		return s.db.verifyLogOf(s.id, sn.scope)
 	})
 }

@@ -61,6 +61,31 @@ func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte,
 	return values, errors.Join(err, damaged)
 }
 
+// VerifyLedgers checks every value of every ledger. Open does not check them, since the
+// objects do not depend on them. The error is a *store.CorruptionError.
+func (d *DB) VerifyLedgers(ctx context.Context) error {
+	var names []string
+	err := d.view("ledgers", func(tx *bbolt.Tx) error {
+		all := tx.Bucket(bucketMeta).Bucket(bucketLedger)
+		if all == nil {
+			return nil
+		}
+		return all.ForEach(func(name, _ []byte) error {
+			if all.Bucket(name) == nil {
+				return d.corrupt(fmt.Sprintf("ledger %q", name), errors.New("no bucket"))
+			}
+			names = append(names, string(name))
+			return nil
+		})
+	})
+	for _, name := range names {
+		if _, ledgerErr := d.Ledger(ctx, name); err == nil {
+			err = ledgerErr
+		}
+	}
+	return err
+}
+
 // SetLedger implements store.Ledger.
 func (d *DB) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
 	if len(changes) == 0 && name != "" {

@@ -105,6 +105,18 @@ func (d *DB) verifyFile(ctx context.Context) error {
 	})
 }
 
+// VerifyPages checks every page of a database that was opened read-only, and the
+// freelist, as Open does before it writes. It ends with ctx. Errors:
+// *store.CorruptionError, and that of ctx.
+func (d *DB) VerifyPages(ctx context.Context) error {
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	if d.handle == nil {
+		return d.noHandle()
+	}
+	return preflight(d.path, untilDone{ctx, d.lock}, d.file.Size(), everything)
+}
+
 // untilDone is a file whose reads fail after ctx has ended.
 type untilDone struct {
 	ctx context.Context

@@ -7,6 +7,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -51,20 +52,58 @@ func verifyLog(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]
 
 func verifyBlock(block *record.Block, dictionaries map[uint64]bool) error {
 	for _, e := range block.Entries {
-		if e.Header == nil {
-			continue
+		var err error
+		if e.Header != nil {
+			_, err = record.DecodeHeader(e.Key, e.Header)
+			if err == nil {
+				err = verifyState(e.Key, e.Record, dictionaries)
+			}
 		}
-		_, err := record.DecodeHeader(e.Key, e.Header)
-		var r record.Record
-		if err == nil {
-			r, err = record.Decode(e.Key, e.Record)
-		}
-		if err == nil && !dictionaries[r.Dictionary] {
-			err = fmt.Errorf("dictionary %d is missing", r.Dictionary)
+		if err == nil && e.Final != nil {
+			err = verifyState(e.Key, e.Final, dictionaries)
 		}
 		if err != nil {
 			return fmt.Errorf("before %d: %w", e.Number, err)
 		}
+	}
+	return nil
+}
+
+func verifyState(key string, state []byte, dictionaries map[uint64]bool) error {
+	r, err := record.Decode(key, state)
+	if err == nil && !dictionaries[r.Dictionary] {
+		err = fmt.Errorf("dictionary %d is missing", r.Dictionary)
+	}
+	return err
+}
+
+// VerifyLog checks the log of the scope with an ID: each block, each state in it, and
+// that they add up. Open does not check it, since the objects do not depend on it. The
+// error is a *store.CorruptionError, or store.ErrNotFound. No key is needed.
+func (d *DB) VerifyLog(id string) error {
+	return d.view("log", func(tx *bbolt.Tx) error {
+		var b *bbolt.Bucket
+		if scopes := tx.Bucket(bucketScope); scopes != nil {
+			b = scopes.Bucket([]byte(id))
+		}
+		if b == nil {
+			return fmt.Errorf("%s: %w", id, store.ErrNotFound)
+		}
+		return d.verifyLogOf(id, b)
+	})
+}
+
+func (d *DB) verifyLogOf(id string, b *bbolt.Bucket) error {
+	m, err := readManifest(id, b)
+	if err != nil {
+		return d.corrupt("scope "+id, err)
+	}
+	ids, err := verifyDictionaries(m, b)
+	if err == nil {
+		err = verifyLog(m, b, ids)
+	}
+	if err != nil {
+		return d.corrupt("log of "+m.Scope().String(), err)
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ const completes = "informctl run completes it, informctl wipe drops it"
 func withHint(err error) error {
 	var sent *wire.Failure
 	var copied *copyError
+	var damage *store.CorruptionError
 	switch {
 	case errors.Is(err, store.ErrIncomplete):
 		return fmt.Errorf("%w; %s", err, completes)
@@ -79,6 +80,8 @@ func withHint(err error) error {
 		return fmt.Errorf("%w; name it with --key-file or --key-command", err)
 	case !errors.Is(err, store.ErrCorrupt):
 		return err
+	case errors.As(err, &damage) && isBesideObjects(damage):
+		return fmt.Errorf("%w; the objects are whole: informctl run goes on with the file", err)
 	case errors.As(err, &sent), errors.As(err, &copied):
 		return fmt.Errorf("%w; the process that holds the file lists it again, or sets it aside when it starts next", err)
 	}

@@ -52,7 +52,7 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 			encrypted++
 		}
 	}
-	err = reader.whole(ctx, e) // opening a damaged file for writing would set it aside
+	err = reader.writable(ctx, e)
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}

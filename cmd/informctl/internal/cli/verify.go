@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,12 +18,13 @@ func newVerifyCommand(e env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "verify",
-		Short: "Check every page, record and index of a file",
-		Long: describe(`Check every page, record and index of a file, and that every object decodes.
+		Short: "Check every page, record, index and log of a file",
+		Long: describe(`Check every page, record, index and log of a file, and that every object decodes.
 
 One line for each scope says what it has or what is wrong with it. What is encrypted
 is read with its key only; that it adds up is seen without. The file is not changed;
-informctl run sets a damaged one aside and lists again. Of a file that a live process
+informctl run sets a damaged one aside and lists again. It does not if only a log is
+damaged, or what a consumer remembers: then the objects are whole, and history is not. Of a file that a live process
 holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 		Example: `  informctl verify --db informers.db
   informctl verify --db informers.db && echo whole`,
@@ -46,29 +49,61 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 		e.note("%s holds nothing", db.path)
 	}
 	var damage *store.CorruptionError
-	damaged := 0
+	damaged, where := 0, besideObjects
+	var parts []string
+	line := func(w io.Writer, name string, damage *store.CorruptionError) error {
+		if !isBesideObjects(damage) {
+			where = "contents"
+		}
+		_, err := fmt.Fprintf(w, "%s: damaged: %v\n", name, damage.Err)
+		return err
+	}
 	err = e.output(func(w io.Writer) error {
+		for _, part := range []struct {
+			name string
+			err  error
+		}{{"pages", db.pages(ctx)}, {"ledgers", db.ledgers(ctx)}} {
+			err := part.err
+			if errors.As(err, &damage) {
+				parts = append(parts, part.name)
+				err = line(w, part.name, damage)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		return db.verify(ctx, e, func(info store.Info, err error) error {
-			line := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
+			text := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
 			switch {
 			case errors.Is(err, store.ErrNoKey):
-				line = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
+				text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
 			case errors.As(err, &damage):
 				damaged++
-				line = fmt.Sprintf("%s: damaged: %v", info.Scope, damage.Err)
+				return line(w, info.Scope.String(), damage)
 			case err != nil:
 				return err
 			case !info.Complete:
-				line = fmt.Sprintf("%s: whole: first list not complete", info.Scope)
+				text = fmt.Sprintf("%s: whole: first list not complete", info.Scope)
 			}
-			_, err = fmt.Fprintln(w, line)
+			_, err = fmt.Fprintln(w, text)
 			return err
 		})
 	})
-	if err == nil && damaged > 0 {
-		err = &store.CorruptionError{Path: db.path, Where: "contents", Err: fmt.Errorf("%d of %d scopes", damaged, len(db.scopes))}
+	if damaged > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d scopes", damaged, len(db.scopes)))
+	}
+	if err == nil && len(parts) > 0 {
+		err = &store.CorruptionError{Path: db.path, Where: where, Err: errors.New(strings.Join(parts, ", "))}
 	}
 	return db.named(err)
+}
+
+// besideObjects is where a file is damaged whose objects are whole.
+const besideObjects = "logs or ledgers"
+
+// isBesideObjects reports whether the objects do not depend on what is damaged.
+func isBesideObjects(damage *store.CorruptionError) bool {
+	return damage.Where == besideObjects || strings.HasPrefix(damage.Where, "log of ") || strings.HasPrefix(damage.Where, "ledger ")
 }
 
 // verify checks every scope and calls report for each, with a *store.CorruptionError if
@@ -94,18 +129,61 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 	return nil
 }
 
-// whole returns the error of the first damaged scope. It does not decrypt scopes without
-// a key and does not count them as damaged.
+// whole returns the error of the first damaged part. It does not decrypt scopes without a
+// key and does not count them as damaged.
 func (d *database) whole(ctx context.Context, e env) error {
+	if err := d.ledgers(ctx); err != nil {
+		return err
+	}
+	return d.sound(ctx, e, func(error) bool { return true })
+}
+
+// writable returns an error if a process that opens the file for writing would set it
+// aside.
+func (d *database) writable(ctx context.Context, e env) error {
+	return d.sound(ctx, e, func(err error) bool {
+		var damage *store.CorruptionError
+		return !errors.As(err, &damage) || !isBesideObjects(damage)
+	})
+}
+
+func (d *database) sound(ctx context.Context, e env, counts func(error) bool) error {
+	if err := d.pages(ctx); err != nil {
+		return err
+	}
 	return d.verify(ctx, e, func(_ store.Info, err error) error {
-		if errors.Is(err, store.ErrNoKey) {
+		if err == nil || errors.Is(err, store.ErrNoKey) || !counts(err) {
 			return nil
 		}
 		return err
 	})
 }
 
+func (d *database) pages(ctx context.Context) error {
+	return unlessInterrupted(ctx, d.file.VerifyPages(ctx))
+}
+
+func (d *database) ledgers(ctx context.Context) error {
+	return unlessInterrupted(ctx, d.file.VerifyLedgers(ctx))
+}
+
+func unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
+}
+
+// verifyScope checks the objects, the indexes and the log of a scope.
 func (d *database) verifyScope(ctx context.Context, info store.Info, checked func(int)) error {
+	err := d.verifyObjects(ctx, info, checked)
+	if err == nil || errors.Is(err, store.ErrNoKey) {
+		err = cmp.Or(d.file.VerifyLog(info.ID), err)
+	}
+	return err
+}
+
+func (d *database) verifyObjects(ctx context.Context, info store.Info, checked func(int)) error {
 	s, err := d.file.Open(info.Scope, store.Options{})
 	if err != nil {
 		return err

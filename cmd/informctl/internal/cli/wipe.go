@@ -90,7 +90,7 @@ func wipeable(ctx context.Context, e env, file databaseFlag, resource string) er
 	if _, err := db.find(resource); err != nil {
 		return err
 	}
-	return db.whole(ctx, e) // opening a damaged file for writing would set it aside
+	return db.writable(ctx, e)
 }
 
 // orAnEpoch is the other way to drop all that a file holds.
