@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -83,6 +84,9 @@ type Consumer struct {
 	closed sync.Once
 	result error    // of Close
 	shared *sharing // nil without Options.Shared
+	// logger names the consumer. It is that of the context with which the last informer
+	// that has opened a handler runs, and klog.Background before.
+	logger atomic.Pointer[klog.Logger]
 
 	// writing makes two writes of the ledger exclude each other, so that an older state
 	// does not replace a newer one.
@@ -186,6 +190,7 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 		name: name, opts: opts, ledger: ledger, id: inUse{backend, name}, begin: make(chan struct{}),
 		scopes: map[string]*scope{}, keys: map[string][]byte{}, changed: map[string][]byte{},
 	}
+	c.logTo(klog.Background())
 	if opts.Shared != nil {
 		c.shared = &sharing{Shared: opts.Shared, holder: rand.Text()}
 	} else if opts.Elected == nil {
@@ -281,21 +286,59 @@ var revision = sync.OnceValue(func() string {
 func (c *Consumer) run(ctx context.Context) {
 	tick := time.NewTicker(commitEvery)
 	defer tick.Stop()
-	failing := false
+	var failing lasting
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		c.sweep(ctx, time.Now())
-		if err := c.commit(ctx); err != nil && ctx.Err() == nil && !failing {
-			failing = true
-			klog.FromContext(ctx).Error(err, "The place of a consumer could not be written", "consumer", c.name)
-		} else if err == nil {
-			failing = false
+		c.sweep(time.Now())
+		err := c.commit(ctx)
+		switch {
+		case err == nil:
+			if failing.end() {
+				c.log().Info("The place of a consumer is written again")
+			}
+		case ctx.Err() == nil && failing.isDue(time.Now()):
+			c.log().Error(err, "The place of a consumer could not be written")
 		}
 	}
+}
+
+// log returns the logger of the consumer.
+func (c *Consumer) log() klog.Logger { return *c.logger.Load() }
+
+func (c *Consumer) logTo(to klog.Logger) {
+	to = klog.LoggerWithValues(to, "consumer", c.name)
+	c.logger.Store(&to)
+}
+
+// firstRepeat and lastRepeat bound the time between two messages about an error that lasts.
+const firstRepeat, lastRepeat = time.Minute, time.Hour
+
+// lasting is an error that lasts. One goroutine at a time uses it.
+type lasting struct {
+	due   time.Time // of the next message
+	pause time.Duration
+}
+
+// isDue reports whether the error is to be logged: at once, and then after twice the time
+// each time.
+func (l *lasting) isDue(now time.Time) bool {
+	if l.pause > 0 && now.Before(l.due) {
+		return false
+	}
+	l.pause = min(max(2*l.pause, firstRepeat), lastRepeat)
+	l.due = now.Add(l.pause)
+	return true
+}
+
+// end reports whether the error was logged.
+func (l *lasting) end() bool {
+	was := l.pause > 0
+	*l = lasting{}
+	return was
 }
 
 // await waits for the election. With Options.Shared it then takes over what the process

@@ -66,6 +66,14 @@
 // source, which are lost to another node then. If those that are delayed or have failed
 // do not fit either, a successor receives everything.
 //
+// A Shared that cannot be read or written is tried again without end. Status and the log,
+// which repeats it, say why.
+//
 // One process at a time has what is shared. Replicas that work without an election need a
 // consumer each, with a ConfigMap of its own or none.
+//
+// # Messages
+//
+// A Consumer logs with the logger of the context with which the informers of its handlers
+// run, and before one has opened its scope with klog.Background.
 package durable

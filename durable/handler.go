@@ -17,9 +17,10 @@ import (
 // scope is what the consumer knows of a scope. Consumer.mu protects it.
 type scope struct {
 	id      string
-	known   place  // as in the ledger
-	allowed int    // how many handlers may go on from there
-	why     string // why everything is delivered; "" if it is not
+	logger  klog.Logger // names the consumer and the resource; set before there are members
+	known   place       // as in the ledger
+	allowed int         // how many handlers may go on from there
+	why     string      // why everything is delivered; "" if it is not
 	members []*member
 	// next is the place that the ledger gets when the fences of all members are passed;
 	// nil if there is none.
@@ -32,6 +33,7 @@ type scope struct {
 	// has delivered since is not handled.
 	sweep, nextSweep sweep
 	noted            time.Time // when the sweep was written last
+	unreadable       lasting   // objects of a sweep
 	recorded         bool      // the ledger has a place
 }
 
@@ -97,8 +99,12 @@ func (c *Consumer) Handler(h cache.ResourceEventHandler) cache.ResourceEventHand
 func (h *handler) Opened(feed resume.Feed) {
 	c := h.c
 	asked, persisted := feed.Scope()
+	if f, ok := feed.(resume.Logged); ok {
+		c.logTo(f.Logger())
+	}
+	logger := klog.LoggerWithValues(c.log(), "resource", asked.String())
 	if persisted {
-		c.record(asked.ID(), feed)
+		c.record(asked.ID(), feed, logger)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,6 +116,7 @@ func (h *handler) Opened(feed resume.Feed) {
 		return
 	}
 	s := c.scopes[asked.ID()]
+	s.logger = logger
 	// An informer that was made anew takes the place of one that has ended.
 	s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
 	m := &member{feed: feed}
@@ -126,14 +133,14 @@ func (h *handler) Opened(feed resume.Feed) {
 // record makes sure that the ledger has a place of a scope before a handler receives
 // something. Without a place, the next process would not look for what this one has
 // received and not worked on before its first commit.
-func (c *Consumer) record(id string, feed resume.Feed) {
+func (c *Consumer) record(id string, feed resume.Feed, logger klog.Logger) {
 	if !c.isUnrecorded(id, feed) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
 	defer cancel()
 	if err := c.commit(ctx); err != nil {
-		klog.Background().Error(err, "Handlers begin before their place is written", "consumer", c.name, "scope", id)
+		logger.Error(err, "Handlers begin before their place is written")
 		return
 	}
 	c.mu.Lock()
@@ -170,7 +177,7 @@ func (c *Consumer) beginLocked(s *scope, m *member) {
 	}
 	m.begun = true
 	if s.why != "" && s.why != noPlace {
-		klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
+		s.logger.Info("A consumer receives everything", "because", s.why)
 	}
 	m.feed.Begin(s.known.store(), s.why != "" || c.opts.Unchanged == All)
 }
@@ -226,13 +233,13 @@ func (c *Consumer) lostLocked(s *scope, feed resume.Feed, err error) {
 		// What was deleted is not known, nor what was changed and is the same again.
 		s.sweep = sweep{Begun: time.Now().Round(0), Once: true}
 		s.known.Sweep = s.sweep
-		klog.Background().Info("A consumer receives what is newer than its resource version, and the rest one by one",
-			"consumer", c.name, "scope", s.id, "resourceVersion", s.known.RV, "because", err.Error())
+		s.logger.Info("A consumer receives what is newer than its resource version, and the rest one by one",
+			"resourceVersion", s.known.RV, "because", err.Error())
 		return
 	}
 	// Who is missing receives everything, too, so nobody waits for it.
 	s.why, s.allowed, s.next, s.passed, s.known = err.Error(), 0, nil, nil, partial(feed.First())
-	klog.Background().Info("A consumer receives everything", "consumer", c.name, "scope", s.id, "because", s.why)
+	s.logger.Info("A consumer receives everything", "because", s.why)
 }
 
 // advanceLocked moves the places of scopes whose handlers have passed their fences, and

@@ -35,6 +35,7 @@ type world struct {
 	path    string // of the present file
 	opts    durable.Options
 	commits time.Duration // of the file; 0 is the default
+	logger  klog.Logger   // of the context of informers
 	// ledger returns the backend of the consumer; nil is the file itself.
 	ledger func(*bolt.DB) store.Backend
 	// transform is the version of the transform; "" means none.
@@ -205,7 +206,7 @@ func (l *life) addHandler(h cache.ResourceEventHandler) {
 
 // run starts the informer.
 func (l *life) run() {
-	ctx, cancel := context.WithCancel(klog.NewContext(l.w.Context(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(l.w.Context(), l.w.logger))
 	l.stop, l.ctx = cancel, ctx
 	l.running.Go(func() { l.inf.RunWithContext(ctx) })
 }

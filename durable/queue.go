@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"k8s.io/client-go/util/workqueue"
-	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 )
 
@@ -149,7 +148,7 @@ func (q *queue[T]) restoreLocked() {
 			err = json.Unmarshal(b, &s)
 		}
 		if err != nil {
-			klog.Background().Error(err, "A key of the queue cannot be read", "consumer", q.c.name)
+			q.c.log().Error(err, "A key of the queue cannot be read")
 			q.c.loseLocked("a key of the queue cannot be read")
 			q.c.changed[prefixKey+encoded] = nil
 			continue
@@ -224,7 +223,7 @@ func (q *queue[T]) noteLocked(item T) *keyEntry {
 	if e == nil {
 		encoded, err := q.codec.Encode(item)
 		if err != nil || len(encoded) == 0 {
-			klog.Background().Error(err, "A key of the queue cannot be written, so places do not move", "consumer", q.c.name)
+			q.c.log().Error(err, "A key of the queue cannot be written, so places do not move")
 			q.c.freezeLocked()
 			return nil
 		}
@@ -434,7 +433,7 @@ func (c *Consumer) commitFirst() {
 		err = c.commit(ctx)
 	}
 	if err != nil {
-		klog.Background().Error(err, "Work begins before what led to it is written", "consumer", c.name)
+		c.log().Error(err, "Work begins before what led to it is written")
 	}
 }
 

@@ -9,8 +9,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
 // Shared keeps the place and the queue of a Consumer outside its file. InCluster returns
@@ -59,7 +57,8 @@ type sharing struct {
 	version string // of what was read or written last
 	written []byte
 	// err is why Shared could not be read or written last. Consumer.mu protects it.
-	err error
+	err     error
+	failing lasting
 	// rounds are the places that were to be written, in their order. A key that began to
 	// wait in or after a round has its cause after the places of the round. Consumer.mu
 	// protects it.
@@ -154,8 +153,8 @@ func (c *Consumer) claim(ctx context.Context, before *document) (bool, error) {
 
 // replaceLocked replaces the places and the keys of the file by those of a document.
 func (c *Consumer) replaceLocked(doc document) {
-	klog.Background().Info("A consumer goes on where another process has ended",
-		"consumer", c.name, "term", doc.Term.Number, "keys", len(doc.Keys), "scopes", len(doc.Scopes))
+	c.log().Info("A consumer goes on where another process has ended",
+		"term", doc.Term.Number, "keys", len(doc.Keys), "scopes", len(doc.Scopes))
 	c.invalid = ""
 	if doc.Version != c.opts.Version {
 		c.invalid = c.otherVersion(doc.Version)
@@ -211,10 +210,15 @@ func (c *Consumer) noteShared(ctx context.Context, err error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if err != nil && !errors.Is(err, errConflict) && c.shared.err == nil {
-		klog.FromContext(ctx).Error(err, "What a consumer shares could not be read or written, trying again", "consumer", c.name)
+	switch c.shared.err = err; {
+	case err == nil:
+		if c.shared.failing.end() {
+			c.log().Info("What a consumer shares is read and written again")
+		}
+	case errors.Is(err, errConflict): // the next attempt reads what is there
+	case c.shared.failing.isDue(time.Now()):
+		c.log().Error(err, "What a consumer shares could not be read or written, trying again")
 	}
-	c.shared.err = err
 }
 
 // publish writes what is left to do for a successor, if the consumer is active.
@@ -242,7 +246,7 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 			return err
 		}
 		if there != nil && (doc.decode(there) != nil || doc.Term != mine) {
-			c.depose(ctx, doc.Term)
+			c.depose(doc.Term)
 			return nil
 		}
 		// Somebody has edited or deleted it, or the answer to an earlier write was lost.
@@ -255,14 +259,14 @@ func (c *Consumer) write(ctx context.Context, b []byte, mine term) error {
 }
 
 // depose ends all writing: another process goes on with what is left.
-func (c *Consumer) depose(ctx context.Context, by term) {
+func (c *Consumer) depose(by term) {
 	c.writing.Lock() // a write of the ledger that has begun ends before
 	defer c.writing.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.phase = deposed
-	klog.FromContext(ctx).Info("Another process has taken a consumer over, nothing is written any more",
-		"consumer", c.name, "term", c.term.Number, "newTerm", by.Number)
+	c.log().Info("Another process has taken a consumer over, nothing is written any more",
+		"term", c.term.Number, "newTerm", by.Number)
 }
 
 // document returns what is left to do, and the rounds before. ok is false if the

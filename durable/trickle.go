@@ -1,10 +1,7 @@
 package durable
 
 import (
-	"context"
 	"time"
-
-	"k8s.io/klog/v2"
 )
 
 // sweep is where Trickle is in a scope.
@@ -30,7 +27,7 @@ const noteEvery = 10 * time.Second
 
 // sweep delivers the objects that are due. A sweep that is late, as after a night without
 // a process, catches up at sweepAtOnce a second.
-func (c *Consumer) sweep(ctx context.Context, at time.Time) {
+func (c *Consumer) sweep(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.phase != active {
@@ -40,8 +37,10 @@ func (c *Consumer) sweep(ctx context.Context, at time.Time) {
 		if len(s.members) == 0 || c.opts.Unchanged != Trickle && !s.sweep.Once {
 			continue
 		}
-		if err := c.sweepLocked(s, at); err != nil {
-			klog.FromContext(ctx).Error(err, "Objects could not be read", "consumer", c.name, "scope", s.id)
+		if err := c.sweepLocked(s, at); err == nil {
+			s.unreadable.end()
+		} else if s.unreadable.isDue(at) {
+			s.logger.Error(err, "Objects could not be read")
 		}
 	}
 }

@@ -116,9 +116,11 @@ type Informer struct {
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
 
-	// ctx is Run's context; other goroutines take the logger from it. current is the
-	// store for readers, which never wait for mu.
+	// ctx is Run's context; other goroutines take the logger from it. logger is the one that
+	// Run was given, for consumers: it does not name the resource. current is the store for
+	// readers, which never wait for mu.
 	ctx     context.Context
+	logger  klog.Logger
 	current atomic.Pointer[store.Store]
 
 	// transforming is held while the transform runs, so that one goroutine at a time
@@ -213,7 +215,8 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	inf.hub = delivery.New(delivery.Env{
 		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
 		Dir: inf.spillDir, Name: func() string { return "informer for " + inf.Scope().String() },
-		Scope: func() (store.Scope, bool) { return inf.Scope(), inf.Persisted() },
+		Scope:  func() (store.Scope, bool) { return inf.Scope(), inf.Persisted() },
+		Logger: func() klog.Logger { return inf.logger },
 	}, opts.ResyncPeriod)
 	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
 	if err != nil {
@@ -249,7 +252,8 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		inf.refuse(ctx, err)
 		return
 	}
-	logger := klog.LoggerWithValues(klog.FromContext(ctx), "resource", inf.Scope().String())
+	inf.logger = klog.FromContext(ctx)
+	logger := klog.LoggerWithValues(inf.logger, "resource", inf.Scope().String())
 	ctx = klog.NewContext(ctx, logger)
 	inf.indexersMu.Lock() // AddIndexers waits until the store is opened
 	inf.start(ctx, inf.openStore(ctx, scope, err))

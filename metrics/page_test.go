@@ -38,7 +38,7 @@ type consumer struct{}
 
 func (consumer) Status() durable.Status {
 	return durable.Status{
-		Name: "widgets", State: durable.Active, Waiting: 1, InWork: 2, Delayed: 3, Failed: 4, Unresolved: 5,
+		Name: "widgets", State: durable.Active, Term: 8, SharedError: "no rights", Waiting: 1, InWork: 2, Delayed: 3, Failed: 4, Unresolved: 5,
 		Scopes: []durable.ScopeStatus{{ID: "1234", Missing: 6, Behind: 7, Everything: "there is no place"}},
 	}
 }
@@ -65,6 +65,9 @@ informctl_consumer_keys{consumer="widgets",state="waiting"} 1
 # HELP informctl_consumer_missing_handlers Handlers that were there before; the place does not move without them.
 # TYPE informctl_consumer_missing_handlers gauge
 informctl_consumer_missing_handlers{consumer="widgets",scope="1234"} 6
+# HELP informctl_consumer_shared_error 1 when what the consumer shares with a successor could not be read or written last, 0 when it could; missing if it shares nothing.
+# TYPE informctl_consumer_shared_error gauge
+informctl_consumer_shared_error{consumer="widgets"} 1
 `
 	if err := testutil.CollectAndCompare(metrics.NewConsumers(consumer{}), strings.NewReader(want)); err != nil {
 		t.Error(err)

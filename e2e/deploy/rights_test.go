@@ -64,11 +64,14 @@ func (w *world) checkOperator(pod *corev1.Pod) {
 		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "create"}, true},
 		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Group: "coordination.k8s.io", Resource: "leases", Verb: "update"}, true},
 		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "get"}, true},
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "create"}, true},
+		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "patch"}, true},
 		{authorizationv1.ResourceAttributes{Namespace: pod.Namespace, Resource: "configmaps", Verb: "update"}, true},
 		{authorizationv1.ResourceAttributes{Resource: "pods", Verb: "watch"}, true},
 		{authorizationv1.ResourceAttributes{Resource: "namespaces", Name: "kube-system", Verb: "get"}, true},
 		{authorizationv1.ResourceAttributes{Resource: "namespaces", Name: "default", Verb: "get"}, false},
 		{authorizationv1.ResourceAttributes{Namespace: "default", Resource: "configmaps", Verb: "update"}, false},
+		{authorizationv1.ResourceAttributes{Namespace: "default", Resource: "configmaps", Verb: "patch"}, false},
 	} {
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               fmt.Sprintf("system:serviceaccount:%s:%s", pod.Namespace, pod.Spec.ServiceAccountName),

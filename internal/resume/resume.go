@@ -6,6 +6,7 @@ import (
 	"context"
 
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/store"
 )
@@ -60,6 +61,12 @@ type Feed interface {
 	// Sweep brings up to limit stored objects with keys after one as initial adds, behind
 	// what waits. It returns the last key, and whether more follow.
 	Sweep(after string, limit int) (last string, more bool, err error)
+}
+
+// Logged is a Feed of an informer that logs with the logger of its context.
+type Logged interface {
+	// Logger returns that logger. It does not name the informer's resource.
+	Logger() klog.Logger
 }
 
 // Confirmer is a Feed that keeps what has departed, for the next process, until its

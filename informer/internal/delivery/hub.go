@@ -43,6 +43,9 @@ type Env struct {
 	Dir func() string
 	// Name describes the informer.
 	Name func() string
+	// Logger returns the logger of the context with which the informer runs; a nil Logger
+	// means klog.Background.
+	Logger func() klog.Logger
 	// Scope returns the informer's scope, and whether what it holds outlives the process.
 	Scope func() (store.Scope, bool)
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
@@ -66,7 +67,17 @@ func (r *Registration) attach() {
 // feed implements resume.Feed.
 type feed struct{ r *Registration }
 
-var _ resume.Confirmer = feed{}
+var (
+	_ resume.Confirmer = feed{}
+	_ resume.Logged    = feed{}
+)
+
+func (f feed) Logger() klog.Logger {
+	if f.r.hub.env.Logger == nil {
+		return klog.Background()
+	}
+	return f.r.hub.env.Logger()
+}
 
 func (f feed) Scope() (store.Scope, bool) { return f.r.hub.env.Scope() }
 
@@ -216,7 +227,7 @@ func (r *Registration) replay() {
 		r.resumed.handler.Lost(feed{r}, err)
 		oldest = feed{r}.First()
 	default:
-		r.logger.Error(err, "A handler cannot go on yet, trying again")
+		feed{r}.Logger().Error(err, "A handler cannot go on yet, trying again", "handler", r.Name())
 		r.pause(retryPause)
 	}
 	h.mu.Lock()

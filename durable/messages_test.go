@@ -1,0 +1,193 @@
+package durable_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// messages collects what is logged.
+type messages struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (m *messages) logger() klog.Logger {
+	return funcr.New(func(_, args string) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.lines = append(m.lines, args)
+	}, funcr.Options{})
+}
+
+// with returns the lines that contain a text, since the last call.
+func (m *messages) with(text string) []string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	found := slices.DeleteFunc(m.lines, func(line string) bool { return !strings.Contains(line, text) })
+	m.lines = nil
+	return found
+}
+
+// TestErrorOfSharedIsRepeated checks that an error that lasts is logged again and again,
+// ever more rarely, that Status has it, and that its end is logged.
+func TestErrorOfSharedIsRepeated(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var m messages
+		w.logger = m.logger()
+		shared := w.shared()
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		for range 2 {
+			shared.fail(errors.New("no rights"))
+			w.put("a", "owner-a")
+			w.pass(2 * time.Hour)
+			// After 0, 1, 3, 7, 15, 31 and 63 minutes; the next one is an hour later.
+			got := m.with("What a consumer shares could not be read or written")
+			if len(got) != 7 || !strings.Contains(got[6], "no rights") || !strings.Contains(got[6], `"consumer"="test"`) {
+				t.Errorf("logged %q, want 7 times the error", got)
+			}
+			if s := l.consumer.Status(); !strings.Contains(s.SharedError, "no rights") {
+				t.Errorf("status %+v", s)
+			}
+			shared.fail(nil)
+			w.pass(time.Minute)
+			if got := m.with("What a consumer shares is read and written again"); len(got) != 1 {
+				t.Errorf("logged %q, want the end of the error once", got)
+			}
+			if s := l.consumer.Status(); s.SharedError != "" {
+				t.Errorf("status %+v", s)
+			}
+		}
+		l.end()
+	})
+}
+
+// TestMessages checks that a consumer logs with the logger of its informers' context, and
+// names their resource.
+func TestMessages(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		var m messages
+		w.logger = m.logger()
+		w.transform = "2"
+		l = w.start(1).begin()
+		w.pass(time.Minute)
+		id := l.consumer.Status().Scopes[0].ID
+		l.end()
+		got := m.with("")
+		if !slices.ContainsFunc(got, func(line string) bool {
+			return strings.Contains(line, "A consumer receives everything") &&
+				strings.Contains(line, `"consumer"="test" "resource"="configmaps" "because"=`)
+		}) {
+			t.Errorf("logged:\n%s", strings.Join(got, "\n"))
+		}
+		for _, line := range got {
+			if strings.Contains(line, id) {
+				t.Errorf("the ID of the scope is logged: %s", line)
+			}
+		}
+	})
+}
+
+// TestRightsOfOperator checks that the Role of the operator's manifest allows what
+// InCluster asks for, at the first start and after a failover.
+func TestRightsOfOperator(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("..", "deploy", "operator.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var allowed []string
+	for document := range strings.SplitSeq(string(b), "\n---\n") {
+		var role rbacv1.Role
+		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			if role.Kind == "Role" && slices.Contains(rule.Resources, "configmaps") && len(rule.ResourceNames) == 0 {
+				allowed = append(allowed, rule.Verbs...)
+			}
+		}
+	}
+	inBubble(t, func(w *world) {
+		shared := w.shared()
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		standby, elected := w.replica().standby()
+		w.pass(time.Minute)
+		l.dies(shared)
+		close(elected)
+		w.pass(time.Minute)
+		standby.end()
+		used := map[string]bool{}
+		for _, a := range shared.Actions() {
+			used[a.GetVerb()] = true
+			if !slices.Contains(allowed, a.GetVerb()) {
+				t.Errorf("InCluster needs %s, and the manifest allows %q", a.GetVerb(), allowed)
+			}
+		}
+		if len(used) != 3 {
+			t.Errorf("it has used %v, want get, create and patch", used)
+		}
+	})
+}
+
+// fullLedger is a backend whose ledger cannot be written while it is full.
+type fullLedger struct {
+	*bolt.DB
+	isFull atomic.Bool
+}
+
+func (f *fullLedger) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if f.isFull.Load() {
+		return errors.New("no space")
+	}
+	return f.DB.SetLedger(ctx, name, changes)
+}
+
+// TestErrorOfLedgerIsRepeated checks the same of a ledger that cannot be written.
+func TestErrorOfLedgerIsRepeated(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var m messages
+		var ledger fullLedger
+		w.logger = m.logger()
+		w.ledger = func(db *bolt.DB) store.Backend {
+			ledger.DB = db
+			return &ledger
+		}
+		w.put("a", "owner-a")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		ledger.isFull.Store(true)
+		w.put("a", "owner-a")
+		w.pass(10 * time.Minute)
+		if got := m.with("The place of a consumer could not be written"); len(got) != 4 { // after 0, 1, 3 and 7 minutes
+			t.Errorf("logged %q, want 4 times the error", got)
+		}
+		ledger.isFull.Store(false)
+		w.pass(time.Minute)
+		if got := m.with("The place of a consumer is written again"); len(got) != 1 {
+			t.Errorf("logged %q, want the end of the error once", got)
+		}
+		l.end()
+	})
+}
