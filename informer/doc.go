@@ -55,6 +55,10 @@
 //     and causes a relist.
 //   - StoreError: if the store could not take a change, the informer relists; client-go
 //     loses the event and continues.
+//   - TestNoResource: a resource that the server has not served for 5 minutes, for
+//     example because its CustomResourceDefinition was deleted, is an empty collection:
+//     handlers receive the deletions. HasSynced does not change. client-go's informer
+//     keeps the objects.
 //   - hearsOfFailures: the watch error handler also receives errors from inside a watch.
 //   - RequestsOfStart: a list sets no resource version, so it returns the latest state.
 //     client-go's first list asks for "0", the server's cache, and later ones for the

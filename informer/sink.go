@@ -262,7 +262,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		s.reached = "" // of the other history
 	}
 	s.mu.Unlock()
-	return &relist{Relist: r, inf: (*Informer)(s)}, nil
+	return &relist{Relist: r, inf: (*Informer)(s), reason: reason}, nil
 }
 
 func (inf *Informer) isCaughtUp() bool {
@@ -282,7 +282,8 @@ func (inf *Informer) isRewound(reason string) bool {
 
 type relist struct {
 	store.Relist
-	inf *Informer
+	inf    *Informer
+	reason string
 }
 
 // Add implements reflector.Relist.
@@ -330,6 +331,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if err := inf.asSent(ctx, inf.tap.Reached(rv)); err != nil {
 		return err
 	}
+	if r.reason == reflector.NoResource && inf.holdsNothing() {
+		return nil
+	}
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {
@@ -370,6 +374,16 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// holdsNothing reports whether neither the store nor a handler has an object.
+func (inf *Informer) holdsNothing() bool {
+	nothing := false
+	_ = inf.hub.Do(func(turn delivery.Turn) error {
+		nothing = inf.store.Len() == 0 && turn.Known().Len() == 0
+		return nil
+	})
+	return nothing
 }
 
 // listed records that a list has been applied. It returns why the stored resource version

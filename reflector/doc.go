@@ -49,6 +49,9 @@
 //	that the server could not read
 //	504 ResourceVersionTooLarge          the server is behind: three tries, then relist
 //	401, 403                             back off and report
+//	404 of the resource                  back off and report; after 5 minutes without another
+//	                                     answer, the collection is empty: the sink receives an
+//	                                     empty list, and a list is next
 //	object that cannot be read           watch from the same resource version once more,
 //	                                     then relist
 //	resource version below the held one  apply the event and probe; if the probe is also

@@ -41,7 +41,8 @@ type Sink interface {
 	Bookmark(ctx context.Context, rv string) error
 	// Relist starts to replace the content of the sink. It blocks until everything that
 	// was pushed before has been applied.
-	// The reason is Rewound if what the Sink holds is of a history that is no more.
+	// The reason is Rewound if what the Sink holds is of a history that is no more, and
+	// NoResource if the list is empty because there is no such resource.
 	Relist(ctx context.Context, reason string) (Relist, error)
 	// CaughtUp reports that the pushed state is at least as new as the server's state at
 	// the start of the reflector. It blocks until that state is applied.
@@ -130,6 +131,7 @@ type Reflector struct {
 	noStreams bool     // a streamed list of this server had no end, so lists are in pages
 	backoff   wait.Backoff
 	tally     tally
+	missing   missing
 	tolerant  bool // a list did not repair an object that the sink cannot take
 	started   time.Time
 	listTook  time.Duration // the last list
@@ -244,6 +246,9 @@ func (r *Reflector) Run(ctx context.Context) {
 	defer r.stopStream()
 	for ctx.Err() == nil {
 		err := r.step(ctx)
+		if noted := r.missed(ctx, err); noted != nil {
+			err = noted
+		}
 		switch {
 		case err == nil:
 		case ctx.Err() != nil || errors.Is(err, store.ErrClosed) || errors.Is(err, cache.ErrFIFOClosed):

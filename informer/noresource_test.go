@@ -1,0 +1,209 @@
+package informer_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store/mem"
+)
+
+// notFound returns what client-go makes of a 404 for a resource whose body is text.
+func notFound(body string) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", schema.GroupResource{Resource: "configmaps"}, "", body, 0, true)
+}
+
+// refusal makes the requests of the world's informers fail with the error that f returns,
+// and closes all watches when f begins to return one.
+type refusal struct {
+	w *world
+	f atomic.Pointer[func() error]
+}
+
+func (w *world) refusal() *refusal {
+	f := &refusal{w: w}
+	w.lw = &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if err := f.err(); err != nil {
+				return nil, err
+			}
+			return w.server.ListWithContext(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			if err := f.err(); err != nil {
+				return nil, err
+			}
+			return w.server.WatchWithContext(ctx, opts)
+		},
+	}
+	return f
+}
+
+func (f *refusal) err() error {
+	if fails := f.f.Load(); fails != nil {
+		return (*fails)()
+	}
+	return nil
+}
+
+func (f *refusal) with(fails func() error) {
+	f.f.Store(&fails)
+	f.w.server.CloseWatches()
+}
+
+// TestNoResource checks that a resource which the server does not serve any more is an
+// empty collection after some minutes, and comes back as one with other objects.
+func TestNoResource(t *testing.T) {
+	gone := func() error { return notFound("404 page not found") }
+	asStatus := func() error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "could not find it"}}
+	}
+	initial, deleted := []string{"initial a@2=1", "initial b@3=1"}, []string{"delete tombstone a@2=1", "delete tombstone b@3=1"}
+	for name, c := range map[string]struct {
+		opts    informer.Options
+		fails   func() error
+		running bool // when the resource is deleted
+	}{
+		"while the process was down":                     {fails: gone},
+		"while the process was down, with a status":      {fails: asStatus},
+		"while the process was down, synced when loaded": {fails: gone, opts: informer.Options{SyncWhen: informer.Loaded}},
+		"of a running informer":                          {fails: gone, running: true},
+		"of a running informer, in memory":               {fails: gone, running: true, opts: informer.Options{Backend: mem.New()}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				f := w.refusal()
+				w.put("a", "1")
+				w.put("b", "1")
+				l := &log{}
+				var r *run
+				if c.running {
+					r = w.run(c.opts, handle(w, l)).sync()
+					f.with(c.fails)
+				} else {
+					w.run(c.opts).sync().end()
+					f.with(c.fails)
+					r = w.run(c.opts, handle(w, l))
+				}
+				waitFor(4 * time.Minute)
+				w.wantUnordered("after 4 minutes", l, initial)
+				waitFor(4 * time.Minute)
+				w.wantUnordered("after 8 minutes", l, deleted)
+				if keys := r.inf.GetStore().ListKeys(); len(keys) > 0 {
+					t.Errorf("%q is held of a resource that is gone", keys)
+				}
+				if s, synced := r.inf.Status(), c.running || c.opts.SyncWhen == informer.Loaded; s.Synced != synced || !strings.Contains(s.LastError, "could not find") {
+					t.Errorf("synced %t, want %t; last error %q", s.Synced, synced, s.LastError)
+				}
+				waitFor(time.Hour)
+				if !c.running {
+					r.end()
+					r = w.run(informer.Options{}, handle(w, l))
+					waitFor(time.Hour)
+					var want []string
+					if c.opts.SyncWhen != informer.Loaded { // no handler has synced
+						want = slices.Concat(initial, deleted)
+					}
+					w.wantUnordered("in the next process", l, want)
+				}
+				w.drop("a")
+				w.drop("b")
+				w.put("c", "1")
+				f.with(func() error { return nil })
+				waitFor(2 * time.Minute)
+				if told := l.take(); len(told) != 1 || !strings.HasSuffix(told[0], " c@6=1") {
+					t.Errorf("told %q, want c", told)
+				}
+				r.sync()
+				w.sameAsServer(r.inf.GetStore().List())
+				r.end()
+				if c.opts.Backend == nil {
+					w.wantStored("in the end", "6", "c@6=1")
+				}
+			})
+		})
+	}
+}
+
+// TestNoResourceForAWhile checks answers after which nothing may be taken for deleted.
+func TestNoResourceForAWhile(t *testing.T) {
+	n := 0
+	for name, c := range map[string]struct {
+		fails func() error
+		lasts time.Duration
+	}{
+		"while a definition is replaced": {func() error { return notFound("404 page not found") }, 4 * time.Minute},
+		"of a proxy":                     {func() error { return notFound("<html>404 Not Found</html>") }, time.Hour},
+		"beside other errors": {func() error {
+			if n++; n%4 == 0 {
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return notFound("404 page not found")
+		}, time.Hour},
+		"of an object": {func() error { return apierrors.NewNotFound(schema.GroupResource{Resource: "configmaps"}, "a") }, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				f := w.refusal()
+				w.put("a", "1")
+				l := &log{}
+				r := w.run(informer.Options{}, handle(w, l)).sync()
+				f.with(c.fails)
+				waitFor(c.lasts)
+				f.with(func() error { return nil })
+				waitFor(2 * time.Minute)
+				w.want(l, "initial a@2=1")
+				r.end()
+			})
+		})
+	}
+}
+
+// TestNoResourceCold checks that a resource which has never been served is not synced,
+// and is when it comes.
+func TestNoResourceCold(t *testing.T) {
+	inBubble(t, func(w *world) {
+		f := w.refusal()
+		f.with(func() error { return notFound("404 page not found") })
+		l := &log{}
+		for range 2 {
+			r := w.run(informer.Options{}, handle(w, l))
+			waitFor(time.Hour)
+			if s := r.inf.Status(); s.Synced || s.CaughtUp || s.Lists > 0 {
+				t.Errorf("synced %t, caught up %t after %d lists", s.Synced, s.CaughtUp, s.Lists)
+			}
+			r.end()
+		}
+		w.put("a", "1")
+		r := w.run(informer.Options{}, handle(w, l))
+		waitFor(10 * time.Minute)
+		f.with(func() error { return nil })
+		r.sync()
+		w.want(l, "initial a@2=1")
+		r.end()
+		w.wantStored("in the end", "2", "a@2=1")
+	})
+}
+
+// wantUnordered is want in any order.
+func (w *world) wantUnordered(what string, l *log, want []string) {
+	w.Helper()
+	less := func(a, b string) bool { return a < b }
+	if diff := cmp.Diff(want, l.take(), cmpopts.SortSlices(less)); diff != "" {
+		w.Errorf("%s the handler was told (-want +got):\n%s", what, diff)
+	}
+}
