@@ -147,7 +147,7 @@ func (p sender) matches(obj runtime.Object) (bool, error) {
 // send sends a change if the client wants it.
 func (p sender) send(a *answer, e informer.Event) error {
 	m, err := meta.Accessor(e.Object)
-	if err != nil || p.namespace != "" && m.GetNamespace() != p.namespace {
+	if err != nil || p.namespace != "" && m.GetNamespace() != "" && m.GetNamespace() != p.namespace {
 		return err
 	}
 	e, ok, err := e.Selected(p.matches)

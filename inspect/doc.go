@@ -31,7 +31,8 @@
 //	    since=RV                first the changes after a resource version
 //	                            "listed": true: the change may come from a list
 //	    namespace= selector=    only objects that match: one that begins to is ADDED,
-//	                            one that no longer does DELETED, as it last matched
+//	                            one that no longer does DELETED, as it last matched;
+//	                            what has no namespace matches each
 //	    old=true                "old" is the state before a MODIFIED, if it is known
 //	    bookmarks=true          from the log, BOOKMARK where a client can go on from
 //	/v1/snapshot                a copy of the database after its last commit

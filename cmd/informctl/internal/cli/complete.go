@@ -110,7 +110,7 @@ func prefixed(before string, words []string) []cobra.Completion {
 // names returns the names of a resource's objects in the namespace of -n, sorted.
 func (o *readOptions) names(db *database, resource string) ([]string, error) {
 	return ofItems(db, resource, func(i item) (name string, ok bool) {
-		return i.name, o.namespace == "" || i.namespace == o.namespace
+		return i.name, filter{namespace: o.namespace}.isWithin(i.namespace)
 	})
 }
 

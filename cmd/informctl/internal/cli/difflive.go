@@ -189,7 +189,7 @@ func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime
 		if err != nil {
 			return err
 		}
-		if d.filter.namespace != "" && m.GetNamespace() != d.filter.namespace || !d.filter.labels.Matches(labels.Set(m.GetLabels())) {
+		if !d.filter.isWithin(m.GetNamespace()) || !d.filter.labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
 		v.setKind(obj)

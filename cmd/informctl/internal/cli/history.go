@@ -333,7 +333,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		switch {
 		case follow && !c.time.After(from) && !from.Equal(h.from):
 			continue // it was found
-		case h.filter.namespace != "" && i.namespace != h.filter.namespace:
+		case !h.filter.isWithin(i.namespace):
 			continue
 		case len(h.names) > 0 && !slices.Contains(h.names, i.name):
 			continue

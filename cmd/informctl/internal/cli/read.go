@@ -49,7 +49,7 @@ func (o *readOptions) addFlags(cmd *cobra.Command) {
 // addSelectionFlags adds the flags that select objects.
 func (o *readOptions) addSelectionFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace.")
+	flags.StringVarP(&o.namespace, "namespace", "n", "", "Only objects of this namespace; those of kinds without namespaces match, too.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.selector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	addSecretsFlag(cmd, &o.showSecrets)

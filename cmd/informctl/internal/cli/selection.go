@@ -24,6 +24,12 @@ type filter struct {
 	names     []string // empty means all
 }
 
+// isWithin reports whether the namespace of an object passes. As in kubectl, a namespace
+// selects among the objects that have one.
+func (f filter) isWithin(namespace string) bool {
+	return f.namespace == "" || namespace == "" || namespace == f.namespace
+}
+
 // item is one selected object. An item holds only the key, so that all items fit in
 // memory.
 type item struct {
@@ -72,7 +78,7 @@ func (f filter) keys(v *view) ([]string, error) {
 	v.keys += len(keys)
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		i := newItem(v, key)
-		return f.namespace != "" && i.namespace != f.namespace ||
+		return !f.isWithin(i.namespace) ||
 			len(f.names) > 0 && !slices.Contains(f.names, i.name) ||
 			slices.ContainsFunc(f.fields, func(r requirement) bool { return r.excludes(i.namespace, i.name) })
 	})
@@ -106,7 +112,7 @@ func (f filter) candidates(v *view) ([]string, error) {
 		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && v.mayLookUp(i) }) {
 			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.info.Scope, name)
 		}
-		lookups = append(lookups, lookup{name, value})
+		lookups = append(lookups, lookup{index: name, value: value})
 	}
 	if len(lookups) == 0 {
 		return v.all()
@@ -114,6 +120,12 @@ func (f filter) candidates(v *view) ([]string, error) {
 	var keys []string
 	for i, l := range lookups {
 		found, err := v.byIndex(l.index, l.value)
+		if err == nil && l.orNone {
+			var none []string
+			none, err = v.byIndex(l.index, "")
+			found = append(none, found...)
+			slices.Sort(found)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -128,13 +140,16 @@ func (f filter) candidates(v *view) ([]string, error) {
 }
 
 // lookup is one value of an index.
-type lookup struct{ index, value string }
+type lookup struct {
+	index, value string
+	orNone       bool // or ""
+}
 
 // fitting returns the index lookups that contain all objects that can pass. It identifies
 // an index by its identity.
 func (f filter) fitting(v *view) (out []lookup) {
-	try := func(idx index.Index, value string) {
-		l := lookup{idx.Name, value}
+	try := func(idx index.Index, value string, orNone bool) {
+		l := lookup{idx.Name, value, orNone}
 		if !slices.Contains(out, l) && slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool {
 			return i.Name == idx.Name && i.Identity == idx.Identity() && v.mayLookUp(i)
 		}) {
@@ -143,13 +158,13 @@ func (f filter) fitting(v *view) (out []lookup) {
 	}
 	for _, r := range f.fields {
 		if r.equal && r.value != "" {
-			try(r.Index, r.value)
+			try(r.Index, r.value, false)
 			if r.name() == "spec.nodeName" && v.info.Scope.Resource == "pods" {
-				try(index.NodeName(), r.value)
+				try(index.NodeName(), r.value, false)
 			}
 		}
 		if r.equal && r.name() == "metadata.namespace" {
-			try(index.Namespace(), r.value)
+			try(index.Namespace(), r.value, false)
 		}
 	}
 	if f.labels != nil {
@@ -157,12 +172,12 @@ func (f filter) fitting(v *view) (out []lookup) {
 		for _, r := range requirements {
 			if values := r.ValuesUnsorted(); len(values) == 1 && slices.Contains(
 				[]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
-				try(index.Label(r.Key()), values[0])
+				try(index.Label(r.Key()), values[0], false)
 			}
 		}
 	}
 	if f.namespace != "" {
-		try(index.Namespace(), f.namespace)
+		try(index.Namespace(), f.namespace, true)
 	}
 	return out
 }
@@ -176,8 +191,9 @@ func (v *view) mayLookUp(i store.IndexInfo) bool {
 // named returns those of the named keys that exist.
 func (f filter) named(v *view) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
-		keys = append(keys, f.namespace+"/"+name)
+		keys = append(keys, name, f.namespace+"/"+name)
 	}
+	slices.Sort(keys)
 	return v.among(keys, labels.Everything())
 }
 
