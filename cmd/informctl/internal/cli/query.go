@@ -17,6 +17,8 @@ field, found by its JSONPath; a list matches if one of its values does, and a mi
 field is equal to nothing, as in "spec.nodeName=". A field that no object has is noted.
 An object that the path of a flag does not fit, or where it finds an object or a list,
 counts as one without the field, which is noted; if that is so for all, it is an error.
+The field labels of the API server mean what they mean there: source of events,
+status.successful of jobs, and bools and numbers that are absent.
 
 --where is an expression in CEL of the variable object, with the functions that
 Kubernetes has in admission, such as quantity, ip, cidr, semver, url and find:

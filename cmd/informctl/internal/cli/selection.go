@@ -157,6 +157,9 @@ func (f filter) fitting(v *view) (out []lookup) {
 		}
 	}
 	for _, r := range f.fields {
+		if _, ok := r.label(v.info.Scope.Resource); ok {
+			continue // an index has the values of the path
+		}
 		if r.equal && r.value != "" {
 			try(r.Index, r.value, false)
 			if r.name() == "spec.nodeName" && v.info.Scope.Resource == "pods" {

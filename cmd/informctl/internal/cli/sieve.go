@@ -145,7 +145,7 @@ func (s *sieve) parts() (names []string, all bool) {
 		names, all = append(names, s.where.fields...), s.where.whole
 	}
 	for _, r := range s.fields {
-		names = append(names, r.top())
+		names = append(names, r.tops()...)
 	}
 	for _, p := range append(s.summary.paths(), s.sortBy) {
 		if p != nil {
