@@ -74,6 +74,16 @@ func (c *customResources) set(obj any, exists bool) {
 	}
 }
 
+// has reports whether a definition of that name was told.
+func (c *customResources) has(name string) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ever.Has(name)
+}
+
 // present returns the custom resources that the server serves, and the names of those
 // that are gone.
 func (c *customResources) present() (there map[string]*meta.RESTMapping, gone sets.Set[string]) {
@@ -83,39 +93,52 @@ func (c *customResources) present() (there map[string]*meta.RESTMapping, gone se
 	return there, c.ever.Difference(sets.KeySet(there))
 }
 
-// rediscoverEvery is how often the server is asked again for resources that it could not
-// name: those of an aggregated API whose server does not answer.
-const rediscoverEvery = time.Minute
+// rediscoverEvery is how often the server is asked for its resources: built-in ones come
+// and go with its version, others with an aggregated API or its server.
+var rediscoverEvery = time.Minute
 
-// followDefinitions takes up the custom resources that come and drops those that go,
-// until ctx ends. It also takes up what the server could not name at the start.
-func (fs *followers) followDefinitions(ctx context.Context, c *customResources) {
-	select {
-	case <-c.told.Done(): // what is stored may be old
-	case <-ctx.Done():
-		return
+// followResources takes up the resources that come and drops those that go, until ctx
+// ends. c is nil if the definitions of custom resources are not followed.
+func (fs *followers) followResources(ctx context.Context, c *customResources) {
+	var told <-chan struct{}
+	var changed chan struct{}
+	if c != nil {
+		told, changed = c.told.Done(), c.changed
 	}
 	again := time.NewTicker(rediscoverEvery)
 	defer again.Stop()
-	for {
-		if err := errors.Join(fs.rediscover(ctx), fs.adjust(ctx, c)); err != nil && ctx.Err() == nil {
+	for ask := len(fs.cluster.everything.unknown) > 0; ; {
+		var err error
+		if ask {
+			err = fs.rediscover(ctx, c)
+		}
+		switch {
+		case c == nil:
+			err = errors.Join(err, fs.dropGone(nil, nil))
+		case cache.IsDone(c.told): // else what is known of them may be old
+			err = errors.Join(err, fs.adjust(ctx, c))
+		}
+		if err != nil && ctx.Err() == nil && !unreachable(err) {
 			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
 		}
 		select {
-		case <-c.changed:
+		case <-told:
+			told, ask = nil, len(fs.cluster.everything.unknown) > 0
+		case <-changed:
+			ask = false
 		case <-again.C:
+			ask = true
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// rediscover takes up the resources that the server could not name before.
-func (fs *followers) rediscover(ctx context.Context) error {
-	before := fs.cluster.everything
-	if len(before.unknown) == 0 {
-		return nil
-	}
+// rediscover makes the followers those of the resources that the server names now, but
+// for custom resources whose definitions are followed. A resource that is gone or has
+// another version is believed when two answers in a row say so: servers of two versions
+// may answer in turn.
+func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 	d, err := fs.cluster.discovery()
 	if err != nil {
 		return err
@@ -124,17 +147,33 @@ func (fs *followers) rediscover(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	before := fs.cluster.everything
+	now.asked = before.served
 	fs.cluster.everything = now
-	followed := sets.New[string]()
-	for _, f := range fs.list() {
-		followed.Insert(f.scope.Resource)
+	said := slices.Clone(before.left)
+	for gv := range now.unknown { // what is followed of it stays
+		said = append(said, leftOut{resource: gv.String()})
 	}
-	for _, m := range now.followed {
-		if !before.unknown[m.Resource.GroupVersion()] || followed.Has(nameOf(m)) || fs.o.leavesOut(m, fs.cluster.excluded) {
-			continue
+	fs.cluster.noteLeftOut(fs.logger, said)
+	wanted, agreed := fs.wantedOf(now), fs.wantedOf(before)
+	for _, f := range fs.list() {
+		name := f.scope.Resource
+		m := wanted[name]
+		delete(wanted, name)
+		switch is := f.scope.Kind; {
+		case c.has(name), now.isUnknown(is.Group), before.isUnknown(is.Group):
+		case m == nil && agreed[name] == nil:
+			fs.logger.Info("No longer followed", "resource", f.scope.String(), "because", "the server no longer serves it")
+			fs.remove(f)
+		case m != nil && m.GroupVersionKind != is && agreed[name] != nil && agreed[name].GroupVersionKind == m.GroupVersionKind:
+			fs.logger.Info("Followed in another version", "resource", f.scope.String(), "version", m.GroupVersionKind.Version)
+			fs.remove(f)
+			wanted[name] = m
 		}
-		src, err := fs.cluster.source(fs.o, m)
-		if err == nil {
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		src, err := fs.cluster.source(fs.o, wanted[name])
+		if err == nil && !c.has(name) && !(src.scope.IsSecret() && fs.o.database.keys == nil) {
 			err = fs.add(ctx, src)
 		}
 		if err != nil {
@@ -142,6 +181,17 @@ func (fs *followers) rediscover(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// wantedOf returns the resources to follow of those that a server serves, by name.
+func (fs *followers) wantedOf(e *everything) map[string]*meta.RESTMapping {
+	wanted := map[string]*meta.RESTMapping{}
+	for _, m := range e.followed {
+		if !fs.o.leavesOut(m, fs.cluster.excluded) {
+			wanted[nameOf(m)] = m
+		}
+	}
+	return wanted
 }
 
 // adjust makes the followers those of the custom resources that there are, and drops what
@@ -190,9 +240,9 @@ func (fs *followers) dropGone(there map[string]*meta.RESTMapping, gone sets.Set[
 	followers, known := fs.list(), fs.cluster.everything
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
 		s := i.Scope
-		return s.Cluster != fs.cluster.identity ||
+		return s.Cluster != fs.cluster.identity || isHeld(followers, s) ||
 			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
-				(there[s.Resource] != nil || known.served.Has(s.Resource) || known.unknown[s.Kind.GroupVersion()])
+				(there[s.Resource] != nil || known.served.Has(s.Resource) || known.asked.Has(s.Resource) || known.isUnknown(s.Kind.Group))
 	})
 	for _, i := range infos {
 		fs.logger.Info("Dropped from the file, the server no longer serves it", "resource", i.Scope.String(), "version", i.Scope.Kind.Version, "objects", i.Objects)
@@ -200,16 +250,16 @@ func (fs *followers) dropGone(there map[string]*meta.RESTMapping, gone sets.Set[
 	return fs.drop(infos)
 }
 
-// isReplaced reports whether a scope is followed in another version only.
+// isHeld reports whether a scope is followed.
+func isHeld(followers []*follower, s store.Scope) bool {
+	return slices.ContainsFunc(followers, func(f *follower) bool { return f.scope == s })
+}
+
+// isReplaced reports whether a scope, which is not followed, is in another version.
 func isReplaced(followers []*follower, s store.Scope) bool {
-	is := false
-	for _, f := range followers {
+	return slices.ContainsFunc(followers, func(f *follower) bool {
 		other := f.scope
-		if other == s {
-			return false
-		}
 		other.Kind = s.Kind
-		is = is || other == s
-	}
-	return is
+		return other == s
+	})
 }

@@ -19,6 +19,7 @@ type everything struct {
 	followed []*meta.RESTMapping // each resource in one version
 	left     []leftOut
 	served   sets.Set[string]             // all resources, also those that are left out
+	asked    sets.Set[string]             // served of the answer before
 	unknown  map[schema.GroupVersion]bool // their resources could not be named
 }
 
@@ -66,6 +67,16 @@ func discoverAll(d discovery.DiscoveryInterface) (*everything, error) {
 	slices.SortFunc(all.followed, func(a, b *meta.RESTMapping) int { return strings.Compare(nameOf(a), nameOf(b)) })
 	slices.SortFunc(all.left, func(a, b leftOut) int { return strings.Compare(a.resource, b.resource) })
 	return all, nil
+}
+
+// isUnknown reports whether the server could not name all resources of a group.
+func (e *everything) isUnknown(group string) bool {
+	for gv := range e.unknown {
+		if gv.Group == group {
+			return true
+		}
+	}
+	return false
 }
 
 func nameOf(m *meta.RESTMapping) string { return m.Resource.GroupResource().String() }

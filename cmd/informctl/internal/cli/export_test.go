@@ -35,6 +35,13 @@ func MainWith(ctx context.Context, streams genericiooptions.IOStreams, args []st
 	return execute(ctx, env{streams: streams, now: now}, args)
 }
 
+// SetRediscoverEvery changes how often run --all asks for the server's resources.
+func SetRediscoverEvery(d time.Duration) (restore func()) {
+	was := rediscoverEvery
+	rediscoverEvery = d
+	return func() { rediscoverEvery = was }
+}
+
 // Follow follows a collection of pods until the context ends, as run does.
 func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
 	f, err := newPodFollower(db, lw)

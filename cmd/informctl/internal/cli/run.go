@@ -55,12 +55,12 @@ func newRunCommand(e env) *cobra.Command {
 		Long: describe(`Keep a file up to date with a cluster until interrupted.
 
 Resources are named as kubectl takes them. --all follows every resource that can be
-listed and watched, in the server's preferred version, and custom resources as their
-definitions come and go; with -n, those that are in a namespace. What it leaves out it
-says, and why. What is refused is tried again, and stops nothing else; what the server
-cannot name, because an aggregated API does not answer, is asked for again each minute.
-The definitions of custom resources are followed with these, where they may be listed:
-they have the columns.
+listed and watched, in the server's preferred version; with -n, those that are in a
+namespace. Custom resources come and go with their definitions. The server is asked
+each minute for all others, which come and go with its version and aggregated APIs;
+what two answers in a row lack is no longer followed. What it leaves out it says, and
+why. What is refused is tried again, and stops nothing else. The definitions of custom
+resources are followed with these, where they may be listed: they have the columns.
 
 What an earlier run stored is resumed where the server's history allows, and listed
 again by comparison where not.
@@ -185,7 +185,7 @@ func runRun(ctx context.Context, o *runOptions) error {
 	if len(c.sources) == 0 {
 		return cmp.Or(refused, errors.New("there is nothing to follow"))
 	}
-	c.noteLeftOut(logger)
+	c.noteLeftOut(logger, nil)
 	if err := refuseSpecial(o.database.path); err != nil {
 		return err
 	}
@@ -246,8 +246,8 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	for _, f := range fs.list() {
 		fs.start(ctx, f)
 	}
-	if custom != nil && !o.once {
-		fs.running.Go(func() { fs.followDefinitions(ctx, custom) })
+	if o.all && !o.once {
+		fs.running.Go(func() { fs.followResources(ctx, custom) })
 	}
 	if !o.once {
 		shown.Go(func() { o.serve(ctx, fs) })
@@ -284,12 +284,15 @@ func (c *cluster) refuseSecrets(o *runOptions) error {
 	return errSecrets
 }
 
-// noteLeftOut says what --all does not follow.
-func (c *cluster) noteLeftOut(logger logr.Logger) {
+// noteLeftOut says what --all does not follow, unless it was said before.
+func (c *cluster) noteLeftOut(logger logr.Logger, said []leftOut) {
 	if c.everything == nil {
 		return
 	}
 	for _, left := range c.everything.left {
+		if slices.ContainsFunc(said, func(l leftOut) bool { return l.resource == left.resource }) {
+			continue
+		}
 		logger.Info("Left out", "resource", left.resource, "because", left.because)
 	}
 }

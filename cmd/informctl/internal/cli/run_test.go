@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -50,9 +51,16 @@ func runServer(t *testing.T, answer func(*http.Request) *metav1.Status) (kubecon
 
 func runServerOf(t *testing.T, of resources, answer func(*http.Request) *metav1.Status) (kubeconfigPath string) {
 	t.Helper()
+	return runServerThat(t, func() resources { return of }, answer)
+}
+
+// runServerThat is runServerOf for resources that change.
+func runServerThat(t *testing.T, serves func() resources, answer func(*http.Request) *metav1.Status) (kubeconfigPath string) {
+	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		var body any
+		of := serves()
 		switch r.URL.Path {
 		case "/api":
 			body = metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}
@@ -284,6 +292,71 @@ func TestRunAllLater(t *testing.T) {
 	got := say(ctx, "run", "--all", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
 	if got.Code != 0 || strings.Count(got.Err, `msg="Left out" resource=late.example.com/v1`) != 1 {
 		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
+// TestRunAllChanges checks that run --all follows the resources and versions that come
+// and go: those of a server that is upgraded, and of an aggregated API.
+func TestRunAllChanges(t *testing.T) {
+	defer cli.SetRediscoverEvery(20 * time.Millisecond)()
+	of := func(groupVersions ...string) resources {
+		out := resources{}
+		for _, gv := range append(groupVersions, "v1") {
+			group, _, _ := strings.Cut(gv, ".")
+			out[gv] = []metav1.APIResource{{Name: group + "s", SingularName: group, Kind: group, Verbs: metav1.Verbs{"list", "watch"}}}
+		}
+		return out
+	}
+	before := of("stays.example.com/v1", "goes.example.com/v1", "moves.example.com/v1", "shaky.example.com/v1")
+	after := of("stays.example.com/v1", "comes.example.com/v1", "moves.example.com/v2", "shaky.example.com/v1")
+	var mu sync.Mutex
+	asked, followed := 0, map[string]bool{}
+	serves := func() resources {
+		mu.Lock()
+		defer mu.Unlock()
+		if asked <= 3 {
+			return before
+		}
+		return after
+	}
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	config := runServerThat(t, serves, func(r *http.Request) *metav1.Status {
+		mu.Lock()
+		defer mu.Unlock()
+		gv, resource, isResource := "", "", false
+		if path, ok := strings.CutPrefix(r.URL.Path, "/apis/"); ok && strings.Count(path, "/") == 2 {
+			i := strings.LastIndex(path, "/")
+			gv, resource, isResource = path[:i], path[i+1:], true
+		}
+		_, isThere := after[gv]
+		switch {
+		case r.URL.Path == "/apis":
+			asked++
+		case asked <= 3:
+		case isResource && !isThere:
+			return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "no"}
+		case isResource:
+			followed[resource] = true
+		case r.URL.Path == "/apis/shaky.example.com/v1" && asked%2 == 0:
+			return &metav1.Status{Status: "Failure", Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no"}
+		}
+		if followed["comess"] && followed["movess"] && asked > 10 {
+			stop()
+		}
+		return nil
+	})
+	got := say(ctx, "run", "--all", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	for text, want := range map[string]int{
+		`msg="No longer followed" resource="goess.goes.example.com (unstructured)" because="the server no longer serves it"`: 1,
+		`msg="Followed in another version" resource="movess.moves.example.com (unstructured)" version=v2`:                    1,
+		`msg="No longer followed"`:          1,
+		`msg="Followed in another version"`: 1,
+		`msg="Left out"`:                    0, // that of shaky is followed
+	} {
+		if n := strings.Count(got.Err, text); n != want || got.Code != 0 {
+			t.Errorf("exit code %d, %d times, want %d: %s\n%s", got.Code, n, want, text, got.Err)
+		}
 	}
 }
 
