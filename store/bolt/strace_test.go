@@ -10,7 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 )
 
 // findStrace returns the path of strace if it works on this machine.
@@ -36,6 +38,29 @@ func straced(t *testing.T, cmd *exec.Cmd, path, log string, options ...string) *
 	args := append([]string{strace, "-f", "-qq", "-s", "0", "-o", log, "-P", path}, options...)
 	cmd.Path, cmd.Args = strace, append(append(args, cmd.Path), cmd.Args[1:]...)
 	return cmd
+}
+
+// straceEnds are options of strace with which the traced process can call endStrace:
+// strace is its child, not its parent, and takes signals.
+var straceEnds = []string{"-D", "-I", "1"}
+
+// endStrace ends the strace that traces this process, and returns when it has: no call is
+// logged or fails from then on.
+func endStrace() error {
+	for tick := time.NewTicker(10 * time.Millisecond); ; <-tick.C {
+		status, err := os.ReadFile("/proc/self/status")
+		if err != nil {
+			return err
+		}
+		_, after, _ := strings.Cut(string(status), "TracerPid:")
+		tracer, err := strconv.Atoi(strings.Fields(after)[0])
+		if err != nil || tracer == 0 {
+			return err
+		}
+		if err := syscall.Kill(tracer, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return err
+		}
+	}
 }
 
 var (
