@@ -71,7 +71,7 @@ func (e *endpoint) heldAndShown(q question) (h held, show bool, err error) {
 }
 
 // serveFile describes the file, including scopes that no informer holds.
-func (e *endpoint) serveFile(a *answer, _ question) error {
+func (e *endpoint) serveFile(a *answer, q question) error {
 	db, ok := e.source.Backend().(interface {
 		store.Backend
 		Path() string
@@ -84,6 +84,11 @@ func (e *endpoint) serveFile(a *answer, _ question) error {
 		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 			file.Device, file.Inode = uint64(stat.Dev), stat.Ino //nolint:unconvert // Dev is an int32 on macOS
 		}
+	}
+	if ledger, ok := db.(store.Ledger); ok {
+		// Damage is reported by what is read.
+		values, _ := ledger.Ledger(q.ctx, wire.ServerLedger)
+		file.Server = string(values[wire.ServerVersion])
 	}
 	var err error
 	if file.Scopes, err = db.Scopes(); err != nil {

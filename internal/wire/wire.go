@@ -29,7 +29,17 @@ type File struct {
 	// Memory contains the scopes that an informer holds in memory, even if the file also
 	// contains them.
 	Memory []store.Info `json:"memory"`
+	// Server is the version of the server that informctl has last followed; "" if it is
+	// unknown.
+	Server string `json:"server,omitempty"`
 }
+
+// ServerLedger is the name under which informctl remembers its server in the file, and
+// ServerVersion the value that is the server's version.
+const (
+	ServerLedger  = "informctl/server"
+	ServerVersion = "version"
+)
 
 // Failure is an error in its encoded form: JSON, or a part in an answer of parts.
 type Failure struct {

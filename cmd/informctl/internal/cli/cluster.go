@@ -38,6 +38,7 @@ import (
 type cluster struct {
 	*server
 	identity string
+	version  string // of the server; "" if it does not say
 	sources  []*source
 
 	// Of --all.
@@ -171,6 +172,7 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 	if c.identity, err = informer.ClusterIdentity(ctx, c.config); err != nil {
 		return err
 	}
+	c.version = c.serverVersion()
 	c.sources = nil
 	for _, m := range mappings {
 		src, err := c.source(o, m)

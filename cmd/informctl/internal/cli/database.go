@@ -64,6 +64,7 @@ type database struct {
 	origin
 	path        string
 	file        *bolt.DB     // nil if a process is queried
+	server      string       // version of the process's server; "" if it is unknown
 	stored      []store.Info // the scopes of the file
 	scopes      []store.Info // those that can be read, also from memory
 	showSecrets bool

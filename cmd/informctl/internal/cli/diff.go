@@ -161,6 +161,9 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		if len(sides[i].unread) > 0 {
 			return false, sides[i].unread[0]
 		}
+		if !o.live {
+			o.noteNewer(db.serverVersion(ctx), typed(sides[i].items))
+		}
 	}
 	for _, name := range sides[0].missing {
 		if slices.Contains(sides[1].missing, name) {

@@ -49,6 +49,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 	if err != nil {
 		return err
 	}
+	d.noteNewer(srv.serverVersion(), typed(items))
 	known := map[string]item{}
 	for _, i := range items {
 		known[i.view.info.Scope.Resource+" "+i.key()] = i

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store"
 )
 
 // exportOptions are the options of export.
@@ -84,6 +85,13 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	m := o.newMeter("exporting", "objects", total)
 	defer m.stop()
 	done := 0
+	fromTypes := 0
+	for _, v := range views {
+		if v.info.Scope.Form == store.Typed {
+			fromTypes += v.info.Objects
+		}
+	}
+	o.noteNewer(db.serverVersion(ctx), fromTypes)
 	return db.named(o.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	stdjson "encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -68,7 +69,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 	if err := file.makeDir(); err != nil {
 		return err
 	}
-	objects := 0
+	objects, unknown := 0, 0
 	err = newFile(file.path, func(temporary string) error {
 		db, err := openToWrite(temporary, bolt.Options{Keys: file.keys})
 		if err != nil {
@@ -77,11 +78,14 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 		i := &importer{env: e, ctx: ctx, db: db, meter: e.newMeter("importing", "objects", 0)}
 		defer i.meter.stop()
 		err = i.read(in, from)
-		objects = i.objects
+		objects, unknown = i.objects, i.unknown
 		return errors.Join(err, db.Close())
 	})
 	if err != nil {
 		return err
+	}
+	if unknown > 0 {
+		e.note("the server of the export was newer than the types of this program: %s, of %d objects", fieldsLeftOut, unknown)
 	}
 	e.note("%s: %d objects", file.path, objects)
 	return nil
@@ -101,6 +105,8 @@ type importer struct {
 	list   store.Relist
 	decode func(line []byte) (runtime.Object, error)
 	added  int
+
+	unknown int // objects with fields that their types do not have
 }
 
 func (i *importer) read(in io.Reader, name string) error {
@@ -269,6 +275,11 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 		}
 		err = json.Unmarshal(line, obj)
 		if _, ok := obj.(runtime.Unstructured); !ok {
+			strict := stdjson.NewDecoder(bytes.NewReader(line))
+			strict.DisallowUnknownFields()
+			if err == nil && strict.Decode(example()) != nil {
+				i.unknown++
+			}
 			// export has set the kind.
 			obj.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{})
 		}

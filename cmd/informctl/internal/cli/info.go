@@ -108,6 +108,13 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 	for _, info := range db.stored {
 		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
 	}
+	fromTypes := 0
+	for _, info := range db.stored {
+		if info.Scope.Form == store.Typed {
+			fromTypes += info.Objects
+		}
+	}
+	o.noteNewer(db.serverVersion(ctx), fromTypes)
 	out.Consumers, err = db.consumers(ctx)
 	printed := o.output(func(w io.Writer) error {
 		if len(out.Scopes) == 0 && o.table.format == "table" {

@@ -75,7 +75,7 @@ func (d *database) describe(l *live) error {
 	if err != nil {
 		return err
 	}
-	d.stored, d.scopes = file.Scopes, slices.Clone(file.Scopes)
+	d.server, d.stored, d.scopes = file.Server, file.Scopes, slices.Clone(file.Scopes)
 	for _, info := range file.Memory {
 		d.scopes = slices.DeleteFunc(d.scopes, func(stored store.Info) bool { return stored.ID == info.ID })
 		d.scopes = append(d.scopes, info)

@@ -238,6 +238,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return print(w, result.items, o.format.printer(o.isOne(result.items)))
 	})
 	if err == nil {
+		o.noteNewer(db.serverVersion(ctx), typed(result.items))
 		err = o.noteAge(db, chosen)
 	}
 	if err != nil {

@@ -242,6 +242,7 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	if scraped != nil {
 		shown.Go(func() { serveMetrics(ctx, scraped, logger, fs) })
 	}
+	shown.Go(func() { fs.noteServer(ctx, logger) })
 	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
 	for _, f := range fs.list() {
 		fs.start(ctx, f)
