@@ -30,8 +30,8 @@
 //     one of them, as one that hides a password when it is printed, and a type that has
 //     its methods from an embedded field.
 //   - A field without a JSON form (unexported, tagged "-", a channel, a function, or an
-//     interface with methods) must be zero, else Encode returns an error in msgpack. Other
-//     interface fields may only contain values of unstructured objects.
+//     interface with methods) must be zero, else Encode returns an error in msgpack.
+//     Other interface fields may only contain values of unstructured objects.
 //
 // # Concurrency
 //

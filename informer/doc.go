@@ -104,6 +104,12 @@
 //     event.
 //   - Objects that are written through GetIndexer are stored, and survive the process
 //     until the server's objects replace them.
+//   - MalformedObject: an object that the Go type does not take keeps its last good
+//     state, and stops neither a list nor a watch. Where the transport is not that of
+//     TakeEncoded, a list that client-go could not decode is taken as the server has sent
+//     it, and not as a ListerWatcher that changes objects would return it.
+//   - TransformLeavesGoValues: a Go value that a transform leaves in an unstructured
+//     object, as an int or a []string, becomes what its JSON form is decoded to.
 //   - BadIndexFunction: if an index function fails or panics, the object is refused with
 //     an error that names its key, and the process continues.
 //   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer that

@@ -43,7 +43,8 @@ func (s *Sieve) List(ctx context.Context, send func(context.Context) (runtime.Ob
 		again, errAgain := send(klog.NewContext(ctx, klog.New(bodySink{seen, klog.FromContext(ctx)})))
 		body, ok := seen.only()
 		if !ok {
-			s.unlogged.Store(true)
+			// An error of the connection says that there was no answer.
+			s.unlogged.Store(errAgain == nil || isDecoding(errAgain))
 			return list, err
 		}
 		if list, err = again, errAgain; err != nil && isDecoding(err) {
