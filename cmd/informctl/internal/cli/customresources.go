@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -114,7 +115,7 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		}
 		switch {
 		case c == nil:
-			err = errors.Join(err, fs.dropGone(nil, nil))
+			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
 		case cache.IsDone(c.told): // else what is known of them may be old
 			err = errors.Join(err, fs.adjust(ctx, c))
 		}
@@ -227,12 +228,13 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 			return err
 		}
 	}
-	return fs.dropGone(there, gone)
+	return fs.dropGone(ctx, there, gone)
 }
 
-// dropGone drops what the file holds of resources that the server no longer serves, or
-// that are followed in another version.
-func (fs *followers) dropGone(there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
+// dropGone drops what the file holds of resources that are followed in another version, or
+// that the server no longer serves. Of these the objects are deleted first, as they are in
+// the cluster: the log, with their last states, stays for its age.
+func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
 	infos, err := fs.stored()
 	if err != nil {
 		return err
@@ -244,10 +246,80 @@ func (fs *followers) dropGone(there map[string]*meta.RESTMapping, gone sets.Set[
 			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
 				(there[s.Resource] != nil || known.served.Has(s.Resource) || known.asked.Has(s.Resource) || known.isUnknown(s.Kind.Group))
 	})
+	var failed error
+	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
+		if isReplaced(followers, i.Scope) {
+			return false
+		}
+		kept, err := fs.keepLog(ctx, i)
+		failed = errors.Join(failed, err)
+		return kept || err != nil
+	})
 	for _, i := range infos {
 		fs.logger.Info("Dropped from the file, the server no longer serves it", "resource", i.Scope.String(), "version", i.Scope.Kind.Version, "objects", i.Objects)
 	}
-	return fs.drop(infos)
+	return errors.Join(failed, fs.drop(infos))
+}
+
+// reasonGone is why a scope whose resource the server no longer serves has no resource
+// version.
+const reasonGone = "the server no longer serves it"
+
+// isGone reports whether only the log is left of a scope that the server no longer serves.
+func isGone(i store.Info) bool {
+	return i.Complete && i.Objects == 0 && i.Checkpoint.RV == "" && i.Checkpoint.Reason == reasonGone
+}
+
+// keepLog deletes the objects of a scope that the server no longer serves. It returns
+// false if nothing of the scope is to be kept: it was never complete, or its log is empty
+// or too old.
+func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err error) {
+	_, age := store.History{}.Bounds()
+	switch {
+	case !i.Complete:
+		return false, nil
+	case isGone(i):
+		return i.Log.Entries > 0 && fs.o.now().Sub(i.Checkpoint.Time) <= age, nil
+	}
+	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", i.Scope, err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := fs.deleteAll(ctx, s); err != nil {
+		return false, fmt.Errorf("%s: delete the objects: %w", i.Scope, err)
+	}
+	fs.logger.Info("Deleted in the file, the server no longer serves it", "resource", i.Scope.String(),
+		"version", i.Scope.Kind.Version, "objects", i.Objects, "logStaysFor", age)
+	return true, nil
+}
+
+// deleteAll applies a list without objects to a scope, at the resource version of the
+// definitions, which say that there are none.
+func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
+	rv := ""
+	for _, f := range fs.list() {
+		if f.scope.Resource == definitionsResource {
+			rv = f.informer.LastSyncResourceVersion()
+		}
+	}
+	if rv == "" {
+		return errors.New("the definitions of custom resources are not listed")
+	}
+	list, err := s.Relist()
+	if err != nil {
+		return err
+	}
+	for part, err := range list.Parts(rv) {
+		if err = errors.Join(err, s.Apply(part)); err != nil {
+			return errors.Join(err, list.Close())
+		}
+	}
+	// The resource version is written first, so that the log can be read up to it.
+	if err := errors.Join(list.Close(), s.Flush(ctx)); err != nil {
+		return err
+	}
+	return s.Invalidate(ctx, reasonGone)
 }
 
 // isHeld reports whether a scope is followed.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -68,6 +69,7 @@ type database struct {
 	stored      []store.Info // the scopes of the file
 	scopes      []store.Info // those that can be read, also from memory
 	showSecrets bool
+	withGone    bool // find finds scopes of which only the log is left
 }
 
 // open opens the file for reading, or queries the process that holds it, until ctx ends.
@@ -176,16 +178,21 @@ func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
 // holds lists the resources of the file for messages.
 func (d *database) holds() string {
-	if len(d.scopes) == 0 {
-		return "nothing"
+	return cmp.Or(strings.Join(d.resources(), ", "), "nothing")
+}
+
+// present returns the scopes that have a state at the moment that is read.
+func (d *database) present() []store.Info {
+	if d.withGone || isPast(d.origin) {
+		return d.scopes
 	}
-	return strings.Join(d.resources(), ", ")
+	return slices.DeleteFunc(slices.Clone(d.scopes), isGone)
 }
 
 // resources returns the resources of the file, sorted.
 func (d *database) resources() []string {
 	var names []string
-	for _, info := range d.scopes {
+	for _, info := range d.present() {
 		names = append(names, info.Scope.Resource)
 	}
 	return slices.Compact(slices.Sorted(slices.Values(names)))

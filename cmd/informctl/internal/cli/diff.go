@@ -136,6 +136,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 			return false, err
 		}
 		defer func() { _ = now.Close() }()
+		now.withGone = true
 		then := *now
 		then.origin = at(now.origin, o.at)
 		for i, db := range []*database{&then, now} {

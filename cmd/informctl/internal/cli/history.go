@@ -189,6 +189,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	db.withGone = true
 	if _, isFile := db.origin.(fileSource); o.follow && isFile {
 		o.note("no process keeps %s, so nothing follows", db.path)
 		o.follow = false

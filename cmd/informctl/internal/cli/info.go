@@ -105,7 +105,12 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 		return openError(db.path, err)
 	}
 	out := fileInfo{Path: db.path, Bytes: file.Size(), Scopes: []scopeInfo{}}
+	gone := 0
 	for _, info := range db.stored {
+		if isGone(info) && o.table.format == "table" {
+			gone++
+			continue
+		}
 		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
 	}
 	fromTypes := 0
@@ -119,6 +124,9 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 	printed := o.output(func(w io.Writer) error {
 		if len(out.Scopes) == 0 && o.table.format == "table" {
 			o.note("%s holds nothing", db.path)
+		}
+		if gone > 0 {
+			o.note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
 		}
 		if n := len(out.Consumers); n > 0 && o.table.format == "table" {
 			o.note("durable consumers: %d; informctl consumers says what is left for them", n)

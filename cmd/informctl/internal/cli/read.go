@@ -184,6 +184,17 @@ func at(from origin, place store.Place) origin {
 	return from
 }
 
+// isPast reports whether a source is of an earlier state.
+func isPast(of origin) bool {
+	switch of := of.(type) {
+	case fileSource:
+		return !of.at.IsZero()
+	case copyOrigin:
+		return isPast(of.origin)
+	}
+	return false
+}
+
 // runRead prints the objects that the options select.
 func runRead(ctx context.Context, o *readOptions) error {
 	db, err := o.openAt(ctx)
@@ -405,7 +416,7 @@ func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
 		o.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {
-		if cp := v.info.Checkpoint; cp.RV == "" {
+		if cp := v.info.Checkpoint; cp.RV == "" && !isGone(v.info) {
 			o.note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
 		}
 	}

@@ -75,11 +75,12 @@ func parseWanted(cmd *cobra.Command, args []string) ([]wanted, error) {
 
 // find returns the file's scopes of a resource.
 func (d *database) find(resource string) ([]store.Info, error) {
+	scopes := d.present()
 	if resource == "" {
-		return d.scopes, nil
+		return scopes, nil
 	}
 	var found []store.Info
-	for _, info := range d.scopes {
+	for _, info := range scopes {
 		if isResource(info.Scope, resource) {
 			found = append(found, info)
 		}
@@ -89,7 +90,7 @@ func (d *database) find(resource string) ([]store.Info, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, info := range d.scopes {
+		for _, info := range scopes {
 			if slices.Contains(resources, info.Scope.Resource) || isInCategory(info.Scope, resource) {
 				found = append(found, info)
 			}

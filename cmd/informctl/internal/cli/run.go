@@ -58,9 +58,11 @@ Resources are named as kubectl takes them. --all follows every resource that can
 listed and watched, in the server's preferred version; with -n, those that are in a
 namespace. Custom resources come and go with their definitions. The server is asked
 each minute for all others, which come and go with its version and aggregated APIs;
-what two answers in a row lack is no longer followed. What it leaves out it says, and
-why. What is refused is tried again, and stops nothing else. The definitions of custom
-resources are followed with these, where they may be listed: they have the columns.
+what two answers in a row lack is no longer followed. Of a resource that is gone the
+log stays for an hour, which history and query --at read. What it leaves out it says,
+and why. What is refused is tried again, and stops nothing else. The definitions of
+custom resources are followed with these, where they may be listed: they have the
+columns.
 
 What an earlier run stored is resumed where the server's history allows, and listed
 again by comparison where not.
@@ -258,7 +260,7 @@ func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, 
 	shown.Wait()
 	if custom != nil && o.once && cache.IsDone(custom.told) {
 		there, gone := custom.present()
-		err = errors.Join(err, fs.dropGone(there, gone))
+		err = errors.Join(err, fs.dropGone(context.WithoutCancel(ctx), there, gone))
 	}
 	return errors.Join(err, fs.dropUnlisted())
 }

@@ -18,8 +18,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -454,5 +457,56 @@ func TestRunTakesDefinitionsAlong(t *testing.T) {
 				t.Errorf("holds the definitions: %t, want %t\n%s", holds, test.holds, info.Out)
 			}
 		})
+	}
+}
+
+// TestRunKeepsLogOfGone checks that run --all deletes the objects of a resource that the
+// server no longer serves, and keeps the log for its age: what was lost can be seen.
+func TestRunKeepsLogOfGone(t *testing.T) {
+	config := runServerOf(t, withOne("example.com/v1", metav1.APIResource{Name: "wheels", SingularName: "wheel", Namespaced: true, Kind: "Wheel"}),
+		func(*http.Request) *metav1.Status { return nil })
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Gadget"}
+	gadgets := store.Scope{Cluster: "kube-system/one", Resource: "gadgets.example.com", Kind: kind, Form: store.Unstructured}
+	fillScopeAt(t, db, nil, gadgets, "3", gadget("a", "one", map[string]any{"phase": "Ready"}), gadget("a", "two", nil))
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now()
+
+	run := func(now time.Time) said {
+		t.Helper()
+		var out, errOut bytes.Buffer
+		code := cli.MainWith(t.Context(), genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut},
+			[]string{"run", "--all", "--once", "--kubeconfig", config, "--db", path}, func() time.Time { return now })
+		if code != 0 {
+			t.Fatalf("exit code %d, %s%s", code, out.String(), errOut.String())
+		}
+		return said{out.String(), errOut.String(), code}
+	}
+	for range 2 { // the second run finds it as the first has left it
+		run(time.Now())
+		for _, test := range []struct{ args, want string }{
+			{"query gadgets", `unknown resource "gadgets"`},
+			{"info", "of which the log is left: 1"},
+			{"history gadgets --deleted -o name", "gadget.example.com/one"},
+			{"query gadgets --at " + before.UTC().Format(time.RFC3339Nano) + " -o json", `"phase": "Ready"`},
+			{"query gadgets --at " + before.UTC().Format(time.RFC3339Nano) + " -o name", "gadget.example.com/one\ngadget.example.com/two\n"},
+			{"query pods --at " + time.Now().UTC().Format(time.RFC3339Nano), ""},
+			{"query gadgets --at " + time.Now().UTC().Format(time.RFC3339Nano), "nothing found in "},
+		} {
+			got := say(t.Context(), append(strings.Fields(test.args), "--db", path)...)
+			if !strings.Contains(got.Out+got.Err, test.want) || strings.Contains(got.Err, "to be listed again") {
+				t.Errorf("%s: exit code %d\n%s%s", test.args, got.Code, got.Out, got.Err)
+			}
+		}
+	}
+	got := run(time.Now().Add(2 * time.Hour))
+	if info := say(t.Context(), "info", "--db", path, "-o", "json"); strings.Contains(info.Out, "gadgets") {
+		t.Errorf("an old log is still there: %s\n%s", info.Out, got.Err)
 	}
 }

@@ -87,6 +87,7 @@ func wipeable(ctx context.Context, e env, file databaseFlag, resource string) er
 		return err
 	}
 	defer func() { _ = db.Close() }()
+	db.withGone = true
 	if _, err := db.find(resource); err != nil {
 		return err
 	}
