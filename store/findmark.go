@@ -148,12 +148,12 @@ func byTime(marks []Mark, p Place, readable bool) (int, bool, error) {
 	return 0, false, ErrTrimmed
 }
 
-// timesOf returns the times of commits from what the clock said at each, in their order. A
-// clock may have been ahead or behind for some of them. Believed is the longest series
+// timesOf returns the times of commits from what the clock said at each, in their order.
+// A clock may have been ahead or behind for some of them. Believed is the longest series
 // that does not go back, without what is after now. Each of the others has the time of
 // the believed one before it or, if there is none, of the first one.
 func timesOf(said []time.Time, now time.Time) []time.Time {
-	var ends []int                   // of the series of each length the one that ends earliest
+	var ends []int                   // for each length, of the series that ends earliest
 	before := make([]int, len(said)) // in the series that ends with it; -1: none
 	believed := make([]bool, len(said))
 	for i, t := range said {

@@ -86,7 +86,6 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
-	packer     *packer
 	entries    []*entry          // of pending, in key order
 	packed     []packed          // of entries
 	befores    map[*entry]packed // states that depart and were never written
@@ -168,9 +167,9 @@ func (d *DB) writeCaptures(captures []capture) error {
 	})
 }
 
-// makeRoom drops the former content for which the captured list is whole, in a transaction
-// of its own, and reports whether it has. The pages that a transaction frees cannot be
-// used in it: a file that cannot grow would never take what a list has left.
+// makeRoom drops the former content for which the captured list is whole, in a
+// transaction of its own, and reports whether it has. The pages that a transaction frees
+// cannot be used in it: a file that cannot grow would never take what a list has left.
 func (d *DB) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
@@ -245,7 +244,7 @@ func (s *scopeStore) capture(share int64) (capture, bool) {
 	}
 	return capture{
 		s: s, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
-		losses: s.losses, packer: s.packer.Load(), stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
+		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, (s.dirty || s.hasMoreThanLocked(share)) && s.cause == nil
 }
@@ -277,7 +276,7 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.pending.Values()
-	if c.packed, err = c.s.pack(c.packer, c.entries, seal.InScope); err != nil {
+	if c.packed, err = c.s.pack(c.losses, c.entries, seal.InScope); err != nil {
 		return err
 	}
 	c.befores, c.finals = map[*entry]packed{}, map[*entry]packed{}
@@ -302,7 +301,7 @@ func (c *capture) pack() (err error) {
 
 // packBefore packs the state before of an entry.
 func (c *capture) packBefore(e *entry) error {
-	before, err := c.s.pack(c.packer, []*entry{e.before}, seal.InScope)
+	before, err := c.s.pack(c.losses, []*entry{e.before}, seal.InScope)
 	if err != nil {
 		return err
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
@@ -64,30 +63,12 @@ func (p packed) compress(d *dictionary.Set) packed {
 	return packed{dictionary: id, bytes: b}
 }
 
-// packer is what a scope has learned from its content to compress it. A commit or a list
-// takes it when it begins. A loss replaces it, so that what is still in flight teaches
-// nothing to what is written afterwards.
-type packer struct {
-	dictionaries atomic.Pointer[dictionary.Set] // nil while the scope is being opened
-	trials       *dictionary.Trials
-	sampled      bool // samples was called for a scope that had grown; under scopeStore.mu
-}
-
-func newPacker(d *dictionary.Set) *packer {
-	p := &packer{trials: dictionary.NewTrials()}
-	p.dictionaries.Store(d)
-	return p
-}
-
-// dictionaries returns the dictionaries with which the content can be read.
-func (s *scopeStore) dictionaries() *dictionary.Set { return s.packer.Load().dictionaries.Load() }
-
 // pack compresses the payloads of entries, and trains the scope's dictionary on them if
 // the scope has none. If the scope is encrypted, it then seals the payloads for a place.
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
-func (s *scopeStore) pack(p *packer, entries []*entry, place seal.Place) ([]packed, error) {
-	return s.packOn(parallel.DoBeside, s.trained(p, entries), entries, place)
+func (s *scopeStore) pack(losses uint64, entries []*entry, place seal.Place) ([]packed, error) {
+	return s.packOn(parallel.DoBeside, s.trained(losses, entries), entries, place)
 }
 
 // packOn is like pack, on the cores that do uses and with these dictionaries.
@@ -108,12 +89,17 @@ func (s *scopeStore) codecID() byte {
 	return s.opts.Codec.ID()
 }
 
-// trained returns the packer's compressors. If the scope has no dictionary and there are
+// trained returns the scope's compressors. If the scope has no dictionary and there are
 // enough entries, it trains one first; it also trains a better one if a trial finds one.
-// The writer writes a dictionary together with the first records that use it.
-func (s *scopeStore) trained(p *packer, entries []*entry) *dictionary.Set {
-	d := p.dictionaries.Load()
+// The writer writes a dictionary together with the first records that use it. Entries of
+// content that was lost since, of which there were so many losses, teach nothing to what
+// is written afterwards.
+func (s *scopeStore) trained(losses uint64, entries []*entry) *dictionary.Set {
+	d := s.dictionaries.Load()
 	if s.db.opts.Compression != Dictionary || s.seal != nil { // as Zstd
+		return d
+	}
+	if s.countLosses() != losses {
 		return d
 	}
 	var payloads [][]byte
@@ -123,19 +109,19 @@ func (s *scopeStore) trained(p *packer, entries []*entry) *dictionary.Set {
 		}
 	}
 	if d.Current() != dictionary.None {
-		if samples := p.trials.Next(payloads); samples != nil {
-			return p.use(d, d.Retrain(samples))
+		if samples := s.trials.Next(losses, payloads); samples != nil {
+			return s.useDictionaries(d, d.Retrain(samples))
 		}
 		return d
 	}
 	if len(payloads) < codec.MinSamples {
-		payloads = append(payloads, s.samples(p)...)
+		payloads = append(payloads, s.samples()...)
 	}
 	z := dictionary.Train(payloads)
 	if z == nil {
 		return d
 	}
-	return p.use(d, d.With(z))
+	return s.useDictionaries(d, d.With(z))
 }
 
 // isTrainable reports whether trained would train a first dictionary on enough entries.
@@ -143,21 +129,21 @@ func (s *scopeStore) isTrainable(d *dictionary.Set) bool {
 	return s.db.opts.Compression == Dictionary && s.seal == nil && d.Current() == dictionary.None
 }
 
-// use replaces d by next, unless another writer has replaced it already. It returns the
-// dictionaries in use.
-func (p *packer) use(d, next *dictionary.Set) *dictionary.Set {
-	if !p.dictionaries.CompareAndSwap(d, next) {
-		return p.dictionaries.Load()
+// useDictionaries replaces d by next, unless another writer or a loss has replaced it
+// already. It returns the dictionaries in use.
+func (s *scopeStore) useDictionaries(d, next *dictionary.Set) *dictionary.Set {
+	if !s.dictionaries.CompareAndSwap(d, next) {
+		return s.dictionaries.Load()
 	}
 	return next
 }
 
 // samples returns encoded objects of a scope that has grown without a list. It returns
 // them only once.
-func (s *scopeStore) samples(p *packer) (payloads [][]byte) {
+func (s *scopeStore) samples() (payloads [][]byte) {
 	s.mu.Lock()
-	grown := s.length >= grownScope && !p.sampled && s.phase == phaseReady
-	p.sampled = p.sampled || grown
+	grown := s.length >= grownScope && !s.sampled && s.phase == phaseReady
+	s.sampled = s.sampled || grown
 	s.mu.Unlock()
 	if !grown {
 		return nil
@@ -182,15 +168,12 @@ func (s *scopeStore) compression() uint64 {
 	return dictionary.None
 }
 
-// retireDictionaries stops the use of the current dictionary for new records, and of
-// samples for the next one, because they are of dropped content. Departed objects can
-// still be read with it.
+// retireDictionaries stops the use of the current dictionary for new records, because it
+// was trained on dropped content. Departed objects can still be read with it.
 func (s *scopeStore) retireDictionaries() {
-	d := s.dictionaries()
-	if d != nil {
-		d = d.WithCurrent(s.compression())
+	if d := s.dictionaries.Load(); d != nil { // nil while the scope is being opened
+		s.dictionaries.Store(d.WithCurrent(s.compression()))
 	}
-	s.packer.Store(newPacker(d))
 }
 
 // loadDictionaries reads the dictionaries in the file. scope may be nil.
@@ -210,7 +193,7 @@ func (s *scopeStore) loadDictionaries(scope *bbolt.Bucket) error {
 	if err != nil {
 		return s.db.corrupt("dictionaries of "+s.scope.String(), err)
 	}
-	s.packer.Load().dictionaries.Store(d)
+	s.dictionaries.Store(d)
 	return nil
 }
 
@@ -251,7 +234,7 @@ func (w *writer) dictionary(id uint64) error {
 		return err
 	}
 	if b.Get(dictionaryKey(id)) == nil {
-		content, _ := w.s.dictionaries().Dictionary(id)
+		content, _ := w.s.dictionaries.Load().Dictionary(id)
 		value, err := record.Marshal(content)
 		if err != nil {
 			return err

@@ -50,7 +50,7 @@ func (s *scopeStore) encodeLast(last runtime.Object) packed {
 
 // packFinal compresses and seals the final state of an entry that departs.
 func (c *capture) packFinal(e *entry) packed {
-	s, p := c.s, e.last.compress(c.packer.dictionaries.Load())
+	s, p := c.s, e.last.compress(c.s.dictionaries.Load())
 	if s.seal != nil {
 		r := s.seal.Begin(1).Record(seal.InDeparted, e.key, p.record(s.codecID()))
 		p = packed{dictionary: r.Dictionary, dataKey: r.DataKey, bytes: r.Payload}

@@ -55,7 +55,7 @@ func SetMaxRebuilds(n int) { maxRebuilds = n }
 
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
-	s.(*scopeStore).packer.Load().trials.SetEvery(bytes)
+	s.(*scopeStore).trials.SetEvery(bytes)
 }
 
 // SetSealBudget sets how often a data key may seal.

@@ -301,8 +301,8 @@ type logReader struct {
 	err  error
 }
 
-// timeOf returns the time of the next block. One of a clock that was ahead has that of the
-// block before, or it is now.
+// timeOf returns the time of the next block. One of a clock that was ahead has that of
+// the block before, or it is now.
 func (r *logReader) timeOf(b *record.Block) int64 {
 	if b.Time <= r.now {
 		r.time = b.Time

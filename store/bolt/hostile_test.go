@@ -625,9 +625,9 @@ func TestEncodeWritesNothing(t *testing.T) {
 	}
 }
 
-// TestEpochOfReplacedFile checks that a file which takes the place of a lost one is of the
-// epoch of the process: what is stored in it survives a start with that epoch, and nothing
-// of another epoch is taken over, also for scopes that are opened later.
+// TestEpochOfReplacedFile checks that a file which takes the place of a lost one is of
+// the epoch of the process: what is stored in it survives a start with that epoch, and
+// nothing of another epoch is taken over, also for scopes that are opened later.
 func TestEpochOfReplacedFile(t *testing.T) {
 	foreign := func(epoch string) func(*testing.T, string) {
 		return func(t *testing.T, path string) {

@@ -216,7 +216,7 @@ func (s *scopeStore) sayDropped(names []string) {
 // no user code runs inside a transaction. The indexes become ready with the last chunk;
 // after a crash before that, the next start builds them again.
 func (s *scopeStore) buildIndexes(names []string) error {
-	packer, losses := s.packer.Load(), s.countLosses()
+	losses := s.countLosses()
 	for after, more := "", true; more; {
 		entries, err := s.scanAs(false, after, chunk)
 		if err != nil {
@@ -236,7 +236,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
-		packed, err := s.pack(packer, prepared, seal.InScope)
+		packed, err := s.pack(losses, prepared, seal.InScope)
 		if err != nil {
 			return err
 		}

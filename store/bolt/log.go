@@ -47,7 +47,7 @@ type logging struct {
 	attempts []attempt
 	marked   uint64      // lists that have a mark in the log
 	held     uint64      // see writer.trimLog
-	least    int64       // bytes of a log that the last commit could not trim; 0: not known
+	least    int64       // bytes of a log that could not be trimmed; 0: not known
 	hint     departsHint // where Departed goes on
 	moment
 }
@@ -554,8 +554,8 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 		if l.Bytes <= t.bound && !isExpired {
 			break
 		}
-		// Deletions have half of the bytes: a block of them stays, and the oldest block of
-		// all changes is looked at instead.
+		// Deletions have half of the bytes: a block of them stays, and the oldest block
+		// of all changes is looked at instead.
 		if number <= l.Full && l.Thinned <= t.bound/2 && !isExpired {
 			contiguous = false
 			if k, v = c.Seek(logKey(l.Full + 1)); len(k) != 8 {
@@ -633,8 +633,8 @@ type trimming struct {
 // isSpent reports whether one commit has done enough.
 func (t *trimming) isSpent() bool { return t.freed >= t.budget || t.read >= 4*t.budget }
 
-// isExpired reports whether a block of the log b is too old. One of a clock that was ahead
-// has the time of the next one that is not.
+// isExpired reports whether a block of the log b is too old. One of a clock that was
+// ahead has the time of the next one that is not.
 func (t *trimming) isExpired(b *bbolt.Bucket, number uint64, v []byte) bool {
 	if t.age <= 0 {
 		return false

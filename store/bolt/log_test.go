@@ -615,8 +615,8 @@ func TestLogAboveOutlivesDrop(t *testing.T) {
 }
 
 // TestLogOfClockSteps checks that commits under a clock that was ahead, or behind, change
-// nothing for those before and after: reads and followers by time, the times of events, and
-// what is trimmed by age.
+// nothing for those before and after: reads and followers by time, the times of events,
+// and what is trimmed by age.
 func TestLogOfClockSteps(t *testing.T) {
 	const age = time.Hour
 	for name, steps := range map[string][]time.Duration{ // when a process runs

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -90,8 +91,8 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 			indexErrs: map[string]error{},
 		},
 		lostSignal: make(chan struct{}, 1),
+		trials:     dictionary.NewTrials(),
 	}
-	s.packer.Store(newPacker(nil))
 	if d.readOnly {
 		s.role = roleViewer
 	}
@@ -193,8 +194,8 @@ func (s *scopeStore) load() error {
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
 		s.noBucket.Store(true)
 		s.mu.Lock()
-		s.departed.compares = m != nil && s.isReadable(m) // see beginAgain
-		s.changedLocked()                                 // the next commit drops the old bucket
+		s.departed.compares = m != nil && s.isReadable(m)
+		s.changedLocked() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
 		return nil
@@ -310,7 +311,7 @@ func (s *scopeStore) useless(m *record.Manifest) string {
 		return "object type changed"
 	case m.Transform != s.opts.TransformVersion:
 		return "transform changed"
-	case s.db.opts.MaxAge > 0 && time.Since(m.Time).Abs() > s.db.opts.MaxAge: // also of a clock that was ahead
+	case s.db.opts.MaxAge > 0 && time.Since(m.Time).Abs() > s.db.opts.MaxAge:
 		return "older than the maximum age"
 	}
 	return ""

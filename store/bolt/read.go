@@ -272,7 +272,7 @@ func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
 		return nil, err
 	}
 	// In memory of its own, because the object may refer to it.
-	payload, err := s.dictionaries().Decompress(p.dictionary, p.bytes, nil)
+	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ type relist struct {
 	s       *scopeStore
 	direct  bool
 	indexes *indexSet // the scope's indexes at the start
-	packer  *packer
+	losses  uint64    // of the scope at the start
 	// seen are the listed keys; those whose object was added have true
 	seen    map[string]bool
 	added   int // of seen
@@ -91,7 +91,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
-		s: s, indexes: s.indexes, packer: s.packer.Load(), seen: map[string]bool{}, staged: &btree.Map[string, *entry]{},
+		s: s, indexes: s.indexes, losses: s.losses, seen: map[string]bool{}, staged: &btree.Map[string, *entry]{},
 		direct: s.beginLoadLocked(), written: make(chan error, 1),
 	}
 	if r.limit = stagingBytes; r.direct {
@@ -178,7 +178,7 @@ func (r *relist) awaitWritten() {
 // write writes staged entries.
 func (r *relist) write(entries []*entry) error {
 	if r.direct {
-		return r.load(entries, r.s.trained(r.packer, entries))
+		return r.load(entries, r.s.trained(r.losses, entries))
 	}
 	return r.spill(entries)
 }
@@ -322,10 +322,10 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 func (r *relist) endLoad() error {
 	r.awaitWritten()
 	s, entries := r.s, r.staged.Values()
-	d := r.packer.dictionaries.Load()
+	d := s.dictionaries.Load()
 	again := !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
 	if !again {
-		d = s.trained(r.packer, entries)
+		d = s.trained(r.losses, entries)
 	}
 	err := r.load(entries, d)
 	s.mu.Lock()
@@ -428,7 +428,7 @@ func (r *relist) spill(entries []*entry) error {
 		return errors.New("nothing of the scope is in the file yet")
 	}
 	r.wrote = true
-	packed, err := s.pack(r.packer, entries, seal.InStaging)
+	packed, err := s.pack(r.losses, entries, seal.InStaging)
 	if err != nil {
 		return err
 	}

@@ -97,8 +97,8 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 }
 
 // takeOver drops what another program has put into the file if that is of another epoch.
-// If it cannot be dropped now, the first write of a scope tries again. The caller must hold
-// handleMu for writing.
+// If it cannot be dropped now, the first write of a scope tries again. The caller must
+// hold handleMu for writing.
 func (d *DB) takeOver() error {
 	err := pagefile.Guard(d.path, "epoch", func() error { return d.handle.Update(d.beginEpochIn) })
 	if err == nil {
@@ -141,6 +141,8 @@ func (s *scopeStore) lose(cause error) {
 	s.attempts, s.moment = nil, moment{asOf: s.asOf}
 	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
 	s.retireDictionaries()
+	s.trials.Forget(s.losses)
+	s.sampled = false
 	if s.relist != nil {
 		s.relist.lost = cause
 	}

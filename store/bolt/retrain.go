@@ -46,7 +46,6 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 	records := 0
 	for _, info := range infos {
 		s := &scopeStore{db: d, id: info.ID, scope: info.Scope}
-		s.packer.Store(newPacker(nil))
 		better, err := s.betterDictionary()
 		if err != nil {
 			return retrained, err
@@ -54,7 +53,7 @@ func Retrain(ctx context.Context, path string, progress func(records int)) (retr
 		if better == nil {
 			continue
 		}
-		s.packer.Store(newPacker(better))
+		s.dictionaries.Store(better)
 		retrained = true
 		for after, more := []byte(nil), true; more; {
 			if err := ctx.Err(); err != nil {
@@ -100,7 +99,7 @@ func (s *scopeStore) betterDictionary() (better *dictionary.Set, err error) {
 			if i++; i%every != 0 {
 				continue
 			}
-			rec, payload, err := s.unpackRecord(s.dictionaries(), string(k), v)
+			rec, payload, err := s.unpackRecord(s.dictionaries.Load(), string(k), v)
 			if err != nil {
 				return err
 			}
@@ -125,7 +124,7 @@ func (s *scopeStore) betterDictionary() (better *dictionary.Set, err error) {
 	if all := dictionary.Train(samples); all != nil {
 		z = all
 	}
-	return s.dictionaries().With(z), nil
+	return s.dictionaries.Load().With(z), nil
 }
 
 // unpackRecord returns a stored record and its uncompressed payload. If the record is not

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -43,8 +44,9 @@ type scopeStore struct {
 	opts  store.Options
 	seal  *seal.Seal // nil if the scope is not encrypted
 
-	packer     atomic.Pointer[packer] // replaced under mu
-	lostSignal chan struct{}          // holds one value
+	dictionaries atomic.Pointer[dictionary.Set]
+	trials       *dictionary.Trials
+	lostSignal   chan struct{} // holds one value
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under DB.writeMu. It is atomic because it is read
 	// inside transactions, where waiting for a lock could deadlock: the holder of the
@@ -69,6 +71,7 @@ type scopeStore struct {
 	mu         sync.Mutex
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
+	sampled    bool   // samples was called for a scope that had grown
 	departed   departures
 	logging
 	relist *relist

@@ -161,7 +161,7 @@ func TestSealedIsBound(t *testing.T) {
 		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
 			w.must(err)
-			p, err := w.s.pack(w.s.packer.Load(), []*entry{e}, seal.InStaging)
+			p, err := w.s.pack(0, []*entry{e}, seal.InStaging)
 			w.must(err)
 			*r = p[0].record(r.Codec)
 		}},

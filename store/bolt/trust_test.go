@@ -238,7 +238,7 @@ func TestMaxAge(t *testing.T) {
 		loadScript(t, s, "4", 1, 2)
 		must(t, db.Close())
 	})
-	synctest.Test(t, func(t *testing.T) { // the clock was hours ahead: the age is not known
+	synctest.Test(t, func(t *testing.T) { // the clock was hours ahead
 		db, s := mustOpenScript(t, path, bolt.Options{MaxAge: 2 * time.Hour})
 		wantState(t, s, small, 0)
 		must(t, db.Close())

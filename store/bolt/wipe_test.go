@@ -537,7 +537,8 @@ func TestWipeLast(t *testing.T) {
 }
 
 // TestLenOfListAfterLoss checks that the number of objects is that of the list which is
-// served after a wipe or a loss, whatever the disk does and whatever is applied beside it.
+// served after a wipe or a loss, whatever the disk does and whatever is applied beside
+// it.
 func TestLenOfListAfterLoss(t *testing.T) {
 	fail := func(bolt.WriteAt) bolt.WriteAt {
 		return func([]byte, int64) (int, error) { return 0, errFault }

@@ -136,8 +136,8 @@ func testBookmarkBesideFirst(h *harness) {
 	h.wantObjects(many(10, "1", "red")...)
 }
 
-// testAppliedBesideFirst checks that all reads agree on what is applied while a first list
-// is loaded: before the list ends, after it has broken, and after one that is whole.
+// testAppliedBesideFirst checks that all reads agree on what is applied while a first
+// list is loaded: before the list ends, after it has broken, and after one that is whole.
 func testAppliedBesideFirst(h *harness) {
 	applied := []store.Change{put(configMap("a/beside", "5", "red")), put(configMap("a/both", "6", "red")), {Key: "a/gone", RV: "7"}}
 	listed := []runtime.Object{configMap("a/both", "6", "red"), configMap("a/gone", "1", "red"), configMap("a/listed", "1", "red")}

@@ -231,9 +231,9 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 	return fs.dropGone(ctx, there, gone)
 }
 
-// dropGone drops what the file holds of resources that are followed in another version, or
-// that the server no longer serves. Of these the objects are deleted first, as they are in
-// the cluster: the log, with their last states, stays for its age.
+// dropGone drops what the file holds of resources that are followed in another version,
+// or that the server no longer serves. Of these the objects are deleted first, as they
+// are in the cluster: the log, with their last states, stays for its age.
 func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
 	infos, err := fs.stored()
 	if err != nil {
@@ -265,7 +265,8 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 // version.
 const reasonGone = "the server no longer serves it"
 
-// isGone reports whether only the log is left of a scope that the server no longer serves.
+// isGone reports whether only the log is left of a scope that the server no longer
+// serves.
 func isGone(i store.Info) bool {
 	return i.Complete && i.Objects == 0 && i.Checkpoint.RV == "" && i.Checkpoint.Reason == reasonGone
 }

@@ -185,6 +185,7 @@ type Trials struct {
 	every   int        // bytes until the next trial, since the last one
 	bytes   int        // compressed since the last trial
 	samples [][]byte   // payloads that were written since the next trial is due
+	losses  uint64     // of the content that the samples are of: see Forget
 }
 
 // NewTrials returns trials of which the first is due after RetrainBytes.
@@ -197,11 +198,23 @@ func (t *Trials) SetEvery(bytes int) {
 	t.every = bytes
 }
 
-// Next counts payloads of at least MinBytes that are about to be compressed. It returns
-// samples when the next trial is due and enough samples were written, else nil.
-func (t *Trials) Next(payloads [][]byte) [][]byte {
+// Forget drops the samples, because their content was lost for the time that losses
+// counts. Payloads from before are not counted from then on.
+func (t *Trials) Forget(losses uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.bytes, t.samples, t.losses = 0, nil, losses
+}
+
+// Next counts payloads of at least MinBytes that are about to be compressed, of the
+// content after so many losses. It returns samples when the next trial is due and enough
+// samples were written, else nil.
+func (t *Trials) Next(losses uint64, payloads [][]byte) [][]byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if losses != t.losses {
+		return nil
+	}
 	for _, payload := range payloads {
 		if t.bytes += len(payload); t.bytes >= t.every {
 			t.samples = append(t.samples, payload)

@@ -106,7 +106,7 @@ func (w *sharingScope) apply(n int, text string) {
 // part of a text. Those that only decode what was read before do not count.
 func (w *sharingScope) has(text string) (is bool) {
 	w.Helper()
-	current := w.s.dictionaries()
+	current := w.s.dictionaries.Load()
 	b, _ := current.Dictionary(current.Current())
 	is = bytes.Contains(b, []byte(text[100:160]))
 	w.must(w.db.view("test", func(tx *bbolt.Tx) error {
@@ -119,8 +119,8 @@ func (w *sharingScope) has(text string) (is bool) {
 }
 
 // TestNoDictionaryOfSamplesOfWhatWasDropped checks that nothing of what was wiped or lost
-// gets into a dictionary of what is stored afterwards, also not by a commit or a list that
-// was in flight.
+// gets into a dictionary of what is stored afterwards, also not by a commit or a list
+// that was in flight.
 func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 	for drop, lose := range map[string]func(*sharingScope){
 		"wiped": func(w *sharingScope) {
@@ -138,12 +138,12 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 		for name, run := range map[string]func(w *sharingScope, lose func(), dropped, kept string){
 			"samples of a trial": func(w *sharingScope, lose func(), dropped, kept string) {
 				w.list(200, "common")
-				w.s.packer.Load().trials.SetEvery(1)
+				w.s.trials.SetEvery(1)
 				w.apply(100, dropped)
 				w.must(w.s.Flush(w.Context()))
 				lose()
 				w.list(200, kept)
-				w.s.packer.Load().trials.SetEvery(1)
+				w.s.trials.SetEvery(1)
 				w.apply(100, kept)
 			},
 			"commit in flight": func(w *sharingScope, lose func(), dropped, kept string) {
@@ -158,19 +158,19 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 			},
 			"commit in flight with a trial": func(w *sharingScope, lose func(), dropped, kept string) {
 				w.list(200, "common")
-				w.s.packer.Load().trials.SetEvery(1)
+				w.s.trials.SetEvery(1)
 				w.apply(100, dropped)
 				c, _ := w.s.capture(1 << 40)
 				lose()
 				w.must(c.pack())
 				w.list(200, kept)
-				w.s.packer.Load().trials.SetEvery(1)
+				w.s.trials.SetEvery(1)
 				w.apply(40, kept)
 			},
 			"list in flight": func(w *sharingScope, lose func(), dropped, kept string) {
 				r := w.begin(100, dropped)
 				lose()
-				w.s.trained(r.(*relist).packer, r.(*relist).staged.Values())
+				w.s.trained(r.(*relist).losses, r.(*relist).staged.Values())
 				w.must(r.Close())
 				w.list(200, kept)
 			},
