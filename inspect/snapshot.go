@@ -5,15 +5,18 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/internal/tempfile"
 )
 
 // serveSnapshot copies the database to an unnamed file beside it and sends that file,
-// because the transaction of the copy must not wait for a client.
+// because the transaction of the copy must not wait for a client. It refuses, and stops,
+// if that would leave too little space on the volume: the writer must not run out of it.
 func (e *endpoint) serveSnapshot(a *answer, q question) error {
 	db, ok := e.source.Backend().(interface {
 		Path() string
@@ -27,12 +30,22 @@ func (e *endpoint) serveSnapshot(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	f, err := tempfile.Unnamed(filepath.Dir(db.Path()), "informctl-snapshot-*")
+	dir := filepath.Dir(db.Path())
+	if info, err := os.Stat(db.Path()); err == nil {
+		if err := space.Check(dir, info.Size()); err != nil {
+			return refuse(http.StatusInsufficientStorage, "copy the database: %v", err)
+		}
+	}
+	f, err := tempfile.Unnamed(dir, "informctl-snapshot-*")
 	if err != nil {
 		return fmt.Errorf("copy the database: %w", err)
 	}
 	defer func() { _ = f.Close() }() // nothing to flush
-	size, err := db.CopyTo(&whileWanted{f, q.ctx})
+	w := &space.Writer{Writer: &whileWanted{f, q.ctx}, Path: dir}
+	size, err := db.CopyTo(w)
+	if w.Short != nil { // bbolt does not wrap a writer's error
+		return refuse(http.StatusInsufficientStorage, "copy the database: %v", w.Short)
+	}
 	if err != nil {
 		return err
 	}

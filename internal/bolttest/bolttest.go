@@ -1,7 +1,10 @@
-// Package bolttest reads the database files of tests.
+// Package bolttest reads the database files of tests, and makes volumes for them.
 package bolttest
 
 import (
+	"fmt"
+	"os"
+	"os/exec"
 	"testing"
 
 	"github.com/informctl/informctl/store"
@@ -21,4 +24,39 @@ func Scopes(t testing.TB, path string) []store.Info {
 		t.Fatal(err)
 	}
 	return infos
+}
+
+// Volume mounts a file system of that many MiB in memory and returns its directory. It
+// skips the test if that is not possible, as without root rights.
+func Volume(t *testing.T, mib int) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	out, err := exec.CommandContext(t.Context(), "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%dm", mib), "tmpfs", dir).CombinedOutput()
+	if err != nil {
+		t.Skipf("SKIPPED: needs root: %v: %s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := exec.Command("umount", dir).CombinedOutput(); err != nil { //nolint:noctx // the test's context has ended
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	return dir
+}
+
+// Fill takes a number of bytes of a volume until release is called.
+func Fill(t *testing.T, dir string, bytes int64) (release func()) {
+	t.Helper()
+	f, err := os.CreateTemp(dir, "filler-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if _, err := f.Write(make([]byte, bytes)); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		if err := os.Remove(f.Name()); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -140,6 +141,11 @@ func allocated(info os.FileInfo) int64 {
 
 // compactCopy copies src into a new file next to path and returns its name.
 func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total int) (name string, err error) {
+	free := src.Stats()
+	need := int64(total) - int64(free.FreePageN+free.PendingPageN)*int64(src.Info().PageSize)
+	if err := space.Check(filepath.Dir(path), need); err != nil {
+		return "", err
+	}
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
 	if err != nil {
 		return "", inDirectory(path, err)

@@ -5,10 +5,12 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 )
 
@@ -28,7 +30,8 @@ func newExportCommand(e env) *cobra.Command {
 
 Each scope is a line that describes it, with its resource version, and then one line
 for each object, in the order of keys. A file that a live process holds is copied first,
-as snapshot does it, and the copy is removed afterwards: so all is of one moment.`),
+as snapshot does it, and the copy is removed afterwards: so all is of one moment. An
+output that is a file leaves as much space as a snapshot does.`),
 		Example: `  informctl export --db informers.db > informers.jsonl
   informctl export pods | grep node-1`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -92,6 +95,9 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 		}
 	}
 	o.noteNewer(db.serverVersion(ctx), fromTypes)
+	if out, ok := o.streams.Out.(*os.File); ok && isRegular(out) {
+		o.streams.Out = &space.Writer{Writer: out, Path: out.Name()}
+	}
 	return db.named(o.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
@@ -117,6 +123,11 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 		}
 		return nil
 	}))
+}
+
+func isRegular(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
 }
 
 // each calls fn with the objects as JSON, in chunks in the order of keys.

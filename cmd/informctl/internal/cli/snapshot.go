@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 )
 
@@ -27,7 +28,9 @@ func newSnapshotCommand(e env) *cobra.Command {
 
 OUT appears when the copy is whole and on the disk; a file of that name is not
 replaced. A file that no process holds is checked before. One that a live process holds
-is copied by it as of its last commit, while it goes on, and the copy is checked.`),
+is copied by it as of its last commit, while it goes on, and the copy is checked. A
+tenth of a volume, 256 MiB at most, stays free for those who write to it: a copy that
+does not fit is not begun, and one that gets in their way is not finished.`),
 		Example: `  informctl snapshot backup.db --db informers.db
   informctl snapshot /tmp/informers-$(date +%s%N).db --db informers.db`,
 		Args: oneArgument("OUT"),
@@ -76,13 +79,17 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 		if err != nil {
 			return err
 		}
-		err = guard(db.path, func() error { return copyPages(ctx, e, db.path, f) })
+		w := &space.Writer{Writer: f, Path: temporary}
+		err = guard(db.path, func() error { return copyPages(ctx, e, db.path, w) })
 		if err == nil {
 			err = f.Sync()
 		}
 		closeErr := f.Close()
 		if ctx.Err() != nil { // bbolt does not wrap a writer's error
 			return errInterrupted
+		}
+		if w.Short != nil {
+			err = w.Short
 		}
 		if err = errors.Join(err, closeErr); err != nil {
 			return fmt.Errorf("write %s: %w", out, err)
@@ -101,15 +108,21 @@ func (l *live) copyTo(e env, path string) error {
 		return err
 	}
 	defer func() { _ = body.Close() }()
+	if info, err := os.Stat(l.path); err == nil {
+		if err := space.Check(filepath.Dir(path), info.Size()); err != nil {
+			return err
+		}
+	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	m := e.newMeter("copying", bytesUnit, 0)
 	defer m.stop()
-	_, err = io.Copy(&checkedWriter{Writer: f, ctx: l.ctx, meter: m}, body)
+	w := &space.Writer{Writer: f, Path: filepath.Dir(path)}
+	_, err = io.Copy(&checkedWriter{Writer: w, ctx: l.ctx, meter: m}, body)
 	var onDisk *fs.PathError
-	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &onDisk) {
+	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &onDisk) && w.Short == nil {
 		err = l.failed(err)
 	}
 	if err == nil {
@@ -168,7 +181,7 @@ type copyOrigin struct {
 func (s copyOrigin) Close() error { return errors.Join(s.origin.Close(), os.RemoveAll(s.dir)) }
 
 // copyPages writes the pages of the file as one read transaction sees them.
-func copyPages(ctx context.Context, e env, path string, to io.Writer) error {
+func copyPages(ctx context.Context, e env, path string, to *space.Writer) error {
 	src, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return err
@@ -177,6 +190,9 @@ func copyPages(ctx context.Context, e env, path string, to io.Writer) error {
 	return src.View(func(tx *bbolt.Tx) error {
 		m := e.newMeter("copying", bytesUnit, int(tx.Size()))
 		defer m.stop()
+		if to.Short = space.Check(to.Path, tx.Size()); to.Short != nil {
+			return to.Short
+		}
 		_, err := tx.WriteTo(&checkedWriter{Writer: to, ctx: ctx, meter: m})
 		return err
 	})

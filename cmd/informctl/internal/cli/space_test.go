@@ -1,0 +1,100 @@
+package cli_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/internal/bolttest"
+	"github.com/informctl/informctl/internal/testobjects"
+	"github.com/informctl/informctl/store"
+)
+
+// TestCopiesLeaveSpace checks that no copy fills the volume of the file, whether a
+// process holds the file or not, that nothing of it stays, and that the process goes on
+// writing.
+func TestCopiesLeaveSpace(t *testing.T) {
+	volume, other := bolttest.Volume(t, 16), t.TempDir()
+	path := filepath.Join(volume, "informers.db")
+	if err := copyFile(podFile(t, func(i int) *corev1.Pod { return testobjects.Pod(i, 1) }), path); err != nil {
+		t.Fatal(err)
+	}
+	// What stays free is 4 MiB, and half of a copy.
+	release := bolttest.Fill(t, volume, 12<<20-size(t, path)*3/2)
+	before := names(t, volume)
+	exported := func(out string, args ...string) (code int, err string) {
+		f, fileErr := os.Create(out)
+		if fileErr != nil {
+			t.Fatal(fileErr)
+		}
+		defer func() { _ = f.Close() }()
+		var errOut strings.Builder
+		streams := genericiooptions.IOStreams{In: strings.NewReader(""), Out: f, ErrOut: &errOut}
+		return cli.MainAt(t.Context(), streams, append([]string{"export", "--db", path}, args...), now), errOut.String()
+	}
+	refused := func(what string, code int, err string) {
+		t.Helper()
+		if code != 1 || !strings.Contains(err, "too little space at "+volume) {
+			t.Errorf("%s: exit code %d, %s", what, code, err)
+		}
+	}
+	for _, args := range [][]string{{"snapshot", filepath.Join(volume, "copy.db")}, {"compact"}} {
+		got := say(t.Context(), append(args, "--db", path)...)
+		refused(args[0], got.Code, got.Err)
+	}
+	out, more := filepath.Join(volume, "out.jsonl"), bolttest.Fill(t, volume, size(t, path)/2-128<<10)
+	code, err := exported(out)
+	refused("export", code, err)
+	more()
+	if err := os.Remove(out); err != nil {
+		t.Fatal(err)
+	}
+
+	db, stop := hold(t, path)
+	live := [][]string{{"snapshot", filepath.Join(other, "copy.db")}, {"export"}, {"verify"}}
+	for _, args := range live {
+		got := say(t.Context(), append(args, "--db", path)...)
+		refused(args[0]+" of a live process", got.Code, got.Err)
+	}
+	fill(t, db, corev1.SchemeGroupVersion.WithKind("Pod"), "pods", store.Typed, testobjects.Pod(1, 2))
+	if after := slices.DeleteFunc(names(t, volume), isOfProcess); !slices.Equal(before, after) || len(names(t, other)) > 0 {
+		t.Errorf("%q and %q are there, before %q", after, names(t, other), before)
+	}
+	release()
+	for _, args := range live {
+		if got := say(t.Context(), append(args, "--db", path)...); got.Code != 0 {
+			t.Errorf("with space: %q: %+v", args, got)
+		}
+	}
+	stop()
+	if got := say(t.Context(), "compact", "--db", path); got.Code != 0 {
+		t.Errorf("with space: compact: %+v", got)
+	}
+	if code, err := exported(out); code != 0 {
+		t.Errorf("with space: export: exit code %d, %s", code, err)
+	}
+}
+
+// names returns the names of the files in a directory.
+func names(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+// isOfProcess reports whether a process that holds a file has that file beside it.
+func isOfProcess(name string) bool {
+	return strings.HasSuffix(name, ".lock") || strings.HasSuffix(name, ".sock")
+}
