@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
@@ -72,7 +73,8 @@ type Options struct {
 	// and mapped memory do not give the guarantees that bbolt needs: set it only if one
 	// machine alone has the file.
 	AllowNetworkFS bool
-	// Logger logs damage and failed writes. The zero Logger discards.
+	// Logger logs damage and failed writes. The zero Logger, which logr.Discard returns,
+	// means klog.Background.
 	Logger logr.Logger
 }
 
@@ -88,6 +90,9 @@ func (o *Options) applyDefaults() {
 	}
 	if o.MaxPending <= 0 {
 		o.MaxPending = 256 << 20
+	}
+	if o.Logger.IsZero() {
+		o.Logger = klog.Background()
 	}
 }
 

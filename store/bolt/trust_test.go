@@ -9,10 +9,14 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -165,6 +169,31 @@ func without(db *bolt.DB, cause error) error {
 		return fmt.Errorf("Wipe: error is %w", err)
 	}
 	return db.Close()
+}
+
+// TestLogsByDefault checks that damage is logged with klog if Options has no Logger.
+func TestLogsByDefault(t *testing.T) {
+	var mu sync.Mutex // background writers of other tests may log, too
+	var lines strings.Builder
+	t.Cleanup(klog.CaptureState().Restore)
+	klog.SetLogger(funcr.New(func(_, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines.WriteString(args + "\n")
+	}, funcr.Options{}))
+	path := filepath.Join(t.TempDir(), "informers.db")
+	must(t, os.WriteFile(path, healthy(t)[:100], 0o600))
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	must(t, db.Close())
+	must(t, bolt.WithoutFile(path, errors.New("on purpose"), bolt.Options{}).Close())
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{`"Cache file is damaged, starting with a fresh one"`, `"Cache file cannot be used, going on without"`} {
+		if !strings.Contains(lines.String(), want) {
+			t.Errorf("not logged: %s\n%s", want, lines.String())
+		}
+	}
 }
 
 // TestRebuiltTooOften checks that a file that is damaged repeatedly is not rebuilt until

@@ -10,7 +10,6 @@ import (
 
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt"
 )
 
 // consumersOptions are the options of consumers.
@@ -139,7 +138,7 @@ func runReset(ctx context.Context, e env, file databaseFlag, name string) error 
 	if err := wipeable(ctx, e, file, ""); err != nil {
 		return inUse(file.path, err, "")
 	}
-	db, err := openToWrite(file.path, bolt.Options{})
+	db, err := openToWrite(file.path, nil)
 	if err != nil {
 		return inUse(file.path, openError(file.path, err), "")
 	}

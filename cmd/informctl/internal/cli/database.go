@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
@@ -104,7 +105,7 @@ func openFile(path string, keys codec.KeyProvider, patience time.Duration) (*bol
 	if err := refuseSpecial(path); err != nil {
 		return nil, err
 	}
-	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience, Keys: keys})
+	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience, Keys: keys, Logger: noLogger})
 }
 
 func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*database, error) {
@@ -136,9 +137,12 @@ func refuseSpecial(path string) error {
 	return nil
 }
 
+// noLogger is for commands that print the errors themselves.
+var noLogger = funcr.New(func(string, string) {}, funcr.Options{})
+
 // openToWrite opens the file for writing. Without the file nothing can be written.
-func openToWrite(path string, opts bolt.Options) (*bolt.DB, error) {
-	db, err := bolt.Open(path, opts)
+func openToWrite(path string, keys codec.KeyProvider) (*bolt.DB, error) {
+	db, err := bolt.Open(path, bolt.Options{Keys: keys, Logger: noLogger})
 	if err == nil && db.Suspended() != nil {
 		return nil, errors.Join(db.Suspended(), db.Close())
 	}

@@ -71,7 +71,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 	}
 	objects, unknown := 0, 0
 	err = newFile(file.path, func(temporary string) error {
-		db, err := openToWrite(temporary, bolt.Options{Keys: file.keys})
+		db, err := openToWrite(temporary, file.keys)
 		if err != nil {
 			return openError(file.path, err)
 		}

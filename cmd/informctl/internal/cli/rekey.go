@@ -7,8 +7,6 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
-
-	"github.com/informctl/informctl/store/bolt"
 )
 
 func newRekeyCommand(e env) *cobra.Command {
@@ -56,7 +54,7 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}
-	db, err := openToWrite(file.path, bolt.Options{Keys: file.keys})
+	db, err := openToWrite(file.path, file.keys)
 	if err != nil {
 		return openError(file.path, err)
 	}

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt"
 )
 
 func newWipeCommand(e env) *cobra.Command {
@@ -53,7 +52,7 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	if err := wipeable(ctx, e, file, resource); err != nil {
 		return inUse(file.path, err, orAnEpoch)
 	}
-	db, err := openToWrite(file.path, bolt.Options{})
+	db, err := openToWrite(file.path, nil)
 	if err != nil {
 		return inUse(file.path, openError(file.path, err), orAnEpoch)
 	}
