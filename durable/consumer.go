@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
 
@@ -253,6 +254,11 @@ func (c *Consumer) load(ctx context.Context) error {
 		s.sweepAnew(known.Revision)
 	}
 	c.term = known.Term
+	if c.phase == standby {
+		for id, s := range c.scopes {
+			s.owed = resume.Owe(id)
+		}
+	}
 	c.noteStateLocked()
 	return nil
 }
@@ -464,6 +470,9 @@ func (c *Consumer) Close() error {
 		}
 		c.mu.Lock()
 		c.phase = over
+		for _, s := range c.scopes {
+			s.endOwedLocked()
+		}
 		c.mu.Unlock()
 		consumers.Delete(c.id)
 		if err != nil {

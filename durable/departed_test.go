@@ -108,6 +108,7 @@ func TestStandbyConfirmsNothing(t *testing.T) {
 			l.addHandler(enqueue{l})
 			l.other(func(string) {})
 		},
+		"none yet beside another one": func(l *life) { l.other(func(string) {}) },
 		"removed beside another one": func(l *life) {
 			r, err := l.inf.AddEventHandler(l.consumer.Handler(enqueue{l}))
 			if err != nil {

@@ -35,6 +35,7 @@ type scope struct {
 	noted            time.Time // when the sweep was written last
 	unreadable       lasting   // objects of a sweep
 	recorded         bool      // the ledger has a place
+	owed             func()    // ends resume.Owe; nil if there is none
 }
 
 // fence is what a member has to pass.
@@ -121,12 +122,20 @@ func (h *handler) Opened(feed resume.Feed) {
 	s.members = slices.DeleteFunc(s.members, func(m *member) bool { return m.feed.Ended() })
 	m := &member{feed: feed}
 	s.members = append(s.members, m)
-	s.next = nil // it does not include the new member
+	s.endOwedLocked() // what m has not confirmed is kept from now on
+	s.next = nil      // it does not include the new member
 	if s.why == "" && len(s.members) > s.allowed {
 		c.invalidateLocked(s, moreHandlers(s.allowed))
 	}
 	if c.phase == active || c.phase == deposed {
 		c.beginLocked(s, m)
+	}
+}
+
+// endOwedLocked ends resume.Owe.
+func (s *scope) endOwedLocked() {
+	if s.owed != nil {
+		s.owed()
 	}
 }
 

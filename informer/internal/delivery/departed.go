@@ -3,6 +3,7 @@ package delivery
 import (
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
 
@@ -21,7 +22,8 @@ import (
 // handlers have confirmed them. A handler confirms by its return from every deletion,
 // once it has synced. A resume.Handler confirms when it has written what it has received,
 // so one that waits to begin confirms nothing. One that was removed keeps what it has not
-// confirmed until another one is added.
+// confirmed until another one is added, and so does one that its consumer will add when it
+// is elected (resume.Owe).
 
 // departedChunk is the number of departed objects that a handler reads at a time.
 const departedChunk = 64
@@ -96,7 +98,7 @@ func (r *Registration) loadDepartedLocked() bool {
 // settleLocked tells the store which departed objects all handlers have confirmed.
 func (h *Hub) settleLocked() {
 	departer, ok := h.store.(store.Departer)
-	if !ok || h.keys.owed > 0 {
+	if !ok || h.keys.owed > 0 || resume.IsOwed(h.scope) {
 		return
 	}
 	last, present := h.lastDepartedLocked(), false

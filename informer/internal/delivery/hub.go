@@ -46,7 +46,8 @@ type Env struct {
 	// Logger returns the logger of the context with which the informer runs; a nil Logger
 	// means klog.Background.
 	Logger func() klog.Logger
-	// Scope returns the informer's scope, and whether what it holds outlives the process.
+	// Scope returns the informer's scope, and whether what it holds outlives the process. A
+	// nil Scope means that there are no consumers.
 	Scope func() (store.Scope, bool)
 }
 
@@ -86,6 +87,7 @@ type Hub struct {
 	running    sync.WaitGroup // handlers' goroutines
 	backlogged atomic.Bool    // set under mu: a queue is longer than keptDecoded
 	store      Store          // set by Open, before any handler's goroutine starts
+	scope      string         // its ID; set with it
 
 	// mu makes two critical sections exclude each other: "apply a batch to the store and
 	// append it to every queue", which is Do, and "read a chunk of the store, append it
@@ -143,6 +145,10 @@ func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.store, h.whole = s, whole
+	if h.env.Scope != nil {
+		scope, _ := h.env.Scope()
+		h.scope = scope.ID()
+	}
 	h.moveLocked(loading, starting)
 	err := h.beginLocked()
 	for r := range h.handlers {
