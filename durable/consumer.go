@@ -320,7 +320,8 @@ func (c *Consumer) logTo(to klog.Logger) {
 	c.logger.Store(&to)
 }
 
-// firstRepeat and lastRepeat bound the time between two messages about an error that lasts.
+// firstRepeat and lastRepeat bound the time between two messages about an error that
+// lasts.
 const firstRepeat, lastRepeat = time.Minute, time.Hour
 
 // lasting is an error that lasts. One goroutine at a time uses it.

@@ -9,8 +9,8 @@ import (
 )
 
 // lineages are what begins another lineage while no process runs, or makes handlers
-// receive everything: a place tells nothing then, so a deletion is known only as one of an
-// object that has departed. The object is a, and its owner is owner-a.
+// receive everything: a place tells nothing then, so a deletion is known only as one of
+// an object that has departed. The object is a, and its owner is owner-a.
 var lineages = map[string]func(w *world, before string){
 	"another transform": func(w *world, _ string) {
 		w.drop("a")
@@ -252,7 +252,7 @@ func TestTakeOverAfterUpgrade(t *testing.T) {
 		other.transform, other.opts.Elected = "2", nil
 		l = other.start(1).begin()
 		w.pass(time.Minute)
-		l.wantCalls("the successor", "initial add a of owner-a", "delete a of owner-a") // the rest trickles
+		l.wantCalls("the successor", "initial add a of owner-a", "delete a of owner-a")
 		l.want("the successor", "owner-a")
 		l.end()
 	})

@@ -53,11 +53,11 @@
 // what its log has: of an object that has changed more than once in one commit of this
 // file, as when it catches up, the states between are not known.
 //
-// A successor without a file, or one whose log does not reach back, receives what its file
-// knows to be deleted, what the log has, the objects that are newer, and then each object
-// once in Options.Every, also with Skip. Deletions that the process before has not handled and that the successor has not
-// seen are lost then, unless they have left something behind that is watched: give
-// objects a finalizer if their deletion is work.
+// A successor without a file, or one whose log does not reach back, receives what its
+// file knows to be deleted, what the log has, the objects that are newer, and then each
+// object once in Options.Every, also with Skip. Deletions that the process before has not
+// handled and that the successor has not seen are lost then, unless they have left
+// something behind that is watched: give objects a finalizer if their deletion is work.
 //
 // What is shared has room for 512 KiB of compressed keys, which are 100,000 delayed ones
 // with short names. If more are left, those that only wait are left out, and the place is

@@ -17,7 +17,7 @@ import (
 // scope is what the consumer knows of a scope. Consumer.mu protects it.
 type scope struct {
 	id      string
-	logger  klog.Logger // names the consumer and the resource; set before there are members
+	logger  klog.Logger // names consumer and resource; set before there are members
 	known   place       // as in the ledger
 	allowed int         // how many handlers may go on from there
 	why     string      // why everything is delivered; "" if it is not

@@ -180,7 +180,8 @@ func TestErrorOfLedgerIsRepeated(t *testing.T) {
 		ledger.isFull.Store(true)
 		w.put("a", "owner-a")
 		w.pass(10 * time.Minute)
-		if got := m.with("The place of a consumer could not be written"); len(got) != 4 { // after 0, 1, 3 and 7 minutes
+		// After 0, 1, 3 and 7 minutes.
+		if got := m.with("The place of a consumer could not be written"); len(got) != 4 {
 			t.Errorf("logged %q, want 4 times the error", got)
 		}
 		ledger.isFull.Store(false)

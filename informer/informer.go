@@ -116,9 +116,9 @@ type Informer struct {
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
 
-	// ctx is Run's context; other goroutines take the logger from it. logger is the one that
-	// Run was given, for consumers: it does not name the resource. current is the store for
-	// readers, which never wait for mu.
+	// ctx is Run's context; other goroutines take the logger from it. logger is the one
+	// that Run was given, for consumers: it does not name the resource. current is the
+	// store for readers, which never wait for mu.
 	ctx     context.Context
 	logger  klog.Logger
 	current atomic.Pointer[store.Store]

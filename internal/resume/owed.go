@@ -9,8 +9,8 @@ var owed struct {
 	scopes map[string]int
 }
 
-// Owe keeps what has departed in a scope until end is called, whatever other handlers have
-// received. end may be called again.
+// Owe keeps what has departed in a scope until end is called, whatever other handlers
+// have received. end may be called again.
 func Owe(id string) (end func()) {
 	owed.Lock()
 	defer owed.Unlock()

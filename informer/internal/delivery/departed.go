@@ -22,8 +22,8 @@ import (
 // handlers have confirmed them. A handler confirms by its return from every deletion,
 // once it has synced. A resume.Handler confirms when it has written what it has received,
 // so one that waits to begin confirms nothing. One that was removed keeps what it has not
-// confirmed until another one is added, and so does one that its consumer will add when it
-// is elected (resume.Owe).
+// confirmed until another one is added, and so does one that its consumer will add when
+// it is elected (resume.Owe).
 
 // departedChunk is the number of departed objects that a handler reads at a time.
 const departedChunk = 64

@@ -46,8 +46,8 @@ type Env struct {
 	// Logger returns the logger of the context with which the informer runs; a nil Logger
 	// means klog.Background.
 	Logger func() klog.Logger
-	// Scope returns the informer's scope, and whether what it holds outlives the process. A
-	// nil Scope means that there are no consumers.
+	// Scope returns the informer's scope, and whether what it holds outlives the process.
+	// A nil Scope means that there are no consumers.
 	Scope func() (store.Scope, bool)
 }
 

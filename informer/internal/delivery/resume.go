@@ -243,9 +243,9 @@ func (r *Registration) replay() {
 }
 
 // beginAgainLocked begins where the log begins, because it does not lead from a place.
-// What was deleted since has departed, if the handler has not received it before, or is in
-// the log. Then the cursor brings what is newer than the resource version of the place or,
-// if that is not all there is to say, everything.
+// What was deleted since has departed, if the handler has not received it before, or is
+// in the log. Then the cursor brings what is newer than the resource version of the place
+// or, if that is not all there is to say, everything.
 func (r *Registration) beginAgainLocked(from, oldest store.Place) {
 	newer, departed := r.resumed.newer, r.departed
 	if oldest == from {

@@ -110,8 +110,8 @@ func (departs) Unsettle()                       {}
 func (departs) Compares() bool                  { return false }
 func (departs) Departures() (kept, dropped int) { return 1, 0 }
 
-// TestNewerWithoutLog checks a handler that goes on from a resource version where there is
-// no log: it receives what has departed, and what is deleted until that can be read.
+// TestNewerWithoutLog checks a handler that goes on from a resource version where there
+// is no log: it receives what has departed, and what is deleted until that can be read.
 func TestNewerWithoutLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)

@@ -126,8 +126,8 @@ func TestUntold(t *testing.T) {
 	})
 }
 
-// TestNoResyncAtElection checks that a handler that waits to begin collects no resync: the
-// first one comes a period after it has begun.
+// TestNoResyncAtElection checks that a handler that waits to begin collects no resync:
+// the first one comes a period after it has begun.
 func TestNoResyncAtElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -142,7 +142,7 @@ func TestNoResyncAtElection(t *testing.T) {
 		go w.hub.RunResyncs(ctx)
 		<-time.After(10*time.Minute - time.Second)
 		_ = w.hub.Do(func(turn delivery.Turn) error {
-			turn.Resync() // as after a list, for who wants to be told of what is unchanged
+			turn.Resync() // as NotifyUnchanged does after a list
 			return nil
 		})
 		standby.want(t, "before the election")
