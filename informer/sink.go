@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"time"
 
@@ -255,14 +256,17 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	// The checkpoint has no RV now, so nothing has to freeze it. Objects of the new list
 	// that cannot be stored are rejected again.
 	s.mu.Lock()
-	clear(s.hold.rejected)
-	s.hold.missing = nil
+	defer s.mu.Unlock()
+	list := &relist{
+		Relist: r, inf: (*Informer)(s), reason: reason,
+		listing: s.listing, rejected: s.hold.rejected, missing: s.hold.missing,
+	}
+	s.hold.rejected, s.hold.missing = map[string]error{}, nil
 	s.listing.runs = true
 	if rewound {
 		s.reached = "" // of the other history
 	}
-	s.mu.Unlock()
-	return &relist{Relist: r, inf: (*Informer)(s), reason: reason}, nil
+	return list, nil
 }
 
 func (inf *Informer) isCaughtUp() bool {
@@ -284,6 +288,28 @@ type relist struct {
 	store.Relist
 	inf    *Informer
 	reason string
+
+	// What the begin of the list has replaced. If nothing of the list is applied, a watch
+	// may continue, and what could not be stored before is still not stored.
+	listing  listing
+	rejected map[string]error
+	missing  error
+	applied  bool // in part at least
+}
+
+// Close implements reflector.Relist.
+func (r *relist) Close() error {
+	if !r.applied {
+		r.inf.mu.Lock()
+		r.inf.listing = r.listing
+		hold := &r.inf.hold
+		maps.Copy(hold.rejected, r.rejected)
+		if hold.missing == nil {
+			hold.missing = r.missing
+		}
+		r.inf.mu.Unlock()
+	}
+	return r.Relist.Close()
 }
 
 // Add implements reflector.Relist.
@@ -334,6 +360,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && inf.holdsNothing() {
 		return nil
 	}
+	r.applied = true
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {

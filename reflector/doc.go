@@ -42,7 +42,9 @@
 //	or in catching up without bookmarks
 //	closed earlier, EOF, refused, 5xx,   back off, probe, watch from the last resource
 //	429, in-stream error                 version; relist if the server soon sends its
-//	                                     own error for the third time at that version
+//	                                     own error for the third time at that version;
+//	                                     if it fails the list, too, probe and watch again
+//	third probe that the server fails    watch without a probe for a minute, probe
 //	empty and closed at once, twice      relist: resources without a watch cache do not
 //	                                     return 410
 //	410, as status or event; an object   relist, at once the first time
@@ -56,6 +58,12 @@
 //	                                     then relist
 //	resource version below the held one  apply the event and probe; if the probe is also
 //	                                     below the held one, history was rewound: relist
+//
+// A server may fail every list, for example because it cannot convert one object, and
+// serve watches. A watch without a probe brings what has followed the held resource
+// version. It brings nothing if history was rewound, and does not end catching up: that
+// needs a probe. Whole lists that the server fails are a minute apart after the first
+// ones.
 //
 // # Fakes
 //

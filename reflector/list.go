@@ -76,6 +76,12 @@ func (r *Reflector) list(ctx context.Context) error {
 	}
 	if err != nil {
 		r.stopStream()
+		if isFailure(err) {
+			r.tally.failedLists++
+			if r.next == toListOrProbe {
+				r.next = toProbe
+			}
+		}
 		return fmt.Errorf("list: %w", err)
 	}
 	r.hold(rv)
@@ -85,6 +91,7 @@ func (r *Reflector) list(ctx context.Context) error {
 	r.tolerant = r.tally.undecodable.n > 1
 	r.next, r.relist, r.stored, r.unordered, r.tally.listStreams, r.tally.doubts = toWatch, "", false, false, 0, 0
 	r.now, r.listTook = "", time.Since(begin)
+	r.tally.failedProbes, r.tally.failedLists = 0, 0
 	if !r.caughtUp {
 		return r.reachedNow(ctx)
 	}
@@ -107,6 +114,7 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 	defer func() { _ = session.Close() }()
 	select {
 	case <-r.asked: // this list fulfils the request
+		r.next = toList
 	default:
 	}
 	r.note(func(s *Status) { s.Listed = 0 })
@@ -116,10 +124,12 @@ func (r *Reflector) listBy(ctx context.Context, w way) (rv string, err error) {
 		if err != nil && ctx.Err() == nil && r.isPaged(ctx, err) {
 			r.stopStream()
 			w = byPages
+			if rv, err = r.receivePages(ctx, session, w, first); isFailure(err) {
+				r.tally.listStreams = streamTries // the server fails both
+			}
 		}
-	}
-	if w != byStream {
-		rv, err = r.receivePages(ctx, session, w, first)
+	} else {
+		rv, err = r.receivePages(ctx, session, w, nil)
 	}
 	if err != nil {
 		return "", err

@@ -66,6 +66,31 @@ func isLate(err error) bool {
 	return err != nil && (errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "client rate limiter Wait"))
 }
 
+// unprobed handles a probe that failed. A server that fails every list, for example
+// because it cannot convert one object, may still serve watches: after some tries Run
+// watches without the probe, for a minute at most. What such a watch brings has followed
+// the held resource version, or history was rewound and has grown beyond it, which no
+// probe shows. It is silent if history was rewound, and it does not end catching up, since
+// the present resource version is not known.
+func (r *Reflector) unprobed(ctx context.Context, err error) error {
+	if !isFailure(err) {
+		r.tally.failedProbes = 0
+		return err
+	}
+	if r.tally.failedProbes++; r.tally.failedProbes < failureTries {
+		return err
+	}
+	r.report(ctx, err)
+	r.next = toUnprobedWatch
+	return nil
+}
+
+// isFailure reports whether the server has accepted a request and failed to answer it.
+func isFailure(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && isAnswer(err) && !isNoResource(err) && !isExpired(err)
+}
+
 // presentByList implements present with a list.
 func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	opts := metav1.ListOptions{Limit: limit}

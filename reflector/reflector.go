@@ -141,9 +141,15 @@ type Reflector struct {
 type next uint8
 
 const (
-	toList  next = iota
-	toProbe      // then watch
+	toList next = iota
+	// toListOrProbe is toList while a watch from the held resource version may still work:
+	// if the server fails the list, Run probes and watches again.
+	toListOrProbe
+	toProbe // then watch
 	toWatch
+	// toUnprobedWatch is toWatch after probes that the server has failed; then Run probes
+	// again.
+	toUnprobedWatch
 )
 
 // tally contains the counters that decide the next step.
@@ -157,6 +163,8 @@ type tally struct {
 	cut            int      // catch-up watches in a row that broke in silence
 	listStreams    int      // streamed lists in a row that broke after some objects
 	probeStreams   int      // streamed lists of a probe in a row that failed
+	failedProbes   int      // probes in a row that the server failed
+	failedLists    int      // lists in a row that the server failed
 	doubts         int      // resource versions below the held one without a rewind
 	catchUpSeconds int64
 }
@@ -192,6 +200,9 @@ const (
 	watchSeconds = 300
 	healthyAfter = 2 * time.Minute
 	doubtTries   = 3
+	// failedListEvery is the least wait between whole lists that the server fails, after
+	// the first ones.
+	failedListEvery = time.Minute
 )
 
 // newBackoff returns client-go's backoff: 0.8 s, doubled up to 30 s, with full jitter.
@@ -286,7 +297,7 @@ func (r *Reflector) step(ctx context.Context) error {
 	if r.next == toProbe && (r.opts.NoProbe || r.fake && r.caughtUp) {
 		r.next = toWatch
 	}
-	if r.next == toWatch {
+	if r.next == toWatch || r.next == toUnprobedWatch {
 		return r.watch(ctx)
 	}
 	if r.opts.Verify != nil {
@@ -307,7 +318,7 @@ func (r *Reflector) step(ctx context.Context) error {
 
 // afterLoss makes Run probe before the next watch, unless a list is next.
 func (r *Reflector) afterLoss() {
-	if r.next != toList {
+	if r.next != toList && r.next != toListOrProbe {
 		r.next = toProbe
 	}
 }
@@ -315,7 +326,11 @@ func (r *Reflector) afterLoss() {
 // pause waits after a failure. The wait has jitter and grows each time.
 func (r *Reflector) pause(ctx context.Context, err error) {
 	r.report(ctx, err)
-	t := time.NewTimer(max(r.backoff.Step(), suggestedDelay(err)))
+	wait := max(r.backoff.Step(), suggestedDelay(err))
+	if r.next == toList && r.tally.failedLists > failureTries {
+		wait = max(wait, failedListEvery)
+	}
+	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -357,10 +372,16 @@ func (r *Reflector) probe(ctx context.Context) error {
 		limit = WholeLimit
 	}
 	now, list, err := r.present(ctx, limit)
+	if compare && isFailure(err) {
+		// The server may fail because of one object.
+		compare = false
+		now, list, err = r.present(ctx, 1)
+	}
 	if err != nil {
-		return err
+		return r.unprobed(ctx, err)
 	}
 	r.setError(nil)
+	r.tally.failedProbes = 0
 	order, err := resourceversion.CompareResourceVersion(now, r.held)
 	switch {
 	case err != nil && r.stored:

@@ -60,6 +60,7 @@ type session struct {
 	// first event.
 	opened    time.Time
 	timeout   time.Duration
+	unprobed  bool
 	events    int // without bookmarks
 	bookmarks int
 }
@@ -102,12 +103,16 @@ func (r *Reflector) watch(ctx context.Context) error {
 	s := r.stream
 	r.stream = nil
 	if s == nil {
-		seconds := randomTimeout()
-		if !r.caughtUp {
+		seconds, unprobed := randomTimeout(), r.next == toUnprobedWatch
+		switch {
+		case unprobed:
+			seconds, r.next = lastCatchUp, toProbe
+		case !r.caughtUp:
 			seconds = r.tally.catchUpSeconds
 		}
 		var err error
-		if s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held}); err != nil {
+		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
+		if s.unprobed = unprobed; err != nil {
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
 		r.note(func(s *Status) { s.Resumes++ })
@@ -263,6 +268,9 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	}
 	r.closeGap(ctx, s)
 	lasted := time.Since(s.opened)
+	if s.unprobed {
+		return r.lostUnprobed(ctx, s, err)
+	}
 	if lasted > healthyAfter || (err == nil && lasted >= atOnce) {
 		r.backoff = newBackoff()
 	}
@@ -304,6 +312,20 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	return errClosedEarly
 }
 
+// lostUnprobed is like lost, for a watch without a probe. The next step is a probe, and a
+// list only where no watch can continue: its failures do not count, since lists fail, too.
+func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) error {
+	switch {
+	case errors.Is(err, errRewound) || isExpired(err) || apierrors.IsStoreReadError(err):
+		return r.failed(ctx, s, err)
+	case err == nil && time.Since(s.opened) < s.timeout-timeoutSlack:
+		return errClosedEarly
+	case err == nil:
+		r.backoff = newBackoff()
+	}
+	return err
+}
+
 // failed is like lost, for a watch that ended with an error.
 func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	switch {
@@ -320,19 +342,19 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 	case isTooLarge(err):
 		if r.tally.tooLarge++; r.tally.tooLarge >= tooLargeTries {
 			r.tally.tooLarge = 0
-			r.relistFor(ctx, "the server is behind")
+			r.listRather(ctx, "the server is behind")
 		}
 	case errors.Is(err, errUnreadable) || isUndecodable(err):
 		if isUndecodable(err) {
 			r.opts.Undecodable()
 		}
 		if r.tally.undecodable.count(r.held) > 1 {
-			r.relistFor(ctx, "an object of the watch cannot be read")
+			r.listRather(ctx, "an object of the watch cannot be read")
 		}
 	case isAnswer(err) && time.Since(s.opened) < soon:
 		if r.tally.failures.count(r.held) >= failureTries {
 			r.tally.failures = repeated{}
-			r.relistFor(ctx, "watches from this resource version fail")
+			r.listRather(ctx, "watches from this resource version fail")
 		}
 	}
 	return err
@@ -351,6 +373,12 @@ func (r *Reflector) relistAtOnce(ctx context.Context, reason string, err error) 
 func (r *Reflector) relistFor(ctx context.Context, reason string) {
 	klog.FromContext(ctx).Info("Listing again", "because", reason, "held", r.held)
 	r.next, r.relist = toList, reason
+}
+
+// listRather is relistFor if the held resource version may still be good.
+func (r *Reflector) listRather(ctx context.Context, reason string) {
+	r.relistFor(ctx, reason)
+	r.next = toListOrProbe
 }
 
 // catchUpEnded handles a catch-up watch that lasted to its timeout. If it delivered
@@ -373,7 +401,7 @@ func (r *Reflector) catchUpEnded(ctx context.Context, s *session) {
 	r.afterLoss()
 	if r.tally.whole++; r.tally.whole >= 2 && s.events == 0 {
 		r.tally.whole = 0
-		r.relistFor(ctx, "the server does not say when a watch has caught up")
+		r.listRather(ctx, "the server does not say when a watch has caught up")
 	}
 }
 
@@ -401,7 +429,7 @@ func (r *Reflector) cutShort(ctx context.Context, s *session, lasted time.Durati
 	}
 	if r.tally.cut >= cutTries {
 		r.tally.cut = 0
-		r.relistFor(ctx, "the server does not say when a watch has caught up")
+		r.listRather(ctx, "the server does not say when a watch has caught up")
 	}
 }
 

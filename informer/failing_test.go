@@ -1,0 +1,99 @@
+package informer_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// failingLists makes whole lists, and watches, of the world fail with a 500 while these
+// are set, as of a server that cannot convert one object.
+func (w *world) failingLists() (lists, watches *atomic.Bool) {
+	lists, watches = &atomic.Bool{}, &atomic.Bool{}
+	err := apierrors.NewInternalError(errors.New("conversion webhook failed"))
+	w.lw = &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if opts.Limit != 1 && lists.Load() {
+				return nil, err
+			}
+			return w.server.ListWithContext(ctx, opts)
+		},
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			if stream := opts.SendInitialEvents != nil; stream && lists.Load() || !stream && watches.Load() {
+				return nil, err
+			}
+			return w.server.WatchWithContext(ctx, opts)
+		},
+	}
+	return lists, watches
+}
+
+// TestSmallWhoseListFails checks that a small collection resumes although the server fails
+// whole lists.
+func TestSmallWhoseListFails(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, _ := w.failingLists()
+		w.put("a", "1")
+		w.put("b", "1")
+		w.run(informer.Options{}).sync().end()
+		w.put("b", "2")
+		lists.Store(true)
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l))
+		waitFor(5 * time.Second)
+		if s := r.inf.Status(); !s.Synced {
+			t.Errorf("not synced after 5 seconds: %s", s.Behind)
+		}
+		w.wantUnordered("at the start", l, []string{"initial a@2=1", "initial b@3=1", "update b@3=1 b@4=2"})
+		r.end()
+		w.wantStored("in the end", "4", "a@2=1", "b@4=2")
+	})
+}
+
+// TestRejectedWhileListsFail checks that a list that was begun and not applied does not
+// make the informer forget that it holds an old state: no resource version is stored.
+func TestRejectedWhileListsFail(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, watches := w.failingLists()
+		w.put("a", "1")
+		r := w.run(informer.Options{TransformVersion: "1"}, func(inf *informer.Informer) {
+			if err := inf.SetTransform(func(obj any) (any, error) {
+				if cm, ok := obj.(*corev1.ConfigMap); ok && cm.Data["v"] == "bad" {
+					return nil, errOnPurpose
+				}
+				return obj, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}).sync()
+		w.put("a", "bad")
+		waitFor(time.Minute)
+		lists.Store(true)
+		watches.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(5 * time.Minute)
+		w.put("b", "1")
+		waitFor(5 * time.Minute)
+		if s := r.inf.Status(); s.Objects != 2 || s.RejectedCount != 1 || s.Checkpoint.RV != "" {
+			t.Errorf("%d objects, %d rejected, stored RV %q: %s", s.Objects, s.RejectedCount, s.Checkpoint.RV, s.LastError)
+		}
+		lists.Store(false)
+		w.put("a", "2")
+		waitFor(10 * time.Minute)
+		r.end()
+		w.wantStored("when it is mended", w.server.RV(), "a@5=2", "b@4=1")
+	})
+}

@@ -1,0 +1,183 @@
+package reflector_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+)
+
+// failures is what a server fails, for example because it cannot convert one object.
+type failures struct {
+	probes  bool // lists with limit 1
+	lists   bool // whole ones, streamed or not
+	watches bool
+	with    error // nil: a 500
+}
+
+func (f failures) err() error {
+	if f.with != nil {
+		return f.with
+	}
+	return apierrors.NewInternalError(errors.New("conversion webhook failed"))
+}
+
+// failing makes the server fail what the result contains, which the caller may change in
+// the bubble. It counts whole lists.
+func (w *world) failing(f failures) (now *failures, whole *int) {
+	now, whole = &f, new(int)
+	w.through(between{
+		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			if opts.Limit != 1 {
+				*whole++
+			}
+			if now.probes && opts.Limit == 1 || now.lists && opts.Limit != 1 {
+				return nil, now.err()
+			}
+			return w.server.ListWithContext(ctx, opts)
+		},
+		watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			stream := opts.SendInitialEvents != nil
+			if stream {
+				*whole++
+			}
+			if now.watches && !stream || now.lists && stream {
+				return nil, now.err()
+			}
+			return w.server.WatchWithContext(ctx, opts)
+		},
+	})
+	return now, whole
+}
+
+// TestServerFails checks starts at a server that fails requests for half an hour. What it
+// serves is used, whole lists come once a minute at most, and the reflector catches up
+// when the server is mended.
+func TestServerFails(t *testing.T) {
+	unavailable := apierrors.NewServiceUnavailable("no backend")
+	for name, c := range map[string]struct {
+		cold   bool
+		fails  failures
+		later  *failures // after ten minutes
+		told   bool      // of the change, in the half hour
+		whole  int       // the most whole lists in the half hour
+		caught bool      // in the half hour
+	}{
+		"probes":                            {fails: failures{probes: true}, told: true},
+		"probes and lists":                  {fails: failures{probes: true, lists: true}, told: true},
+		"whole lists":                       {fails: failures{lists: true}, told: true, caught: true},
+		"watches":                           {fails: failures{watches: true}, told: true, caught: true, whole: 45},
+		"watches and whole lists":           {fails: failures{lists: true, watches: true}, whole: 45},
+		"everything":                        {fails: failures{probes: true, lists: true, watches: true}},
+		"everything, in an outage":          {fails: failures{probes: true, lists: true, watches: true, with: unavailable}},
+		"watches, then only lists":          {fails: failures{lists: true, watches: true}, later: &failures{lists: true}, told: true, caught: true, whole: 45},
+		"watches, then probes and lists":    {fails: failures{lists: true, watches: true}, later: &failures{probes: true, lists: true}, told: true, whole: 45, caught: true},
+		"lists, with nothing stored":        {cold: true, fails: failures{lists: true}, whole: 45},
+		"everything, with nothing stored":   {cold: true, fails: failures{probes: true, lists: true, watches: true}, whole: 45},
+		"an outage, and nothing was stored": {cold: true, fails: failures{probes: true, lists: true, watches: true, with: unavailable}, whole: 45},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stored := "3"
+				if c.cold {
+					stored = ""
+				}
+				w := newWorld(t, stored, fakeapi.Options{})
+				now, whole := w.failing(c.fails)
+				w.update("b") // 4
+				w.start()
+				w.pass(10 * time.Minute)
+				if c.later != nil {
+					*now = *c.later
+				}
+				w.pass(20 * time.Minute)
+				w.sink.mu.Lock()
+				told := w.sink.held["b"] == "4"
+				w.sink.mu.Unlock()
+				if told != c.told || *whole > c.whole || w.caughtUpAfter() >= 0 != c.caught {
+					t.Errorf("told %t, caught up after %v, %d whole lists; %s", told, w.caughtUpAfter(), *whole, w.Status().LastError)
+				}
+				*now = failures{}
+				w.pass(2 * time.Minute)
+				w.wantSame()
+				if w.caughtUpAfter() < 0 {
+					t.Error("not caught up two minutes after the mend")
+				}
+			})
+		})
+	}
+}
+
+// TestServerFailsUnderWatch checks that a reflector that has caught up watches on although
+// the server fails its probes, and that it notices a rewound history once it can.
+func TestServerFailsUnderWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		now, whole := w.failing(failures{})
+		w.start()
+		now.probes, now.lists = true, true
+		w.server.CloseWatches()
+		w.update("b") // 4
+		w.pass(30 * time.Second)
+		w.rewind("2")
+		w.pass(10 * time.Minute)
+		w.wantTrace("caught up", "updated b@4")
+		*now = failures{}
+		w.pass(2 * time.Minute)
+		w.wantTrace("relist: history was rewound", "listed 1@2")
+		w.wantSame()
+		if *whole != 1 {
+			t.Errorf("%d whole lists, want 1", *whole)
+		}
+	})
+}
+
+// TestUnprobedWatchesCutShort checks that a server which fails probes and cuts watches is
+// asked less and less often.
+func TestUnprobedWatchesCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.failing(failures{probes: true})
+		w.start()
+		for range 20 * 60 {
+			w.pass(1500 * time.Millisecond)
+			w.server.CloseWatches()
+		}
+		if n := len(w.newRequests()); n > 60 {
+			t.Errorf("%d requests in half an hour", n)
+		}
+	})
+}
+
+// TestSinkAsksWhileListsFail checks that the sink gets the list that it has asked for, and
+// no watch before.
+func TestSinkAsksWhileListsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		now, _ := w.failing(failures{lists: true, watches: true})
+		w.server.Advance()
+		w.start()
+		w.pass(5 * time.Minute) // it lists now and then
+		w.Relist("something is lost")
+		w.pass(5 * time.Minute)
+		now.watches = false
+		w.newRequests()
+		w.pass(5 * time.Minute)
+		for _, request := range w.newRequests() {
+			if request != "watch stream" && request != "list limit=500" {
+				t.Errorf("request %q, want only lists", request)
+			}
+		}
+		*now = failures{}
+		w.pass(2 * time.Minute)
+		w.wantSame()
+	})
+}
