@@ -273,7 +273,8 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		inf.identity.unanswered = 0
 		return "", err
 	default:
-		// From then on, the informer continues at once until the server identifies itself.
+		// From then on, the informer continues at once until the server identifies
+		// itself.
 		if inf.identity.unanswered++; inf.identity.unanswered < identityTries {
 			return "", err
 		}

@@ -132,10 +132,10 @@
 // probe, before each watch that follows a broken one, and after an event with a resource
 // version below the previous one; Options.NoProbe turns probes off. State of an earlier
 // process is always resumed after a probe, so a unit test uses no Backend, or its own
-// file. A Factory requests the namespace kube-system, whose UID identifies the cluster. To
-// learn the scope and the credentials, it also sends requests through the ListerWatcher
-// and answers them itself: a list with a limit of 1, or a watch if the client supports
-// streamed lists.
+// file. A Factory requests the namespace kube-system, whose UID identifies the cluster.
+// To learn the scope and the credentials, it also sends requests through the
+// ListerWatcher and answers them itself: a list with a limit of 1, or a watch if the
+// client supports streamed lists.
 //
 // # Concurrency
 //

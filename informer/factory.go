@@ -55,7 +55,7 @@ type FactoryOptions struct {
 // contain the credentials with which the cluster is asked for its identity.
 type Factory struct {
 	backend store.Backend
-	cfg     *rest.Config // from before the transport was wrapped; its credentials are not used
+	cfg     *rest.Config // from before the transport was wrapped
 	opts    FactoryOptions
 
 	// mu protects the fields below, and those of each scopeTransport.

@@ -39,8 +39,8 @@ func (w *world) failingLists() (lists, watches *atomic.Bool) {
 	return lists, watches
 }
 
-// TestSmallWhoseListFails checks that a small collection resumes although the server fails
-// whole lists.
+// TestSmallWhoseListFails checks that a small collection resumes although the server
+// fails whole lists.
 func TestSmallWhoseListFails(t *testing.T) {
 	inBubble(t, func(w *world) {
 		lists, _ := w.failingLists()

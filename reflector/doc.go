@@ -43,7 +43,7 @@
 //	closed earlier, EOF, refused, 5xx,   back off, probe, watch from the last resource
 //	429, in-stream error                 version; relist if the server soon sends its
 //	                                     own error for the third time at that version;
-//	                                     if it fails the list, too, probe and watch again
+//	                                     if it fails the list, too, probe again
 //	third probe that the server fails    watch without a probe for a minute, probe
 //	empty and closed at once, twice      relist: resources without a watch cache do not
 //	                                     return 410
@@ -51,9 +51,8 @@
 //	that the server could not read
 //	504 ResourceVersionTooLarge          the server is behind: three tries, then relist
 //	401, 403                             back off and report
-//	404 of the resource                  back off and report; after 5 minutes without another
-//	                                     answer, the collection is empty: the sink receives an
-//	                                     empty list, and a list is next
+//	404 of the resource                  back off and report; after 5 minutes of it
+//	                                     the sink receives an empty list
 //	object that cannot be read           watch from the same resource version once more,
 //	                                     then relist
 //	resource version below the held one  apply the event and probe; if the probe is also

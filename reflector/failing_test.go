@@ -116,8 +116,9 @@ func TestServerFails(t *testing.T) {
 	}
 }
 
-// TestServerFailsUnderWatch checks that a reflector that has caught up watches on although
-// the server fails its probes, and that it notices a rewound history once it can.
+// TestServerFailsUnderWatch checks that a reflector that has caught up watches on
+// although the server fails its probes, and that it notices a rewound history once it
+// can.
 func TestServerFailsUnderWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
@@ -157,8 +158,8 @@ func TestUnprobedWatchesCutShort(t *testing.T) {
 	})
 }
 
-// TestSinkAsksWhileListsFail checks that the sink gets the list that it has asked for, and
-// no watch before.
+// TestSinkAsksWhileListsFail checks that the sink gets the list that it has asked for,
+// and no watch before.
 func TestSinkAsksWhileListsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})

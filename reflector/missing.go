@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NoResource is the reason of an empty list, without a resource version, of a resource that
-// the server does not serve any more.
+// NoResource is the reason of an empty list, without a resource version, of a resource
+// that the server does not serve any more.
 const NoResource = "the server does not serve the resource"
 
 // missing counts answers in a row by which the server does not serve the resource, for

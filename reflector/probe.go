@@ -22,8 +22,9 @@ import (
 
 const (
 	// listPatience is how long the probe waits for its list, before it asks with a
-	// streamed list. Lists wait for the client's limit of requests per second, and watches
-	// do not: behind client-go's default, the lists of 200 reflectors take 40 seconds.
+	// streamed list. Lists wait for the client's limit of requests per second, and
+	// watches do not: behind client-go's default, the lists of 200 reflectors take 40
+	// seconds.
 	listPatience = 500 * time.Millisecond
 	// streamPatience is how long the probe waits for its streamed list, before it lists
 	// without a limit of time.
@@ -70,8 +71,8 @@ func isLate(err error) bool {
 // because it cannot convert one object, may still serve watches: after some tries Run
 // watches without the probe, for a minute at most. What such a watch brings has followed
 // the held resource version, or history was rewound and has grown beyond it, which no
-// probe shows. It is silent if history was rewound, and it does not end catching up, since
-// the present resource version is not known.
+// probe shows. It is silent if history was rewound, and it does not end catching up,
+// since the present resource version is not known.
 func (r *Reflector) unprobed(ctx context.Context, err error) error {
 	if !isFailure(err) {
 		r.tally.failedProbes = 0
@@ -105,9 +106,9 @@ func (r *Reflector) presentByList(ctx context.Context, limit int64) (rv string, 
 	return accessor.GetResourceVersion(), list, nil
 }
 
-// presentByStream implements present with a streamed list. If limit is 1, the list selects
-// no object, so that it consists of its final bookmark, whose resource version is as
-// recent as that of a consistent list.
+// presentByStream implements present with a streamed list. If limit is 1, the list
+// selects no object, so that it consists of its final bookmark, whose resource version is
+// as recent as that of a consistent list.
 func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
 	ctx, cancel := context.WithTimeout(ctx, streamPatience)
 	defer cancel()
@@ -144,8 +145,8 @@ func (r *Reflector) presentByStream(ctx context.Context, limit int64) (rv string
 		case e.Type == watch.Added && int64(len(objects.Items)) < limit:
 			objects.Items = append(objects.Items, runtime.RawExtension{Object: e.Object})
 		case e.Type != watch.Bookmark:
-			// The ListerWatcher has a selector of its own, there are too many objects, or the
-			// server sends changes meanwhile.
+			// The ListerWatcher has a selector of its own, there are too many objects, or
+			// the server sends changes meanwhile.
 			return "", nil, fmt.Errorf("%w: %s", errNoListEvent, e.Type)
 		default:
 			accessor, err := meta.Accessor(e.Object)

@@ -26,7 +26,7 @@ func (w *world) limited(streams func(context.Context, metav1.ListOptions) (watch
 	w.through(between{
 		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			if err := limiter.Wait(ctx); err != nil {
-				return nil, fmt.Errorf("client rate limiter Wait returned an error: %w", err) // as client-go has it
+				return nil, fmt.Errorf("client rate limiter Wait returned an error: %w", err)
 			}
 			return w.server.ListWithContext(ctx, opts)
 		},

@@ -142,8 +142,8 @@ type next uint8
 
 const (
 	toList next = iota
-	// toListOrProbe is toList while a watch from the held resource version may still work:
-	// if the server fails the list, Run probes and watches again.
+	// toListOrProbe is toList while a watch from the held resource version may still
+	// work: if the server fails the list, Run probes and watches again.
 	toListOrProbe
 	toProbe // then watch
 	toWatch

@@ -313,7 +313,8 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 }
 
 // lostUnprobed is like lost, for a watch without a probe. The next step is a probe, and a
-// list only where no watch can continue: its failures do not count, since lists fail, too.
+// list only where no watch can continue: its failures do not count, since lists fail,
+// too.
 func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) error {
 	switch {
 	case errors.Is(err, errRewound) || isExpired(err) || apierrors.IsStoreReadError(err):

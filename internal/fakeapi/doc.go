@@ -20,6 +20,6 @@
 // # Limits
 //
 // Requests with selectors get a 400. The label selector of a streamed list concerns only
-// the list, and not the changes after it. A list with a resource version from the future fails
-// at once; a real server waits for three seconds first.
+// the list, and not the changes after it. A list with a resource version from the future
+// fails at once; a real server waits for three seconds first.
 package fakeapi
