@@ -34,7 +34,9 @@ import (
 type FactoryOptions struct {
 	SyncWhen         SyncPolicy // as Options.SyncWhen
 	TransformVersion string     // as Options.TransformVersion, for all transforms
-	DecodedBytes     int64      // as Options.DecodedBytes, for each informer
+	// DecodedBytes is as Options.DecodedBytes, but the informers of the Factory share a
+	// positive one.
+	DecodedBytes int64
 
 	AuditInterval time.Duration // as Options.AuditInterval
 

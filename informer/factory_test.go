@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -258,5 +259,61 @@ func TestScopeIgnoresContext(t *testing.T) {
 			close(release)
 			<-done
 		})
+	}
+}
+
+// TestFactoryHasOneBudget checks that the informers of a factory share its budget for
+// decoded objects.
+func TestFactoryHasOneBudget(t *testing.T) {
+	const objects, budget = 300, 100 << 10 // a third of the objects of one informer
+	c := &cluster{uid: "cluster", rv: "5", watched: make(chan string, 10)}
+	for i := range objects {
+		c.objects = append(c.objects, fmt.Sprintf("c%03d", i))
+	}
+	server := httptest.NewServer(c)
+	db, err := bolt.Open(filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
+	factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{DecodedBytes: budget})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+	var running sync.WaitGroup
+	defer func() {
+		cancel()
+		running.Wait()
+		server.Close()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	var all []*informer.Informer
+	for _, namespace := range []string{"", "default"} {
+		lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", namespace, fields.Everything())
+		inf := factory.NewInformer(lw, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+		all = append(all, inf)
+		running.Go(func() { inf.RunWithContext(ctx) })
+		<-inf.HasSyncedChecker().Done()
+	}
+	sum := int64(0)
+	for _, inf := range all {
+		for _, name := range c.objects {
+			if _, ok, err := inf.GetStore().GetByKey("default/" + name); !ok || err != nil {
+				t.Fatal(ok, err)
+			}
+		}
+	}
+	for _, inf := range all {
+		sum += inf.Status().Reads.DecodedBytes
+	}
+	if sum > budget || sum < budget/2 {
+		t.Errorf("%d bytes are decoded, want at most %d, and not much less", sum, budget)
 	}
 }

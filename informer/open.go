@@ -168,6 +168,7 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		opts.TransformVersion = "unversioned"
 	}
 	if inf.factory != nil {
+		opts.DecodedGroup = inf.factory
 		return inf.factory.open(ctx, inf, scope, opts)
 	}
 	if scope.Cluster == "" {

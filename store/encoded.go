@@ -36,6 +36,7 @@ type EncodedTaker interface {
 type Cell struct {
 	mu      sync.Mutex // held while the object is decoded
 	decoded atomic.Pointer[decoded]
+	done    func(runtime.Object, error) // of a shared Cell
 }
 
 type decoded struct {
@@ -51,6 +52,13 @@ func NewCell(obj runtime.Object) *Cell {
 	}
 	return c
 }
+
+// NewSharedCell returns a Cell for the Raw of an Entry that is in memory with others, so
+// that the decoded object must not keep it. The first Decode calls done with its result.
+func NewSharedCell(done func(runtime.Object, error)) *Cell { return &Cell{done: done} }
+
+// IsShared reports whether the Cell is from NewSharedCell.
+func (c *Cell) IsShared() bool { return c.done != nil }
 
 // Object returns the object if it is decoded.
 func (c *Cell) Object() (obj runtime.Object, ok bool) {
@@ -73,6 +81,9 @@ func (c *Cell) Decode(decode func() (runtime.Object, error)) (runtime.Object, er
 		d = &decoded{}
 		d.object, d.err = decode()
 		c.decoded.Store(d)
+		if c.done != nil {
+			c.done(d.object, d.err)
+		}
 	}
 	return d.object, d.err
 }

@@ -74,8 +74,12 @@ type Options struct {
 	// TransformVersion.
 	Fresh bool
 	// DecodedBytes bounds the estimated heap size, in bytes, of the cache of decoded
-	// objects. 0 means 64 MiB, -1 means no bound.
+	// objects. 0 means that all such scopes of the process share 64 MiB, -1 means no
+	// bound.
 	DecodedBytes int64
+	// DecodedGroup, if it is not nil, is comparable: all scopes of the process that are
+	// opened with the same DecodedGroup and the same positive DecodedBytes share it.
+	DecodedGroup any
 }
 
 // Checkpoint is the resource version that the content of a scope is complete up to.

@@ -598,6 +598,7 @@ func (d *DB) Close() error {
 		d.handleMu.Unlock()
 		for _, s := range scopes {
 			d.closeError = errors.Join(d.closeError, s.unwritten())
+			s.forgetDecoded()
 		}
 		if handle != nil {
 			d.closeError = errors.Join(d.closeError, d.closeHandle(handle))

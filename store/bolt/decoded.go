@@ -2,8 +2,11 @@ package bolt
 
 import (
 	"hash/maphash"
+	"maps"
 	"strings"
 	"sync"
+	"sync/atomic"
+	"weak"
 
 	"github.com/maypok86/otter/v2"
 	"github.com/tidwall/btree"
@@ -14,7 +17,8 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
-// defaultDecoded is the default budget for decoded objects, in bytes of heap.
+// defaultDecoded is the budget for the decoded objects of all scopes that have none of
+// their own, in bytes of heap.
 const defaultDecoded = 64 << 20
 
 // sized is an object with the size of its encoding, in bytes, and the hash of its
@@ -50,38 +54,93 @@ func decodedWeight(key string, v sized) uint32 {
 	return uint32(len(key) + 3*v.encoded + 256)
 }
 
+// decodedCache has a budget for the decoded objects of one scope, or of all scopes that
+// share it.
+type decodedCache struct {
+	*otter.Cache[ownedKey, sized]
+	budget int64 // in bytes
+}
+
+type ownedKey struct {
+	owner *decodedObjects
+	key   string
+}
+
+func newDecodedCache(budget int64) (*decodedCache, error) {
+	c, err := otter.New(&otter.Options[ownedKey, sized]{
+		Executor:      func(fn func()) { fn() },
+		MaximumWeight: uint64(budget),
+		Weigher:       func(k ownedKey, v sized) uint32 { return decodedWeight(k.key, v) },
+		OnAtomicDeletion: func(e otter.DeletionEvent[ownedKey, sized]) {
+			e.Key.owner.weight.Add(-int64(decodedWeight(e.Key.key, e.Value)))
+		},
+	})
+	return &decodedCache{c, budget}, err
+}
+
+// sharing is which scopes share a cache: see store.Options.DecodedGroup.
+type sharing struct {
+	group  any
+	budget int64
+}
+
+// sharedCaches are the caches of this process that scopes share. One is collected with
+// the last scope that has it.
+var sharedCaches struct {
+	mu sync.Mutex // protects all
+	by map[sharing]weak.Pointer[decodedCache]
+}
+
+func sharedCache(of sharing) (*decodedCache, error) {
+	sharedCaches.mu.Lock()
+	defer sharedCaches.mu.Unlock()
+	if c := sharedCaches.by[of].Value(); c != nil {
+		return c, nil
+	}
+	c, err := newDecodedCache(of.budget)
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(sharedCaches.by, func(_ sharing, p weak.Pointer[decodedCache]) bool { return p.Value() == nil })
+	if sharedCaches.by == nil {
+		sharedCaches.by = map[sharing]weak.Pointer[decodedCache]{}
+	}
+	sharedCaches.by[of] = weak.Make(c)
+	return c, nil
+}
+
 // decodedObjects caches the decoded objects of one scope: as many as fit into a budget,
 // or all, in a map that List can copy. A caller that changes it must hold scopeStore.mu.
 type decodedObjects struct {
-	bounded *otter.Cache[string, sized] // nil without a budget
+	bounded *decodedCache // nil without a budget; may be shared
+	weight  atomic.Int64  // of the scope's objects, in bytes
+	lent    lentObjects
 
 	// mu is held to change the fields below, and to read them without scopeStore.mu.
 	mu      sync.RWMutex
 	all     map[string]sized
 	ordered *btree.Map[string, runtime.Object] // the objects of all, by key
-	weight  int64                              // of all, in bytes
 }
 
-// newDecodedObjects takes a budget in bytes: 0 means the default, a negative one no
-// bound.
-func newDecodedObjects(budget int64) (*decodedObjects, error) {
-	if budget < 0 {
-		return &decodedObjects{all: map[string]sized{}, ordered: &btree.Map[string, runtime.Object]{}}, nil
+// newDecodedObjects takes the budget of the options; see store.Options.DecodedBytes.
+func newDecodedObjects(opts store.Options) (d *decodedObjects, err error) {
+	d = &decodedObjects{}
+	switch {
+	case opts.DecodedBytes < 0:
+		d.all, d.ordered = map[string]sized{}, &btree.Map[string, runtime.Object]{}
+	case opts.DecodedBytes == 0:
+		d.bounded, err = sharedCache(sharing{budget: defaultDecoded})
+	case opts.DecodedGroup != nil:
+		d.bounded, err = sharedCache(sharing{opts.DecodedGroup, opts.DecodedBytes})
+	default:
+		d.bounded, err = newDecodedCache(opts.DecodedBytes)
 	}
-	if budget == 0 {
-		budget = defaultDecoded
-	}
-	bounded, err := otter.New(&otter.Options[string, sized]{
-		Executor:      func(fn func()) { fn() },
-		MaximumWeight: uint64(budget),
-		Weigher:       decodedWeight,
-	})
-	return &decodedObjects{bounded: bounded}, err
+	return d, err
 }
 
 func (d *decodedObjects) get(key string) (sized, bool) {
 	if d.bounded != nil {
-		return d.bounded.GetIfPresent(key)
+		return d.bounded.GetIfPresent(ownedKey{d, key})
 	}
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -92,7 +151,7 @@ func (d *decodedObjects) get(key string) (sized, bool) {
 // peek is like get but does not count as a use. It is for callers that read many objects.
 func (d *decodedObjects) peek(key string) (sized, bool) {
 	if d.bounded != nil {
-		e, ok := d.bounded.GetEntryQuietly(key)
+		e, ok := d.bounded.GetEntryQuietly(ownedKey{d, key})
 		return e.Value, ok
 	}
 	return d.get(key)
@@ -100,8 +159,9 @@ func (d *decodedObjects) peek(key string) (sized, bool) {
 
 // set stores an object. The caller must hold scopeStore.mu.
 func (d *decodedObjects) set(key string, v sized) {
+	d.weight.Add(int64(decodedWeight(key, v)))
 	if d.bounded != nil {
-		d.bounded.Set(key, v)
+		d.bounded.Set(ownedKey{d, key}, v)
 		return
 	}
 	d.mu.Lock()
@@ -109,13 +169,12 @@ func (d *decodedObjects) set(key string, v sized) {
 	d.forgetLocked(key)
 	d.all[key] = v
 	d.ordered.Set(key, v.object)
-	d.weight += int64(decodedWeight(key, v))
 }
 
 // drop removes an object. The caller must hold scopeStore.mu.
 func (d *decodedObjects) drop(key string) {
 	if d.bounded != nil {
-		d.bounded.Invalidate(key)
+		d.bounded.Invalidate(ownedKey{d, key})
 		return
 	}
 	d.mu.Lock()
@@ -126,32 +185,27 @@ func (d *decodedObjects) drop(key string) {
 
 func (d *decodedObjects) forgetLocked(key string) {
 	if was, ok := d.all[key]; ok {
-		d.weight -= int64(decodedWeight(key, was))
+		d.weight.Add(-int64(decodedWeight(key, was)))
 		delete(d.all, key)
 	}
 }
 
 // clear removes all objects. The caller must hold scopeStore.mu.
 func (d *decodedObjects) clear() {
+	d.lent.clear()
 	if d.bounded != nil {
-		d.bounded.InvalidateAll()
+		for k := range d.bounded.Keys() {
+			if k.owner == d {
+				d.bounded.Invalidate(k)
+			}
+		}
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.all)
 	d.ordered.Clear()
-	d.weight = 0
-}
-
-// bytes returns the estimated memory of the objects.
-func (d *decodedObjects) bytes() int64 {
-	if d.bounded != nil {
-		return int64(d.bounded.WeightedSize())
-	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	return d.weight
+	d.weight.Store(0)
 }
 
 // hasAll reports whether all n objects of the scope are cached without a budget. The
@@ -167,9 +221,17 @@ func group(key string) int { return int(maphash.String(groupSeed, key) % 256) }
 func (s *scopeStore) offer(key string, v sized, generation uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.generations[group(key)] == generation {
+	if s.generations[group(key)] == generation && s.next.Load() == nil && !s.db.isClosed() {
 		s.decoded.set(key, v)
 	}
+}
+
+// forgetDecoded leaves the budget to other scopes. Nothing is offered after it, because
+// the database is closed, or this store is out of use.
+func (s *scopeStore) forgetDecoded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.decoded.clear()
 }
 
 // allDecoded returns all objects as of one moment, if every object is cached. A list then

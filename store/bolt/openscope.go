@@ -133,7 +133,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		}
 	}
 	var err error
-	if s.decoded, err = newDecodedObjects(opts.DecodedBytes); err != nil {
+	if s.decoded, err = newDecodedObjects(opts); err != nil {
 		return nil, fmt.Errorf("cache of decoded objects: %w", err)
 	}
 	return s, nil

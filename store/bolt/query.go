@@ -35,7 +35,7 @@ type picker struct {
 	keysOnly bool // entries contain only keys: see keys
 	view     record.HeaderView
 	entries  []store.Entry
-	hashes   [][]byte // of the entries whose objects are to be cached
+	hashes   [][]byte // of the entries that are not decoded
 	records  []found  // of the entries whose records are to be copied out of the file
 	objects  walker
 }
@@ -116,6 +116,9 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 		}
 		return p.copyOut()
 	})
+	if err == nil && q.At.IsZero() {
+		p.lend()
+	}
 	if err == nil && p.keeps && p.fits() {
 		err = p.keep()
 	}
@@ -260,7 +263,7 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 	}
 	e := p.entry(key, name, pending, hash)
 	p.entries, p.hashes = append(p.entries, e), append(p.hashes, nil)
-	if e.Object == nil && p.keeps {
+	if e.Object == nil {
 		p.hashes[len(p.hashes)-1] = bytes.Clone(hash)
 	}
 	return p.limit <= 0 || len(p.entries) < p.limit, nil
@@ -272,6 +275,9 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entry {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
 		return v.entry(name)
+	}
+	if obj, ok := p.s.decoded.lent.object(key, hash); ok {
+		return store.Entry{Key: name, Object: obj}
 	}
 	if pending != nil {
 		return p.s.pendingEntry(pending)
@@ -343,15 +349,26 @@ func (w *walker) get(key string) []byte {
 	return w.value
 }
 
+// lend shares the entries that have to be decoded with other readers, unless they are
+// small.
+func (p *picker) lend() {
+	size := 0
+	for _, e := range p.entries {
+		if e.Object == nil && e.Cell == nil {
+			size += len(e.Raw)
+		}
+	}
+	if size >= lendAbove {
+		p.s.decoded.lent.share(p.entries, p.hashes)
+	}
+}
+
 // fits reports whether the decoded entries fit into the budget.
 func (p *picker) fits() bool {
-	budget := p.s.opts.DecodedBytes
-	if budget < 0 {
+	if p.s.decoded.bounded == nil {
 		return true
 	}
-	if budget == 0 {
-		budget = defaultDecoded
-	}
+	budget := p.s.decoded.bounded.budget
 	for _, e := range p.entries {
 		if e.Object == nil {
 			budget -= int64(decodedWeight(e.Key, sized{encoded: rawSize(e.Raw)}))

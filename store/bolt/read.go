@@ -245,7 +245,7 @@ func (s *scopeStore) Decode(e store.Entry) (kruntime.Object, error) {
 		return e.Object, nil
 	}
 	if e.Cell != nil {
-		return e.Cell.Decode(func() (kruntime.Object, error) { return s.decodeEntry(e, true) })
+		return e.Cell.Decode(func() (kruntime.Object, error) { return s.decodeEntry(e, !e.Cell.IsShared()) })
 	}
 	return s.decodeEntry(e, false)
 }
@@ -370,9 +370,11 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	obj, err := s.Decode(e)
-	if err != nil {
-		return nil, false, err
+	obj, held := s.decoded.lent.object(key, hash)
+	if !held {
+		if obj, err = s.Decode(e); err != nil {
+			return nil, false, err
+		}
 	}
 	s.offer(key, sized{object: obj, encoded: rawSize(e.Raw), hash: hash}, generation)
 	return obj, true, nil
