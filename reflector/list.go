@@ -53,7 +53,7 @@ const (
 	// streamSilence is how long a streamed list may deliver no initial event.
 	streamSilence = 30 * time.Second
 	// fakeSilence is the same for a fake, whose initial events come at once, if at all.
-	fakeSilence = time.Second
+	fakeSilence = 500 * time.Millisecond
 	// pageGrace is how long a streamed list may still begin after a page was answered
 	// beside it: a server that was stuck answers both at once.
 	pageGrace = 500 * time.Millisecond
