@@ -235,6 +235,42 @@ func TestDifferenceNilIndexers(t *testing.T) {
 	})
 }
 
+// TestDifferenceWritesAfterEnd: after the informer has ended, client-go's store takes
+// writes; ours refuses them, because another informer may have the stored objects by then.
+func TestDifferenceWritesAfterEnd(t *testing.T) {
+	onEach(t, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, func(s *subjectOf) {
+		s.put("a", "1")
+		s.start().sync()
+		s.end()
+		indexer := s.inf.GetIndexer()
+		a := valued("a", "2")
+		for what, write := range map[string]func() error{
+			"Add":     func() error { return indexer.Add(valued("b", "1")) },
+			"Update":  func() error { return indexer.Update(a) },
+			"Delete":  func() error { return indexer.Delete(valued("b", "1")) },
+			"Replace": func() error { return indexer.Replace([]any{a}, "9") },
+		} {
+			if err := write(); (err == nil) == s.ours || s.ours && !errors.Is(err, store.ErrClosed) {
+				s.Errorf("%s: %v", what, err)
+			}
+		}
+		indexer.Bookmark("10")
+		obj, there, err := indexer.GetByKey("default/a")
+		if !there || err != nil {
+			s.Fatal(there, err)
+		}
+		if got := obj.(*corev1.ConfigMap).Data["v"]; got != pick(s, "2", "1") {
+			s.Errorf("stored: %s", got)
+		}
+		if found, err := indexer.ByIndex(cache.NamespaceIndex, "default"); len(found) == 0 || err != nil {
+			s.Errorf("ByIndex: %d objects, %v", len(found), err)
+		}
+		if got := indexer.LastStoreSyncResourceVersion(); (got == "10") == s.ours {
+			s.Errorf("resource version %s", got)
+		}
+	})
+}
+
 // TestDifferenceCallersIndexers: client-go's keeps the map that it received, adds to it,
 // and returns it.
 func TestDifferenceCallersIndexers(t *testing.T) {

@@ -110,6 +110,8 @@
 //     it, and not as a ListerWatcher that changes objects would return it.
 //   - TransformLeavesGoValues: a Go value that a transform leaves in an unstructured
 //     object, as an int or a []string, becomes what its JSON form is decoded to.
+//   - WritesAfterEnd: after Run has returned, the store can be read, but writes through
+//     GetIndexer return store.ErrClosed.
 //   - BadIndexFunction: if an index function fails or panics, the object is refused with
 //     an error that names its key, and the process continues.
 //   - NilIndexers, ownIndexers, CallersIndexers: AddIndexers works on an informer that
@@ -126,8 +128,8 @@
 // resource version, and a watch that failed is opened again instead of being followed by
 // a list (TestFakes, TestFakesRequests).
 //
-// A ListWatch written by hand does not report this. A streamed list of a FakeWatcher or a
-// RaceFreeFakeWatcher that has not ended after a second is abandoned, the error is
+// A ListWatch written by hand does not report this. If a streamed list from a FakeWatcher
+// or a RaceFreeFakeWatcher delivers no initial event for half a second, the error is
 // reported, and the ListWatch is listed. It also receives a list of one object, the
 // probe, before each watch that follows a broken one, and after an event with a resource
 // version below the previous one; Options.NoProbe turns probes off. State of an earlier
