@@ -236,7 +236,7 @@ func TestDifferenceNilIndexers(t *testing.T) {
 }
 
 // TestDifferenceWritesAfterEnd: after the informer has ended, client-go's store takes
-// writes; ours refuses them, because another informer may have the stored objects by then.
+// writes; ours refuses them, because another informer may have the scope by then.
 func TestDifferenceWritesAfterEnd(t *testing.T) {
 	onEach(t, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, func(s *subjectOf) {
 		s.put("a", "1")

@@ -84,9 +84,9 @@ type Options struct {
 	// request once. The informer then lists instead of resuming from an earlier process,
 	// and does not detect a rewound history.
 	NoProbe bool
-	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap. A positive
-	// one is this informer's alone. 0 means that all such informers of the process share
-	// 64 MiB, -1 keeps every object decoded once it was read.
+	// DecodedBytes is the budget for decoded objects, in estimated bytes of heap. A
+	// positive one is this informer's alone. 0 means that all such informers of the
+	// process share 64 MiB, -1 keeps every object decoded once it was read.
 	DecodedBytes int64
 	// Identifier names the informer in client-go's metrics; see cache.NewInformerName. If
 	// it is zero, no metrics are published.

@@ -263,7 +263,7 @@ func (p pageRequest) stop() {
 type initialEvents struct {
 	seed    maphash.Seed
 	seen    sets.Set[uint64] // hashes of the keys of objects
-	present string           // a resource version that is not older than the list; "" if none is known
+	present string           // the first one of a change or bookmark; "" if none
 }
 
 func newInitialEvents() *initialEvents {

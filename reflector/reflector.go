@@ -124,7 +124,7 @@ type Reflector struct {
 	stored    bool   // held is from an earlier process and has not been probed yet
 	resumed   bool   // the watch that resumes from held has not been logged yet
 	unordered bool   // the order of the server's resource versions is meaningless
-	now       string // the RV that ends catching up; "" if none is known, or if it is reached
+	now       string // the RV that ends catching up; "" if none is to be reached
 	gap       gap    // what is known of the way to now
 	caughtUp  bool
 	stream    *session // the watch that continues a streamed list

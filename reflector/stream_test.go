@@ -317,8 +317,8 @@ func TestColdStreamOfFake(t *testing.T) {
 	}
 }
 
-// TestColdStreamOfStuckServer checks that a streamed list is not given up while the server
-// does not answer pages either, and that it is taken if both come at once.
+// TestColdStreamOfStuckServer checks that a streamed list is not given up while the
+// server does not answer pages either, and that it is taken if both come at once.
 func TestColdStreamOfStuckServer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "", fakeapi.Options{})
