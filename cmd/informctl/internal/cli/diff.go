@@ -45,6 +45,11 @@ object of two files is of does not matter. With -o json each is a line as histor
 it: change is created where only B has the object, deleted where only A has it. Values
 of Secrets are left out, unless --show-secrets is given.
 
+Elements of a list are compared by the key that server-side apply has for them, as in
+containers[name=app], and where they have none by what they are. A new order alone is
+one difference, of path[*]. Text has only the key of an element with parts of its own
+that A or B lacks, as a container; json has all of it.
+
 With --live B is the API server that the kubeconfig names, which must be the cluster
 that A is of. It is asked for what the scopes of A hold, a page at a time; what differs
 is printed in its order, and what it lacks after that. A file that a live process holds
@@ -224,7 +229,7 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 		return err
 	}
 	for _, f := range fields {
-		if _, err := fmt.Fprintf(d.out, "    %s: %s -> %s\n", f.path, f.a, f.b); err != nil {
+		if _, err := fmt.Fprintf(d.out, "    %s\n", f); err != nil {
 			return err
 		}
 	}
@@ -324,7 +329,21 @@ func merge(a, b []item) (out []pair) {
 }
 
 // fieldDiff is a field with its two values.
-type fieldDiff struct{ path, a, b string }
+type fieldDiff struct {
+	path, a, b string
+	brief      string // of the one that is not absent, for text; "" is all of it
+}
+
+// String returns the difference as a line of text.
+func (d fieldDiff) String() string {
+	a, b := d.a, d.b
+	for _, text := range []*string{&a, &b} {
+		if d.brief != "" && *text != absent {
+			*text = d.brief
+		}
+	}
+	return d.path + ": " + a + " -> " + b
+}
 
 // changedPath returns the difference as history prints it, without values that are not
 // shown. Neither absent nor secret.Redacted is JSON.
@@ -374,7 +393,7 @@ func redacted(all []fieldDiff) (out []fieldDiff) {
 		if !secret.Shows(d.path) {
 			named := secret.Named(d.path)
 			inside := named != d.path
-			d.path = named
+			d.path, d.brief = named, ""
 			for _, text := range []*string{&d.a, &d.b} {
 				if *text != absent || inside {
 					*text = secret.Redacted
@@ -429,23 +448,13 @@ func differences(found []fieldDiff, path string, a, b value) []fieldDiff {
 	}
 	if x, ok := a.any.([]any); ok {
 		if y, ok := b.any.([]any); ok {
-			for i := range max(len(x), len(y)) {
-				found = differences(found, fmt.Sprintf("%s[%d]", path, i), element(x, i), element(y, i))
-			}
-			return found
+			return listDifferences(found, path, x, y)
 		}
 	}
-	return append(found, fieldDiff{path, a.String(), b.String()})
+	return append(found, fieldDiff{path: path, a: a.String(), b: b.String()})
 }
 
 func entry(m map[string]any, key string) value {
 	v, ok := m[key]
 	return value{v, ok}
-}
-
-func element(list []any, i int) value {
-	if i >= len(list) {
-		return value{}
-	}
-	return value{list[i], true}
 }

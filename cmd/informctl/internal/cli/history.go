@@ -53,7 +53,7 @@ object within the same second may be shown as one.
 
 WHO are the managers whose managedFields have changed: nobody knows who deleted an
 object. CHANGES are the first fields that differ; -o wide has all of them, json and
-yaml too. Of Secrets they are paths only, unless --show-secrets is given.
+yaml too. Elements of lists are compared by their keys, as in diff. Of Secrets they are paths only, unless --show-secrets is given.
 
 -l and --field-selector select objects that match before or after the change. --where
 is an expression in CEL of object and oldObject, as in admission: oldObject is null
