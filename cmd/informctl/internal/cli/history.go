@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
@@ -51,8 +52,8 @@ time is that at which the change was written, up to a second after it was made; 
 interval means that it was made while nobody looked, and caught up on. Changes of one
 object within the same second may be shown as one.
 
-WHO are the managers whose managedFields have changed: nobody knows who deleted an
-object. CHANGES are the first fields that differ; -o wide has all of them, json and
+WHO are the managers whose managedFields have a new time or more fields: nobody knows
+who deleted an object. CHANGES are the first fields that differ; -o wide has all of them, json and
 yaml too. Elements of lists are compared by their keys, as in diff. Of Secrets they are paths only, unless --show-secrets is given.
 
 -l and --field-selector select objects that match before or after the change. --where
@@ -494,11 +495,13 @@ func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error)
 	return out, nil
 }
 
-// managers returns the managers whose entries differ between two states. before is nil
-// for a creation.
+// managers returns the managers that have made a change: those with a new entry, a new
+// time or more fields. An entry that only loses fields does so by another manager, who
+// takes or removes them. before is nil for a creation.
 func managers(before, after runtime.Object) (names []string) {
-	entries := func(obj runtime.Object) map[string]string {
-		found := map[string]string{}
+	type key struct{ manager, operation, subresource, apiVersion string }
+	entries := func(obj runtime.Object) map[key]metav1.ManagedFieldsEntry {
+		found := map[key]metav1.ManagedFieldsEntry{}
 		if obj == nil {
 			return found
 		}
@@ -507,26 +510,40 @@ func managers(before, after runtime.Object) (names []string) {
 			return found
 		}
 		for _, e := range m.GetManagedFields() {
-			text := e.Manager
-			if e.Time != nil {
-				text += " " + e.Time.String()
-			}
-			if e.FieldsV1 != nil {
-				text += " " + string(e.FieldsV1.GetRawBytes())
-			}
-			found[e.Manager+"\x00"+string(e.Operation)+"\x00"+e.Subresource+"\x00"+e.APIVersion] = text
+			found[key{e.Manager, string(e.Operation), e.Subresource, e.APIVersion}] = e
 		}
 		return found
 	}
 	old := entries(before)
-	for key, text := range entries(after) {
-		name, _, _ := strings.Cut(key, "\x00")
-		if old[key] != text && name != "" {
-			names = append(names, name)
+	for key, e := range entries(after) {
+		was, known := old[key]
+		if key.manager != "" && (!known || !was.Time.Equal(e.Time) || gains(fieldsOf(was), fieldsOf(e))) {
+			names = append(names, key.manager)
 		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// fieldsOf returns the fields of a manager, none if they cannot be read.
+func fieldsOf(e metav1.ManagedFieldsEntry) (fields map[string]any) {
+	if e.FieldsV1 != nil && json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+		return nil
+	}
+	return fields
+}
+
+// gains reports whether fields are there that were not.
+func gains(was, is map[string]any) bool {
+	for name, v := range is {
+		old, ok := was[name]
+		below, _ := v.(map[string]any)
+		oldBelow, _ := old.(map[string]any)
+		if !ok || gains(oldBelow, below) {
+			return true
+		}
+	}
+	return false
 }
 
 // shownFields is how many fields a table shows of a change.
