@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
 
@@ -41,7 +42,7 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 			return nil, err
 		}
 	}
-	b, err := json.Marshal(obj)
+	b, err := json.Marshal(wire.WithKinds(obj))
 	if err != nil {
 		return nil, fmt.Errorf("print a %T: %w", obj, err)
 	}

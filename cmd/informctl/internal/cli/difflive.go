@@ -193,8 +193,7 @@ func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime
 		if !d.filter.isWithin(m.GetNamespace()) || !d.filter.labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
-		v.setKind(obj)
-		return fn(obj)
+		return fn(v.withKinds(obj))
 	})
 	if err != nil {
 		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.config.Host, err)

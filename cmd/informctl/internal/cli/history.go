@@ -382,8 +382,7 @@ func (h *historian) row(c change) (*changed, error) {
 		if err != nil {
 			return nil, i.wrap(err)
 		}
-		h.view.setKind(obj)
-		states[n] = obj
+		states[n] = h.view.withKinds(obj)
 	}
 	passes, err := h.passes(i, states)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/internal/wire"
 )
 
 // chunk is the number of objects that are decoded and rendered at a time, in parallel.
@@ -89,15 +90,16 @@ func (v *view) decode(e encoded) (object runtime.Object, err error) {
 	if object, err = e.decode(); err != nil {
 		return nil, err
 	}
-	v.setKind(object)
+	object = v.withKinds(object)
 	if v.showSecrets || !secret.Is(v.info.Scope, object) {
 		return object, nil
 	}
 	return secret.Redact(object)
 }
 
-// setKind sets the kind of an object that has none.
-func (v *view) setKind(object runtime.Object) {
+// withKinds sets the kind of an object that has none, and returns it with those of its
+// inner objects.
+func (v *view) withKinds(object runtime.Object) runtime.Object {
 	kind := object.GetObjectKind()
 	if gvk := kind.GroupVersionKind(); gvk.Kind == "" || gvk.Version == "" {
 		if gvk = v.info.Scope.Kind; gvk.Kind == "" {
@@ -106,4 +108,5 @@ func (v *view) setKind(object runtime.Object) {
 		}
 		kind.SetGroupVersionKind(gvk)
 	}
+	return wire.WithKinds(object)
 }
