@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
@@ -65,13 +66,16 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
 		}
 		if err == nil || !unreachable(err) {
+			if told && err == nil {
+				warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
+			}
 			return c, err
 		}
 		if o.once {
 			return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
 		}
 		if !told && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Server cannot be reached, trying again", "server", config.Host, "because", oneLine(err))
+			warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", oneLine(err))
 			told = true
 		}
 		select {
@@ -143,7 +147,7 @@ func unreachable(err error) bool {
 	return errors.As(err, &network) || errors.As(err, &operation) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, context.Canceled) ||
+		errors.Is(err, context.Canceled) || utilnet.IsHTTP2ConnectionLost(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }

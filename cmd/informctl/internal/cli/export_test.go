@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,9 +66,29 @@ func Progress(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithC
 	return f.run(ctx)
 }
 
+// FollowAll does what Follow does for several collections, whose outages are logged once.
+func FollowAll(ctx context.Context, db store.Backend, of map[store.Scope]cache.ListerWatcherWithContext) error {
+	shared := &outages{logger: klog.FromContext(ctx), server: "https://test"}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for scope, lw := range of {
+		f, err := newFollowerOf(db, scope, lw)
+		if err != nil {
+			return err
+		}
+		f.outages = shared
+		running.Go(func() { _ = f.run(ctx) })
+	}
+	return nil
+}
+
 func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follower, error) {
+	return newFollowerOf(db, store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}, lw)
+}
+
+func newFollowerOf(db store.Backend, scope store.Scope, lw cache.ListerWatcherWithContext) (*follower, error) {
 	return (&runOptions{}).newFollower(&source{
-		scope:   store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")},
+		scope:   scope,
 		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
 	}, db)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
 
@@ -24,6 +25,8 @@ type follower struct {
 	once     bool
 	ofAll    bool // of --all, so that a refusal is no error
 	warm     bool // an earlier run has completed the first list
+
+	outages *outages // shared by the followers of a run
 
 	slots chan struct{} // one element per first list; nil: no bound
 	moved func()        // gives the place in slots back; set by run
@@ -40,7 +43,7 @@ type follower struct {
 }
 
 func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, error) {
-	f := &follower{source: src, once: o.once, ofAll: o.all, moved: func() {}, ended: make(chan struct{})}
+	f := &follower{source: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
 	var err error
 	if f.scope, err = src.scope.Canonical(); err != nil {
 		return nil, err
@@ -73,6 +76,7 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 func (f *follower) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer f.outages.end(f, false)
 	if !f.await(ctx) {
 		return f.result()
 	}
@@ -134,16 +138,19 @@ func (f *follower) answered(verb string, err error) {
 	defer f.mu.Unlock()
 	switch {
 	case err != nil:
-		f.refused = verb
+		if f.refused = verb; !unreachable(err) {
+			f.outages.end(f, true)
+		}
 	case f.refused == verb || f.refused == "":
 		f.refused, f.told, f.denied = "", "", false
+		f.outages.end(f, true)
 	}
 }
 
 // report logs an error once, until a request with the same verb succeeds or the error
 // changes. A client that may list but not watch lists successfully before each watch
 // fails, so success of another verb does not count. With --once it ends the follower if a
-// retry cannot help.
+// retry cannot help. That the server cannot be reached is logged once for all followers.
 func (f *follower) report(ctx context.Context, err error) {
 	f.moved() // the others need not wait until the next attempt
 	what, lasting := classify(err)
@@ -163,6 +170,10 @@ func (f *follower) report(ctx context.Context, err error) {
 		return
 	}
 	f.denied = isRefusal(err)
+	if what == unreached {
+		f.outages.begin(f, err)
+		return
+	}
 	if f.told == what {
 		return
 	}
@@ -181,6 +192,9 @@ func (f *follower) isDenied() bool {
 	defer f.mu.Unlock()
 	return f.denied
 }
+
+// unreached is what classify says of an error without an answer.
+const unreached = "Server cannot be reached"
 
 // classify describes an error for a person and reports whether it is permanent. It
 // returns "" for errors that are normal while following a server, such as lost history or
@@ -201,10 +215,10 @@ func classify(err error) (what string, lasting bool) {
 		return "No room to store what was received", true
 	case errors.Is(err, syscall.EROFS), errors.Is(err, syscall.EIO), errors.Is(err, store.ErrCorrupt):
 		return "What was received cannot be stored", true
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), reflector.IsCut(err):
 		return "", false
 	case unreachable(err):
-		return "Server cannot be reached", true
+		return unreached, true
 	}
 	return "A request failed", false
 }

@@ -28,6 +28,7 @@ type followers struct {
 	db      *bolt.DB
 	cluster *cluster
 	logger  logr.Logger
+	outages *outages
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
@@ -38,7 +39,7 @@ type followers struct {
 
 // newFollowers returns followers of the cluster's sources, which do not run yet.
 func (o *runOptions) newFollowers(c *cluster, db *bolt.DB, logger logr.Logger) (*followers, error) {
-	fs := &followers{o: o, db: db, cluster: c, logger: logger}
+	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.config.Host}}
 	if o.all {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}
@@ -62,7 +63,7 @@ func (fs *followers) newFollower(src *source) (*follower, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.slots, f.inMemory = fs.slots, fs.db.Suspended() != nil
+	f.slots, f.outages, f.inMemory = fs.slots, fs.outages, fs.db.Suspended() != nil
 	return f, nil
 }
 
