@@ -48,6 +48,7 @@ type demo struct {
 	informctl *informctl
 
 	cold, warm figures
+	listed     []string  // what the warm start has listed, and why
 	process    *follower // of the cold start, until it is killed
 	before     versions  // of the file after informctl was killed
 	seen       difference
@@ -96,8 +97,9 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	if err := d.play(ctx, []step{{"Compare each object in the file with the server's", d.compare}}); err != nil {
 		return err
 	}
-	return d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
+	err = d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
 		d.equal["pods"], d.equal["widgets"]))
+	return errors.Join(err, d.wasWarm())
 }
 
 func (d *demo) twoStarts() []step {
@@ -206,7 +208,23 @@ func (d *demo) startWarm(ctx context.Context) (_ string, err error) {
 		return "", err
 	}
 	d.warm.bytes = d.meter.take()
+	if d.listed = f.listed; len(d.listed) > 0 {
+		return "caught up and ended, but listed " + strings.Join(d.listed, ", "), nil
+	}
 	return "caught up and ended", nil
+}
+
+// wasWarm returns an error if the warm start has read whole collections. A server that
+// has dropped its history meanwhile, as on a slow machine, leaves no other way.
+func (d *demo) wasWarm() error {
+	if d.warm.collections == 0 && len(d.listed) == 0 {
+		return nil
+	}
+	what := "whole collections"
+	if len(d.listed) > 0 {
+		what = strings.Join(d.listed, ", ")
+	}
+	return fmt.Errorf("the start that was to be warm has listed %s: the server no longer had its history, as happens on a slow machine; try it again, or fewer -pods", what)
 }
 
 // evaluate computes the remaining figures.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // temporary sets a new directory for temporary files and checks at the end of the test
@@ -87,6 +89,32 @@ func TestErrors(t *testing.T) {
 	}
 	if err := run(t.Context(), closed{}, options{Pods: leastPods - 1}); err == nil || !strings.Contains(err.Error(), "too few") {
 		t.Errorf("got %v, want too few pods", err)
+	}
+}
+
+// TestListed checks that a start that was to be warm, but has listed, is an error that
+// says why.
+func TestListed(t *testing.T) {
+	for _, c := range []struct {
+		name, said  string
+		collections int
+		want        string
+	}{
+		{"warm", `{"msg":"Caught up","resource":"pods"}` + "\n" + `{"msg":"Caught up","resource":"widgets"}`, 0, ""},
+		{"listed", `{"msg":"Listed","resource":"pods","because":"too old resource version: 5 (7)"}` + "\n" +
+			`{"msg":"Caught up","resource":"pods"}` + "\nno JSON\n" + `{"msg":"Caught up","resource":"widgets"}`, 1, "pods (too old resource version: 5 (7))"},
+		{"not said", `{"msg":"Caught up","resource":"pods"}` + "\n" + `{"msg":"Caught up","resource":"widgets"}`, 1, "whole collections"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			f := &follower{stderr: bufio.NewReader(strings.NewReader(c.said + "\n")), begin: time.Now()}
+			if _, err := f.awaitCaughtUp(time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			err := (&demo{listed: f.listed, warm: figures{collections: c.collections}}).wasWarm()
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), "has listed "+c.want+": ")) {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
 	}
 }
 

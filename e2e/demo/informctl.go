@@ -72,7 +72,8 @@ type follower struct {
 	stderr *bufio.Reader
 	begin  time.Time
 	ended  bool
-	said   string // the last line on standard error
+	said   string   // the last line on standard error
+	listed []string // the resources that it has listed, and why
 }
 
 // follow starts "informctl run". The caller must wait for it or kill it. It is killed
@@ -105,13 +106,26 @@ func (f *follower) awaitCaughtUp(timeout time.Duration) (time.Duration, error) {
 			return 0, fmt.Errorf("informctl run was not caught up when it ended after %v: %s", took, f.said)
 		}
 		f.said = line
-		var event struct{ Msg, Resource string }
-		// Lines that are not JSON are messages to a person.
-		if json.Unmarshal([]byte(line), &event) == nil && event.Msg == "Caught up" {
-			caughtUp[event.Resource] = true
+		if e := f.note(line); e.Msg == "Caught up" {
+			caughtUp[e.Resource] = true
 		}
 	}
 	return time.Since(f.begin), nil
+}
+
+// event is a line on standard error.
+type event struct{ Msg, Resource, Because string }
+
+// note notes what a line says of lists, and returns it. Lines that are not JSON are
+// messages to a person.
+func (f *follower) note(line string) (e event) {
+	if json.Unmarshal([]byte(line), &e) != nil {
+		return event{}
+	}
+	if e.Msg == "Listed" {
+		f.listed = append(f.listed, fmt.Sprintf("%s (%s)", e.Resource, e.Because))
+	}
+	return e
 }
 
 // wait blocks until the process has ended by itself. It returns an error unless the
@@ -121,6 +135,9 @@ func (f *follower) wait() error {
 	f.ended = true
 	if err = errors.Join(err, f.cmd.Wait()); err != nil {
 		return fmt.Errorf("informctl run: %w: %s%s", err, f.said, rest)
+	}
+	for line := range strings.Lines(string(rest)) {
+		f.note(line)
 	}
 	return nil
 }
