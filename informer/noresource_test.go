@@ -207,3 +207,31 @@ func (w *world) wantUnordered(what string, l *log, want []string) {
 		w.Errorf("%s the handler was told (-want +got):\n%s", what, diff)
 	}
 }
+
+// TestNoResourceAfterWipe checks that the deletions are told although the stored objects
+// were wiped meanwhile.
+func TestNoResourceAfterWipe(t *testing.T) {
+	inBubble(t, func(w *world) {
+		f := w.refusal()
+		w.put("a", "1")
+		l := &log{}
+		r := w.run(informer.Options{}, handle(w, l)).sync()
+		w.want(l, "initial a@2=1")
+		f.with(func() error { return notFound("404 page not found") })
+		waitFor(time.Minute)
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(10 * time.Minute)
+		if told := l.take(); len(told) != 1 || !strings.HasPrefix(told[0], "delete ") {
+			t.Errorf("told %q, want that a is deleted", told)
+		}
+		w.drop("a")
+		w.put("b", "1")
+		f.with(func() error { return nil })
+		waitFor(2 * time.Minute)
+		w.want(l, "add b@4=1")
+		r.end()
+		w.wantStored("in the end", "4", "b@4=1")
+	})
+}
