@@ -204,8 +204,8 @@ func TestEndpointRefuses(t *testing.T) {
 	})
 }
 
-// TestEndpointNotOpened checks that nothing is read of an informer that has not opened its
-// scope, which would seem to be empty, and that what is in the file already can be.
+// TestEndpointNotOpened checks that nothing is read of an informer that has not opened
+// its scope, which would seem to be empty, and that what is in the file already can be.
 func TestEndpointNotOpened(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "x")

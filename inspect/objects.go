@@ -123,7 +123,8 @@ func (e *endpoint) serveQuery(a *answer, q question) error {
 func (q question) index(s store.Reader, parameter string) (string, error) {
 	indexers := s.Indexers()
 	name := q.Get(parameter)
-	if _, ok := indexers[name]; ok && name != "" { // a Query without a name asks for no index
+	// A Query without a name asks for no index.
+	if _, ok := indexers[name]; ok && name != "" {
 		return name, nil
 	}
 	there := "there are " + list(maps.Keys(indexers))

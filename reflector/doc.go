@@ -21,14 +21,15 @@
 // whole database nothing is written meanwhile may be silent, too.
 //
 // A list waits for the client's limit of requests per second, a watch does not. If the
-// list of the probe would take more than half a second, the probe is a streamed list that
-// selects no object: its final bookmark has the resource version that a consistent list
-// would have. If the server does not answer it, the probe lists however long that takes.
+// list of the probe would wait more than half a second for that, the probe is a streamed
+// list that selects no object: its final bookmark has the resource version that a
+// consistent list would have. If the server does not answer it, the probe lists however
+// long that takes.
 //
-// A server ends the watch of a client that reads slowly. If the watches have taken a minute
-// and, at their rate, would still need longer than a list to reach the goal, the reflector
-// lists. This also holds for a running reflector that has fallen behind; its goal is what
-// the probe says after a watch that broke.
+// A server ends the watch of a client that reads slowly. If the watches have taken a
+// minute and, at their rate, would still need longer than a list to reach the goal, the
+// reflector lists. This also holds for a running reflector that has fallen behind; its
+// goal is what the probe says after a watch that broke.
 //
 // For a small collection the probe asks for all objects, and the sink compares them with
 // what it holds. If nothing differs, the reflector has caught up, and its watch begins at

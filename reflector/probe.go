@@ -21,10 +21,9 @@ import (
 )
 
 const (
-	// listPatience is how long the probe waits for its list, before it asks with a
-	// streamed list. Lists wait for the client's limit of requests per second, and
-	// watches do not: behind client-go's default, the lists of 200 reflectors take 40
-	// seconds.
+	// listPatience is how long the list of a probe may wait for the client's limit of
+	// requests per second, which watches do not: behind client-go's default, the lists of
+	// 200 reflectors take 40 seconds.
 	listPatience = 500 * time.Millisecond
 	// streamPatience is how long the probe waits for its streamed list, before it lists
 	// without a limit of time.
@@ -39,10 +38,8 @@ func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list r
 	if !r.streams() || r.tally.probeStreams >= streamTries {
 		return r.presentByList(ctx, limit)
 	}
-	hasty, cancel := context.WithTimeout(ctx, listPatience)
-	defer cancel()
-	rv, list, err = r.presentByList(hasty, limit)
-	if !isLate(err) || ctx.Err() != nil {
+	rv, list, err = r.presentByList(hasty{ctx, time.Now().Add(listPatience)}, limit)
+	if !isLimited(err) || ctx.Err() != nil {
 		return rv, list, err
 	}
 	rv, list, err = r.presentByStream(ctx, limit)
@@ -60,11 +57,20 @@ func (r *Reflector) streams() bool {
 	return features.FeatureGates().Enabled(features.WatchListClient) && !watchlist.DoesClientNotSupportWatchListSemantics(r.opts.ListerWatcher)
 }
 
-// isLate reports whether a request did not end in time, or would not: client-go's rate
-// limiter does not wait longer than until the deadline of a context, and has no error of
-// its own.
-func isLate(err error) bool {
-	return err != nil && (errors.Is(err, context.DeadlineExceeded) || strings.Contains(err.Error(), "client rate limiter Wait"))
+// hasty is a context with a deadline at which it does not end. client-go's rate limiter
+// refuses a request that would wait longer, and a slow server gets no second one.
+type hasty struct {
+	context.Context
+	deadline time.Time
+}
+
+// Deadline implements context.Context.
+func (h hasty) Deadline() (time.Time, bool) { return h.deadline, true }
+
+// isLimited reports whether client-go's rate limiter has refused a request, for which it
+// has no error of its own.
+func isLimited(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "client rate limiter Wait")
 }
 
 // unprobed handles a probe that failed. A server that fails every list, for example

@@ -327,7 +327,7 @@ func TestBrokenDisk(t *testing.T) {
 			for _, inject := range tt.inject {
 				options = append(options, "-e", "inject="+inject)
 			}
-			if tt.recovers { // strace counts calls by thread, so the process ends the faults
+			if tt.recovers { // strace counts calls by thread: the process ends the faults
 				options = append(options, straceEnds...)
 			}
 			out, err := straced(t, child(t, "broken", path, tt.reads, strconv.FormatBool(tt.recovers)), path, log, options...).CombinedOutput()

@@ -38,7 +38,7 @@ var children = map[string]func(args []string) error{
 
 func TestMain(m *testing.M) {
 	bolt.SetMaxRebuilds(1 << 20)   // tests damage the same file repeatedly
-	klog.SetLogger(logr.Discard()) // strace counts calls per thread, and logging takes threads
+	klog.SetLogger(logr.Discard()) // logging takes threads, and strace counts by thread
 	if name := os.Getenv(childVar); name != "" {
 		if err := children[name](os.Args[1:]); err != nil {
 			fmt.Fprintln(os.Stderr, err)

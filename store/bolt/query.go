@@ -36,6 +36,7 @@ type picker struct {
 	view     record.HeaderView
 	entries  []store.Entry
 	hashes   [][]byte // of the entries that are not decoded
+	lent     bool     // another reader has decoded some of the entries
 	records  []found  // of the entries whose records are to be copied out of the file
 	objects  walker
 }
@@ -277,6 +278,7 @@ func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entr
 		return v.entry(name)
 	}
 	if obj, ok := p.s.decoded.lent.object(key, hash); ok {
+		p.lent = true
 		return store.Entry{Key: name, Object: obj}
 	}
 	if pending != nil {
@@ -350,7 +352,7 @@ func (w *walker) get(key string) []byte {
 }
 
 // lend shares the entries that have to be decoded with other readers, unless they are
-// small.
+// small and nothing of them is shared yet.
 func (p *picker) lend() {
 	size := 0
 	for _, e := range p.entries {
@@ -358,7 +360,7 @@ func (p *picker) lend() {
 			size += len(e.Raw)
 		}
 	}
-	if size >= lendAbove {
+	if p.lent || size >= lendAbove {
 		p.s.decoded.lent.share(p.entries, p.hashes)
 	}
 }
