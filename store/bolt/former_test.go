@@ -538,7 +538,7 @@ func TestFormerInFullFile(t *testing.T) {
 	if got := departed(s); !slices.Equal(got, want) {
 		t.Errorf("before the commit %q have departed, want %q", got, want)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if err := s.Flush(ctx); err != nil {
 		t.Fatalf("the list is never written: %v", err)
