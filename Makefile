@@ -13,7 +13,7 @@ help: ## Say what there is.
 .PHONY: test
 test: controlplane ## Run every test, on a real API server too, under the race detector.
 	@# The tests with a server wait most of the time, and the others compute.
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line test-alone test-servers
+	$(MAKE) --no-print-directory --jobs=2 test-alone test-servers
 	@$(if $(RACE),,echo "All that ran has passed WITHOUT THE RACE DETECTOR: it needs a C compiler")
 
 .PHONY: test-alone
@@ -33,7 +33,7 @@ test-servers:
 
 .PHONY: unit
 unit: ## Run the tests that need no API server.
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-library unit-modules
+	$(MAKE) --no-print-directory --jobs=2 unit-library unit-modules
 
 .PHONY: unit-library
 unit-library:
