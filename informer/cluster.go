@@ -290,6 +290,7 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	case was:
 		return "", nil
 	case "":
+		inf.reached = "" // of the other cluster
 		return homeAgain, nil
 	}
 	return is, nil

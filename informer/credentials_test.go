@@ -1,11 +1,20 @@
 package informer_test
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
 )
@@ -167,4 +176,37 @@ func TestErrorHandlerBeforeScope(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestWatchOutsideTransport checks that an informer runs, in memory, whose ListerWatcher
+// does not use the factory's transport and refuses to watch.
+func TestWatchOutsideTransport(t *testing.T) {
+	inBubble(t, func(w *world) {
+		db := w.open()
+		f, err := informer.NewFactory(db, &rest.Config{Host: "http://api.example"}, informer.FactoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inf := f.NewInformer(&cache.ListWatch{
+			ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+				return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+			},
+			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return nil, errors.New("cannot be watched") },
+		}, &corev1.ConfigMap{}, 0, nil)
+		ctx, cancel := context.WithCancel(w.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			inf.RunWithContext(ctx)
+		}()
+		waitFor(10 * time.Minute)
+		if !inf.HasSynced() {
+			t.Error("the informer has not synced")
+		}
+		cancel()
+		<-done
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 }

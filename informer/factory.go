@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -192,6 +193,7 @@ func ask[T any](ctx context.Context, f *Factory, lw cache.ListerWatcher, at func
 		delete(f.asked, nonce)
 	}()
 	var none T
+	var unsent error
 	for _, send := range waysToAsk(lw) {
 		// The result is always an error; only what has reached the transport matters.
 		err := send(ctx, nonce)
@@ -200,11 +202,11 @@ func ask[T any](ctx context.Context, f *Factory, lw cache.ListerWatcher, at func
 			return a.value, a.err
 		default:
 		}
-		if err != nil && !isAnswer(err) {
-			return none, err
+		if unsent = nil; err != nil && !isAnswer(err) {
+			unsent = err
 		}
 	}
-	return none, errNoTransport
+	return none, cmp.Or(unsent, errNoTransport)
 }
 
 // waysToAsk returns the requests that ask sends. If client-go would begin with a watch,

@@ -2,6 +2,7 @@ package informer_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -233,5 +234,39 @@ func TestNoResourceAfterWipe(t *testing.T) {
 		w.want(l, "add b@4=1")
 		r.end()
 		w.wantStored("in the end", "4", "b@4=1")
+	})
+}
+
+// TestNoAPIServer checks that nothing is told as deleted where whatever answers at the
+// address is no API server, for which every path is a 404.
+func TestNoAPIServer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var gone atomic.Bool
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if !gone.Load() {
+				return a.RoundTrip(r)
+			}
+			return &http.Response{
+				StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+				Body: io.NopCloser(strings.NewReader("404 page not found\n")), Request: r,
+			}, nil
+		})
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		gone.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+			t.Errorf("without an API server there are %q", keys)
+		}
+		gone.Store(false)
+		waitFor(2 * time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+			t.Errorf("with it again there are %q", keys)
+		}
+		r.end()
 	})
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
 )
 
 // isAt waits up to d for a resource version, and checks the error.
@@ -199,5 +202,46 @@ func TestEndpointNotOlderThan(t *testing.T) {
 		if status, lines := get(h, "/v1/objects?notOlderThan=99999"); status != http.StatusServiceUnavailable {
 			t.Errorf("after the end: %d %s", status, lines)
 		}
+	})
+}
+
+// TestNotOlderThanAfterAnotherCluster checks that what another cluster said counts for
+// nothing once the right one is back.
+func TestNotOlderThanAfterAnotherCluster(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for range 100 {
+			other.Advance()
+		}
+		var lines []string
+		var slow atomic.Bool
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			q := r.URL.Query()
+			if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
+				waitFor(time.Minute)
+			}
+			return a.RoundTrip(r)
+		})
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(2 * time.Minute)
+		rv := w.put("new", "1")
+		a.set(w.server, "one", nil)
+		slow.Store(true)
+		other.CloseWatches()
+		for range 10 {
+			waitFor(5 * time.Second)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			err := r.inf.NotOlderThan(ctx, rv)
+			cancel()
+			if _, there, _ := r.inf.GetStore().GetByKey("default/new"); err == nil && !there {
+				t.Fatalf("not older than %s, and its object is missing", rv)
+			}
+		}
+		r.end()
+		waitFor(time.Minute) // for requests that are still slow
 	})
 }

@@ -228,6 +228,9 @@ func (inf *Informer) catchUp(ctx context.Context) error {
 // Relist implements reflector.Sink. From here until the list is applied, the stored
 // checkpoint has no RV, so a process that starts meanwhile lists again.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
+	if reason == reflector.NoResource && !(*Informer)(s).isIdentified() {
+		return nil, errUnidentified // it may be that no API server answers at all
+	}
 	if err := s.queue.Idle(ctx); err != nil {
 		return nil, err
 	}
@@ -267,6 +270,17 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		s.reached = "" // of the other history
 	}
 	return list, nil
+}
+
+// errUnidentified refuses to believe that a resource is gone.
+var errUnidentified = errors.New("the server does not serve the resource, and does not identify its cluster")
+
+// isIdentified reports whether the server last identified itself as the right cluster, as
+// far as it was asked.
+func (inf *Informer) isIdentified() bool {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	return inf.identity.unanswered == 0 && inf.hold.foreign == ""
 }
 
 func (inf *Informer) isCaughtUp() bool {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -122,4 +123,60 @@ func TestBehindServerThatCuts(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestBehindWhileListsFail checks that watches go on that catch up more slowly than a list
+// would, while the server fails that list.
+func TestBehindWhileListsFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		w.through(between{
+			list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+				if opts.Limit != 1 {
+					return nil, failures{}.err()
+				}
+				return w.server.ListWithContext(ctx, opts)
+			},
+			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				if opts.SendInitialEvents != nil {
+					return nil, failures{}.err()
+				}
+				inner, err := w.server.WatchWithContext(ctx, opts)
+				if err != nil {
+					return inner, err
+				}
+				return cutting(ctx, inner, 100, 30*time.Millisecond), nil
+			},
+		})
+		last := ""
+		for range 20_001 {
+			last = w.update("a")
+		}
+		w.start()
+		w.pass(30 * time.Minute)
+		if got := w.LastSyncResourceVersion(); got != last {
+			t.Errorf("after half an hour at %s of %s", got, last)
+		}
+	})
+}
+
+// TestQuietIsNotBehind checks that the silence after the last event of a watch counts as
+// no time spent in catching up.
+func TestQuietIsNotBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		w.start()
+		w.pass(time.Minute)
+		w.server.Down()
+		w.update("a")
+		w.server.Advance()
+		w.server.Up()
+		before := len(w.sink.trace)
+		w.pass(20 * time.Minute)
+		for _, line := range w.sink.trace[before:] {
+			if strings.HasPrefix(line, "relist") {
+				t.Error(line)
+			}
+		}
+	})
 }

@@ -3,6 +3,7 @@ package reflector_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,5 +181,57 @@ func TestSinkAsksWhileListsFail(t *testing.T) {
 		*now = failures{}
 		w.pass(2 * time.Minute)
 		w.wantSame()
+	})
+}
+
+// TestListsFailWithoutBookmarks checks that a server without bookmarks, which fails every
+// whole list, is asked for one a minute after the first ones.
+func TestListsFailWithoutBookmarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{NoBookmarks: true})
+		_, whole := w.failing(failures{lists: true})
+		w.server.Advance()
+		w.start()
+		w.pass(30 * time.Minute)
+		if *whole > 40 {
+			t.Errorf("%d whole lists in half an hour", *whole)
+		}
+	})
+}
+
+// TestUnprobedUndecodable checks that an object that client-go cannot decode is met while
+// the server fails all lists: the ListerWatcher hears that it has to take it apart.
+func TestUnprobedUndecodable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, "3", fakeapi.Options{})
+		asked := 0
+		w.opts.Undecodable = func() bool { asked++; return true }
+		w.through(between{
+			list: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, failures{}.err() },
+			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+				switch {
+				case opts.SendInitialEvents != nil:
+					return nil, failures{}.err()
+				case asked > 0:
+					return w.server.WatchWithContext(ctx, opts)
+				}
+				c := make(chan watch.Event, 1)
+				c <- watch.Event{Type: watch.Error, Object: &metav1.Status{
+					Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+					Message: "unable to decode an event from the watch stream: unable to decode watch event",
+					Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
+						{Type: metav1.CauseTypeUnexpectedServerResponse, Message: "on purpose"},
+						{Type: "ClientWatchDecoding", Message: "unable to decode watch event"},
+					}},
+				}}
+				return watch.NewProxyWatcher(c), nil
+			},
+		})
+		rv := w.update("b")
+		w.start()
+		w.pass(10 * time.Minute)
+		if got := w.LastSyncResourceVersion(); asked == 0 || got != rv {
+			t.Errorf("asked %d times to take objects apart, at %s, want %s", asked, got, rv)
+		}
 	})
 }

@@ -78,6 +78,7 @@ func (r *Reflector) list(ctx context.Context) error {
 		r.stopStream()
 		if isFailure(err) {
 			r.tally.failedLists++
+			r.listFailed = time.Now()
 			if r.next == toListOrProbe {
 				r.next = toProbe
 			}

@@ -118,23 +118,24 @@ type Reflector struct {
 	fake bool
 
 	// Only Run's goroutine uses the fields below.
-	held      string // RV that the stream is complete up to; the next watch starts here
-	next      next
-	relist    string // the reason for the next list, if next is toList
-	stored    bool   // held is from an earlier process and has not been probed yet
-	resumed   bool   // the watch that resumes from held has not been logged yet
-	unordered bool   // the order of the server's resource versions is meaningless
-	now       string // the RV that ends catching up; "" if none is to be reached
-	gap       gap    // what is known of the way to now
-	caughtUp  bool
-	stream    *session // the watch that continues a streamed list
-	noStreams bool     // a streamed list of this server had no end, so lists are in pages
-	backoff   wait.Backoff
-	tally     tally
-	missing   missing
-	tolerant  bool // a list did not repair an object that the sink cannot take
-	started   time.Time
-	listTook  time.Duration // the last list
+	held       string // RV that the stream is complete up to; the next watch starts here
+	next       next
+	relist     string // the reason for the next list, if next is toList
+	stored     bool   // held is from an earlier process and has not been probed yet
+	resumed    bool   // the watch that resumes from held has not been logged yet
+	unordered  bool   // the order of the server's resource versions is meaningless
+	now        string // the RV that ends catching up; "" if none is to be reached
+	gap        gap    // what is known of the way to now
+	caughtUp   bool
+	stream     *session // the watch that continues a streamed list
+	noStreams  bool     // a streamed list of this server had no end, so lists are in pages
+	backoff    wait.Backoff
+	tally      tally
+	missing    missing
+	tolerant   bool // a list did not repair an object that the sink cannot take
+	started    time.Time
+	listTook   time.Duration // the last list
+	listFailed time.Time     // the last list that the server failed
 }
 
 // next is the next step of Run.

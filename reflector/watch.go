@@ -61,7 +61,8 @@ type session struct {
 	opened    time.Time
 	timeout   time.Duration
 	unprobed  bool
-	events    int // without bookmarks
+	events    int       // without bookmarks
+	last      time.Time // when the last one came
 	bookmarks int
 }
 
@@ -202,6 +203,7 @@ func (r *Reflector) event(ctx context.Context, s *session, e watch.Event) error 
 		err = r.opts.Sink.Bookmark(ctx, upTo)
 	} else {
 		s.events++
+		s.last = time.Now()
 		r.note(func(s *Status) { s.LastEvent, s.Events = time.Now(), s.Events+1 })
 		err = r.push(ctx, e, upTo)
 	}
@@ -319,6 +321,8 @@ func (r *Reflector) lostUnprobed(ctx context.Context, s *session, err error) err
 	switch {
 	case errors.Is(err, errRewound) || isExpired(err) || apierrors.IsStoreReadError(err):
 		return r.failed(ctx, s, err)
+	case isUndecodable(err):
+		r.opts.Undecodable()
 	case err == nil && time.Since(s.opened) < s.timeout-timeoutSlack:
 		return errClosedEarly
 	case err == nil:
@@ -378,6 +382,9 @@ func (r *Reflector) relistFor(ctx context.Context, reason string) {
 
 // listRather is relistFor if the held resource version may still be good.
 func (r *Reflector) listRather(ctx context.Context, reason string) {
+	if r.tally.failedLists > failureTries && time.Since(r.listFailed) < failedListEvery {
+		return // the watch goes on
+	}
 	r.relistFor(ctx, reason)
 	r.next = toListOrProbe
 }
@@ -461,7 +468,7 @@ func (r *Reflector) closeGap(ctx context.Context, s *session) {
 		return
 	}
 	r.backoff = newBackoff()
-	r.gap.took += time.Since(s.asked) + betweenWatches
+	r.gap.took += s.last.Sub(s.asked) + betweenWatches
 	r.gap.events += s.events
 	from, errFrom := strconv.ParseUint(r.gap.from, 10, 64)
 	held, errHeld := strconv.ParseUint(r.held, 10, 64)
@@ -475,7 +482,7 @@ func (r *Reflector) closeGap(ctx context.Context, s *session) {
 		list = max(list, r.gap.took.Seconds()/float64(r.gap.events)*float64(r.opts.Len())/listSpeedup)
 	}
 	if r.gap.took >= leastList && left > list {
-		r.relistFor(ctx, "the watches catch up more slowly than a list would")
+		r.listRather(ctx, "the watches catch up more slowly than a list would")
 	}
 }
 

@@ -64,7 +64,8 @@ func (s *Sieve) List(ctx context.Context, send func(context.Context) (runtime.Ob
 func isDecoding(err error) bool {
 	var network net.Error // a *url.Error is one
 	return !errors.As(err, new(apierrors.APIStatus)) && !errors.As(err, &network) &&
-		!utilnet.IsProbableEOF(err) && !errors.Is(err, io.ErrUnexpectedEOF) &&
+		!utilnet.IsProbableEOF(err) && !utilnet.IsHTTP2ConnectionLost(err) && !errors.Is(err, io.ErrUnexpectedEOF) &&
+		!strings.Contains(err.Error(), "client rate limiter Wait") && // which has no error of its own
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
@@ -188,5 +189,24 @@ func TestSievedStreams(t *testing.T) {
 		if got, err := through(runtime.ContentTypeProtobuf, body); err != nil || !bytes.Equal(got, body) {
 			t.Errorf("%q: %q, %v", body, got, err)
 		}
+	}
+}
+
+// TestLimitedList checks that a list which client-go's rate limiter has refused is not
+// taken for one that cannot be decoded: the next one is taken apart.
+func TestLimitedList(t *testing.T) {
+	limited := fmt.Errorf("client rate limiter Wait returned an error: %w", errors.New("rate: Wait(n=1) would exceed context deadline"))
+	s := tap.NewSieve(&corev1.ConfigMap{})
+	sent := 0
+	_, err := s.List(t.Context(), func(context.Context) (runtime.Object, error) { sent++; return nil, limited })
+	if !errors.Is(err, limited) || sent != 1 {
+		t.Errorf("the list was sent %d times: %v", sent, err)
+	}
+	_, err = s.List(klog.NewContext(t.Context(), klog.Logger{}), func(ctx context.Context) (runtime.Object, error) {
+		klog.FromContext(ctx).V(8).Info("Response Body", "body", oneBad)
+		return nil, errors.New("decoding")
+	})
+	if err != nil {
+		t.Errorf("a malformed list behind it was not taken apart: %v", err)
 	}
 }
