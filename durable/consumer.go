@@ -97,6 +97,7 @@ type Consumer struct {
 	// an informer's hub may be taken behind it, never before it.
 	mu      sync.Mutex
 	phase   phase
+	began   time.Time         // when phase became active
 	term    term              // of the file
 	invalid string            // why no place is valid
 	frozen  bool              // places do not move: something could not be recorded
@@ -300,6 +301,7 @@ func (c *Consumer) run(ctx context.Context) {
 		case <-tick.C:
 		}
 		c.sweep(time.Now())
+		c.endOwed(time.Now())
 		err := c.commit(ctx)
 		switch {
 		case err == nil:
@@ -373,7 +375,7 @@ func (c *Consumer) activateLocked() {
 	if c.phase != standby {
 		return
 	}
-	c.phase = active
+	c.phase, c.began = active, time.Now()
 	for _, s := range c.scopes {
 		for _, m := range s.members {
 			c.beginLocked(s, m)
@@ -381,6 +383,24 @@ func (c *Consumer) activateLocked() {
 	}
 	if c.queue != nil {
 		c.queue.activateLocked()
+	}
+}
+
+// owedPatience is how long after the election what has departed is kept for a scope whose
+// handlers have not been added. Programs add them when they lead, and wait two minutes
+// for their caches by default.
+const owedPatience = 10 * time.Minute
+
+// endOwed ends resume.Owe of the scopes for which no handler has come: this program has
+// none.
+func (c *Consumer) endOwed(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.phase != active || now.Sub(c.began) < owedPatience {
+		return
+	}
+	for _, s := range c.scopes {
+		s.endOwedLocked()
 	}
 }
 

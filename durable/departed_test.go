@@ -2,8 +2,13 @@ package durable_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/durable"
 )
@@ -255,5 +260,127 @@ func TestTakeOverAfterUpgrade(t *testing.T) {
 		l.wantCalls("the successor", "initial add a of owner-a", "delete a of owner-a")
 		l.want("the successor", "owner-a")
 		l.end()
+	})
+}
+
+// told notes the calls of a handler beside those of the consumer.
+func (l *life) told() (calls func() []string) {
+	var mu sync.Mutex
+	var all []string
+	l.other(func(call string) {
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, call)
+	})
+	return func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// TestGracefulEnd checks that what a consumer confirms when it is closed, after its
+// informers have ended, is told to no handler again.
+func TestGracefulEnd(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		for i := range 3 {
+			l := w.open()
+			l.addHandler(enqueue{l})
+			calls := l.told()
+			l.run()
+			l.begin()
+			w.pass(time.Minute)
+			if i == 0 {
+				w.drop("a")
+				w.pass(500 * time.Millisecond)
+			} else if got := calls(); len(got) != 1 {
+				t.Errorf("start %d: %q, want one add", i, got)
+			}
+			l.end()
+		}
+	})
+}
+
+// TestDroppedAtEnd checks that a deletion which a slow handler has not received when the
+// informer ends is told to the next process.
+func TestDroppedAtEnd(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+
+		l = w.open()
+		l.addHandler(enqueue{l})
+		deleted := 0
+		updates := 0
+		for _, h := range []cache.ResourceEventHandlerFuncs{
+			{UpdateFunc: func(_, _ any) { <-time.After(10 * time.Second) }, DeleteFunc: func(any) { deleted++ }},
+			{UpdateFunc: func(_, _ any) {
+				if updates++; updates == 2 {
+					<-time.After(30 * time.Second) // so that the end takes long
+				}
+			}},
+		} {
+			if _, err := l.inf.AddEventHandler(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.run()
+		l.begin()
+		w.pass(time.Minute)
+		w.put("b", "owner-b") // the first is slow
+		w.pass(time.Second)
+		w.drop("a")
+		w.pass(time.Second)
+		w.put("b", "owner-b") // the second, too
+		w.pass(time.Second)
+		l.end()
+
+		l = w.open()
+		l.addHandler(enqueue{l})
+		calls := l.told()
+		l.run()
+		l.begin()
+		w.pass(time.Minute)
+		if got := calls(); deleted+strings.Count(strings.Join(got, " "), "delete") == 0 {
+			t.Errorf("the deletion was told to nobody; the next process: %q", got)
+		}
+		l.end()
+	})
+}
+
+// TestKindWithoutHandler checks that what has departed is not kept for ever for a kind that
+// the elected program has a place of, and no handler any more.
+func TestKindWithoutHandler(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "owner-a")
+		w.put("b", "owner-b")
+		l := w.start(1).begin()
+		w.pass(time.Minute)
+		l.end()
+		for i := range 3 {
+			elected := make(chan struct{})
+			close(elected)
+			w.opts.Elected = elected
+			l := w.open()
+			calls := l.told()
+			l.run()
+			w.pass(15 * time.Minute)
+			if i == 0 {
+				w.drop("a")
+				w.pass(time.Minute)
+			} else if got := calls(); len(got) != 1 {
+				t.Errorf("start %d: %q, want one add", i, got)
+			}
+			l.begin()
+			l.end()
+		}
 	})
 }

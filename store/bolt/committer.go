@@ -86,6 +86,7 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
+	share      int64             // of the log, in bytes
 	entries    []*entry          // of pending, in key order
 	packed     []packed          // of entries
 	befores    map[*entry]packed // states that depart and were never written
@@ -243,7 +244,7 @@ func (s *scopeStore) capture(share int64) (capture, bool) {
 		pending = s.pending.Copy()
 	}
 	return capture{
-		s: s, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
+		s: s, share: share, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, (s.dirty || s.hasMoreThanLocked(share)) && s.cause == nil
@@ -389,7 +390,7 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 			}
 			s.departed.dropped += c.dropped
 			s.storedBytes = c.bytes
-			if s.least = 0; c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes {
+			if s.least = 0; c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes && c.log.Bytes > c.share && c.held == s.held {
 				s.least = c.log.Bytes
 			}
 			s.setLogLocked(c.log, c.checkpoint.RV)

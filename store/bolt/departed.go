@@ -315,7 +315,7 @@ func (s *scopeStore) SettleUpTo(number uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	told := max(min(number, s.departed.last), s.departed.settled)
-	if s.departed.told == told || s.role != roleWriter || s.cause != nil {
+	if s.departed.told == told || s.next.Load() != nil || s.db.readOnly || s.db.isClosed() || s.cause != nil {
 		return
 	}
 	s.departed.told = told

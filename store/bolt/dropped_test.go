@@ -2,6 +2,7 @@ package bolt
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -312,4 +313,88 @@ func TestFormerDroppedFirst(t *testing.T) {
 		t.Errorf("%d departed at %q, want 3 at 500", kept, w.s.Checkpoint().RV)
 	}
 	w.must(w.db.Close())
+}
+
+// TestClockAheadAfterLoss checks that a clock that was ahead decides about no ages after
+// the content was lost, either.
+func TestClockAheadAfterLoss(t *testing.T) {
+	w := openSharing(t)
+	w.list(3, "common")
+	_, err := w.db.Wipe(nil)
+	w.must(err)
+	w.list(3, "common")
+	ahead := time.Now().Add(365 * 24 * time.Hour).UnixNano()
+	if got := time.Unix(0, w.s.taken.now(ahead, time.Hour)); got.After(time.Now().Add(time.Hour)) {
+		t.Errorf("ages count from %s", got)
+	}
+}
+
+// TestLogsOfFileAfterBookmark checks that a log that a commit did not need to trim is
+// trimmed when others take its room.
+func TestLogsOfFileAfterBookmark(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "informers.db"), Options{CommitInterval: time.Hour, Compression: Uncompressed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	db.fileLogBytes = 2 << 20
+	c, err := codec.For(&corev1.ConfigMap{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fill := func(namespace string, bytes int64) *sharingScope {
+		t.Helper()
+		s, err := db.Open(store.Scope{
+			Cluster: "c", Namespace: namespace, Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+		}, store.Options{Codec: c, History: store.History{Bytes: 1 << 40}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := &sharingScope{T: t, db: db, s: s.(*scopeStore)}
+		text := randomText(5000)
+		w.list(50, text)
+		for n := 0; w.s.bytesOfLog() < bytes && n < 100; n++ {
+			w.apply(50, text)
+			w.must(w.s.Flush(t.Context()))
+		}
+		return w
+	}
+	a := fill("a", 15<<17)
+	a.must(a.s.Apply(store.Batch{RV: "100000"}))
+	a.must(a.s.Flush(t.Context()))
+	fill("b", 1<<20)
+	for range 5 {
+		a.must(db.commit())
+	}
+	if all := db.logBytes.Load(); all > db.fileLogBytes+1<<19 {
+		t.Errorf("the logs have %d bytes, want %d at most", all, db.fileLogBytes)
+	}
+}
+
+// TestSinceOfImport checks that what is caught up on after an import may have been changed
+// since the time of the export.
+func TestSinceOfImport(t *testing.T) {
+	w := openSharing(t)
+	exported := time.Now().Add(-24 * time.Hour)
+	r := w.begin(3, "common")
+	for b, err := range r.Parts(fmt.Sprint(w.rv)) {
+		w.must(err)
+		b.Time = exported
+		w.must(w.s.Apply(b))
+	}
+	w.must(r.Close())
+	w.must(w.s.Flush(t.Context()))
+	w.must(w.s.Apply(store.Batch{RV: "1000", CatchUp: true, Changes: []store.Change{{Key: "d/o001"}}}))
+	w.must(w.s.Flush(t.Context()))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for e, err := range w.s.Follow(ctx, store.Place{}) {
+		w.must(err)
+		if e.Mark == nil {
+			if e.Since.After(exported) {
+				t.Errorf("changed since %s, exported at %s", e.Since, exported)
+			}
+			return
+		}
+	}
 }

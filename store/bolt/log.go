@@ -133,7 +133,9 @@ func (s *scopeStore) momentLocked(b store.Batch) {
 		s.kept = s.kept && b.CatchUp && !s.listing && !b.Loaded
 		s.listing, s.frozen = false, s.kept
 		if !b.CatchUp {
-			s.asOf = time.Now()
+			if s.asOf = b.Time; b.Time.IsZero() {
+				s.asOf = time.Now()
+			}
 		}
 	case b.Reason != "":
 		s.frozen = true

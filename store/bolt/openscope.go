@@ -195,6 +195,7 @@ func (s *scopeStore) load() error {
 		s.noBucket.Store(true)
 		s.mu.Lock()
 		s.departed.compares = m != nil && s.isReadable(m)
+		s.taken = takenLog{at: time.Now()}
 		s.changedLocked() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)

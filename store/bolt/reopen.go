@@ -138,7 +138,7 @@ func (s *scopeStore) lose(cause error) {
 	s.written, s.dirty = s.applied, false
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	s.setLogLocked(record.LogState{}, "")
-	s.attempts, s.moment = nil, moment{asOf: s.asOf}
+	s.attempts, s.moment = nil, moment{asOf: s.asOf, taken: takenLog{at: time.Now()}}
 	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
 	s.retireDictionaries()
 	s.trials.Forget(s.losses)

@@ -107,7 +107,7 @@ func (h *Hub) settleLocked() {
 		if r.client {
 			continue // the client may come again
 		}
-		if r.resumed.handler == nil && r.deletions == 0 && cache.IsDone(r) {
+		if r.resumed.handler == nil && r.deletions == 0 && cache.IsDone(r) && h.phase != ended {
 			r.confirmed = last
 		}
 		upTo, present = min(upTo, r.confirmed), true

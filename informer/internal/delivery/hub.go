@@ -226,6 +226,7 @@ func (h *Hub) isSynced() bool {
 func (h *Hub) End() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.settleLocked() // what handlers drop from now on is not confirmed
 	h.phase = ended
 	for r := range h.handlers {
 		r.end()
@@ -376,7 +377,8 @@ func (h *Hub) Room(ctx context.Context) {
 }
 
 func (h *Hub) isFullLocked(ctx context.Context) bool {
-	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.files.urgent == 0 && ctx.Err() == nil
+	// What cannot be told yet is told with the next changes, for which Room must not block.
+	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.isToldLocked() && h.files.urgent == 0 && ctx.Err() == nil
 }
 
 // Urge keeps Room from blocking until the returned function is called: somebody waits for
