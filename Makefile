@@ -99,7 +99,7 @@ torture: ## Cut power, kill, fill disks, fail calls, damage files, play 10,000 r
 	go test -tags torture -count=1 -timeout 30m -v -run TestTorture ./store/bolt
 	go test -count=1 -timeout 30m -v -run 'TestCrash|TestDamage|TestKill|Faults|TestBroken|TestLockstep' ./store/bolt \
 		-images 10000 -damages 5000 -kills 1000 -faults all -rapid.checks 500
-	go test -count=1 -timeout 120m -run TestSchedules ./informer -schedules 10000
+	go test -count=1 -timeout 120m -run 'TestSchedules|TestTracesGenerated' ./informer -schedules 10000 -informer.scripts 5000
 	go test -count=1 -timeout 60m -v -run "TestSchedules|TestKill|TestSharedHasRoom|TestManyRounds" ./durable -schedules 1000 -schedules.seed 0 -kills 1000
 	go test -run '^$$' -fuzz FuzzRecord -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record
 	go test -run '^$$' -fuzz FuzzHeader -fuzztime 20s -fuzzminimizetime 1x ./store/bolt/internal/record

@@ -356,8 +356,8 @@ func TestDroppedAtEnd(t *testing.T) {
 	})
 }
 
-// TestKindWithoutHandler checks that what has departed is not kept for ever for a kind that
-// the elected program has a place of, and no handler any more.
+// TestKindWithoutHandler checks that what has departed is not kept for ever for a kind
+// that the elected program has a place of, and no handler any more.
 func TestKindWithoutHandler(t *testing.T) {
 	inBubble(t, func(w *world) {
 		w.put("a", "owner-a")

@@ -61,7 +61,7 @@ type noValue struct {
 
 func (e *noValue) Error() string        { return e.text }
 func (e *noValue) Unwrap() error        { return e.cause }
-func (e *noValue) Is(target error) bool { return target == ErrNoValue } //nolint:errorlint // as errors.Is does
+func (e *noValue) Is(target error) bool { return target == ErrNoValue }
 
 // canonical returns the path without its optional prefix and braces, and its JSONPath
 // template.

@@ -188,10 +188,12 @@ func TestWatchOutsideTransport(t *testing.T) {
 			t.Fatal(err)
 		}
 		inf := f.NewInformer(&cache.ListWatch{
-			ListFunc: func(metav1.ListOptions) (runtime.Object, error) {
+			ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 				return &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
 			},
-			WatchFunc: func(metav1.ListOptions) (watch.Interface, error) { return nil, errors.New("cannot be watched") },
+			WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+				return nil, errors.New("cannot be watched")
+			},
 		}, &corev1.ConfigMap{}, 0, nil)
 		ctx, cancel := context.WithCancel(w.Context())
 		done := make(chan struct{})

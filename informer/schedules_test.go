@@ -30,7 +30,7 @@ import (
 )
 
 var (
-	schedules    = flag.Int("schedules", 200, "how many schedules TestSchedules draws")
+	schedules    = flag.Int("schedules", 200/fewer, "how many schedules TestSchedules draws")
 	scheduleSeed = flag.Uint64("schedules.seed", 0, "the seed of the first of them; 0 is one of the time")
 )
 

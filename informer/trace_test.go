@@ -375,7 +375,7 @@ func TestTracesLarge(t *testing.T) {
 	}
 }
 
-var scripts = flag.Int("informer.scripts", 500, "how many generated scripts to compare with client-go's informer")
+var scripts = flag.Int("informer.scripts", 500/fewer, "how many generated scripts to compare with client-go's informer")
 
 // TestTracesGenerated compares generated scripts. On a failure, rapid prints the seed and
 // the smallest script that shows it.

@@ -125,8 +125,8 @@ func TestBehindServerThatCuts(t *testing.T) {
 	}
 }
 
-// TestBehindWhileListsFail checks that watches go on that catch up more slowly than a list
-// would, while the server fails that list.
+// TestBehindWhileListsFail checks that watches go on that catch up more slowly than a
+// list would, while the server fails that list.
 func TestBehindWhileListsFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})

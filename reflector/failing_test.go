@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,27 +32,28 @@ func (f failures) err() error {
 	return apierrors.NewInternalError(errors.New("conversion webhook failed"))
 }
 
-// failing makes the server fail what the result contains, which the caller may change in
-// the bubble. It counts whole lists.
-func (w *world) failing(f failures) (now *failures, whole *int) {
-	now, whole = &f, new(int)
+// failing makes the server fail what the result contains, which the caller may change. It
+// counts whole lists.
+func (w *world) failing(f failures) (now *atomic.Pointer[failures], whole *atomic.Int32) {
+	now, whole = &atomic.Pointer[failures]{}, &atomic.Int32{}
+	now.Store(&f)
 	w.through(between{
 		list: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 			if opts.Limit != 1 {
-				*whole++
+				whole.Add(1)
 			}
-			if now.probes && opts.Limit == 1 || now.lists && opts.Limit != 1 {
-				return nil, now.err()
+			if f := now.Load(); f.probes && opts.Limit == 1 || f.lists && opts.Limit != 1 {
+				return nil, f.err()
 			}
 			return w.server.ListWithContext(ctx, opts)
 		},
 		watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 			stream := opts.SendInitialEvents != nil
 			if stream {
-				*whole++
+				whole.Add(1)
 			}
-			if now.watches && !stream || now.lists && stream {
-				return nil, now.err()
+			if f := now.Load(); f.watches && !stream || f.lists && stream {
+				return nil, f.err()
 			}
 			return w.server.WatchWithContext(ctx, opts)
 		},
@@ -69,7 +71,7 @@ func TestServerFails(t *testing.T) {
 		fails  failures
 		later  *failures // after ten minutes
 		told   bool      // of the change, in the half hour
-		whole  int       // the most whole lists in the half hour
+		whole  int32     // the most whole lists in the half hour
 		caught bool      // in the half hour
 	}{
 		"probes":                            {fails: failures{probes: true}, told: true},
@@ -97,16 +99,16 @@ func TestServerFails(t *testing.T) {
 				w.start()
 				w.pass(10 * time.Minute)
 				if c.later != nil {
-					*now = *c.later
+					now.Store(c.later)
 				}
 				w.pass(20 * time.Minute)
 				w.sink.mu.Lock()
 				told := w.sink.held["b"] == "4"
 				w.sink.mu.Unlock()
-				if told != c.told || *whole > c.whole || w.caughtUpAfter() >= 0 != c.caught {
-					t.Errorf("told %t, caught up after %v, %d whole lists; %s", told, w.caughtUpAfter(), *whole, w.Status().LastError)
+				if told != c.told || whole.Load() > c.whole || w.caughtUpAfter() >= 0 != c.caught {
+					t.Errorf("told %t, caught up after %v, %d whole lists; %s", told, w.caughtUpAfter(), whole.Load(), w.Status().LastError)
 				}
-				*now = failures{}
+				now.Store(&failures{})
 				w.pass(2 * time.Minute)
 				w.wantSame()
 				if w.caughtUpAfter() < 0 {
@@ -125,19 +127,19 @@ func TestServerFailsUnderWatch(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
 		now, whole := w.failing(failures{})
 		w.start()
-		now.probes, now.lists = true, true
+		now.Store(&failures{probes: true, lists: true})
 		w.server.CloseWatches()
 		w.update("b") // 4
 		w.pass(30 * time.Second)
 		w.rewind("2")
 		w.pass(10 * time.Minute)
 		w.wantTrace("caught up", "updated b@4")
-		*now = failures{}
+		now.Store(&failures{})
 		w.pass(2 * time.Minute)
 		w.wantTrace("relist: history was rewound", "listed 1@2")
 		w.wantSame()
-		if *whole != 1 {
-			t.Errorf("%d whole lists, want 1", *whole)
+		if n := whole.Load(); n != 1 {
+			t.Errorf("%d whole lists, want 1", n)
 		}
 	})
 }
@@ -170,7 +172,7 @@ func TestSinkAsksWhileListsFail(t *testing.T) {
 		w.pass(5 * time.Minute) // it lists now and then
 		w.Relist("something is lost")
 		w.pass(5 * time.Minute)
-		now.watches = false
+		now.Store(&failures{lists: true})
 		w.newRequests()
 		w.pass(5 * time.Minute)
 		for _, request := range w.newRequests() {
@@ -178,7 +180,7 @@ func TestSinkAsksWhileListsFail(t *testing.T) {
 				t.Errorf("request %q, want only lists", request)
 			}
 		}
-		*now = failures{}
+		now.Store(&failures{})
 		w.pass(2 * time.Minute)
 		w.wantSame()
 	})
@@ -193,8 +195,8 @@ func TestListsFailWithoutBookmarks(t *testing.T) {
 		w.server.Advance()
 		w.start()
 		w.pass(30 * time.Minute)
-		if *whole > 40 {
-			t.Errorf("%d whole lists in half an hour", *whole)
+		if n := whole.Load(); n > 40 {
+			t.Errorf("%d whole lists in half an hour", n)
 		}
 	})
 }
@@ -204,15 +206,15 @@ func TestListsFailWithoutBookmarks(t *testing.T) {
 func TestUnprobedUndecodable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "3", fakeapi.Options{})
-		asked := 0
-		w.opts.Undecodable = func() bool { asked++; return true }
+		var asked atomic.Int32
+		w.opts.Undecodable = func() bool { asked.Add(1); return true }
 		w.through(between{
 			list: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return nil, failures{}.err() },
 			watch: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 				switch {
 				case opts.SendInitialEvents != nil:
 					return nil, failures{}.err()
-				case asked > 0:
+				case asked.Load() > 0:
 					return w.server.WatchWithContext(ctx, opts)
 				}
 				c := make(chan watch.Event, 1)
@@ -230,8 +232,8 @@ func TestUnprobedUndecodable(t *testing.T) {
 		rv := w.update("b")
 		w.start()
 		w.pass(10 * time.Minute)
-		if got := w.LastSyncResourceVersion(); asked == 0 || got != rv {
-			t.Errorf("asked %d times to take objects apart, at %s, want %s", asked, got, rv)
+		if got := w.LastSyncResourceVersion(); asked.Load() == 0 || got != rv {
+			t.Errorf("asked %d times to take objects apart, at %s, want %s", asked.Load(), got, rv)
 		}
 	})
 }

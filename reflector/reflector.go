@@ -128,7 +128,7 @@ type Reflector struct {
 	gap        gap    // what is known of the way to now
 	caughtUp   bool
 	stream     *session // the watch that continues a streamed list
-	noStreams  bool     // a streamed list of this server had no end, so lists are in pages
+	noStreams  bool     // a streamed list of this server had no end: lists are in pages
 	backoff    wait.Backoff
 	tally      tally
 	missing    missing

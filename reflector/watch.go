@@ -521,7 +521,7 @@ func errorOf(e watch.Event) error {
 	if _, cause, _ := strings.Cut(err.Error(), text); strings.HasPrefix(cause, ": proto") {
 		text += cause
 	}
-	status := err.(apierrors.APIStatus).Status() //nolint:errorlint // FromObject returns it unwrapped
+	status := err.(apierrors.APIStatus).Status()
 	status.Message = "unable to decode an event from the watch stream: " + text
 	status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: causeDecoding, Message: status.Message}}}
 	return &apierrors.StatusError{ErrStatus: status}

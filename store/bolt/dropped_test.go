@@ -371,8 +371,8 @@ func TestLogsOfFileAfterBookmark(t *testing.T) {
 	}
 }
 
-// TestSinceOfImport checks that what is caught up on after an import may have been changed
-// since the time of the export.
+// TestSinceOfImport checks that what is caught up on after an import may have been
+// changed since the time of the export.
 func TestSinceOfImport(t *testing.T) {
 	w := openSharing(t)
 	exported := time.Now().Add(-24 * time.Hour)

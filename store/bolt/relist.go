@@ -218,7 +218,8 @@ func (r *relist) giveUp(err error) error {
 // Keep implements store.Relist.
 func (r *relist) Keep(name string) {
 	key := record.FileKey(name)
-	r.seen[key] = r.seen[key]
+	added := r.seen[key]
+	r.seen[key] = added
 }
 
 // Remove implements store.Relist. An entry that may already be in the file is deleted

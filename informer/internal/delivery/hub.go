@@ -377,7 +377,7 @@ func (h *Hub) Room(ctx context.Context) {
 }
 
 func (h *Hub) isFullLocked(ctx context.Context) bool {
-	// What cannot be told yet is told with the next changes, for which Room must not block.
+	// What cannot be told yet is told with the next changes: Room must not block them.
 	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.isToldLocked() && h.files.urgent == 0 && ctx.Err() == nil
 }
 

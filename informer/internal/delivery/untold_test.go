@@ -41,6 +41,7 @@ func (c *calls) OnUpdate(old, obj any) {
 		c.note("update", obj)
 	}
 }
+
 func (c *calls) OnDelete(obj any) {
 	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = t.Obj

@@ -65,7 +65,7 @@ func isDecoding(err error) bool {
 	var network net.Error // a *url.Error is one
 	return !errors.As(err, new(apierrors.APIStatus)) && !errors.As(err, &network) &&
 		!utilnet.IsProbableEOF(err) && !utilnet.IsHTTP2ConnectionLost(err) && !errors.Is(err, io.ErrUnexpectedEOF) &&
-		!strings.Contains(err.Error(), "client rate limiter Wait") && // which has no error of its own
+		!strings.Contains(err.Error(), "client rate limiter Wait") && // it has no type
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
