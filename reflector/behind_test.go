@@ -171,9 +171,14 @@ func TestQuietIsNotBehind(t *testing.T) {
 		w.update("a")
 		w.server.Advance()
 		w.server.Up()
-		before := len(w.sink.trace)
+		trace := func() []string {
+			w.sink.mu.Lock()
+			defer w.sink.mu.Unlock()
+			return slices.Clone(w.sink.trace)
+		}
+		before := len(trace())
 		w.pass(20 * time.Minute)
-		for _, line := range w.sink.trace[before:] {
+		for _, line := range trace()[before:] {
 			if strings.HasPrefix(line, "relist") {
 				t.Error(line)
 			}

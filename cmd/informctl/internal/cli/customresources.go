@@ -174,7 +174,7 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		src, err := fs.cluster.source(fs.o, wanted[name])
-		if err == nil && !c.has(name) && !(src.scope.IsSecret() && fs.o.database.keys == nil) {
+		if err == nil && !c.has(name) && (!src.scope.IsSecret() || fs.o.database.keys != nil) {
 			err = fs.add(ctx, src)
 		}
 		if err != nil {

@@ -30,11 +30,13 @@ func TestManagers(t *testing.T) {
 	}{
 		"takes a field": {
 			[]metav1.ManagedFieldsEntry{entry("loses", two, 1), entry("takes", one, 1)},
-			[]metav1.ManagedFieldsEntry{entry("loses", one, 1), entry("takes", one, 2)}, "takes",
+			[]metav1.ManagedFieldsEntry{entry("loses", one, 1), entry("takes", one, 2)},
+			"takes",
 		},
 		"is new and takes a field": {
 			[]metav1.ManagedFieldsEntry{entry("loses", two, 1)},
-			[]metav1.ManagedFieldsEntry{entry("loses", one, 1), entry("takes", one, 1)}, "takes",
+			[]metav1.ManagedFieldsEntry{entry("loses", one, 1), entry("takes", one, 1)},
+			"takes",
 		},
 		"removes its own field":         {[]metav1.ManagedFieldsEntry{entry("a", two, 1)}, []metav1.ManagedFieldsEntry{entry("a", one, 2)}, "a"},
 		"adds within the same second":   {[]metav1.ManagedFieldsEntry{entry("a", one, 1)}, []metav1.ManagedFieldsEntry{entry("a", two, 1)}, "a"},

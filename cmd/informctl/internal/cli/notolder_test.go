@@ -29,8 +29,11 @@ func TestNotOlderThan(t *testing.T) {
 		t.Errorf("ahead: exit code %d, %s", got.Code, got.Err)
 	}
 	for _, args := range [][]string{
-		{"--not-older-than", "0"}, {"--not-older-than", "x"}, {"--not-older-than", ""},
-		{"--not-older-than", last, "--at", "1m"}, {"--not-older-than", last, "--watch"},
+		{"--not-older-than", "0"},
+		{"--not-older-than", "x"},
+		{"--not-older-than", ""},
+		{"--not-older-than", last, "--at", "1m"},
+		{"--not-older-than", last, "--watch"},
 	} {
 		if got := say(t.Context(), append([]string{"query", "pods", "--db", p.path}, args...)...); got.Code != 64 {
 			t.Errorf("%q: exit code %d, %s", args, got.Code, got.Err)

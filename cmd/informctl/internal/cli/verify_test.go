@@ -73,7 +73,8 @@ func TestVerifyBesideObjects(t *testing.T) {
 				id, _ := scopes.Cursor().First()
 				return flipLast(scopes.Bucket(id).Bucket([]byte("log")))
 			},
-			"pods: damaged: log at ", [][]string{{"history", "pods"}},
+			"pods: damaged: log at ",
+			[][]string{{"history", "pods"}},
 		},
 		"ledger": {
 			func(tx *bbolt.Tx) error {
