@@ -5,9 +5,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"os"
 
 	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/codec"
@@ -288,6 +290,9 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 		if err != nil {
 			return err
 		}
+		if w.scope.Bucket(bucketFormer) != nil && !s.db.hasRoom(tx, packed) {
+			return bbolterrors.ErrMaxSizeReached // dropping that takes room, too
+		}
 		// A server lists in key order, so new keys are appended.
 		w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
 		for i, e := range entries {
@@ -314,6 +319,26 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	}
 	s.storedBytes = bytes
 	return nil
+}
+
+// roomToDrop are the bytes of the pages that a transaction takes which drops a bucket.
+const roomToDrop = 256 << 10
+
+// hasRoom reports whether a file that is bounded has room for records, and roomToDrop
+// beside them. It estimates how much of their pages bbolt fills, and knows that bbolt
+// extends a file by AllocSize more than it needs, or not at all.
+func (d *DB) hasRoom(tx *bbolt.Tx, records []packed) bool {
+	file, err := os.Stat(d.absolute)
+	if d.opts.MaxBytes <= 0 || err != nil {
+		return true
+	}
+	need := int64(roomToDrop)
+	for _, p := range records {
+		need += int64(len(p.bytes)) * 3 / 2
+	}
+	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
+	end := max(file.Size(), int64(d.opts.MaxBytes-tx.DB().AllocSize))
+	return need <= free+end-tx.Size()
 }
 
 // endLoad writes the rest of a first list. What the disk does not accept is left to the
