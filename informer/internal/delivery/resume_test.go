@@ -115,7 +115,7 @@ func (departs) Departures() (kept, dropped int) { return 1, 0 }
 func TestNewerWithoutLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
-		c := &calls{begin: func(f resume.Feed) { f.Begin(store.Place{RV: "1"}, false) }}
+		c := &noted{begin: func(f resume.Feed) { f.Begin(store.Place{RV: "1"}, false) }}
 		w.hub.Add(goesOn{c}, delivery.Options{})
 		w.whole = true
 		w.hub.Begin()

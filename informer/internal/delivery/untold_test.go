@@ -18,8 +18,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// calls notes what a handler receives.
-type calls struct {
+// noted is what a handler has received.
+type noted struct {
 	mu    sync.Mutex
 	calls []string
 	// begin is where it begins, as a resume.Handler; nil waits for Begin of its feed.
@@ -27,14 +27,14 @@ type calls struct {
 	feed  resume.Feed
 }
 
-func (c *calls) note(call string, obj any) {
+func (c *noted) note(call string, obj any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls = append(c.calls, call+" "+obj.(*object).Name)
 }
 
-func (c *calls) OnAdd(obj any, _ bool) { c.note("add", obj) }
-func (c *calls) OnUpdate(old, obj any) {
+func (c *noted) OnAdd(obj any, _ bool) { c.note("add", obj) }
+func (c *noted) OnUpdate(old, obj any) {
 	if old == obj {
 		c.note("same", obj) // resynced, or the state before is not known
 	} else {
@@ -42,7 +42,7 @@ func (c *calls) OnUpdate(old, obj any) {
 	}
 }
 
-func (c *calls) OnDelete(obj any) {
+func (c *noted) OnDelete(obj any) {
 	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = t.Obj
 	}
@@ -50,7 +50,7 @@ func (c *calls) OnDelete(obj any) {
 }
 
 // want checks what was received since the last call.
-func (c *calls) want(t *testing.T, what string, want ...string) {
+func (c *noted) want(t *testing.T, what string, want ...string) {
 	t.Helper()
 	synctest.Wait()
 	c.mu.Lock()
@@ -62,7 +62,7 @@ func (c *calls) want(t *testing.T, what string, want ...string) {
 }
 
 // goesOn is the same as a resume.Handler.
-type goesOn struct{ *calls }
+type goesOn struct{ *noted }
 
 func (g goesOn) Opened(f resume.Feed) {
 	if g.feed = f; g.begin != nil {
@@ -88,7 +88,7 @@ func TestUntold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
 		ctx, cancel := context.WithCancel(t.Context())
-		plain, durable := &calls{}, &calls{begin: everything}
+		plain, durable := &noted{}, &noted{begin: everything}
 		w.hub.Add(plain, delivery.Options{Resync: time.Minute})
 		w.hub.Add(goesOn{durable}, delivery.Options{})
 		w.hub.Begin()
@@ -133,7 +133,7 @@ func TestNoResyncAtElection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
 		ctx, cancel := context.WithCancel(t.Context())
-		standby := &calls{}
+		standby := &noted{}
 		w.hub.Add(goesOn{standby}, delivery.Options{Resync: time.Minute})
 		w.hub.Begin()
 		if _, err := w.hub.Open(logged{&w.shelf}, true); err != nil {
