@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/informctl/informctl/internal/endable"
+	"github.com/informctl/informctl/internal/ratelimit"
 )
 
 const (
@@ -39,7 +39,7 @@ func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list r
 		return r.presentByList(ctx, limit)
 	}
 	rv, list, err = r.presentByList(hasty{ctx, time.Now().Add(listPatience)}, limit)
-	if !isLimited(err) || ctx.Err() != nil {
+	if !ratelimit.Refused(err) || ctx.Err() != nil {
 		return rv, list, err
 	}
 	rv, list, err = r.presentByStream(ctx, limit)
@@ -66,12 +66,6 @@ type hasty struct {
 
 // Deadline implements context.Context.
 func (h hasty) Deadline() (time.Time, bool) { return h.deadline, true }
-
-// isLimited reports whether client-go's rate limiter has refused a request, for which it
-// has no error of its own.
-func isLimited(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "client rate limiter Wait")
-}
 
 // unprobed handles a probe that failed. A server that fails every list, for example
 // because it cannot convert one object, may still serve watches: after some tries Run

@@ -219,9 +219,9 @@ func (r *relist) giveUp(err error) error {
 
 // Keep implements store.Relist.
 func (r *relist) Keep(name string) {
-	key := record.FileKey(name)
-	added := r.seen[key]
-	r.seen[key] = added
+	if key := record.FileKey(name); !r.seen[key] { // true says that it was added
+		r.seen[key] = false
+	}
 }
 
 // Remove implements store.Relist. An entry that may already be in the file is deleted
@@ -328,8 +328,11 @@ const roomToDrop = 256 << 10
 // beside them. It estimates how much of their pages bbolt fills, and knows that bbolt
 // extends a file by AllocSize more than it needs, or not at all.
 func (d *DB) hasRoom(tx *bbolt.Tx, records []packed) bool {
+	if d.opts.MaxBytes <= 0 {
+		return true
+	}
 	file, err := os.Stat(d.absolute)
-	if d.opts.MaxBytes <= 0 || err != nil {
+	if err != nil {
 		return true
 	}
 	need := int64(roomToDrop)

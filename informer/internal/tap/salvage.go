@@ -17,6 +17,8 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/internal/ratelimit"
 )
 
 // errList is the error of a list that client-go cannot decode.
@@ -65,7 +67,7 @@ func isDecoding(err error) bool {
 	var network net.Error // a *url.Error is one
 	return !errors.As(err, new(apierrors.APIStatus)) && !errors.As(err, &network) &&
 		!utilnet.IsProbableEOF(err) && !utilnet.IsHTTP2ConnectionLost(err) && !errors.Is(err, io.ErrUnexpectedEOF) &&
-		!strings.Contains(err.Error(), "client rate limiter Wait") && // it has no type
+		!ratelimit.Refused(err) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 
