@@ -55,11 +55,12 @@ func Is(scope store.Scope, obj runtime.Object) bool {
 		return false
 	}
 	found := false
-	_ = meta.EachListItem(obj, func(item runtime.Object) error {
-		found = found || Is(store.Scope{}, item)
+	err := meta.EachListItem(obj, func(item runtime.Object) error {
+		// An element that is not decoded may be a Secret.
+		found = found || item == nil || Is(store.Scope{}, item)
 		return nil
 	})
-	return found
+	return found || err != nil
 }
 
 // isList reports whether an object is a list. An unstructured object with a field items
@@ -81,11 +82,18 @@ func Redact(obj runtime.Object) (runtime.Object, error) {
 	if err != nil {
 		return nil, errors.New("a Secret cannot be read, so it is not shown")
 	}
+	if isList(obj) {
+		return &unstructured.Unstructured{Object: redactList(content)}, nil
+	}
+	return &unstructured.Unstructured{Object: redact(content)}, nil
+}
+
+func redactList(content map[string]any) map[string]any {
 	out := redact(content)
-	if items, ok := content["items"].([]any); ok && isList(obj) {
+	if items, ok := content["items"].([]any); ok {
 		out["items"] = redactItems(items, content["kind"])
 	}
-	return &unstructured.Unstructured{Object: out}, nil
+	return out
 }
 
 // redactItems redacts the elements of a list, except those that a List of several kinds
@@ -98,6 +106,8 @@ func redactItems(items []any, list any) []any {
 		switch {
 		case !ok:
 			out[i] = Redacted
+		case list == "List" && strings.HasSuffix(kind, "List"):
+			out[i] = redactList(content)
 		case list == "List" && kind != "" && kind != "Secret":
 			out[i] = content
 		default:

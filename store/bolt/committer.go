@@ -101,12 +101,15 @@ type capture struct {
 	random     uint64            // of the mark
 	log        record.LogState   // after it
 	departed   int               // departed objects that were written
-	earlier    int               // those that dropFormer has written
 	dropped    int               // departed objects that were not kept
+	earlier    tally             // what dropFormer has written and not kept
 	stored     int               // objects in the file after it; -1: nothing written
 	bytes      int64             // of their records
 	moment
 }
+
+// tally counts departed objects.
+type tally struct{ departed, dropped int }
 
 // commit writes the waiting changes of all scopes in one transaction.
 func (d *DB) commit() error {
@@ -132,13 +135,17 @@ func (d *DB) commit() error {
 		err = errors.Join(err, captures[i].pack())
 	}
 	if err == nil {
-		if err = d.writeCaptures(captures); mayGoOn(err) && d.makeRoom(captures) {
+		if err = d.writeCaptures(captures); lacksRoom(err) && d.makeRoom(captures) {
+			err = d.writeCaptures(captures)
+		}
+		if lacksRoom(err) && d.trimForRoom(captures) {
 			err = d.writeCaptures(captures)
 		}
 	}
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
 	} else {
+		d.trimmed = 0
 		d.noteCommit(time.Since(begin), captures)
 	}
 	for _, c := range captures {
@@ -166,66 +173,6 @@ func (d *DB) writeCaptures(captures []capture) error {
 		}
 		return nil
 	})
-}
-
-// makeRoom drops the former content for which the captured list is whole, in a
-// transaction of its own, and reports whether it has. The pages that a transaction frees
-// cannot be used in it: a file that cannot grow would never take what a list has left.
-func (d *DB) makeRoom(captures []capture) (made bool) {
-	for i := range captures {
-		c := &captures[i]
-		c.attempts = c.s.copyAttempts() // the commit that has failed may be in the file
-		if c.lists == c.marked {
-			continue
-		}
-		dropped := false
-		err := d.update("former objects", func(tx *bbolt.Tx) (err error) {
-			if dropped = false; !d.isCurrent(c.s) || c.isLost() {
-				return nil
-			}
-			dropped, err = c.dropFormer(tx)
-			return err
-		})
-		made = made || dropped && err == nil
-		c.attempts = c.s.copyAttempts()
-	}
-	return made
-}
-
-// dropFormer logs what has departed from the former content and drops it, if that makes
-// room for the rest of the commit. Until that is written the scope is not complete: after
-// a crash it is listed again.
-func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
-	w, err := c.s.writer(tx)
-	if err != nil || w.scope.Bucket(bucketFormer) == nil {
-		return false, err
-	}
-	former, err := readManifest(c.s.id, w.scope.Bucket(bucketFormer))
-	if err != nil || c.size() > former.Bytes {
-		return false, err
-	}
-	first := *c
-	first.random = rand.Uint64()
-	w.logged, w.held = w.log(&first), c.held
-	for _, e := range c.gone {
-		if err := w.logged.noteGone(e); err != nil {
-			return false, err
-		}
-	}
-	if err := errors.Join(w.dropFormer(), w.logged.end()); err != nil {
-		return false, err
-	}
-	c.s.noteAttempt(attempt{mark: first.random})
-	c.earlier = w.logged.departed
-	return true, writeManifest(w.scope, w.m)
-}
-
-// size returns the bytes of the packed entries.
-func (c *capture) size() (n int64) {
-	for i, e := range c.entries {
-		n += int64(len(e.key) + len(c.packed[i].bytes))
-	}
-	return n
 }
 
 func (d *DB) isCurrent(s *scopeStore) bool {
@@ -338,7 +285,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err := w.logged.end(); err != nil {
 		return err
 	}
-	c.log, c.departed, c.dropped, c.held = w.m.Log, c.earlier+w.logged.departed, w.dropped, w.held
+	c.log, c.departed, c.dropped, c.held = w.m.Log, c.earlier.departed+w.logged.departed, c.earlier.dropped+w.dropped, w.held
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	c.s.noteAttempt(attempt{c.random, c.order})
 	return writeManifest(w.scope, w.m)
@@ -390,8 +337,8 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 			}
 			s.departed.dropped += c.dropped
 			s.storedBytes = c.bytes
-			if s.least = 0; c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes && c.log.Bytes > c.share && c.held == s.held {
-				s.least = c.log.Bytes
+			if s.least = (untrimmed{}); c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes && c.log.Bytes > c.share && c.held == s.held {
+				s.least = untrimmed{c.log.Bytes, c.share}
 			}
 			s.setLogLocked(c.log, c.checkpoint.RV)
 			s.attempts, s.marked, s.held = nil, c.lists, c.held

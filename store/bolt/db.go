@@ -135,6 +135,9 @@ type DB struct {
 	// reopened.
 	writeMu writeLock
 	damaged int // consecutive writes that failed because of damage; protected by writeMu
+	// lost is set while the content is lost and no fresh file could be begun. Scopes do
+	// not lose again what they hold in memory since. writeMu protects it.
+	lost bool
 
 	// keyMu protects the fields below. It is held during the call of the key provider.
 	keyMu      sync.Mutex
@@ -146,6 +149,8 @@ type DB struct {
 	// of the logs of all open scopes; changed under scopeStore.mu
 	logBytes     atomic.Int64
 	fileLogBytes int64 // bounds logBytes; set before any scope is opened
+
+	trimmed int64 // bytes; see trimForRoom. It belongs to the committer.
 
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.
@@ -250,13 +255,18 @@ func (d *DB) beginEpoch() error {
 	return d.update("epoch", d.beginEpochIn)
 }
 
+// isOfEpoch reports whether the content of the file is of the epoch.
+func (d *DB) isOfEpoch(tx *bbolt.Tx) bool {
+	return d.epoch == "" || string(tx.Bucket(bucketMeta).Get(keyEpoch)) == d.epoch
+}
+
 // beginEpochIn drops all scopes if the file is of another epoch. A fresh file has the
 // epoch from its first transaction on: see createMeta.
 func (d *DB) beginEpochIn(tx *bbolt.Tx) error {
-	meta := tx.Bucket(bucketMeta)
-	if d.epoch == "" || string(meta.Get(keyEpoch)) == d.epoch {
+	if d.isOfEpoch(tx) {
 		return nil
 	}
+	meta := tx.Bucket(bucketMeta)
 	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.epoch)
 	if tx.Bucket(bucketScope) != nil {
 		if err := tx.DeleteBucket(bucketScope); err != nil {
@@ -292,10 +302,12 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 	return d, nil
 }
 
+// newDB returns a database that has not opened its file. Without a current directory, it
+// returns one with a relative path beside the error.
 func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
-		return nil, err
+		absolute = path
 	}
 	return &DB{
 		path: path, absolute: absolute, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
@@ -310,7 +322,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
 		sealBudget: seal.DefaultBudget, fileLogBytes: fileLogBytes,
-	}, nil
+	}, err
 }
 
 // SetAside returns where the last damaged file was moved, or "" if there was none.
@@ -359,7 +371,12 @@ func (d *DB) openFile(what opening) error {
 		return err
 	}
 	if d.file, err = f.Stat(); err == nil {
-		err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly)
+		if err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly); err != nil && !created {
+			// What is wrong with a file that is not a cache is no matter.
+			if notOurs := preflight(d.path, f, d.file.Size(), leading); errors.Is(notOurs, store.ErrNotOurs) {
+				err = notOurs
+			}
+		}
 	}
 	if err == nil {
 		switch {
@@ -374,6 +391,9 @@ func (d *DB) openFile(what opening) error {
 	if err == nil && !created {
 		err = preflight(d.path, f, d.file.Size(), d.checked)
 	}
+	if err == nil && !d.readOnly {
+		err = closeToOthers(f, d.path, d.file)
+	}
 	if err != nil {
 		if created {
 			_ = os.Remove(d.at()) // it is empty, and the lock is held
@@ -387,6 +407,9 @@ func (d *DB) openFile(what opening) error {
 		return err
 	})
 	if err != nil {
+		if created { // only a part of it may be written
+			_ = os.Remove(d.at())
+		}
 		pagefile.Unlock(f)
 		return d.classify("opening", err)
 	}
@@ -399,6 +422,9 @@ func (d *DB) openFile(what opening) error {
 		written, err = d.lastWritten(handle)
 	}
 	if err != nil {
+		if created {
+			_ = os.Remove(d.at())
+		}
 		if errors.Is(err, pagefile.ErrPanicked) {
 			pagefile.Unlock(f)
 		} else {

@@ -398,3 +398,30 @@ func TestSinceOfImport(t *testing.T) {
 		}
 	}
 }
+
+// TestLogOfSmallerShare checks that a log that could not be trimmed to one share is trimmed
+// when its share shrinks.
+func TestLogOfSmallerShare(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 0, "a", store.Options{History: store.History{Bytes: 1 << 40}})
+	w.db.fileLogBytes = 4 << 20
+	text := randomText(5000)
+	w.list(300, text)
+	var gone []store.Change
+	for i := range 300 { // 3 MB
+		gone = append(gone, store.Change{Key: fmt.Sprintf("d/o%03d", i), Departs: true})
+	}
+	w.must(w.s.Apply(store.Batch{RV: "10000", Changes: gone}))
+	w.must(w.s.Flush(t.Context()))
+	for i := range 12 {
+		b := openIn(t, w.db, fmt.Sprint("b", i), store.Options{History: store.History{Bytes: 1 << 40}})
+		b.list(50, text)
+		b.apply(50, text)
+		b.must(b.s.Flush(t.Context()))
+		for range 20 {
+			w.must(w.db.commit())
+		}
+	}
+	if got, share := w.s.bytesOfLog(), w.db.shareOfLogs(nil, 0); got > 2*share+1<<16 {
+		t.Errorf("the log has %d bytes, twice its share are %d", got, 2*share)
+	}
+}

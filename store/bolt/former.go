@@ -32,7 +32,7 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 // where it was: see beginAgain. It takes no lock, since it runs inside a transaction.
 func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 	b := sn.scope
-	if sn.isLeft {
+	if sn.isLeft && s.db.isOfEpoch(tx) {
 		b = s.bucketIn(tx)
 	}
 	if b == nil {

@@ -502,3 +502,128 @@ func noFiles(t *testing.T, on bool) {
 	}
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
 }
+
+// TestForeignEpochOnFullDisk checks that nothing is served of a file of another epoch that
+// takes the file's name while the disk is full.
+func TestForeignEpochOnFullDisk(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	dir := t.TempDir()
+	foreign := filepath.Join(dir, "foreign.db")
+	db, s := mustOpenScript(t, foreign, bolt.Options{Epoch: "before"})
+	loadScript(t, s, "9000", 0, 1, 2)
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+
+	path := filepath.Join(dir, "informers.db")
+	db, err := bolt.Open(path, bolt.Options{Epoch: "after", CommitInterval: time.Hour})
+	must(t, err)
+	defer func() { _ = db.Close() }()
+	other := scriptScope()
+	other.Namespace = "other"
+	first, err := db.Open(other, scriptOptions())
+	must(t, err)
+	loadScript(t, first, "5", 4, 5)
+	must(t, first.Flush(t.Context()))
+
+	must(t, os.Rename(foreign, path))
+	limit(true)
+	must(t, first.Apply(store.Batch{RV: "6"}))
+	if err := bolt.Commit(db); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	opened, err := db.Open(scriptScope(), scriptOptions())
+	must(t, err)
+	if opened.Checkpoint().RV != "" || opened.Len() != 0 {
+		t.Errorf("%d objects at %q of another epoch are served", opened.Len(), opened.Checkpoint().RV)
+	}
+	limit(false)
+	loadScript(t, first, "7", 4, 5)
+	must(t, first.Flush(t.Context()))
+	loadScript(t, opened, "8", 1)
+	must(t, opened.Flush(t.Context()))
+	if epoch, err := bolt.Epoch(db); err != nil || epoch != "after" {
+		t.Errorf("epoch %q, %v", epoch, err)
+	}
+	keys, err := opened.Keys(store.Query{})
+	if must(t, err); len(keys) != 1 || first.Len() != 2 {
+		t.Errorf("keys %q, and %d of the other scope", keys, first.Len())
+	}
+	departed, err := opened.(store.Departer).Departed(0, 10)
+	if must(t, err); len(departed) != 0 {
+		t.Errorf("%d objects of another epoch have departed", len(departed))
+	}
+}
+
+// TestNewFileOnFullDisk checks that a file that could not be begun is gone afterwards. Its
+// beginning is no damage for the next process.
+func TestNewFileOnFullDisk(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	bolt.SetMaxRebuilds(3)
+	for range 5 {
+		limit(true)
+		db, err := bolt.Open(path, bolt.Options{})
+		must(t, err)
+		if db.Suspended() == nil {
+			t.Fatal("the disk is not full")
+		}
+		must(t, db.Close())
+		limit(false)
+	}
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	if db.Suspended() != nil || db.SetAside() != "" {
+		t.Errorf("on a disk with room: suspended %v, set aside %q", db.Suspended(), db.SetAside())
+	}
+	must(t, db.Close())
+}
+
+// TestLostOnFullDisk checks that a file that is lost while the disk is full is lost once.
+// What is listed after that is served from memory until there is room.
+func TestLostOnFullDisk(t *testing.T) {
+	limit := fullFiles(t)
+	if limit == nil {
+		return
+	}
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Hour})
+	loadScript(t, s, "1", 0, 1)
+	must(t, s.Flush(t.Context()))
+	must(t, os.Remove(path))
+	limit(true)
+	must(t, s.Apply(store.Batch{RV: "2"}))
+	isLost := func() bool {
+		select {
+		case <-s.(store.Loser).Lost():
+			return true
+		default:
+			return false
+		}
+	}
+	if err := bolt.Commit(db); err == nil || !isLost() {
+		t.Fatalf("not lost: %v", err)
+	}
+	loadScript(t, s, "3", 0, 1, 2)
+	for range 4 {
+		if err := bolt.Commit(db); err == nil {
+			t.Error("the disk is not full")
+		}
+		keys, err := s.Keys(store.Query{})
+		if must(t, err); len(keys) != 3 || isLost() {
+			t.Fatalf("keys %q; it may be lost again", keys)
+		}
+	}
+	limit(false)
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+	_, s = mustOpenScript(t, path, bolt.Options{})
+	if s.Len() != 3 || s.Checkpoint().RV != "3" {
+		t.Errorf("%d objects at %q are in the file", s.Len(), s.Checkpoint().RV)
+	}
+}

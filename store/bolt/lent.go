@@ -29,6 +29,7 @@ type lentObjects struct {
 // lentState is one state of an object.
 type lentState struct {
 	hash    []byte                       // of its content
+	size    int                          // of the encoded object, in bytes
 	encoded weak.Pointer[encodedForMany] // alive until the readers have decoded it
 	object  weakObject
 }
@@ -50,15 +51,17 @@ const (
 	sweepEvery = time.Second
 )
 
-// object returns the object with a content, if a reader still holds it.
-func (l *lentObjects) object(key string, hash []byte) (kruntime.Object, bool) {
+// object returns the object with a content, if a reader still holds it, and the size of
+// the encoded object.
+func (l *lentObjects) object(key string, hash []byte) (obj kruntime.Object, size int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.states[key]
 	if s == nil || !bytes.Equal(s.hash, hash) {
-		return nil, false
+		return nil, 0, false
 	}
-	return s.object.get()
+	obj, ok = s.object.get()
+	return obj, s.size, ok
 }
 
 // share lets all readers of the entries that are not decoded yet decode them once. hashes
@@ -88,7 +91,7 @@ func (l *lentObjects) shareLocked(e *store.Entry, key string, hash []byte) {
 			return
 		}
 	}
-	x := &encodedForMany{lentState: &lentState{hash: hash}, of: l, key: key, raw: e.Raw}
+	x := &encodedForMany{lentState: &lentState{hash: hash, size: rawSize(e.Raw)}, of: l, key: key, raw: e.Raw}
 	x.cell = store.NewSharedCell(x.decoded)
 	x.encoded, e.Cell = weak.Make(x), x.cell
 	l.states[key] = x.lentState

@@ -47,7 +47,7 @@ type logging struct {
 	attempts []attempt
 	marked   uint64      // lists that have a mark in the log
 	held     uint64      // see writer.trimLog
-	least    int64       // bytes of a log that could not be trimmed; 0: not known
+	least    untrimmed   // the zero value is not known
 	hint     departsHint // where Departed goes on
 	moment
 }
@@ -211,8 +211,15 @@ func (s *scopeStore) hasMoreThan(share int64) bool {
 }
 
 func (s *scopeStore) hasMoreThanLocked(share int64) bool {
-	return s.log.Bytes > share && s.log.Bytes != s.least
+	if s.log.Bytes <= share {
+		return false
+	}
+	return s.log.Bytes != s.least.bytes || s.log.Bytes > 2*share && share < s.least.share
 }
+
+// untrimmed is a log that could not be trimmed to its share, in bytes: the deletions in it
+// are held up to twice the share.
+type untrimmed struct{ bytes, share int64 }
 
 // trimLater requests another commit if logs have more bytes than their share.
 func (d *DB) trimLater() {
@@ -531,10 +538,22 @@ func (lw *logWriter) fit() {
 // trimBytes more. Deletions that a handler has not received stay up to twice the bytes;
 // writer.held is the number up to which nothing else is left.
 func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, captured *capture) error {
+	t := w.trimming(captured)
+	t.budget = appended + trimBytes
+	return w.trimLogTo(b, newest, t)
+}
+
+// trimming returns the bounds of the log.
+func (w *writer) trimming(captured *capture) trimming {
 	l := &w.m.Log
-	t := trimming{LogState: l, budget: appended + trimBytes, settled: captured.settled}
+	t := trimming{LogState: l, settled: captured.settled}
 	t.bound, t.age = w.s.boundsOfLog(l.Bytes)
 	t.bound, t.now = boundOfDeletions(t.bound), captured.taken.now(l.Mark.Time, t.age)
+	return t
+}
+
+func (w *writer) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error {
+	l := t.LogState
 	start := uint64(0)
 	if l.Bytes <= 2*t.bound {
 		start = w.held
@@ -627,6 +646,7 @@ type trimming struct {
 	ahead   uint64
 	behind  int64
 	settled uint64 // departures up to it need not be held
+	holds   bool   // all other departures are held, whatever the bound
 	budget  int64  // bytes to free
 	freed   int64
 	read    int64
@@ -662,7 +682,7 @@ func (t *trimming) thin(block *record.Block, expired bool) (kept *record.Block, 
 	kept = &record.Block{Time: block.Time, Thinned: true}
 	for _, e := range block.Entries {
 		switch {
-		case e.Departs > t.settled && t.Bytes <= 2*t.bound:
+		case e.Departs > t.settled && (t.holds || t.Bytes <= 2*t.bound):
 		case !block.Thinned && !expired && e.Kind&record.KindDeleted != 0:
 		default:
 			t.Dropped++

@@ -165,8 +165,8 @@ func (s *scopeStore) load() error {
 		if m == nil {
 			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
 		}
-		s.startFrom(m)
 		s.startDepartures(m.Log)
+		s.startFrom(m)
 		for name, state := range m.Indexes {
 			if state.Ready {
 				s.indexes.stored[name] = index.Index{Name: name}
@@ -201,8 +201,8 @@ func (s *scopeStore) load() error {
 		s.db.tell(false)
 		return nil
 	}
+	s.startDepartures(m.Log) // first: a commit may trim the log from startFrom on
 	s.startFrom(m)
-	s.startDepartures(m.Log)
 	if err := s.dropStaging(); mayGoOn(err) {
 		s.db.opts.Logger.Error(err, "Could not drop what a list has left, the next one does", "scope", s.scope.String())
 	} else if err != nil {
@@ -244,7 +244,7 @@ func (s *scopeStore) startLogLocked(m *record.Manifest) {
 		listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen,
 		taken: takenLog{at: time.Now(), newest: l.Mark.Time},
 	}
-	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
+	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
 	if l.AsOf != 0 {
 		s.asOf = time.Unix(0, l.AsOf)
 	}
@@ -262,6 +262,9 @@ func (s *scopeStore) startDepartures(l record.LogState) {
 
 // dropStaging drops the staging bucket of a relist that did not end.
 func (s *scopeStore) dropStaging() error {
+	if s.needsBucket() {
+		return nil
+	}
 	left := false
 	where := "staging of " + s.scope.String()
 	err := s.db.view(where, func(tx *bbolt.Tx) error {
@@ -284,6 +287,9 @@ func (s *scopeStore) dropStaging() error {
 func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
+		if !s.db.readOnly && !s.db.isOfEpoch(tx) {
+			b = nil // a file that was put here, from which nothing could be dropped yet
+		}
 		if b != nil {
 			if m, err = readManifest(s.id, b); err != nil {
 				return s.db.corrupt("scope "+s.scope.String(), err)
@@ -325,7 +331,12 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 	s.mu.Lock()
 	s.checkpoint = m.Checkpoint()
 	s.mu.Unlock()
-	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error { return s.create(tx, m, drop) })
+	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {
+		if err := s.db.beginEpochIn(tx); err != nil {
+			return err
+		}
+		return s.create(tx, m, drop)
+	})
 	if err == nil {
 		s.setNoBucket(false)
 		s.mu.Lock()

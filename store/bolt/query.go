@@ -35,7 +35,7 @@ type picker struct {
 	keysOnly bool // entries contain only keys: see keys
 	view     record.HeaderView
 	entries  []store.Entry
-	hashes   [][]byte // of the entries that are not decoded
+	hashes   [][]byte // of the entries that the cache does not have
 	lent     bool     // another reader has decoded some of the entries
 	records  []found  // of the entries whose records are to be copied out of the file
 	objects  walker
@@ -262,9 +262,9 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 		p.entries = append(p.entries, store.Entry{Key: name})
 		return p.limit <= 0 || len(p.entries) < p.limit, nil
 	}
-	e := p.entry(key, name, pending, hash)
+	e, isCached := p.entry(key, name, pending, hash)
 	p.entries, p.hashes = append(p.entries, e), append(p.hashes, nil)
-	if e.Object == nil {
+	if !isCached {
 		p.hashes[len(p.hashes)-1] = bytes.Clone(hash)
 	}
 	return p.limit <= 0 || len(p.entries) < p.limit, nil
@@ -273,19 +273,21 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // entry returns the entry of a key with its decoded object, if the cache has the object
 // with the content of the snapshot; the cache may be newer. Otherwise it returns the
 // pending state. For an object that only the file contains, copyOut sets Raw later.
-func (p *picker) entry(key, name string, pending *entry, hash []byte) store.Entry {
+// isCached reports whether keep has nothing to do for it.
+func (p *picker) entry(key, name string, pending *entry, hash []byte) (e store.Entry, isCached bool) {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
-		return v.entry(name)
+		return v.entry(name), true
 	}
-	if obj, ok := p.s.decoded.lent.object(key, hash); ok {
+	if obj, _, ok := p.s.decoded.lent.object(key, hash); ok {
 		p.lent = true
-		return store.Entry{Key: name, Object: obj}
+		return store.Entry{Key: name, Object: obj}, false
 	}
 	if pending != nil {
-		return p.s.pendingEntry(pending)
+		e = p.s.pendingEntry(pending)
+		return e, e.Object != nil
 	}
 	p.records = append(p.records, found{len(p.entries), key, p.objects.get(key)})
-	return store.Entry{Key: name}
+	return store.Entry{Key: name}, false
 }
 
 // copied is the number of bytes of records that are copied into one allocation.
@@ -379,19 +381,22 @@ func (p *picker) fits() bool {
 	return budget >= 0
 }
 
-// keep decodes the entries that are not decoded yet and puts their objects into the
-// cache.
+// keep decodes the entries that are not decoded yet, and puts the objects that the cache
+// does not have into it.
 func (p *picker) keep() error {
 	objects, err := store.DecodeAll[kruntime.Object](p.s, p.entries)
 	if err != nil {
 		return err
 	}
 	for i, e := range p.entries {
-		if e.Object == nil {
-			key := record.FileKey(e.Key)
-			p.s.offer(key, sized{object: objects[i], encoded: rawSize(e.Raw), hash: p.hashes[i]}, p.sn.generations[group(key)])
-			p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
+		key, size, isKnown := record.FileKey(e.Key), rawSize(e.Raw), true
+		if e.Object != nil { // a reader holds it
+			_, size, isKnown = p.s.decoded.lent.object(key, p.hashes[i])
 		}
+		if isKnown && p.hashes[i] != nil {
+			p.s.offer(key, sized{object: objects[i], encoded: size, hash: p.hashes[i]}, p.sn.generations[group(key)])
+		}
+		p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 	}
 	return nil
 }

@@ -64,12 +64,15 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 	d := s.db
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
-	if d.handle == nil {
+	if d.handle == nil && !s.isOnlyInMemory(w) {
 		return d.noHandle()
 	}
 	tx, sn, visible, err := s.begin(where, w)
 	if err != nil {
 		return err
+	}
+	if tx == nil {
+		return fn(sn)
 	}
 	began := time.Now()
 	return pagefile.Guard(d.path, where, func() error {
@@ -94,8 +97,17 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 	})
 }
 
+// isOnlyInMemory reports whether a read needs no file: it was lost, and what was listed
+// since could not be written yet.
+func (s *scopeStore) isOnlyInMemory(w want) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.losses > 0 && s.noBucket.Load() && w.at.IsZero() && s.db.suspended == nil && !s.db.isClosed()
+}
+
 // begin begins a transaction and captures the state in memory at the same moment. visible
-// reports whether the file is part of the snapshot.
+// reports whether the file is part of the snapshot. Without a file there is no
+// transaction.
 func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,8 +117,10 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	// Read this before the transaction begins: if the bucket exists now, the transaction
 	// sees it.
 	inFile := !s.noBucket.Load()
-	if tx, err = s.db.begin(where, false); err != nil {
-		return nil, nil, false, err
+	if s.db.handle != nil {
+		if tx, err = s.db.begin(where, false); err != nil {
+			return nil, nil, false, err
+		}
 	}
 	isVisible := w.loaded || !s.isLoadingLocked()
 	sn = &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
@@ -370,7 +384,7 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	obj, held := s.decoded.lent.object(key, hash)
+	obj, _, held := s.decoded.lent.object(key, hash)
 	if !held {
 		if obj, err = s.Decode(e); err != nil {
 			return nil, false, err

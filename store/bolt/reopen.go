@@ -66,12 +66,16 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		d.handle = nil
 	}
 	before, written := d.working, d.written
-	if again {
+	if again && !d.lost {
 		err = cause
 	} else {
 		err = d.openFile(reopening)
 	}
 	switch {
+	case err == nil && d.lost:
+		d.lost = false
+		d.lose(errors.New("another one has its name now"))
+		return d.takeOver()
 	case err == nil && os.SameFile(before, d.working) && d.found-written <= 1:
 		return nil // the last transaction is in it, perhaps also the failed one
 	case err == nil && os.SameFile(before, d.working):
@@ -81,9 +85,9 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 		d.lose(errors.New("another one has its name now"))
 		return d.takeOver()
 	case errors.Is(err, fs.ErrNotExist):
-		d.lose(errors.New("it is gone"))
+		d.loseOnce(errors.New("it is gone"))
 	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotOurs) && os.SameFile(before, d.file):
-		d.lose(err)
+		d.loseOnce(err)
 		if err := d.replaceDamaged(err); err != nil {
 			return err
 		}
@@ -93,7 +97,17 @@ func (d *DB) replaceHandle(again bool, cause error) (err error) {
 	if err := d.openFile(creating); err != nil {
 		return fmt.Errorf("begin a fresh file: %w", err)
 	}
+	d.lost = false
 	return nil
+}
+
+// loseOnce calls lose, unless everything is lost already and nothing could be written
+// since.
+func (d *DB) loseOnce(cause error) {
+	if !d.lost {
+		d.lose(cause)
+	}
+	d.lost = true
 }
 
 // takeOver drops what another program has put into the file if that is of another epoch.
@@ -139,7 +153,7 @@ func (s *scopeStore) lose(cause error) {
 	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
 	s.setLogLocked(record.LogState{}, "")
 	s.attempts, s.moment = nil, moment{asOf: s.asOf, taken: takenLog{at: time.Now()}}
-	s.marked, s.held, s.least, s.hint = 0, 0, 0, departsHint{}
+	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
 	s.retireDictionaries()
 	s.trials.Forget(s.losses)
 	s.sampled = false

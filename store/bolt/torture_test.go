@@ -288,7 +288,7 @@ func killRecovery(t *testing.T, path string) (kills int) {
 // TestTortureFull repeatedly fills a file system and empties it.
 func TestTortureFull(t *testing.T) {
 	dir := t.TempDir()
-	mount(t, dir, "-t", "tmpfs", "-o", "size=8m", "tmpfs")
+	mount(t, dir, "-t", "tmpfs", "-o", "size=16m", "tmpfs")
 	path, filler := filepath.Join(dir, "informers.db"), filepath.Join(dir, "filler")
 	db, s := mustOpenScript(t, path, bolt.Options{CommitInterval: time.Millisecond})
 	applyScript(t, s, small, 1, 1)

@@ -44,11 +44,19 @@ func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOn
 		return fmt.Errorf("%s has %d names (hard links): it must have one", path, stat.Nlink)
 	case info.Mode().Perm()&0o002 != 0:
 		return fmt.Errorf("%s may be written by everybody (mode %04o): chmod o-w it, or remove it", path, info.Mode().Perm())
-	case info.Mode().Perm()&0o007 != 0:
-		// The file contains data of the cluster, which other users must not read.
-		if err := f.Chmod(info.Mode().Perm() &^ 0o007); err != nil {
-			return fmt.Errorf("%s may be read by everybody (mode %04o): %w", path, info.Mode().Perm(), err)
-		}
+	}
+	return nil
+}
+
+// closeToOthers takes away what other users may do with a file, because it contains data
+// of the cluster. A file that is not a cache keeps its mode.
+func closeToOthers(f *os.File, path string, info os.FileInfo) error {
+	mode := info.Mode().Perm()
+	if mode&0o007 == 0 {
+		return nil
+	}
+	if err := f.Chmod(mode &^ 0o007); err != nil {
+		return fmt.Errorf("%s may be read by everybody (mode %04o): %w", path, mode, err)
 	}
 	return nil
 }

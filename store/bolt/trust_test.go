@@ -297,3 +297,38 @@ func TestMaxBytes(t *testing.T) {
 		t.Errorf("the file has %v bytes (%v)", info.Size(), err)
 	}
 }
+
+// TestForeignFileKeepsItsMode checks that a file that is not a cache is refused for that,
+// and keeps its mode.
+func TestForeignFileKeepsItsMode(t *testing.T) {
+	for _, mode := range []os.FileMode{0o644, 0o666} {
+		path := filepath.Join(t.TempDir(), "notes.txt")
+		must(t, os.WriteFile(path, []byte("not a cache"), 0o600))
+		must(t, os.Chmod(path, mode))
+		if _, err := bolt.Open(path, bolt.Options{}); !errors.Is(err, store.ErrNotOurs) {
+			t.Errorf("mode %04o: %v", mode, err)
+		}
+		info, err := os.Stat(path)
+		if must(t, err); info.Mode().Perm() != mode {
+			t.Errorf("mode %04o is %04o now", mode, info.Mode().Perm())
+		}
+	}
+}
+
+// TestWithoutCurrentDirectory checks that a program whose current directory is gone can
+// go on without a file.
+func TestWithoutCurrentDirectory(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "gone")
+	must(t, os.Mkdir(dir, 0o700))
+	t.Chdir(dir)
+	must(t, os.Remove(dir))
+	_, err := bolt.Open("informers.db", bolt.Options{})
+	if err == nil {
+		t.Fatal("opened")
+	}
+	db := bolt.WithoutFile("informers.db", err, bolt.Options{})
+	if db.Suspended() == nil {
+		t.Error("not suspended")
+	}
+	must(t, db.Close())
+}

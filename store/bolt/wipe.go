@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -83,7 +84,7 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 	}
 	err := d.isThere()
 	if err == nil {
-		err = d.tryUpdate("wiping", func(tx *bbolt.Tx) error { return wipeIn(tx, infos, open, all) })
+		err = d.tryUpdate("wiping", func(tx *bbolt.Tx) error { return d.wipeIn(tx, infos, open, all) })
 	}
 	if err != nil && !errors.Is(err, store.ErrClosed) {
 		err = errors.Join(err, d.reopenLocked(false, err))
@@ -118,7 +119,7 @@ func (d *DB) forgetKeys() {
 	}
 }
 
-func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {
+func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {
 	scopes := tx.Bucket(bucketScope)
 	ids := make([]string, 0, len(infos)+len(open))
 	for _, info := range infos {
@@ -140,7 +141,7 @@ func wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) erro
 		if err := tx.DeleteBucket(bucketMeta); err != nil {
 			return err
 		}
-		if err := createMeta(tx, epoch); err != nil {
+		if err := createMeta(tx, cmp.Or(d.epoch, epoch)); err != nil {
 			return err
 		}
 	}

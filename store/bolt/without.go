@@ -17,10 +17,7 @@ import (
 // path is the one that was passed to Open.
 func WithoutFile(path string, cause error, opts Options) *DB {
 	opts.applyDefaults()
-	d, err := newDB(path, opts, false)
-	if err != nil { // there is no current directory
-		d.absolute = path
-	}
+	d, _ := newDB(path, opts, false)
 	d.suspend(cause)
 	return d
 }

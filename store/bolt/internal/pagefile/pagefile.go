@@ -56,7 +56,7 @@ func options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 		InitialMmapSize: mmap,
 		MaxSize:         maxBytes,
 		FreelistType:    bbolt.FreelistMapType,
-		NoStatistics:    true,
+		NoStatistics:    maxBytes <= 0, // a bounded file is asked for its free pages
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	}
 }

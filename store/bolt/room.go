@@ -1,0 +1,199 @@
+package bolt
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"syscall"
+
+	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// This file has what a commit gives up if the file has no room for it: the former content
+// whose successor is whole, and the oldest entries of the logs. Both is done in
+// transactions of their own, because the pages that a transaction frees cannot be used in
+// it.
+
+// lacksRoom reports whether a write has failed because the disk, a quota or
+// Options.MaxBytes is full.
+func lacksRoom(err error) bool {
+	if err == nil {
+		return false
+	}
+	for _, full := range []error{bbolterrors.ErrMaxSizeReached, syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG} {
+		if errors.Is(err, full) {
+			return true
+		}
+		// bbolt does not wrap the error of a file that cannot be extended.
+		if text := err.Error(); strings.Contains(text, "file resize error: ") && strings.Contains(text, full.Error()) {
+			return true
+		}
+	}
+	return false
+}
+
+// trimForRoom trims the logs, the largest first, by what a commit needs, and reports
+// whether it has. It keeps the deletions that a handler has not received. It does not trim
+// as much again before a commit has succeeded: if others fill the disk, the history stays.
+func (d *DB) trimForRoom(captures []capture) bool {
+	need := int64(trimBytes)
+	for i := range captures {
+		captures[i].attempts = captures[i].s.copyAttempts() // the commit that has failed may be in the file
+		need += 2 * captures[i].size()
+	}
+	scopes := d.byLogBytes()
+	if need -= d.trimmed; need <= 0 || len(scopes) == 0 {
+		return false
+	}
+	trimmed := map[*scopeStore]record.LogState{}
+	freed := int64(0)
+	err := d.update("trim logs", func(tx *bbolt.Tx) error {
+		clear(trimmed)
+		freed = 0
+		for _, s := range scopes {
+			if freed >= need {
+				break
+			}
+			log, err := s.trimBy(tx, need-freed)
+			if err != nil {
+				return err
+			}
+			if log != nil {
+				freed += s.bytesOfLog() - log.Bytes
+				trimmed[s] = *log
+			}
+		}
+		return nil
+	})
+	if err != nil || freed <= 0 {
+		return false
+	}
+	if d.trimmed == 0 {
+		d.opts.Logger.V(2).Info("The logs are trimmed, because a commit has no room", "path", d.path, "bytes", freed)
+	}
+	d.trimmed += freed
+	for s, log := range trimmed {
+		s.trimmedTo(log)
+	}
+	return true
+}
+
+// byLogBytes returns the open scopes that have a log in the file, the largest log first.
+func (d *DB) byLogBytes() []*scopeStore {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	bytes := map[*scopeStore]int64{}
+	var scopes []*scopeStore
+	for _, s := range d.scopes {
+		if n := s.bytesOfLog(); n > 0 {
+			bytes[s] = n
+			scopes = append(scopes, s)
+		}
+	}
+	slices.SortFunc(scopes, func(a, b *scopeStore) int { return cmp.Compare(bytes[b], bytes[a]) })
+	return scopes
+}
+
+// trimBy frees about n bytes of the scope's log and returns the log after it, nil if there
+// is nothing to trim.
+func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (*record.LogState, error) {
+	c, _ := s.capture(math.MaxInt64)
+	if s.needsBucket() || c.isLost() {
+		return nil, nil
+	}
+	w, err := s.writer(tx)
+	if err != nil {
+		return nil, err
+	}
+	b := w.scope.Bucket(bucketLog)
+	if b == nil {
+		return nil, nil
+	}
+	k, _ := b.Cursor().Last()
+	if len(k) != 8 {
+		return nil, nil
+	}
+	before := w.m.Log.Bytes
+	t := w.trimming(&c)
+	t.bound, t.budget, t.holds = max(before-n, 0), n, true
+	if err := w.trimLogTo(b, binary.BigEndian.Uint64(k), t); err != nil || w.m.Log.Bytes == before {
+		return nil, err
+	}
+	return &w.m.Log, writeManifest(w.scope, w.m)
+}
+
+// trimmedTo takes over the log after a trim.
+func (s *scopeStore) trimmedTo(log record.LogState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if log.Last == s.log.Last { // else it was lost since
+		s.setLogLocked(log, s.storedRV)
+	}
+}
+
+// makeRoom drops the former content for which the captured list is whole, in a
+// transaction of its own, and reports whether it has. The pages that a transaction frees
+// cannot be used in it: a file that cannot grow would never take what a list has left.
+func (d *DB) makeRoom(captures []capture) (made bool) {
+	for i := range captures {
+		c := &captures[i]
+		c.attempts = c.s.copyAttempts() // the commit that has failed may be in the file
+		if c.lists == c.marked {
+			continue
+		}
+		dropped := false
+		err := d.update("former objects", func(tx *bbolt.Tx) (err error) {
+			if dropped = false; !d.isCurrent(c.s) || c.isLost() {
+				return nil
+			}
+			dropped, err = c.dropFormer(tx)
+			return err
+		})
+		made = made || dropped && err == nil
+		c.attempts = c.s.copyAttempts()
+	}
+	return made
+}
+
+// dropFormer logs what has departed from the former content and drops it, if that makes
+// room for the rest of the commit. Until that is written the scope is not complete: after
+// a crash it is listed again.
+func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
+	w, err := c.s.writer(tx)
+	if err != nil || w.scope.Bucket(bucketFormer) == nil {
+		return false, err
+	}
+	former, err := readManifest(c.s.id, w.scope.Bucket(bucketFormer))
+	if err != nil || c.size() > former.Bytes {
+		return false, err
+	}
+	first := *c
+	first.random = rand.Uint64()
+	w.logged, w.held = w.log(&first), c.held
+	for _, e := range c.gone {
+		if err := w.logged.noteGone(e); err != nil {
+			return false, err
+		}
+	}
+	if err := errors.Join(w.dropFormer(), w.logged.end()); err != nil {
+		return false, err
+	}
+	c.s.noteAttempt(attempt{mark: first.random})
+	c.earlier = tally{w.logged.departed, w.dropped}
+	return true, writeManifest(w.scope, w.m)
+}
+
+// size returns the bytes of the packed entries.
+func (c *capture) size() (n int64) {
+	for i, e := range c.entries {
+		n += int64(len(e.key) + len(c.packed[i].bytes))
+	}
+	return n
+}

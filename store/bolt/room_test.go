@@ -1,0 +1,225 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+)
+
+// openBounded opens a scope of a namespace in a file that is bounded, if bytes is not 0.
+func openBounded(t *testing.T, path string, bytes int, namespace string, opts store.Options) *sharingScope {
+	t.Helper()
+	db, err := Open(path, Options{CommitInterval: time.Hour, MaxBytes: bytes, Compression: Uncompressed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	return openIn(t, db, namespace, opts)
+}
+
+func openIn(t *testing.T, db *DB, namespace string, opts store.Options) *sharingScope {
+	t.Helper()
+	if opts.Codec == nil {
+		c, err := codec.For(&corev1.ConfigMap{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Codec = c
+	}
+	scope := store.Scope{Cluster: "c", Namespace: namespace, Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+	s, err := db.Open(scope, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
+}
+
+// TestLogGivesRoom checks that a log whose bound is larger than the room in the file gives
+// room to commits, and keeps the deletions that a handler has not received.
+func TestLogGivesRoom(t *testing.T) {
+	const bound = 4 << 20
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openBounded(t, path, bound, "", store.Options{})
+	w.list(60, "")
+	w.rv++
+	w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: []store.Change{
+		{Key: "d/o059", RV: fmt.Sprint(w.rv), Departs: true, Last: w.object(59, "last")},
+	}}))
+	w.must(w.s.Flush(t.Context()))
+	written := 0
+	for round := range 200 {
+		for i := range 5 {
+			text := randomText(5_000 + 5*round)
+			written += len(text)
+			w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv + 1), Changes: []store.Change{{Object: w.object((5*round+i)%59, text)}}}))
+		}
+		if err := w.db.commit(); err != nil {
+			t.Fatalf("after %d bytes, with a log of %d bytes: %v", written, w.s.bytesOfLog(), err)
+		}
+	}
+	if written < 2*bound {
+		t.Fatalf("only %d bytes were written", written)
+	}
+	w.s.mu.Lock()
+	log := w.s.log
+	w.s.mu.Unlock()
+	if log.Bytes < bound/40 || log.Dropped == 0 {
+		t.Errorf("the log has %d bytes and has dropped %d, want that the oldest were dropped", log.Bytes, log.Dropped)
+	}
+	w.must(w.db.Close())
+	w = openBounded(t, path, bound, "", store.Options{})
+	if rv := w.s.Checkpoint().RV; w.s.Len() != 59 || rv != fmt.Sprint(60+2+1000) {
+		t.Errorf("%d objects at %q", w.s.Len(), rv)
+	}
+	departed, err := w.s.Departed(0, 10)
+	if w.must(err); len(departed) != 1 || departed[0].Before.Key != "d/o059" {
+		t.Errorf("%v have departed, want d/o059", departed)
+	}
+	w.must(w.db.Close())
+	ro, err := OpenReadOnly(path, Options{})
+	w.must(err)
+	w.must(errors.Join(ro.VerifyPages(t.Context()), ro.VerifyLog(w.s.id), ro.Close()))
+}
+
+// TestLogGivesRoomOnce checks that a log gives what a commit needs once, and no more if that
+// does not help.
+func TestLogGivesRoomOnce(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
+	w.list(60, "")
+	for w.s.bytesOfLog() < 8<<20 {
+		w.apply(60, randomText(5000))
+		w.must(w.s.Flush(t.Context()))
+	}
+	w.apply(10, randomText(50_000))
+	c, _ := w.s.capture(math.MaxInt64)
+	w.must(c.pack())
+	before := w.s.bytesOfLog()
+	for i := range 10 {
+		if trimmed := w.db.trimForRoom([]capture{c}); trimmed != (i == 0) {
+			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
+		}
+	}
+	if freed, need := before-w.s.bytesOfLog(), 2*c.size()+trimBytes; freed < need || freed > need+1<<18 {
+		t.Errorf("%d bytes were freed, want %d", freed, need)
+	}
+	w.must(w.s.Flush(t.Context()))
+	if w.db.trimmed != 0 {
+		t.Errorf("a commit has succeeded, and the next gets no room")
+	}
+}
+
+// TestFreePagesAreRoom checks that a list is written while it arrives if it fits into the
+// free pages of a bounded file beside the former content.
+func TestFreePagesAreRoom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	filler := openBounded(t, path, 12<<20, "filler", store.Options{})
+	filler.list(1000, randomText(5000)) // 10 MB
+	small := openIn(t, filler.db, "small", store.Options{TransformVersion: "1"})
+	small.list(20, "text")
+	_, err := small.db.Wipe(func(s store.Scope) bool { return s.Namespace == "filler" })
+	small.must(errors.Join(err, small.db.Close()))
+
+	small = openBounded(t, path, 12<<20, "small", store.Options{TransformVersion: "2"})
+	r, err := small.s.Relist()
+	small.must(err)
+	SetRelistLimit(r, 1<<20)
+	text := randomText(5000)
+	for i := range 500 { // 5 MB
+		small.must(r.Add(small.object(i, text)))
+	}
+	r.(*relist).awaitWritten()
+	if kept := r.(*relist).bytes; kept > 2<<20 {
+		t.Errorf("%d bytes of a list are kept in memory, 1 MiB is the limit", kept)
+	}
+	small.must(r.Close())
+}
+
+// TestRoomOnlyIfItLacks checks that the former content stays if a commit fails for another
+// reason than a lack of room: what is deleted while the process is down departs from it.
+func TestRoomOnlyIfItLacks(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openSharingOf(t, path, "1")
+	w.list(20, "text")
+	w.must(w.db.Close())
+	w = openSharingOf(t, path, "2")
+	r := w.begin(20, "text")
+	for b, err := range r.Parts("500") {
+		w.must(errors.Join(err, w.s.Apply(b)))
+	}
+	w.must(r.Close())
+	broken := errors.New("input/output error")
+	tries := 0
+	HookWrites(w.db, func(WriteAt) WriteAt {
+		return func([]byte, int64) (int, error) {
+			tries++
+			return 0, broken
+		}
+	})
+	if err := w.db.commit(); !errors.Is(err, broken) || tries != 1 {
+		t.Fatalf("%d writes: %v", tries, err)
+	}
+	content, err := os.ReadFile(path) // the process dies
+	w.must(err)
+	died := filepath.Join(t.TempDir(), "died.db")
+	w.must(os.WriteFile(died, content, 0o600))
+	next := openSharingOf(t, died, "2")
+	next.list(19, "text")
+	gone, err := next.s.Departed(0, 100)
+	if next.must(err); len(gone) != 1 || gone[0].Before.Key != "d/o019" {
+		t.Errorf("%d objects have departed, want d/o019", len(gone))
+	}
+}
+
+// TestDeparturesOfTwoTransactions checks that what has departed is counted alike, whether
+// or not the former content is dropped before the list is written.
+func TestDeparturesOfTwoTransactions(t *testing.T) {
+	text := randomText(5000)
+	for _, first := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		opts := store.Options{TransformVersion: "1", History: store.History{Bytes: 200 << 10}}
+		w := openBounded(t, path, 0, "", opts)
+		w.list(60, text)
+		var gone []store.Change
+		for i := range 30 { // 300 KB of departed objects
+			gone = append(gone, store.Change{Key: fmt.Sprintf("d/o%03d", i), Departs: true})
+		}
+		w.must(w.s.Apply(store.Batch{RV: "10000", Changes: gone}))
+		w.must(w.s.Flush(t.Context()))
+		w.apply(1, text) // thins what has departed
+		w.must(w.s.Flush(t.Context()))
+		w.must(w.db.Close())
+		opts.TransformVersion = "2"
+		w = openBounded(t, path, 0, "", opts)
+		r := w.begin(2, text)
+		for b, err := range r.Parts("20000") {
+			w.must(errors.Join(err, w.s.Apply(b)))
+		}
+		w.must(r.Close())
+		if first {
+			c, _ := w.s.capture(math.MaxInt64)
+			w.must(c.pack())
+			captures := []capture{c}
+			if !w.db.makeRoom(captures) {
+				t.Fatal("no room")
+			}
+			err := w.db.writeCaptures(captures)
+			w.s.committedUpTo(captures[0], err)
+			w.must(err)
+		}
+		w.must(w.s.Flush(t.Context()))
+		kept, _ := w.s.Departures()
+		found, err := w.s.Departed(0, 1000)
+		if w.must(err); kept != len(found) || kept == 0 {
+			t.Errorf("in two transactions: %t; %d are kept, and %d are there", first, kept, len(found))
+		}
+	}
+}
