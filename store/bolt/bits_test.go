@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -227,5 +228,40 @@ func TestPagesDamagedWhileOpen(t *testing.T) {
 			t.Errorf("page %d with %d elements instead of %d: %.200v", page, count-1, count, err)
 		}
 		_ = db.Close()
+	}
+}
+
+// TestDamagedKeyOfReader checks that a reader of a file gets no key that is damaged.
+func TestDamagedKeyOfReader(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	scriptFile(t, path, damageScript, 3)
+	b, key := read(t, path), []byte(damageScript.key(1))
+	damaged := bytes.Clone(key)
+	damaged[len(damaged)-1] ^= 1 << 4
+	found := 0
+	for at := 0; ; found++ {
+		i := bytes.Index(b[at:], key)
+		if i < 0 {
+			break
+		}
+		one := bytes.Clone(b)
+		copy(one[at+i:], damaged)
+		at += i + len(key)
+		must(t, os.WriteFile(path, one, 0o600))
+		db, err := bolt.OpenReadOnly(path, bolt.Options{})
+		if err != nil {
+			continue
+		}
+		s, err := db.Open(scriptScope(), scriptOptions())
+		if err == nil {
+			keys, err := s.Keys(store.Query{})
+			if !errors.Is(err, store.ErrCorrupt) && slices.Contains(keys, string(damaged)) {
+				t.Errorf("%q is among the keys, error %v", damaged, err)
+			}
+		}
+		must(t, db.Close())
+	}
+	if found < 2 {
+		t.Errorf("%d copies of the key are in the file", found)
 	}
 }

@@ -107,7 +107,12 @@ func (s *scopeStore) otherSeal(m *record.Manifest) string {
 	case m.Keys == "":
 		why = "it was stored without encryption"
 	}
-	s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
+	const dropping = "Dropping what is stored of a scope"
+	if m.Keys == "" {
+		s.db.opts.Logger.Info(dropping, "scope", s.scope.String(), "because", why)
+	} else { // the given keys may be the wrong ones
+		s.db.opts.Logger.Error(nil, dropping, "scope", s.scope.String(), "because", why)
+	}
 	return why
 }
 

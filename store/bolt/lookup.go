@@ -45,13 +45,14 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without any other condition, the keys can be read without the headers.
+	// Without any other condition, the keys can be read without the headers, whose checksums
+	// a reader's Open has not checked.
 	whole := q.Keys == nil && p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
 	err = s.readAs("keys", want{index: q.Index, values: q.Values, at: q.At}, func(sn *snapshot) (err error) {
 		switch {
 		case whole && q.Index != "":
 			keys, err = s.namedKeys(sn, find)
-		case whole:
+		case whole && !s.db.readOnly:
 			if keys, err = sn.keys("", -1); err != nil {
 				err = s.db.corrupt("scope "+s.scope.String(), err)
 			}
