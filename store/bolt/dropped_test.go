@@ -399,8 +399,8 @@ func TestSinceOfImport(t *testing.T) {
 	}
 }
 
-// TestLogOfSmallerShare checks that a log that could not be trimmed to one share is trimmed
-// when its share shrinks.
+// TestLogOfSmallerShare checks that a log that could not be trimmed to one share is
+// trimmed when its share shrinks.
 func TestLogOfSmallerShare(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 0, "a", store.Options{History: store.History{Bytes: 1 << 40}})
 	w.db.fileLogBytes = 4 << 20

@@ -503,8 +503,8 @@ func noFiles(t *testing.T, on bool) {
 	must(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &l))
 }
 
-// TestForeignEpochOnFullDisk checks that nothing is served of a file of another epoch that
-// takes the file's name while the disk is full.
+// TestForeignEpochOnFullDisk checks that nothing is served of a file of another epoch
+// that takes the file's name while the disk is full.
 func TestForeignEpochOnFullDisk(t *testing.T) {
 	limit := fullFiles(t)
 	if limit == nil {
@@ -557,8 +557,8 @@ func TestForeignEpochOnFullDisk(t *testing.T) {
 	}
 }
 
-// TestNewFileOnFullDisk checks that a file that could not be begun is gone afterwards. Its
-// beginning is no damage for the next process.
+// TestNewFileOnFullDisk checks that a file that could not be begun is gone afterwards.
+// Its beginning is no damage for the next process.
 func TestNewFileOnFullDisk(t *testing.T) {
 	limit := fullFiles(t)
 	if limit == nil {

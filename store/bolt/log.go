@@ -217,8 +217,8 @@ func (s *scopeStore) hasMoreThanLocked(share int64) bool {
 	return s.log.Bytes != s.least.bytes || s.log.Bytes > 2*share && share < s.least.share
 }
 
-// untrimmed is a log that could not be trimmed to its share, in bytes: the deletions in it
-// are held up to twice the share.
+// untrimmed is a log that could not be trimmed to its share, in bytes: the deletions in
+// it are held up to twice the share.
 type untrimmed struct{ bytes, share int64 }
 
 // trimLater requests another commit if logs have more bytes than their share.

@@ -45,8 +45,8 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// Without any other condition, the keys can be read without the headers, whose checksums
-	// a reader's Open has not checked.
+	// Without any other condition, the keys can be read without the headers, whose
+	// checksums a reader's Open has not checked.
 	whole := q.Keys == nil && p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
 	err = s.readAs("keys", want{index: q.Index, values: q.Values, at: q.At}, func(sn *snapshot) (err error) {
 		switch {

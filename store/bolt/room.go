@@ -40,12 +40,14 @@ func lacksRoom(err error) bool {
 }
 
 // trimForRoom trims the logs, the largest first, by what a commit needs, and reports
-// whether it has. It keeps the deletions that a handler has not received. It does not trim
-// as much again before a commit has succeeded: if others fill the disk, the history stays.
+// whether it has. It keeps the deletions that a handler has not received. It does not
+// trim as much again before a commit has succeeded: if others fill the disk, the history
+// stays.
 func (d *DB) trimForRoom(captures []capture) bool {
 	need := int64(trimBytes)
 	for i := range captures {
-		captures[i].attempts = captures[i].s.copyAttempts() // the commit that has failed may be in the file
+		// The commit that has failed may be in the file.
+		captures[i].attempts = captures[i].s.copyAttempts()
 		need += 2 * captures[i].size()
 	}
 	scopes := d.byLogBytes()
@@ -101,8 +103,8 @@ func (d *DB) byLogBytes() []*scopeStore {
 	return scopes
 }
 
-// trimBy frees about n bytes of the scope's log and returns the log after it, nil if there
-// is nothing to trim.
+// trimBy frees about n bytes of the scope's log and returns the log after it, nil if
+// there is nothing to trim.
 func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (*record.LogState, error) {
 	c, _ := s.capture(math.MaxInt64)
 	if s.needsBucket() || c.isLost() {

@@ -43,8 +43,8 @@ func openIn(t *testing.T, db *DB, namespace string, opts store.Options) *sharing
 	return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
 }
 
-// TestLogGivesRoom checks that a log whose bound is larger than the room in the file gives
-// room to commits, and keeps the deletions that a handler has not received.
+// TestLogGivesRoom checks that a log whose bound is larger than the room in the file
+// gives room to commits, and keeps the deletions that a handler has not received.
 func TestLogGivesRoom(t *testing.T) {
 	const bound = 4 << 20
 	path := filepath.Join(t.TempDir(), "informers.db")
@@ -90,8 +90,8 @@ func TestLogGivesRoom(t *testing.T) {
 	w.must(errors.Join(ro.VerifyPages(t.Context()), ro.VerifyLog(w.s.id), ro.Close()))
 }
 
-// TestLogGivesRoomOnce checks that a log gives what a commit needs once, and no more if that
-// does not help.
+// TestLogGivesRoomOnce checks that a log gives what a commit needs once, and no more if
+// that does not help.
 func TestLogGivesRoomOnce(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
 	w.list(60, "")
@@ -143,8 +143,9 @@ func TestFreePagesAreRoom(t *testing.T) {
 	small.must(r.Close())
 }
 
-// TestRoomOnlyIfItLacks checks that the former content stays if a commit fails for another
-// reason than a lack of room: what is deleted while the process is down departs from it.
+// TestRoomOnlyIfItLacks checks that the former content stays if a commit fails for
+// another reason than a lack of room: what is deleted while the process is down departs
+// from it.
 func TestRoomOnlyIfItLacks(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
 	w := openSharingOf(t, path, "1")
