@@ -3,4 +3,4 @@
 package informer_test
 
 // fewer divides the number of repetitions in tests, because the race detector is slow.
-const fewer = 4
+const fewer = 8
