@@ -149,31 +149,7 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, 
 	if s.cause != nil && (!b.Loaded || s.relist == nil || s.relist.lost != nil) {
 		return s.cause
 	}
-	s.miscounted = s.miscounted || !known
-	if b.Loaded {
-		s.insertLoadedLocked(loaded)
-	}
-	s.insertGoneLocked(loaded)
-	for i, e := range entries {
-		s.noteLocked(e, b)
-		s.insertLocked(e, existed[i])
-	}
-	s.momentLocked(b)
-	if b.Loaded {
-		s.moveLocked(phaseReady, nil, allPhases...)
-	}
-	switch {
-	case s.phase == phaseLoading: // what is stored is not complete
-	case b.RV != "":
-		s.moveLocked(phaseReady, nil, phaseEmpty)
-		s.setCheckpointLocked(b.Checkpoint())
-	case b.Reason != "":
-		s.setCheckpointLocked(b.Checkpoint())
-	}
-	if len(entries) > 0 || b.Loaded {
-		s.moveLocked(phaseReady, nil, phaseEmpty)
-		s.changedLocked()
-	}
+	s.applied(b, entries, loaded, existed, known)
 	// A small first list is committed at once: training its dictionary takes time.
 	s.db.tell((s.pendingBytes >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
 	return nil
@@ -199,33 +175,4 @@ func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
 		}
 	}
 	return existed, err == nil
-}
-
-func (s *scopeStore) insertLocked(e *entry, existed bool) {
-	deleted := e.head == nil
-	obj, encoded := e.object, e.encoded
-	e.object, e.encoded = nil, store.Entry{} // pending holds encoded objects only
-	s.generations[group(e.key)]++
-	switch {
-	case obj != nil:
-		s.decoded.set(e.key, sized{object: obj, encoded: int(e.head.Size), hash: e.head.Hash})
-	case encoded.Cell != nil:
-		s.decoded.set(e.key, sized{raw: encoded.Raw, cell: encoded.Cell, encoded: int(e.head.Size), hash: e.head.Hash})
-	default:
-		s.decoded.drop(e.key)
-	}
-	for name, m := range s.inMemory {
-		m.set(e.key, e.values(name))
-	}
-	e.departing = e.departing && existed
-	switch {
-	case existed && deleted:
-		s.length--
-	case !existed && !deleted:
-		s.length++
-	case deleted && (e.order == 0 || s.opts.History.Bytes < 0):
-		return // the object did not exist
-	}
-	s.departLocked(e)
-	s.setPendingLocked(e)
 }

@@ -59,7 +59,7 @@ func newBuckets(least, times float64, n int) []store.Bucket {
 	return buckets
 }
 
-func count(buckets []store.Bucket, value float64) {
+func countIn(buckets []store.Bucket, value float64) {
 	for i := range buckets {
 		if value <= buckets[i].UpTo {
 			buckets[i].Count++
@@ -94,7 +94,7 @@ func (d *DB) noteCommit(took time.Duration, captures []capture) {
 		}
 	}
 	d.commits.Bytes += int64(wrote)
-	count(d.commits.Durations, took.Seconds())
-	count(d.commits.Sizes, float64(wrote))
+	countIn(d.commits.Durations, took.Seconds())
+	countIn(d.commits.Sizes, float64(wrote))
 	d.commits.Last, d.commits.LastTook = time.Now(), took
 }

@@ -3,9 +3,9 @@ package bolt
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidwall/btree"
@@ -27,8 +27,19 @@ import (
 // maxBackoff bounds the time between attempts while the disk is broken.
 const maxBackoff = 30 * time.Second
 
+// shared is what the scopes of a database share.
+type shared struct {
+	pending  atomic.Int64 // waiting bytes of all scopes; changed under scopeStore.mu
+	logBytes atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
+	// fileLogBytes bounds logBytes; set before any scope is opened.
+	fileLogBytes int64
+
+	changed chan struct{} // changes wait; holds one value
+	urgent  chan struct{} // a commit must not wait for the interval; holds one
+}
+
 // tell tells the committer that changes wait.
-func (d *DB) tell(urgent bool) {
+func (d *shared) tell(urgent bool) {
 	c := d.changed
 	if urgent {
 		c = d.urgent
@@ -121,7 +132,7 @@ func (d *DB) commit() error {
 		if c, due := s.capture(share); due {
 			captures = append(captures, c)
 		} else {
-			s.passedOver()
+			s.passOver()
 		}
 	}
 	d.mu.Unlock()
@@ -181,36 +192,20 @@ func (d *DB) isCurrent(s *scopeStore) bool {
 	return d.scopes[s.id] == s
 }
 
-// capture returns the state of the scope, and whether it has to be written: it has
-// changed, or its log is to be trimmed to its share.
-func (s *scopeStore) capture(share int64) (capture, bool) {
+// capture returns the state of the scope, and whether it has to be written.
+func (s *scopeStore) capture(share int64) (c capture, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	pending := &btree.Map[string, *entry]{}
-	if !s.isLoadingLocked() { // what is applied beside a first list waits for its end
-		pending = s.pending.Copy()
-	}
-	return capture{
-		s: s, share: share, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.applied,
-		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
-		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
-	}, (s.dirty || s.hasMoreThanLocked(share)) && s.cause == nil
+	c, due = s.captured(share)
+	c.s = s
+	return c, due
 }
 
-// passedOver ends the wait for a commit attempt of a lost scope, because no attempt will
-// follow.
-func (s *scopeStore) passedOver() {
+// passOver tells a scope that nothing of it is written.
+func (s *scopeStore) passOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase == phaseLost || s.phase == phaseMending {
-		s.endAttemptLocked()
-	}
-}
-
-// endAttemptLocked wakes the goroutines that wait for a commit attempt.
-func (s *scopeStore) endAttemptLocked() {
-	close(s.committed)
-	s.committed = make(chan struct{})
+	s.passedOver()
 }
 
 // isLost reports whether the captured content was lost since it was captured. The answer
@@ -311,49 +306,14 @@ func (s *scopeStore) forgetAttempts() {
 	s.attempts = nil
 }
 
-// committedUpTo removes the written entries that have not changed since from pending.
+// committedUpTo tells a scope of the outcome of a commit.
 func (s *scopeStore) committedUpTo(c capture, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.commitErr = err
-	if err == nil && s.losses == c.losses {
-		c.pending.Scan(func(key string, e *entry) bool {
-			switch now, ok := s.pending.Get(key); {
-			case ok && now == e:
-				s.dropPendingOfLocked(e)
-			case ok && e.departs != 0 && now.departs == e.departs: // it has departed
-				changed := *now
-				changed.departs, changed.before, changed.last = 0, nil, packed{}
-				s.setPendingLocked(&changed)
-			}
-			return true
-		})
-		if c.stored >= 0 {
-			s.departed.gone = s.departed.gone[len(c.gone):]
-			s.departed.kept += c.departed - c.dropped
-			if c.dropped > 0 && s.departed.dropped == 0 {
-				s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",
-					"scope", s.scope.String(), "logBytes", c.log.Bytes)
-			}
-			s.departed.dropped += c.dropped
-			s.storedBytes = c.bytes
-			if s.least = (untrimmed{}); c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes && c.log.Bytes > c.share && c.held == s.held {
-				s.least = untrimmed{c.log.Bytes, c.share}
-			}
-			s.setLogLocked(c.log, c.checkpoint.RV)
-			s.attempts, s.marked, s.held = nil, c.lists, c.held
-			s.rewound = s.rewound && !c.rewound
-		}
-		if s.pending.Len() == 0 && !s.isLoadingLocked() && c.stored >= 0 {
-			s.length, s.miscounted = c.stored, false
-		}
-		s.written = c.applied
-		s.dirty = s.written != s.applied
+	if s.committed(c, err) {
+		s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",
+			"scope", s.scope.String(), "logBytes", c.log.Bytes)
 	}
-	if s.dirty {
-		s.db.tell(false)
-	}
-	s.endAttemptLocked()
 }
 
 // writer changes one scope's entries and manifest inside a transaction.

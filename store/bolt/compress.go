@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
@@ -160,25 +161,41 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 	return payloads
 }
 
-// compression returns the dictionary id for new records while there is no dictionary.
-func (s *scopeStore) compression() uint64 {
-	if s.db.opts.Compression == Zstd || s.db.opts.Compression == Dictionary && s.seal != nil {
+// packing is how the records of a scope are compressed.
+type packing struct {
+	dictionaries atomic.Pointer[dictionary.Set]
+	plain        uint64 // for new records while there is no dictionary
+	trials       *dictionary.Trials
+	sampled      bool // samples was called for a scope that had grown
+}
+
+// lost forgets what was learned from the content.
+func (p *packing) lost(l loss) {
+	p.retireDictionaries()
+	p.trials.Forget(l.number)
+	p.sampled = false
+}
+
+// retireDictionaries stops the use of the current dictionary for new records, because it
+// was trained on dropped content. Departed objects can still be read with it.
+func (p *packing) retireDictionaries() {
+	if d := p.dictionaries.Load(); d != nil { // nil while the scope is being opened
+		p.dictionaries.Store(d.WithCurrent(p.plain))
+	}
+}
+
+// withoutDictionary returns the dictionary id for new records while there is no
+// dictionary.
+func withoutDictionary(c Compression, sealed bool) uint64 {
+	if c == Zstd || c == Dictionary && sealed {
 		return dictionary.Plain // a dictionary is content
 	}
 	return dictionary.None
 }
 
-// retireDictionaries stops the use of the current dictionary for new records, because it
-// was trained on dropped content. Departed objects can still be read with it.
-func (s *scopeStore) retireDictionaries() {
-	if d := s.dictionaries.Load(); d != nil { // nil while the scope is being opened
-		s.dictionaries.Store(d.WithCurrent(s.compression()))
-	}
-}
-
 // loadDictionaries reads the dictionaries in the file. scope may be nil.
 func (s *scopeStore) loadDictionaries(scope *bbolt.Bucket) error {
-	current, stored := s.compression(), map[uint64][]byte{}
+	current, stored := s.plain, map[uint64][]byte{}
 	err := eachDictionary(scope, func(id uint64, b, _ []byte) error {
 		if s.db.opts.Compression == Dictionary && s.seal == nil {
 			current = max(current, id)

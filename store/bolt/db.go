@@ -146,9 +146,7 @@ type DB struct {
 	keysAsked  time.Time
 	sealBudget uint64 // set before any scope is opened
 
-	// of the logs of all open scopes; changed under scopeStore.mu
-	logBytes     atomic.Int64
-	fileLogBytes int64 // bounds logBytes; set before any scope is opened
+	shared
 
 	trimmed int64 // bytes; see trimForRoom. It belongs to the committer.
 
@@ -165,11 +163,8 @@ type DB struct {
 	longestRead atomic.Int64 // nanoseconds of a read transaction
 	rebuilds    atomic.Int64 // how often a damaged or lost file was replaced by a new one
 
-	pending   atomic.Int64 // waiting bytes of all scopes; changed under scopeStore.mu
-	overwhelm atomic.Bool  // more than MaxPending bytes wait, and that was logged
+	overwhelm atomic.Bool // more than MaxPending bytes wait, and that was logged
 
-	changed   chan struct{}      // changes wait; holds one value
-	urgent    chan struct{}      // a commit must not wait for the interval; holds one
 	stop      context.CancelFunc // ends the committer after one last commit
 	committer chan struct{}      // closed when the committer has ended
 	checked   thoroughness       // by openFile
@@ -311,9 +306,12 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	}
 	return &DB{
 		path: path, absolute: absolute, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
-		scopes:    map[string]*scopeStore{},
-		changed:   make(chan struct{}, 1),
-		urgent:    make(chan struct{}, 1),
+		scopes: map[string]*scopeStore{},
+		shared: shared{
+			fileLogBytes: fileLogBytes,
+			changed:      make(chan struct{}, 1),
+			urgent:       make(chan struct{}, 1),
+		},
 		committer: make(chan struct{}),
 		verified:  make(chan struct{}),
 		writeMu:   newWriteLock(),
@@ -321,7 +319,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
-		sealBudget: seal.DefaultBudget, fileLogBytes: fileLogBytes,
+		sealBudget: seal.DefaultBudget,
 	}, err
 }
 

@@ -109,6 +109,37 @@ func sharedCache(of sharing) (*decodedCache, error) {
 	return c, nil
 }
 
+// cached are a scope's decoded objects.
+type cached struct {
+	generations  [256]uint64
+	decoded      *decodedObjects // written under scopeStore.mu
+	hits, misses atomic.Uint64   // of Object
+}
+
+// applied takes the decoded object from an entry: pending holds encoded ones only.
+func (c *cached) applied(e *entry) {
+	obj, encoded := e.object, e.encoded
+	e.object, e.encoded = nil, store.Entry{}
+	c.generations[group(e.key)]++
+	switch {
+	case obj != nil:
+		c.decoded.set(e.key, sized{object: obj, encoded: int(e.head.Size), hash: e.head.Hash})
+	case encoded.Cell != nil:
+		c.decoded.set(e.key, sized{raw: encoded.Raw, cell: encoded.Cell, encoded: int(e.head.Size), hash: e.head.Hash})
+	default:
+		c.decoded.drop(e.key)
+	}
+}
+
+func (c *cached) forget() {
+	for i := range c.generations {
+		c.generations[i]++
+	}
+	c.decoded.clear()
+}
+
+func (c *cached) lost(loss) { c.forget() }
+
 // decodedObjects caches the decoded objects of one scope: as many as fit into a budget,
 // or all, in a map that List can copy. A caller that changes it must hold scopeStore.mu.
 type decodedObjects struct {
@@ -239,7 +270,7 @@ func (s *scopeStore) forgetDecoded() {
 func (s *scopeStore) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.isWellLocked() || s.miscounted || !s.decoded.hasAll(s.length) {
+	if !s.isWell() || s.miscounted || !s.decoded.hasAll(s.length) {
 		return nil, false
 	}
 	return s.decoded.ordered.Copy(), true
@@ -304,7 +335,7 @@ func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Objec
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.inMemory[name]
-	if m == nil || !s.isWellLocked() {
+	if m == nil || !s.isWell() {
 		return nil, false
 	}
 	keys := m.find(values)
@@ -321,7 +352,7 @@ func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Objec
 	return out, true
 }
 
-// isWellLocked reports whether reads may be answered from memory without the file.
-func (s *scopeStore) isWellLocked() bool {
+// isWell reports whether reads may be answered from memory without the file.
+func (s *scopeStore) isWell() bool {
 	return (s.phase == phaseEmpty || s.phase == phaseReady) && !s.db.readOnly && !s.db.isClosed()
 }

@@ -21,9 +21,8 @@ import (
 // Objects that every handler has received are returned until the scope is opened again,
 // for handlers that are added later in this process.
 
-// departures is the state of the departed objects of an open scope. scopeStore.mu
-// protects its fields.
-type departures struct {
+// graveyard is the state of the departed objects of an open scope.
+type graveyard struct {
 	last    uint64 // the highest assigned number
 	settled uint64 // objects up to this number were delivered by an earlier process
 	told    uint64 // objects up to this number were delivered
@@ -58,21 +57,56 @@ func (c *capture) packFinal(e *entry) packed {
 	return p
 }
 
-// departLocked assigns a number to an entry that departs. An entry that replaces a
-// departing entry that has not been written yet departs in its place, because the stored
-// state of the key is the same.
-func (s *scopeStore) departLocked(e *entry) {
-	old, waits := s.pending.Get(e.key)
+// opened takes over the departed objects of an earlier process's log. It is called once: a
+// log that begins anew later does not change which numbers are used, nor which objects
+// handlers have received.
+func (g *graveyard) opened(l record.LogState) {
+	last := max(l.Departed, l.Settled)
+	*g = graveyard{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
+}
+
+// applied assigns a number to an entry that departs. An entry that replaces an old one
+// that departs and has not been written departs in its place, because the stored state of
+// the key is the same. old is nil if nothing waits.
+func (g *graveyard) applied(e, old *entry) {
 	switch {
 	case e.departing:
-		s.departed.last++
-		e.departs, e.departing = s.departed.last, false
-		if waits && old.head != nil {
+		g.last++
+		e.departs, e.departing = g.last, false
+		if old != nil && old.head != nil {
 			e.before = old
 		}
-	case waits && old.departs != 0:
+	case old != nil && old.departs != 0:
 		e.departs, e.before, e.last = old.departs, old.before, old.last
 	}
+}
+
+// joined numbers the objects of the former content that a first list does not have.
+func (g *graveyard) joined(l loadedList) {
+	for _, e := range l.gone {
+		g.last++
+		e.departs = g.last
+	}
+	g.gone = slices.Concat(g.gone, l.gone)
+	g.dropped += l.dropped
+}
+
+// committed reports whether the bound of the log has dropped objects for the first time.
+func (g *graveyard) committed(c capture) (overflows bool) {
+	g.gone = g.gone[len(c.gone):]
+	g.kept += c.departed - c.dropped
+	overflows = c.dropped > 0 && g.dropped == 0
+	g.dropped += c.dropped
+	return overflows
+}
+
+// lost counts what handlers have not received as dropped. Numbers are not used again.
+func (g *graveyard) lost(loss) {
+	dropped := g.dropped
+	if g.told < g.last {
+		dropped += g.kept
+	}
+	*g = graveyard{last: g.last, settled: g.last, told: g.last, dropped: dropped}
 }
 
 // Departed implements store.Departer.
@@ -319,7 +353,7 @@ func (s *scopeStore) SettleUpTo(number uint64) {
 		return
 	}
 	s.departed.told = told
-	s.changedLocked()
+	s.progress.changed()
 	s.db.tell(false)
 }
 

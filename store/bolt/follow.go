@@ -97,7 +97,7 @@ func (s *scopeStore) news() (<-chan struct{}, *scopeStore, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.committed, s, nil
+	return s.attempt, s, nil
 }
 
 // wait waits for an attempt to write.

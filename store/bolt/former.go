@@ -168,16 +168,6 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 	return l, err
 }
 
-// insertGoneLocked numbers the objects that are gone.
-func (s *scopeStore) insertGoneLocked(l loadedList) {
-	for _, e := range l.gone {
-		s.departed.last++
-		e.departs = s.departed.last
-	}
-	s.departed.gone = slices.Concat(s.departed.gone, l.gone)
-	s.departed.dropped += l.dropped
-}
-
 // departedFromFormer returns the objects of the former content that are gone, each as an
 // entry that departs, and how many are not kept because of the bound of the log. The
 // caller must hold writerMu.

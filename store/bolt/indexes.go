@@ -19,6 +19,32 @@ import (
 // chunk is the number of objects that are read, decoded or written at a time.
 const chunk = 256
 
+// indexing is the state of a scope's indexes.
+type indexing struct {
+	indexes *indexSet // replaced, never changed
+	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
+	// is kept decoded.
+	inMemory map[string]*memoryIndex
+	// oldIndexes are indexes in the file that the next write drops; set to nil under
+	// writeMu.
+	oldIndexes []string
+	indexErrs  map[string]error // results of verifyIndex, by name
+}
+
+func (x *indexing) applied(e *entry) {
+	for name, m := range x.inMemory {
+		m.set(e.key, e.values(name))
+	}
+}
+
+func (x *indexing) forget() {
+	for name := range x.inMemory {
+		x.inMemory[name] = newMemoryIndex()
+	}
+}
+
+func (x *indexing) lost(loss) { x.forget() }
+
 // indexSet contains the scope's index functions: stored ones, which have an identity and
 // whose entries are in the file, and volatile ones, which have no identity and whose
 // entries are in memory while the scope is open.
@@ -197,7 +223,7 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 		s.inMemory[name] = newMemoryIndex()
 	}
 	s.indexes, s.oldIndexes = next, append(drop, build...)
-	s.changedLocked()
+	s.progress.changed()
 	s.db.tell(false)
 	return nil
 }

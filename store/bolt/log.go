@@ -37,7 +37,9 @@ const (
 )
 
 // logging is the state of a scope's log. scopeStore.mu protects it.
-type logging struct {
+type changelog struct {
+	shared   *shared
+	unlogged bool // nothing but what departs is logged
 	// log is the log as of the last acknowledged commit: readers see nothing above its
 	// Last.
 	log      record.LogState
@@ -110,12 +112,24 @@ func carryLog(m *record.Manifest, old record.LogState) {
 	m.Log.Above = store.Higher(m.Log.Above, old.Above)
 }
 
-// noteLocked gives an entry its place in the log. It must be called before the entry
-// becomes pending.
-func (s *scopeStore) noteLocked(e *entry, b store.Batch) {
-	if s.phase != phaseReady && s.phase != phaseEmpty {
-		return // a first list
+// opened takes over the log of a stored manifest.
+func (s *changelog) opened(m *record.Manifest) {
+	l := m.Log
+	s.setLog(l, m.RV)
+	s.attempts = nil
+	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
+	s.moment = moment{
+		listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen,
+		taken: takenLog{at: time.Now(), newest: l.Mark.Time},
 	}
+	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
+	if l.AsOf != 0 {
+		s.asOf = time.Unix(0, l.AsOf)
+	}
+}
+
+// appliedEntry gives an entry its place in the log, before it becomes pending.
+func (s *changelog) appliedEntry(e *entry, b store.Batch) {
 	s.order++
 	e.order = s.order
 	if b.CatchUp || s.listing {
@@ -123,8 +137,8 @@ func (s *scopeStore) noteLocked(e *entry, b store.Batch) {
 	}
 }
 
-// momentLocked follows the checkpoint of an applied batch.
-func (s *scopeStore) momentLocked(b store.Batch) {
+// applied follows the checkpoint of an applied batch. rv is that before it.
+func (s *changelog) applied(b store.Batch, rv string) {
 	switch {
 	case b.RV != "" || b.Loaded:
 		if s.listing || b.Loaded {
@@ -140,9 +154,9 @@ func (s *scopeStore) momentLocked(b store.Batch) {
 	case b.Reason != "":
 		s.frozen = true
 		if b.Rewound {
-			s.rewound, s.reached = true, store.Higher(s.reached, s.checkpoint.RV)
+			s.rewound, s.reached = true, store.Higher(s.reached, rv)
 		}
-	case len(b.Changes) > 0 && s.checkpoint.RV != "":
+	case len(b.Changes) > 0 && rv != "":
 		s.frozen = true
 	}
 }
@@ -203,14 +217,14 @@ func (s *scopeStore) bytesOfLog() int64 {
 	return s.log.Bytes
 }
 
-// hasMoreThan reports whether the log has more bytes than its share, and may be trimmed.
-func (s *scopeStore) hasMoreThan(share int64) bool {
+func (s *scopeStore) exceeds(share int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.hasMoreThanLocked(share)
+	return s.hasMoreThan(share)
 }
 
-func (s *scopeStore) hasMoreThanLocked(share int64) bool {
+// hasMoreThan reports whether the log has more bytes than its share, and may be trimmed.
+func (s *changelog) hasMoreThan(share int64) bool {
 	if s.log.Bytes <= share {
 		return false
 	}
@@ -227,7 +241,7 @@ func (d *DB) trimLater() {
 	defer d.mu.Unlock()
 	share := d.shareOfLogsLocked(nil, 0)
 	for _, s := range d.scopes {
-		if s.hasMoreThan(share) {
+		if s.exceeds(share) {
 			d.tell(false)
 			return
 		}
@@ -243,20 +257,36 @@ func boundOfDeletions(bound int64) int64 {
 	return bound
 }
 
-// setLogLocked takes over the log of an acknowledged commit.
-func (s *scopeStore) setLogLocked(l record.LogState, rv string) {
-	s.db.logBytes.Add(l.Bytes - s.log.Bytes)
+// setLog takes over the log of an acknowledged commit.
+func (s *changelog) setLog(l record.LogState, rv string) {
+	s.shared.logBytes.Add(l.Bytes - s.log.Bytes)
 	s.log, s.storedRV = l, rv
-	if s.db.logBytes.Load() > s.db.fileLogBytes {
-		s.db.tell(false)
+	if s.shared.logBytes.Load() > s.shared.fileLogBytes {
+		s.shared.tell(false)
 	}
+}
+
+// committed takes over the log that a commit has written.
+func (s *changelog) committed(c capture) {
+	if s.least = (untrimmed{}); c.log.Last == s.log.Last && c.log.Bytes == s.log.Bytes && c.log.Bytes > c.share && c.held == s.held {
+		s.least = untrimmed{c.log.Bytes, c.share}
+	}
+	s.setLog(c.log, c.checkpoint.RV)
+	s.attempts, s.marked, s.held = nil, c.lists, c.held
+	s.rewound = s.rewound && !c.rewound
+}
+
+func (s *changelog) lost(loss) {
+	s.setLog(record.LogState{}, "")
+	s.attempts, s.moment = nil, moment{asOf: s.asOf, taken: takenLog{at: time.Now()}}
+	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
 }
 
 // forgetLog takes the log of a store that is not used any more out of the file's sum.
 func (s *scopeStore) forgetLog() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setLogLocked(record.LogState{}, "")
+	s.setLog(record.LogState{}, "")
 }
 
 // logWriter collects what one commit appends to the log.

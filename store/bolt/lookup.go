@@ -95,7 +95,7 @@ func (s *scopeStore) Values(indexName string) (values []string, err error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.stored[indexName]
 	m := s.inMemory[indexName]
-	if err = cmp.Or(s.cause, s.whyIncompleteLocked()); err == nil && m != nil && !s.isLoadingLocked() {
+	if err = cmp.Or(s.cause, s.whyIncompleteLocked()); err == nil && m != nil && !s.isLoading() {
 		values = sortedKeys(m.keys)
 	}
 	s.mu.Unlock()

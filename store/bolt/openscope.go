@@ -6,13 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -73,26 +70,15 @@ func (s *scopeStore) replaceBy(next *scopeStore) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next.Store(next)
-	s.dropPendingLocked()
-	s.written, s.dirty = s.applied, false
-	s.setLogLocked(record.LogState{}, "")
-	s.decoded.clear()
-	s.endAttemptLocked()
+	s.replaced()
 }
 
 func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*scopeStore, error) {
 	s := &scopeStore{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
-		waiting:  waiting{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}},
-		progress: progress{committed: make(chan struct{})},
-		indexing: indexing{
-			indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
-			inMemory:  map[string]*memoryIndex{},
-			indexErrs: map[string]error{},
-		},
-		lostSignal: make(chan struct{}, 1),
-		trials:     dictionary.NewTrials(),
 	}
+	s.state.init(&d.shared, opts)
+	s.plain = withoutDictionary(d.opts.Compression, sealed != nil)
 	if d.readOnly {
 		s.role = roleViewer
 	}
@@ -196,7 +182,7 @@ func (s *scopeStore) load() error {
 		s.mu.Lock()
 		s.departed.compares = m != nil && s.isReadable(m)
 		s.taken = takenLog{at: time.Now()}
-		s.changedLocked() // the next commit drops the old bucket
+		s.progress.changed() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
 		return nil
@@ -224,40 +210,14 @@ func mayGoOn(err error) bool {
 func (s *scopeStore) startFrom(m *record.Manifest) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.length, s.checkpoint = int(m.Objects.Count), m.Checkpoint()
-	s.storedBytes = m.Bytes
-	if m.Complete {
-		s.moveLocked(phaseReady, nil, phaseEmpty)
-	} else {
-		s.moveLocked(phaseLoading, nil, phaseEmpty)
-	}
-	s.startLogLocked(m)
+	s.opened(m)
 }
 
-// startLogLocked takes over the log of a stored manifest.
-func (s *scopeStore) startLogLocked(m *record.Manifest) {
-	l := m.Log
-	s.setLogLocked(l, m.RV)
-	s.attempts = nil
-	isFrozen := l.Mark.Frozen && l.Mark.Number > 0
-	s.moment = moment{
-		listing: l.Listing, asOf: m.Time, frozen: isFrozen, kept: isFrozen,
-		taken: takenLog{at: time.Now(), newest: l.Mark.Time},
-	}
-	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
-	if l.AsOf != 0 {
-		s.asOf = time.Unix(0, l.AsOf)
-	}
-}
-
-// startDepartures takes over the departed objects of an earlier process's log. It is
-// called once: a log that begins anew later does not change which numbers are used, nor
-// which objects handlers have received.
+// startDepartures takes over the departed objects of an earlier process's log.
 func (s *scopeStore) startDepartures(l record.LogState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	last := max(l.Departed, l.Settled)
-	s.departed = departures{last: last, settled: l.Settled, told: l.Settled, kept: int(last - l.Settled)}
+	s.departed.opened(l)
 }
 
 // dropStaging drops the staging bucket of a relist that did not end.
@@ -341,7 +301,7 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 		s.setNoBucket(false)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.startLogLocked(m)
+		s.changelog.opened(m)
 	}
 	return err
 }

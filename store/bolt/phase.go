@@ -20,7 +20,7 @@ import (
 //	lost                    mending  a list begins
 //	mending                 lost     the list ends unfinished
 //	lost, mending, hidden   ready    a list is applied whole
-//	hidden                  hidden   a list begins or ends: scopeStore.before changes
+//	hidden                  hidden   a list begins or ends: standing.before changes
 //	empty, loading, ready   hidden   a wipe begins
 //	hidden                  before   the wipe did not happen
 //
@@ -31,7 +31,7 @@ const (
 	phaseEmpty   phase = iota // nothing: the next list is loaded
 	phaseLoading              // a part of a first list, which readers do not see
 	phaseReady                // what a list is compared with
-	phaseLost                 // nothing, because of scopeStore.cause: reads return it
+	phaseLost                 // nothing, because of standing.cause: reads return it
 	phaseMending              // as lost, while a list is loaded
 	phaseHidden               // what a wipe may have dropped: as lost
 )
@@ -42,8 +42,8 @@ func (p phase) String() string {
 	return [...]string{"empty", "loading", "ready", "lost", "mending", "hidden"}[p]
 }
 
-// moveLocked changes the phase if it is one of from, and reports whether it was.
-func (s *scopeStore) moveLocked(to phase, cause error, from ...phase) bool {
+// move changes the phase if it is one of from, and reports whether it was.
+func (s *standing) move(to phase, cause error, from ...phase) bool {
 	if !slices.Contains(from, s.phase) {
 		return false
 	}
@@ -55,36 +55,36 @@ func (s *scopeStore) moveLocked(to phase, cause error, from ...phase) bool {
 	return true
 }
 
-// isLoadingLocked reports whether what is stored is a part of a list.
-func (s *scopeStore) isLoadingLocked() bool {
+// isLoading reports whether what is stored is a part of a list.
+func (s *standing) isLoading() bool {
 	return s.phase == phaseLoading || s.phase == phaseMending || s.phase == phaseHidden && s.before == phaseLoading
 }
 
-// beginLoadLocked is called when a list begins. It reports whether the list is loaded:
+// beginLoad is called when a list begins. It reports whether the list is loaded:
 // there is nothing to compare it with.
-func (s *scopeStore) beginLoadLocked() bool {
+func (s *standing) beginLoad() bool {
 	switch s.phase {
 	case phaseReady:
 		return false
 	case phaseHidden:
 		s.before = phaseLoading
 	default:
-		_ = s.moveLocked(phaseLoading, nil, phaseEmpty) || s.moveLocked(phaseMending, s.cause, phaseLost)
+		_ = s.move(phaseLoading, nil, phaseEmpty) || s.move(phaseMending, s.cause, phaseLost)
 	}
 	return true
 }
 
-// endLoadLocked is called when a list that was being loaded ends unfinished.
-func (s *scopeStore) endLoadLocked() {
+// endLoad is called when a list that was being loaded ends unfinished.
+func (s *standing) endLoad() {
 	if s.phase == phaseHidden {
 		s.before = phaseEmpty
 		return
 	}
-	_ = s.moveLocked(phaseEmpty, nil, phaseLoading) || s.moveLocked(phaseLost, s.cause, phaseMending)
+	_ = s.move(phaseEmpty, nil, phaseLoading) || s.move(phaseLost, s.cause, phaseMending)
 }
 
-// isListedLocked reports whether the scope holds what a list is compared with.
-func (s *scopeStore) isListedLocked() bool {
+// isListed reports whether the scope holds what a list is compared with.
+func (s *standing) isListed() bool {
 	return s.phase == phaseReady || s.phase == phaseHidden && s.before == phaseReady
 }
 

@@ -12,11 +12,11 @@ import (
 func TestPhases(t *testing.T) {
 	cause := errors.New("cause")
 	events := map[string]func(s *scopeStore){
-		"list begins":          func(s *scopeStore) { s.beginLoadLocked() },
-		"list ends unfinished": func(s *scopeStore) { s.endLoadLocked() },
-		"list is applied":      func(s *scopeStore) { s.moveLocked(phaseReady, nil, allPhases...) },
-		"change is applied":    func(s *scopeStore) { s.moveLocked(phaseReady, nil, phaseEmpty) },
-		"file is lost":         func(s *scopeStore) { s.moveLocked(phaseLost, cause, allPhases...) },
+		"list begins":          func(s *scopeStore) { s.beginLoad() },
+		"list ends unfinished": func(s *scopeStore) { s.endLoad() },
+		"list is applied":      func(s *scopeStore) { s.move(phaseReady, nil, allPhases...) },
+		"change is applied":    func(s *scopeStore) { s.move(phaseReady, nil, phaseEmpty) },
+		"file is lost":         func(s *scopeStore) { s.move(phaseLost, cause, allPhases...) },
 		"wipe begins":          func(s *scopeStore) { s.hide() },
 		"wipe did not happen":  func(s *scopeStore) { s.show() },
 	}
@@ -30,7 +30,7 @@ func TestPhases(t *testing.T) {
 		"wipe did not happen":  {phaseEmpty, phaseLoading, phaseReady, phaseLost, phaseMending},
 	} {
 		for from, want := range to {
-			s := &scopeStore{standing: standing{phase: phase(from)}}
+			s := &scopeStore{state: state{standing: standing{phase: phase(from)}}}
 			if s.phase == phaseLost || s.phase == phaseMending {
 				s.cause = store.ErrCorrupt
 			}
@@ -44,9 +44,9 @@ func TestPhases(t *testing.T) {
 	}
 	// A list that begins while a wipe may have happened is loaded, whether it has or not.
 	for from, want := range []phase{phaseLoading, phaseLoading, phaseLoading} {
-		s := &scopeStore{standing: standing{phase: phase(from)}}
+		s := &scopeStore{state: state{standing: standing{phase: phase(from)}}}
 		s.hide()
-		if !s.beginLoadLocked() || !s.isLoadingLocked() {
+		if !s.beginLoad() || !s.isLoading() {
 			t.Errorf("%s, hidden: the list is compared", phase(from))
 		}
 		if s.show(); s.phase != want {

@@ -122,7 +122,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 			return nil, nil, false, err
 		}
 	}
-	isVisible := w.loaded || !s.isLoadingLocked()
+	isVisible := w.loaded || !s.isLoading()
 	sn = &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
 	if isVisible || w.beside {
 		sn.pending, sn.indexed, sn.length = s.pending.Copy(), s.indexed.Copy(), s.length
@@ -133,7 +133,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
 	sn.gone = s.departed.gone
 	sn.isLeft = !inFile && s.losses == 0
-	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoadingLocked() {
+	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
 		sn.found = m.find(w.values)
 	}
 	if w.generations {
@@ -373,7 +373,7 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 		}
 	}
 	s.mu.Lock()
-	if err := s.cause; err != nil || s.isLoadingLocked() {
+	if err := s.cause; err != nil || s.isLoading() {
 		s.mu.Unlock()
 		return nil, false, err
 	}

@@ -80,7 +80,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 	s.writerMu.Lock()
 	defer s.writerMu.Unlock()
 	s.mu.Lock()
-	leftover := s.isLoadingLocked()
+	leftover := s.isLoading()
 	s.mu.Unlock()
 	if leftover { // from a first list that could not be dropped
 		if err := s.discardLoad(true); err != nil {
@@ -94,12 +94,12 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 	}
 	r := &relist{
 		s: s, indexes: s.indexes, losses: s.losses, seen: map[string]bool{}, staged: &btree.Map[string, *entry]{},
-		direct: s.beginLoadLocked(), written: make(chan error, 1),
+		written: make(chan error, 1),
 	}
+	r.direct = s.listBegun(r)
 	if r.limit = stagingBytes; r.direct {
 		r.limit = loadBytes
 	}
-	s.relist, s.listing = r, s.listing || !r.direct
 	return r, nil
 }
 
@@ -402,28 +402,22 @@ func (s *scopeStore) leftEntries() ([]*entry, error) {
 	return left, nil
 }
 
-// insertLoadedLocked makes visible what a first list has left, and counts the objects.
-// What the file has is not asked: it may not be readable now, and a write that has failed
-// may be in it.
-func (s *scopeStore) insertLoadedLocked(l loadedList) {
-	for _, e := range l.left {
-		s.insertLocked(e, true)
+// loading is the list that is going on.
+type loading struct{ relist *relist }
+
+// listed ends the loading of a list that is applied. It returns nil if there is none.
+func (l *loading) listed() *relist {
+	if l.relist != nil {
+		l.relist.left = nil
 	}
-	r := s.relist
-	if r == nil {
-		return
+	return l.relist
+}
+
+// lost ends the list, because it may have lost a part.
+func (l *loading) lost(why loss) {
+	if l.relist != nil {
+		l.relist.lost = why.cause
 	}
-	r.left = nil
-	s.length, s.miscounted = r.added, false
-	s.pending.Scan(func(key string, e *entry) bool { // what was applied beside the list
-		switch isListed := r.seen[key]; {
-		case e.head != nil && !isListed:
-			s.length++
-		case e.head == nil && isListed:
-			s.length--
-		}
-		return true
-	})
 }
 
 // indexAgain computes the entries of indexers that were added during the load, from all
@@ -547,7 +541,7 @@ func (r *relist) Close() error {
 	s := r.s
 	s.mu.Lock()
 	s.relist = nil
-	unfinished := s.isLoadingLocked()
+	unfinished := s.isLoading()
 	s.mu.Unlock()
 	if unfinished {
 		return s.discardLoad(r.wrote)
@@ -587,7 +581,6 @@ func (s *scopeStore) discardLoad(wrote bool) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLoadLocked()
-	s.forgetObjectsLocked()
+	s.listBroken()
 	return nil
 }

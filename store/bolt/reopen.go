@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
-	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // reopenLocked replaces a handle whose state is unknown. It checks what bbolt needs but
@@ -140,44 +138,8 @@ func (d *DB) lose(cause error) {
 func (s *scopeStore) lose(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moveLocked(phaseLost, cause, allPhases...)
 	s.noBucket.Store(true)
-	s.losses++
-	s.checkpoint = store.Checkpoint{Reason: cause.Error(), Time: time.Now()}
-	lostDepartures := 0
-	if s.departed.told < s.departed.last {
-		lostDepartures = s.departed.kept
-	}
-	s.forgetObjectsLocked()
-	s.written, s.dirty = s.applied, false
-	s.departed = departures{last: s.departed.last, settled: s.departed.last, told: s.departed.last, dropped: s.departed.dropped + lostDepartures}
-	s.setLogLocked(record.LogState{}, "")
-	s.attempts, s.moment = nil, moment{asOf: s.asOf, taken: takenLog{at: time.Now()}}
-	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
-	s.retireDictionaries()
-	s.trials.Forget(s.losses)
-	s.sampled = false
-	if s.relist != nil {
-		s.relist.lost = cause
-	}
-	s.endAttemptLocked()
-	select {
-	case s.lostSignal <- struct{}{}:
-	default: // a value that was not received also stands for this loss
-	}
-}
-
-// forgetObjectsLocked drops what is in memory of objects that are dropped.
-func (s *scopeStore) forgetObjectsLocked() {
-	s.dropPendingLocked()
-	s.length, s.storedBytes, s.miscounted = 0, 0, false
-	for name := range s.inMemory {
-		s.inMemory[name] = newMemoryIndex()
-	}
-	for i := range s.generations {
-		s.generations[i]++
-	}
-	s.decoded.clear()
+	s.lost(cause)
 }
 
 var _ store.Loser = (*scopeStore)(nil)

@@ -82,7 +82,7 @@ func (d *DB) trimForRoom(captures []capture) bool {
 	}
 	d.trimmed += freed
 	for s, log := range trimmed {
-		s.trimmedTo(log)
+		s.tookLog(log)
 	}
 	return true
 }
@@ -131,13 +131,10 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (*record.LogState, error) {
 	return &w.m.Log, writeManifest(w.scope, w.m)
 }
 
-// trimmedTo takes over the log after a trim.
-func (s *scopeStore) trimmedTo(log record.LogState) {
+func (s *scopeStore) tookLog(log record.LogState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if log.Last == s.log.Last { // else it was lost since
-		s.setLogLocked(log, s.storedRV)
-	}
+	s.trimmed(log)
 }
 
 // makeRoom drops the former content for which the captured list is whole, in a

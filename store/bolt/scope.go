@@ -8,12 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -44,9 +42,6 @@ type scopeStore struct {
 	opts  store.Options
 	seal  *seal.Seal // nil if the scope is not encrypted
 
-	dictionaries atomic.Pointer[dictionary.Set]
-	trials       *dictionary.Trials
-	lostSignal   chan struct{} // holds one value
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
 	// may see. It is set to false under DB.writeMu. It is atomic because it is read
 	// inside transactions, where waiting for a lock could deadlock: the holder of the
@@ -67,20 +62,8 @@ type scopeStore struct {
 	// index can be built while readers continue. It is locked before mu.
 	writerMu sync.Mutex
 
-	// mu protects the fields below.
-	mu         sync.Mutex
-	checkpoint store.Checkpoint
-	losses     uint64 // how often the stored content was lost
-	sampled    bool   // samples was called for a scope that had grown
-	departed   departures
-	logging
-	relist *relist
-	standing
-	waiting
-	size
-	progress
-	indexing
-	cached
+	mu sync.Mutex // protects state
+	state
 }
 
 // standing is what a scope holds and may do; see phase.go.
@@ -89,54 +72,58 @@ type standing struct {
 	before phase // of hidden
 	cause  error // why reads fail: set if the phase is lost, mending or hidden
 	role   role
+	// isReady is set while the phase is ready. It is written under scopeStore.mu. A reader
+	// that finds it set may take an object from cached.decoded without mu: what is there
+	// has been the object's state at some time since.
+	isReady atomic.Bool
 }
 
-// waiting are the changes that are not in the file.
-type waiting struct {
-	pending      *btree.Map[string, *entry]
-	indexed      *btree.Map[string, *entry] // the same by index value
-	pendingBytes int
-}
-
-// size is how much a scope holds.
-type size struct {
-	length int // number of objects that readers see
-	// miscounted means that length may be wrong: the file could not be read during an
-	// Apply.
-	miscounted  bool
-	storedBytes int64 // of the records in the file
-}
-
-// progress is how far the file follows.
+// progress is how far the file follows. It is the part that others wait for.
 type progress struct {
-	dirty     bool          // checkpoint or pending differs from the file
-	applied   uint64        // number of the last change of state
-	written   uint64        // number of the last change that the file contains
-	commitErr error         // of the last attempt; nil after a success
-	committed chan struct{} // closed and replaced after each commit attempt
+	dirty      bool          // checkpoint or pending differs from the file
+	latest     uint64        // number of the last change of state
+	written    uint64        // number of the last change that the file contains
+	commitErr  error         // of the last attempt; nil after a success
+	attempt    chan struct{} // closed and replaced after each commit attempt
+	lostSignal chan struct{} // holds one value
+	shared     *shared
 }
 
-// indexing is the state of a scope's indexes.
-type indexing struct {
-	indexes *indexSet // replaced, never changed
-	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
-	// is kept decoded.
-	inMemory map[string]*memoryIndex
-	// oldIndexes are indexes in the file that the next write drops; set to nil under
-	// writeMu.
-	oldIndexes []string
-	indexErrs  map[string]error // results of verifyIndex, by name
+func (p *progress) changed() {
+	p.dirty = true
+	p.latest++
 }
 
-// cached are a scope's decoded objects.
-type cached struct {
-	generations [256]uint64
-	decoded     *decodedObjects // written under mu
-	// isReady is set while the phase is ready. It is written under mu. A reader that
-	// finds it set may take an object from decoded without mu: what is there has been the
-	// object's state at some time since.
-	isReady      atomic.Bool
-	hits, misses atomic.Uint64 // of Object
+// committed ends an attempt. The error is that of the commit.
+func (p *progress) committed(err error) {
+	p.commitErr = err
+	if err == nil {
+		p.dirty = p.written != p.latest
+	}
+	if p.dirty {
+		p.shared.tell(false)
+	}
+	p.endAttempt()
+}
+
+// endAttempt wakes the goroutines that wait for a commit attempt.
+func (p *progress) endAttempt() {
+	close(p.attempt)
+	p.attempt = make(chan struct{})
+}
+
+// replaced drops what waits to be written.
+func (p *progress) replaced() {
+	p.written, p.dirty = p.latest, false
+	p.endAttempt()
+}
+
+func (p *progress) lost(loss) {
+	p.replaced()
+	select {
+	case p.lostSignal <- struct{}{}:
+	default: // a value that was not received also stands for this loss
+	}
 }
 
 var _ store.Store = (*scopeStore)(nil)
@@ -207,7 +194,7 @@ func (s *scopeStore) reader() (*scopeStore, error) {
 	}
 	now.mu.Lock()
 	defer now.mu.Unlock()
-	if !now.isListedLocked() && !now.db.readOnly {
+	if !now.isListed() && !now.db.readOnly {
 		return nil, fmt.Errorf("%s was closed, and is listed anew: %w", s.scope, store.ErrClosed)
 	}
 	return now, nil
@@ -253,7 +240,7 @@ func (s *scopeStore) Len() int {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil || s.isLoadingLocked() {
+	if s.cause != nil || s.isLoading() {
 		return 0
 	}
 	return s.length
@@ -297,7 +284,7 @@ func (s *scopeStore) endWrites() {
 func (s *scopeStore) unwritten() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.written == s.applied {
+	if s.written == s.latest {
 		return nil
 	}
 	if s.commitErr == nil {
@@ -309,11 +296,11 @@ func (s *scopeStore) unwritten() error {
 // Flush implements store.Store.
 func (s *scopeStore) Flush(ctx context.Context) error {
 	s.mu.Lock()
-	target := s.applied
+	target := s.latest
 	// The first attempt may have begun before this call. After one that has failed, the
 	// committer tries again by itself, with a backoff.
 	for tries := 0; s.written < target; tries++ {
-		attempt := s.committed
+		attempt := s.attempt
 		s.mu.Unlock()
 		if tries < 2 {
 			s.db.wake()
@@ -344,10 +331,10 @@ func (s *scopeStore) Flush(ctx context.Context) error {
 // A broken disk does not block it.
 func (s *scopeStore) flushOnce(ctx context.Context) error {
 	s.mu.Lock()
-	target := s.applied
+	target := s.latest
 	// The first attempt may have begun before this call.
 	for tries := 0; s.written < target && tries < 2; tries++ {
-		attempt := s.committed
+		attempt := s.attempt
 		s.mu.Unlock()
 		s.db.wake()
 		select {
@@ -376,20 +363,8 @@ func (s *scopeStore) Invalidate(ctx context.Context, reason string) error {
 		s.writerMu.Unlock()
 		return nil
 	}
-	b := store.Batch{Reason: reason}
-	s.setCheckpointLocked(b.Checkpoint())
-	s.momentLocked(b)
+	s.invalidated(store.Batch{Reason: reason})
 	s.mu.Unlock()
 	s.writerMu.Unlock()
 	return s.flushOnce(ctx)
-}
-
-func (s *scopeStore) setCheckpointLocked(c store.Checkpoint) {
-	s.checkpoint = c
-	s.changedLocked()
-}
-
-func (s *scopeStore) changedLocked() {
-	s.dirty = true
-	s.applied++
 }

@@ -168,17 +168,14 @@ var errHidden = fmt.Errorf("%w", store.ErrWiped)
 func (s *scopeStore) hide() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moveLocked(phaseHidden, errHidden, phaseEmpty, phaseLoading, phaseReady)
+	s.wiping()
 }
 
 // show ends hide, unless the content was lost before or since.
 func (s *scopeStore) show() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moveLocked(s.before, nil, phaseHidden)
-	if s.dirty { // the committer may have skipped the scope meanwhile
-		s.db.wake()
-	}
+	s.notWiped()
 }
 
 func (s *scopeStore) setNoBucket(is bool) { s.noBucket.Store(is) }

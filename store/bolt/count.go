@@ -1,0 +1,56 @@
+package bolt
+
+import (
+	"github.com/tidwall/btree"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// count is how much a scope holds.
+type count struct {
+	length int // number of objects that readers see
+	// miscounted means that length may be wrong: the file could not be read during an
+	// Apply.
+	miscounted  bool
+	storedBytes int64 // of the records in the file
+}
+
+func (c *count) opened(m *record.Manifest) { c.length, c.storedBytes = int(m.Objects.Count), m.Bytes }
+
+func (c *count) applied(e *entry, existed bool) {
+	switch isThere := e.head != nil; {
+	case existed && !isThere:
+		c.length--
+	case !existed && isThere:
+		c.length++
+	}
+}
+
+// listed counts the objects of a first list, and what was applied beside it. What the file
+// has is not asked: it may not be readable now, and a write that has failed may be in it.
+func (c *count) listed(r *relist, beside *btree.Map[string, *entry]) {
+	c.length, c.miscounted = r.added, false
+	beside.Scan(func(key string, e *entry) bool {
+		switch isListed := r.seen[key]; {
+		case e.head != nil && !isListed:
+			c.length++
+		case e.head == nil && isListed:
+			c.length--
+		}
+		return true
+	})
+}
+
+// committed takes over the number of objects in the file if it has all of them.
+func (c *count) committed(written capture, hasAll bool) {
+	if written.stored < 0 {
+		return
+	}
+	if c.storedBytes = written.bytes; hasAll {
+		c.length, c.miscounted = written.stored, false
+	}
+}
+
+func (c *count) forget() { *c = count{} }
+
+func (c *count) lost(loss) { c.forget() }

@@ -1,0 +1,232 @@
+package bolt
+
+import (
+	"math/rand/v2"
+
+	"github.com/tidwall/btree"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// state is what an open scope has in memory. It has a part for each feature, in the file
+// of the feature. Each method in this file is an event: it calls the parts that the event
+// concerns, and no other function does. So this file is the table of features and events.
+//
+// scopeStore.mu protects a state. Its methods do not wait, read no file and call no user
+// code.
+type state struct {
+	shared *shared
+	standing
+	checkpoint store.Checkpoint
+	losses     uint64 // how often the stored content was lost
+	count
+	overlay
+	changelog
+	departed graveyard
+	packing
+	indexing
+	cached
+	loading
+	progress
+}
+
+func (s *state) init(with *shared, opts store.Options) {
+	s.shared = with
+	s.overlay = overlay{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}, all: &with.pending}
+	s.changelog.shared, s.unlogged = with, opts.History.Bytes < 0
+	s.trials = dictionary.NewTrials()
+	s.indexing = indexing{
+		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
+		inMemory:  map[string]*memoryIndex{},
+		indexErrs: map[string]error{},
+	}
+	s.progress.attempt, s.lostSignal, s.progress.shared = make(chan struct{}), make(chan struct{}, 1), with
+}
+
+// part is the state of a feature that holds something of the stored content.
+type part interface {
+	// lost forgets it, because the content is lost. It is called again if the content is
+	// lost again, and does not depend on the order of the parts.
+	lost(loss)
+}
+
+// loss is a loss of the stored content.
+type loss struct {
+	cause  error
+	number uint64 // of losses with this one
+}
+
+// parts returns all parts. Whoever waits is told last.
+func (s *state) parts() []part {
+	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
+}
+
+// opened takes over the stored content.
+func (s *state) opened(m *record.Manifest) {
+	s.checkpoint = m.Checkpoint()
+	s.count.opened(m)
+	if m.Complete {
+		s.move(phaseReady, nil, phaseEmpty)
+	} else {
+		s.move(phaseLoading, nil, phaseEmpty)
+	}
+	s.changelog.opened(m)
+}
+
+// listBegun reports whether the list is loaded: there is nothing to compare it with.
+func (s *state) listBegun(r *relist) (isLoaded bool) {
+	isLoaded = s.beginLoad()
+	s.relist, s.listing = r, s.listing || !isLoaded
+	return isLoaded
+}
+
+// listBroken drops what was loaded of a list that has ended unfinished, and what was
+// applied beside it.
+func (s *state) listBroken() {
+	s.endLoad()
+	s.count.forget()
+	s.overlay.forget()
+	s.indexing.forget()
+	s.cached.forget()
+}
+
+// applied makes a batch visible. existed says of each entry whether its key had an object;
+// it may be wrong if known is false.
+func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed []bool, known bool) {
+	s.miscounted = s.miscounted || !known
+	if b.Loaded {
+		for _, e := range l.left {
+			s.appliedEntry(e, true)
+		}
+		if r := s.loading.listed(); r != nil {
+			s.count.listed(r, s.overlay.pending)
+		}
+	}
+	s.departed.joined(l)
+	for i, e := range entries {
+		if s.phase == phaseReady || s.phase == phaseEmpty { // else it belongs to a first list
+			s.changelog.appliedEntry(e, b)
+		}
+		s.appliedEntry(e, existed[i])
+	}
+	s.changelog.applied(b, s.checkpoint.RV)
+	if b.Loaded {
+		s.move(phaseReady, nil, allPhases...)
+	}
+	switch {
+	case s.phase == phaseLoading: // what is stored is not complete
+	case b.RV != "":
+		s.move(phaseReady, nil, phaseEmpty)
+		s.setCheckpoint(b.Checkpoint())
+	case b.Reason != "":
+		s.setCheckpoint(b.Checkpoint())
+	}
+	if len(entries) > 0 || b.Loaded {
+		s.move(phaseReady, nil, phaseEmpty)
+		s.progress.changed()
+	}
+}
+
+func (s *state) appliedEntry(e *entry, existed bool) {
+	s.cached.applied(e)
+	s.indexing.applied(e)
+	s.count.applied(e, existed)
+	e.departing = e.departing && existed
+	if e.head == nil && !existed && (e.order == 0 || s.unlogged) {
+		return // nothing was deleted, and nobody is told
+	}
+	old, _ := s.overlay.pending.Get(e.key)
+	s.departed.applied(e, old)
+	s.overlay.set(e)
+}
+
+// invalidated notes that the content is not that of a resource version any more.
+func (s *state) invalidated(b store.Batch) {
+	s.setCheckpoint(b.Checkpoint())
+	s.changelog.applied(b, s.checkpoint.RV)
+}
+
+func (s *state) setCheckpoint(c store.Checkpoint) {
+	s.checkpoint = c
+	s.progress.changed()
+}
+
+// captured returns what the next commit writes, and whether it has to: the state has
+// changed, or the log is to be trimmed to its share.
+func (s *state) captured(share int64) (c capture, due bool) {
+	pending := &btree.Map[string, *entry]{}
+	if !s.isLoading() { // what is applied beside a first list waits for its end
+		pending = s.overlay.pending.Copy()
+	}
+	return capture{
+		share: share, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
+		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
+		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
+	}, (s.dirty || s.hasMoreThan(share)) && s.cause == nil
+}
+
+// committed takes over the outcome of a commit. What has changed since stays to be
+// written. It reports whether departed objects were dropped for the first time.
+func (s *state) committed(c capture, err error) (overflows bool) {
+	if err == nil && s.losses == c.losses {
+		s.overlay.committed(c)
+		if c.stored >= 0 {
+			overflows = s.departed.committed(c)
+			s.changelog.committed(c)
+		}
+		s.count.committed(c, s.overlay.pending.Len() == 0 && !s.isLoading())
+		s.written = c.applied
+	}
+	s.progress.committed(err)
+	return overflows
+}
+
+// passedOver is called instead of committed if the scope was not written. It ends the wait
+// for an attempt of a lost scope, because no attempt will follow.
+func (s *state) passedOver() {
+	if s.phase == phaseLost || s.phase == phaseMending {
+		s.progress.endAttempt()
+	}
+}
+
+// trimmed takes over the log after a commit that has only trimmed it.
+func (s *state) trimmed(log record.LogState) {
+	if log.Last == s.log.Last { // else it was lost since
+		s.setLog(log, s.storedRV)
+	}
+}
+
+// lost forgets everything that the file had, or may have had.
+func (s *state) lost(cause error) {
+	s.move(phaseLost, cause, allPhases...)
+	s.losses++
+	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint()
+	for _, p := range s.parts() {
+		p.lost(loss{cause, s.losses})
+	}
+}
+
+// wiping makes reads return store.ErrWiped until the outcome of a wipe is known.
+func (s *state) wiping() {
+	s.move(phaseHidden, errHidden, phaseEmpty, phaseLoading, phaseReady)
+}
+
+// notWiped ends wiping, unless the content was lost before or since.
+func (s *state) notWiped() {
+	s.move(s.before, nil, phaseHidden)
+	if s.dirty { // the committer may have skipped the scope meanwhile
+		s.shared.tell(true)
+	}
+}
+
+// replaced forgets what was not written, because the scope was closed and is opened again.
+func (s *state) replaced() {
+	s.overlay.forget()
+	s.setLog(record.LogState{}, "")
+	s.decoded.clear()
+	s.progress.replaced()
+}
