@@ -21,15 +21,30 @@ const (
 	maxSpare = 256 << 20
 )
 
+// Free returns how many bytes the volume of path has for this process. It is not known of
+// a volume that does not say how many it has.
+func Free(path string) (bytes int64, known bool) {
+	free, _, known := volume(path)
+	return free, known
+}
+
+func volume(path string) (free, total int64, known bool) {
+	var stat unix.Statfs_t
+	if err := unix.Statfs(path, &stat); err != nil || stat.Blocks == 0 {
+		return 0, 0, false
+	}
+	return int64(stat.Bavail) * int64(stat.Bsize), int64(stat.Blocks) * int64(stat.Bsize), true //nolint:unconvert // other types on other systems
+}
+
 // Check returns ErrShort if n more bytes would leave too little space on the volume of
 // path, which names a file or a directory. A volume that does not say how much space it
 // has is not checked.
 func Check(path string, n int64) error {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil || stat.Blocks == 0 {
+	free, total, known := volume(path)
+	if !known {
 		return nil
 	}
-	return check(path, n, int64(stat.Bavail)*int64(stat.Bsize), int64(stat.Blocks)*int64(stat.Bsize)) //nolint:unconvert // other types on other systems
+	return check(path, n, free, total)
 }
 
 func check(path string, n, free, total int64) error {

@@ -33,10 +33,14 @@ type shared struct {
 	logBytes atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
 	// fileLogBytes bounds logBytes; set before any scope is opened.
 	fileLogBytes int64
+	roomForLogs  atomic.Int64 // the same while room is short; see noteRoom
 
 	changed chan struct{} // changes wait; holds one value
 	urgent  chan struct{} // a commit must not wait for the interval; holds one
 }
+
+// boundOfLogs returns how many bytes the logs of all open scopes may have together.
+func (d *shared) boundOfLogs() int64 { return min(d.fileLogBytes, d.roomForLogs.Load()) }
 
 // tell tells the committer that changes wait.
 func (d *shared) tell(urgent bool) {
@@ -125,6 +129,7 @@ type tally struct{ departed, dropped int }
 // commit writes the waiting changes of all scopes in one transaction.
 func (d *DB) commit() error {
 	d.writeRewrapped()
+	d.noteRoom()
 	d.mu.Lock()
 	var captures []capture
 	share := d.shareOfLogsLocked(nil, 0)
@@ -149,7 +154,7 @@ func (d *DB) commit() error {
 		if err = d.writeCaptures(captures); lacksRoom(err) && d.makeRoom(captures) {
 			err = d.writeCaptures(captures)
 		}
-		if lacksRoom(err) && d.trimForRoom(captures) {
+		for try := 0; lacksRoom(err) && try < trims && d.trimForRoom(captures, try); try++ {
 			err = d.writeCaptures(captures)
 		}
 	}

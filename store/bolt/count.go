@@ -26,8 +26,9 @@ func (c *count) applied(e *entry, existed bool) {
 	}
 }
 
-// listed counts the objects of a first list, and what was applied beside it. What the file
-// has is not asked: it may not be readable now, and a write that has failed may be in it.
+// listed counts the objects of a first list, and what was applied beside it. What the
+// file has is not asked: it may not be readable now, and a write that has failed may be
+// in it.
 func (c *count) listed(r *relist, beside *btree.Map[string, *entry]) {
 	c.length, c.miscounted = r.added, false
 	beside.Scan(func(key string, e *entry) bool {

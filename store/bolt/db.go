@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -304,7 +305,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	if err != nil {
 		absolute = path
 	}
-	return &DB{
+	d := &DB{
 		path: path, absolute: absolute, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
 		scopes: map[string]*scopeStore{},
 		shared: shared{
@@ -320,7 +321,9 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
 		sealBudget: seal.DefaultBudget,
-	}, err
+	}
+	d.roomForLogs.Store(math.MaxInt64)
+	return d, err
 }
 
 // SetAside returns where the last damaged file was moved, or "" if there was none.

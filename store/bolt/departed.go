@@ -57,8 +57,8 @@ func (c *capture) packFinal(e *entry) packed {
 	return p
 }
 
-// opened takes over the departed objects of an earlier process's log. It is called once: a
-// log that begins anew later does not change which numbers are used, nor which objects
+// opened takes over the departed objects of an earlier process's log. It is called once:
+// a log that begins anew later does not change which numbers are used, nor which objects
 // handlers have received.
 func (g *graveyard) opened(l record.LogState) {
 	last := max(l.Departed, l.Settled)

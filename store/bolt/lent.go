@@ -65,22 +65,26 @@ func (l *lentObjects) object(key string, hash []byte) (obj kruntime.Object, size
 }
 
 // share lets all readers of the entries that are not decoded yet decode them once. hashes
-// are those of the contents.
-func (l *lentObjects) share(entries []store.Entry, hashes [][]byte) {
+// are those of the contents. If begin is not set, only entries are shared that another
+// reader has shared.
+func (l *lentObjects) share(entries []store.Entry, hashes [][]byte, begin bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !begin && len(l.states) == 0 {
+		return
+	}
 	if l.states == nil {
 		l.states = map[string]*lentState{}
 	}
 	for i := range entries {
 		if e := &entries[i]; e.Object == nil && e.Cell == nil && len(hashes[i]) > 0 {
-			l.shareLocked(e, record.FileKey(e.Key), hashes[i])
+			l.shareLocked(e, record.FileKey(e.Key), hashes[i], begin)
 		}
 	}
 	l.watchLocked()
 }
 
-func (l *lentObjects) shareLocked(e *store.Entry, key string, hash []byte) {
+func (l *lentObjects) shareLocked(e *store.Entry, key string, hash []byte, begin bool) {
 	if s := l.states[key]; s != nil && bytes.Equal(s.hash, hash) {
 		if obj, ok := s.object.get(); ok {
 			*e = store.Entry{Key: e.Key, Object: obj}
@@ -90,6 +94,9 @@ func (l *lentObjects) shareLocked(e *store.Entry, key string, hash []byte) {
 			e.Raw, e.Cell = x.raw, x.cell
 			return
 		}
+	}
+	if !begin {
+		return
 	}
 	x := &encodedForMany{lentState: &lentState{hash: hash, size: rawSize(e.Raw)}, of: l, key: key, raw: e.Raw}
 	x.cell = store.NewSharedCell(x.decoded)

@@ -36,7 +36,6 @@ type picker struct {
 	view     record.HeaderView
 	entries  []store.Entry
 	hashes   [][]byte // of the entries that the cache does not have
-	lent     bool     // another reader has decoded some of the entries
 	records  []found  // of the entries whose records are to be copied out of the file
 	objects  walker
 }
@@ -276,10 +275,10 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // isCached reports whether keep has nothing to do for it.
 func (p *picker) entry(key, name string, pending *entry, hash []byte) (e store.Entry, isCached bool) {
 	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
-		return v.entry(name), true
+		e = v.entry(name)
+		return e, e.Object != nil
 	}
 	if obj, _, ok := p.s.decoded.lent.object(key, hash); ok {
-		p.lent = true
 		return store.Entry{Key: name, Object: obj}, false
 	}
 	if pending != nil {
@@ -353,8 +352,8 @@ func (w *walker) get(key string) []byte {
 	return w.value
 }
 
-// lend shares the entries that have to be decoded with other readers, unless they are
-// small and nothing of them is shared yet.
+// lend shares the entries that have to be decoded with other readers. It does not begin
+// that for entries that are small.
 func (p *picker) lend() {
 	size := 0
 	for _, e := range p.entries {
@@ -362,9 +361,7 @@ func (p *picker) lend() {
 			size += len(e.Raw)
 		}
 	}
-	if p.lent || size >= lendAbove {
-		p.s.decoded.lent.share(p.entries, p.hashes)
-	}
+	p.s.decoded.lent.share(p.entries, p.hashes, size >= lendAbove)
 }
 
 // fits reports whether the decoded entries fit into the budget.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,13 +14,51 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
-// This file has what a commit gives up if the file has no room for it: the former content
-// whose successor is whole, and the oldest entries of the logs. Both is done in
-// transactions of their own, because the pages that a transaction frees cannot be used in
-// it.
+// The logs give room to commits: while the volume, or Options.MaxBytes, leaves less than
+// a part of the file's size, they are trimmed until the file has that much in free pages.
+// If a commit has no room nevertheless, the logs are trimmed at once, and a former
+// content whose successor is whole is dropped: in transactions of their own, because the
+// pages that a transaction frees cannot be used in it.
+const (
+	reservedPart = 4 // of the file
+	maxReserved  = 64 << 20
+)
+
+// noteRoom bounds the logs while there is less room than a commit may need.
+func (d *DB) noteRoom() {
+	bound := int64(math.MaxInt64)
+	if lacks := d.lacksReserve(); lacks > 0 {
+		bound = max(d.logBytes.Load()-lacks, 0)
+	}
+	d.roomForLogs.Store(bound)
+}
+
+// lacksReserve returns how many bytes are missing of those that are reserved.
+func (d *DB) lacksReserve() int64 {
+	d.handleMu.RLock()
+	defer d.handleMu.RUnlock()
+	info, err := os.Stat(d.at())
+	if err != nil || d.handle == nil {
+		return 0
+	}
+	size, room := info.Size(), int64(math.MaxInt64)
+	if free, known := space.Free(d.at()); known {
+		room = free
+	}
+	if d.opts.MaxBytes > 0 {
+		room = min(room, int64(d.opts.MaxBytes)-size)
+	}
+	reserve := min(size/reservedPart, maxReserved)
+	if room >= reserve {
+		return 0
+	}
+	stats := d.handle.Stats()
+	return reserve - room - int64(stats.FreePageN+stats.PendingPageN)*int64(d.handle.Info().PageSize)
+}
 
 // lacksRoom reports whether a write has failed because the disk, a quota or
 // Options.MaxBytes is full.
@@ -39,17 +78,22 @@ func lacksRoom(err error) bool {
 	return false
 }
 
+// trims bounds how often the logs are trimmed for one commit, each time by twice as much:
+// what they give is in pieces, and an object needs pages in a row.
+const trims = 4
+
 // trimForRoom trims the logs, the largest first, by what a commit needs, and reports
 // whether it has. It keeps the deletions that a handler has not received. It does not
 // trim as much again before a commit has succeeded: if others fill the disk, the history
 // stays.
-func (d *DB) trimForRoom(captures []capture) bool {
+func (d *DB) trimForRoom(captures []capture, try int) bool {
 	need := int64(trimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
 		captures[i].attempts = captures[i].s.copyAttempts()
 		need += 2 * captures[i].size()
 	}
+	need <<= try
 	scopes := d.byLogBytes()
 	if need -= d.trimmed; need <= 0 || len(scopes) == 0 {
 		return false

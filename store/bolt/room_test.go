@@ -104,7 +104,7 @@ func TestLogGivesRoomOnce(t *testing.T) {
 	w.must(c.pack())
 	before := w.s.bytesOfLog()
 	for i := range 10 {
-		if trimmed := w.db.trimForRoom([]capture{c}); trimmed != (i == 0) {
+		if trimmed := w.db.trimForRoom([]capture{c}, 0); trimmed != (i == 0) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}

@@ -94,8 +94,8 @@ func (s *state) listBroken() {
 	s.cached.forget()
 }
 
-// applied makes a batch visible. existed says of each entry whether its key had an object;
-// it may be wrong if known is false.
+// applied makes a batch visible. existed says of each entry whether its key had an
+// object; it may be wrong if known is false.
 func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed []bool, known bool) {
 	s.miscounted = s.miscounted || !known
 	if b.Loaded {
@@ -108,7 +108,7 @@ func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed [
 	}
 	s.departed.joined(l)
 	for i, e := range entries {
-		if s.phase == phaseReady || s.phase == phaseEmpty { // else it belongs to a first list
+		if s.phase == phaseReady || s.phase == phaseEmpty { // else it is beside a first list
 			s.changelog.appliedEntry(e, b)
 		}
 		s.appliedEntry(e, existed[i])
@@ -185,8 +185,8 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 	return overflows
 }
 
-// passedOver is called instead of committed if the scope was not written. It ends the wait
-// for an attempt of a lost scope, because no attempt will follow.
+// passedOver is called instead of committed if the scope was not written. It ends the
+// wait for an attempt of a lost scope, because no attempt will follow.
 func (s *state) passedOver() {
 	if s.phase == phaseLost || s.phase == phaseMending {
 		s.progress.endAttempt()
@@ -223,7 +223,8 @@ func (s *state) notWiped() {
 	}
 }
 
-// replaced forgets what was not written, because the scope was closed and is opened again.
+// replaced forgets what was not written, because the scope was closed and is opened
+// again.
 func (s *state) replaced() {
 	s.overlay.forget()
 	s.setLog(record.LogState{}, "")

@@ -21,7 +21,11 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -319,6 +323,53 @@ func TestTortureFull(t *testing.T) {
 	if full < rounds/2 {
 		t.Error("this proves little")
 	}
+}
+
+// TestTortureSmallDisk checks that a file whose logs may be larger than its volume is
+// always written.
+func TestTortureSmallDisk(t *testing.T) {
+	dir := t.TempDir()
+	mount(t, dir, "-t", "tmpfs", "-o", "size=24m", "tmpfs")
+	path := filepath.Join(dir, "informers.db")
+	c, err := codec.For(&corev1.ConfigMap{})
+	must(t, err)
+	rng := rand.New(rand.NewPCG(1, 1))
+	rv, written := 0, 0
+	for life := range 40 {
+		db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Hour})
+		must(t, err)
+		var scopes []store.Store
+		for i := range 5 {
+			scope := store.Scope{Resource: fmt.Sprint("kind", i), Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
+			s, err := db.Open(scope, store.Options{Codec: c})
+			must(t, err)
+			scopes = append(scopes, s)
+		}
+		for range 30 {
+			for range 20 {
+				text := make([]byte, 8)
+				if rng.IntN(4) == 0 {
+					text = make([]byte, rng.IntN(48<<10))
+				}
+				for i := range text {
+					text[i] = "0123456789abcdef"[rng.IntN(16)]
+				}
+				written += len(text)
+				rv++
+				obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+					Name: fmt.Sprint("o", rng.IntN(60)), Namespace: "d", UID: "u", ResourceVersion: fmt.Sprint(rv),
+					Annotations: map[string]string{"text": string(text)},
+				}}
+				must(t, scopes[rng.IntN(5)].Apply(store.Batch{RV: fmt.Sprint(rv), Changes: []store.Change{{Object: obj}}}))
+			}
+			if err := bolt.Commit(db); err != nil {
+				_ = db.Close()
+				t.Fatalf("process %d, after %d bytes, with logs of %d bytes: %v", life, written, bolt.FileLogBytes(db), err)
+			}
+		}
+		must(t, db.Close())
+	}
+	t.Logf("%d bytes were written", written)
 }
 
 // fill writes until the file system is full.

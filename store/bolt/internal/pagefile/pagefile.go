@@ -56,7 +56,7 @@ func options(f *os.File, readOnly bool, maxBytes int) *bbolt.Options {
 		InitialMmapSize: mmap,
 		MaxSize:         maxBytes,
 		FreelistType:    bbolt.FreelistMapType,
-		NoStatistics:    maxBytes <= 0, // a bounded file is asked for its free pages
+		NoStatistics:    readOnly, // a writer asks for the free pages
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	}
 }
