@@ -15,7 +15,8 @@ type History struct {
 	// Bytes bounds the encoded entries. Deletions that not every handler has received may
 	// take twice as many. 0 means 32 MiB, and math.MaxInt64 means no bound but that of
 	// the backend for all scopes together. A negative value keeps no log, but for
-	// deletions that not every handler has received, with the bound of the default.
+	// deletions that not every handler has received, with the bound of the default. A
+	// backend that runs out of space keeps less.
 	Bytes int64
 	// Age bounds how much older than the newest change an entry gets. It does not run
 	// while nothing changes, and the time between two processes counts only when the

@@ -57,9 +57,9 @@ type Options struct {
 	// blocks.
 	MaxPending int64
 	// MaxBytes bounds the size of the file, in bytes; 0 means no bound. A file that has
-	// reached the bound behaves as on a full disk: changes that cannot be written wait in
-	// memory and are served from there. A bound below 4 MiB is rounded down to a power
-	// of two.
+	// reached the bound behaves as on a full disk: the logs give room to the objects, and
+	// changes that cannot be written wait in memory and are served from there. A bound
+	// below 4 MiB is rounded down to a power of two.
 	MaxBytes int
 	// MaxAge is the maximum age of a scope's checkpoint when the scope is opened; a scope
 	// with an older checkpoint is dropped. 0 means no bound: the server decides what is

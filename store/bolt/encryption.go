@@ -107,11 +107,10 @@ func (s *scopeStore) otherSeal(m *record.Manifest) string {
 	case m.Keys == "":
 		why = "it was stored without encryption"
 	}
-	const dropping = "Dropping what is stored of a scope"
 	if m.Keys == "" {
-		s.db.opts.Logger.Info(dropping, "scope", s.scope.String(), "because", why)
+		s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
 	} else { // the given keys may be the wrong ones
-		s.db.opts.Logger.Error(nil, dropping, "scope", s.scope.String(), "because", why)
+		s.db.opts.Logger.Error(nil, "Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
 	}
 	return why
 }

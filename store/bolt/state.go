@@ -108,7 +108,8 @@ func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed [
 	}
 	s.departed.joined(l)
 	for i, e := range entries {
-		if s.phase == phaseReady || s.phase == phaseEmpty { // else it is beside a first list
+		// What is applied beside a first list is not logged.
+		if s.phase == phaseReady || s.phase == phaseEmpty {
 			s.changelog.appliedEntry(e, b)
 		}
 		s.appliedEntry(e, existed[i])
