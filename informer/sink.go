@@ -476,6 +476,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		}
 	}
 	inf.markReplays(b.Stream, told)
+	inf.acceptReplays(told)
 	batch := store.Batch{RV: b.RV, CatchUp: !inf.isCaughtUp()}
 	last := make(map[string]int, len(told)) // the last change of each key
 	for i, c := range told {

@@ -258,3 +258,37 @@ func TestMalformedOrOwnError(t *testing.T) {
 		})
 	}
 }
+
+// TestReplayOfMalformed checks that an object that was malformed and is mended,
+// both before the start, does not count as rejected when the watch brings both states
+// again, as it does while another object freezes the stored resource version.
+func TestReplayOfMalformed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.overSpoiledWire(runtime.ContentTypeJSON, true)
+		w.put("a", "1")
+		r := w.run(informer.Options{}).sync()
+		w.putMalformed("y", "1")
+		w.putMalformed("x", "1")
+		waitFor(time.Minute)
+		w.put("x", "2")
+		waitFor(time.Minute)
+		if st := r.inf.Status(); !slices.Equal(st.Rejected, []string{"default/y"}) || st.Objects != 2 {
+			t.Fatalf("before: %d objects, rejected %q", st.Objects, st.Rejected)
+		}
+		r.end()
+
+		r = w.run(informer.Options{}).sync()
+		waitFor(5 * time.Minute)
+		if st := r.inf.Status(); !slices.Equal(st.Rejected, []string{"default/y"}) {
+			t.Errorf("after a warm start: rejected %q, want only y", st.Rejected)
+		}
+		w.drop("y")
+		waitFor(time.Hour)
+		w.put("a", "2")
+		waitFor(time.Hour)
+		if st := r.inf.Status(); len(st.Rejected) > 0 || st.Checkpoint.RV != w.server.RV() {
+			t.Errorf("all are mended: rejected %q, stored RV %q, want %s", st.Rejected, st.Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+	})
+}
