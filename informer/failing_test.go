@@ -97,3 +97,33 @@ func TestRejectedWhileListsFail(t *testing.T) {
 		w.wantStored("when it is mended", w.server.RV(), "a@5=2", "b@4=1")
 	})
 }
+
+// TestNextProcessAfterFailedList checks a server that fails whole lists and serves
+// watches: a process that ends after it has tried to list does not take the resource
+// version along, from which it could still watch.
+func TestNextProcessAfterFailedList(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, watches := w.failingLists()
+		w.put("a", "1")
+		r := w.run(informer.Options{}).sync()
+		waitFor(2 * time.Second)
+		lists.Store(true)
+		watches.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(5 * time.Minute)
+		r.end()
+		w.wantStored("in the end of the first process", "2", "a@2=1")
+
+		r = w.run(informer.Options{})
+		waitFor(time.Minute)
+		rv := w.put("b", "1")
+		waitFor(10 * time.Minute)
+		s := r.inf.Status()
+		if _, there, _ := r.inf.GetStore().GetByKey("default/b"); !there || !s.Synced {
+			t.Errorf("synced %t, holds %q, and the server is at %s: start %q, last error %q", s.Synced, r.inf.GetStore().ListKeys(), rv, s.StartReason, s.LastError)
+		}
+		r.end()
+	})
+}

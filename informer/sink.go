@@ -322,6 +322,7 @@ func (r *relist) Close() error {
 			hold.missing = r.missing
 		}
 		r.inf.mu.Unlock()
+		r.inf.tap.Begin() // a watch may continue: what the list has left is not missed
 	}
 	return r.Relist.Close()
 }
