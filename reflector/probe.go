@@ -38,9 +38,15 @@ func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list r
 	if !r.streams() || r.tally.probeStreams >= streamTries {
 		return r.presentByList(ctx, limit)
 	}
-	rv, list, err = r.presentByList(hasty{ctx, time.Now().Add(listPatience)}, limit)
-	if !ratelimit.Refused(err) || ctx.Err() != nil {
+	deadline := time.Now().Add(listPatience)
+	rv, list, err = r.presentByList(hasty{ctx, deadline}, limit)
+	switch {
+	case !ratelimit.Refused(err) || ctx.Err() != nil:
 		return rv, list, err
+	case !time.Now().Before(deadline):
+		// It was refused when client-go was about to send it again, after the server's
+		// Retry-After.
+		return r.presentByList(ctx, limit)
 	}
 	rv, list, err = r.presentByStream(ctx, limit)
 	if err == nil {
