@@ -77,6 +77,9 @@ func (r *Reflector) list(ctx context.Context) error {
 	if err != nil {
 		r.stopStream()
 		err = fmt.Errorf("list: %w", err)
+		if apierrors.IsForbidden(err) {
+			r.tally.listStreams = 0 // watches may be allowed
+		}
 		if isFailure(err) {
 			r.tally.failedLists++
 			r.listFailed = time.Now()

@@ -195,12 +195,12 @@ func TestBackoff(t *testing.T) {
 		w := watching(t)
 		var errs []error
 		for range 10 {
-			errs = append(errs, forbidden())
+			errs = append(errs, tooManyRequests(0))
 		}
 		w.server.FailList(errs...)
 		w.server.CloseWatches()
 		w.until(12)
-		w.wantErrors(11, "no role")
+		w.wantErrors(11, "slow down")
 		all := w.server.Requests()
 		least, most := 1600*time.Millisecond, 3200*time.Millisecond
 		for i := 3; i <= 12; i++ {

@@ -35,7 +35,23 @@ const (
 // present returns the server's present resource version, with a consistent list of at
 // most limit objects. The list is empty if limit is 1.
 func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
-	if !r.streams() || r.tally.probeStreams >= streamTries {
+	if !r.streams() {
+		return r.presentByList(ctx, limit)
+	}
+	if rv, list, err = r.presentSoon(ctx, limit); !apierrors.IsForbidden(err) || ctx.Err() != nil {
+		return rv, list, err
+	}
+	// Who may watch needs no list.
+	if rv, list, streamErr := r.presentByStream(ctx, limit); streamErr == nil {
+		return rv, list, nil
+	}
+	return "", nil, err
+}
+
+// presentSoon implements present with a list, or with a streamed list where that would
+// wait for the client's limit of requests per second.
+func (r *Reflector) presentSoon(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	if r.tally.probeStreams >= streamTries {
 		return r.presentByList(ctx, limit)
 	}
 	deadline := time.Now().Add(listPatience)

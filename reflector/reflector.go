@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -373,8 +374,8 @@ func (r *Reflector) probe(ctx context.Context) error {
 		limit = WholeLimit
 	}
 	now, list, err := r.present(ctx, limit)
-	if compare && isFailure(err) {
-		// The server may fail because of one object.
+	if compare && (isFailure(err) || apierrors.IsForbidden(err)) {
+		// The server may fail because of one object, or a streamed list may be too long.
 		compare = false
 		now, list, err = r.present(ctx, 1)
 	}
