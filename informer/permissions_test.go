@@ -97,3 +97,7 @@ func testPermitted(t *testing.T, lists bool) {
 // TestWatchOnly checks an informer that may watch and not list, which a streamed list
 // does not need.
 func TestWatchOnly(t *testing.T) { testPermitted(t, false) }
+
+// TestListOnly checks an informer that may list and not watch, which lists again and
+// again.
+func TestListOnly(t *testing.T) { testPermitted(t, true) }

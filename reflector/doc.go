@@ -51,7 +51,8 @@
 //	410, as status or event; an object   relist, at once the first time
 //	that the server could not read
 //	504 ResourceVersionTooLarge          the server is behind: three tries, then relist
-//	401, 403                             back off and report
+//	401, 403                             back off and report; relist at the sixth watch
+//	                                     that is forbidden where the probe's list is not
 //	404 of the resource                  back off and report; after 5 minutes of it
 //	                                     the sink receives an empty list
 //	object that cannot be read           watch from the same resource version once more,

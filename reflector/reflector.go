@@ -160,6 +160,7 @@ type tally struct {
 	tooLarge       int
 	undecodable    repeated // objects that the sink could not take
 	failures       repeated // watches that soon ended with an error of the server
+	forbidden      repeated // watches that were forbidden although lists are not
 	expired        int      // watches that ended because history was lost or rewound
 	whole          int      // catch-up watches that timed out without a bookmark
 	cut            int      // catch-up watches in a row that broke in silence
