@@ -251,6 +251,15 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.client.askIdentity(ctx, inf.lw)
 	isDown := err != nil && !isAnswer(err) && !answers(ctx, inf.lw)
 	inf.mu.Lock()
+	was := inf.hold.foreign
+	inf.mu.Unlock()
+	if was != "" {
+		// What is still in the queue must not count as the right cluster's.
+		if err := inf.queue.Idle(ctx); err != nil {
+			return "", err
+		}
+	}
+	inf.mu.Lock()
 	defer inf.mu.Unlock()
 	wayOf := func(cluster string) string {
 		way, _, _ := strings.Cut(cluster, "/")
@@ -284,7 +293,6 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		}
 		is = unknownCluster
 	}
-	was := inf.hold.foreign
 	inf.hold.foreign = is
 	switch is {
 	case was:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -244,6 +245,63 @@ func TestNotOlderThanAfterAnotherCluster(t *testing.T) {
 			cancel()
 			if _, there, _ := r.inf.GetStore().GetByKey("default/new"); err == nil && !there {
 				t.Fatalf("not older than %s, and its object is missing", rv)
+			}
+		}
+		r.end()
+		waitFor(time.Minute) // for requests that are still slow
+	})
+}
+
+// TestNotOlderThanQueued is TestNotOlderThanAfterAnotherCluster with an event of the
+// other cluster that is still in the queue when the right one is back.
+func TestNotOlderThanQueued(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for range 100 {
+			other.Advance()
+		}
+		var lines []string
+		var slow atomic.Bool
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			q := r.URL.Query()
+			if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
+				waitFor(time.Minute)
+			}
+			return a.RoundTrip(r)
+		})
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		gate := make(chan struct{})
+		if err := r.inf.AddIndexers(cache.Indexers{"slow": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "slow" {
+				<-gate
+			}
+			return nil, nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(2 * time.Minute)
+		if _, err := other.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "slow"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it is in the queue
+		rv := w.put("new", "1")
+		a.set(w.server, "one", nil)
+		slow.Store(true)
+		other.CloseWatches()
+		waitFor(10 * time.Second)
+		close(gate)
+		for range 10 {
+			waitFor(5 * time.Second)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			err := r.inf.NotOlderThan(ctx, rv)
+			cancel()
+			if _, there, _ := r.inf.GetStore().GetByKey("default/new"); err == nil && !there {
+				t.Errorf("not older than %s, and its object is missing", rv)
+				break
 			}
 		}
 		r.end()
