@@ -148,7 +148,14 @@ func answers(ctx context.Context, lw cache.ListerWatcher) bool {
 	_, err := endable.Call(ctx, func() (runtime.Object, error) {
 		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	}, nil)
-	return err == nil || isAnswer(err)
+	return err == nil || isServed(err)
+}
+
+// isServed reports whether an error is the server's answer to this request, and not to
+// every request, as one of an API server whose etcd is away.
+func isServed(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err)
 }
 
 // isAnswer reports whether the server has answered, even with an error. What it, or a
@@ -191,7 +198,7 @@ func (t *scopeTransport) identity(ctx context.Context, lw cache.ListerWatcher, r
 			f.mu.Unlock()
 			return cluster, nil
 		}
-		if answered++; !isAnswer(err) && !answers(ctx, lw) {
+		if answered++; !isServed(err) && !answers(ctx, lw) {
 			answered = 0
 		}
 		if answered >= identityTries {
@@ -249,7 +256,7 @@ const (
 // call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.client.askIdentity(ctx, inf.lw)
-	isDown := err != nil && !isAnswer(err) && !answers(ctx, inf.lw)
+	isDown := err != nil && !isServed(err) && !answers(ctx, inf.lw)
 	inf.mu.Lock()
 	was := inf.hold.foreign
 	inf.mu.Unlock()

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -233,6 +234,97 @@ func TestNamespaceForbiddenOnce(t *testing.T) {
 		}
 		if s := r.inf.Status(); s.Checkpoint.RV == "" || len(w.lists(since)) > 0 {
 			t.Errorf("listed %d times, and ten minutes later the stored RV is %q: %s", len(w.lists(since)), s.Checkpoint.RV, s.Checkpoint.Reason)
+		}
+		r.end()
+	})
+}
+
+// fails500 answers every request with the status that an API server gives while its etcd
+// is away.
+func fails500(next http.RoundTripper, fails *atomic.Bool) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		if !fails.Load() {
+			return next.RoundTrip(r)
+		}
+		return &http.Response{
+			StatusCode: 500, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","code":500}`)),
+		}, nil
+	})
+}
+
+// TestEtcdAwayAtStart is TestOutageAtStart for an API server whose etcd is away: it
+// answers every request with 500. Nothing but waiting helps, and the watch then goes on.
+func TestEtcdAwayAtStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+		}
+		var lines []string
+		var fails atomic.Bool
+		w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines).sync().end()
+		since := len(w.server.Requests())
+		fails.Store(true)
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		fails.Store(false)
+		r.sync()
+		waitFor(time.Minute)
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed %d times, want the watch to go on from the stored RV: %q", len(lists), r.inf.Status().StartReason)
+		}
+		r.end()
+	})
+}
+
+// TestEtcdAwayAtColdStart is TestOutageAtColdStart for the same server.
+func TestEtcdAwayAtColdStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var fails atomic.Bool
+		fails.Store(true)
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		fails.Store(false)
+		r.sync()
+		waitFor(time.Minute)
+		if s := r.inf.Status(); !s.Persisted {
+			t.Errorf("not persisted for the life of the process: %s", s.Memory)
+		}
+		r.end()
+	})
+}
+
+// TestEtcdAwayWhileRunning checks the same server under a running informer.
+func TestEtcdAwayWhileRunning(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20))
+		}
+		var lines []string
+		var fails atomic.Bool
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines).sync()
+		waitFor(10 * time.Second)
+		since := len(w.server.Requests())
+		fails.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		fails.Store(false)
+		rv := w.put("d", "1")
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute)
+		defer cancel()
+		if err := r.inf.NotOlderThan(ctx, rv); err != nil {
+			t.Error(err)
+		}
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed %d times: %q", len(lists), lists)
 		}
 		r.end()
 	})
