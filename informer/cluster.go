@@ -30,7 +30,7 @@ import (
 // others, for store.Scope.Cluster. It is the UID of the kube-system namespace; if that
 // may not be read, the UID of the requesting ServiceAccount, which also belongs to one
 // cluster; if the user has no UID, the host and its CA. An error means that the server
-// could not be asked.
+// could not be asked, or that no API server has answered.
 func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -152,10 +152,11 @@ func answers(ctx context.Context, lw cache.ListerWatcher) bool {
 }
 
 // isServed reports whether an error is the server's answer to this request, and not to
-// every request, as one of an API server whose etcd is away.
+// every request, as one of an API server whose etcd is away, or of a proxy without an API
+// server.
 func isServed(err error) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err)
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err) && !isNoAPI(err)
 }
 
 // isAnswer reports whether the server has answered, even with an error. What it, or a
@@ -276,6 +277,7 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		// An API server that has just started refuses what identified it before.
 		err = apierrors.NewInternalError(errors.New("the server does not identify its cluster as it did"))
 	}
+	inf.identity.failed = err != nil
 	is := ""
 	switch {
 	case err == nil:
@@ -349,5 +351,11 @@ func caDigest(cfg *rest.Config) (string, error) {
 
 // isRefusal reports whether the server has refused to answer.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+	return (apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)) && !isNoAPI(err)
+}
+
+// isNoAPI reports whether an error is a 404 without a Status, as of a proxy without an
+// API server behind it, for which no path exists.
+func isNoAPI(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

@@ -50,6 +50,7 @@ type repair struct {
 type identity struct {
 	verified   bool // it has confirmed the scope's cluster
 	unanswered int  // answers in a row that did not name the cluster
+	failed     bool // the last answer did not, or there was none
 }
 
 // findings are what Status and audits report.

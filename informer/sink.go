@@ -280,7 +280,7 @@ var errUnidentified = errors.New("the server does not serve the resource, and do
 func (inf *Informer) isIdentified() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	return inf.identity.unanswered == 0 && inf.hold.foreign == ""
+	return !inf.identity.failed && inf.hold.foreign == ""
 }
 
 func (inf *Informer) isCaughtUp() bool {
