@@ -95,15 +95,17 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 	f := t.f
 	f.mu.Lock()
 	known := t.stored == cluster
-	t.stored = cluster
+	f.mu.Unlock()
+	if !known {
+		known = f.remembered(ctx) == cluster || f.remember(ctx, cluster)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known {
+		t.stored = cluster
+	}
 	if !t.verified {
 		t.cluster, t.verified = cluster, true
-	}
-	f.mu.Unlock()
-	if backend, ok := f.backend.(store.Ledger); ok && !known && f.remembered(ctx) != cluster {
-		if err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)}); err != nil {
-			klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
-		}
 	}
 	return cluster, nil
 }
@@ -242,6 +244,19 @@ func (f *Factory) remembered(ctx context.Context) string {
 		return ""
 	}
 	return string(known[askedHow(f.cfg)])
+}
+
+// remember makes remembered return cluster. It reports whether that is stored.
+func (f *Factory) remember(ctx context.Context, cluster string) bool {
+	backend, ok := f.backend.(store.Ledger)
+	if !ok {
+		return false
+	}
+	err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
+	}
+	return err == nil
 }
 
 const (

@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // roundTrip is an http.RoundTripper.
@@ -177,6 +178,59 @@ func TestClusterThereAndBack(t *testing.T) {
 		waitFor(5 * time.Minute)
 		if s := r.inf.Status(); s.Checkpoint.RV == "" {
 			t.Errorf("it stores no resource version any more: %q", s.Checkpoint.Reason)
+		}
+		r.end()
+	})
+}
+
+// forgetful is a database whose ledger cannot be written while full is set.
+type forgetful struct {
+	*bolt.DB
+	full atomic.Bool
+}
+
+// SetLedger implements store.Ledger.
+func (f *forgetful) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if f.full.Load() {
+		return errOnPurpose
+	}
+	return f.DB.SetLedger(ctx, name, changes)
+}
+
+// TestClusterRememberedLate checks that the cluster is remembered although its identity
+// could not be written when it was first asked for.
+func TestClusterRememberedLate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		db := &forgetful{DB: w.open()}
+		db.full.Store(true)
+		cfg := &rest.Config{Host: "http://api.example", Transport: a}
+		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		r := &run{w: w, done: make(chan struct{}), db: db.DB}
+		r.runClient(factory, client, &lines)
+		r.sync()
+		waitFor(time.Minute)
+		db.full.Store(false)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		r.end()
+
+		w.server.Down()
+		a.set(w.server, "one", errors.New("connection refused"))
+		r = w.runFactory(a, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines, false)
+		waitFor(time.Minute)
+		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+			t.Errorf("%q is served while the server is down, want a", keys)
 		}
 		r.end()
 	})
