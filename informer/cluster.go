@@ -93,8 +93,12 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 		cluster = a.Val.(string)
 	}
 	f := t.f
+	losses := uint64(0)
+	if backend, ok := f.backend.(store.Ledger); ok {
+		losses = backend.LedgerLosses()
+	}
 	f.mu.Lock()
-	known := t.stored == cluster
+	known := t.stored == cluster && t.losses == losses
 	f.mu.Unlock()
 	if !known {
 		known = f.remembered(ctx) == cluster || f.remember(ctx, cluster)
@@ -102,7 +106,7 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if known {
-		t.stored = cluster
+		t.stored, t.losses = cluster, losses
 	}
 	if !t.verified {
 		t.cluster, t.verified = cluster, true

@@ -197,6 +197,21 @@ func (f *forgetful) SetLedger(ctx context.Context, name string, changes map[stri
 	return f.DB.SetLedger(ctx, name, changes)
 }
 
+// wantServedWhileDown starts an informer beside a server that is down, and checks that it
+// serves the one object that is stored.
+func (w *world) wantServedWhileDown(a *address) {
+	w.Helper()
+	var lines []string
+	w.server.Down()
+	a.set(w.server, "one", errors.New("connection refused"))
+	r := w.runFactory(a, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines, false)
+	waitFor(time.Minute)
+	if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+		w.Errorf("%q is served while the server is down, want a", keys)
+	}
+	r.end()
+}
+
 // TestClusterRememberedLate checks that the cluster is remembered although its identity
 // could not be written when it was first asked for.
 func TestClusterRememberedLate(t *testing.T) {
@@ -225,14 +240,25 @@ func TestClusterRememberedLate(t *testing.T) {
 		waitFor(time.Minute)
 		r.end()
 
-		w.server.Down()
-		a.set(w.server, "one", errors.New("connection refused"))
-		r = w.runFactory(a, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines, false)
-		waitFor(time.Minute)
-		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
-			t.Errorf("%q is served while the server is down, want a", keys)
+		w.wantServedWhileDown(a)
+	})
+}
+
+// TestClusterRememberedAfterWipe checks that the cluster is remembered again after the
+// file was wiped under a running informer.
+func TestClusterRememberedAfterWipe(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
 		}
+		waitFor(time.Minute)
 		r.end()
+		w.wantServedWhileDown(a)
 	})
 }
 
