@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -98,13 +100,19 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 		losses = backend.LedgerLosses()
 	}
 	f.mu.Lock()
-	known := t.stored == cluster && t.losses == losses
+	stored := t.stored
+	known := stored == cluster && t.losses == losses
 	f.mu.Unlock()
 	if !known {
-		known = f.remembered(ctx) == cluster || f.remember(ctx, cluster)
+		was := f.remembered(ctx)
+		if t.isRefused(cluster, cmp.Or(was, stored)) {
+			return "", errRefused
+		}
+		known = was == cluster || f.remember(ctx, cluster)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	t.refusals = refusals{}
 	if known {
 		t.stored, t.losses = cluster, losses
 	}
@@ -112,6 +120,42 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 		t.cluster, t.verified = cluster, true
 	}
 	return cluster, nil
+}
+
+// errRefused is the error of a server that refuses what has identified its cluster
+// before.
+var errRefused = errors.New("the server does not identify its cluster as it did")
+
+// refusals are identities in a row of a weaker way than the remembered one.
+type refusals struct {
+	since time.Time // of the first one
+	n     int
+}
+
+// refusedFor is the least duration of refusals, of which there are identityTries at
+// least, after which the weaker identity is the cluster's.
+const refusedFor = 10 * time.Second
+
+// isRefused reports whether an identity is of a weaker way than the remembered one,
+// because the server has refused the stronger one. An API server that has just started
+// does so for some seconds.
+func (t *scopeTransport) isRefused(cluster, remembered string) bool {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	ways := []string{"", "host", "user", "kube-system"} // from weak to strong
+	if slices.Index(ways, wayOf(cluster)) >= slices.Index(ways, wayOf(remembered)) {
+		return false
+	}
+	if t.refusals.n++; t.refusals.n == 1 {
+		t.refusals.since = time.Now()
+	}
+	return t.refusals.n < identityTries || time.Since(t.refusals.since) < refusedFor
+}
+
+// wayOf returns how a cluster was identified.
+func wayOf(cluster string) string {
+	way, _, _ := strings.Cut(cluster, "/")
+	return way
 }
 
 // identify identifies the cluster with the credentials of a request that has reached the
@@ -288,13 +332,8 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	wayOf := func(cluster string) string {
-		way, _, _ := strings.Cut(cluster, "/")
-		return way
-	}
 	if err == nil && wayOf(cluster) != wayOf(inf.scope.Cluster) {
-		// An API server that has just started refuses what identified it before.
-		err = apierrors.NewInternalError(errors.New("the server does not identify its cluster as it did"))
+		err = errRefused
 	}
 	inf.identity.failed = err != nil
 	is := ""

@@ -409,3 +409,96 @@ func TestEtcdAwayWhileRunning(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestIdentityRefusedAtFirst checks a warm start beside an API server that has just
+// started, too, and refuses for some seconds what identified it before (its authorizer
+// knows no bindings yet): the informer goes on from what is stored, and so does the next
+// process.
+func TestIdentityRefusedAtFirst(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+		}
+		var lines []string
+		var refused atomic.Bool
+		identity := refusingAll(a, http.StatusForbidden, &refused)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				return a.RoundTrip(r)
+			}
+			return identity.RoundTrip(r)
+		})
+		w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync().end()
+
+		since := len(w.server.Requests())
+		refused.Store(true)
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Second)
+		refused.Store(false)
+		waitFor(5 * time.Minute)
+		s := r.inf.Status()
+		if lists := w.lists(since); len(lists) > 0 || s.Scope.Cluster != "kube-system/one" {
+			t.Errorf("cluster %q, start %q: %d lists, want the watch to go on from the stored RV", s.Scope.Cluster, s.Start, len(lists))
+		}
+		// The watch ends later, as it does every few minutes.
+		since = len(w.server.Requests())
+		w.server.CloseWatches()
+		waitFor(30 * time.Minute)
+		w.put("d", "1")
+		waitFor(5 * time.Minute)
+		if s := r.inf.Status(); len(w.lists(since)) > 0 || s.Checkpoint.RV != w.server.RV() {
+			t.Errorf("later: %d lists, stored RV %q, want %s", len(w.lists(since)), s.Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+
+		w.server.Down()
+		r = w.runBehind(below, nil, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines)
+		waitFor(time.Minute)
+		if s := r.inf.Status(); s.Scope.Cluster != "kube-system/one" {
+			t.Errorf("while the server is down, what is stored of %q is served", s.Scope.Cluster)
+		}
+		w.server.Up()
+		waitFor(5 * time.Minute)
+		r.end()
+	})
+}
+
+// TestIdentityOfOtherRights checks that a user who may not read kube-system any more is
+// known by the host from the second process on, and one who may again from the first one.
+func TestIdentityOfOtherRights(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var refused atomic.Bool
+		identity := refusingAll(a, http.StatusForbidden, &refused)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				return a.RoundTrip(r)
+			}
+			return identity.RoundTrip(r)
+		})
+		for i, c := range []struct {
+			refused bool
+			cluster string
+			stores  bool
+		}{
+			{refused: false, cluster: "kube-system/one", stores: true},
+			{refused: true, cluster: "kube-system/one", stores: false},
+			{refused: true, cluster: "host/", stores: true},
+			{refused: false, cluster: "kube-system/one", stores: true},
+		} {
+			refused.Store(c.refused)
+			r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+			waitFor(5 * time.Minute)
+			s := r.inf.Status()
+			if !s.Synced || !strings.HasPrefix(s.Scope.Cluster, c.cluster) || (s.Checkpoint.RV != "") != c.stores {
+				t.Errorf("process %d: synced %t, cluster %q, stored RV %q", i, s.Synced, s.Scope.Cluster, s.Checkpoint.RV)
+			}
+			r.end()
+		}
+	})
+}
