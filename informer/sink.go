@@ -240,7 +240,7 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		// refuses this has lost its log already, or is closed.
 		_ = s.store.Apply(store.Batch{Reason: reason, Rewound: true})
 	}
-	if s.store.Checkpoint().RV != "" || rewound {
+	if cp := s.store.Checkpoint(); cp.RV != "" || rewound || reason == foreignCluster && cp.Reason != reason {
 		err := s.store.Invalidate(ctx, reason)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
