@@ -35,6 +35,7 @@ type world struct {
 	server *fakeapi.Server
 	lw     cache.ListerWatcher // nil: server itself
 	path   string
+	logger klog.Logger // of informers
 }
 
 // overWire makes the informers of the world speak protobuf to the server, so that they
@@ -184,7 +185,7 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 }
 
 func (r *run) start() {
-	ctx, cancel := context.WithCancel(klog.NewContext(r.w.Context(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(r.w.Context(), r.w.logger))
 	r.stop = cancel
 	go func() {
 		defer close(r.done)

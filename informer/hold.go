@@ -35,7 +35,11 @@ func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) 
 	if key == "" {
 		inf.hold.missing = cause
 	} else {
+		_, known := inf.hold.rejected[key]
 		inf.hold.rejected[key] = cause
+		if known {
+			return // it is logged once, and may change all the time
+		}
 	}
 	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
 }

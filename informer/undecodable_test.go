@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -289,6 +290,46 @@ func TestReplayOfMalformed(t *testing.T) {
 		if st := r.inf.Status(); len(st.Rejected) > 0 || st.Checkpoint.RV != w.server.RV() {
 			t.Errorf("all are mended: rejected %q, stored RV %q, want %s", st.Rejected, st.Checkpoint.RV, w.server.RV())
 		}
+		r.end()
+	})
+}
+
+// TestMalformedIsLoggedOnce checks that an object which changes all the time and stays
+// malformed is logged once, and again when it was mended in between.
+func TestMalformedIsLoggedOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.overSpoiledWire(runtime.ContentTypeJSON, true)
+		var mu sync.Mutex
+		logged := 0
+		w.logger = funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(args, "Object cannot be stored") {
+				logged++
+			}
+		}, funcr.Options{})
+		want := func(when string, n int) {
+			t.Helper()
+			waitFor(time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			if logged != n {
+				t.Errorf("%s it is logged %d times, want %d", when, logged, n)
+			}
+			logged = 0
+		}
+		r := w.run(informer.Options{}).sync()
+		w.putMalformed("x", "1")
+		want("at first", 1)
+		for range 20 {
+			w.putMalformed("x", "2")
+			waitFor(time.Second)
+		}
+		want("as it changes", 0)
+		w.put("x", "3")
+		waitFor(time.Second)
+		w.putMalformed("x", "4")
+		want("after it was mended", 1)
 		r.end()
 	})
 }
