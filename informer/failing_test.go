@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
 // failingLists makes whole lists, and watches, of the world fail with a 500 while these
@@ -125,5 +126,62 @@ func TestNextProcessAfterFailedList(t *testing.T) {
 			t.Errorf("synced %t, holds %q, and the server is at %s: start %q, last error %q", s.Synced, r.inf.GetStore().ListKeys(), rv, s.StartReason, s.LastError)
 		}
 		r.end()
+	})
+}
+
+// rewinds is a backend that counts the lineages which an informer begins in the log.
+type rewinds struct {
+	store.Backend
+	n atomic.Int32
+}
+
+func (b *rewinds) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &rewindsStore{s, b}, err
+}
+
+type rewindsStore struct {
+	store.Store
+	b *rewinds
+}
+
+func (s *rewindsStore) Apply(b store.Batch) error {
+	if b.Rewound {
+		s.b.n.Add(1)
+	}
+	return s.Store.Apply(b)
+}
+
+// TestRewoundWhileListsFail checks that one rewind begins one lineage, however often its
+// list fails: places in the log that were given out since stay good.
+func TestRewoundWhileListsFail(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, _ := w.failingLists()
+		w.put("a", "1")
+		db := w.open()
+		backend := &rewinds{Backend: db}
+		r := w.run(informer.Options{Backend: backend}).sync()
+		w.put("a", "2")
+		w.put("a", "3")
+		waitFor(time.Minute)
+		for range 2 {
+			lists.Store(true)
+			if err := w.server.Rewind("3"); err != nil {
+				t.Fatal(err)
+			}
+			w.server.CloseWatches()
+			waitFor(10 * time.Minute)
+			lists.Store(false)
+			waitFor(5 * time.Minute)
+			w.put("a", "4")
+			waitFor(time.Minute)
+		}
+		if n := backend.n.Load(); n != 2 || r.inf.Status().Checkpoint.RV != w.server.RV() {
+			t.Errorf("%d lineages for two rewinds, stored RV %q, want %s", n, r.inf.Status().Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
 	})
 }

@@ -235,9 +235,10 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		return nil, err
 	}
 	rewound := (*Informer)(s).isRewound(reason)
-	if rewound {
-		// Places in the log belong to the other history from here on. A store that
-		// refuses this has lost its log already, or is closed.
+	if cp := s.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != reason) {
+		// Places in the log belong to the other history from here on; after a list that
+		// failed they do already. A store that refuses this has lost its log already, or
+		// is closed.
 		_ = s.store.Apply(store.Batch{Reason: reason, Rewound: true})
 	}
 	if cp := s.store.Checkpoint(); cp.RV != "" || rewound || reason == foreignCluster && cp.Reason != reason {
