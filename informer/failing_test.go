@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -183,5 +184,115 @@ func TestRewoundWhileListsFail(t *testing.T) {
 		if err := db.Close(); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// unlisted is a backend of whose lists only deletions can be applied while broken is set.
+type unlisted struct {
+	store.Backend
+	broken atomic.Bool
+}
+
+func (b *unlisted) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &unlistedStore{s, b}, err
+}
+
+type unlistedStore struct {
+	store.Store
+	b *unlisted
+}
+
+func (s *unlistedStore) Relist() (store.Relist, error) {
+	r, err := s.Store.Relist()
+	return &unlistedRelist{r, s.b}, err
+}
+
+type unlistedRelist struct {
+	store.Relist
+	b *unlisted
+}
+
+func (r *unlistedRelist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	if !r.b.broken.Load() {
+		return r.Relist.Parts(rv)
+	}
+	return func(yield func(store.Batch, error) bool) {
+		for b, err := range r.Relist.Parts(rv) {
+			if err == nil && len(b.Changes) > 0 && !b.Changes[0].IsDeletion() {
+				err = errOnPurpose
+			}
+			if !yield(b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestRejectedWhileListsAreNotApplied is TestRejectedWhileListsFail for a whole list that
+// the store does not take, or takes in part, before one that the server fails: the object
+// could be stored by then, and its old state still is what is stored.
+func TestRejectedWhileListsAreNotApplied(t *testing.T) {
+	t.Run("at all", func(t *testing.T) { testRejectedWhileListsAreNotApplied(t, false) })
+	t.Run("but for deletions", func(t *testing.T) { testRejectedWhileListsAreNotApplied(t, true) })
+}
+
+func testRejectedWhileListsAreNotApplied(t *testing.T, deletes bool) {
+	inBubble(t, func(w *world) {
+		lists, watches := w.failingLists()
+		w.put("a", "1")
+		w.put("b", "1")
+		db := w.open()
+		backend := &unlisted{Backend: db}
+		var refuses atomic.Bool
+		refuses.Store(true)
+		r := w.run(informer.Options{Backend: backend, TransformVersion: "1"}, func(inf *informer.Informer) {
+			if err := inf.SetTransform(func(obj any) (any, error) {
+				if obj.(*corev1.ConfigMap).Data["v"] == "bad" && refuses.Load() {
+					return nil, errOnPurpose
+				}
+				return obj, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}).sync()
+		w.put("a", "bad")
+		waitFor(time.Minute)
+		refuses.Store(false)
+		backend.broken.Store(true)
+		watches.Store(true)
+		w.server.CloseWatches()
+		if deletes {
+			w.drop("b")
+		}
+		for range 1000 {
+			waitFor(100 * time.Millisecond)
+			if contains(r.heard(), "list: on purpose") {
+				break
+			}
+		}
+		lists.Store(true)
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(10 * time.Minute)
+		if s := r.inf.Status(); s.RejectedCount != 1 || s.Checkpoint.RV != "" {
+			t.Errorf("%d rejected, stored RV %q, and a is %v", s.RejectedCount, s.Checkpoint.RV, r.inf.GetStore().List())
+		}
+		backend.broken.Store(false)
+		lists.Store(false)
+		watches.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(10 * time.Minute)
+		r.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		want := []string{"a@4=bad", "b@3=1"}
+		if deletes {
+			want = want[:1]
+		}
+		w.wantStored("in the end", w.server.RV(), want...)
 	})
 }

@@ -304,19 +304,22 @@ type relist struct {
 	inf    *Informer
 	reason string
 
-	// What the begin of the list has replaced. If nothing of the list is applied, a watch
-	// may continue, and what could not be stored before is still not stored.
+	// What the begin of the list has replaced. If the list is not applied, a watch may
+	// continue, and what could not be stored before is still not stored.
 	listing  listing
 	rejected map[string]error
 	missing  error
 	applied  bool // in part at least
+	finished bool
 }
 
 // Close implements reflector.Relist.
 func (r *relist) Close() error {
-	if !r.applied {
+	if !r.finished {
 		r.inf.mu.Lock()
-		r.inf.listing = r.listing
+		if !r.applied {
+			r.inf.listing = r.listing
+		}
 		hold := &r.inf.hold
 		maps.Copy(hold.rejected, r.rejected)
 		if hold.missing == nil {
@@ -376,7 +379,6 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && inf.holdsNothing() {
 		return nil
 	}
-	r.applied = true
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {
@@ -391,6 +393,10 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 		if err := inf.apply(ctx, b, changes); err != nil {
 			return err
+		}
+		r.applied = true
+		for _, c := range b.Changes {
+			delete(r.rejected, c.Key)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -410,6 +416,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if err != nil {
 		return err
 	}
+	r.finished = true
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
