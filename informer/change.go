@@ -71,6 +71,18 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 	}
 }
 
+// acceptReplays ends the rejection of objects whose stored state, or one before it, has
+// come again: the watch has brought the malformed states before that again, too.
+func (inf *Informer) acceptReplays(told []change) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for _, c := range told {
+		if c.fate == isReplay {
+			delete(inf.hold.rejected, c.Key)
+		}
+	}
+}
+
 // isReplayOf reports whether a change has led to a state that is stored at held, or came
 // before it. resumedAt is the resource version that the watch has resumed at.
 func isReplayOf(d fifo.Keyed, held, resumedAt string) bool {

@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,7 +32,7 @@ import (
 // others, for store.Scope.Cluster. It is the UID of the kube-system namespace; if that
 // may not be read, the UID of the requesting ServiceAccount, which also belongs to one
 // cluster; if the user has no UID, the host and its CA. An error means that the server
-// could not be asked.
+// could not be asked, or that no API server has answered.
 func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
@@ -93,19 +95,67 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 		cluster = a.Val.(string)
 	}
 	f := t.f
+	losses := uint64(0)
+	if backend, ok := f.backend.(store.Ledger); ok {
+		losses = backend.LedgerLosses()
+	}
 	f.mu.Lock()
-	known := t.stored == cluster
-	t.stored = cluster
+	stored := t.stored
+	known := stored == cluster && t.losses == losses
+	f.mu.Unlock()
+	if !known {
+		was := f.remembered(ctx)
+		if t.isRefused(cluster, cmp.Or(was, stored)) {
+			return "", errRefused
+		}
+		known = was == cluster || f.remember(ctx, cluster)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t.refusals = refusals{}
+	if known {
+		t.stored, t.losses = cluster, losses
+	}
 	if !t.verified {
 		t.cluster, t.verified = cluster, true
 	}
-	f.mu.Unlock()
-	if backend, ok := f.backend.(store.Ledger); ok && !known && f.remembered(ctx) != cluster {
-		if err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)}); err != nil {
-			klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
-		}
-	}
 	return cluster, nil
+}
+
+// errRefused is the error of a server that refuses what has identified its cluster
+// before.
+var errRefused = errors.New("the server does not identify its cluster as it did")
+
+// refusals are identities in a row of a weaker way than the remembered one.
+type refusals struct {
+	since time.Time // of the first one
+	n     int
+}
+
+// refusedFor is the least duration of refusals, of which there are identityTries at
+// least, after which the weaker identity is the cluster's.
+const refusedFor = 10 * time.Second
+
+// isRefused reports whether an identity is of a weaker way than the remembered one,
+// because the server has refused the stronger one. An API server that has just started
+// does so for some seconds.
+func (t *scopeTransport) isRefused(cluster, remembered string) bool {
+	t.f.mu.Lock()
+	defer t.f.mu.Unlock()
+	ways := []string{"", "host", "user", "kube-system"} // from weak to strong
+	if slices.Index(ways, wayOf(cluster)) >= slices.Index(ways, wayOf(remembered)) {
+		return false
+	}
+	if t.refusals.n++; t.refusals.n == 1 {
+		t.refusals.since = time.Now()
+	}
+	return t.refusals.n < identityTries || time.Since(t.refusals.since) < refusedFor
+}
+
+// wayOf returns how a cluster was identified.
+func wayOf(cluster string) string {
+	way, _, _ := strings.Cut(cluster, "/")
+	return way
 }
 
 // identify identifies the cluster with the credentials of a request that has reached the
@@ -148,7 +198,15 @@ func answers(ctx context.Context, lw cache.ListerWatcher) bool {
 	_, err := endable.Call(ctx, func() (runtime.Object, error) {
 		return cache.ToListerWithContext(lw).ListWithContext(ctx, metav1.ListOptions{Limit: 1})
 	}, nil)
-	return err == nil || isAnswer(err)
+	return err == nil || isServed(err)
+}
+
+// isServed reports whether an error is the server's answer to this request, and not to
+// every request, as one of an API server whose etcd is away, or of a proxy without an API
+// server.
+func isServed(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err) && !isNoAPI(err)
 }
 
 // isAnswer reports whether the server has answered, even with an error. What it, or a
@@ -191,7 +249,7 @@ func (t *scopeTransport) identity(ctx context.Context, lw cache.ListerWatcher, r
 			f.mu.Unlock()
 			return cluster, nil
 		}
-		if answered++; !isAnswer(err) && !answers(ctx, lw) {
+		if answered++; !isServed(err) && !answers(ctx, lw) {
 			answered = 0
 		}
 		if answered >= identityTries {
@@ -236,6 +294,19 @@ func (f *Factory) remembered(ctx context.Context) string {
 	return string(known[askedHow(f.cfg)])
 }
 
+// remember makes remembered return cluster. It reports whether that is stored.
+func (f *Factory) remember(ctx context.Context, cluster string) bool {
+	backend, ok := f.backend.(store.Ledger)
+	if !ok {
+		return false
+	}
+	err := backend.SetLedger(ctx, clusters, map[string][]byte{askedHow(f.cfg): []byte(cluster)})
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The identity of the cluster could not be stored")
+	}
+	return err == nil
+}
+
 const (
 	foreignCluster = "the server is another cluster than the one whose objects are stored"
 	unknownCluster = "the server does not say which cluster it is"
@@ -249,17 +320,22 @@ const (
 // call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.client.askIdentity(ctx, inf.lw)
-	isDown := err != nil && !isAnswer(err) && !answers(ctx, inf.lw)
+	isDown := err != nil && !isServed(err) && !answers(ctx, inf.lw)
+	inf.mu.Lock()
+	was := inf.hold.foreign
+	inf.mu.Unlock()
+	if was != "" {
+		// What is still in the queue must not count as the right cluster's.
+		if err := inf.queue.Idle(ctx); err != nil {
+			return "", err
+		}
+	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	wayOf := func(cluster string) string {
-		way, _, _ := strings.Cut(cluster, "/")
-		return way
-	}
 	if err == nil && wayOf(cluster) != wayOf(inf.scope.Cluster) {
-		// An API server that has just started refuses what identified it before.
-		err = apierrors.NewInternalError(errors.New("the server does not identify its cluster as it did"))
+		err = errRefused
 	}
+	inf.identity.failed = err != nil
 	is := ""
 	switch {
 	case err == nil:
@@ -284,7 +360,6 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 		}
 		is = unknownCluster
 	}
-	was := inf.hold.foreign
 	inf.hold.foreign = is
 	switch is {
 	case was:
@@ -334,5 +409,11 @@ func caDigest(cfg *rest.Config) (string, error) {
 
 // isRefusal reports whether the server has refused to answer.
 func isRefusal(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
+	return (apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)) && !isNoAPI(err)
+}
+
+// isNoAPI reports whether an error is a 404 without a Status, as of a proxy without an
+// API server behind it, for which no path exists.
+func isNoAPI(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }

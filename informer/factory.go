@@ -132,6 +132,8 @@ type scopeTransport struct {
 	cluster  string // the identity, "" until it is known
 	verified bool   // cluster is from the server, not from the backend
 	stored   string // what askIdentity has stored last
+	losses   uint64 // of the ledger before that
+	refusals refusals
 }
 
 // question is called with a request that a ListerWatcher has sent, where it reaches the

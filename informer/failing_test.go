@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"iter"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
 // failingLists makes whole lists, and watches, of the world fail with a 500 while these
@@ -95,5 +97,202 @@ func TestRejectedWhileListsFail(t *testing.T) {
 		waitFor(10 * time.Minute)
 		r.end()
 		w.wantStored("when it is mended", w.server.RV(), "a@5=2", "b@4=1")
+	})
+}
+
+// TestNextProcessAfterFailedList checks a server that fails whole lists and serves
+// watches: a process that ends after it has tried to list does not take the resource
+// version along, from which it could still watch.
+func TestNextProcessAfterFailedList(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, watches := w.failingLists()
+		w.put("a", "1")
+		r := w.run(informer.Options{}).sync()
+		waitFor(2 * time.Second)
+		lists.Store(true)
+		watches.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(5 * time.Minute)
+		r.end()
+		w.wantStored("in the end of the first process", "2", "a@2=1")
+
+		r = w.run(informer.Options{})
+		waitFor(time.Minute)
+		rv := w.put("b", "1")
+		waitFor(10 * time.Minute)
+		s := r.inf.Status()
+		if _, there, _ := r.inf.GetStore().GetByKey("default/b"); !there || !s.Synced {
+			t.Errorf("synced %t, holds %q, and the server is at %s: start %q, last error %q", s.Synced, r.inf.GetStore().ListKeys(), rv, s.StartReason, s.LastError)
+		}
+		r.end()
+	})
+}
+
+// rewinds is a backend that counts the lineages which an informer begins in the log.
+type rewinds struct {
+	store.Backend
+	n atomic.Int32
+}
+
+func (b *rewinds) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &rewindsStore{s, b}, err
+}
+
+type rewindsStore struct {
+	store.Store
+	b *rewinds
+}
+
+func (s *rewindsStore) Apply(b store.Batch) error {
+	if b.Rewound {
+		s.b.n.Add(1)
+	}
+	return s.Store.Apply(b)
+}
+
+// TestRewoundWhileListsFail checks that one rewind begins one lineage, however often its
+// list fails: places in the log that were given out since stay good.
+func TestRewoundWhileListsFail(t *testing.T) {
+	inBubble(t, func(w *world) {
+		lists, _ := w.failingLists()
+		w.put("a", "1")
+		db := w.open()
+		backend := &rewinds{Backend: db}
+		r := w.run(informer.Options{Backend: backend}).sync()
+		w.put("a", "2")
+		w.put("a", "3")
+		waitFor(time.Minute)
+		for range 2 {
+			lists.Store(true)
+			if err := w.server.Rewind("3"); err != nil {
+				t.Fatal(err)
+			}
+			w.server.CloseWatches()
+			waitFor(10 * time.Minute)
+			lists.Store(false)
+			waitFor(5 * time.Minute)
+			w.put("a", "4")
+			waitFor(time.Minute)
+		}
+		if n := backend.n.Load(); n != 2 || r.inf.Status().Checkpoint.RV != w.server.RV() {
+			t.Errorf("%d lineages for two rewinds, stored RV %q, want %s", n, r.inf.Status().Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// unlisted is a backend of whose lists only deletions can be applied while broken is set.
+type unlisted struct {
+	store.Backend
+	broken atomic.Bool
+}
+
+func (b *unlisted) Open(scope store.Scope, opts store.Options) (store.Store, error) {
+	s, err := b.Backend.Open(scope, opts)
+	return &unlistedStore{s, b}, err
+}
+
+type unlistedStore struct {
+	store.Store
+	b *unlisted
+}
+
+func (s *unlistedStore) Relist() (store.Relist, error) {
+	r, err := s.Store.Relist()
+	return &unlistedRelist{r, s.b}, err
+}
+
+type unlistedRelist struct {
+	store.Relist
+	b *unlisted
+}
+
+func (r *unlistedRelist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	if !r.b.broken.Load() {
+		return r.Relist.Parts(rv)
+	}
+	return func(yield func(store.Batch, error) bool) {
+		for b, err := range r.Relist.Parts(rv) {
+			if err == nil && len(b.Changes) > 0 && !b.Changes[0].IsDeletion() {
+				err = errOnPurpose
+			}
+			if !yield(b, err) || err != nil {
+				return
+			}
+		}
+	}
+}
+
+// TestRejectedWhileListsAreNotApplied is TestRejectedWhileListsFail for a whole list that
+// the store does not take, or takes in part, before one that the server fails: the object
+// could be stored by then, and its old state still is what is stored.
+func TestRejectedWhileListsAreNotApplied(t *testing.T) {
+	t.Run("at all", func(t *testing.T) { testRejectedWhileListsAreNotApplied(t, false) })
+	t.Run("but for deletions", func(t *testing.T) { testRejectedWhileListsAreNotApplied(t, true) })
+}
+
+func testRejectedWhileListsAreNotApplied(t *testing.T, deletes bool) {
+	inBubble(t, func(w *world) {
+		lists, watches := w.failingLists()
+		w.put("a", "1")
+		w.put("b", "1")
+		db := w.open()
+		backend := &unlisted{Backend: db}
+		var refuses atomic.Bool
+		refuses.Store(true)
+		r := w.run(informer.Options{Backend: backend, TransformVersion: "1"}, func(inf *informer.Informer) {
+			if err := inf.SetTransform(func(obj any) (any, error) {
+				if obj.(*corev1.ConfigMap).Data["v"] == "bad" && refuses.Load() {
+					return nil, errOnPurpose
+				}
+				return obj, nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}).sync()
+		w.put("a", "bad")
+		waitFor(time.Minute)
+		refuses.Store(false)
+		backend.broken.Store(true)
+		watches.Store(true)
+		w.server.CloseWatches()
+		if deletes {
+			w.drop("b")
+		}
+		for range 1000 {
+			waitFor(100 * time.Millisecond)
+			if contains(r.heard(), "list: on purpose") {
+				break
+			}
+		}
+		lists.Store(true)
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(10 * time.Minute)
+		if s := r.inf.Status(); s.RejectedCount != 1 || s.Checkpoint.RV != "" {
+			t.Errorf("%d rejected, stored RV %q, and a is %v", s.RejectedCount, s.Checkpoint.RV, r.inf.GetStore().List())
+		}
+		backend.broken.Store(false)
+		lists.Store(false)
+		watches.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		watches.Store(false)
+		waitFor(10 * time.Minute)
+		r.end()
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+		want := []string{"a@4=bad", "b@3=1"}
+		if deletes {
+			want = want[:1]
+		}
+		w.wantStored("in the end", w.server.RV(), want...)
 	})
 }

@@ -35,6 +35,7 @@ type world struct {
 	server *fakeapi.Server
 	lw     cache.ListerWatcher // nil: server itself
 	path   string
+	logger klog.Logger // of informers
 }
 
 // overWire makes the informers of the world speak protobuf to the server, so that they
@@ -184,7 +185,7 @@ func (w *world) run(opts informer.Options, prepare ...func(*informer.Informer)) 
 }
 
 func (r *run) start() {
-	ctx, cancel := context.WithCancel(klog.NewContext(r.w.Context(), klog.Logger{}))
+	ctx, cancel := context.WithCancel(klog.NewContext(r.w.Context(), r.w.logger))
 	r.stop = cancel
 	go func() {
 		defer close(r.done)
@@ -311,11 +312,17 @@ func (r *run) atRest(told *guarantees.Recorder) {
 	}
 }
 
+// isStreamedList reports whether a request is a streamed list. One of a few seconds is a
+// probe.
+func isStreamedList(r fakeapi.Request) bool {
+	o := r.Options
+	return o.SendInitialEvents != nil && *o.SendInitialEvents && (o.TimeoutSeconds == nil || *o.TimeoutSeconds > 5)
+}
+
 // lists describes the lists of the collection since a request; probes are not included.
 func (w *world) lists(since int) (lists []string) {
 	for _, r := range w.server.Requests()[since:] {
-		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
-		if r.Verb == "list" && r.Options.Limit != 1 && r.Options.Limit != reflector.WholeLimit || streamed {
+		if r.Verb == "list" && r.Options.Limit != 1 && r.Options.Limit != reflector.WholeLimit || isStreamedList(r) {
 			lists = append(lists, r.Verb)
 		}
 	}

@@ -35,7 +35,11 @@ func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) 
 	if key == "" {
 		inf.hold.missing = cause
 	} else {
+		_, known := inf.hold.rejected[key]
 		inf.hold.rejected[key] = cause
+		if known {
+			return // it is logged once, and may change all the time
+		}
 	}
 	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
 }
@@ -50,6 +54,7 @@ type repair struct {
 type identity struct {
 	verified   bool // it has confirmed the scope's cluster
 	unanswered int  // answers in a row that did not name the cluster
+	failed     bool // the last answer did not, or there was none
 }
 
 // findings are what Status and audits report.

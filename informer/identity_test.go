@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store"
 )
 
 // address is the address of a cluster. It is an http.RoundTripper, so that a Factory can
@@ -285,5 +287,110 @@ func TestNoTransport(t *testing.T) {
 		if err := r.inf.RemoveEventHandler(h); err != nil || !r.inf.IsStopped() {
 			t.Errorf("after its end: stopped %t, %v", r.inf.IsStopped(), err)
 		}
+	})
+}
+
+// TestContentOfAnotherCluster checks a process that starts after one that ended while
+// another cluster answered at its address: the right cluster answers again, has
+// identified itself before the scope was opened, and what is stored is noted as the
+// other's. None of that may be shown.
+func TestContentOfAnotherCluster(t *testing.T) {
+	for name, policy := range map[string]informer.SyncPolicy{"CaughtUp": informer.CaughtUp, "Loaded": informer.Loaded} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(w *world) {
+				a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+				a.set(w.server, "one", nil)
+				w.put("a", "1")
+				if _, err := other.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "alien"}}); err != nil {
+					t.Fatal(err)
+				}
+				var lines []string
+				r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+				a.set(other, "two", nil)
+				w.server.CloseWatches()
+				waitFor(time.Minute)
+				if keys := r.inf.GetStore().ListKeys(); !slices.Equal(keys, []string{"default/alien"}) {
+					t.Fatalf("%q is held while the other cluster answers", keys)
+				}
+				r.end()
+
+				a.set(w.server, "one", nil)
+				l := &log{}
+				r = w.runFactory(a, informer.FactoryOptions{SyncWhen: policy}, &lines, false)
+				if _, err := r.inf.AddEventHandler(l); err != nil {
+					t.Fatal(err)
+				}
+				w.server.Hold() // a list takes its time
+				<-time.After(10 * time.Second)
+				told := l.take()
+				if s := r.inf.Status(); contains(told, "alien") || len(r.inf.GetStore().ListKeys()) > 0 {
+					t.Errorf("scope %q, synced %t, holds %q, told %q", s.Scope.Cluster, s.Synced, r.inf.GetStore().ListKeys(), told)
+				}
+				w.server.Release()
+				r.sync()
+				waitFor(time.Minute)
+				if told := l.take(); len(told) != 1 || !strings.HasSuffix(told[0], " a@2=1") {
+					t.Errorf("told %q after the list, want a", told)
+				}
+				r.end()
+				w.wantStored("in the end", "2", "a@2=1")
+			})
+		})
+	}
+}
+
+// TestContentOfAnotherClusterIsNoted checks that nothing of another cluster is stored
+// before the file says that it is of another one, also if it said before that a list was
+// due for another reason.
+func TestContentOfAnotherClusterIsNoted(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		if _, err := other.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "alien"}}); err != nil {
+			t.Fatal(err)
+		}
+		db := w.open()
+		looks := 0
+		backend := &pointed{db, func(s store.Store) {
+			if _, alien, _ := s.Entry("default/alien"); !alien {
+				return
+			}
+			if looks++; s.Checkpoint().Reason != "the server is another cluster than the one whose objects are stored" {
+				t.Errorf("an object of the other cluster is stored, and the checkpoint is %+v", s.Checkpoint())
+			}
+		}}
+		cfg := &rest.Config{Host: "http://api.example", Transport: a}
+		factory, err := informer.NewFactory(backend, cfg, informer.FactoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		r := &run{w: w, done: make(chan struct{}), db: db}
+		r.runClient(factory, client, &lines)
+		r.sync()
+		w.put("b", "1")
+		if err := w.server.Compact(w.server.RV()); err != nil {
+			t.Fatal(err)
+		}
+		w.server.FailWatch(apierrors.NewResourceExpired("on purpose"))
+		w.server.FailList(nil, apierrors.NewInternalError(errOnPurpose))
+		w.server.CloseWatches()
+		for range 100 {
+			waitFor(100 * time.Millisecond)
+			if r.inf.Status().Checkpoint.RV == "" {
+				break
+			}
+		}
+		a.set(other, "two", nil)
+		waitFor(time.Minute)
+		if looks == 0 {
+			t.Error("nothing of the other cluster was stored")
+		}
+		r.end()
 	})
 }

@@ -47,8 +47,10 @@ func isCalledBack() bool {
 	for {
 		frame, more := frames.Next()
 		switch name := frame.Function; {
-		case strings.HasPrefix(name, reflectorPackage), strings.HasPrefix(name, endablePackage), strings.HasSuffix(name, ".(*Informer).processLoop"),
-			strings.HasSuffix(name, ".(*Informer).addIndexers"), strings.HasSuffix(name, ".(*Informer).auditLoop"):
+		case strings.HasPrefix(name, reflectorPackage), strings.HasPrefix(name, endablePackage),
+			strings.HasSuffix(name, ".(*Informer).processLoop"), strings.HasSuffix(name, ".(*Informer).auditLoop"),
+			strings.HasSuffix(name, ".(*Informer).addIndexers"), strings.HasSuffix(name, ".(*Informer).openStore"),
+			strings.HasSuffix(name, ".(*Informer).waits"):
 			return true
 		case !more:
 			return false

@@ -237,6 +237,14 @@ func TestNoResourceAfterWipe(t *testing.T) {
 	})
 }
 
+// noAPIServer answers like a proxy of Go without a backend.
+func noAPIServer(r *http.Request) *http.Response {
+	return &http.Response{
+		StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
+		Body: io.NopCloser(strings.NewReader("404 page not found\n")), Request: r,
+	}
+}
+
 // TestNoAPIServer checks that nothing is told as deleted where whatever answers at the
 // address is no API server, for which every path is a 404.
 func TestNoAPIServer(t *testing.T) {
@@ -250,10 +258,7 @@ func TestNoAPIServer(t *testing.T) {
 			if !gone.Load() {
 				return a.RoundTrip(r)
 			}
-			return &http.Response{
-				StatusCode: http.StatusNotFound, Header: http.Header{"Content-Type": {"text/plain; charset=utf-8"}},
-				Body: io.NopCloser(strings.NewReader("404 page not found\n")), Request: r,
-			}, nil
+			return noAPIServer(r), nil
 		})
 		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
 		gone.Store(true)
@@ -266,6 +271,77 @@ func TestNoAPIServer(t *testing.T) {
 		waitFor(2 * time.Minute)
 		if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
 			t.Errorf("with it again there are %q", keys)
+		}
+		r.end()
+	})
+}
+
+// TestNoAPIServerByHost is TestNoAPIServer for a cluster that identifies itself by host
+// and CA only, as for a user with a certificate who may not read kube-system.
+func TestNoAPIServerByHost(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		w.put("b", "1")
+		var forbidden, noBackend atomic.Bool
+		forbidden.Store(true)
+		identity := refusingAll(a, http.StatusForbidden, &forbidden)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case noBackend.Load():
+				return noAPIServer(r), nil
+			case strings.HasSuffix(r.URL.Path, "/configmaps"):
+				return a.RoundTrip(r)
+			}
+			return identity.RoundTrip(r)
+		})
+		var lines []string
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+		l := &log{}
+		if _, err := r.inf.AddEventHandler(l); err != nil {
+			t.Fatal(err)
+		}
+		r.sync()
+		waitFor(time.Minute)
+		l.take()
+		noBackend.Store(true)
+		w.server.CloseWatches()
+		waitFor(30 * time.Minute)
+		if told := l.take(); len(told) > 0 {
+			t.Errorf("cluster %q: told %q because no API server answers", r.inf.Status().Scope.Cluster, told)
+		}
+		noBackend.Store(false)
+		waitFor(10 * time.Minute)
+		if told := l.take(); len(told) > 0 {
+			t.Errorf("told %q when it is back", told)
+		}
+		r.end()
+	})
+}
+
+// TestNoAPIServerAtColdStart checks that a process which starts before the API server
+// behind such a proxy waits for it, and is persisted under the identity that it has then.
+func TestNoAPIServerAtColdStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var noBackend atomic.Bool
+		noBackend.Store(true)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if noBackend.Load() {
+				return noAPIServer(r), nil
+			}
+			return a.RoundTrip(r)
+		})
+		var lines []string
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		noBackend.Store(false)
+		r.sync()
+		if s := r.inf.Status(); !s.Persisted || s.Scope.Cluster != "kube-system/one" {
+			t.Errorf("persisted %t as of %q: %s", s.Persisted, s.Scope.Cluster, s.Memory)
 		}
 		r.end()
 	})

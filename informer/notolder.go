@@ -25,7 +25,7 @@ var errFromList = errors.New("the informer waits for the caller: a transform, an
 //
 // The error is that of the context if it ends before, ErrStopped if the informer does, or
 // names the resource version if it is none: a number from 1 on. Transforms, index
-// functions and the ListerWatcher must not wait; they get an error.
+// functions, watch error handlers and the ListerWatcher must not wait; they get an error.
 func (inf *Informer) NotOlderThan(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("informer: resource version is %q, want a number from 1 on", rv)

@@ -3,6 +3,7 @@ package informer_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,7 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
@@ -243,5 +249,141 @@ func TestNotOlderThanAfterAnotherCluster(t *testing.T) {
 		}
 		r.end()
 		waitFor(time.Minute) // for requests that are still slow
+	})
+}
+
+// TestNotOlderThanQueued is TestNotOlderThanAfterAnotherCluster with an event of the
+// other cluster that is still in the queue when the right one is back.
+func TestNotOlderThanQueued(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		for range 100 {
+			other.Advance()
+		}
+		var lines []string
+		var slow atomic.Bool
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			q := r.URL.Query()
+			if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
+				waitFor(time.Minute)
+			}
+			return a.RoundTrip(r)
+		})
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		gate := make(chan struct{})
+		if err := r.inf.AddIndexers(cache.Indexers{"slow": func(obj any) ([]string, error) {
+			if obj.(*corev1.ConfigMap).Name == "slow" {
+				<-gate
+			}
+			return nil, nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(2 * time.Minute)
+		if _, err := other.Create(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "slow"}}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait() // it is in the queue
+		rv := w.put("new", "1")
+		a.set(w.server, "one", nil)
+		slow.Store(true)
+		other.CloseWatches()
+		waitFor(10 * time.Second)
+		close(gate)
+		for range 10 {
+			waitFor(5 * time.Second)
+			ctx, cancel := context.WithTimeout(w.Context(), time.Millisecond)
+			err := r.inf.NotOlderThan(ctx, rv)
+			cancel()
+			if _, there, _ := r.inf.GetStore().GetByKey("default/new"); err == nil && !there {
+				t.Errorf("not older than %s, and its object is missing", rv)
+				break
+			}
+		}
+		r.end()
+		waitFor(time.Minute) // for requests that are still slow
+	})
+}
+
+// TestErrorHandlerWaitsAtStart checks that a watch error handler that is called while the
+// informer waits for its scope gets an error from NotOlderThan, like one that is called
+// later, instead of keeping the informer from starting.
+func TestErrorHandlerWaitsAtStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		rv := w.put("a", "1")
+		var fails atomic.Bool
+		fails.Store(true)
+		cfg := &rest.Config{Host: "http://api.example", Transport: roundTrip(func(r *http.Request) (*http.Response, error) {
+			if fails.Load() && strings.HasSuffix(r.URL.Path, "/kube-system") {
+				return nil, errOnPurpose
+			}
+			return a.RoundTrip(r)
+		})}
+		db := w.open()
+		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lw := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "configmaps", "", fields.Everything())
+		inf := factory.NewInformer(withoutStreams{lw}, &corev1.ConfigMap{}, 0, nil).(*informer.Informer)
+		ctx, cancel := context.WithCancel(klog.NewContext(w.Context(), klog.Logger{}))
+		var waited error
+		if err := inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, _ error) {
+			waited = inf.NotOlderThan(ctx, rv)
+		}); err != nil {
+			t.Fatal(err)
+		}
+		done := make(chan struct{})
+		go func() { defer close(done); inf.RunWithContext(ctx) }()
+		waitFor(2 * time.Second)
+		fails.Store(false)
+		waitFor(10 * time.Minute)
+		if !inf.HasSynced() || waited == nil {
+			t.Errorf("ten minutes after the server is back: synced %t, the handler got %v; %s", inf.HasSynced(), waited, inf.Status().Behind)
+		}
+		cancel()
+		<-done
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestIndexFunctionWaitsAtStart is TestNotOlderThanCalledBack for index functions whose
+// entries a warm start rebuilds.
+func TestIndexFunctionWaitsAtStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := range 100 {
+			w.put(fmt.Sprintf("o-%02d", i), "1")
+		}
+		w.run(informer.Options{}).sync().end()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
+		defer cancel()
+		var inf *informer.Informer
+		var called atomic.Pointer[error]
+		r := w.run(informer.Options{Indexers: cache.Indexers{"x": func(any) ([]string, error) {
+			err := inf.NotOlderThan(ctx, "99999")
+			called.Store(&err)
+			return nil, nil
+		}}}, func(i *informer.Informer) { inf = i })
+		waitFor(time.Minute)
+		if !r.inf.HasSynced() {
+			t.Errorf("a minute after the start: not synced, %s", r.inf.Status().Behind)
+		}
+		r.sync()
+		if *called.Load() == nil {
+			t.Error("NotOlderThan returned no error")
+		}
+		r.end()
 	})
 }

@@ -167,14 +167,46 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		// Else a start without the transform would resume transformed objects.
 		opts.TransformVersion = "unversioned"
 	}
+	var s store.Store
+	var err error
 	if inf.factory != nil {
 		opts.DecodedGroup = inf.factory
-		return inf.factory.open(ctx, inf, scope, opts)
+		s, err = inf.factory.open(ctx, inf, scope, opts)
+	} else {
+		if scope.Cluster == "" {
+			klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
+		}
+		s, err = inf.opts.Backend.Open(scope, opts)
 	}
-	if scope.Cluster == "" {
-		klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
+	if err != nil {
+		return nil, err
 	}
-	return inf.opts.Backend.Open(scope, opts)
+	if err := dropForeign(s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// dropForeign deletes what an earlier process has listed of another cluster. The log has
+// these objects, so it needs their deletions, too.
+func dropForeign(s store.Store) error {
+	if s.Checkpoint().Reason != foreignCluster || s.Len() == 0 {
+		return nil
+	}
+	nothing, err := s.Relist()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = nothing.Close() }()
+	for b, err := range nothing.Parts("") {
+		if err != nil {
+			return err
+		}
+		if err := s.Apply(b); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // withoutIndexes returns the indexers without those that an index with an identity

@@ -1,6 +1,7 @@
 package informer_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // roundTrip is an http.RoundTripper.
@@ -181,6 +183,85 @@ func TestClusterThereAndBack(t *testing.T) {
 	})
 }
 
+// forgetful is a database whose ledger cannot be written while full is set.
+type forgetful struct {
+	*bolt.DB
+	full atomic.Bool
+}
+
+// SetLedger implements store.Ledger.
+func (f *forgetful) SetLedger(ctx context.Context, name string, changes map[string][]byte) error {
+	if f.full.Load() {
+		return errOnPurpose
+	}
+	return f.DB.SetLedger(ctx, name, changes)
+}
+
+// wantServedWhileDown starts an informer beside a server that is down, and checks that it
+// serves the one object that is stored.
+func (w *world) wantServedWhileDown(a *address) {
+	w.Helper()
+	var lines []string
+	w.server.Down()
+	a.set(w.server, "one", errors.New("connection refused"))
+	r := w.runFactory(a, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines, false)
+	waitFor(time.Minute)
+	if keys := r.inf.GetStore().ListKeys(); len(keys) != 1 {
+		w.Errorf("%q is served while the server is down, want a", keys)
+	}
+	r.end()
+}
+
+// TestClusterRememberedLate checks that the cluster is remembered although its identity
+// could not be written when it was first asked for.
+func TestClusterRememberedLate(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		db := &forgetful{DB: w.open()}
+		db.full.Store(true)
+		cfg := &rest.Config{Host: "http://api.example", Transport: a}
+		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var lines []string
+		r := &run{w: w, done: make(chan struct{}), db: db.DB}
+		r.runClient(factory, client, &lines)
+		r.sync()
+		waitFor(time.Minute)
+		db.full.Store(false)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		r.end()
+
+		w.wantServedWhileDown(a)
+	})
+}
+
+// TestClusterRememberedAfterWipe checks that the cluster is remembered again after the
+// file was wiped under a running informer.
+func TestClusterRememberedAfterWipe(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		if _, err := r.db.Wipe(nil); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(time.Minute)
+		r.end()
+		w.wantServedWhileDown(a)
+	})
+}
+
 // TestForbiddenForSeconds checks that an API server which refuses every request until it
 // has read its roles is no other cluster.
 func TestForbiddenForSeconds(t *testing.T) {
@@ -235,5 +316,189 @@ func TestNamespaceForbiddenOnce(t *testing.T) {
 			t.Errorf("listed %d times, and ten minutes later the stored RV is %q: %s", len(w.lists(since)), s.Checkpoint.RV, s.Checkpoint.Reason)
 		}
 		r.end()
+	})
+}
+
+// fails500 answers every request with the status that an API server gives while its etcd
+// is away.
+func fails500(next http.RoundTripper, fails *atomic.Bool) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		if !fails.Load() {
+			return next.RoundTrip(r)
+		}
+		return &http.Response{
+			StatusCode: 500, Header: http.Header{"Content-Type": {"application/json"}}, Request: r,
+			Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"etcdserver: request timed out","code":500}`)),
+		}, nil
+	})
+}
+
+// TestEtcdAwayAtStart is TestOutageAtStart for an API server whose etcd is away: it
+// answers every request with 500. Nothing but waiting helps, and the watch then goes on.
+func TestEtcdAwayAtStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+		}
+		var lines []string
+		var fails atomic.Bool
+		w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines).sync().end()
+		since := len(w.server.Requests())
+		fails.Store(true)
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		fails.Store(false)
+		r.sync()
+		waitFor(time.Minute)
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed %d times, want the watch to go on from the stored RV: %q", len(lists), r.inf.Status().StartReason)
+		}
+		r.end()
+	})
+}
+
+// TestEtcdAwayAtColdStart is TestOutageAtColdStart for the same server.
+func TestEtcdAwayAtColdStart(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var fails atomic.Bool
+		fails.Store(true)
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Minute)
+		fails.Store(false)
+		r.sync()
+		waitFor(time.Minute)
+		if s := r.inf.Status(); !s.Persisted {
+			t.Errorf("not persisted for the life of the process: %s", s.Memory)
+		}
+		r.end()
+	})
+}
+
+// TestEtcdAwayWhileRunning checks the same server under a running informer.
+func TestEtcdAwayWhileRunning(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20))
+		}
+		var lines []string
+		var fails atomic.Bool
+		r := w.runBehind(fails500(a, &fails), nil, informer.FactoryOptions{}, &lines).sync()
+		waitFor(10 * time.Second)
+		since := len(w.server.Requests())
+		fails.Store(true)
+		w.server.CloseWatches()
+		waitFor(10 * time.Minute)
+		fails.Store(false)
+		rv := w.put("d", "1")
+		ctx, cancel := context.WithTimeout(w.Context(), 5*time.Minute)
+		defer cancel()
+		if err := r.inf.NotOlderThan(ctx, rv); err != nil {
+			t.Error(err)
+		}
+		if lists := w.lists(since); len(lists) > 0 {
+			t.Errorf("listed %d times: %q", len(lists), lists)
+		}
+		r.end()
+	})
+}
+
+// TestIdentityRefusedAtFirst checks a warm start beside an API server that has just
+// started, too, and refuses for some seconds what identified it before (its authorizer
+// knows no bindings yet): the informer goes on from what is stored, and so does the next
+// process.
+func TestIdentityRefusedAtFirst(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+		}
+		var lines []string
+		var refused atomic.Bool
+		identity := refusingAll(a, http.StatusForbidden, &refused)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				return a.RoundTrip(r)
+			}
+			return identity.RoundTrip(r)
+		})
+		w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync().end()
+
+		since := len(w.server.Requests())
+		refused.Store(true)
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+		waitFor(2 * time.Second)
+		refused.Store(false)
+		waitFor(5 * time.Minute)
+		s := r.inf.Status()
+		if lists := w.lists(since); len(lists) > 0 || s.Scope.Cluster != "kube-system/one" {
+			t.Errorf("cluster %q, start %q: %d lists, want the watch to go on from the stored RV", s.Scope.Cluster, s.Start, len(lists))
+		}
+		// The watch ends later, as it does every few minutes.
+		since = len(w.server.Requests())
+		w.server.CloseWatches()
+		waitFor(30 * time.Minute)
+		w.put("d", "1")
+		waitFor(5 * time.Minute)
+		if s := r.inf.Status(); len(w.lists(since)) > 0 || s.Checkpoint.RV != w.server.RV() {
+			t.Errorf("later: %d lists, stored RV %q, want %s", len(w.lists(since)), s.Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+
+		w.server.Down()
+		r = w.runBehind(below, nil, informer.FactoryOptions{SyncWhen: informer.Loaded}, &lines)
+		waitFor(time.Minute)
+		if s := r.inf.Status(); s.Scope.Cluster != "kube-system/one" {
+			t.Errorf("while the server is down, what is stored of %q is served", s.Scope.Cluster)
+		}
+		w.server.Up()
+		waitFor(5 * time.Minute)
+		r.end()
+	})
+}
+
+// TestIdentityOfOtherRights checks that a user who may not read kube-system any more is
+// known by the host from the second process on, and one who may again from the first one.
+func TestIdentityOfOtherRights(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		var lines []string
+		var refused atomic.Bool
+		identity := refusingAll(a, http.StatusForbidden, &refused)
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				return a.RoundTrip(r)
+			}
+			return identity.RoundTrip(r)
+		})
+		for i, c := range []struct {
+			refused bool
+			cluster string
+			stores  bool
+		}{
+			{refused: false, cluster: "kube-system/one", stores: true},
+			{refused: true, cluster: "kube-system/one", stores: false},
+			{refused: true, cluster: "host/", stores: true},
+			{refused: false, cluster: "kube-system/one", stores: true},
+		} {
+			refused.Store(c.refused)
+			r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+			waitFor(5 * time.Minute)
+			s := r.inf.Status()
+			if !s.Synced || !strings.HasPrefix(s.Scope.Cluster, c.cluster) || (s.Checkpoint.RV != "") != c.stores {
+				t.Errorf("process %d: synced %t, cluster %q, stored RV %q", i, s.Synced, s.Scope.Cluster, s.Checkpoint.RV)
+			}
+			r.end()
+		}
 	})
 }

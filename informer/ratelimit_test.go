@@ -3,8 +3,10 @@ package informer_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,4 +124,51 @@ func (w *world) startKinds(kinds int, withFactory bool, then func()) {
 	if err := db.Close(); err != nil {
 		w.Error(err)
 	}
+}
+
+// TestProbeOfOverloadedServer checks that a probe which an overloaded server refuses with
+// 429 and Retry-After is sent again after that time, and is not taken for one that the
+// client's own rate limiter has refused, to be replaced by a streamed list at once.
+func TestProbeOfOverloadedServer(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for _, n := range []string{"a", "b", "c"} {
+			w.put(n, strings.Repeat("x", 1<<20)) // no small collection
+		}
+		var mu sync.Mutex
+		var sent []string
+		refuse := 0
+		cfg := w.server.Config(runtime.ContentTypeJSON)
+		cfg.QPS = 0 // client-go's default: a rate limiter
+		next := cfg.Transport
+		cfg.Transport = roundTrip(func(r *http.Request) (*http.Response, error) {
+			q := r.URL.Query()
+			mu.Lock()
+			defer mu.Unlock()
+			sent = append(sent, r.URL.RawQuery)
+			if q.Get("watch") == "" && refuse > 0 {
+				refuse--
+				return &http.Response{
+					StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}, "Content-Type": {"text/plain"}},
+					Body: io.NopCloser(strings.NewReader("too many requests")), Request: r,
+				}, nil
+			}
+			return next.RoundTrip(r)
+		})
+		informer.TakeEncoded(cfg)
+		var err error
+		if w.lw, err = fakeapi.ListerWatcher(cfg, corev1.SchemeGroupVersion.WithResource("configmaps")); err != nil {
+			t.Fatal(err)
+		}
+		w.run(informer.Options{}).sync().end()
+		mu.Lock()
+		sent, refuse = nil, 1
+		mu.Unlock()
+		r := w.run(informer.Options{}).sync()
+		r.end()
+		for _, query := range sent {
+			if strings.Contains(query, "sendInitialEvents") {
+				t.Errorf("an overloaded server was sent a streamed list: %s", query)
+			}
+		}
+	})
 }

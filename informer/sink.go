@@ -235,12 +235,13 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		return nil, err
 	}
 	rewound := (*Informer)(s).isRewound(reason)
-	if rewound {
-		// Places in the log belong to the other history from here on. A store that
-		// refuses this has lost its log already, or is closed.
+	if cp := s.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != reason) {
+		// Places in the log belong to the other history from here on; after a list that
+		// failed they do already. A store that refuses this has lost its log already, or
+		// is closed.
 		_ = s.store.Apply(store.Batch{Reason: reason, Rewound: true})
 	}
-	if s.store.Checkpoint().RV != "" || rewound {
+	if cp := s.store.Checkpoint(); cp.RV != "" || rewound || reason == foreignCluster && cp.Reason != reason {
 		err := s.store.Invalidate(ctx, reason)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -280,7 +281,7 @@ var errUnidentified = errors.New("the server does not serve the resource, and do
 func (inf *Informer) isIdentified() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	return inf.identity.unanswered == 0 && inf.hold.foreign == ""
+	return !inf.identity.failed && inf.hold.foreign == ""
 }
 
 func (inf *Informer) isCaughtUp() bool {
@@ -303,25 +304,29 @@ type relist struct {
 	inf    *Informer
 	reason string
 
-	// What the begin of the list has replaced. If nothing of the list is applied, a watch
-	// may continue, and what could not be stored before is still not stored.
+	// What the begin of the list has replaced. If the list is not applied, a watch may
+	// continue, and what could not be stored before is still not stored.
 	listing  listing
 	rejected map[string]error
 	missing  error
 	applied  bool // in part at least
+	finished bool
 }
 
 // Close implements reflector.Relist.
 func (r *relist) Close() error {
-	if !r.applied {
+	if !r.finished {
 		r.inf.mu.Lock()
-		r.inf.listing = r.listing
+		if !r.applied {
+			r.inf.listing = r.listing
+		}
 		hold := &r.inf.hold
 		maps.Copy(hold.rejected, r.rejected)
 		if hold.missing == nil {
 			hold.missing = r.missing
 		}
 		r.inf.mu.Unlock()
+		r.inf.tap.Begin() // a watch may continue: what the list has left is not missed
 	}
 	return r.Relist.Close()
 }
@@ -374,7 +379,6 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && inf.holdsNothing() {
 		return nil
 	}
-	r.applied = true
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {
@@ -389,6 +393,10 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		}
 		if err := inf.apply(ctx, b, changes); err != nil {
 			return err
+		}
+		r.applied = true
+		for _, c := range b.Changes {
+			delete(r.rejected, c.Key)
 		}
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -408,6 +416,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if err != nil {
 		return err
 	}
+	r.finished = true
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
@@ -476,6 +485,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 		}
 	}
 	inf.markReplays(b.Stream, told)
+	inf.acceptReplays(told)
 	batch := store.Batch{RV: b.RV, CatchUp: !inf.isCaughtUp()}
 	last := make(map[string]int, len(told)) // the last change of each key
 	for i, c := range told {

@@ -280,9 +280,8 @@ func (s *subject) step(command string, do func()) step {
 // count.
 func listed(requests []fakeapi.Request) bool {
 	return slices.ContainsFunc(requests, func(r fakeapi.Request) bool {
-		streamed := r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents
 		isProbe := r.Options.Limit == 1 || r.Options.Limit == reflector.WholeLimit
-		return streamed || r.Verb == "list" && !isProbe && r.Options.Continue == ""
+		return isStreamedList(r) || r.Verb == "list" && !isProbe && r.Options.Continue == ""
 	})
 }
 

@@ -36,7 +36,8 @@ import (
 //	drop NAME            delete
 //	burst CHANGES        several, separated by ";", that reach the store at once
 //	bad NAME             put NAME bad, for which the transform fails
-//	bookmark             advance the resource version and wait a minute
+//	bookmark             advance the resource version and wait for the bookmark: for a
+//	                     minute, and some seconds if a watch ends and begins meanwhile
 //	wait DURATION        let time pass
 //	handler NAME [RESYNC]  add a handler; again, after it was removed
 //	remove NAME          remove it, even if it was removed before
@@ -82,7 +83,7 @@ func init() {
 		"bad":      func(s *subject, args []string) { s.put(args[0], "bad") },
 		"drop":     func(s *subject, args []string) { s.drop(args[0]) },
 		"recreate": func(s *subject, args []string) { s.drop(args[0]); s.put(args[0], args[1]) },
-		"bookmark": func(s *subject, _ []string) { s.server.Advance(); waitFor(time.Minute + time.Second) },
+		"bookmark": func(s *subject, _ []string) { s.server.Advance(); waitFor(time.Minute + 10*time.Second) },
 		"wait":     func(s *subject, args []string) { waitFor(s.duration(args[0])) },
 		"handler":  (*subject).addHandler,
 		"remove":   func(s *subject, args []string) { s.removeHandler(args[0]) },

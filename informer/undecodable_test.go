@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -257,4 +258,78 @@ func TestMalformedOrOwnError(t *testing.T) {
 			r.end()
 		})
 	}
+}
+
+// TestReplayOfMalformed checks that an object that was malformed and is mended,
+// both before the start, does not count as rejected when the watch brings both states
+// again, as it does while another object freezes the stored resource version.
+func TestReplayOfMalformed(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.overSpoiledWire(runtime.ContentTypeJSON, true)
+		w.put("a", "1")
+		r := w.run(informer.Options{}).sync()
+		w.putMalformed("y", "1")
+		w.putMalformed("x", "1")
+		waitFor(time.Minute)
+		w.put("x", "2")
+		waitFor(time.Minute)
+		if st := r.inf.Status(); !slices.Equal(st.Rejected, []string{"default/y"}) || st.Objects != 2 {
+			t.Fatalf("before: %d objects, rejected %q", st.Objects, st.Rejected)
+		}
+		r.end()
+
+		r = w.run(informer.Options{}).sync()
+		waitFor(5 * time.Minute)
+		if st := r.inf.Status(); !slices.Equal(st.Rejected, []string{"default/y"}) {
+			t.Errorf("after a warm start: rejected %q, want only y", st.Rejected)
+		}
+		w.drop("y")
+		waitFor(time.Hour)
+		w.put("a", "2")
+		waitFor(time.Hour)
+		if st := r.inf.Status(); len(st.Rejected) > 0 || st.Checkpoint.RV != w.server.RV() {
+			t.Errorf("all are mended: rejected %q, stored RV %q, want %s", st.Rejected, st.Checkpoint.RV, w.server.RV())
+		}
+		r.end()
+	})
+}
+
+// TestMalformedIsLoggedOnce checks that an object which changes all the time and stays
+// malformed is logged once, and again when it was mended in between.
+func TestMalformedIsLoggedOnce(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.overSpoiledWire(runtime.ContentTypeJSON, true)
+		var mu sync.Mutex
+		logged := 0
+		w.logger = funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(args, "Object cannot be stored") {
+				logged++
+			}
+		}, funcr.Options{})
+		want := func(when string, n int) {
+			t.Helper()
+			waitFor(time.Minute)
+			mu.Lock()
+			defer mu.Unlock()
+			if logged != n {
+				t.Errorf("%s it is logged %d times, want %d", when, logged, n)
+			}
+			logged = 0
+		}
+		r := w.run(informer.Options{}).sync()
+		w.putMalformed("x", "1")
+		want("at first", 1)
+		for range 20 {
+			w.putMalformed("x", "2")
+			waitFor(time.Second)
+		}
+		want("as it changes", 0)
+		w.put("x", "3")
+		waitFor(time.Second)
+		w.putMalformed("x", "4")
+		want("after it was mended", 1)
+		r.end()
+	})
 }

@@ -21,10 +21,10 @@
 // whole database nothing is written meanwhile may be silent, too.
 //
 // A list waits for the client's limit of requests per second, a watch does not. If the
-// list of the probe would wait more than half a second for that, the probe is a streamed
-// list that selects no object: its final bookmark has the resource version that a
-// consistent list would have. If the server does not answer it, the probe lists however
-// long that takes.
+// list of the probe would wait more than half a second for that, or is forbidden, the
+// probe is a streamed list that selects no object: its final bookmark has the resource
+// version that a consistent list would have. If the server does not answer it, the probe
+// lists however long that takes.
 //
 // A server ends the watch of a client that reads slowly. If the watches have taken a
 // minute and, at their rate, would still need longer than a list to reach the goal, the
@@ -51,7 +51,8 @@
 //	410, as status or event; an object   relist, at once the first time
 //	that the server could not read
 //	504 ResourceVersionTooLarge          the server is behind: three tries, then relist
-//	401, 403                             back off and report
+//	401, 403                             back off and report; relist at the sixth watch
+//	                                     that is forbidden where the probe's list is not
 //	404 of the resource                  back off and report; after 5 minutes of it
 //	                                     the sink receives an empty list
 //	object that cannot be read           watch from the same resource version once more,

@@ -76,14 +76,20 @@ func (r *Reflector) list(ctx context.Context) error {
 	}
 	if err != nil {
 		r.stopStream()
+		err = fmt.Errorf("list: %w", err)
+		if apierrors.IsForbidden(err) {
+			r.tally.listStreams = 0 // watches may be allowed
+		}
 		if isFailure(err) {
 			r.tally.failedLists++
 			r.listFailed = time.Now()
 			if r.next == toListOrProbe {
 				r.next = toProbe
+				// The sink has given up its resource version for the list.
+				err = errors.Join(err, r.keep(ctx))
 			}
 		}
-		return fmt.Errorf("list: %w", err)
+		return err
 	}
 	r.hold(rv)
 	n := r.Status().Listed
@@ -97,6 +103,14 @@ func (r *Reflector) list(ctx context.Context) error {
 		return r.reachedNow(ctx)
 	}
 	return nil
+}
+
+// keep tells the sink that it is still complete up to the held resource version.
+func (r *Reflector) keep(ctx context.Context) error {
+	if r.unordered || r.held == "" || r.held == "0" {
+		return nil
+	}
+	return r.opts.Sink.Bookmark(ctx, r.held)
 }
 
 func (r *Reflector) firstWay() way {

@@ -95,6 +95,7 @@ func TestLosingTheWatch(t *testing.T) {
 		{name: "504 ResourceVersionTooLarge, three times", happen: next(tooLarge(), tooLarge(), fakeapi.InStream(tooLarge())), want: [][]string{resumes, resumes, resumes, relists}, errs: 4, err: "Too large"},
 		{name: "401", happen: next(apierrors.NewUnauthorized("who")), want: [][]string{resumes, resumes}, errs: 2, err: "who"},
 		{name: "403", happen: next(forbidden(), forbidden(), forbidden()), want: [][]string{resumes, resumes, resumes, resumes}, errs: 4, err: "no role"},
+		{name: "403 of watches only, again and again", happen: next(forbidden(), forbidden(), forbidden(), forbidden(), forbidden(), forbidden()), want: [][]string{resumes, resumes, resumes, resumes, resumes, resumes, relists}, errs: 7, err: "no role"},
 		{name: "object that cannot be read, once", happen: send(decoding("unable to decode watch event: proto")), want: [][]string{resumes}, errs: 1, err: "proto"},
 		{name: "object that cannot be read, twice", happen: func(w *world) {
 			w.server.FailWatch(fakeapi.InStream(decoding("unable to decode watch event: proto")))
@@ -195,12 +196,12 @@ func TestBackoff(t *testing.T) {
 		w := watching(t)
 		var errs []error
 		for range 10 {
-			errs = append(errs, forbidden())
+			errs = append(errs, tooManyRequests(0))
 		}
 		w.server.FailList(errs...)
 		w.server.CloseWatches()
 		w.until(12)
-		w.wantErrors(11, "no role")
+		w.wantErrors(11, "slow down")
 		all := w.server.Requests()
 		least, most := 1600*time.Millisecond, 3200*time.Millisecond
 		for i := 3; i <= 12; i++ {

@@ -35,12 +35,34 @@ const (
 // present returns the server's present resource version, with a consistent list of at
 // most limit objects. The list is empty if limit is 1.
 func (r *Reflector) present(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
-	if !r.streams() || r.tally.probeStreams >= streamTries {
+	if !r.streams() {
 		return r.presentByList(ctx, limit)
 	}
-	rv, list, err = r.presentByList(hasty{ctx, time.Now().Add(listPatience)}, limit)
-	if !ratelimit.Refused(err) || ctx.Err() != nil {
+	if rv, list, err = r.presentSoon(ctx, limit); !apierrors.IsForbidden(err) || ctx.Err() != nil {
 		return rv, list, err
+	}
+	// Who may watch needs no list.
+	if rv, list, streamErr := r.presentByStream(ctx, limit); streamErr == nil {
+		return rv, list, nil
+	}
+	return "", nil, err
+}
+
+// presentSoon implements present with a list, or with a streamed list where that would
+// wait for the client's limit of requests per second.
+func (r *Reflector) presentSoon(ctx context.Context, limit int64) (rv string, list runtime.Object, err error) {
+	if r.tally.probeStreams >= streamTries {
+		return r.presentByList(ctx, limit)
+	}
+	deadline := time.Now().Add(listPatience)
+	rv, list, err = r.presentByList(hasty{ctx, deadline}, limit)
+	switch {
+	case !ratelimit.Refused(err) || ctx.Err() != nil:
+		return rv, list, err
+	case !time.Now().Before(deadline):
+		// It was refused when client-go was about to send it again, after the server's
+		// Retry-After.
+		return r.presentByList(ctx, limit)
 	}
 	rv, list, err = r.presentByStream(ctx, limit)
 	if err == nil {

@@ -48,7 +48,9 @@ func TestRandom(t *testing.T) {
 				}
 				lists := 0
 				for _, r := range c.server.Requests() {
-					if r.Verb == "list" && r.Options.Limit > 1 && r.Options.Continue == "" || r.Options.SendInitialEvents != nil && !opts.NoWatchList {
+					isProbe := r.Options.LabelSelector != ""
+					streamed := r.Options.SendInitialEvents != nil && !isProbe
+					if r.Verb == "list" && r.Options.Limit > 1 && r.Options.Continue == "" || streamed && !opts.NoWatchList {
 						lists++
 					}
 				}

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -159,6 +160,7 @@ type tally struct {
 	tooLarge       int
 	undecodable    repeated // objects that the sink could not take
 	failures       repeated // watches that soon ended with an error of the server
+	forbidden      repeated // watches that were forbidden although lists are not
 	expired        int      // watches that ended because history was lost or rewound
 	whole          int      // catch-up watches that timed out without a bookmark
 	cut            int      // catch-up watches in a row that broke in silence
@@ -373,8 +375,8 @@ func (r *Reflector) probe(ctx context.Context) error {
 		limit = WholeLimit
 	}
 	now, list, err := r.present(ctx, limit)
-	if compare && isFailure(err) {
-		// The server may fail because of one object.
+	if compare && (isFailure(err) || apierrors.IsForbidden(err)) {
+		// The server may fail because of one object, or a streamed list may be too long.
 		compare = false
 		now, list, err = r.present(ctx, 1)
 	}

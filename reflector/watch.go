@@ -48,7 +48,10 @@ const (
 	soon          = 10 * time.Second // an error so early is due to the start of the watch
 	tooLargeTries = 3
 	failureTries  = 3
-	cutTries      = 10
+	// forbiddenTries is how many watches in a row may be forbidden after probes whose
+	// lists were not. An API server that starts forbids for some seconds.
+	forbiddenTries = 6
+	cutTries       = 10
 )
 
 // session is one watch.
@@ -279,7 +282,8 @@ func (r *Reflector) lost(ctx context.Context, s *session, err error) error {
 	if s.brought() || lasted >= atOnce {
 		r.tally.emptyAtOnce = 0
 		if err == nil {
-			r.tally.expired, r.tally.tooLarge, r.tally.undecodable, r.tally.failures = 0, 0, repeated{}, repeated{}
+			r.tally.expired, r.tally.tooLarge = 0, 0
+			r.tally.undecodable, r.tally.failures, r.tally.forbidden = repeated{}, repeated{}, repeated{}
 			r.setError(nil)
 		}
 	}
@@ -355,6 +359,11 @@ func (r *Reflector) failed(ctx context.Context, s *session, err error) error {
 		}
 		if r.tally.undecodable.count(r.held) > 1 {
 			r.listRather(ctx, "an object of the watch cannot be read")
+		}
+	case apierrors.IsForbidden(err):
+		if r.tally.forbidden.count(r.held) >= forbiddenTries {
+			r.tally.forbidden = repeated{}
+			r.listRather(ctx, "watches are forbidden, lists are not")
 		}
 	case isAnswer(err) && time.Since(s.opened) < soon:
 		if r.tally.failures.count(r.held) >= failureTries {

@@ -61,13 +61,18 @@ func (s *Sieve) List(ctx context.Context, send func(context.Context) (runtime.Ob
 	return list, err
 }
 
+// unread is in client-go's errors of an answer that was cut
+// (k8s.io/client-go/rest, Request.transformResponse). The error of an HTTP/2 stream that
+// was reset has a type of net/http that cannot be named.
+const unread = "error when reading response body"
+
 // isDecoding reports whether an error of a list may say that client-go could not decode
 // the answer: the error is neither the server's nor that of a connection.
 func isDecoding(err error) bool {
 	var network net.Error // a *url.Error is one
 	return !errors.As(err, new(apierrors.APIStatus)) && !errors.As(err, &network) &&
 		!utilnet.IsProbableEOF(err) && !utilnet.IsHTTP2ConnectionLost(err) && !errors.Is(err, io.ErrUnexpectedEOF) &&
-		!ratelimit.Refused(err) &&
+		!ratelimit.Refused(err) && !strings.Contains(err.Error(), unread) &&
 		!errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }
 

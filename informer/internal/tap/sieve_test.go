@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -19,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer/internal/tap"
@@ -208,5 +212,49 @@ func TestLimitedList(t *testing.T) {
 	})
 	if err != nil {
 		t.Errorf("a malformed list behind it was not taken apart: %v", err)
+	}
+}
+
+// TestCutList checks that a list whose stream is reset in the middle, as over HTTP/2, is
+// not sent again at once as one that cannot be decoded: it is an error of the connection.
+func TestCutList(t *testing.T) {
+	for _, http2 := range []bool{true, false} {
+		var requests atomic.Int32
+		server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			requests.Add(1)
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"items":[`))
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}))
+		server.EnableHTTP2 = http2
+		server.StartTLS()
+		defer server.Close()
+		cfg := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, APIPath: "/api"}
+		if !http2 {
+			cfg.NextProtos = []string{"http/1.1"}
+		}
+		gv := corev1.SchemeGroupVersion
+		cfg.GroupVersion, cfg.NegotiatedSerializer = &gv, scheme.Codecs.WithoutConversion()
+		cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
+			return roundTripper(func(r *http.Request) (*http.Response, error) {
+				resp, err := next.RoundTrip(r)
+				if err == nil {
+					tap.SieveFrom(r.Context()).Open(resp)
+				}
+				return resp, err
+			})
+		})
+		client, err := rest.RESTClientFor(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := tap.NewSieve(&corev1.ConfigMap{})
+		_, err = s.List(klog.NewContext(t.Context(), klog.Logger{}), func(ctx context.Context) (runtime.Object, error) {
+			return client.Get().Resource("configmaps").Do(ctx).Get()
+		})
+		if err == nil || requests.Load() != 1 {
+			t.Errorf("HTTP/2 %t: %d requests, want 1; %v", http2, requests.Load(), err)
+		}
 	}
 }

@@ -228,8 +228,8 @@ func (t *Tap) close(a *answer) {
 	a.closed = true
 }
 
-// Begin says that a list begins, from its first request: what was sent before is not
-// taken any more.
+// Begin says that a list begins, from its first request, or has failed: what was sent
+// before is not taken any more.
 func (t *Tap) Begin() {
 	if t == nil {
 		return
