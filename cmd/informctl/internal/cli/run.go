@@ -68,6 +68,7 @@ What an earlier run stored is resumed where the server's history allows, and lis
 again by comparison where not.
 A file that cannot be used, as one of another user or in a directory that cannot be
 written, ends nothing: all is held in memory then, and the log and the status say why.
+With --once it is an error.
 An interrupt writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
@@ -197,7 +198,15 @@ func runRun(ctx context.Context, o *runOptions) error {
 		return openError(o.database.path, err)
 	}
 	if err != nil {
-		db = bolt.WithoutFile(o.database.path, openError(o.database.path, err), opts)
+		err = openError(o.database.path, err)
+	} else if o.once && db.Suspended() != nil {
+		err = errors.Join(db.Suspended(), db.Close())
+	}
+	if err != nil {
+		if o.once { // nothing would be left of it
+			return fmt.Errorf("nothing can be stored: %w", err)
+		}
+		db = bolt.WithoutFile(o.database.path, err, opts)
 	}
 	err = o.followAll(ctx, db, out, logger, c)
 	if closeErr := db.Close(); closeErr != nil {

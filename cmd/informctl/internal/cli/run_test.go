@@ -131,7 +131,8 @@ func TestRunWithoutLogin(t *testing.T) {
 }
 
 // TestRunWithoutFile checks that run goes on without a file that it cannot use, says so,
-// and leaves what is there alone.
+// and leaves what is there alone. With --once, after which nothing would be left, it is
+// an error.
 func TestRunWithoutFile(t *testing.T) {
 	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
 	for name, test := range map[string]struct {
@@ -151,12 +152,12 @@ func TestRunWithoutFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := test.path
-			run := func(args ...string) said {
-				return say(t.Context(), append([]string{"run", "--once", "--kubeconfig", config, "--db", path}, args...)...)
+			run := func(ctx context.Context, config string, args ...string) said {
+				return say(ctx, append([]string{"run", "--kubeconfig", config, "--db", path}, args...)...)
 			}
 			if path == "" {
 				path = filepath.Join(t.TempDir(), "informers.db")
-				if got := run("pods"); got.Code != 0 {
+				if got := run(t.Context(), config, "pods", "--once"); got.Code != 0 {
 					t.Fatalf("%+v", got)
 				}
 				if err := test.prepare(path); err != nil {
@@ -165,7 +166,18 @@ func TestRunWithoutFile(t *testing.T) {
 			}
 			before, _ := os.ReadFile(path) // not of a directory
 			for _, args := range [][]string{{"pods"}, {"--all"}} {
-				got := run(args...)
+				once := run(t.Context(), config, append(args, "--once")...)
+				_, reason, said := strings.Cut(once.Err, "informctl: nothing can be stored: ")
+				if once.Code != 1 || !said || !strings.Contains(reason, test.says) {
+					t.Errorf("%s --once: exit code %d, %s", args, once.Code, once.Err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				got := run(ctx, runServer(t, func(r *http.Request) *metav1.Status {
+					if r.URL.Query().Has("watch") {
+						stop()
+					}
+					return nil
+				}), args...)
 				if got.Code != 0 || !strings.Contains(got.Err, "level=ERROR") || !strings.Contains(got.Err, test.says) || strings.Contains(got.Err, "msg=Keeping") {
 					t.Errorf("%s: exit code %d, %s", args, got.Code, got.Err)
 				}
