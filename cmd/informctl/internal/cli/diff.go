@@ -20,6 +20,7 @@ import (
 
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/store"
 )
 
 // diffOptions are the options of diff.
@@ -134,6 +135,7 @@ type pair [2]item
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // whole objects
 	var sides [2]chosen
+	var followed *database // of which side 1 is the state now
 	others := paths
 	if !o.at.IsZero() {
 		now, err := (&databaseFlag{path: paths[0], keyFlags: o.database.keyFlags}).openWhole(ctx, o.env, true)
@@ -142,6 +144,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 		defer func() { _ = now.Close() }()
 		now.withGone = true
+		followed = now
 		then := *now
 		then.origin = at(now.origin, o.at)
 		for i, db := range []*database{&then, now} {
@@ -184,6 +187,9 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
 	})
+	if err == nil && followed != nil {
+		err = o.noteAge(ctx, followed, sides[1].shown(), store.Place{})
+	}
 	if err == nil {
 		o.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}

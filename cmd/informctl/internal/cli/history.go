@@ -103,6 +103,9 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 	if o.from, err = parseMoment(o.since, o.now()); err != nil {
 		return usagef(cmd, "--since: %w", err)
 	}
+	if err := o.isOver(o.from, o.since); err != nil {
+		return usagef(cmd, "--since: %w", err)
+	}
 	if o.to, err = parseMoment(o.until, o.now()); err != nil {
 		return usagef(cmd, "--until: %w", err)
 	}
@@ -228,6 +231,13 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		o.note("nothing found in %s", db.path)
 	}
 	if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
+		return err
+	}
+	views := make([]*view, len(historians))
+	for i, h := range historians {
+		views[i] = h.view
+	}
+	if err := o.noteAge(ctx, db, views, store.Place{Time: o.to}); err != nil {
 		return err
 	}
 	return o.incomplete(unread)

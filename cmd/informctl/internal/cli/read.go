@@ -98,6 +98,9 @@ func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
 		return usagef(cmd, "--%s: %w", flag, err)
 	}
+	if err := o.isOver(o.at.Time, o.atText); err != nil {
+		return usagef(cmd, "--%s: %w", flag, err)
+	}
 	if rv := o.notOlderThan; cmd.Flags().Changed("not-older-than") {
 		if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 			return usagef(cmd, "--not-older-than is %q, want a resource version, which is a number from 1 on", rv)
@@ -105,6 +108,14 @@ func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 		if o.atText != "" {
 			return usagef(cmd, "--not-older-than and --%s do not go together", flag)
 		}
+	}
+	return nil
+}
+
+// isOver returns an error if a moment, as the user wrote it, is to come.
+func (e env) isOver(moment time.Time, text string) error {
+	if now := e.now(); moment.After(now) {
+		return fmt.Errorf("%s is in the future; it is %s", text, now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -250,7 +261,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 	})
 	if err == nil {
 		o.noteNewer(db.serverVersion(ctx), typed(result.items))
-		err = o.noteAge(db, chosen)
+		err = o.noteAge(ctx, db, chosen.shown(), o.at)
 	}
 	if err != nil {
 		return err

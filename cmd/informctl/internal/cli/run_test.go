@@ -511,7 +511,7 @@ func TestRunKeepsLogOfGone(t *testing.T) {
 			{"query pods --at " + time.Now().UTC().Format(time.RFC3339Nano), ""},
 			{"query gadgets --at " + time.Now().UTC().Format(time.RFC3339Nano), "nothing found in "},
 		} {
-			got := say(t.Context(), append(strings.Fields(test.args), "--db", path)...)
+			got := sayAt(t.Context(), time.Now(), append(strings.Fields(test.args), "--db", path)...)
 			if !strings.Contains(got.Out+got.Err, test.want) || strings.Contains(got.Err, "to be listed again") {
 				t.Errorf("%s: exit code %d\n%s%s", test.args, got.Code, got.Out, got.Err)
 			}
