@@ -11,11 +11,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // sayAt is say at another moment than now: a log has the times at which it was written.
@@ -111,5 +113,32 @@ func TestPastOfFollowed(t *testing.T) {
 				t.Errorf("before it was lost: exit code %d, %q", got.Code, got.Err)
 			}
 		})
+	}
+}
+
+// TestPastOfMany checks that many resources without a state at a moment, or whose logs
+// begin late, are one line, and that what has a state is printed.
+func TestPastOfMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeLog(t, db, "pods", "Pod", []runtime.Object{pod("a", "one", "web")}, store.Batch{RV: "20"})
+	for _, name := range []string{"ConfigMap", "Endpoints", "Event", "Service"} {
+		writeLog(t, db, strings.ToLower(name)+"s", name, nil)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := sayAt(t.Context(), time.Now(), "dump", "--at", "15", "-o", "name", "--db", path)
+	const left = "informctl: 4 resources are left out, which have no state at that moment, such as " +
+		"configmaps is at resource version 10, resource version 15 is not reached\n"
+	if want := (said{"pod/one\n", left, 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	got = sayAt(t.Context(), time.Now(), "history", "--since", "1h", "--db", path)
+	if begin := "informctl: the logs of 5 resources begin later, the last at "; got.Code != 0 || !strings.HasPrefix(got.Err, begin) || strings.Count(got.Err, "begin") != 1 {
+		t.Errorf("%+v, want %s", got, begin)
 	}
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -38,6 +37,8 @@ type readOptions struct {
 
 	filter filter
 	sieve  sieve
+
+	skipped map[string]bool // scopes that choose leaves out, by their ID
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
@@ -217,8 +218,9 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(chosen.unread) > 0 && len(chosen.views) == 0 {
-		return chosen.unread[0]
+	failures := chosen.unread.lines()
+	if len(failures) > 0 && len(chosen.views) == 0 {
+		return o.incomplete(failures)
 	}
 	chosen.items = withoutNewerEvents(chosen.items)
 	m := o.newMeter("searching", "objects", len(chosen.items))
@@ -230,7 +232,6 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err := o.explain(chosen.views); err != nil {
 		return err
 	}
-	failures := chosen.unread
 	for _, name := range chosen.missing {
 		failures = append(failures, o.notFound(name, db.path))
 	}
@@ -294,7 +295,7 @@ func (o *readOptions) explain(views []*view) error {
 type chosen struct {
 	items   []item // in the order of output
 	views   []*view
-	unread  []error  // an error for each scope without a key
+	unread  unread
 	missing []string // named objects that do not exist, such as pods "a"
 
 	// States that are not the latest: of objects that a later scope holds, and of others
@@ -316,7 +317,8 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		if err != nil {
 			return out, err
 		}
-		opened, err := o.open(db, infos)
+		infos = slices.DeleteFunc(slices.Clone(infos), func(info store.Info) bool { return o.skipped[info.ID] })
+		opened, err := o.open(db, infos, &out.unread)
 		if err != nil {
 			return out, err
 		}
@@ -357,14 +359,11 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 		if err == nil {
 			err = o.readable(v, keys)
 		}
-		if errors.Is(err, store.ErrNoKey) {
-			if !slices.ContainsFunc(out.unread, func(told error) bool { return told.Error() == err.Error() }) {
-				out.unread = append(out.unread, err)
+		if err != nil {
+			if err := out.unread.add(v.info, err); err != nil {
+				return err
 			}
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		if !slices.Contains(out.views, v) {
 			out.views = append(out.views, v)
@@ -376,6 +375,9 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 				found[newItem(v, key).name] = true
 			}
 		}
+	}
+	if len(views) == 0 {
+		return nil // an error says why
 	}
 	missing, err := f.missing(views, found)
 	for _, name := range missing {
@@ -408,19 +410,21 @@ func (o *readOptions) readable(v *view, keys []string) error {
 	return err
 }
 
-// open opens the scopes that can answer and prints which cannot. It returns an error if
-// none can: an empty result would look like an answer.
-func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
+// open opens the scopes that can answer and prints which cannot, or adds to unread why
+// not. It returns an error if none can: an empty result would look like an answer.
+func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]*view, error) {
 	decoder := o.decoderFor
 	if len(infos) > 1 && slices.ContainsFunc(infos, hasFieldSelector) {
 		decoder = whole
 	}
-	views, left, err := db.open(infos, decoder)
+	opened, err := db.open(infos, decoder)
 	if err != nil {
 		return nil, err
 	}
+	views, left := opened.views, opened.left
+	unread.join(opened.unread)
 	linkOverlaps(views)
-	if len(left) > 0 && len(views) == 0 {
+	if len(left) > 0 && len(views)+len(opened.unread.errs) == 0 {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {
