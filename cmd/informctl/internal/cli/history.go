@@ -254,6 +254,7 @@ func (o *historyOptions) historians(db *database, unread *unread) (all []*histor
 		if err != nil {
 			return nil, err
 		}
+		o.noteHidden(want.resource, scopesOf(opened)...)
 		for _, v := range opened {
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
 			switch {

@@ -38,7 +38,8 @@ type readOptions struct {
 	filter filter
 	sieve  sieve
 
-	skipped map[string]bool // scopes that choose leaves out, by their ID
+	skipped    map[string]bool // scopes that choose leaves out, by their ID
+	hiddenTold bool            // see noteHidden
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
@@ -322,6 +323,7 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		if err != nil {
 			return out, err
 		}
+		o.noteHidden(want.resource, scopesOf(opened)...)
 		for i, v := range opened {
 			if known := views[v.info.ID]; known != nil {
 				opened[i] = known

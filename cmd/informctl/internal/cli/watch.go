@@ -145,6 +145,9 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if o.sieve.where != nil {
 		o.sieve.where.goesOn = true
 	}
+	for _, v := range views {
+		o.noteHidden(o.wanted[0].resource, v.info.Scope)
+	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
 			return fmt.Errorf("--since-rv: %w", err)
