@@ -390,9 +390,9 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 	}
 	switch {
 	case len(late) == 1:
-		o.note("%s: the log begins at %s", late[0], last.Local().Format(time.DateTime))
+		o.note("%s: the log begins at %s", late[0], fromThen(last))
 	case len(late) > 1:
-		o.note("the logs of %d resources begin later, the last at %s", len(late), last.Local().Format(time.DateTime))
+		o.note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
 	}
 }
 

@@ -142,3 +142,29 @@ func TestPastOfMany(t *testing.T) {
 		t.Errorf("%+v, want %s", got, begin)
 	}
 }
+
+// TestPastIsTold checks that the moment at which a log begins, as an error and a note name
+// it, is one that they are satisfied with.
+func TestPastIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	later := time.Now().Add(time.Hour)
+	for _, args := range [][]string{{"query", "pods", "--at", "2h"}, {"history", "pods", "--since", "2h"}, {"diff", path, "pods", "--since", "2h"}} {
+		db := []string{"--db", path}
+		if args[0] == "diff" {
+			db = nil
+		}
+		got := sayAt(t.Context(), later, append(args, db...)...)
+		_, begins, said := strings.Cut(got.Err, "the log begins at ")
+		begins = strings.TrimSuffix(strings.Fields(begins + " .")[0], ",")
+		if _, err := time.Parse(time.RFC3339, begins); err != nil || !said || args[0] != "history" && !strings.Contains(got.Err, "no state of "+later.Add(-2*time.Hour).Local().Format(time.RFC3339)) {
+			t.Errorf("%q: %+v", args, got)
+			continue
+		}
+		args[len(args)-1] = begins
+		got = sayAt(t.Context(), later, append(args, db...)...)
+		if strings.Contains(got.Err, "begins") || got.Code != 0 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}

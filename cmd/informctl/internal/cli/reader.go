@@ -156,7 +156,7 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 			scope, momentText(at))
 	default:
 		err = fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
-			scope, momentText(at), state.Oldest.Time.Local().Format(time.DateTime), cmp.Or(state.Oldest.RV, noValue))
+			scope, momentText(at), fromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, noValue))
 	}
 	return &absentError{err}
 }
@@ -221,7 +221,13 @@ func momentText(at store.Place) string {
 	case at.RV != "":
 		return "resource version " + at.RV
 	}
-	return at.Time.Local().Format(time.DateTime)
+	return at.Time.Local().Format(time.RFC3339)
+}
+
+// fromThen returns the first moment from a time on that --at and --since take as it is
+// written.
+func fromThen(t time.Time) string {
+	return t.Add(time.Second - 1).Truncate(time.Second).Local().Format(time.RFC3339)
 }
 
 type fileScope struct {
