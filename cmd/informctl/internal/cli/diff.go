@@ -74,9 +74,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			case o.live && o.atText != "":
 				return usagef(cmd, "--live and --since do not go together")
 			case (o.live || o.atText != "") && (len(args) < 1 || len(args) > 2):
-				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE")
+				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
 			case !o.live && o.atText == "" && (len(args) < 2 || len(args) > 3):
-				return usagef(cmd, "diff takes two files and at most one RESOURCE")
+				return usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
 			return nil
 		},
@@ -161,13 +161,16 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 		others = nil
 	}
+	dbs := make([]*database, len(others))
 	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
-		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
+		dbs[i], err = (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
 		if err != nil {
 			return false, err
 		}
-		defer func() { _ = db.Close() }()
+		defer func() { _ = dbs[i].Close() }()
+	}
+	for i, db := range dbs {
 		if sides[i], err = o.choose(db); err != nil {
 			return false, err
 		}
