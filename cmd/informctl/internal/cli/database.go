@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,11 +178,6 @@ func (e lockedError) Error() string {
 }
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
-
-// holds lists the resources of the file for messages.
-func (d *database) holds() string {
-	return cmp.Or(strings.Join(d.resources(), ", "), "nothing")
-}
 
 // present returns the scopes that have a state at the moment that is read.
 func (d *database) present() []store.Info {

@@ -270,8 +270,8 @@ func (l *live) followed(wanted []wanted) ([]watched, error) {
 			}
 		}
 		if !known {
-			return nil, fmt.Errorf("unknown resource %q; the process of %s follows %s", want.resource, l.path,
-				strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", "))
+			return nil, unknownResource(want.resource, "the process of "+l.path+" follows",
+				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}
 	return views, nil
