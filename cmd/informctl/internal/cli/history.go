@@ -193,10 +193,9 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	}
 	defer func() { _ = db.Close() }()
 	db.withGone = true
-	if _, isFile := db.origin.(fileSource); o.follow && isFile {
-		o.note("no process keeps %s, so nothing follows", db.path)
-		o.follow = false
-	}
+	_, isFile := db.origin.(fileSource)
+	ends := o.follow && isFile
+	o.follow = o.follow && !ends
 	var unread unread
 	historians, err := o.historians(db, &unread)
 	if err != nil {
@@ -237,10 +236,13 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	for i, h := range historians {
 		views[i] = h.view
 	}
-	if err := o.noteAge(ctx, db, views, store.Place{Time: o.to}); err != nil {
+	failures := unread.lines()
+	if ends {
+		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.path))
+	} else if err := o.noteAge(ctx, db, views, store.Place{Time: o.to}); err != nil {
 		return err
 	}
-	return o.incomplete(unread.lines())
+	return o.incomplete(failures)
 }
 
 // historians returns one historian for each scope that is asked for.
