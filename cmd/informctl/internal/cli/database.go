@@ -162,12 +162,19 @@ func openError(path string, err error) error {
 		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
 	case errors.Is(err, store.ErrLocked):
 		return lockedError(path)
+	case errors.Is(err, store.ErrNotOurs) && isDirectory(path):
+		return fmt.Errorf("%s is a directory; an informctl cache is a regular file", path)
 	case errors.Is(err, store.ErrNotOurs):
 		return fmt.Errorf("%s is not an informctl cache; it was not changed", path)
 	case errors.As(err, &file):
 		return fmt.Errorf("%s: %w", path, file.Err)
 	}
 	return err
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // lockedError is the path of a file that another process holds.
