@@ -118,6 +118,22 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
+// TestRunOfUnlisted checks that run does not take a resource that cannot be listed, as
+// bindings, for one that was there.
+func TestRunOfUnlisted(t *testing.T) {
+	of := resources{"v1": {{Name: "bindings", SingularName: "binding", Namespaced: true, Kind: "Binding", Verbs: metav1.Verbs{"create"}}}}
+	config := runServerOf(t, of, func(r *http.Request) *metav1.Status {
+		if r.URL.Path != "/api/v1/bindings" {
+			return nil
+		}
+		return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource"}
+	})
+	got := say(t.Context(), "run", "bindings", "--once", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if got.Code != 1 || !strings.Contains(got.Err, "\ninformctl: bindings: The server has no such resource, or none that can be listed and watched: ") {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
 // TestRunWithoutLogin checks that the error for a server that refuses the credentials
 // says so.
 func TestRunWithoutLogin(t *testing.T) {
