@@ -99,8 +99,8 @@ func (e *copyError) Error() string { return strings.ReplaceAll(e.err.Error(), e.
 func (e *copyError) Unwrap() error { return e.err }
 
 // oneLine returns an error's text without line breaks, which joined errors and errors of
-// other libraries contain. A line that is there again, maybe with a hint, is left out: two
-// steps may have failed for one reason.
+// other libraries contain. A line that is there again, maybe with a hint, is left out:
+// two steps may have failed for one reason.
 func oneLine(err error) string {
 	var lines []string
 	for line := range strings.FieldsFuncSeq(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }) {

@@ -16,8 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestRunHungUp checks that run ends as with SIGTERM when its terminal goes away, and goes
-// on if it was started to outlive that.
+// TestRunHungUp checks that run ends as with SIGTERM when its terminal goes away, and
+// goes on if it was started to outlive that.
 func TestRunHungUp(t *testing.T) {
 	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
 	for name, command := range map[string]string{"terminal": `exec "$@"`, "nohup": `trap "" HUP; exec "$@"`} {

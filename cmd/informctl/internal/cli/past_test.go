@@ -50,7 +50,8 @@ func TestPastOfUnfollowed(t *testing.T) {
 		"history, up to behind the last": {[]string{"history", "pods", "--until", "1h"}, 0, old},
 		"history, up to before the last": {[]string{"history", "pods", "--until", stamp(written.Add(-time.Hour))}, 0, "informctl: nothing found in " + path + "\n"},
 		"query, to come": {
-			[]string{"query", "pods", "--at", "2099-01-02T15:04:05Z"}, 64,
+			[]string{"query", "pods", "--at", "2099-01-02T15:04:05Z"},
+			64,
 			"informctl: --at: 2099-01-02T15:04:05Z is in the future; it is " + later.UTC().Format(time.RFC3339) + "\n",
 		},
 		"diff, to come":    {[]string{"diff", path, "--since", "2099-01-02T15:04:05Z"}, 64, "--since: 2099-01-02T15:04:05Z is in the future; it is "},
@@ -143,8 +144,8 @@ func TestPastOfMany(t *testing.T) {
 	}
 }
 
-// TestPastIsTold checks that the moment at which a log begins, as an error and a note name
-// it, is one that they are satisfied with.
+// TestPastIsTold checks that the moment at which a log begins, as an error and a note
+// name it, is one that they are satisfied with.
 func TestPastIsTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log.db")
 	writeHistory(t, path)
