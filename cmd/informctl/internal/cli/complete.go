@@ -149,13 +149,13 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 	if err != nil {
 		return nil, err
 	}
-	views, _, err := db.open(infos, whole)
+	opened, err := db.open(infos, whole)
 	if err != nil {
 		return nil, err
 	}
-	linkOverlaps(views)
+	linkOverlaps(opened.views)
 	found := sets.New[string]()
-	for _, v := range views {
+	for _, v := range opened.views {
 		keys, err := v.all()
 		if err == nil {
 			keys, _, _, err = v.latest(keys)

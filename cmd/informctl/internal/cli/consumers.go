@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -78,15 +79,24 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 	return errors.Join(printed, damage)
 }
 
-// printConsumers prints a line for each consumer.
+// printConsumers prints a line for each consumer. None of the handlers of one that has
+// stopped is missing.
 func printConsumers(w io.Writer, table tableFlags, found []durable.Status) error {
 	rows := make([][]any, 0, len(found))
+	found = slices.Clone(found)
+	for i, c := range found {
+		if c.State != durable.Stopped {
+			continue
+		}
+		found[i].Scopes = slices.Clone(c.Scopes)
+		for n := range found[i].Scopes {
+			found[i].Scopes[n].Missing = 0
+		}
+	}
 	for _, c := range found {
 		var missing, behind int64
 		for _, s := range c.Scopes {
-			if c.State != durable.Stopped {
-				missing += int64(s.Missing)
-			}
+			missing += int64(s.Missing)
 			behind = max(behind, int64(s.Behind)) //nolint:gosec // a number of commits
 		}
 		rows = append(rows, []any{

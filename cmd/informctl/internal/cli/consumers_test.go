@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -91,5 +92,23 @@ func TestStatusOfConsumers(t *testing.T) {
 	got = say(t.Context(), "status", "--db", path)
 	if !strings.Contains(got.Out, "\nNAME      STATE") || !strings.Contains(got.Out, "\nwidgets   active") {
 		t.Errorf("it says %q, and %q", got.Out, got.Err)
+	}
+}
+
+// TestMissingOfStopped checks that of a consumer that has stopped no handler is missing,
+// in each form.
+func TestMissingOfStopped(t *testing.T) {
+	for format, want := range map[string]string{"table": "gone stopped 1 1 0 0 0 0 0 0", "json": `"scopes": [ { "id": "", "handlers": 0 } ]`} {
+		found := []durable.Status{{Name: "gone", State: durable.Stopped, Version: "1", Scopes: []durable.ScopeStatus{{Missing: 1}}}}
+		var out strings.Builder
+		if err := cli.PrintConsumers(&out, format, found); err != nil {
+			t.Fatal(err)
+		}
+		if text := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(text, want) {
+			t.Errorf("%s: %s", format, text)
+		}
+		if found[0].Scopes[0].Missing != 1 {
+			t.Error("what was found has changed")
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -163,12 +162,19 @@ func openError(path string, err error) error {
 		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
 	case errors.Is(err, store.ErrLocked):
 		return lockedError(path)
+	case errors.Is(err, store.ErrNotOurs) && isDirectory(path):
+		return fmt.Errorf("%s is a directory; an informctl cache is a regular file", path)
 	case errors.Is(err, store.ErrNotOurs):
 		return fmt.Errorf("%s is not an informctl cache; it was not changed", path)
 	case errors.As(err, &file):
 		return fmt.Errorf("%s: %w", path, file.Err)
 	}
 	return err
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 // lockedError is the path of a file that another process holds.
@@ -179,11 +185,6 @@ func (e lockedError) Error() string {
 }
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
-
-// holds lists the resources of the file for messages.
-func (d *database) holds() string {
-	return cmp.Or(strings.Join(d.resources(), ", "), "nothing")
-}
 
 // present returns the scopes that have a state at the moment that is read.
 func (d *database) present() []store.Info {
@@ -231,28 +232,46 @@ func (v *view) explanation() string {
 // whole is the decoder of commands that need whole objects.
 func whole(store.Scope) (codec.Codec, error) { return nil, nil }
 
-// open opens the complete scopes and returns the names of the others in left. If decoder
-// returns a codec for a scope, that codec decodes the records in its format.
-func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Codec, error)) (views []*view, left []string, err error) {
+// opened are scopes that are open for reading.
+type opened struct {
+	views  []*view
+	left   []string // the names of those whose first list is not complete
+	unread unread
+}
+
+// open opens the complete scopes. If decoder returns a codec for a scope, that codec
+// decodes the records in its format.
+func (d *database) open(infos []store.Info, decoder func(store.Scope) (codec.Codec, error)) (out opened, err error) {
 	for _, info := range infos {
 		if !info.Complete {
-			left = append(left, info.Scope.String())
+			out.left = append(out.left, info.Scope.String())
 			continue
 		}
-		var r reader
-		c, err := decoder(info.Scope)
-		if err == nil {
-			r, err = d.openScope(info, c)
-		}
+		v, err := d.openView(info, decoder)
 		if err != nil {
-			return nil, nil, fmt.Errorf("open %s: %w", info.Scope, err)
-		}
-		if s, ok := r.(*fileScope); ok {
-			if info, err = s.infoThen(); err != nil {
-				return nil, nil, err
+			if err := out.unread.add(info, err); err != nil {
+				return opened{}, fmt.Errorf("open %s: %w", info.Scope, err)
 			}
+			continue
 		}
-		views = append(views, &view{info: info, reader: r, showSecrets: d.showSecrets})
+		out.views = append(out.views, v)
 	}
-	return views, left, nil
+	return out, nil
+}
+
+func (d *database) openView(info store.Info, decoder func(store.Scope) (codec.Codec, error)) (*view, error) {
+	c, err := decoder(info.Scope)
+	if err != nil {
+		return nil, err
+	}
+	r, err := d.openScope(info, c)
+	if err != nil {
+		return nil, err
+	}
+	if s, ok := r.(*fileScope); ok {
+		if info, err = s.infoThen(); err != nil {
+			return nil, err
+		}
+	}
+	return &view{info: info, reader: r, showSecrets: d.showSecrets}, nil
 }

@@ -58,11 +58,11 @@ func (d *database) readDefinitions(choose func(reader) ([]string, error)) (found
 	}
 	now := *d
 	now.origin = at(d.origin, store.Place{})
-	views, _, err := now.open(infos, whole)
+	opened, err := now.open(infos, whole)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range views {
+	for _, v := range opened.views {
 		keys, err := choose(v)
 		if err != nil {
 			return nil, fmt.Errorf("read the definitions of custom resources: %w", err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/store"
 )
 
 // diffOptions are the options of diff.
@@ -57,7 +59,8 @@ is read while it changes, and so is a server: what changes meanwhile may differ.
 
 With --since B is what A holds now, and A what it held at that time, as its log says:
 what has become of it, and not how, which history prints. Of a file that a live
-process holds a copy is read.
+process holds a copy is read. A resource without a state then is left out, which is an
+error when all else has been printed.
 
 Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another error,
 64 wrong usage.`,
@@ -71,9 +74,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			case o.live && o.atText != "":
 				return usagef(cmd, "--live and --since do not go together")
 			case (o.live || o.atText != "") && (len(args) < 1 || len(args) > 2):
-				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE")
+				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
 			case !o.live && o.atText == "" && (len(args) < 2 || len(args) > 3):
-				return usagef(cmd, "diff takes two files and at most one RESOURCE")
+				return usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
 			return nil
 		},
@@ -124,6 +127,9 @@ func trouble(err error) error {
 	if exitCode(err) != exitError {
 		return err
 	}
+	if status := (*statusError)(nil); errors.As(err, &status) && status.err == nil {
+		return &statusError{code: exitTrouble} // it was printed
+	}
 	return &statusError{code: exitTrouble, err: err}
 }
 
@@ -134,6 +140,8 @@ type pair [2]item
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.format.format = "json" // whole objects
 	var sides [2]chosen
+	var followed *database // of which side 1 is the state now
+	var unread unread
 	others := paths
 	if !o.at.IsZero() {
 		now, err := (&databaseFlag{path: paths[0], keyFlags: o.database.keyFlags}).openWhole(ctx, o.env, true)
@@ -142,30 +150,32 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 		defer func() { _ = now.Close() }()
 		now.withGone = true
+		followed = now
 		then := *now
 		then.origin = at(now.origin, o.at)
-		for i, db := range []*database{&then, now} {
-			if sides[i], err = o.choose(db); err != nil {
-				return false, err
-			}
-			if len(sides[i].unread) > 0 {
-				return false, sides[i].unread[0]
-			}
+		if sides, err = o.chooseBoth(&then, now, &unread); err != nil {
+			return false, err
+		}
+		if len(unread.errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
+			return false, o.incomplete(unread.lines())
 		}
 		others = nil
 	}
+	dbs := make([]*database, len(others))
 	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
-		db, err := (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
+		dbs[i], err = (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
 		if err != nil {
 			return false, err
 		}
-		defer func() { _ = db.Close() }()
+		defer func() { _ = dbs[i].Close() }()
+	}
+	for i, db := range dbs {
 		if sides[i], err = o.choose(db); err != nil {
 			return false, err
 		}
-		if len(sides[i].unread) > 0 {
-			return false, sides[i].unread[0]
+		if errs := sides[i].unread.errs; len(errs) > 0 {
+			return false, errs[0].error
 		}
 		if !o.live {
 			o.noteNewer(db.serverVersion(ctx), typed(sides[i].items))
@@ -184,10 +194,42 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
 	})
+	if err == nil && followed != nil {
+		err = o.noteAge(ctx, followed, sides[1].shown(), store.Place{})
+	}
 	if err == nil {
 		o.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}
+	if err == nil {
+		err = o.incomplete(unread.lines())
+	}
 	return d.added+d.removed+d.changed > 0, err
+}
+
+// chooseBoth chooses from two states of one file. A scope that only one of them can be
+// read of is left out of both, and added to unread: all of its objects would differ.
+func (o *diffOptions) chooseBoth(a, b *database, unread *unread) (sides [2]chosen, err error) {
+	before := o.skipped
+	defer func() { o.skipped = before }()
+	for {
+		for i, db := range []*database{a, b} {
+			if sides[i], err = o.choose(db); err != nil {
+				return sides, err
+			}
+		}
+		failed := slices.Concat(sides[0].unread.errs, sides[1].unread.errs)
+		if len(failed) == 0 {
+			return sides, nil
+		}
+		o.skipped = maps.Clone(o.skipped)
+		if o.skipped == nil {
+			o.skipped = map[string]bool{}
+		}
+		for _, e := range failed {
+			o.skipped[e.id] = true
+			unread.put(e.id, e.error)
+		}
+	}
 }
 
 // differ prints and counts differences.

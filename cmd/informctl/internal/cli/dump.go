@@ -14,7 +14,8 @@ columns; custom resources have theirs if the file holds customresourcedefinition
 kubectl apply takes, whatever the number of objects; JSONPath is applied to it.
 The file is not changed. One that a live process holds is read through that process,
 which goes on meanwhile: then this is no snapshot, and what is gone is left out. What
-there is no key for is an error, which ends it with 1 when all else has been printed.
+there is no key for, or no state at the moment of --at, is an error, which ends it with 1
+when all else has been printed.
 How old the objects are is said on standard error, unless a process follows them.`),
 		Example: `  informctl dump --db informers.db
   informctl dump deployments.apps -n default -o yaml`,

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -98,11 +99,14 @@ func (e *copyError) Error() string { return strings.ReplaceAll(e.err.Error(), e.
 func (e *copyError) Unwrap() error { return e.err }
 
 // oneLine returns an error's text without line breaks, which joined errors and errors of
-// other libraries contain.
+// other libraries contain. A line that is there again, maybe with a hint, is left out:
+// two steps may have failed for one reason.
 func oneLine(err error) string {
-	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
-	for i, line := range lines {
-		lines[i] = strings.TrimSpace(line)
+	var lines []string
+	for line := range strings.FieldsFuncSeq(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }) {
+		line = strings.TrimSpace(line)
+		lines = slices.DeleteFunc(lines, func(before string) bool { return strings.HasPrefix(line+"; ", before+"; ") })
+		lines = append(lines, line)
 	}
 	return strings.Join(lines, "; ")
 }

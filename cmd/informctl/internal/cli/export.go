@@ -74,12 +74,15 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	views, left, err := db.open(infos, whole)
+	opened, err := db.open(infos, whole)
+	if err == nil && len(opened.unread.errs) > 0 {
+		err = opened.unread.errs[0].error // a part is no export
+	}
 	if err != nil {
 		return db.named(err)
 	}
-	total := 0
-	for _, scope := range left {
+	views, total := opened.views, 0
+	for _, scope := range opened.left {
 		o.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {

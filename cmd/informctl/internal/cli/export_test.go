@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
 
@@ -105,4 +106,9 @@ func Parts(where, sortBy string) ([]string, error) {
 		return nil, nil
 	}
 	return append([]string{}, names...), nil
+}
+
+// PrintConsumers prints consumers as the command does.
+func PrintConsumers(w io.Writer, format string, found []durable.Status) error {
+	return printConsumers(w, tableFlags{format: format, noHeaders: true}, found)
 }

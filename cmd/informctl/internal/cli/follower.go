@@ -208,7 +208,7 @@ func classify(err error) (what string, lasting bool) {
 	case apierrors.IsUnauthorized(err):
 		return "Not logged in", true
 	case apierrors.IsNotFound(err):
-		return "The server no longer has the resource", true
+		return "The server has no such resource, or none that can be listed and watched", true
 	case apierrors.IsMethodNotSupported(err):
 		return "The resource cannot be listed or watched", true
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):

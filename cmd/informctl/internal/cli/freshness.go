@@ -1,30 +1,36 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 )
 
-// noteAge says how old the objects are that are printed, unless they are followed now or
-// an earlier state was asked for: one line for each reason.
-func (o *readOptions) noteAge(db *database, chosen chosen) error {
-	if !o.at.IsZero() {
-		return nil
+// noteAge says how old what is printed is, one line for each reason: what is there at a
+// moment, now where it is zero, unless it is followed, or was until after that moment.
+func (e env) noteAge(ctx context.Context, db *database, views []*view, at store.Place) error {
+	if !at.IsZero() && at.Time.IsZero() {
+		return nil // the log has the state of a resource version
 	}
-	statuses, err := db.statuses()
+	statuses, err := db.statuses(ctx)
 	if err != nil {
 		return err
 	}
 	var reasons []string
 	oldest := map[string]time.Time{}
-	for _, v := range chosen.shown() {
-		reason, set := freshness(v, statuses)
-		if reason == "" {
+	for _, v := range views {
+		info := db.now(v)
+		if isGone(info) && len(statuses) > 0 {
+			continue // the server has nothing of it to follow
+		}
+		reason, set := freshness(info, statuses)
+		if reason == "" || !at.IsZero() && !at.Time.After(set) {
 			continue
 		}
 		if was, known := oldest[reason]; !known || !set.IsZero() && (was.IsZero() || set.Before(was)) {
@@ -36,9 +42,9 @@ func (o *readOptions) noteAge(db *database, chosen chosen) error {
 	}
 	for _, reason := range reasons {
 		if set := oldest[reason]; !set.IsZero() {
-			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, o.now()), reason)
+			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, e.now()), reason)
 		}
-		o.note("%s", reason)
+		e.note("%s", reason)
 	}
 	return nil
 }
@@ -62,13 +68,13 @@ func (c *chosen) shown() []*view {
 
 // freshness returns why a scope may be behind its server, "" if it is not, and when its
 // checkpoint was set.
-func freshness(v *view, statuses []informer.Status) (reason string, set time.Time) {
-	of := slices.DeleteFunc(slices.Clone(statuses), func(s informer.Status) bool { return s.Scope.ID != v.info.ID })
+func freshness(info store.Info, statuses []informer.Status) (reason string, set time.Time) {
+	of := slices.DeleteFunc(slices.Clone(statuses), func(s informer.Status) bool { return s.Scope.ID != info.ID })
 	switch {
 	case len(statuses) == 0:
-		return "nothing follows this file", v.info.Checkpoint.Time
+		return "nothing follows this file", info.Checkpoint.Time
 	case len(of) == 0:
-		return "nothing follows " + v.info.Scope.String(), v.info.Checkpoint.Time
+		return "nothing follows " + info.Scope.String(), info.Checkpoint.Time
 	}
 	s := of[0]
 	switch {
@@ -80,19 +86,25 @@ func freshness(v *view, statuses []informer.Status) (reason string, set time.Tim
 	return reason, s.Checkpoint.Time
 }
 
-// statuses returns the status of each informer of the process that holds the file.
-func (d *database) statuses() (statuses []informer.Status, err error) {
-	l, ok := d.origin.(*live)
-	if !ok {
+// now returns the description of a scope as it is now, whatever moment is read.
+func (d *database) now(v *view) store.Info {
+	for _, info := range d.scopes {
+		if info.ID == v.info.ID {
+			return info
+		}
+	}
+	return v.info
+}
+
+// statuses returns the status of each informer of the process that holds the file, none
+// if there is no such process.
+func (d *database) statuses(ctx context.Context) (statuses []informer.Status, err error) {
+	if _, ok := d.origin.(fileSource); ok {
 		return nil, nil
 	}
-	body, err := l.ask("/v1/status", nil)
-	if err != nil {
-		return nil, err
+	statuses, err = askFor[[]informer.Status](ctx, d.path, "/v1/status")
+	if errors.Is(err, errNobody) {
+		return nil, nil // it has ended since it was asked for a copy
 	}
-	defer func() { _ = body.Close() }()
-	if err := json.NewDecoder(body).Decode(&statuses); err != nil {
-		return nil, l.failed(err)
-	}
-	return statuses, nil
+	return statuses, err
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -103,6 +102,9 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 	if o.from, err = parseMoment(o.since, o.now()); err != nil {
 		return usagef(cmd, "--since: %w", err)
 	}
+	if err := o.isOver(o.from, o.since); err != nil {
+		return usagef(cmd, "--since: %w", err)
+	}
 	if o.to, err = parseMoment(o.until, o.now()); err != nil {
 		return usagef(cmd, "--until: %w", err)
 	}
@@ -191,11 +193,11 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	}
 	defer func() { _ = db.Close() }()
 	db.withGone = true
-	if _, isFile := db.origin.(fileSource); o.follow && isFile {
-		o.note("no process keeps %s, so nothing follows", db.path)
-		o.follow = false
-	}
-	historians, err := o.historians(db)
+	_, isFile := db.origin.(fileSource)
+	ends := o.follow && isFile
+	o.follow = o.follow && !ends
+	var unread unread
+	historians, err := o.historians(db, &unread)
 	if err != nil {
 		return err
 	}
@@ -203,15 +205,15 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		o.to = time.Now() // the rest is followed
 	}
 	var found []changed
-	var unread []error
 	for _, h := range historians {
 		err := h.read(ctx, o.from, false, func(some []changed) error { found = append(found, some...); return nil })
-		if errors.Is(err, store.ErrNoKey) {
-			unread = append(unread, err)
-		} else if err != nil {
-			return err
+		if err != nil {
+			if err := unread.add(h.view.info, err); err != nil {
+				return err
+			}
 		}
 	}
+	o.noteBegins(historians)
 	found = withoutRepeated(found)
 	slices.SortStableFunc(found, func(a, b changed) int { return a.Time.Compare(b.Time) })
 	err = o.explain(nil)
@@ -224,26 +226,37 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 {
+	if len(found) == 0 && len(unread.errs) == 0 {
 		o.note("nothing found in %s", db.path)
 	}
 	if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
 	}
-	return o.incomplete(unread)
+	views := make([]*view, len(historians))
+	for i, h := range historians {
+		views[i] = h.view
+	}
+	failures := unread.lines()
+	if ends {
+		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.path))
+	} else if err := o.noteAge(ctx, db, views, store.Place{Time: o.to}); err != nil {
+		return err
+	}
+	return o.incomplete(failures)
 }
 
 // historians returns one historian for each scope that is asked for.
-func (o *historyOptions) historians(db *database) (all []*historian, err error) {
+func (o *historyOptions) historians(db *database, unread *unread) (all []*historian, err error) {
 	for _, want := range o.wanted {
 		infos, err := db.find(want.resource)
 		if err != nil {
 			return nil, err
 		}
-		opened, err := o.open(db, infos)
+		opened, err := o.open(db, infos, unread)
 		if err != nil {
 			return nil, err
 		}
+		o.noteHidden(want.resource, scopesOf(opened)...)
 		for _, v := range opened {
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
 			switch {
@@ -294,6 +307,7 @@ type historian struct {
 	*historyOptions
 	view  *view
 	names []string
+	head  *wire.HistoryHead // nil before it is read
 }
 
 // read reads what was changed from a moment on, and what is changed, if it follows.
@@ -320,11 +334,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 		return take(some)
 	}
-	head := h.head
-	if follow {
-		head = func(wire.HistoryHead) {} // it was printed before
-	}
-	for c, err := range h.view.history(ctx, from, follow, head) {
+	for c, err := range h.view.history(ctx, from, follow, func(head wire.HistoryHead) { h.head = &head }) {
 		if err != nil {
 			return err
 		}
@@ -351,17 +361,40 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 	return flush()
 }
 
-// head says where the log begins if that is later than what was asked for.
-func (h *historian) head(head wire.HistoryHead) {
-	begins := head.Complete
-	if h.deleted && !head.Begins.IsZero() && head.Begins.Before(begins) {
-		begins = head.Begins
+// noteBegins says where the logs begin that begin later than what was asked for, in one
+// line if there are several.
+func (o *historyOptions) noteBegins(historians []*historian) {
+	var without, late []store.Scope
+	var last time.Time
+	for _, h := range historians {
+		if h.head == nil {
+			continue
+		}
+		begins := h.head.Complete
+		if h.deleted && !h.head.Begins.IsZero() && h.head.Begins.Before(begins) {
+			begins = h.head.Begins
+		}
+		switch {
+		case begins.IsZero():
+			without = append(without, h.view.info.Scope)
+		case !h.from.IsZero() && h.from.Before(begins):
+			late = append(late, h.view.info.Scope)
+			if begins.After(last) {
+				last = begins
+			}
+		}
 	}
 	switch {
-	case begins.IsZero():
-		h.note("%s: there is no log yet", h.view.info.Scope)
-	case !h.from.IsZero() && h.from.Before(begins):
-		h.note("%s: the log begins at %s", h.view.info.Scope, begins.Local().Format(time.DateTime))
+	case len(without) == 1:
+		o.note("%s: there is no log yet", without[0])
+	case len(without) > 1:
+		o.note("%d resources have no log yet", len(without))
+	}
+	switch {
+	case len(late) == 1:
+		o.note("%s: the log begins at %s", late[0], fromThen(last))
+	case len(late) > 1:
+		o.note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -175,9 +176,15 @@ func (i *importer) line(line []byte) error {
 		return errors.New("not the header of an export; want what informctl export prints")
 	}
 	obj, err := i.decode(line)
+	if other := (*kindError)(nil); errors.As(err, &other) {
+		return other
+	}
 	if err != nil {
 		// err is not wrapped: it may contain parts of the object.
 		return fmt.Errorf("not an object of %s in JSON", i.header.Scope.Resource)
+	}
+	if m, err := meta.Accessor(obj); err != nil || m.GetName() == "" {
+		return errors.New("an object without a name")
 	}
 	if err := i.list.Add(obj); err != nil {
 		return err
@@ -186,6 +193,16 @@ func (i *importer) line(line []byte) error {
 	i.objects++
 	i.meter.set(i.objects)
 	return nil
+}
+
+// kindError reports an object that is not of its scope.
+type kindError struct {
+	is    schema.GroupKind
+	scope store.Scope
+}
+
+func (e *kindError) Error() string {
+	return fmt.Sprintf("an object of kind %s among those of %s, which are of kind %s", e.is, e.scope.Resource, e.scope.Kind.GroupKind())
 }
 
 // begin ends the previous scope and opens the next one.
@@ -274,6 +291,10 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 			}
 		}
 		err = json.Unmarshal(line, obj)
+		if is := obj.GetObjectKind().GroupVersionKind(); err == nil && scope.Form != store.Metadata && scope.Kind.Kind != "" &&
+			!is.Empty() && is.GroupKind() != scope.Kind.GroupKind() {
+			return nil, &kindError{is.GroupKind(), scope}
+		}
 		if _, ok := obj.(runtime.Unstructured); !ok {
 			strict := stdjson.NewDecoder(bytes.NewReader(line))
 			strict.DisallowUnknownFields()

@@ -45,7 +45,7 @@ func largeFile(t *testing.T) string {
 // or interrupted, and that the next compact removes what they left behind.
 func TestEndsAtAnyPoint(t *testing.T) {
 	large := largeFile(t)
-	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT} {
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGINT, syscall.SIGHUP} {
 		for _, command := range []string{"compact", "snapshot"} {
 			for _, bytes := range []int64{0, 4 << 20, 9 << 20} {
 				path := filepath.Join(t.TempDir(), "informers.db")
@@ -126,10 +126,10 @@ func endAt(t *testing.T, path, command string, sig syscall.Signal, size int64) {
 	for sent := false; ; {
 		select {
 		case err := <-ended:
-			if sig == syscall.SIGINT && err != nil && !strings.Contains(errOut.String(), "informctl: interrupted, nothing was changed\n") {
+			if sig != syscall.SIGKILL && err != nil && !strings.Contains(errOut.String(), "informctl: interrupted, nothing was changed\n") {
 				t.Errorf("%s, interrupted at %d bytes, said %q", command, size, errOut.String())
 			}
-			if left, _ := filepath.Glob(path + ".*"); sig == syscall.SIGINT && err != nil && len(left) > 0 {
+			if left, _ := filepath.Glob(path + ".*"); sig != syscall.SIGKILL && err != nil && len(left) > 0 {
 				t.Errorf("%s, interrupted at %d bytes, left %v", command, size, left)
 			}
 			if _, err := os.Stat(path + ".copy"); err == nil {

@@ -15,12 +15,23 @@ import (
 // errInterrupted indicates that a signal ended the command.
 var errInterrupted = errors.New("interrupted, nothing was changed")
 
-// interruptible returns a context that ends with SIGINT and SIGTERM. A second signal ends
-// the process at once.
+// interruptible returns a context that ends with the signals of ending. A second signal
+// ends the process at once.
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	context.AfterFunc(ctx, stop)
 	return ctx, stop
+}
+
+// ending returns the signals that end a command, which then leaves nothing behind: an
+// interrupt, that of a service manager, and that of a terminal that goes away, unless the
+// process was started to outlive that, as by nohup.
+func ending() []os.Signal {
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
 }
 
 // newFile creates the file at path whole or not at all. fill writes the content to

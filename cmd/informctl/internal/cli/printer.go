@@ -96,6 +96,9 @@ func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 	if err != nil {
 		return usagef(cmd, "--output %s: %w", f.format, err)
 	}
+	if f.count && f.format != "" && f.format != "table" {
+		return usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
+	}
 	return nil
 }
 

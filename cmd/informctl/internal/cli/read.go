@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -38,6 +37,9 @@ type readOptions struct {
 
 	filter filter
 	sieve  sieve
+
+	skipped    map[string]bool // scopes that choose leaves out, by their ID
+	hiddenTold bool            // see noteHidden
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
@@ -98,6 +100,9 @@ func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
 		return usagef(cmd, "--%s: %w", flag, err)
 	}
+	if err := o.isOver(o.at.Time, o.atText); err != nil {
+		return usagef(cmd, "--%s: %w", flag, err)
+	}
 	if rv := o.notOlderThan; cmd.Flags().Changed("not-older-than") {
 		if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 			return usagef(cmd, "--not-older-than is %q, want a resource version, which is a number from 1 on", rv)
@@ -105,6 +110,14 @@ func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 		if o.atText != "" {
 			return usagef(cmd, "--not-older-than and --%s do not go together", flag)
 		}
+	}
+	return nil
+}
+
+// isOver returns an error if a moment, as the user wrote it, is to come.
+func (e env) isOver(moment time.Time, text string) error {
+	if now := e.now(); moment.After(now) {
+		return fmt.Errorf("%s is in the future; it is %s", text, now.UTC().Format(time.RFC3339))
 	}
 	return nil
 }
@@ -206,8 +219,9 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(chosen.unread) > 0 && len(chosen.views) == 0 {
-		return chosen.unread[0]
+	failures := chosen.unread.lines()
+	if len(failures) > 0 && len(chosen.views) == 0 {
+		return o.incomplete(failures)
 	}
 	chosen.items = withoutNewerEvents(chosen.items)
 	m := o.newMeter("searching", "objects", len(chosen.items))
@@ -219,7 +233,6 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err := o.explain(chosen.views); err != nil {
 		return err
 	}
-	failures := chosen.unread
 	for _, name := range chosen.missing {
 		failures = append(failures, o.notFound(name, db.path))
 	}
@@ -250,7 +263,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 	})
 	if err == nil {
 		o.noteNewer(db.serverVersion(ctx), typed(result.items))
-		err = o.noteAge(db, chosen)
+		err = o.noteAge(ctx, db, chosen.shown(), o.at)
 	}
 	if err != nil {
 		return err
@@ -283,7 +296,7 @@ func (o *readOptions) explain(views []*view) error {
 type chosen struct {
 	items   []item // in the order of output
 	views   []*view
-	unread  []error  // an error for each scope without a key
+	unread  unread
 	missing []string // named objects that do not exist, such as pods "a"
 
 	// States that are not the latest: of objects that a later scope holds, and of others
@@ -305,10 +318,12 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		if err != nil {
 			return out, err
 		}
-		opened, err := o.open(db, infos)
+		infos = slices.DeleteFunc(slices.Clone(infos), func(info store.Info) bool { return o.skipped[info.ID] })
+		opened, err := o.open(db, infos, &out.unread)
 		if err != nil {
 			return out, err
 		}
+		o.noteHidden(want.resource, scopesOf(opened)...)
 		for i, v := range opened {
 			if known := views[v.info.ID]; known != nil {
 				opened[i] = known
@@ -346,14 +361,11 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 		if err == nil {
 			err = o.readable(v, keys)
 		}
-		if errors.Is(err, store.ErrNoKey) {
-			if !slices.ContainsFunc(out.unread, func(told error) bool { return told.Error() == err.Error() }) {
-				out.unread = append(out.unread, err)
+		if err != nil {
+			if err := out.unread.add(v.info, err); err != nil {
+				return err
 			}
 			continue
-		}
-		if err != nil {
-			return err
 		}
 		if !slices.Contains(out.views, v) {
 			out.views = append(out.views, v)
@@ -365,6 +377,9 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 				found[newItem(v, key).name] = true
 			}
 		}
+	}
+	if len(views) == 0 {
+		return nil // an error says why
 	}
 	missing, err := f.missing(views, found)
 	for _, name := range missing {
@@ -397,19 +412,21 @@ func (o *readOptions) readable(v *view, keys []string) error {
 	return err
 }
 
-// open opens the scopes that can answer and prints which cannot. It returns an error if
-// none can: an empty result would look like an answer.
-func (o *readOptions) open(db *database, infos []store.Info) ([]*view, error) {
+// open opens the scopes that can answer and prints which cannot, or adds to unread why
+// not. It returns an error if none can: an empty result would look like an answer.
+func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]*view, error) {
 	decoder := o.decoderFor
 	if len(infos) > 1 && slices.ContainsFunc(infos, hasFieldSelector) {
 		decoder = whole
 	}
-	views, left, err := db.open(infos, decoder)
+	opened, err := db.open(infos, decoder)
 	if err != nil {
 		return nil, err
 	}
+	views, left := opened.views, opened.left
+	unread.join(opened.unread)
 	linkOverlaps(views)
-	if len(left) > 0 && len(views) == 0 {
+	if len(left) > 0 && len(views)+len(opened.unread.errs) == 0 {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {

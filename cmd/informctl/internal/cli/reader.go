@@ -137,25 +137,28 @@ func (f fileSource) openScope(info store.Info, c codec.Codec) (reader, error) {
 	return &fileScope{s, f.Path(), info, f.at}, err
 }
 
-// isInLog returns an error that says where the log begins if a place is not in it.
+// isInLog returns an *absentError that says where the log begins if a place is not in it.
 func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 	_, err := s.Keys(store.Query{At: at, Limit: 1})
 	state, stateErr := s.History()
+	isAhead := errors.Is(err, store.ErrAhead)
 	switch {
 	case err == nil || stateErr != nil:
 		return err
-	case errors.Is(err, store.ErrAhead):
-		return fmt.Errorf("%s is at resource version %s, %s is not reached", scope, s.Checkpoint().RV, momentText(at))
-	case !errors.Is(err, store.ErrTrimmed):
+	case !isAhead && !errors.Is(err, store.ErrTrimmed):
 		return err
+	case isAhead:
+		err = fmt.Errorf("%s is at resource version %s, %s is not reached", scope, s.Checkpoint().RV, momentText(at))
 	case state.Oldest.IsZero():
-		return fmt.Errorf("%s has no log yet", scope)
+		err = fmt.Errorf("%s has no log yet", scope)
 	case !isBefore(at, state.Oldest):
-		return fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
+		err = fmt.Errorf("%s: no state of %s was stored whole: it is inside what was written at once, or inside a list, or an object could not be stored then",
 			scope, momentText(at))
+	default:
+		err = fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
+			scope, momentText(at), fromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, noValue))
 	}
-	return fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
-		scope, momentText(at), state.Oldest.Time.Local().Format(time.DateTime), cmp.Or(state.Oldest.RV, noValue))
+	return &absentError{err}
 }
 
 // infoThen returns the description of what is read: at an earlier moment, its own number
@@ -218,7 +221,13 @@ func momentText(at store.Place) string {
 	case at.RV != "":
 		return "resource version " + at.RV
 	}
-	return at.Time.Local().Format(time.DateTime)
+	return at.Time.Local().Format(time.RFC3339)
+}
+
+// fromThen returns the first moment from a time on that --at and --since take as it is
+// written.
+func fromThen(t time.Time) string {
+	return t.Add(time.Second - 1).Truncate(time.Second).Local().Format(time.RFC3339)
 }
 
 type fileScope struct {

@@ -70,7 +70,7 @@ func TestPastOfSeveralScopes(t *testing.T) {
 		"14":                          "db 8 same 7 web 14",
 		"16":                          "new 16 web 14",
 	} {
-		got := say(t.Context(), "query", "pods", "-o", columns, "--no-headers", "--at", at, "--db", path)
+		got := sayAt(t.Context(), time.Now(), "query", "pods", "-o", columns, "--no-headers", "--at", at, "--db", path)
 		if fields := strings.Join(strings.Fields(got.Out), " "); fields != want {
 			t.Errorf("at %s: %q, want %q\n%s", at, fields, want, got.Err)
 		}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -97,7 +96,7 @@ func (d *database) find(resource string) ([]store.Info, error) {
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("unknown resource %q; %s holds %s", resource, d.path, d.holds())
+		return nil, unknownResource(resource, d.path+" holds", d.resources(), "informctl info")
 	}
 	return found, nil
 }

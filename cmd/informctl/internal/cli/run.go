@@ -6,11 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os/signal"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
@@ -68,7 +66,8 @@ What an earlier run stored is resumed where the server's history allows, and lis
 again by comparison where not.
 A file that cannot be used, as one of another user or in a directory that cannot be
 written, ends nothing: all is held in memory then, and the log and the status say why.
-An interrupt writes what waits and ends with 0. Secrets are stored with a key only.
+With --once it is an error.
+An interrupt, SIGTERM or SIGHUP writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
   informctl run pods deployments.apps --db informers.db --index label:app
@@ -170,9 +169,8 @@ func (o *runOptions) namespace() string {
 // runRun blocks until the context ends or a signal arrives. With --once, it returns when
 // all scopes are caught up and written.
 func runRun(ctx context.Context, o *runOptions) error {
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	ctx, stop := interruptible(ctx)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 
 	out := newTerminal(o.streams.ErrOut)
 	logger := newLogger(out, o.logFormat)
@@ -197,7 +195,15 @@ func runRun(ctx context.Context, o *runOptions) error {
 		return openError(o.database.path, err)
 	}
 	if err != nil {
-		db = bolt.WithoutFile(o.database.path, openError(o.database.path, err), opts)
+		err = openError(o.database.path, err)
+	} else if o.once && db.Suspended() != nil {
+		err = errors.Join(db.Suspended(), db.Close())
+	}
+	if err != nil {
+		if o.once { // nothing would be left of it
+			return fmt.Errorf("nothing can be stored: %w", err)
+		}
+		db = bolt.WithoutFile(o.database.path, err, opts)
 	}
 	err = o.followAll(ctx, db, out, logger, c)
 	if closeErr := db.Close(); closeErr != nil {

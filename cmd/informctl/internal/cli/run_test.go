@@ -118,6 +118,22 @@ func TestRunRefused(t *testing.T) {
 	}
 }
 
+// TestRunOfUnlisted checks that run does not take a resource that cannot be listed, as
+// bindings, for one that was there.
+func TestRunOfUnlisted(t *testing.T) {
+	of := resources{"v1": {{Name: "bindings", SingularName: "binding", Namespaced: true, Kind: "Binding", Verbs: metav1.Verbs{"create"}}}}
+	config := runServerOf(t, of, func(r *http.Request) *metav1.Status {
+		if r.URL.Path != "/api/v1/bindings" {
+			return nil
+		}
+		return &metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource"}
+	})
+	got := say(t.Context(), "run", "bindings", "--once", "--kubeconfig", config, "--db", filepath.Join(t.TempDir(), "informers.db"))
+	if got.Code != 1 || !strings.Contains(got.Err, "\ninformctl: bindings: The server has no such resource, or none that can be listed and watched: ") {
+		t.Errorf("exit code %d, %s", got.Code, got.Err)
+	}
+}
+
 // TestRunWithoutLogin checks that the error for a server that refuses the credentials
 // says so.
 func TestRunWithoutLogin(t *testing.T) {
@@ -131,7 +147,8 @@ func TestRunWithoutLogin(t *testing.T) {
 }
 
 // TestRunWithoutFile checks that run goes on without a file that it cannot use, says so,
-// and leaves what is there alone.
+// and leaves what is there alone. With --once, after which nothing would be left, it is
+// an error.
 func TestRunWithoutFile(t *testing.T) {
 	config := runServer(t, func(*http.Request) *metav1.Status { return nil })
 	for name, test := range map[string]struct {
@@ -151,12 +168,12 @@ func TestRunWithoutFile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := test.path
-			run := func(args ...string) said {
-				return say(t.Context(), append([]string{"run", "--once", "--kubeconfig", config, "--db", path}, args...)...)
+			run := func(ctx context.Context, config string, args ...string) said {
+				return say(ctx, append([]string{"run", "--kubeconfig", config, "--db", path}, args...)...)
 			}
 			if path == "" {
 				path = filepath.Join(t.TempDir(), "informers.db")
-				if got := run("pods"); got.Code != 0 {
+				if got := run(t.Context(), config, "pods", "--once"); got.Code != 0 {
 					t.Fatalf("%+v", got)
 				}
 				if err := test.prepare(path); err != nil {
@@ -165,7 +182,18 @@ func TestRunWithoutFile(t *testing.T) {
 			}
 			before, _ := os.ReadFile(path) // not of a directory
 			for _, args := range [][]string{{"pods"}, {"--all"}} {
-				got := run(args...)
+				once := run(t.Context(), config, append(args, "--once")...)
+				_, reason, said := strings.Cut(once.Err, "informctl: nothing can be stored: ")
+				if once.Code != 1 || !said || !strings.Contains(reason, test.says) {
+					t.Errorf("%s --once: exit code %d, %s", args, once.Code, once.Err)
+				}
+				ctx, stop := context.WithCancel(t.Context())
+				got := run(ctx, runServer(t, func(r *http.Request) *metav1.Status {
+					if r.URL.Query().Has("watch") {
+						stop()
+					}
+					return nil
+				}), args...)
 				if got.Code != 0 || !strings.Contains(got.Err, "level=ERROR") || !strings.Contains(got.Err, test.says) || strings.Contains(got.Err, "msg=Keeping") {
 					t.Errorf("%s: exit code %d, %s", args, got.Code, got.Err)
 				}
@@ -499,7 +527,7 @@ func TestRunKeepsLogOfGone(t *testing.T) {
 			{"query pods --at " + time.Now().UTC().Format(time.RFC3339Nano), ""},
 			{"query gadgets --at " + time.Now().UTC().Format(time.RFC3339Nano), "nothing found in "},
 		} {
-			got := say(t.Context(), append(strings.Fields(test.args), "--db", path)...)
+			got := sayAt(t.Context(), time.Now(), append(strings.Fields(test.args), "--db", path)...)
 			if !strings.Contains(got.Out+got.Err, test.want) || strings.Contains(got.Err, "to be listed again") {
 				t.Errorf("%s: exit code %d\n%s%s", test.args, got.Code, got.Out, got.Err)
 			}

@@ -107,7 +107,7 @@ func (f filter) candidates(v *view) ([]string, error) {
 	for _, spec := range f.indexes {
 		name, value, ok := v.index(spec)
 		if !ok {
-			return nil, fmt.Errorf("%s has no index %q; there are %s", v.info.Scope, indexName(spec), v.indexNames())
+			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.info.Scope, indexName(spec), v.indexNames(), instead(spec))
 		}
 		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && v.mayLookUp(i) }) {
 			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.info.Scope, name)
@@ -266,6 +266,23 @@ func (v *view) indexNames() string {
 func indexName(spec string) string {
 	name, _, _ := strings.Cut(spec, "=")
 	return name
+}
+
+// instead returns what a user can do without the index of NAME=VALUE, "" if its name is
+// none that run makes.
+func instead(spec string) string {
+	name, value, _ := strings.Cut(spec, "=")
+	if _, err := index.Parse(name); err != nil {
+		return ""
+	}
+	makes := fmt.Sprintf("; informctl run --index %s makes it", name)
+	if key, ok := strings.CutPrefix(name, "label:"); ok {
+		return fmt.Sprintf("%s, and -l %s=%s needs none", makes, key, value)
+	}
+	if path, ok := strings.CutPrefix(name, "field:"); ok {
+		return fmt.Sprintf("%s, and --field-selector %s=%s needs none", makes, path, value)
+	}
+	return makes
 }
 
 // intersect returns the common elements of two sorted lists, in the memory of the first.

@@ -132,8 +132,11 @@ func (l *live) copyTo(e env, path string) error {
 }
 
 // openWhole opens the file itself for reading, or a copy that the process that holds it
-// has made. The caller must close it.
+// has made, which has no name any more and is gone however the command ends. The caller
+// must close it.
 func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (*database, error) {
+	ctx, stop := interruptible(ctx)
+	defer stop()
 	db, err := f.open(ctx, showSecrets)
 	if err != nil {
 		return nil, err
@@ -155,10 +158,13 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 			err = &copyError{err, copied, f.path}
 		}
 	}
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
+	if removeErr := os.RemoveAll(dir); removeErr != nil && whole != nil {
+		err = errors.Join(removeErr, whole.Close())
 	}
-	whole.path, whole.origin = f.path, copyOrigin{whole.origin, dir}
+	if err != nil {
+		return nil, err
+	}
+	whole.path, whole.origin = f.path, copyOrigin{whole.origin}
 	return whole, nil
 }
 
@@ -171,14 +177,8 @@ func (d *database) named(err error) error {
 	return err
 }
 
-// copyOrigin is a copy that Close removes.
-type copyOrigin struct {
-	origin
-	dir string
-}
-
-// Close removes the copy.
-func (s copyOrigin) Close() error { return errors.Join(s.origin.Close(), os.RemoveAll(s.dir)) }
+// copyOrigin is a copy.
+type copyOrigin struct{ origin }
 
 // copyPages writes the pages of the file as one read transaction sees them.
 func copyPages(ctx context.Context, e env, path string, to *space.Writer) error {

@@ -145,6 +145,9 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if o.sieve.where != nil {
 		o.sieve.where.goesOn = true
 	}
+	for _, v := range views {
+		o.noteHidden(o.wanted[0].resource, v.info.Scope)
+	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
 			return fmt.Errorf("--since-rv: %w", err)
@@ -267,8 +270,8 @@ func (l *live) followed(wanted []wanted) ([]watched, error) {
 			}
 		}
 		if !known {
-			return nil, fmt.Errorf("unknown resource %q; the process of %s follows %s", want.resource, l.path,
-				strings.Join(slices.Compact(slices.Sorted(slices.Values(names))), ", "))
+			return nil, unknownResource(want.resource, "the process of "+l.path+" follows",
+				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}
 	return views, nil

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,7 @@ type condition struct {
 	program cel.Program
 	fields  []string // top-level fields of the object that the expression reads
 	whole   bool     // the expression may read all fields
+	paths   []string // of the fields that it reads of all variables
 
 	// goesOn means that an object for which the expression takes too many steps does not
 	// match, as one that it has no answer for: it must not end a watch of others.
@@ -79,6 +81,11 @@ func parseCondition(text string, now time.Time, others ...string) (*condition, e
 	}
 	c := &condition{text: text, program: program}
 	for _, e := range celast.MatchDescendants(celast.NavigateAST(ast.NativeRep()), celast.KindMatcher(celast.IdentKind)) {
+		if name := e.AsIdent(); name == whereVariable || slices.Contains(others, name) {
+			if path := pathOf(e); path != "" {
+				c.paths = append(c.paths, path)
+			}
+		}
 		if e.AsIdent() != whereVariable {
 			continue
 		}

@@ -1,0 +1,171 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// sayAt is say at another moment than now: a log has the times at which it was written.
+func sayAt(ctx context.Context, at time.Time, args ...string) said {
+	var out, errOut bytes.Buffer
+	code := cli.MainWith(ctx, genericiooptions.IOStreams{In: strings.NewReader(""), Out: &out, ErrOut: &errOut}, args, func() time.Time { return at })
+	return said{out.String(), errOut.String(), code}
+}
+
+// TestPastOfUnfollowed checks that a command that is asked for a moment at which nothing
+// followed the file any more says so, and that no command takes a moment that is to come.
+func TestPastOfUnfollowed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	written := time.Now()
+	later := written.Add(3 * time.Hour)
+	const old = "informctl: as of 3h ago; nothing follows this file\n"
+	stamp := func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		want string // all of standard error, but the counts of diff
+	}{
+		"query, behind the last state":   {[]string{"query", "pods", "--at", "1h"}, 0, old},
+		"dump, behind the last state":    {[]string{"dump", "pods", "--at", stamp(later)}, 0, old},
+		"query, a resource version":      {[]string{"query", "pods", "--at", "12"}, 0, ""},
+		"diff":                           {[]string{"diff", path, "pods", "--since", "1h"}, 0, old},
+		"diff, from a resource version":  {[]string{"diff", path, "pods", "--since", "12"}, 1, old},
+		"history":                        {[]string{"history", "pods"}, 0, old},
+		"history, up to behind the last": {[]string{"history", "pods", "--until", "1h"}, 0, old},
+		"history, up to before the last": {[]string{"history", "pods", "--until", stamp(written.Add(-time.Hour))}, 0, "informctl: nothing found in " + path + "\n"},
+		"query, to come": {
+			[]string{"query", "pods", "--at", "2099-01-02T15:04:05Z"},
+			64,
+			"informctl: --at: 2099-01-02T15:04:05Z is in the future; it is " + later.UTC().Format(time.RFC3339) + "\n",
+		},
+		"diff, to come":    {[]string{"diff", path, "--since", "2099-01-02T15:04:05Z"}, 64, "--since: 2099-01-02T15:04:05Z is in the future; it is "},
+		"history, to come": {[]string{"history", "--since", "2099-01-02T15:04:05Z"}, 64, "--since: 2099-01-02T15:04:05Z is in the future; it is "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			args := tt.args
+			if args[0] != "diff" {
+				args = append(args, "--db", path)
+			}
+			got := sayAt(t.Context(), later, args...)
+			text := got.Err
+			if tt.args[0] == "diff" && tt.code < 64 {
+				lines := strings.SplitAfter(text, "\n")
+				text = strings.Join(lines[:len(lines)-2], "")
+			}
+			isSaid := text == tt.want
+			if tt.code == 64 {
+				isSaid = strings.Contains(text, tt.want)
+			}
+			if got.Code != tt.code || !isSaid {
+				t.Errorf("exit code %d, %q, want %d, %q", got.Code, got.Err, tt.code, tt.want)
+			}
+		})
+	}
+}
+
+// TestPastOfFollowed checks that a moment of a file that is followed needs no note, and
+// one after a connection was lost does.
+func TestPastOfFollowed(t *testing.T) {
+	const cutOff = "informctl: as of 120m ago; disconnected from the server, and informctl status says why\n"
+	for name, cause := range map[string]string{"followed": "", "disconnected": "dial tcp 10.0.0.1:443: connection refused"} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "log.db")
+			writeHistory(t, path)
+			written := time.Now()
+			later := written.Add(3 * time.Hour)
+			statuses := []informer.Status{{
+				Scope:  informer.ScopeStatus{ID: store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}.ID()},
+				Synced: true, CaughtUp: true, LastError: cause, Checkpoint: informer.CheckpointStatus{RV: "15", Time: written.Add(time.Hour)},
+			}}
+			holdServing(t, path, testKeys(t), func(h http.Handler) http.Handler {
+				mux := http.NewServeMux()
+				mux.Handle("/", h)
+				mux.HandleFunc("/v1/status", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(statuses) })
+				return mux
+			})
+			for _, args := range [][]string{
+				{"query", "pods", "--at", "1h", "--db", path},
+				{"diff", path, "pods", "--since", "1h"},
+				{"history", "pods", "--db", path},
+			} {
+				got := sayAt(t.Context(), later, args...)
+				if want := cause != ""; got.Code != 0 || strings.Contains(got.Err, cutOff) != want || strings.Contains(got.Err, "follow") {
+					t.Errorf("%q: exit code %d, %q", args, got.Code, got.Err)
+				}
+			}
+			got := sayAt(t.Context(), later, "query", "pods", "--at", written.UTC().Format(time.RFC3339Nano), "--db", path)
+			if got.Code != 0 || got.Err != "" {
+				t.Errorf("before it was lost: exit code %d, %q", got.Code, got.Err)
+			}
+		})
+	}
+}
+
+// TestPastOfMany checks that many resources without a state at a moment, or whose logs
+// begin late, are one line, and that what has a state is printed.
+func TestPastOfMany(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	db, err := bolt.Open(path, bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeLog(t, db, "pods", "Pod", []runtime.Object{pod("a", "one", "web")}, store.Batch{RV: "20"})
+	for _, name := range []string{"ConfigMap", "Endpoints", "Event", "Service"} {
+		writeLog(t, db, strings.ToLower(name)+"s", name, nil)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got := sayAt(t.Context(), time.Now(), "dump", "--at", "15", "-o", "name", "--db", path)
+	const left = "informctl: 4 resources are left out, which have no state at that moment, such as " +
+		"configmaps is at resource version 10, resource version 15 is not reached\n"
+	if want := (said{"pod/one\n", left, 1}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	got = sayAt(t.Context(), time.Now(), "history", "--since", "1h", "--db", path)
+	if begin := "informctl: the logs of 5 resources begin later, the last at "; got.Code != 0 || !strings.HasPrefix(got.Err, begin) || strings.Count(got.Err, "begin") != 1 {
+		t.Errorf("%+v, want %s", got, begin)
+	}
+}
+
+// TestPastIsTold checks that the moment at which a log begins, as an error and a note
+// name it, is one that they are satisfied with.
+func TestPastIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	writeHistory(t, path)
+	later := time.Now().Add(time.Hour)
+	for _, args := range [][]string{{"query", "pods", "--at", "2h"}, {"history", "pods", "--since", "2h"}, {"diff", path, "pods", "--since", "2h"}} {
+		db := []string{"--db", path}
+		if args[0] == "diff" {
+			db = nil
+		}
+		got := sayAt(t.Context(), later, append(args, db...)...)
+		_, begins, said := strings.Cut(got.Err, "the log begins at ")
+		begins = strings.TrimSuffix(strings.Fields(begins + " .")[0], ",")
+		if _, err := time.Parse(time.RFC3339, begins); err != nil || !said || args[0] != "history" && !strings.Contains(got.Err, "no state of "+later.Add(-2*time.Hour).Local().Format(time.RFC3339)) {
+			t.Errorf("%q: %+v", args, got)
+			continue
+		}
+		args[len(args)-1] = begins
+		got = sayAt(t.Context(), later, append(args, db...)...)
+		if strings.Contains(got.Err, "begins") || got.Code != 0 {
+			t.Errorf("%q: %+v", args, got)
+		}
+	}
+}
