@@ -10,16 +10,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/yaml"
-)
 
-var sample = regexp.MustCompile(`^(informctl_\w+)[{ ]`)
+	"github.com/informctl/informctl/metrics"
+)
 
 // TestDeployedNamesExist checks that the metrics in the dashboard and the alerts exist.
 func TestDeployedNamesExist(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(metrics.New(statuses{everything()}), metrics.NewConsumers(consumer{}))
+	gathered, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
 	names := map[string]bool{}
-	for line := range strings.Lines(samples(t, statuses{everything()})) {
-		names[sample.FindStringSubmatch(line)[1]] = true
+	for _, f := range gathered {
+		for _, suffix := range []string{"", "_bucket", "_sum", "_count"} { // of histograms
+			names[f.GetName()+suffix] = true
+		}
 	}
 	for _, file := range []string{"grafana-dashboard.json", "alerts.yaml"} {
 		used := regexp.MustCompile(`informctl_\w+`).FindAllString(read(t, file), -1)

@@ -76,7 +76,20 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 		}
 		return printConsumers(w, o.table, found)
 	})
+	for _, note := range sharedErrors(found) {
+		o.note("%s", note)
+	}
 	return errors.Join(printed, damage)
+}
+
+// sharedErrors names the consumers that cannot share what they have reconciled, and why.
+func sharedErrors(found []durable.Status) (notes []string) {
+	for _, c := range found {
+		if c.SharedError != "" {
+			notes = append(notes, fmt.Sprintf("what consumer %s shares with a successor could not be read or written: %s", c.Name, c.SharedError))
+		}
+	}
+	return notes
 }
 
 // printConsumers prints a line for each consumer. None of the handlers of one that has

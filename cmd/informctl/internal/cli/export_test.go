@@ -112,3 +112,6 @@ func Parts(where, sortBy string) ([]string, error) {
 func PrintConsumers(w io.Writer, format string, found []durable.Status) error {
 	return printConsumers(w, tableFlags{format: format, noHeaders: true}, found)
 }
+
+// SharedErrors returns the notes of consumers.
+func SharedErrors(found []durable.Status) []string { return sharedErrors(found) }
