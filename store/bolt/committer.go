@@ -33,14 +33,10 @@ type shared struct {
 	logBytes atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
 	// fileLogBytes bounds logBytes; set before any scope is opened.
 	fileLogBytes int64
-	roomForLogs  atomic.Int64 // the same while room is short; see noteRoom
 
 	changed chan struct{} // changes wait; holds one value
 	urgent  chan struct{} // a commit must not wait for the interval; holds one
 }
-
-// boundOfLogs returns how many bytes the logs of all open scopes may have together.
-func (d *shared) boundOfLogs() int64 { return min(d.fileLogBytes, d.roomForLogs.Load()) }
 
 // tell tells the committer that changes wait.
 func (d *shared) tell(urgent bool) {
@@ -129,7 +125,7 @@ type tally struct{ departed, dropped int }
 // commit writes the waiting changes of all scopes in one transaction.
 func (d *DB) commit() error {
 	d.writeRewrapped()
-	d.noteRoom()
+	d.keepReserve()
 	d.mu.Lock()
 	var captures []capture
 	share := d.shareOfLogsLocked(nil, 0)
@@ -154,7 +150,7 @@ func (d *DB) commit() error {
 		if err = d.writeCaptures(captures); lacksRoom(err) && d.makeRoom(captures) {
 			err = d.writeCaptures(captures)
 		}
-		for try := 0; lacksRoom(err) && try < trims && d.trimForRoom(captures, try); try++ {
+		for try := 0; lacksRoom(err) && try < trims && d.trimFor(captures, try); try++ {
 			err = d.writeCaptures(captures)
 		}
 	}
@@ -178,6 +174,7 @@ func (d *DB) writeCaptures(captures []capture) error {
 	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
+			c.stored = -1
 			if !d.isCurrent(c.s) || c.isLost() {
 				// The scope was closed while the disk was broken and opened again since,
 				// or the file that it was captured for is lost.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -149,7 +148,8 @@ type DB struct {
 
 	shared
 
-	trimmed int64 // bytes; see trimForRoom. It belongs to the committer.
+	trimmed   int64 // bytes; see trimFor. It belongs to the committer.
+	leastLogs int64 // bytes of logs that could not be trimmed. It belongs to the committer.
 
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.
@@ -322,7 +322,6 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 
 		sealBudget: seal.DefaultBudget,
 	}
-	d.roomForLogs.Store(math.MaxInt64)
 	return d, err
 }
 

@@ -171,7 +171,7 @@ func (s *scopeStore) boundsOfLog(own int64) (bytes int64, age time.Duration) {
 }
 
 // shareOfLogs returns how many bytes each log may have, so that all of the file have
-// boundOfLogs. It counts own bytes for s, and what is acknowledged for the others; s may
+// fileLogBytes. It counts own bytes for s, and what is acknowledged for the others; s may
 // be nil.
 func (d *DB) shareOfLogs(s *scopeStore, own int64) int64 {
 	d.mu.Lock()
@@ -184,8 +184,7 @@ func (d *DB) shareOfLogsLocked(s *scopeStore, own int64) int64 {
 	if s != nil {
 		all -= s.bytesOfLog()
 	}
-	bound := d.boundOfLogs()
-	if all <= bound {
+	if all <= d.fileLogBytes {
 		return math.MaxInt64
 	}
 	sizes := make([]int64, 0, len(d.scopes))
@@ -196,7 +195,7 @@ func (d *DB) shareOfLogsLocked(s *scopeStore, own int64) int64 {
 		}
 		sizes = append(sizes, size)
 	}
-	return share(sizes, bound)
+	return share(sizes, d.fileLogBytes)
 }
 
 // share returns the bound under which sizes add up to all at most, if only those above it
@@ -262,7 +261,7 @@ func boundOfDeletions(bound int64) int64 {
 func (s *changelog) setLog(l record.LogState, rv string) {
 	s.shared.logBytes.Add(l.Bytes - s.log.Bytes)
 	s.log, s.storedRV = l, rv
-	if s.shared.logBytes.Load() > s.shared.boundOfLogs() {
+	if s.shared.logBytes.Load() > s.shared.fileLogBytes {
 		s.shared.tell(false)
 	}
 }

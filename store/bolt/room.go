@@ -20,44 +20,49 @@ import (
 
 // The logs give room to commits: while the volume, or Options.MaxBytes, leaves less than
 // a part of the file's size, they are trimmed until the file has that much in free pages.
-// If a commit has no room nevertheless, the logs are trimmed at once, and a former
-// content whose successor is whole is dropped: in transactions of their own, because the
-// pages that a transaction frees cannot be used in it.
+// If a commit has no room nevertheless, they are trimmed once more, and a former content
+// whose successor is whole is dropped. All of it is done in transactions of their own,
+// because the pages that a transaction frees cannot be used in it, and none of it drops a
+// deletion that a handler has not received.
 const (
 	reservedPart = 4 // of the file
 	maxReserved  = 64 << 20
 )
 
-// noteRoom bounds the logs while there is less room than a commit may need.
-func (d *DB) noteRoom() {
-	bound := int64(math.MaxInt64)
-	if lacks := d.lacksReserve(); lacks > 0 {
-		bound = max(d.logBytes.Load()-lacks, 0)
+// keepReserve trims the logs while there is less room than a commit may need. It waits
+// until a quarter of the reserve is missing, and does not try again what has not helped.
+func (d *DB) keepReserve() {
+	reserve, room := d.reserve()
+	logs := d.logBytes.Load()
+	if room >= reserve-reserve/4 || logs <= d.leastLogs+trimBytes {
+		return
 	}
-	d.roomForLogs.Store(bound)
+	if d.trimLogs(reserve-room) == 0 {
+		d.leastLogs = logs
+	}
 }
 
-// lacksReserve returns how many bytes are missing of those that are reserved.
-func (d *DB) lacksReserve() int64 {
+// reserve returns how much room there should be, and how much there is: on the volume,
+// and in free pages of the file.
+func (d *DB) reserve() (want, is int64) {
 	d.handleMu.RLock()
 	defer d.handleMu.RUnlock()
 	info, err := os.Stat(d.at())
 	if err != nil || d.handle == nil {
-		return 0
+		return 0, 0
 	}
-	size, room := info.Size(), int64(math.MaxInt64)
+	is = math.MaxInt64
 	if free, known := space.Free(d.at()); known {
-		room = free
+		is = free
 	}
-	if d.opts.MaxBytes > 0 {
-		room = min(room, int64(d.opts.MaxBytes)-size)
+	if d.opts.MaxBytes > 0 { // bbolt extends the file by AllocSize more than it needs
+		is = min(is, max(int64(d.opts.MaxBytes-d.handle.AllocSize)-info.Size(), 0))
 	}
-	reserve := min(size/reservedPart, maxReserved)
-	if room >= reserve {
-		return 0
+	if want = min(info.Size()/reservedPart, maxReserved); is < want {
+		stats := d.handle.Stats()
+		is += int64(stats.FreePageN+stats.PendingPageN) * int64(d.handle.Info().PageSize)
 	}
-	stats := d.handle.Stats()
-	return reserve - room - int64(stats.FreePageN+stats.PendingPageN)*int64(d.handle.Info().PageSize)
+	return want, is
 }
 
 // lacksRoom reports whether a write has failed because the disk, a quota or
@@ -82,53 +87,56 @@ func lacksRoom(err error) bool {
 // what they give is in pieces, and an object needs pages in a row.
 const trims = 4
 
-// trimForRoom trims the logs, the largest first, by what a commit needs, and reports
-// whether it has. It keeps the deletions that a handler has not received. It does not
-// trim as much again before a commit has succeeded: if others fill the disk, the history
-// stays.
-func (d *DB) trimForRoom(captures []capture, try int) bool {
+// trimFor trims the logs by what a commit needs that has failed, and reports whether it
+// has. It does not trim as much again before a commit has succeeded: if others fill the
+// disk, the history stays.
+func (d *DB) trimFor(captures []capture, try int) bool {
 	need := int64(trimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
 		captures[i].attempts = captures[i].s.copyAttempts()
 		need += 2 * captures[i].size()
 	}
-	need <<= try
-	scopes := d.byLogBytes()
-	if need -= d.trimmed; need <= 0 || len(scopes) == 0 {
+	if need = need<<try - d.trimmed; need <= 0 {
 		return false
 	}
+	freed := d.trimLogs(need)
+	d.trimmed += freed
+	return freed > 0
+}
+
+// trimLogs trims the logs by n bytes, the largest first, and returns by how much it has.
+func (d *DB) trimLogs(n int64) (freed int64) {
+	scopes := d.byLogBytes()
+	if len(scopes) == 0 {
+		return 0
+	}
 	trimmed := map[*scopeStore]record.LogState{}
-	freed := int64(0)
 	err := d.update("trim logs", func(tx *bbolt.Tx) error {
 		clear(trimmed)
 		freed = 0
 		for _, s := range scopes {
-			if freed >= need {
+			if freed >= n {
 				break
 			}
-			log, err := s.trimBy(tx, need-freed)
+			before, log, err := s.trimBy(tx, n-freed)
 			if err != nil {
 				return err
 			}
-			if log != nil {
-				freed += s.bytesOfLog() - log.Bytes
-				trimmed[s] = *log
+			if log.Bytes < before {
+				freed += before - log.Bytes
+				trimmed[s] = log
 			}
 		}
 		return nil
 	})
-	if err != nil || freed <= 0 {
-		return false
+	if err != nil {
+		return 0
 	}
-	if d.trimmed == 0 {
-		d.opts.Logger.V(2).Info("The logs are trimmed, because a commit has no room", "path", d.path, "bytes", freed)
-	}
-	d.trimmed += freed
 	for s, log := range trimmed {
 		s.tookLog(log)
 	}
-	return true
+	return freed
 }
 
 // byLogBytes returns the open scopes that have a log in the file, the largest log first.
@@ -147,32 +155,32 @@ func (d *DB) byLogBytes() []*scopeStore {
 	return scopes
 }
 
-// trimBy frees about n bytes of the scope's log and returns the log after it, nil if
-// there is nothing to trim.
-func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (*record.LogState, error) {
+// trimBy frees about n bytes of the scope's log. It returns the bytes before, and the log
+// after it.
+func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.LogState, err error) {
 	c, _ := s.capture(math.MaxInt64)
-	if s.needsBucket() || c.isLost() {
-		return nil, nil
+	if s.needsBucket() || c.isLost() || !s.db.isCurrent(s) {
+		return 0, log, nil
 	}
 	w, err := s.writer(tx)
 	if err != nil {
-		return nil, err
+		return 0, log, err
 	}
+	before = w.m.Log.Bytes
 	b := w.scope.Bucket(bucketLog)
 	if b == nil {
-		return nil, nil
+		return before, w.m.Log, nil
 	}
 	k, _ := b.Cursor().Last()
 	if len(k) != 8 {
-		return nil, nil
+		return before, w.m.Log, nil
 	}
-	before := w.m.Log.Bytes
 	t := w.trimming(&c)
 	t.bound, t.budget, t.holds = max(before-n, 0), n, true
 	if err := w.trimLogTo(b, binary.BigEndian.Uint64(k), t); err != nil || w.m.Log.Bytes == before {
-		return nil, err
+		return before, w.m.Log, err
 	}
-	return &w.m.Log, writeManifest(w.scope, w.m)
+	return before, w.m.Log, writeManifest(w.scope, w.m)
 }
 
 func (s *scopeStore) tookLog(log record.LogState) {

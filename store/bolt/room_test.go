@@ -104,7 +104,7 @@ func TestLogGivesRoomOnce(t *testing.T) {
 	w.must(c.pack())
 	before := w.s.bytesOfLog()
 	for i := range 10 {
-		if trimmed := w.db.trimForRoom([]capture{c}, 0); trimmed != (i == 0) {
+		if trimmed := w.db.trimFor([]capture{c}, 0); trimmed != (i == 0) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}
@@ -222,5 +222,46 @@ func TestDeparturesOfTwoTransactions(t *testing.T) {
 		if w.must(err); kept != len(found) || kept == 0 {
 			t.Errorf("in two transactions: %t; %d are kept, and %d are there", first, kept, len(found))
 		}
+	}
+}
+
+// TestDeparturesWhileRoomIsShort checks that a deletion that no handler has received
+// stays while the logs give room to the objects.
+func TestDeparturesWhileRoomIsShort(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	w := openBounded(t, path, 64<<20, "", store.Options{})
+	w.list(100, randomText(10_000))
+	isShort := func() bool {
+		want, is := w.db.reserve()
+		return is < want-want/4
+	}
+	for n := 100; !isShort(); n += 100 {
+		if n > 4000 {
+			t.Fatal("there is always enough room")
+		}
+		var changes []store.Change
+		text := randomText(10_000)
+		for i := range 100 {
+			changes = append(changes, store.Change{Object: w.object(n+i, text)})
+		}
+		w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: changes}))
+		w.must(w.db.commit())
+	}
+	var gone []store.Change
+	for i := range 3 {
+		gone = append(gone, store.Change{Key: fmt.Sprintf("d/o%03d", i), Departs: true})
+	}
+	w.rv++
+	w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: gone}))
+	for range 4 {
+		w.must(w.db.commit())
+	}
+	kept, dropped := w.s.Departures()
+	found, err := w.s.Departed(0, 10)
+	if w.must(err); kept != 3 || dropped != 0 || len(found) != 3 {
+		t.Errorf("%d kept, %d dropped, %d found, want 3 departed objects", kept, dropped, len(found))
+	}
+	if logs := w.s.bytesOfLog(); logs > 12<<20 {
+		t.Errorf("the log has %d bytes, and there is room for few", logs)
 	}
 }

@@ -39,7 +39,6 @@ type machine struct {
 func newMachine(t *testing.T, rng *rand.Rand) *machine {
 	s := &state{}
 	s.init(&shared{fileLogBytes: math.MaxInt64, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}, store.Options{})
-	s.shared.roomForLogs.Store(math.MaxInt64)
 	var err error
 	if s.decoded, err = newDecodedObjects(store.Options{DecodedBytes: 1}); err != nil {
 		t.Fatal(err)
