@@ -38,11 +38,12 @@ func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
-	return identify(ctx, client, cfg)
+	return identify(ctx, client, cfg, isRefusal)
 }
 
-// identify implements ClusterIdentity with a client.
-func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config) (string, error) {
+// identify implements ClusterIdentity with a client. isRefusal reports whether the server
+// has refused to answer, so that another way is tried.
+func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config, isRefusal func(error) bool) (string, error) {
 	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err == nil {
 		return "kube-system/" + string(ns.UID), nil
@@ -82,7 +83,14 @@ func (t *scopeTransport) askIdentity(ctx context.Context, lw cache.ListerWatcher
 	answer := t.asking.DoChan("", func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askPatience)
 		defer cancel()
-		return ask(ctx, t.f, lw, func(at *scopeTransport, r *http.Request) (string, error) { return at.identify(ctx, r) })
+		return ask(ctx, t.f, lw, func(at *scopeTransport, r *http.Request) (string, error) {
+			cluster, err := at.identify(ctx, r, isRefusal)
+			if isNoAPI(err) && answers(ctx, lw) {
+				// An API server without the core group, as one that others aggregate.
+				return at.identify(ctx, r, func(err error) bool { return isRefusal(err) || isNoAPI(err) })
+			}
+			return cluster, err
+		})
 	})
 	var cluster string
 	select {
@@ -160,7 +168,7 @@ func wayOf(cluster string) string {
 
 // identify identifies the cluster with the credentials of a request that has reached the
 // transport.
-func (t *scopeTransport) identify(ctx context.Context, r *http.Request) (string, error) {
+func (t *scopeTransport) identify(ctx context.Context, r *http.Request, isRefusal func(error) bool) (string, error) {
 	client, err := kubernetes.NewForConfig(&rest.Config{
 		Host:      (&url.URL{Scheme: r.URL.Scheme, Host: r.URL.Host, Path: t.f.basePath()}).String(),
 		Transport: sentLike{r, t.next},
@@ -169,7 +177,7 @@ func (t *scopeTransport) identify(ctx context.Context, r *http.Request) (string,
 	if err != nil {
 		return "", fmt.Errorf("identify the cluster: %w", err)
 	}
-	return identify(ctx, client, t.f.cfg)
+	return identify(ctx, client, t.f.cfg, isRefusal)
 }
 
 // sentLike sends requests with the headers of another one, for example its credentials.
@@ -311,6 +319,9 @@ const (
 	foreignCluster = "the server is another cluster than the one whose objects are stored"
 	unknownCluster = "the server does not say which cluster it is"
 	homeAgain      = "the server is the cluster whose objects are stored, again"
+	// foreignContent is the reason of a checkpoint from when objects of another cluster
+	// are stored, until the server is the right one and is listed.
+	foreignContent = "objects of another cluster were stored"
 )
 
 // verify implements reflector.Options.Verify: it asks the server whether it is the
@@ -320,7 +331,7 @@ const (
 // call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	cluster, err := inf.client.askIdentity(ctx, inf.lw)
-	isDown := err != nil && !isServed(err) && !answers(ctx, inf.lw)
+	isDown := err != nil && !errors.Is(err, errRefused) && !isServed(err) && !answers(ctx, inf.lw)
 	inf.mu.Lock()
 	was := inf.hold.foreign
 	inf.mu.Unlock()

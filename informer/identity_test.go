@@ -30,6 +30,7 @@ import (
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 // address is the address of a cluster. It is an http.RoundTripper, so that a Factory can
@@ -356,7 +357,7 @@ func TestContentOfAnotherClusterIsNoted(t *testing.T) {
 			if _, alien, _ := s.Entry("default/alien"); !alien {
 				return
 			}
-			if looks++; s.Checkpoint().Reason != "the server is another cluster than the one whose objects are stored" {
+			if looks++; s.Checkpoint().Reason != "objects of another cluster were stored" {
 				t.Errorf("an object of the other cluster is stored, and the checkpoint is %+v", s.Checkpoint())
 			}
 		}}
@@ -392,5 +393,67 @@ func TestContentOfAnotherClusterIsNoted(t *testing.T) {
 			t.Error("nothing of the other cluster was stored")
 		}
 		r.end()
+	})
+}
+
+// TestEndsBeforeListOfAnotherCluster checks a process that ends while it waits for the
+// list of another cluster: what is stored is the right cluster's, and the next process
+// tells what was deleted since.
+func TestEndsBeforeListOfAnotherCluster(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a, other := &address{}, fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		w.put("b", "1")
+		var lines []string
+		r := w.runFactory(a, informer.FactoryOptions{}, &lines, false).sync()
+		other.Hold() // its list takes its time, or is forbidden
+		a.set(other, "two", nil)
+		w.server.CloseWatches()
+		waitFor(time.Minute)
+		r.end()
+		other.Release()
+
+		a.set(w.server, "one", nil)
+		w.drop("b") // while the process is down
+		l := &log{}
+		r = w.runFactory(a, informer.FactoryOptions{}, &lines, false)
+		if _, err := r.inf.AddEventHandler(l); err != nil {
+			t.Fatal(err)
+		}
+		w.server.Hold() // a list takes its time
+		waitFor(time.Minute)
+		w.server.Release()
+		r.sync()
+		waitFor(time.Minute)
+		told := l.take()
+		if !contains(told, "b@") {
+			t.Errorf("told %q, want that b was there and was deleted", told)
+		}
+		r.end()
+		db, err := bolt.OpenReadOnly(w.path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = db.Close() }()
+		infos, err := db.Scopes()
+		if err != nil || len(infos) != 1 {
+			t.Fatal(len(infos), err)
+		}
+		opened, err := db.Open(infos[0].Scope, store.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		for e, err := range opened.(store.Reader).Follow(ctx, store.Place{}) {
+			if err != nil {
+				t.Log(err)
+				break
+			}
+			if e.Key == "default/a" && e.New == nil {
+				t.Errorf("the log has a deletion of a, which was never deleted")
+			}
+		}
 	})
 }

@@ -346,3 +346,28 @@ func TestNoAPIServerAtColdStart(t *testing.T) {
 		r.end()
 	})
 }
+
+// TestNoCoreGroup checks that an API server is identified that has only groups of its own
+// and answers 404 without a Status to all other requests.
+func TestNoCoreGroup(t *testing.T) {
+	inBubble(t, func(w *world) {
+		a := &address{}
+		a.set(w.server, "one", nil)
+		w.put("a", "1")
+		below := roundTrip(func(r *http.Request) (*http.Response, error) {
+			if strings.HasSuffix(r.URL.Path, "/configmaps") {
+				return a.RoundTrip(r)
+			}
+			return noAPIServer(r), nil
+		})
+		var lines []string
+		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines)
+		began := time.Now()
+		r.sync()
+		s := r.inf.Status()
+		if !s.Persisted || time.Since(began) > 2*time.Second {
+			t.Errorf("persisted %t as of %q after %v: %s", s.Persisted, s.Scope.Cluster, time.Since(began), s.Memory)
+		}
+		r.end()
+	})
+}

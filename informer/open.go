@@ -190,7 +190,7 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 // dropForeign deletes what an earlier process has listed of another cluster. The log has
 // these objects, so it needs their deletions, too.
 func dropForeign(s store.Store) error {
-	if s.Checkpoint().Reason != foreignCluster || s.Len() == 0 {
+	if s.Checkpoint().Reason != foreignContent || s.Len() == 0 {
 		return nil
 	}
 	nothing, err := s.Relist()

@@ -241,15 +241,9 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		// is closed.
 		_ = s.store.Apply(store.Batch{Reason: reason, Rewound: true})
 	}
-	if cp := s.store.Checkpoint(); cp.RV != "" || rewound || reason == foreignCluster && cp.Reason != reason {
-		err := s.store.Invalidate(ctx, reason)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		if err != nil {
-			// The file keeps its older RV with the objects of that RV: after a crash, the
-			// next process starts with both.
-			klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
+	if cp := s.store.Checkpoint(); cp.RV != "" || rewound {
+		if err := s.invalidate(ctx, reason); err != nil {
+			return nil, err
 		}
 	}
 	s.tap.Begin()
@@ -271,6 +265,18 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 		s.reached = "" // of the other history
 	}
 	return list, nil
+}
+
+// invalidate notes on disk that what is stored has no resource version. The error is that
+// of ctx.
+func (s *sink) invalidate(ctx context.Context, reason string) error {
+	err := s.store.Invalidate(ctx, reason)
+	if err != nil && ctx.Err() == nil {
+		// The file keeps its older RV with the objects of that RV: after a crash, the
+		// next process starts with both.
+		klog.FromContext(ctx).Error(err, "The list that begins could not be noted on disk")
+	}
+	return ctx.Err()
 }
 
 // errUnidentified refuses to believe that a resource is gone.
@@ -379,6 +385,11 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && inf.holdsNothing() {
 		return nil
 	}
+	if r.reason == foreignCluster {
+		if err := (*sink)(inf).invalidate(ctx, foreignContent); err != nil {
+			return err
+		}
+	}
 	_ = inf.readKeys() // else cursors deliver what the list leaves
 	for b, err := range r.Parts(rv) {
 		if err != nil {
@@ -417,6 +428,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	r.finished = true
+	if why == foreignCluster {
+		why = foreignContent
+	}
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {

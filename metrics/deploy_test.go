@@ -26,7 +26,7 @@ func TestDeployedNamesExist(t *testing.T) {
 	}
 	names := map[string]bool{}
 	for _, f := range gathered {
-		for _, suffix := range []string{"", "_bucket", "_sum", "_count"} { // of histograms
+		for _, suffix := range []string{"", "_bucket", "_sum", "_count"} {
 			names[f.GetName()+suffix] = true
 		}
 	}

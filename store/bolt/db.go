@@ -148,8 +148,9 @@ type DB struct {
 
 	shared
 
-	trimmed   int64 // bytes; see trimFor. It belongs to the committer.
-	leastLogs int64 // bytes of logs that could not be trimmed. It belongs to the committer.
+	// The committer has these.
+	trimmed   int64 // bytes; see trimFor
+	leastLogs int64 // bytes of logs that could not be trimmed
 
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.
