@@ -3,6 +3,7 @@ package cli_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"io"
 	"net/http"
 	"os"
@@ -23,7 +24,9 @@ func TestRunHungUp(t *testing.T) {
 	for name, command := range map[string]string{"terminal": `exec "$@"`, "nohup": `trap "" HUP; exec "$@"`} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "informers.db")
-			cmd := exec.CommandContext(t.Context(), "sh", "-c", command, "sh", "informctl", "run", "pods", "--kubeconfig", config, "--db", path)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			cmd := exec.CommandContext(ctx, "sh", "-c", command, "sh", "informctl", "run", "pods", "--kubeconfig", config, "--db", path)
 			said, err := cmd.StderrPipe()
 			if err != nil {
 				t.Fatal(err)

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,7 +34,11 @@ func TestMain(m *testing.M) {
 type checked struct{ *testing.M }
 
 func (m checked) Run() int {
+	// Else processes that tests start ignore SIGHUP under nohup.
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
 	code := m.M.Run()
+	signal.Stop(hangups)
 	if err := goleak.Find(); err != nil && code == 0 {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
