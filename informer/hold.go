@@ -26,6 +26,9 @@ func (h *hold) why() string {
 	if n := len(h.rejected); n > 0 && h.foreign == "" {
 		return fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(h.rejected))))
 	}
+	if h.foreign == foreignCluster {
+		return foreignContent
+	}
 	return h.foreign
 }
 

@@ -211,6 +211,17 @@ func TestEndpointNotOlderThan(t *testing.T) {
 	})
 }
 
+// slowLists sends requests on. While slow is set, lists take a minute to begin.
+func slowLists(to http.RoundTripper, slow *atomic.Bool) http.RoundTripper {
+	return roundTrip(func(r *http.Request) (*http.Response, error) {
+		q := r.URL.Query()
+		if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
+			waitFor(time.Minute)
+		}
+		return to.RoundTrip(r)
+	})
+}
+
 // TestNotOlderThanAfterAnotherCluster checks that what another cluster said counts for
 // nothing once the right one is back.
 func TestNotOlderThanAfterAnotherCluster(t *testing.T) {
@@ -223,14 +234,7 @@ func TestNotOlderThanAfterAnotherCluster(t *testing.T) {
 		}
 		var lines []string
 		var slow atomic.Bool
-		below := roundTrip(func(r *http.Request) (*http.Response, error) {
-			q := r.URL.Query()
-			if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
-				waitFor(time.Minute)
-			}
-			return a.RoundTrip(r)
-		})
-		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		r := w.runBehind(slowLists(a, &slow), nil, informer.FactoryOptions{}, &lines).sync()
 		a.set(other, "two", nil)
 		w.server.CloseWatches()
 		waitFor(2 * time.Minute)
@@ -264,14 +268,7 @@ func TestNotOlderThanQueued(t *testing.T) {
 		}
 		var lines []string
 		var slow atomic.Bool
-		below := roundTrip(func(r *http.Request) (*http.Response, error) {
-			q := r.URL.Query()
-			if slow.Load() && strings.HasSuffix(r.URL.Path, "/configmaps") && q.Get("watch") == "" && q.Get("continue") == "" {
-				waitFor(time.Minute)
-			}
-			return a.RoundTrip(r)
-		})
-		r := w.runBehind(below, nil, informer.FactoryOptions{}, &lines).sync()
+		r := w.runBehind(slowLists(a, &slow), nil, informer.FactoryOptions{}, &lines).sync()
 		gate := make(chan struct{})
 		if err := r.inf.AddIndexers(cache.Indexers{"slow": func(obj any) ([]string, error) {
 			if obj.(*corev1.ConfigMap).Name == "slow" {

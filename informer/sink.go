@@ -428,9 +428,6 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	r.finished = true
-	if why == foreignCluster {
-		why = foreignContent
-	}
 	if why != "" {
 		// Readers of the file must see that objects are missing or old.
 		if err := inf.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {

@@ -371,6 +371,11 @@ func (d *DB) openFile(what opening) error {
 	if err != nil {
 		return err
 	}
+	uncreate := func() { // the lock is held
+		if created {
+			_ = os.Remove(d.at())
+		}
+	}
 	if d.file, err = f.Stat(); err == nil {
 		if err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly); err != nil && !created {
 			// What is wrong with a file that is not a cache is no matter.
@@ -396,9 +401,7 @@ func (d *DB) openFile(what opening) error {
 		err = closeToOthers(f, d.path, d.file)
 	}
 	if err != nil {
-		if created {
-			_ = os.Remove(d.at()) // it is empty, and the lock is held
-		}
+		uncreate()
 		pagefile.Unlock(f)
 		return err
 	}
@@ -408,9 +411,7 @@ func (d *DB) openFile(what opening) error {
 		return err
 	})
 	if err != nil {
-		if created { // only a part of it may be written
-			_ = os.Remove(d.at())
-		}
+		uncreate() // only a part of it may be written
 		pagefile.Unlock(f)
 		return d.classify("opening", err)
 	}
@@ -423,9 +424,7 @@ func (d *DB) openFile(what opening) error {
 		written, err = d.lastWritten(handle)
 	}
 	if err != nil {
-		if created {
-			_ = os.Remove(d.at())
-		}
+		uncreate()
 		if errors.Is(err, pagefile.ErrPanicked) {
 			pagefile.Unlock(f)
 		} else {

@@ -517,18 +517,14 @@ func (lw *logWriter) end() error {
 	return lw.w.trimLog(b, first, appended, c)
 }
 
-// trim trims a log that has more than its bound although nothing is appended. The last
-// block stays, which has the last mark.
+// trim trims a log that has more than its bound although nothing is appended.
 func (lw *logWriter) trim() error {
-	l, b := &lw.w.m.Log, lw.w.scope.Bucket(bucketLog)
-	if b == nil || l.Bytes <= boundOfDeletions(lw.bound) {
+	if lw.w.m.Log.Bytes <= boundOfDeletions(lw.bound) {
 		return nil
 	}
-	k, _ := b.Cursor().Last()
-	if len(k) != 8 {
-		return nil
-	}
-	return lw.w.trimLog(b, binary.BigEndian.Uint64(k), 0, lw.c)
+	t := lw.w.trimming(lw.c)
+	t.budget = trimBytes
+	return lw.w.trimAll(t)
 }
 
 // fit leaves out what one commit has more than the log may hold: changes that are not
@@ -580,6 +576,19 @@ func (w *writer) trimming(captured *capture) trimming {
 	t.bound, t.age = w.s.boundsOfLog(l.Bytes)
 	t.bound, t.now = boundOfDeletions(t.bound), captured.taken.now(l.Mark.Time, t.age)
 	return t
+}
+
+// trimAll trims the log up to its last block, which has the last mark.
+func (w *writer) trimAll(t trimming) error {
+	b := w.scope.Bucket(bucketLog)
+	if b == nil {
+		return nil
+	}
+	k, _ := b.Cursor().Last()
+	if len(k) != 8 {
+		return nil
+	}
+	return w.trimLogTo(b, binary.BigEndian.Uint64(k), t)
 }
 
 func (w *writer) trimLogTo(b *bbolt.Bucket, newest uint64, t trimming) error {

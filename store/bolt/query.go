@@ -386,11 +386,14 @@ func (p *picker) keep() error {
 		return err
 	}
 	for i, e := range p.entries {
+		if p.hashes[i] == nil {
+			continue
+		}
 		key, size, isKnown := record.FileKey(e.Key), rawSize(e.Raw), true
 		if e.Object != nil { // a reader holds it
 			_, size, isKnown = p.s.decoded.lent.object(key, p.hashes[i])
 		}
-		if isKnown && p.hashes[i] != nil {
+		if isKnown {
 			p.s.offer(key, sized{object: objects[i], encoded: size, hash: p.hashes[i]}, p.sn.generations[group(key)])
 		}
 		p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}

@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -22,8 +21,8 @@ import (
 // a part of the file's size, they are trimmed until the file has that much in free pages.
 // If a commit has no room nevertheless, they are trimmed once more, and a former content
 // whose successor is whole is dropped. All of it is done in transactions of their own,
-// because the pages that a transaction frees cannot be used in it, and none of it drops a
-// deletion that a handler has not received.
+// because the pages that a transaction frees cannot be used in it. The trims keep what
+// handlers have not received.
 const (
 	reservedPart = 4 // of the file
 	maxReserved  = 64 << 20
@@ -167,17 +166,9 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 		return 0, log, err
 	}
 	before = w.m.Log.Bytes
-	b := w.scope.Bucket(bucketLog)
-	if b == nil {
-		return before, w.m.Log, nil
-	}
-	k, _ := b.Cursor().Last()
-	if len(k) != 8 {
-		return before, w.m.Log, nil
-	}
 	t := w.trimming(&c)
 	t.bound, t.budget, t.holds = max(before-n, 0), n, true
-	if err := w.trimLogTo(b, binary.BigEndian.Uint64(k), t); err != nil || w.m.Log.Bytes == before {
+	if err := w.trimAll(t); err != nil || w.m.Log.Bytes == before {
 		return before, w.m.Log, err
 	}
 	return before, w.m.Log, writeManifest(w.scope, w.m)
@@ -189,9 +180,9 @@ func (s *scopeStore) tookLog(log record.LogState) {
 	s.trimmed(log)
 }
 
-// makeRoom drops the former content for which the captured list is whole, in a
-// transaction of its own, and reports whether it has. The pages that a transaction frees
-// cannot be used in it: a file that cannot grow would never take what a list has left.
+// makeRoom drops the former content for which the captured list is whole, and reports
+// whether it has. Without that, a file that cannot grow would never take what the list
+// has left.
 func (d *DB) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
