@@ -31,7 +31,7 @@ func buildInformctl(ctx context.Context, dir, kubeconfig string) (*informctl, er
 		return nil, fmt.Errorf("find module %s: %w", module, outputError(err))
 	}
 	c := &informctl{path: filepath.Join(dir, "informctl"), dir: dir, kubeconfig: kubeconfig}
-	build := exec.CommandContext(ctx, "go", "build", "-o", c.path, ".")
+	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", c.path, ".")
 	// The command is a separate module.
 	build.Dir = filepath.Join(strings.TrimSpace(string(root)), "cmd", "informctl")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
