@@ -15,12 +15,15 @@ help: ## Say what there is.
 .PHONY: test
 test: controlplane ## Run every test, on a real API server too, under the race detector.
 	@# The tests with a server wait most of the time, and the others compute.
-	$(MAKE) --no-print-directory --jobs=2 test-alone test-servers
+	$(MAKE) --no-print-directory --jobs=2 test-library test-servers test-modules
 	@$(if $(RACE),,echo "All that ran has passed WITHOUT THE RACE DETECTOR: it needs a C compiler")
 
-.PHONY: test-alone
-test-alone:
+.PHONY: test-library
+test-library:
 	go test $(NOVET) $(RACE) -timeout 20m ./...
+
+.PHONY: test-modules
+test-modules:
 	cd cmd/informctl && go test $(NOVET) $(RACE) -timeout 20m ./... && go test $(NOVET) ./internal/top # whose panics race in their library
 	cd metrics && go test $(NOVET) $(RACE) ./...
 	cd durable/controllerruntime && go test $(NOVET) $(RACE) ./...
