@@ -141,7 +141,6 @@ func (d *DB) commit() error {
 		return nil
 	}
 	begin := time.Now()
-	d.refreshKeys()
 	var err error
 	for i := range captures {
 		err = errors.Join(err, captures[i].pack())
@@ -285,7 +284,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	c.log, c.departed, c.dropped, c.held = w.m.Log, c.earlier.departed+w.logged.departed, c.earlier.dropped+w.dropped, w.held
 	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
 	c.s.noteAttempt(attempt{c.random, c.order})
-	return writeManifest(w.scope, w.m)
+	return w.end()
 }
 
 // noteAttempt notes a commit before its outcome is known: if it is not, the file is
@@ -325,6 +324,7 @@ type writer struct {
 	scope, headers, objects *bbolt.Bucket
 	// the last dictionary that is known to be in the file
 	lastDictionary uint64
+	hasNew         bool       // dictionary
 	dropped        int        // departed objects that exceeded the bound
 	held           uint64     // see trimLog
 	logged         *logWriter // nil: what is written is not logged
@@ -355,6 +355,16 @@ func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 		return nil, err
 	}
 	return w, s.seal.Persist(tx)
+}
+
+// end writes the manifest.
+func (w *writer) end() error {
+	if w.hasNew {
+		if err := w.dropDictionaries(); err != nil {
+			return err
+		}
+	}
+	return writeManifest(w.scope, w.m)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.
@@ -395,6 +405,7 @@ func (w *writer) apply(e *entry, p packed) error {
 	}
 	if oldRecord != nil {
 		w.m.Objects.Remove(record.Sum(oldRecord))
+		w.m.Uses.Remove(oldRecord)
 		w.m.Bytes -= int64(len(oldRecord))
 	}
 	stored := e.stored(p)
@@ -419,6 +430,7 @@ func (w *writer) apply(e *entry, p packed) error {
 	rec := p.record(w.s.opts.Codec.ID()).Encode(e.key)
 	w.m.Headers.Add(record.Sum(head))
 	w.m.Objects.Add(record.Sum(rec))
+	w.m.Uses.Add(rec)
 	w.m.Bytes += int64(len(rec))
 	if err := w.objects.Put(key, rec); err != nil {
 		return err

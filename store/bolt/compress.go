@@ -260,9 +260,45 @@ func (w *writer) dictionary(id uint64) error {
 			return err
 		}
 		w.m.Dictionaries.Add(record.Sum(value))
+		w.hasNew = true
 	}
 	w.lastDictionary = id
 	return nil
+}
+
+// dropDictionaries drops the dictionaries that neither the content, nor the former
+// content, nor the log uses. The scope keeps them until it is closed, because readers may
+// have records that are compressed with them.
+func (w *writer) dropDictionaries() error {
+	used, err := logDictionaries(w.scope)
+	if err != nil {
+		return err
+	}
+	contents := []record.Uses{w.m.Uses}
+	if former := w.scope.Bucket(bucketFormer); former != nil {
+		m, err := readManifest(w.s.id, former)
+		if err != nil {
+			return w.s.db.corrupt("former objects of "+w.s.scope.String(), err)
+		}
+		contents = append(contents, m.Uses)
+	}
+	for _, uses := range contents {
+		for id := range uses {
+			used[id] = true
+		}
+	}
+	unused := map[uint64]uint32{} // id -> checksum
+	err = eachDictionary(w.scope, func(id uint64, _, stored []byte) error {
+		if !used[id] {
+			unused[id] = record.Sum(stored)
+		}
+		return nil
+	})
+	for id, sum := range unused {
+		w.m.Dictionaries.Remove(sum)
+		err = errors.Join(err, w.scope.Bucket(bucketDictionaries).Delete(dictionaryKey(id)))
+	}
+	return err
 }
 
 // verifyDictionaries returns the dictionary ids that records may use.

@@ -97,12 +97,6 @@ func flip(b []byte, at int, rng *rand.Rand) (mutated []byte, what string) {
 // must return what was written or an error (promise 5).
 func TestDamage(t *testing.T) { testDamage(t, "damage", *damagesFlag, "plain") }
 
-// TestDamageInBackground does the same as TestDamage with records that are checked in the
-// background, as in a large file.
-func TestDamageInBackground(t *testing.T) {
-	testDamage(t, "damage-background", *damagesFlag/2, "plain")
-}
-
 // TestDamageEncrypted does the same as TestDamage with an encrypted file.
 func TestDamageEncrypted(t *testing.T) { testDamage(t, "damage", *damagesFlag/4, "encrypted") }
 
@@ -146,12 +140,7 @@ func testDamage(t *testing.T, role string, damages int, options string) {
 }
 
 // childDamage opens some mutations of a file and prints a line for each.
-func childDamage(args []string) error { return openDamaged(args, damageChild.open) }
-
-func childDamageInBackground(args []string) error {
-	bolt.SetBackgroundBytes(0)
-	return openDamaged(args, damageChild.openInBackground)
-}
+func childDamage(args []string) error { return openDamaged(args) }
 
 func openDamaged(args []string, open func(d damageChild, path string, mutated []byte) (string, error)) error {
 	good, err := os.ReadFile(args[0])
@@ -232,49 +221,6 @@ func (d damageChild) open(path string, mutated []byte) (string, error) {
 	return "intact", d.goOn(path, db, s, n)
 }
 
-// openInBackground reads before and after the records are checked.
-func (d damageChild) openInBackground(path string, mutated []byte) (string, error) {
-	n, readErr := d.readOnly(path)
-	checking := make(chan struct{})
-	logger := funcr.New(func(_, args string) {
-		if strings.Contains(args, "in the background") {
-			<-checking
-		}
-	}, funcr.Options{})
-	opts := d.opts
-	opts.Logger = logger
-	db, s, err := openScript(path, opts)
-	if err != nil {
-		if readErr == nil || err.Error() != readErr.Error() {
-			return "", err
-		}
-		return "refused", nil
-	}
-	defer func() { _ = db.Close() }()
-	early, earlyErr := describe(s, damageScript)
-	close(checking)
-	bolt.AwaitVerified(db)
-	switch aside := db.SetAside(); {
-	case earlyErr != nil && (!errors.Is(earlyErr, store.ErrCorrupt) || errors.Is(earlyErr, errInconsistent)):
-		return "", fmt.Errorf("before the records were checked: %w", earlyErr)
-	case earlyErr == nil && d.accepted[early] == 0 && (aside == "" || early != damageScript.want(0)):
-		return "", fmt.Errorf("before the records were checked: %s", early)
-	case aside != "":
-		if kept, err := os.ReadFile(aside); err != nil || !bytes.Equal(kept, mutated) {
-			return "", fmt.Errorf("what was set aside is not what was there: %w", err)
-		}
-		if late, err := describe(s, damageScript); late != damageScript.want(0) && !errors.Is(err, store.ErrCorrupt) {
-			return "", fmt.Errorf("of the file that was set aside there is %s (%w)", late, err)
-		}
-		return "damaged", nil
-	}
-	late, err := describe(s, damageScript)
-	if err != nil || earlyErr != nil || readErr != nil || late != early || d.accepted[late] != n {
-		return "", fmt.Errorf("not set aside; read-only: %w; before: %w; after: %w; state %s", readErr, earlyErr, err, late)
-	}
-	return "intact", d.goOn(path, db, s, n)
-}
-
 // goOn writes one more batch. Damage that no check has found must not do harm then.
 func (d damageChild) goOn(path string, db *bolt.DB, s store.Store, n int) error {
 	if err := s.Apply(damageScript.batch(n + 1)); err != nil {
@@ -309,42 +255,6 @@ func (d damageChild) readOnly(path string) (n int, err error) {
 		err = errors.New("another state")
 	}
 	return d.accepted[got], err
-}
-
-// TestCheckedInBackground checks that a large file can be read, changed and closed while
-// its records are checked.
-func TestCheckedInBackground(t *testing.T) {
-	bolt.SetBackgroundBytes(0)
-	defer bolt.SetBackgroundBytes(1 << 30)
-	path := filepath.Join(t.TempDir(), "informers.db")
-	scriptFile(t, path, small, 2)
-	for _, closes := range []bool{true, false} {
-		checking, begun := make(chan struct{}), make(chan struct{})
-		db, s := mustOpenScript(t, path, bolt.Options{Logger: funcr.New(func(_, args string) {
-			if strings.Contains(args, "in the background") {
-				close(begun)
-				<-checking
-			}
-		}, funcr.Options{})})
-		<-begun
-		wantState(t, s, small, 2)
-		if closes {
-			closed := make(chan error)
-			go func() { closed <- db.Close() }()
-			close(checking)
-			must(t, <-closed)
-			continue
-		}
-		must(t, s.Apply(small.batch(3)))
-		wantState(t, s, small, 3)
-		close(checking)
-		must(t, s.Flush(t.Context()))
-		wantState(t, s, small, 3)
-		must(t, db.Close())
-	}
-	db, s := mustOpenScript(t, path, bolt.Options{})
-	wantState(t, s, small, 3)
-	must(t, db.Close())
 }
 
 // TestPagesThatGoAround checks that a branch page that leads to itself is found before

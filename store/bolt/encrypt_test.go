@@ -12,8 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -33,16 +31,14 @@ var otherKey = fixedKeys{{9, 9, 9}}
 
 // changingKeys is a provider whose keys or error are set by a test.
 type changingKeys struct {
-	mu    sync.Mutex
-	keys  []codec.Key
-	err   error
-	calls int
+	mu   sync.Mutex
+	keys []codec.Key
+	err  error
 }
 
 func (c *changingKeys) Keys(context.Context) ([]codec.Key, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.calls++
 	return c.keys, c.err
 }
 
@@ -345,30 +341,6 @@ func TestOpenWraps(t *testing.T) {
 	}
 }
 
-// TestOpenWrapsLater checks that a large file that is opened with a new first key is
-// wrapped with that key when it is closed, although its records are still being checked
-// at the Open.
-func TestOpenWrapsLater(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	encryptedFile(t, path, theKey, 3)
-	bolt.SetBackgroundBytes(0)
-	defer bolt.SetBackgroundBytes(1 << 30)
-	checking := make(chan struct{})
-	opts := allWith(append(slices.Clone(otherKey), theKey...))
-	opts.Logger = funcr.New(func(_, args string) {
-		if strings.Contains(args, "in the background") {
-			<-checking
-		}
-	}, funcr.Options{})
-	db, s := mustOpenScript(t, path, opts) // must not wait for the blocked check
-	wantState(t, s, small, 3)
-	close(checking)
-	must(t, db.Close())
-	db, s = mustOpenScript(t, path, allWith(otherKey))
-	wantState(t, s, small, 3)
-	must(t, db.Close())
-}
-
 // TestLostFileIsEncryptedAgain checks that a new file that replaces a lost one in a
 // running process contains the keys of the data in it.
 func TestLostFileIsEncryptedAgain(t *testing.T) {
@@ -423,41 +395,6 @@ func TestRekeyOfNothing(t *testing.T) {
 	defer func() { must(t, reader.Close()) }()
 	if err := reader.Rekey(t.Context()); !errors.Is(err, store.ErrReadOnly) {
 		t.Errorf("read-only: %v", err)
-	}
-}
-
-// TestKeyChangesWhileRunning checks that the data keys are wrapped with a provider's new
-// key some minutes later, so that the next process can start warm with the new key alone.
-// A provider that fails in the meantime changes nothing.
-func TestKeyChangesWhileRunning(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	synctest.Test(t, func(t *testing.T) {
-		keys := &changingKeys{keys: theKey}
-		db, s, err := openScript(path, allWith(keys))
-		must(t, err)
-		applyScript(t, s, small, 1, 3)
-		calls := keys.calls
-		applyScript(t, s, small, 4, 20)
-		if keys.calls != calls {
-			t.Errorf("the provider was asked %d times at once", keys.calls-calls)
-		}
-		keys.set(nil, errors.New("away"))
-		wait(t, 6*time.Minute)
-		applyScript(t, s, small, 21, 21)
-		keys.set(otherKey, nil)
-		wait(t, 6*time.Minute)
-		applyScript(t, s, small, 22, 22)
-		must(t, db.Close())
-	})
-	_, s := mustOpenScript(t, path, allWith(otherKey))
-	wantState(t, s, small, 22)
-}
-
-// wait waits in the fake time of a synctest bubble.
-func wait(t *testing.T, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-t.Context().Done():
 	}
 }
 

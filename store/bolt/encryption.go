@@ -15,12 +15,8 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-const (
-	// keyInterval is how often a commit checks whether the user's key has changed.
-	keyInterval = 5 * time.Minute
-	// keyPatience bounds a call of the key provider.
-	keyPatience = 15 * time.Second
-)
+// keyPatience bounds a call of the key provider.
+const keyPatience = 15 * time.Second
 
 // sealOf returns the seal for opening a scope. It depends on the stored manifest and on
 // the options.
@@ -222,7 +218,7 @@ func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
 	default:
 		found = seal.New(user[0], d.sealBudget)
 	}
-	d.keys, d.keysAsked = found, time.Now()
+	d.keys = found
 	return found, nil
 }
 
@@ -231,8 +227,8 @@ func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
 // under the data keys that sealed it; new content is sealed with the new data key. The
 // user's earlier key is no longer needed then. With that key and a copy of the file from
 // before the call, the copy can still be read; if a key is known to others, delete the
-// file. A running database does the first half by itself some minutes after the provider
-// has another first key. Rekey changes nothing if the file has no keys. Errors:
+// file. Opening the file does the first half if the provider has another first key. Rekey
+// changes nothing if the file has no keys. Errors:
 // store.ErrNoKey if none of the user's keys opens the data keys, store.ErrReadOnly, and
 // errors of writing.
 func (d *DB) Rekey(ctx context.Context) error {
@@ -262,8 +258,7 @@ func (d *DB) Rekey(ctx context.Context) error {
 }
 
 // writeRewrapped writes the keys that loadKeys has wrapped with another key. The
-// committer calls it, because opening a scope must not wait for a write: nothing is
-// written while a large file is checked.
+// committer calls it, because opening a scope must not wait for a write.
 func (d *DB) writeRewrapped() {
 	d.keyMu.Lock()
 	keys := d.rewrapped
@@ -274,28 +269,5 @@ func (d *DB) writeRewrapped() {
 	}
 	if err := d.update("keys", keys.Persist); err != nil { // the next write retries
 		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
-	}
-}
-
-// refreshKeys wraps the data keys with the user's new key, if the provider has one: the
-// next process may only have the new key. The committer calls it.
-func (d *DB) refreshKeys() {
-	d.keyMu.Lock()
-	keys := d.keys
-	due := keys != nil && time.Since(d.keysAsked) >= keyInterval
-	if due {
-		d.keysAsked = time.Now()
-	}
-	d.keyMu.Unlock()
-	if !due {
-		return
-	}
-	user, err := d.userKeys(context.Background())
-	if err == nil && keys.Wrap(user[0], false) {
-		d.opts.Logger.Info("There is another key, wrapping the data keys with it", "path", d.path)
-		err = d.update("keys", keys.Persist)
-	}
-	if err != nil {
-		d.opts.Logger.Error(err, "Could not look whether there is another key", "path", d.path)
 	}
 }

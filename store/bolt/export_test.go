@@ -44,15 +44,6 @@ func Quiet(d *DB, fn func()) {
 // tests must detect the missing syncs.
 func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync = true, true }) }
 
-// SetBackgroundBytes sets the size from which on records are verified in the background.
-func SetBackgroundBytes(n int64) { backgroundBytes = n }
-
-// AwaitVerified waits until every entry has been verified.
-func AwaitVerified(d *DB) { <-d.verified }
-
-// SetMaxRebuilds sets how often a damaged file is rebuilt within ten minutes.
-func SetMaxRebuilds(n int) { maxRebuilds = n }
-
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
 	s.(*scopeStore).trials.SetEvery(bytes)

@@ -120,20 +120,6 @@ func (w *writer) dropFormer() error {
 	return w.scope.DeleteBucket(bucketFormer)
 }
 
-// formerDictionaries adds the ids of the dictionaries that the former content uses.
-func formerDictionaries(scope *bbolt.Bucket, used map[uint64]bool) error {
-	former := scope.Bucket(bucketFormer)
-	if former == nil || former.Bucket(bucketObjects) == nil {
-		return nil
-	}
-	return former.Bucket(bucketObjects).ForEach(func(k, v []byte) error {
-		if r, err := record.Decode(string(k), v); err == nil { // else nothing reads it
-			used[r.Dictionary] = true
-		}
-		return nil
-	})
-}
-
 // comparison compares the former content with the list that has been loaded.
 type comparison struct {
 	s       *scopeStore

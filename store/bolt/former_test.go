@@ -445,9 +445,9 @@ func TestFormerOfReplacedFile(t *testing.T) {
 	must(t, db.Close())
 }
 
-// TestFormerRetrained checks that Retrain leaves the dictionary of the former content
-// beside a part of a list that no longer suits it.
-func TestFormerRetrained(t *testing.T) {
+// TestFormerKeepsDictionary checks that a list with another dictionary leaves that of the
+// former content in the file.
+func TestFormerKeepsDictionary(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "informers.db")
 	const n = 400
@@ -465,6 +465,7 @@ func TestFormerRetrained(t *testing.T) {
 	listPods(t, s, n, 1)
 	must(t, db.Close())
 	db, s = open(path, "2")
+	bolt.SetTrials(s, 1<<20)
 	list, err := s.Relist()
 	must(t, err)
 	bolt.SetRelistLimit(list, 100<<10)
@@ -478,16 +479,22 @@ func TestFormerRetrained(t *testing.T) {
 
 	path += ".killed"
 	writeContent(t, path, killed)
-	if retrained, err := bolt.Retrain(t.Context(), path, func(int) {}); err != nil || !retrained {
-		t.Fatalf("retrained %t, %v: this tests nothing", retrained, err)
+	if keys := dictionariesOf(t, path); len(keys) != 2 {
+		t.Fatalf("there are dictionaries %q: this tests nothing", keys)
 	}
 	db, s = open(path, "2")
 	if aside := db.SetAside(); aside != "" {
 		t.Errorf("the file was set aside as %s", aside)
 	}
 	listPods(t, s, n-10, 1)
-	if gone, err := s.(store.Departer).Departed(0, n); err != nil || len(gone) != 10 {
-		t.Errorf("%d have departed, %v, want 10", len(gone), err)
+	gone, err := s.(store.Departer).Departed(0, n)
+	if must(t, err); len(gone) != 10 {
+		t.Errorf("%d have departed, want 10", len(gone))
+	}
+	for _, d := range gone {
+		if _, err := s.Decode(d.Before); err != nil {
+			t.Errorf("%s: %v", d.Before.Key, err)
+		}
 	}
 	must(t, db.Close())
 }

@@ -565,7 +565,6 @@ func TestNewFileOnFullDisk(t *testing.T) {
 		return
 	}
 	path := filepath.Join(t.TempDir(), "informers.db")
-	bolt.SetMaxRebuilds(3)
 	for range 5 {
 		limit(true)
 		db, err := bolt.Open(path, bolt.Options{})

@@ -205,7 +205,7 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 		for _, name := range build {
 			w.m.Indexes[name] = record.IndexState{Identity: s.indexes.stored[name].Identity()}
 		}
-		return writeManifest(w.scope, w.m)
+		return w.end()
 	})
 	if err == nil && len(build) > 0 {
 		err = s.buildIndexes(build)
@@ -286,7 +286,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 					w.m.Indexes[name] = state
 				}
 			}
-			return writeManifest(w.scope, w.m)
+			return w.end()
 		})
 		if err != nil {
 			return err

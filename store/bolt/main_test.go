@@ -22,7 +22,6 @@ var children = map[string]func(args []string) error{
 	"hold":   childHold,
 	"damage": childDamage,
 
-	"damage-background": childDamageInBackground,
 	"write":             childWrite,
 	"full":              childFull,
 	"stage":             childStage,
@@ -37,7 +36,6 @@ var children = map[string]func(args []string) error{
 }
 
 func TestMain(m *testing.M) {
-	bolt.SetMaxRebuilds(1 << 20)   // tests damage the same file repeatedly
 	klog.SetLogger(logr.Discard()) // logging takes threads, and strace counts by thread
 	if name := os.Getenv(childVar); name != "" {
 		if err := children[name](os.Args[1:]); err != nil {

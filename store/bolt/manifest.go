@@ -27,7 +27,7 @@ var (
 // pages can still be recognized as ours.
 const (
 	formatPrefix = "informctl cache format "
-	format       = formatPrefix + "1"
+	format       = formatPrefix + "2"
 )
 
 // readManifest returns the manifest of a scope's bucket. It returns an error if the
@@ -42,6 +42,9 @@ func readManifest(id string, b *bbolt.Bucket) (*record.Manifest, error) {
 	}
 	if m.Indexes == nil {
 		m.Indexes = map[string]record.IndexState{}
+	}
+	if m.Uses == nil {
+		m.Uses = record.Uses{}
 	}
 	return m, nil
 }

@@ -249,7 +249,7 @@ func formatted(t *testing.T, format string) []byte {
 // file are not taken for a newer format and are not printed.
 func TestFormatIsANumber(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "informers.db")
-	must(t, os.WriteFile(path, formatted(t, "informctl cache format 1scopes\x00\x01"), 0o600))
+	must(t, os.WriteFile(path, formatted(t, "informctl cache format 2scopes\x00\x01"), 0o600))
 	_, err := bolt.OpenReadOnly(path, bolt.Options{})
 	wantError(t, err, path, damaged, nil)
 	db, err := bolt.Open(path, bolt.Options{})
@@ -302,7 +302,7 @@ func TestOpenWhat(t *testing.T) {
 		"another bbolt file":             {content: foreign(t, nil), want: notOurs},
 		"another, no freelist":           {content: foreign(t, &bbolt.Options{NoFreelistSync: true}), want: notOurs},
 		"another, big pages":             {content: foreign(t, &bbolt.Options{PageSize: 1 << 15}), want: notOurs},
-		"newer format":                   {content: formatted(t, "informctl cache format 2"), want: fails, text: []string{"format 2", "format 1"}},
+		"newer format":                   {content: formatted(t, "informctl cache format 3"), want: fails, text: []string{"format 3", "format 2"}},
 		"cut inside a page":              {content: good[:len(good)-pageSize-100], want: damaged},
 		"scopes that are gone":           {content: scopeless(t), want: damaged},
 		"a scope that is none":           {content: unbucketed(t, good), want: damaged},

@@ -44,7 +44,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	}
 	d.scopes[id] = s
 	d.mu.Unlock()
-	if old != nil && !d.isChecking() {
+	if old != nil {
 		// The committer may be writing what old has left. It begins no further attempt.
 		d.writeMu.Lock()
 		d.writeMu.Unlock() //nolint:staticcheck // nothing is done under it

@@ -302,7 +302,7 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 		}
 		bytes = w.m.Bytes
 		w.m.Complete = false
-		return writeManifest(w.scope, w.m)
+		return w.end()
 	})
 	if err != nil {
 		return err

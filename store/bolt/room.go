@@ -171,7 +171,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 	if err := w.trimAll(t); err != nil || w.m.Log.Bytes == before {
 		return before, w.m.Log, err
 	}
-	return before, w.m.Log, writeManifest(w.scope, w.m)
+	return before, w.m.Log, w.end()
 }
 
 func (s *scopeStore) tookLog(log record.LogState) {
@@ -229,7 +229,7 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	}
 	c.s.noteAttempt(attempt{mark: first.random})
 	c.earlier = tally{w.logged.departed, w.dropped}
-	return true, writeManifest(w.scope, w.m)
+	return true, w.end()
 }
 
 // size returns the bytes of the packed entries.

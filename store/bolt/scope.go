@@ -259,9 +259,8 @@ func (s *scopeStore) Close() error {
 		_ = r.Close()
 	}
 	var err error
-	if !s.db.readOnly && !s.db.isChecking() {
-		// Only one attempt: a full disk must not keep a process from ending. If the file
-		// is still being checked, DB.Close ends the check and writes the changes.
+	if !s.db.readOnly {
+		// Only one attempt: a full disk must not keep a process from ending.
 		err = s.flushOnce(context.Background())
 	}
 	s.mu.Lock()

@@ -110,6 +110,7 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *re
 		}
 		r.Payload = append([]byte{}, r.Payload...)
 		m.Objects.Remove(record.Sum(objects.Get(key)))
+		m.Uses.Remove(objects.Get(key))
 		m.Headers.Remove(record.Sum(headers.Get(key)))
 		fn(tx.Bucket(bucketScope), &r, h)
 		rec := r.Encode("a")
@@ -118,6 +119,7 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *re
 			return err
 		}
 		m.Objects.Add(record.Sum(rec))
+		m.Uses.Add(rec)
 		m.Headers.Add(record.Sum(head))
 		return errors.Join(objects.Put(key, rec), headers.Put(key, head), writeManifest(scope, m))
 	}))

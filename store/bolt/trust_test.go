@@ -196,39 +196,6 @@ func TestLogsByDefault(t *testing.T) {
 	}
 }
 
-// TestRebuiltTooOften checks that a file that is damaged repeatedly is not rebuilt until
-// some time has passed. Open still succeeds.
-func TestRebuiltTooOften(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "informers.db")
-	scriptFile(t, path, small, 1)
-	synctest.Test(t, func(t *testing.T) {
-		bolt.SetMaxRebuilds(3)
-		defer bolt.SetMaxRebuilds(1 << 20)
-		for range 3 {
-			<-time.After(time.Minute)
-			must(t, os.Truncate(path, 100))
-			db, s := mustOpenScript(t, path, bolt.Options{})
-			applyScript(t, s, small, 1, 2)
-			must(t, db.Close())
-		}
-		must(t, os.Truncate(path, 100))
-		db, err := bolt.Open(path, bolt.Options{})
-		must(t, err)
-		if _, err := db.Open(scriptScope(), store.Options{}); !errors.Is(err, store.ErrCorrupt) || !strings.Contains(err.Error(), "3 times") {
-			t.Errorf("error is %v", err)
-		}
-		if _, err := db.Scopes(); !errors.Is(err, store.ErrCorrupt) {
-			t.Errorf("Scopes: error is %v", err)
-		}
-		must(t, db.Close())
-		<-time.After(10 * time.Minute)
-		db, s := mustOpenScript(t, path, bolt.Options{})
-		applyScript(t, s, small, 1, 2)
-		wantState(t, s, small, 2)
-		must(t, db.Close())
-	})
-}
-
 // TestEpoch checks that another epoch drops the content, and that the same epoch or none
 // keeps it.
 func TestEpoch(t *testing.T) {

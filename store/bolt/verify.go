@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -26,82 +28,25 @@ const (
 	// leading checks everything that leads to the entries. The entries are checked when
 	// they are read.
 	leading thoroughness = iota
-	// butRecords checks everything except the records, which the headers lead to.
-	butRecords
 	everything
 )
 
 // preflight checks the pages of a file as thoroughly as how says.
 func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
 	check := pagefile.Check{Marker: formatPrefix}
-	if how != everything {
-		check.Passes = how.passes
+	if how == leading {
+		check.Passes = holdsEntries
 	}
 	return pagefile.Preflight(path, f, size, check)
 }
 
-// passes reports whether the pages of a bucket are skipped.
-func (how thoroughness) passes(depth int, name []byte) bool {
-	records := bytes.Equal(name, bucketObjects) || bytes.Equal(name, bucketStaging) || bytes.Equal(name, bucketLog)
-	switch how {
-	case leading:
-		return depth+1 >= indexDepth || records || bytes.Equal(name, bucketHeaders)
-	case butRecords:
-		return depth+1 < indexDepth && records
-	case everything:
-	}
-	return false
-}
-
-// backgroundBytes is the size, in bytes, above which a file's records are verified in the
-// background: 1 GiB takes 0.3 s from the page cache and many times that from a disk.
-var backgroundBytes int64 = 1 << 30
-
-// verifyRest checks in a goroutine what openFile has not checked. The goroutine ends
-// after the check or with ctx. Headers and indexes are already checked; a missing or
-// damaged record makes its read fail meanwhile. Nothing is written, so that the check
-// sees one moment and its transaction does not make the file grow; changes wait in
-// memory. Damage has the same effect as damage found by a write: the file is replaced.
-func (d *DB) verifyRest(ctx context.Context) {
-	if d.checked == everything {
-		close(d.verified)
-		return
-	}
-	d.writeMu.Lock()
-	go func() {
-		defer close(d.verified)
-		defer d.writeMu.Unlock()
-		d.opts.Logger.Info("Cache file is large, checking its records in the background", "path", d.path, "bytes", d.working.Size())
-		if err := d.verifyFile(ctx); err != nil && ctx.Err() == nil {
-			_ = d.reopenLocked(true, err) // later reads return its error
-		}
-	}()
-}
-
-// isChecking reports whether verifyRest is running. Nothing is written meanwhile.
-func (d *DB) isChecking() bool {
-	select {
-	case <-d.verified:
-		return false
-	default:
+// holdsEntries reports whether a bucket holds entries, and leads to nothing else.
+func holdsEntries(depth int, name []byte) bool {
+	if depth+1 >= indexDepth {
 		return true
 	}
-}
-
-// verifyFile checks every page and entry. The caller must hold writeMu.
-func (d *DB) verifyFile(ctx context.Context) error {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if err := preflight(d.path, untilDone{ctx, d.lock}, d.file.Size(), everything); err != nil {
-		return err
-	}
-	tx, err := d.begin("verifying", false)
-	if err != nil {
-		return err
-	}
-	return pagefile.Guard(d.path, "verifying", func() error {
-		defer func() { _ = tx.Rollback() }()
-		return verify(ctx, d.path, tx, everything)
+	return slices.ContainsFunc([][]byte{bucketHeaders, bucketObjects, bucketStaging, bucketLog}, func(holds []byte) bool {
+		return bytes.Equal(name, holds)
 	})
 }
 
@@ -158,8 +103,8 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 		}
 		if err == nil {
 			where = "scope " + m.Scope().String()
-			if how != leading {
-				err = verifyScope(ctx, m, b, how)
+			if how == everything {
+				err = verifyScope(ctx, m, b)
 			}
 		}
 		if err != nil {
@@ -169,25 +114,25 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 	})
 }
 
-func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, how thoroughness) error {
+func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket) error {
 	dictionaries, err := verifyDictionaries(m, b)
 	if err == nil {
-		err = verifyFormer(ctx, m, b, dictionaries, how)
+		err = verifyFormer(ctx, m, b, dictionaries)
 	}
 	if err != nil {
 		return err
 	}
-	return verifyContent(ctx, m, b, dictionaries, how)
+	return verifyContent(ctx, m, b, dictionaries)
 }
 
 // verifyFormer checks the former content of a scope.
-func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool, how thoroughness) error {
+func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool) error {
 	if b = b.Bucket(bucketFormer); b == nil {
 		return nil
 	}
 	m, err := readManifest(m.Scope().ID(), b)
 	if err == nil {
-		err = verifyContent(ctx, m, b, dictionaries, how)
+		err = verifyContent(ctx, m, b, dictionaries)
 	}
 	if err != nil {
 		return fmt.Errorf("former content: %w", err)
@@ -197,7 +142,7 @@ func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dict
 
 // verifyContent checks the headers, the objects and the indexes, which may use these
 // dictionaries.
-func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool, how thoroughness) error {
+func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool) error {
 	headers, objects := b.Bucket(bucketHeaders), b.Bucket(bucketObjects)
 	if headers == nil || objects == nil {
 		return errors.New("headers or objects are missing")
@@ -210,6 +155,7 @@ func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dic
 	var view record.HeaderView
 	var entry []byte
 	var headerTally, objectTally record.Tally
+	uses := record.Uses{}
 	h, o := headers.Cursor(), objects.Cursor()
 	hk, hv := h.First()
 	ok, ov := o.First()
@@ -231,9 +177,6 @@ func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dic
 		}
 		headerTally.Add(record.Sum(hv))
 		hk, hv = h.Next()
-		if how != everything {
-			continue
-		}
 		if key != string(ok) {
 			return fmt.Errorf("header %q stands beside object %q", key, ok)
 		}
@@ -248,10 +191,8 @@ func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dic
 			return fmt.Errorf("object %q: %w", key, err)
 		}
 		objectTally.Add(record.Sum(ov))
+		uses.Add(ov)
 		ok, ov = o.Next()
-	}
-	if how != everything {
-		objectTally, ok = m.Objects, nil
 	}
 	if ok != nil {
 		return errors.New("headers and objects are not the same number")
@@ -259,6 +200,9 @@ func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dic
 	if headerTally != m.Headers || objectTally != m.Objects {
 		return fmt.Errorf("the checksums of %d headers and %d objects do not add up to the manifest's, of %d and %d",
 			headerTally.Count, objectTally.Count, m.Headers.Count, m.Objects.Count)
+	}
+	if !maps.Equal(uses, m.Uses) {
+		return fmt.Errorf("the dictionaries of the objects are used %v times; the manifest says %v", uses, m.Uses)
 	}
 	return verifyIndexes(m, b, indexes)
 }
@@ -304,7 +248,7 @@ func (s *scopeStore) verifyStored() error {
 			b := s.bucket(tx)
 			m, err := readManifest(s.id, b)
 			if err == nil {
-				err = verifyScope(context.Background(), m, b, everything)
+				err = verifyScope(context.Background(), m, b)
 			}
 			for _, name := range [][]byte{bucketHeaders, bucketObjects} {
 				if err == nil {

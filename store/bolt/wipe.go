@@ -37,7 +37,6 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 	if d.readOnly {
 		return nil, store.ErrReadOnly
 	}
-	<-d.verified // else writers would wait for the check
 	d.openMu.Lock()
 	defer d.openMu.Unlock()
 	infos, err := d.Scopes()

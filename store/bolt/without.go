@@ -50,7 +50,6 @@ func (d *DB) suspend(cause error) {
 	d.opts.Logger.Error(cause, "Cache file cannot be used, going on without", "path", d.path)
 	d.stop = func() {}
 	close(d.committer)
-	close(d.verified)
 }
 
 // isCallers reports whether Open returns err: path is not that of a cache, or another

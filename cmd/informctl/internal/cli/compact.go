@@ -31,11 +31,11 @@ func newCompactCommand(e env) *cobra.Command {
 		Short: "Give the space that a file does not use back to the disk",
 		Long: describe(`Give the space that a file does not use back to the disk.
 
-Dictionaries that do not suit the objects of today are made anew. The file is written
-anew beside the old one, as FILE.compact-XXXX, checked, and put in its place. Until
-then the old one stays as it is, whatever happens. What an earlier compact left
-behind when it was killed is removed. No other process may hold the file. What the
-file takes on the disk, before and after, is printed; it may be longer than that.`),
+The file is written anew beside the old one, as FILE.compact-XXXX, checked, and put in
+its place. Until then the old one stays as it is, whatever happens. What an earlier
+compact left behind when it was killed is removed. No other process may hold the file.
+What the file takes on the disk, before and after, is printed; it may be longer than
+that.`),
 		Example: `  informctl compact --db informers.db
   informctl compact --db informers.db && informctl info --db informers.db`,
 		Args: noArguments,
@@ -91,9 +91,6 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	}
 	name, err := compactCopy(ctx, e, src, path, int(before.Size()))
 	defer func() { _ = os.Remove(name) }() // already gone after success
-	if err == nil {
-		name, err = retrained(ctx, e, path, name, scopes)
-	}
 	if err != nil {
 		return err
 	}
@@ -103,10 +100,6 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the copy is not used: %w", err)
-	}
-	for i := range min(len(copied), len(scopes)) {
-		// Retraining the dictionary changes the sizes.
-		copied[i].Bytes, copied[i].Log.Bytes = scopes[i].Bytes, scopes[i].Log.Bytes
 	}
 	if !reflect.DeepEqual(copied, scopes) {
 		return errors.New("the file has changed while it was copied; the copy is not used")
@@ -155,40 +148,6 @@ func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total i
 		return name, err
 	}
 	return name, compactUntil(ctx, e, src, name, total)
-}
-
-// retrained trains new dictionaries for a copy. If there are any, the rewritten records
-// leave free space in the copy, so retrained copies the copy, removes the first one and
-// returns the name of the second.
-func retrained(ctx context.Context, e env, path, name string, scopes []store.Info) (string, error) {
-	total := 0
-	for _, info := range scopes {
-		total += info.Objects
-	}
-	m := e.newMeter("compressing", "objects", total)
-	done, err := bolt.Retrain(ctx, name, m.set)
-	m.stop()
-	if ctx.Err() != nil {
-		return name, errInterrupted
-	}
-	if err != nil || !done {
-		return name, err
-	}
-	defer func() { _ = os.Remove(name) }()
-	src, f, err := lockDatabase(name)
-	if err != nil {
-		return "", err
-	}
-	defer func() {
-		if ctx.Err() == nil {
-			_ = src.Close()
-		}
-	}()
-	info, err := f.Stat()
-	if err != nil {
-		return "", err
-	}
-	return compactCopy(ctx, e, src, path, int(info.Size()))
 }
 
 // checked reads the whole file and returns its scopes.

@@ -159,7 +159,7 @@ func TestRunWithoutFile(t *testing.T) {
 		"another owner":  {func(path string) error { return os.Chown(path, 1001, 2000) }, "", "belongs to user 1001"},
 		"all may write":  {func(path string) error { return os.Chmod(path, 0o666) }, "", "may be written by everybody"},
 		"two hard links": {func(path string) error { return os.Link(path, path+".copy") }, "", "hard links"},
-		"a later format": {func(path string) error { return replaceIn(path, "cache format 1", "cache format 9") }, "", "this program reads"},
+		"a later format": {func(path string) error { return replaceIn(path, "cache format 2", "cache format 9") }, "", "this program reads"},
 		"a link": {func(path string) error {
 			return errors.Join(os.Rename(path, path+".moved"), os.Symlink(path+".moved", path))
 		}, "", "is a symbolic link"},

@@ -34,8 +34,8 @@ const (
 	// TrialSamples is the number of samples of a trial: one half trains the new
 	// dictionary, the other half tests it.
 	TrialSamples = 2 * codec.MinSamples
-	// maxDictionaries bounds the dictionaries of a scope, because each takes memory and
-	// nothing but a rewrite of the scope removes any.
+	// maxDictionaries bounds the dictionaries of an open scope, because each takes memory.
+	// Those that nothing in the file uses are gone when the scope is opened again.
 	maxDictionaries = 8
 )
 

@@ -62,8 +62,24 @@ type Manifest struct {
 	Objects      Tally                 `msgpack:"objects"`
 	Bytes        int64                 `msgpack:"bytes"` // of the records
 	Dictionaries Tally                 `msgpack:"dictionaries"`
+	Uses         Uses                  `msgpack:"uses"`
 	Log          LogState              `msgpack:"log"`
 	Indexes      map[string]IndexState `msgpack:"indexes"`
+}
+
+// Uses is the number of records in the objects bucket by the dictionary that they are
+// compressed with. It has no entry of 0.
+type Uses map[uint64]uint64
+
+// Add counts an intact record.
+func (u Uses) Add(rec []byte) { u[dictionaryOf(rec)]++ }
+
+// Remove is the inverse of Add.
+func (u Uses) Remove(rec []byte) {
+	id := dictionaryOf(rec)
+	if u[id]--; u[id] == 0 {
+		delete(u, id)
+	}
 }
 
 // NewManifest returns the manifest of a scope without content.
@@ -73,6 +89,7 @@ func NewManifest(s store.Scope) *Manifest {
 		Group: s.Kind.Group, Version: s.Kind.Version, Kind: s.Kind.Kind,
 		Namespace: s.Namespace, LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
 		Form:    uint8(s.Form),
+		Uses:    Uses{},
 		Indexes: map[string]IndexState{},
 	}
 }

@@ -76,6 +76,12 @@ func Decode(key string, b []byte) (Record, error) {
 	return r, nil
 }
 
+// dictionaryOf returns the dictionary id of an intact record.
+func dictionaryOf(b []byte) uint64 {
+	id, _ := binary.Uvarint(b[min(5, len(b)):])
+	return id
+}
+
 // Sum returns the checksum at the beginning of a record or header.
 func Sum(b []byte) uint32 {
 	if len(b) < 4 {

@@ -1,15 +1,14 @@
 package bolt_test
 
 import (
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -17,18 +16,27 @@ import (
 
 // changedPod returns a pod after a rollout that added a long common text to all pods of a
 // cluster.
-func changedPod(i int) *corev1.Pod {
+func changedPod(i int) *corev1.Pod { return podWith(i, 7) }
+
+// podWith returns a pod after the rollout of a text.
+func podWith(i int, text int64) *corev1.Pod {
 	pod := testobjects.Pod(i, 1)
-	pod.Annotations = map[string]string{"example.com/policy": fmt.Sprintf("%x", testobjects.Secret(0, 7, 4<<10).Data["value"])}
+	pod.Annotations = map[string]string{"example.com/policy": fmt.Sprintf("%x", testobjects.Secret(0, text, 4<<10).Data["value"])}
 	return pod
 }
 
 // change writes the changed states of the numbered pods.
 func change(t *testing.T, s store.Store, numbers []int) {
 	t.Helper()
+	changeTo(t, s, numbers, 7)
+}
+
+// changeTo writes the states of the numbered pods after the rollout of a text.
+func changeTo(t *testing.T, s store.Store, numbers []int, text int64) {
+	t.Helper()
 	var b store.Batch
 	for _, i := range numbers {
-		b.Changes = append(b.Changes, store.Change{Object: changedPod(i)})
+		b.Changes = append(b.Changes, store.Change{Object: podWith(i, text)})
 	}
 	b.RV = "2000"
 	must(t, s.Apply(b))
@@ -37,8 +45,13 @@ func change(t *testing.T, s store.Store, numbers []int) {
 
 func wantChanged(t *testing.T, s store.Store, numbers []int) {
 	t.Helper()
+	wantChangedTo(t, s, numbers, 7)
+}
+
+func wantChangedTo(t *testing.T, s store.Store, numbers []int, text int64) {
+	t.Helper()
 	for _, i := range numbers {
-		want := changedPod(i)
+		want := podWith(i, text)
 		got, ok, err := store.Indexer(s).GetByKey(want.Namespace + "/" + want.Name)
 		if err != nil || !ok {
 			t.Fatalf("%s: %v, %v", want.Name, ok, err)
@@ -109,54 +122,60 @@ func TestDictionaryStays(t *testing.T) {
 	}
 }
 
-// TestRetrain checks that Retrain replaces a dictionary that does not suit the objects
-// and removes the old one, that every transaction on the way leaves a whole file, and
-// that Retrain does not change a file whose dictionary suits.
-func TestRetrain(t *testing.T) {
+// TestDictionaryDropped checks that the file loses a dictionary that nothing in it uses
+// any more when it gets another one, and keeps one that the log uses.
+func TestDictionaryDropped(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	path := filepath.Join(dir, "informers.db")
-	const n = 2000
-	numbers := inKeyOrder(n, 1)
-	db, s := openPods(t, path, bolt.Options{})
-	listPods(t, s, n, 1)
-	change(t, s, numbers)
-	before := bytesOf(t, db)
-	if _, err := bolt.Retrain(t.Context(), path, func(int) {}); !errors.Is(err, store.ErrLocked) {
-		t.Errorf("error of an open file: %v", err)
+	for _, history := range []store.History{{Bytes: -1}, {}} {
+		path := filepath.Join(t.TempDir(), "informers.db")
+		const n = 400
+		numbers := inKeyOrder(n, 1)
+		c, err := codec.For(&corev1.Pod{})
+		must(t, err)
+		open := func() (*bolt.DB, store.Store) {
+			t.Helper()
+			db, err := bolt.Open(path, bolt.Options{})
+			must(t, err)
+			s, err := db.Open(podScope, store.Options{Codec: c, DecodedBytes: 1, History: history})
+			must(t, err)
+			bolt.SetTrials(s, 1<<20)
+			return db, s
+		}
+		db, s := open()
+		listPods(t, s, n, 1)
+		must(t, s.Flush(t.Context()))
+		for seed := range int64(2) {
+			for range 4 {
+				changeTo(t, s, numbers, seed+7)
+			}
+			must(t, db.Close())
+			if aside := db.SetAside(); aside != "" {
+				t.Fatalf("set aside as %s", aside)
+			}
+			db, s = open()
+		}
+		wantChangedTo(t, s, numbers, 8)
+		must(t, db.Close())
+		dropped := history.Bytes < 0
+		if keys := dictionariesOf(t, path); len(keys) < 2 || dropped != (len(keys) == 2) {
+			t.Errorf("history of %d bytes: there are dictionaries %q", history.Bytes, keys)
+		}
+		verified(t, path)
+	}
+}
+
+// verified checks every entry and the log.
+func verified(t *testing.T, path string) {
+	t.Helper()
+	db, err := bolt.Open(path, bolt.Options{})
+	must(t, err)
+	if aside := db.SetAside(); aside != "" {
+		t.Errorf("set aside as %s", aside)
+	}
+	infos, err := db.Scopes()
+	must(t, err)
+	for _, info := range infos {
+		must(t, db.VerifyLog(info.ID))
 	}
 	must(t, db.Close())
-
-	var copies []string
-	retrained, err := bolt.Retrain(t.Context(), path, func(int) {
-		image, err := os.ReadFile(path)
-		must(t, err)
-		copies = append(copies, fmt.Sprintf("%s.%d", path, len(copies)))
-		must(t, os.WriteFile(copies[len(copies)-1], image, 0o600))
-	})
-	must(t, err)
-	if !retrained || len(copies) < 2 {
-		t.Errorf("retrained %t in %d transactions, want several", retrained, len(copies))
-	}
-	if keys := dictionariesOf(t, path); len(keys) != 1 {
-		t.Errorf("there are dictionaries %q, want one", keys)
-	}
-	for _, path := range append(copies, path) {
-		db, s := openPods(t, path, bolt.Options{})
-		if db.SetAside() != "" {
-			t.Fatalf("%s is damaged", path)
-		}
-		wantChanged(t, s, append(numbers[:50:50], numbers[n-50:]...))
-		if got := s.Checkpoint().RV; got != "2000" {
-			t.Errorf("resource version %q", got)
-		}
-		if after := bytesOf(t, db); 10*after > 8*before && path == copies[len(copies)-1] {
-			t.Errorf("%d bytes of records, %d before", after, before)
-		}
-		must(t, db.Close())
-	}
-	retrained, err = bolt.Retrain(t.Context(), path, func(int) {})
-	if err != nil || retrained {
-		t.Errorf("again: %t, %v", retrained, err)
-	}
 }

@@ -1,0 +1,53 @@
+package bolt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	// corruptSuffix separates a database's name from the time at which the file was set
+	// aside.
+	corruptSuffix = ".corrupt-"
+	// reasonSuffix ends the name of the text file beside it.
+	reasonSuffix = ".reason"
+)
+
+// setAside renames a damaged file, removes files that were set aside earlier, and writes
+// the reason next to it. The caller holds the lock.
+func setAside(path string, cause error) (string, error) {
+	earlier, err := filepath.Glob(globEscape(path) + corruptSuffix + "*")
+	if err != nil {
+		return "", fmt.Errorf("find earlier damaged files: %w", err)
+	}
+	aside := path + corruptSuffix + time.Now().UTC().Format("20060102T150405.000000000Z")
+	if err := os.Rename(path, aside); err != nil {
+		return "", fmt.Errorf("set damaged file aside: %w", err)
+	}
+	for _, old := range earlier {
+		if err := os.Remove(old); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return aside, fmt.Errorf("remove earlier damaged file: %w", err)
+		}
+	}
+	// The reason is optional: a full disk must not keep the cache from starting.
+	_ = os.WriteFile(aside+reasonSuffix, []byte(cause.Error()+"\n"), 0o600)
+	return aside, syncDir(filepath.Dir(path))
+}
+
+func globEscape(path string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
+}
