@@ -17,7 +17,7 @@ var (
 func (s *scopeStore) Reads() store.Reads {
 	return store.Reads{
 		Hits: s.hits.Load(), Misses: s.misses.Load(), Longest: time.Duration(s.db.longestRead.Load()),
-		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: s.decoded.weight.Load(),
+		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: s.objects.Bytes(),
 	}
 }
 

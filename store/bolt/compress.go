@@ -154,8 +154,8 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 		return nil // the next reader returns the error
 	}
 	for _, e := range entries {
-		if _, p, err := parseRaw(e.Raw); err == nil && p.dictionary == dictionary.None && len(p.bytes) >= dictionary.MinBytes {
-			payloads = append(payloads, p.bytes)
+		if _, id, payload, err := record.ParseRaw(e.Raw); err == nil && id == dictionary.None && len(payload) >= dictionary.MinBytes {
+			payloads = append(payloads, payload)
 		}
 	}
 	return payloads
@@ -319,34 +319,8 @@ func verifyDictionaries(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]boo
 	return ids, nil
 }
 
-// rawForm returns the value of Entry.Raw: the codec id, the dictionary id and the
-// payload. With these an entry can be decoded without the file.
+// rawForm returns the raw form of a packed payload.
 func rawForm(codecID byte, p packed) []byte {
 	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
-	return append(appendRawHead(b, codecID, p.dictionary), p.bytes...)
-}
-
-// appendRawHead appends the part of the raw form that precedes the payload.
-func appendRawHead(b []byte, codecID byte, dictionary uint64) []byte {
-	return binary.AppendUvarint(append(b, codecID), dictionary)
-}
-
-func parseRaw(raw []byte) (codecID byte, p packed, err error) {
-	if len(raw) < 2 {
-		return 0, packed{}, record.ErrShort
-	}
-	id, n := binary.Uvarint(raw[1:])
-	if n <= 0 {
-		return 0, packed{}, record.ErrShort
-	}
-	return raw[0], packed{dictionary: id, bytes: raw[1+n:]}, nil
-}
-
-// rawSize returns the number of bytes of an entry's encoded object before compression.
-func rawSize(raw []byte) int {
-	_, p, err := parseRaw(raw)
-	if err != nil || p.dictionary == dictionary.None {
-		return len(p.bytes)
-	}
-	return codec.DecompressedSize(p.bytes)
+	return record.AppendRaw(b, codecID, p.dictionary, p.bytes)
 }

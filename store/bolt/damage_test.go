@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr/funcr"
-
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -140,9 +138,7 @@ func testDamage(t *testing.T, role string, damages int, options string) {
 }
 
 // childDamage opens some mutations of a file and prints a line for each.
-func childDamage(args []string) error { return openDamaged(args) }
-
-func openDamaged(args []string, open func(d damageChild, path string, mutated []byte) (string, error)) error {
+func childDamage(args []string) error {
 	good, err := os.ReadFile(args[0])
 	if err != nil {
 		return err
@@ -166,7 +162,7 @@ func openDamaged(args []string, open func(d damageChild, path string, mutated []
 		if err := os.WriteFile(path, mutated, 0o600); err != nil {
 			return err
 		}
-		outcome, err := open(d, path, mutated)
+		outcome, err := d.open(path, mutated)
 		if err != nil {
 			outcome = "WRONG " + strings.ReplaceAll(fmt.Sprintf("%.300s", err.Error()), "\n", "; ")
 		}

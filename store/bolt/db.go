@@ -143,7 +143,7 @@ type DB struct {
 	keyMu      sync.Mutex
 	keys       *seal.Keyring // nil until a scope needs it
 	rewrapped  *seal.Keyring // keys, if wrapped anew and not yet written
-	sealBudget uint64 // set before any scope is opened
+	sealBudget uint64        // set before any scope is opened
 
 	shared
 

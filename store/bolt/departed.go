@@ -293,7 +293,7 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	} else {
 		out.Before.Key, key, rec = d.logged.OwnKey(), d.logged.Key, d.logged.Record
 		if r, err := record.Decode(key, d.logged.Final); d.logged.Final != nil && err == nil {
-			raw := appendRawHead(make([]byte, 0, len(d.logged.Final)), r.Codec, r.Dictionary)
+			raw := record.AppendRawHead(make([]byte, 0, len(d.logged.Final)), r.Codec, r.Dictionary)
 			if raw, err = s.seal.AppendPayload(raw, seal.InDeparted, key, r); err == nil {
 				out.Last = store.Entry{Key: d.logged.OwnKey(), Raw: raw}
 			}

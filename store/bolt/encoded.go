@@ -8,6 +8,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 var _ store.EncodedTaker = (*scopeStore)(nil)
@@ -52,15 +53,15 @@ func (s *scopeStore) message(e store.Entry) (payload []byte, m codec.Metadata, o
 	if !ok || e.Object != nil {
 		return nil, m, false
 	}
-	id, p, err := parseRaw(e.Raw)
-	if err != nil || id != c.ID() || p.dictionary != dictionary.None {
+	id, compressed, payload, err := record.ParseRaw(e.Raw)
+	if err != nil || id != c.ID() || compressed != dictionary.None {
 		return nil, m, false
 	}
-	message, ok := c.Message(p.bytes)
+	message, ok := c.Message(payload)
 	if ok {
 		m, ok = codec.ReadMetadata(message)
 	}
-	return p.bytes, m, ok
+	return payload, m, ok
 }
 
 // prepareMessage prepares an encoded object. It decodes the object only if an index

@@ -191,9 +191,4 @@ func FileLogBytes(d *DB) int64 { return d.logBytes.Load() }
 func CommitCount(s store.Store) int { return s.(*scopeStore).Commits().Count }
 
 // LentStates returns for how many objects a scope has weak pointers.
-func LentStates(s store.Store) int {
-	l := &s.(*scopeStore).decoded.lent
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.states)
-}
+func LentStates(s store.Store) int { return s.(*scopeStore).objects.Lent() }

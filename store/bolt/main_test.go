@@ -22,17 +22,17 @@ var children = map[string]func(args []string) error{
 	"hold":   childHold,
 	"damage": childDamage,
 
-	"write":             childWrite,
-	"full":              childFull,
-	"stage":             childStage,
-	"load":              childLoad,
-	"unreadable":        childUnreadable,
-	"rights":            childRights,
-	"shrink":            childShrink,
-	"story":             childStory,
-	"broken":            childBroken,
-	"unread":            childUnread,
-	"open":              childOpen,
+	"write":      childWrite,
+	"full":       childFull,
+	"stage":      childStage,
+	"load":       childLoad,
+	"unreadable": childUnreadable,
+	"rights":     childRights,
+	"shrink":     childShrink,
+	"story":      childStory,
+	"broken":     childBroken,
+	"unread":     childUnread,
+	"open":       childOpen,
 }
 
 func TestMain(m *testing.M) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -119,7 +120,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		}
 	}
 	var err error
-	if s.decoded, err = newDecodedObjects(opts); err != nil {
+	if s.objects, err = objcache.New(opts); err != nil {
 		return nil, fmt.Errorf("cache of decoded objects: %w", err)
 	}
 	return s, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -106,7 +107,7 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 			return nil, err
 		}
 	}
-	w := want{index: indexName, values: values, generations: keep, at: q.At}
+	w := want{index: indexName, values: values, tickets: keep, at: q.At}
 	err = s.readAs("objects", w, func(sn *snapshot) error {
 		if sn.objects != nil {
 			p.objects.Cursor = sn.objects.Cursor()
@@ -117,9 +118,9 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 		return p.copyOut()
 	})
 	if err == nil && q.At.IsZero() {
-		p.lend()
+		s.objects.Lend(p.entries, p.hashes)
 	}
-	if err == nil && p.keeps && p.fits() {
+	if err == nil && p.keeps && s.objects.Fits(p.entries) {
 		err = p.keep()
 	}
 	if err != nil {
@@ -274,11 +275,11 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // pending state. For an object that only the file contains, copyOut sets Raw later.
 // isCached reports whether keep has nothing to do for it.
 func (p *picker) entry(key, name string, pending *entry, hash []byte) (e store.Entry, isCached bool) {
-	if v, ok := p.s.decoded.peek(key); ok && bytes.Equal(v.hash, hash) {
-		e = v.entry(name)
+	if v, ok := p.s.objects.Peek(key); ok && bytes.Equal(v.Hash, hash) {
+		e = v.Entry(name)
 		return e, e.Object != nil
 	}
-	if obj, _, ok := p.s.decoded.lent.object(key, hash); ok {
+	if obj, _, ok := p.s.objects.Held(key, hash); ok {
 		return store.Entry{Key: name, Object: obj}, false
 	}
 	if pending != nil {
@@ -352,32 +353,6 @@ func (w *walker) get(key string) []byte {
 	return w.value
 }
 
-// lend shares the entries that have to be decoded with other readers. It does not begin
-// that for entries that are small.
-func (p *picker) lend() {
-	size := 0
-	for _, e := range p.entries {
-		if e.Object == nil && e.Cell == nil {
-			size += len(e.Raw)
-		}
-	}
-	p.s.decoded.lent.share(p.entries, p.hashes, size >= lendAbove)
-}
-
-// fits reports whether the decoded entries fit into the budget.
-func (p *picker) fits() bool {
-	if p.s.decoded.bounded == nil {
-		return true
-	}
-	budget := p.s.decoded.bounded.budget
-	for _, e := range p.entries {
-		if e.Object == nil {
-			budget -= int64(decodedWeight(e.Key, sized{encoded: rawSize(e.Raw)}))
-		}
-	}
-	return budget >= 0
-}
-
 // keep decodes the entries that are not decoded yet, and puts the objects that the cache
 // does not have into it.
 func (p *picker) keep() error {
@@ -389,12 +364,12 @@ func (p *picker) keep() error {
 		if p.hashes[i] == nil {
 			continue
 		}
-		key, size, isKnown := record.FileKey(e.Key), rawSize(e.Raw), true
+		key, size, isKnown := record.FileKey(e.Key), record.RawSize(e.Raw), true
 		if e.Object != nil { // a reader holds it
-			_, size, isKnown = p.s.decoded.lent.object(key, p.hashes[i])
+			_, size, isKnown = p.s.objects.Held(key, p.hashes[i])
 		}
 		if isKnown {
-			p.s.offer(key, sized{object: objects[i], encoded: size, hash: p.hashes[i]}, p.sn.generations[group(key)])
+			p.s.offer(key, objcache.Value{Object: objects[i], Encoded: size, Hash: p.hashes[i]}, p.sn.tickets.Of(key))
 		}
 		p.entries[i] = store.Entry{Key: e.Key, Object: objects[i]}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -35,7 +36,7 @@ type snapshot struct {
 	logged           record.LogState // as of the last acknowledged commit
 	storedRV         string          // of the checkpoint then
 	found            []string        // see want
-	generations      *[256]uint64
+	tickets          *objcache.Tickets
 	isLeft           bool          // what is in the file is of an earlier process
 	left, former     *bbolt.Bucket // see want; nil if there is none
 }
@@ -45,10 +46,10 @@ type want struct {
 	loaded bool // what a first list has written so far, and what was applied beside it
 	beside bool // only what was applied beside a first list, while there is one
 	// snapshot.found: the keys of values, if the index is in memory
-	index       string
-	values      []string    // of index
-	generations bool        // snapshot.generations: those of scopeStore
-	at          store.Place // another moment than now, if it is not zero
+	index   string
+	values  []string    // of index
+	tickets bool        // snapshot.tickets: of the cache of decoded objects
+	at      store.Place // another moment than now, if it is not zero
 	// snapshot.former: the former content; snapshot.left: the bucket of the scope, if
 	// nothing in it is of this process yet
 	left bool
@@ -136,9 +137,8 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
 		sn.found = m.find(w.values)
 	}
-	if w.generations {
-		generations := s.generations
-		sn.generations = &generations
+	if w.tickets {
+		sn.tickets = s.objects.Tickets()
 	}
 	return tx, sn, inFile && isVisible, nil
 }
@@ -222,7 +222,7 @@ func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {
 func (s *scopeStore) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
 	r, err := record.Decode(key, b)
 	if err == nil {
-		buf = appendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
+		buf = record.AppendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
 		buf, err = s.seal.AppendPayload(buf, seal.InScope, key, r)
 	}
 	if err != nil {
@@ -281,16 +281,16 @@ func (s *scopeStore) decodeEntry(e store.Entry, isAlone bool) (kruntime.Object, 
 
 func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
 	defer s.decodes.add(1, time.Now())
-	codecID, p, err := parseRaw(raw)
+	codecID, id, payload, err := record.ParseRaw(raw)
 	if err != nil {
 		return nil, err
 	}
 	// In memory of its own, because the object may refer to it.
-	payload, err := s.dictionaries.Load().Decompress(p.dictionary, p.bytes, nil)
+	payload, err = s.dictionaries.Load().Decompress(id, payload, nil)
 	if err != nil {
 		return nil, err
 	}
-	owned := p.dictionary != dictionary.None
+	owned := id != dictionary.None
 	if !owned && !isAlone {
 		payload, owned = bytes.Clone(payload), true
 	}
@@ -318,11 +318,11 @@ func (s *scopeStore) Entry(key string) (e store.Entry, ok bool, err error) {
 		return store.Entry{}, false, err
 	}
 	s.mu.Lock()
-	v, decoded := s.decoded.get(record.FileKey(key))
+	v, decoded := s.objects.Get(record.FileKey(key))
 	decoded = decoded && s.phase == phaseReady && !s.db.isClosed()
 	s.mu.Unlock()
 	if decoded {
-		return v.entry(key), true, nil
+		return v.Entry(key), true, nil
 	}
 	e, _, ok, err = s.rawEntry(record.FileKey(key))
 	return e, ok, err
@@ -366,9 +366,9 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	}
 	key = record.FileKey(key)
 	if s.isReady.Load() {
-		if v, ok := s.decoded.get(key); ok {
+		if v, ok := s.objects.Get(key); ok {
 			s.hits.Add(1)
-			obj, err := s.Decode(v.entry(key))
+			obj, err := s.Decode(v.Entry(key))
 			return obj, err == nil, err
 		}
 	}
@@ -378,19 +378,19 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 		return nil, false, err
 	}
 	s.misses.Add(1)
-	generation := s.generations[group(key)]
+	ticket := s.objects.Ticket(key)
 	s.mu.Unlock()
 	e, hash, ok, err := s.rawEntry(key)
 	if err != nil || !ok {
 		return nil, false, err
 	}
-	obj, _, held := s.decoded.lent.object(key, hash)
+	obj, _, held := s.objects.Held(key, hash)
 	if !held {
 		if obj, err = s.Decode(e); err != nil {
 			return nil, false, err
 		}
 	}
-	s.offer(key, sized{object: obj, encoded: rawSize(e.Raw), hash: hash}, generation)
+	s.offer(key, objcache.Value{Object: obj, Encoded: record.RawSize(e.Raw), Hash: hash}, ticket)
 	return obj, true, nil
 }
 

@@ -31,12 +31,12 @@ func (s *scopeStore) Records(keys []string) (out store.Records, err error) {
 			if !ok {
 				continue
 			}
-			id, p, err := parseRaw(e.Raw)
+			id, compressed, payload, err := record.ParseRaw(e.Raw)
 			if err != nil {
 				return s.db.corrupt("object "+key, err)
 			}
 			out.Records = append(out.Records, store.Record{
-				Key: key, Codec: id, Dictionary: p.dictionary, Payload: p.bytes, Bytes: len(e.Raw),
+				Key: key, Codec: id, Dictionary: compressed, Payload: payload, Bytes: len(e.Raw),
 			})
 		}
 		return nil

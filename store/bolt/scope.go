@@ -73,7 +73,7 @@ type standing struct {
 	cause  error // why reads fail: set if the phase is lost, mending or hidden
 	role   role
 	// isReady is set while the phase is ready. It is written under scopeStore.mu. A
-	// reader that finds it set may take an object from cached.decoded without mu: what is
+	// reader that finds it set may take an object from cached.objects without mu: what is
 	// there has been the object's state at some time since.
 	isReady atomic.Bool
 }

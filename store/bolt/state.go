@@ -91,7 +91,7 @@ func (s *state) listBroken() {
 	s.count.forget()
 	s.overlay.forget()
 	s.indexing.forget()
-	s.cached.forget()
+	s.objects.Forget()
 }
 
 // applied makes a batch visible. existed says of each entry whether its key had an
@@ -229,6 +229,6 @@ func (s *state) notWiped() {
 func (s *state) replaced() {
 	s.overlay.forget()
 	s.setLog(record.LogState{}, "")
-	s.decoded.clear()
+	s.objects.Forget()
 	s.progress.replaced()
 }

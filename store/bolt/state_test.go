@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -40,7 +41,7 @@ func newMachine(t *testing.T, rng *rand.Rand) *machine {
 	s := &state{}
 	s.init(&shared{fileLogBytes: math.MaxInt64, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}, store.Options{})
 	var err error
-	if s.decoded, err = newDecodedObjects(store.Options{DecodedBytes: 1}); err != nil {
+	if s.objects, err = objcache.New(store.Options{DecodedBytes: 1}); err != nil {
 		t.Fatal(err)
 	}
 	return &machine{T: t, s: s, rng: rng, file: map[string]int{}, view: map[string]int{}, visible: true}

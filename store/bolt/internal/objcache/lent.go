@@ -1,4 +1,4 @@
-package bolt
+package objcache
 
 import (
 	"bytes"
@@ -98,7 +98,7 @@ func (l *lentObjects) shareLocked(e *store.Entry, key string, hash []byte, begin
 	if !begin {
 		return
 	}
-	x := &encodedForMany{lentState: &lentState{hash: hash, size: rawSize(e.Raw)}, of: l, key: key, raw: e.Raw}
+	x := &encodedForMany{lentState: &lentState{hash: hash, size: record.RawSize(e.Raw)}, of: l, key: key, raw: e.Raw}
 	x.cell = store.NewSharedCell(x.decoded)
 	x.encoded, e.Cell = weak.Make(x), x.cell
 	l.states[key] = x.lentState
