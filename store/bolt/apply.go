@@ -9,6 +9,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -20,15 +22,15 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 	var errs []error
 	kept := b.Changes[:0]
 	for _, c := range b.Changes {
-		if e, ok := c.Prepared.(*entry); !ok || e.indexes != indexes {
+		if e, ok := c.Prepared.(*overlay.Entry); !ok || e.Indexes != indexes {
 			e, err := s.prepareChange(indexes, c)
 			if err != nil {
 				errs = append(errs, err)
 				continue
 			}
-			c.Key, c.Prepared = e.name, e
+			c.Key, c.Prepared = e.Name, e
 		} else {
-			e.departing = c.Departs
+			e.Departing = c.Departs
 		}
 		kept = append(kept, c)
 	}
@@ -36,39 +38,39 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 	return errors.Join(errs...)
 }
 
-func (s *scopeStore) prepareChange(indexes *indexSet, c store.Change) (*entry, error) {
+func (s *scopeStore) prepareChange(indexes *indexes.Set, c store.Change) (*overlay.Entry, error) {
 	if c.IsDeletion() && c.Key == "" {
 		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
 	}
-	e := &entry{key: record.FileKey(c.Key), name: c.Key, indexes: indexes}
+	e := &overlay.Entry{Key: record.FileKey(c.Key), Name: c.Key, Indexes: indexes}
 	if !c.IsDeletion() {
 		var err error
 		if e, err = s.prepareEntry(indexes, c.Entry()); err != nil {
 			return nil, err
 		}
 	}
-	e.deletedAt = c.RV
+	e.DeletedAt = c.RV
 	if c.Departs {
-		e.departing, e.last = true, s.encodeLast(c.Last)
+		e.Departing, e.Last = true, s.encodeLast(c.Last)
 	}
 	return e, nil
 }
 
 // prepareObject encodes an object and computes its index values. If key is "", it
 // computes the key from the object.
-func (s *scopeStore) prepareObject(indexes *indexSet, key string, obj runtime.Object) (*entry, error) {
+func (s *scopeStore) prepareObject(indexes *indexes.Set, key string, obj runtime.Object) (*overlay.Entry, error) {
 	return s.prepareWith(indexes, key, obj, nil)
 }
 
 // prepareWith is like prepareObject; indexSet.values explains failed.
-func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Object, failed func(error)) (*entry, error) {
+func (s *scopeStore) prepareWith(indexes *indexes.Set, key string, obj runtime.Object, failed func(error)) (*overlay.Entry, error) {
 	var err error
 	if key == "" {
 		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
 			return nil, err
 		}
 	}
-	fail := func(err error) (*entry, error) { return nil, &store.ObjectError{Key: key, Err: err} }
+	fail := func(err error) (*overlay.Entry, error) { return nil, &store.ObjectError{Key: key, Err: err} }
 	accessor, err := meta.Accessor(obj)
 	if err != nil {
 		return fail(err)
@@ -81,12 +83,12 @@ func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Obje
 		return fail(err)
 	}
 	e := s.newEntry(indexes, key, payload)
-	e.object = obj
-	e.head.UID, e.head.RV, e.head.Labels = string(accessor.GetUID()), accessor.GetResourceVersion(), maps.Clone(accessor.GetLabels())
+	e.Object = obj
+	e.Head.UID, e.Head.RV, e.Head.Labels = string(accessor.GetUID()), accessor.GetResourceVersion(), maps.Clone(accessor.GetLabels())
 	if created := accessor.GetCreationTimestamp(); !created.IsZero() {
-		e.head.Created = created.Unix()
+		e.Head.Created = created.Unix()
 	}
-	if e.head.Index, e.volatile, err = indexes.values(obj, failed); err != nil {
+	if e.Head.Index, e.Volatile, err = indexes.Values(obj, failed); err != nil {
 		return fail(err)
 	}
 	return e, nil
@@ -94,11 +96,11 @@ func (s *scopeStore) prepareWith(indexes *indexSet, key string, obj runtime.Obje
 
 // newEntry returns the entry of an encoded object. Its header lacks what is read from the
 // object.
-func (s *scopeStore) newEntry(indexes *indexSet, key string, payload []byte) *entry {
-	e := &entry{key: record.FileKey(key), name: key, indexes: indexes, payload: packed{bytes: payload}}
-	e.head = &record.Header{Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload))}
-	if record.IsHashed(e.key) {
-		e.head.Name = key
+func (s *scopeStore) newEntry(indexes *indexes.Set, key string, payload []byte) *overlay.Entry {
+	e := &overlay.Entry{Key: record.FileKey(key), Name: key, Indexes: indexes, Payload: record.Packed{Bytes: payload}}
+	e.Head = &record.Header{Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload))}
+	if record.IsHashed(e.Key) {
+		e.Head.Name = key
 	}
 	return e
 }
@@ -119,9 +121,9 @@ func (s *scopeStore) applyBatch(b store.Batch) error {
 	if err := s.Prepare(&b); err != nil || len(b.Changes) != want {
 		return err
 	}
-	entries := make([]*entry, len(b.Changes))
+	entries := make([]*overlay.Entry, len(b.Changes))
 	for i, c := range b.Changes {
-		entries[i] = c.Prepared.(*entry)
+		entries[i] = c.Prepared.(*overlay.Entry)
 	}
 	var loaded loadedList
 	if b.Loaded {
@@ -140,7 +142,7 @@ func (s *scopeStore) applyBatch(b store.Batch) error {
 
 // insert makes prepared entries visible, and what a first list has left. The caller must
 // hold writerMu.
-func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, existed []bool, known bool) error {
+func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded loadedList, existed []bool, known bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.role != roleWriter {
@@ -151,21 +153,21 @@ func (s *scopeStore) insert(b store.Batch, entries []*entry, loaded loadedList, 
 	}
 	s.applied(b, entries, loaded, existed, known)
 	// A small first list is committed at once: training its dictionary takes time.
-	s.db.tell((s.pendingBytes >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
+	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
 	return nil
 }
 
 // whichExist reports which entries have stored objects. The caller must hold writerMu,
 // else the answer could change. If the file cannot be read, it reports that all exist and
 // that known is false: then Len is not exact, but no change is lost.
-func (s *scopeStore) whichExist(entries []*entry) (existed []bool, known bool) {
+func (s *scopeStore) whichExist(entries []*overlay.Entry) (existed []bool, known bool) {
 	existed = make([]bool, len(entries))
 	if len(entries) == 0 {
 		return existed, true
 	}
 	err := s.readAs("headers", want{beside: true}, func(sn *snapshot) error {
 		for i, e := range entries {
-			existed[i] = sn.exists(e.key)
+			existed[i] = sn.exists(e.Key)
 		}
 		return nil
 	})

@@ -43,7 +43,7 @@ func (s *scopeStore) Commits() store.Commits {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.Rebuilds = int(s.db.rebuilds.Load())
-	c.Err, c.Waiting, c.Stored = s.commitErr, int64(s.pendingBytes), s.storedBytes
+	c.Err, c.Waiting, c.Stored = s.commitErr, int64(s.overlay.Bytes()), s.storedBytes
 	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c
 }
@@ -90,7 +90,7 @@ func (d *DB) noteCommit(took time.Duration, captures []capture) {
 	wrote := 0
 	for i := range captures {
 		for _, p := range captures[i].packed {
-			wrote += len(p.bytes)
+			wrote += len(p.Bytes)
 		}
 	}
 	d.commits.Bytes += int64(wrote)

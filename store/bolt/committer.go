@@ -8,11 +8,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -92,30 +92,30 @@ func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
 // capture is the state of a scope at one moment.
 type capture struct {
 	s          *scopeStore
-	pending    *btree.Map[string, *entry]
+	over       overlay.View
 	checkpoint store.Checkpoint
 	loading    bool
 	applied    uint64
 	losses     uint64
-	share      int64             // of the log, in bytes
-	entries    []*entry          // of pending, in key order
-	packed     []packed          // of entries
-	befores    map[*entry]packed // states that depart and were never written
-	finals     map[*entry]packed // final states of what departs
-	told       uint64            // the last departed object that was delivered
-	settled    uint64            // the same by an earlier process
-	gone       []*entry          // see departures
-	attempts   []attempt         // commits that may be in the file
-	marked     uint64            // lists that have a mark in the log
-	held       uint64            // see writer.trimLog
-	order      uint64            // of the last entry
-	random     uint64            // of the mark
-	log        record.LogState   // after it
-	departed   int               // departed objects that were written
-	dropped    int               // departed objects that were not kept
-	earlier    tally             // what dropFormer has written and not kept
-	stored     int               // objects in the file after it; -1: nothing written
-	bytes      int64             // of their records
+	share      int64                            // of the log, in bytes
+	entries    []*overlay.Entry                 // of over, in key order
+	packed     []record.Packed                  // of entries
+	befores    map[*overlay.Entry]record.Packed // states that depart and were never written
+	finals     map[*overlay.Entry]record.Packed // final states of what departs
+	told       uint64                           // the last departed object that was delivered
+	settled    uint64                           // the same by an earlier process
+	gone       []*overlay.Entry                 // see departures
+	attempts   []attempt                        // commits that may be in the file
+	marked     uint64                           // lists that have a mark in the log
+	held       uint64                           // see writer.trimLog
+	order      uint64                           // of the last entry
+	random     uint64                           // of the mark
+	log        record.LogState                  // after it
+	departed   int                              // departed objects that were written
+	dropped    int                              // departed objects that were not kept
+	earlier    tally                            // what dropFormer has written and not kept
+	stored     int                              // objects in the file after it; -1: nothing written
+	bytes      int64                            // of their records
 	moment
 }
 
@@ -219,16 +219,16 @@ func (c *capture) isLost() bool {
 
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
-	c.entries = c.pending.Values()
+	c.entries = c.over.All()
 	if c.packed, err = c.s.pack(c.losses, c.entries, seal.InScope); err != nil {
 		return err
 	}
-	c.befores, c.finals = map[*entry]packed{}, map[*entry]packed{}
+	c.befores, c.finals = map[*overlay.Entry]record.Packed{}, map[*overlay.Entry]record.Packed{}
 	for _, e := range c.entries {
-		if e.departs != 0 && e.last.bytes != nil {
+		if e.Departs != 0 && e.Last.Bytes != nil {
 			c.finals[e] = c.packFinal(e)
 		}
-		if e.before == nil || e.departs == 0 {
+		if e.Before == nil || e.Departs == 0 {
 			continue
 		}
 		if err := c.packBefore(e); err != nil {
@@ -244,8 +244,8 @@ func (c *capture) pack() (err error) {
 }
 
 // packBefore packs the state before of an entry.
-func (c *capture) packBefore(e *entry) error {
-	before, err := c.s.pack(c.losses, []*entry{e.before}, seal.InScope)
+func (c *capture) packBefore(e *overlay.Entry) error {
+	before, err := c.s.pack(c.losses, []*overlay.Entry{e.Before}, seal.InScope)
 	if err != nil {
 		return err
 	}
@@ -389,16 +389,16 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 }
 
 // apply writes one entry: its record, header and index entries, and the tallies.
-func (w *writer) apply(e *entry, p packed) error {
-	key := []byte(e.key)
+func (w *writer) apply(e *overlay.Entry, p record.Packed) error {
+	key := []byte(e.Key)
 	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
 	var old *record.Header
 	if oldHeader != nil {
 		var err error
-		if old, err = record.DecodeHeader(e.key, oldHeader); err != nil {
+		if old, err = record.DecodeHeader(e.Key, oldHeader); err != nil {
 			// The old index entries stay. The next Open finds that the index does not add
 			// up and sets the file aside. Until then writes continue.
-			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.key, err), "A damaged header is overwritten")
+			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.Key, err), "A damaged header is overwritten")
 			old = nil
 		}
 		w.m.Headers.Remove(record.Sum(oldHeader))
@@ -408,26 +408,26 @@ func (w *writer) apply(e *entry, p packed) error {
 		w.m.Uses.Remove(oldRecord)
 		w.m.Bytes -= int64(len(oldRecord))
 	}
-	stored := e.stored(p)
+	stored := e.Stored(p)
 	if w.logged != nil {
 		if err := w.logged.note(e, stored, old, oldHeader, oldRecord); err != nil {
 			return err
 		}
 	}
-	if err := w.index(e.key, old, stored); err != nil {
+	if err := w.index(e.Key, old, stored); err != nil {
 		return err
 	}
 	if stored == nil {
 		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
 	}
-	head, err := stored.Encode(e.key)
+	head, err := stored.Encode(e.Key)
 	if err != nil {
 		return err
 	}
-	if err := w.dictionary(p.dictionary); err != nil {
+	if err := w.dictionary(p.Dictionary); err != nil {
 		return err
 	}
-	rec := p.record(w.s.opts.Codec.ID()).Encode(e.key)
+	rec := p.Record(w.s.opts.Codec.ID()).Encode(e.Key)
 	w.m.Headers.Add(record.Sum(head))
 	w.m.Objects.Add(record.Sum(rec))
 	w.m.Uses.Add(rec)

@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -39,45 +40,29 @@ var bucketDictionaries = []byte("dictionaries")
 // first list was too short for one.
 const grownScope = 4 * codec.MinSamples
 
-// packed is an encoded object, compressed or not.
-type packed struct {
-	dictionary uint64
-	bytes      []byte // nil if there is no object
-
-	// dataKey and head are set for an encrypted scope: then bytes are sealed, and head is
-	// the sealed header.
-	dataKey uint64
-	head    *record.Header
-}
-
-// record returns the record of a packed payload.
-func (p packed) record(codecID byte) record.Record {
-	return record.Record{Codec: codecID, Dictionary: p.dictionary, DataKey: p.dataKey, Payload: p.bytes}
-}
-
 // compress returns p compressed, if it is not compressed yet and that makes it smaller.
-func (p packed) compress(d *dictionary.Set) packed {
-	if p.dictionary != dictionary.None {
+func compress(p record.Packed, d *dictionary.Set) record.Packed {
+	if p.Dictionary != dictionary.None {
 		return p
 	}
-	id, b := d.Compress(p.bytes)
-	return packed{dictionary: id, bytes: b}
+	id, b := d.Compress(p.Bytes)
+	return record.Packed{Dictionary: id, Bytes: b}
 }
 
 // pack compresses the payloads of entries, and trains the scope's dictionary on them if
 // the scope has none. If the scope is encrypted, it then seals the payloads for a place.
 // The result is in the order of entries. pack works in parallel and leaves half of the
 // cores to other goroutines, because a commit must not delay events.
-func (s *scopeStore) pack(losses uint64, entries []*entry, place seal.Place) ([]packed, error) {
+func (s *scopeStore) pack(losses uint64, entries []*overlay.Entry, place seal.Place) ([]record.Packed, error) {
 	return s.packOn(parallel.DoBeside, s.trained(losses, entries), entries, place)
 }
 
 // packOn is like pack, on the cores that do uses and with these dictionaries.
-func (s *scopeStore) packOn(do parallel.Loop, d *dictionary.Set, entries []*entry, place seal.Place) ([]packed, error) {
-	out := make([]packed, len(entries))
+func (s *scopeStore) packOn(do parallel.Loop, d *dictionary.Set, entries []*overlay.Entry, place seal.Place) ([]record.Packed, error) {
+	out := make([]record.Packed, len(entries))
 	_ = do(len(entries), func(i int) error {
 		defer s.encodes.add(0, time.Now()) // the object was counted when it was encoded
-		out[i] = entries[i].payload.compress(d)
+		out[i] = compress(entries[i].Payload, d)
 		return nil
 	})
 	return out, s.sealPacked(place, entries, out)
@@ -95,7 +80,7 @@ func (s *scopeStore) codecID() byte {
 // The writer writes a dictionary together with the first records that use it. Entries of
 // content that was lost since, of which there were so many losses, teach nothing to what
 // is written afterwards.
-func (s *scopeStore) trained(losses uint64, entries []*entry) *dictionary.Set {
+func (s *scopeStore) trained(losses uint64, entries []*overlay.Entry) *dictionary.Set {
 	d := s.dictionaries.Load()
 	if s.db.opts.Compression != Dictionary || s.seal != nil { // as Zstd
 		return d
@@ -105,8 +90,8 @@ func (s *scopeStore) trained(losses uint64, entries []*entry) *dictionary.Set {
 	}
 	var payloads [][]byte
 	for _, e := range entries {
-		if e.payload.dictionary == dictionary.None && len(e.payload.bytes) >= dictionary.MinBytes {
-			payloads = append(payloads, e.payload.bytes)
+		if e.Payload.Dictionary == dictionary.None && len(e.Payload.Bytes) >= dictionary.MinBytes {
+			payloads = append(payloads, e.Payload.Bytes)
 		}
 	}
 	if d.Current() != dictionary.None {
@@ -166,13 +151,15 @@ type packing struct {
 	dictionaries atomic.Pointer[dictionary.Set]
 	plain        uint64 // for new records while there is no dictionary
 	trials       *dictionary.Trials
-	sampled      bool // samples was called for a scope that had grown
+	sampled      bool   // samples was called for a scope that had grown
+	losses       uint64 // of the content
 }
 
-// lost forgets what was learned from the content.
-func (p *packing) lost(l loss) {
+// Lost forgets what was learned from the content.
+func (p *packing) Lost(error) {
 	p.retireDictionaries()
-	p.trials.Forget(l.number)
+	p.losses++
+	p.trials.Forget(p.losses)
 	p.sampled = false
 }
 
@@ -320,7 +307,7 @@ func verifyDictionaries(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]boo
 }
 
 // rawForm returns the raw form of a packed payload.
-func rawForm(codecID byte, p packed) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.bytes))
-	return record.AppendRaw(b, codecID, p.dictionary, p.bytes)
+func rawForm(codecID byte, p record.Packed) []byte {
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.Bytes))
+	return record.AppendRaw(b, codecID, p.Dictionary, p.Bytes)
 }

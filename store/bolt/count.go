@@ -1,8 +1,7 @@
 package bolt
 
 import (
-	"github.com/tidwall/btree"
-
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -17,8 +16,8 @@ type count struct {
 
 func (c *count) opened(m *record.Manifest) { c.length, c.storedBytes = int(m.Objects.Count), m.Bytes }
 
-func (c *count) applied(e *entry, existed bool) {
-	switch isThere := e.head != nil; {
+func (c *count) applied(e *overlay.Entry, existed bool) {
+	switch isThere := e.Head != nil; {
 	case existed && !isThere:
 		c.length--
 	case !existed && isThere:
@@ -29,13 +28,13 @@ func (c *count) applied(e *entry, existed bool) {
 // listed counts the objects of a first list, and what was applied beside it. What the
 // file has is not asked: it may not be readable now, and a write that has failed may be
 // in it.
-func (c *count) listed(r *relist, beside *btree.Map[string, *entry]) {
+func (c *count) listed(r *relist, beside overlay.View) {
 	c.length, c.miscounted = r.added, false
-	beside.Scan(func(key string, e *entry) bool {
-		switch isListed := r.seen[key]; {
-		case e.head != nil && !isListed:
+	beside.Scan(func(e *overlay.Entry) bool {
+		switch isListed := r.seen[e.Key]; {
+		case e.Head != nil && !isListed:
 			c.length++
-		case e.head == nil && isListed:
+		case e.Head == nil && isListed:
 			c.length--
 		}
 		return true
@@ -54,4 +53,4 @@ func (c *count) committed(written capture, hasAll bool) {
 
 func (c *count) forget() { *c = count{} }
 
-func (c *count) lost(loss) { c.forget() }
+func (c *count) Lost(error) { c.forget() }

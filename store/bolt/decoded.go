@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -20,20 +21,20 @@ type cached struct {
 }
 
 // applied takes the decoded object from an entry: pending holds encoded ones only.
-func (c *cached) applied(e *entry) {
-	obj, encoded := e.object, e.encoded
-	e.object, e.encoded = nil, store.Entry{}
+func (c *cached) applied(e *overlay.Entry) {
+	obj, encoded := e.Object, e.Encoded
+	e.Object, e.Encoded = nil, store.Entry{}
 	switch {
 	case obj != nil:
-		c.objects.Set(e.key, objcache.Value{Object: obj, Encoded: int(e.head.Size), Hash: e.head.Hash})
+		c.objects.Set(e.Key, objcache.Value{Object: obj, Encoded: int(e.Head.Size), Hash: e.Head.Hash})
 	case encoded.Cell != nil:
-		c.objects.Set(e.key, objcache.Value{Raw: encoded.Raw, Cell: encoded.Cell, Encoded: int(e.head.Size), Hash: e.head.Hash})
+		c.objects.Set(e.Key, objcache.Value{Raw: encoded.Raw, Cell: encoded.Cell, Encoded: int(e.Head.Size), Hash: e.Head.Hash})
 	default:
-		c.objects.Drop(e.key)
+		c.objects.Drop(e.Key)
 	}
 }
 
-func (c *cached) lost(loss) { c.objects.Forget() }
+func (c *cached) Lost(error) { c.objects.Forget() }
 
 // offer puts an object into the cache, unless its key may have changed since it got the
 // ticket.
@@ -126,7 +127,7 @@ func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Objec
 	if m == nil || !s.isWell() {
 		return nil, false
 	}
-	keys := m.find(values)
+	keys := m.Find(values)
 	out := make([]runtime.Object, len(keys))
 	for i, key := range keys {
 		v, ok := s.objects.Get(key)

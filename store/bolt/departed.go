@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -30,29 +31,29 @@ type graveyard struct {
 	dropped int    // objects that were not kept since the scope was opened
 	// gone are objects of the former content that have departed and are not in the file.
 	// The slice is replaced, never changed.
-	gone []*entry
+	gone []*overlay.Entry
 	// compares is set if the first list is compared with the former content.
 	compares bool
 }
 
 // encodeLast encodes a final state. A state that cannot be encoded counts as unknown.
-func (s *scopeStore) encodeLast(last runtime.Object) packed {
+func (s *scopeStore) encodeLast(last runtime.Object) record.Packed {
 	if last == nil || s.opts.Codec == nil {
-		return packed{}
+		return record.Packed{}
 	}
 	payload, err := s.encode(last)
 	if err != nil {
-		return packed{}
+		return record.Packed{}
 	}
-	return packed{bytes: payload}
+	return record.Packed{Bytes: payload}
 }
 
 // packFinal compresses and seals the final state of an entry that departs.
-func (c *capture) packFinal(e *entry) packed {
-	s, p := c.s, e.last.compress(c.s.dictionaries.Load())
+func (c *capture) packFinal(e *overlay.Entry) record.Packed {
+	s, p := c.s, compress(e.Last, c.s.dictionaries.Load())
 	if s.seal != nil {
-		r := s.seal.Begin(1).Record(seal.InDeparted, e.key, p.record(s.codecID()))
-		p = packed{dictionary: r.Dictionary, dataKey: r.DataKey, bytes: r.Payload}
+		r := s.seal.Begin(1).Record(seal.InDeparted, e.Key, p.Record(s.codecID()))
+		p = record.Packed{Dictionary: r.Dictionary, DataKey: r.DataKey, Bytes: r.Payload}
 	}
 	return p
 }
@@ -68,16 +69,16 @@ func (g *graveyard) opened(l record.LogState) {
 // applied assigns a number to an entry that departs. An entry that replaces an old one
 // that departs and has not been written departs in its place, because the stored state of
 // the key is the same. old is nil if nothing waits.
-func (g *graveyard) applied(e, old *entry) {
+func (g *graveyard) applied(e, old *overlay.Entry) {
 	switch {
-	case e.departing:
+	case e.Departing:
 		g.last++
-		e.departs, e.departing = g.last, false
-		if old != nil && old.head != nil {
-			e.before = old
+		e.Departs, e.Departing = g.last, false
+		if old != nil && old.Head != nil {
+			e.Before = old
 		}
-	case old != nil && old.departs != 0:
-		e.departs, e.before, e.last = old.departs, old.before, old.last
+	case old != nil && old.Departs != 0:
+		e.Departs, e.Before, e.Last = old.Departs, old.Before, old.Last
 	}
 }
 
@@ -85,7 +86,7 @@ func (g *graveyard) applied(e, old *entry) {
 func (g *graveyard) joined(l loadedList) {
 	for _, e := range l.gone {
 		g.last++
-		e.departs = g.last
+		e.Departs = g.last
 	}
 	g.gone = slices.Concat(g.gone, l.gone)
 	g.dropped += l.dropped
@@ -100,8 +101,8 @@ func (g *graveyard) committed(c capture) (overflows bool) {
 	return overflows
 }
 
-// lost counts what handlers have not received as dropped. Numbers are not used again.
-func (g *graveyard) lost(loss) {
+// Lost counts what handlers have not received as dropped. Numbers are not used again.
+func (g *graveyard) Lost(error) {
 	dropped := g.dropped
 	if g.told < g.last {
 		dropped += g.kept
@@ -167,7 +168,7 @@ func (h *departsHint) endAfter(p departsPlace) {
 type departing struct {
 	number        uint64
 	logged        *record.LogEntry
-	pending, gone *entry
+	pending, gone *overlay.Entry
 }
 
 func (s *scopeStore) departedIn(sn *snapshot, hint *departsHint, after uint64, limit int) (out []store.Departed, err error) {
@@ -180,15 +181,15 @@ func (s *scopeStore) departedIn(sn *snapshot, hint *departsHint, after uint64, l
 		written[d.number] = true
 	}
 	// A commit of unknown outcome may have written them.
-	sn.pending.Scan(func(_ string, e *entry) bool {
-		if e.departs > after && !written[e.departs] {
-			found = append(found, departing{number: e.departs, pending: e})
+	sn.over.Scan(func(e *overlay.Entry) bool {
+		if e.Departs > after && !written[e.Departs] {
+			found = append(found, departing{number: e.Departs, pending: e})
 		}
 		return true
 	})
 	for _, e := range sn.gone {
-		if e.departs > after && !written[e.departs] {
-			found = append(found, departing{number: e.departs, gone: e})
+		if e.Departs > after && !written[e.Departs] {
+			found = append(found, departing{number: e.Departs, gone: e})
 		}
 	}
 	slices.SortFunc(found, func(a, b departing) int { return cmp.Compare(a.number, b.number) })
@@ -275,18 +276,18 @@ func (s *scopeStore) departedAt(sn *snapshot, places []departsPlace) (found []de
 func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	out := store.Departed{Number: d.number}
 	if d.gone != nil {
-		out.Before = s.pendingEntry(d.gone.before)
+		out.Before = s.pendingEntry(d.gone.Before)
 		return out
 	}
 	key, rec := "", []byte(nil)
 	if d.pending != nil {
-		out.Before.Key, key = d.pending.name, d.pending.key
-		if d.pending.last.bytes != nil && !s.isAnother(key, sn.header(key), d.pending.before) {
-			out.Last = store.Entry{Key: d.pending.name, Raw: rawForm(s.codecID(), d.pending.last)}
+		out.Before.Key, key = d.pending.Name, d.pending.Key
+		if d.pending.Last.Bytes != nil && !s.isAnother(key, sn.header(key), d.pending.Before) {
+			out.Last = store.Entry{Key: d.pending.Name, Raw: rawForm(s.codecID(), d.pending.Last)}
 		}
 		if rec = sn.record(key); rec == nil {
-			if d.pending.before != nil {
-				out.Before = s.pendingEntry(d.pending.before)
+			if d.pending.Before != nil {
+				out.Before = s.pendingEntry(d.pending.Before)
 			}
 			return out
 		}
@@ -314,12 +315,12 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 // isAnother reports whether the object in the file, with that header, is another one than
 // the object that departs: it was replaced by it before anything was written. Handlers
 // then receive the one in the file, whose final state is not known.
-func (s *scopeStore) isAnother(key string, header []byte, departs *entry) bool {
-	if header == nil || departs == nil || departs.head == nil {
+func (s *scopeStore) isAnother(key string, header []byte, departs *overlay.Entry) bool {
+	if header == nil || departs == nil || departs.Head == nil {
 		return false
 	}
 	h, err := s.seal.Header(seal.InScope, key, header)
-	return err == nil && h.IsAnother(departs.head)
+	return err == nil && h.IsAnother(departs.Head)
 }
 
 // record returns an object's record in the file, or nil if there is none. It is valid

@@ -8,6 +8,8 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -22,11 +24,11 @@ func (s *scopeStore) EncodedEntry(o *store.EncodedObject) (store.Entry, error) {
 	if s.opts.Codec == nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: errNoCodec}
 	}
-	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: o.Data}), Cell: o.Cell}, nil
+	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), record.Packed{Bytes: o.Data}), Cell: o.Cell}, nil
 }
 
 // prepareEncodedObject prepares an object of a list.
-func (s *scopeStore) prepareEncodedObject(indexes *indexSet, o *store.EncodedObject) (*entry, error) {
+func (s *scopeStore) prepareEncodedObject(indexes *indexes.Set, o *store.EncodedObject) (*overlay.Entry, error) {
 	e, err := s.EncodedEntry(o)
 	if err != nil {
 		return nil, err
@@ -35,7 +37,7 @@ func (s *scopeStore) prepareEncodedObject(indexes *indexSet, o *store.EncodedObj
 }
 
 // prepareEntry prepares an object, which may be encoded.
-func (s *scopeStore) prepareEntry(indexes *indexSet, e store.Entry) (*entry, error) {
+func (s *scopeStore) prepareEntry(indexes *indexes.Set, e store.Entry) (*overlay.Entry, error) {
 	if payload, m, ok := s.message(e); ok {
 		return s.prepareMessage(indexes, e, payload, m)
 	}
@@ -66,24 +68,24 @@ func (s *scopeStore) message(e store.Entry) (payload []byte, m codec.Metadata, o
 
 // prepareMessage prepares an encoded object. It decodes the object only if an index
 // function needs it, or if every object is kept decoded.
-func (s *scopeStore) prepareMessage(indexes *indexSet, raw store.Entry, payload []byte, m codec.Metadata) (*entry, error) {
+func (s *scopeStore) prepareMessage(indexes *indexes.Set, raw store.Entry, payload []byte, m codec.Metadata) (*overlay.Entry, error) {
 	e := s.newEntry(indexes, raw.Key, payload)
-	e.head.UID, e.head.RV, e.head.Created = string(m.UID), string(m.RV), m.Created
+	e.Head.UID, e.Head.RV, e.Head.Created = string(m.UID), string(m.RV), m.Created
 	for key, value := range m.Labels() {
-		if e.head.Labels == nil {
-			e.head.Labels = map[string]string{}
+		if e.Head.Labels == nil {
+			e.Head.Labels = map[string]string{}
 		}
-		e.head.Labels[string(key)] = string(value)
+		e.Head.Labels[string(key)] = string(value)
 	}
 	obj := runtime.Object(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: string(m.Name), Namespace: string(m.Namespace)}})
 	var err error
-	if e.encoded = raw; s.opts.DecodedBytes < 0 || !indexes.areOfNames() {
+	if e.Encoded = raw; s.opts.DecodedBytes < 0 || !indexes.AreOfNames() {
 		if obj, err = s.Decode(raw); err != nil {
 			return nil, &store.ObjectError{Key: raw.Key, Err: err}
 		}
-		e.object = obj
+		e.Object = obj
 	}
-	if e.head.Index, e.volatile, err = indexes.values(obj, nil); err != nil {
+	if e.Head.Index, e.Volatile, err = indexes.Values(obj, nil); err != nil {
 		return nil, &store.ObjectError{Key: raw.Key, Err: err}
 	}
 	return e, nil

@@ -11,6 +11,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -76,19 +77,19 @@ func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
 
 // sealPacked seals, in place, the payloads that pack has compressed. It leaves half of
 // the cores to other goroutines, as pack does.
-func (s *scopeStore) sealPacked(place seal.Place, entries []*entry, out []packed) error {
+func (s *scopeStore) sealPacked(place seal.Place, entries []*overlay.Entry, out []record.Packed) error {
 	if s.seal == nil {
 		return nil
 	}
 	sealer := s.seal.Begin(2 * len(entries))
 	return parallel.DoBeside(len(entries), func(i int) (err error) {
 		e, p := entries[i], &out[i]
-		if e.head == nil {
+		if e.Head == nil {
 			return nil
 		}
-		r := sealer.Record(place, e.key, p.record(s.codecID()))
-		p.dataKey, p.bytes = r.DataKey, r.Payload
-		p.head, err = sealer.Header(place, e.key, e.head)
+		r := sealer.Record(place, e.Key, p.Record(s.codecID()))
+		p.DataKey, p.Bytes = r.DataKey, r.Payload
+		p.Head, err = sealer.Header(place, e.Key, e.Head)
 		return err
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -127,17 +128,17 @@ type comparison struct {
 	former  *bbolt.Bucket
 	since   time.Time // when the former content was last known to be current
 	listed  map[string]bool
-	left    map[string]*entry // what the list has left to the committer
-	room    int64             // bytes
-	gone    []*entry          // entries of deletions, with the state before
+	left    map[string]*overlay.Entry // what the list has left to the committer
+	room    int64                     // bytes
+	gone    []*overlay.Entry          // entries of deletions, with the state before
 	dropped int
 }
 
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
-	left    []*entry // to the committer
-	gone    []*entry // of the former content, each as an entry that departs
-	dropped int      // objects that are gone and exceed the bound of the log
+	left    []*overlay.Entry // to the committer
+	gone    []*overlay.Entry // of the former content, each as an entry that departs
+	dropped int              // objects that are gone and exceed the bound of the log
 }
 
 // loadedList returns what is left to do for the loaded list. The caller must hold
@@ -157,7 +158,7 @@ func (s *scopeStore) loadedList() (l loadedList, err error) {
 // departedFromFormer returns the objects of the former content that are gone, each as an
 // entry that departs, and how many are not kept because of the bound of the log. The
 // caller must hold writerMu.
-func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped int, err error) {
+func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
 	s.mu.Lock()
 	r, wasLost := s.relist, s.losses > 0
 	s.mu.Unlock()
@@ -172,10 +173,10 @@ func (s *scopeStore) departedFromFormer(left []*entry) (gone []*entry, dropped i
 		}
 		c = comparison{
 			s: s, sn: sn, former: sn.former, listed: r.seen,
-			left: map[string]*entry{}, room: 2 * boundOfDeletions(bound),
+			left: map[string]*overlay.Entry{}, room: 2 * boundOfDeletions(bound),
 		}
 		for _, e := range left {
-			c.left[e.key] = e
+			c.left[e.Key] = e
 		}
 		return c.compare()
 	})
@@ -224,7 +225,7 @@ func (c *comparison) isListed(key string, former *record.Header) (bool, error) {
 	}
 	now, err := c.s.header(c.sn, key)
 	if e := c.left[key]; e != nil {
-		now, err = e.head, nil
+		now, err = e.Head, nil
 	}
 	if err != nil {
 		return false, err
@@ -246,15 +247,15 @@ func (c *comparison) depart(key string, head *record.Header, b []byte) error {
 	if head.Name != "" {
 		name = head.Name
 	}
-	e := &entry{
-		key: key, name: name, since: c.since,
-		before: &entry{
-			key: key, name: name, head: head, codec: rec.Codec,
-			payload: packed{dictionary: rec.Dictionary, bytes: payload},
+	e := &overlay.Entry{
+		Key: key, Name: name, Since: c.since,
+		Before: &overlay.Entry{
+			Key: key, Name: name, Head: head, Codec: rec.Codec,
+			Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload},
 		},
 	}
-	e.before.head.Index = nil
-	if c.room -= int64(e.size()); c.room < 0 {
+	e.Before.Head.Index = nil
+	if c.room -= int64(e.Size()); c.room < 0 {
 		c.dropped++
 		return nil
 	}

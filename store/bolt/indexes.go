@@ -4,14 +4,14 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"unique"
 
 	bbolt "go.etcd.io/bbolt"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -21,100 +21,29 @@ const chunk = 256
 
 // indexing is the state of a scope's indexes.
 type indexing struct {
-	indexes *indexSet // replaced, never changed
+	indexes *indexes.Set // replaced, never changed
 	// inMemory holds the entries of indexes.volatile, and of all indexes if every object
 	// is kept decoded.
-	inMemory map[string]*memoryIndex
+	inMemory map[string]*indexes.Memory
 	// oldIndexes are indexes in the file that the next write drops; set to nil under
 	// writeMu.
 	oldIndexes []string
 	indexErrs  map[string]error // results of verifyIndex, by name
 }
 
-func (x *indexing) applied(e *entry) {
+func (x *indexing) applied(e *overlay.Entry) {
 	for name, m := range x.inMemory {
-		m.set(e.key, e.values(name))
+		m.Set(e.Key, e.Values(name))
 	}
 }
 
 func (x *indexing) forget() {
 	for name := range x.inMemory {
-		x.inMemory[name] = newMemoryIndex()
+		x.inMemory[name] = indexes.NewMemory()
 	}
 }
 
-func (x *indexing) lost(loss) { x.forget() }
-
-// indexSet contains the scope's index functions: stored ones, which have an identity and
-// whose entries are in the file, and volatile ones, which have no identity and whose
-// entries are in memory while the scope is open.
-type indexSet struct {
-	stored   map[string]index.Index
-	volatile cache.Indexers
-}
-
-func (x *indexSet) has(name string) bool {
-	_, isStored := x.stored[name]
-	_, isVolatile := x.volatile[name]
-	return isStored || isVolatile
-}
-
-func (x *indexSet) indexers() cache.Indexers {
-	out := maps.Clone(x.volatile)
-	for name, idx := range x.stored {
-		out[name] = idx.Func
-	}
-	return out
-}
-
-// areOfNames reports whether the functions need no more of an object than its name and
-// its namespace.
-func (x *indexSet) areOfNames() bool {
-	for _, idx := range x.stored {
-		if !index.IsNamespace(idx.Func) {
-			return false
-		}
-	}
-	for _, fn := range x.volatile {
-		if !index.IsNamespace(fn) {
-			return false
-		}
-	}
-	return true
-}
-
-// values runs every function on one object. If failed is nil, the first failing function
-// ends it with an error. Otherwise failed receives the errors, and the object has no
-// values in the indexes whose functions failed.
-func (x *indexSet) values(obj runtime.Object, failed func(error)) (stored, volatile map[string][]string, err error) {
-	stored = make(map[string][]string, len(x.stored))
-	for name, idx := range x.stored {
-		if stored[name], err = indexValues(name, idx.Func, obj, failed); err != nil {
-			return nil, nil, err
-		}
-	}
-	if len(x.volatile) > 0 {
-		volatile = make(map[string][]string, len(x.volatile))
-	}
-	for name, fn := range x.volatile {
-		if volatile[name], err = indexValues(name, fn, obj, failed); err != nil {
-			return nil, nil, err
-		}
-	}
-	return stored, volatile, nil
-}
-
-func indexValues(name string, fn cache.IndexFunc, obj runtime.Object, failed func(error)) ([]string, error) {
-	values, err := index.Values(fn, obj)
-	if err == nil {
-		return values, nil
-	}
-	if err = fmt.Errorf("index %q: %w", name, err); failed == nil {
-		return nil, err
-	}
-	failed(err)
-	return nil, nil
-}
+func (x *indexing) Lost(error) { x.forget() }
 
 // rejects returns a function that passes the errors of index functions to
 // Options.Rejected while the scope is opened.
@@ -126,51 +55,6 @@ func (s *scopeStore) rejects(key string) func(error) {
 	}
 }
 
-// memoryIndex contains the entries of one index. Its owner does the locking.
-type memoryIndex struct {
-	keys   map[string]map[string]struct{} // value -> keys
-	values map[string][]string            // key -> values
-}
-
-func newMemoryIndex() *memoryIndex {
-	return &memoryIndex{keys: map[string]map[string]struct{}{}, values: map[string][]string{}}
-}
-
-// set replaces the values of a key. Without values it removes the key.
-func (m *memoryIndex) set(key string, values []string) {
-	for _, value := range m.values[key] {
-		delete(m.keys[value], key)
-		if len(m.keys[value]) == 0 {
-			delete(m.keys, value)
-		}
-	}
-	delete(m.values, key)
-	for _, value := range values {
-		m.add(key, value)
-	}
-}
-
-func (m *memoryIndex) add(key, value string) {
-	value = unique.Make(value).Value() // which does not keep the object that it is from
-	m.values[key] = append(m.values[key], value)
-	if m.keys[value] == nil {
-		m.keys[value] = map[string]struct{}{}
-	}
-	m.keys[value][key] = struct{}{}
-}
-
-// find returns the keys of some values, each key once and in no order.
-func (m *memoryIndex) find(values []string) []string {
-	if len(values) == 1 {
-		return slices.Collect(maps.Keys(m.keys[values[0]]))
-	}
-	found := map[string]struct{}{}
-	for _, value := range values {
-		maps.Copy(found, m.keys[value])
-	}
-	return slices.Collect(maps.Keys(found))
-}
-
 // reconcileIndexes changes the file's indexes to those of the options: it drops other
 // indexes and builds missing and changed ones from the stored objects. If the disk is
 // full, it keeps the latter in memory, and the next write drops their old entries from
@@ -178,12 +62,12 @@ func (m *memoryIndex) find(values []string) []string {
 func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 	var drop, build []string
 	for name, state := range m.Indexes {
-		idx, wanted := s.indexes.stored[name]
+		idx, wanted := s.indexes.Stored[name]
 		if !wanted || state.Identity != idx.Identity() || !state.Ready {
 			drop = append(drop, name)
 		}
 	}
-	for name := range s.indexes.stored {
+	for name := range s.indexes.Stored {
 		if _, there := m.Indexes[name]; !there || slices.Contains(drop, name) {
 			build = append(build, name)
 		}
@@ -203,7 +87,7 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 		}
 		s.sayDropped(drop)
 		for _, name := range build {
-			w.m.Indexes[name] = record.IndexState{Identity: s.indexes.stored[name].Identity()}
+			w.m.Indexes[name] = record.IndexState{Identity: s.indexes.Stored[name].Identity()}
 		}
 		return w.end()
 	})
@@ -216,11 +100,11 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 	s.db.opts.Logger.Error(err, "Could not make indexes in the file, keeping them in memory until the next start", "scope", s.scope.String(), "indexes", build)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := &indexSet{stored: maps.Clone(s.indexes.stored), volatile: maps.Clone(s.indexes.volatile)}
+	next := &indexes.Set{Stored: maps.Clone(s.indexes.Stored), Volatile: maps.Clone(s.indexes.Volatile)}
 	for _, name := range build {
-		next.volatile[name] = next.stored[name].Func
-		delete(next.stored, name)
-		s.inMemory[name] = newMemoryIndex()
+		next.Volatile[name] = next.Stored[name].Func
+		delete(next.Stored, name)
+		s.inMemory[name] = indexes.NewMemory()
 	}
 	s.indexes, s.oldIndexes = next, append(drop, build...)
 	s.progress.changed()
@@ -232,7 +116,7 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 // worked before.
 func (s *scopeStore) sayDropped(names []string) {
 	for _, name := range names {
-		if !s.indexes.has(name) {
+		if !s.indexes.Has(name) {
 			s.db.opts.Logger.Info("Index is no longer kept", "index", name, "scope", s.scope.String())
 		}
 	}
@@ -248,7 +132,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 		if err != nil {
 			return err
 		}
-		prepared := make([]*entry, 0, len(entries))
+		prepared := make([]*overlay.Entry, 0, len(entries))
 		for _, e := range entries {
 			obj, err := s.Decode(e)
 			if err != nil {
@@ -297,8 +181,8 @@ func (s *scopeStore) buildIndexes(names []string) error {
 
 // fillIndexes computes or reads the entries of the indexes in memory.
 func (s *scopeStore) fillIndexes() error {
-	if len(s.indexes.volatile) > 0 {
-		built, err := s.computeVolatile(s.indexes.volatile, false, s.rejects)
+	if len(s.indexes.Volatile) > 0 {
+		built, err := s.computeVolatile(s.indexes.Volatile, false, s.rejects)
 		if err != nil {
 			return err
 		}
@@ -308,7 +192,7 @@ func (s *scopeStore) fillIndexes() error {
 		}
 		s.mu.Unlock()
 	}
-	for name := range s.indexes.stored {
+	for name := range s.indexes.Stored {
 		s.mu.Lock()
 		m := s.inMemory[name]
 		s.mu.Unlock()
@@ -316,7 +200,7 @@ func (s *scopeStore) fillIndexes() error {
 			continue
 		}
 		err := s.read("index "+name, func(sn *snapshot) error {
-			return s.eachIndexed(sn, name, m.add)
+			return s.eachIndexed(sn, name, m.Add)
 		})
 		if err != nil {
 			return err
@@ -327,10 +211,10 @@ func (s *scopeStore) fillIndexes() error {
 
 // computeVolatile computes the entries of index functions; readAs explains loaded. If
 // rejects is nil, a failing function ends it.
-func (s *scopeStore) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*memoryIndex, error) {
-	built := map[string]*memoryIndex{}
+func (s *scopeStore) computeVolatile(indexers cache.Indexers, loaded bool, rejects func(key string) func(error)) (map[string]*indexes.Memory, error) {
+	built := map[string]*indexes.Memory{}
 	for name := range indexers {
-		built[name] = newMemoryIndex()
+		built[name] = indexes.NewMemory()
 	}
 	for after, more := "", true; more; {
 		entries, err := s.scanAs(loaded, after, chunk)
@@ -347,11 +231,11 @@ func (s *scopeStore) computeVolatile(indexers cache.Indexers, loaded bool, rejec
 				failed = rejects(e.Key)
 			}
 			for name, fn := range indexers {
-				values, err := indexValues(name, fn, objects[i], failed)
+				values, err := indexes.ValuesOf(name, fn, objects[i], failed)
 				if err != nil {
 					return nil, &store.ObjectError{Key: e.Key, Err: err}
 				}
-				built[name].set(record.FileKey(e.Key), values)
+				built[name].Set(record.FileKey(e.Key), values)
 			}
 			after = e.Key
 		}
@@ -376,7 +260,7 @@ func (s *scopeStore) AddIndexes(newIndexers cache.Indexers) error {
 		if fn == nil {
 			return fmt.Errorf("index %q has no function", name)
 		}
-		if current.has(name) {
+		if current.Has(name) {
 			return fmt.Errorf("index %q exists already", name)
 		}
 	}
@@ -384,8 +268,8 @@ func (s *scopeStore) AddIndexes(newIndexers cache.Indexers) error {
 	if err != nil {
 		return err
 	}
-	next := &indexSet{stored: current.stored, volatile: maps.Clone(current.volatile)}
-	maps.Copy(next.volatile, newIndexers)
+	next := &indexes.Set{Stored: current.Stored, Volatile: maps.Clone(current.Volatile)}
+	maps.Copy(next.Volatile, newIndexers)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.cause != nil { // built is of lost content

@@ -14,6 +14,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -129,11 +130,11 @@ func (s *changelog) opened(m *record.Manifest) {
 }
 
 // appliedEntry gives an entry its place in the log, before it becomes pending.
-func (s *changelog) appliedEntry(e *entry, b store.Batch) {
+func (s *changelog) appliedEntry(e *overlay.Entry, b store.Batch) {
 	s.order++
-	e.order = s.order
+	e.Order = s.order
 	if b.CatchUp || s.listing {
-		e.since = s.asOf
+		e.Since = s.asOf
 	}
 }
 
@@ -276,7 +277,7 @@ func (s *changelog) committed(c capture) {
 	s.rewound = s.rewound && !c.rewound
 }
 
-func (s *changelog) lost(loss) {
+func (s *changelog) Lost(error) {
 	s.setLog(record.LogState{}, "")
 	s.attempts, s.moment = nil, moment{asOf: s.asOf, taken: takenLog{at: time.Now()}}
 	s.marked, s.held, s.least, s.hint = 0, 0, untrimmed{}, departsHint{}
@@ -337,22 +338,22 @@ func (w *writer) log(c *capture) *logWriter {
 
 // note logs an entry that is about to be written, if it is a change.
 // old is what oldHeader contains, nil if that is damaged.
-func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRecord []byte) error {
-	departs := e.departs
+func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeader, oldRecord []byte) error {
+	departs := e.Departs
 	if departs <= lw.known {
 		departs = 0 // it was logged by a commit of unknown outcome
 	}
-	if e.order == 0 && departs == 0 || e.order <= lw.done {
+	if e.Order == 0 && departs == 0 || e.Order <= lw.done {
 		return nil
 	}
-	n := noted{order: e.order, LogEntry: record.LogEntry{
-		Key: e.key, RV: e.rv(), Departs: departs, Header: oldHeader, Record: oldRecord,
+	n := noted{order: e.Order, LogEntry: record.LogEntry{
+		Key: e.Key, RV: e.RV(), Departs: departs, Header: oldHeader, Record: oldRecord,
 	}}
-	if e.name != e.key {
-		n.Name = e.name
+	if e.Name != e.Key {
+		n.Name = e.Name
 	}
-	if !e.since.IsZero() {
-		n.Since = e.since.UnixNano()
+	if !e.Since.IsZero() {
+		n.Since = e.Since.UnixNano()
 	}
 	switch {
 	case stored == nil:
@@ -367,13 +368,13 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 		lw.left = true
 		return nil
 	}
-	if p, ok := lw.c.finals[e]; ok && departs != 0 && !lw.w.s.isAnother(e.key, oldHeader, e.before) {
-		if err := lw.w.dictionary(p.dictionary); err != nil {
+	if p, ok := lw.c.finals[e]; ok && departs != 0 && !lw.w.s.isAnother(e.Key, oldHeader, e.Before) {
+		if err := lw.w.dictionary(p.Dictionary); err != nil {
 			return err
 		}
-		n.Final = p.record(lw.w.s.codecID()).Encode(e.key)
+		n.Final = p.Record(lw.w.s.codecID()).Encode(e.Key)
 	}
-	if oldHeader == nil && departs != 0 && e.before != nil { // it was never written
+	if oldHeader == nil && departs != 0 && e.Before != nil { // it was never written
 		if err := lw.before(&n, e); err != nil {
 			return err
 		}
@@ -381,7 +382,7 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 	}
 	isDamaged := oldHeader != nil && old == nil
 	if n.Record != nil && !isDamaged {
-		_, err := record.Decode(e.key, n.Record)
+		_, err := record.Decode(e.Key, n.Record)
 		isDamaged = err != nil
 	}
 	tooLarge := lw.bound > 0 && int64(n.Size()) > lw.bound/4
@@ -402,29 +403,29 @@ func (lw *logWriter) note(e *entry, stored, old *record.Header, oldHeader, oldRe
 }
 
 // before gives an entry of the log the state before, which was not in the file.
-func (lw *logWriter) before(n *noted, e *entry) error {
+func (lw *logWriter) before(n *noted, e *overlay.Entry) error {
 	p := lw.c.befores[e]
-	head, err := e.before.stored(p).Encode(e.key)
+	head, err := e.Before.Stored(p).Encode(e.Key)
 	if err != nil {
 		return err
 	}
-	if err := lw.w.dictionary(p.dictionary); err != nil {
+	if err := lw.w.dictionary(p.Dictionary); err != nil {
 		return err
 	}
-	n.Header, n.Record = head, p.record(lw.w.s.codecID()).Encode(e.key)
+	n.Header, n.Record = head, p.Record(lw.w.s.codecID()).Encode(e.Key)
 	return nil
 }
 
 // noteGone notes a deletion of the former content.
-func (lw *logWriter) noteGone(e *entry) error {
-	if e.departs <= lw.known {
+func (lw *logWriter) noteGone(e *overlay.Entry) error {
+	if e.Departs <= lw.known {
 		return nil // it was logged by a commit of unknown outcome
 	}
 	n := noted{LogEntry: record.LogEntry{
-		Kind: record.KindDeleted, Key: e.key, Departs: e.departs, Since: e.since.UnixNano(),
+		Kind: record.KindDeleted, Key: e.Key, Departs: e.Departs, Since: e.Since.UnixNano(),
 	}}
-	if e.name != e.key {
-		n.Name = e.name
+	if e.Name != e.Key {
+		n.Name = e.Name
 	}
 	if err := lw.before(&n, e); err != nil {
 		return err
@@ -434,20 +435,12 @@ func (lw *logWriter) noteGone(e *entry) error {
 }
 
 // isSame reports whether an object is stored again as it was.
-func (lw *logWriter) isSame(e *entry, stored, old *record.Header, oldHeader []byte) bool {
+func (lw *logWriter) isSame(e *overlay.Entry, stored, old *record.Header, oldHeader []byte) bool {
 	if old == nil || !bytes.Equal(old.Hash, stored.Hash) {
 		return false
 	}
-	old, err := lw.w.s.seal.Header(seal.InScope, e.key, oldHeader)
-	return err == nil && old.RV == e.head.RV && old.UID == e.head.UID
-}
-
-// rv returns the resource version of the change that an entry is.
-func (e *entry) rv() string {
-	if e.head != nil {
-		return e.head.RV
-	}
-	return e.deletedAt
+	old, err := lw.w.s.seal.Header(seal.InScope, e.Key, oldHeader)
+	return err == nil && old.RV == e.Head.RV && old.UID == e.Head.UID
 }
 
 // end appends the entries and the mark, and trims the log.

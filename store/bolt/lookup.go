@@ -93,10 +93,10 @@ func (s *scopeStore) Values(indexName string) (values []string, err error) {
 		return nil, store.ErrClosed
 	}
 	s.mu.Lock()
-	_, isStored := s.indexes.stored[indexName]
+	_, isStored := s.indexes.Stored[indexName]
 	m := s.inMemory[indexName]
 	if err = cmp.Or(s.cause, s.whyIncompleteLocked()); err == nil && m != nil && !s.isLoading() {
-		values = sortedKeys(m.keys)
+		values = m.Values()
 	}
 	s.mu.Unlock()
 	switch {
@@ -132,7 +132,7 @@ type finder func(*snapshot) ([]string, error)
 // past asks the file, since an index in memory is that of now.
 func (s *scopeStore) finder(name string, values []string, past bool) (finder, error) {
 	s.mu.Lock()
-	_, isStored := s.indexes.stored[name]
+	_, isStored := s.indexes.Stored[name]
 	inMemory := s.inMemory[name] != nil
 	s.mu.Unlock()
 	switch {
@@ -177,5 +177,5 @@ func (s *scopeStore) Indexers() cache.Indexers {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.indexes.indexers()
+	return s.indexes.Indexers()
 }

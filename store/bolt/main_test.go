@@ -8,8 +8,6 @@ import (
 	"github.com/go-logr/logr"
 	"go.uber.org/goleak"
 	"k8s.io/klog/v2"
-
-	"github.com/informctl/informctl/store/bolt"
 )
 
 // childVar is the environment variable with the name of the function that a child process

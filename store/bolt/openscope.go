@@ -10,6 +10,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -90,17 +91,17 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		if idx.Func == nil {
 			return nil, fmt.Errorf("index %q has no function", idx.Name)
 		}
-		if _, twice := s.indexes.stored[idx.Name]; twice {
+		if _, twice := s.indexes.Stored[idx.Name]; twice {
 			return nil, fmt.Errorf("index %q is given twice", idx.Name)
 		}
-		s.indexes.stored[idx.Name] = idx
+		s.indexes.Stored[idx.Name] = idx
 	}
 	for name, fn := range opts.Indexers {
 		if fn == nil {
 			return nil, fmt.Errorf("index %q has no function", name)
 		}
-		if _, twice := s.indexes.stored[name]; twice {
-			if index.IsNamespace(fn) && s.indexes.stored[name].Identity() == index.Namespace().Identity() {
+		if _, twice := s.indexes.Stored[name]; twice {
+			if index.IsNamespace(fn) && s.indexes.Stored[name].Identity() == index.Namespace().Identity() {
 				continue
 			}
 			return nil, fmt.Errorf("index %q is given twice", name)
@@ -108,15 +109,15 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		if index.IsNamespace(fn) && checkIndexName(name) == nil {
 			idx := index.Namespace()
 			idx.Name = name
-			s.indexes.stored[name] = idx
+			s.indexes.Stored[name] = idx
 			continue
 		}
-		s.indexes.volatile[name] = fn
-		s.inMemory[name] = newMemoryIndex()
+		s.indexes.Volatile[name] = fn
+		s.inMemory[name] = indexes.NewMemory()
 	}
 	if opts.DecodedBytes < 0 {
-		for name := range s.indexes.stored {
-			s.inMemory[name] = newMemoryIndex()
+		for name := range s.indexes.Stored {
+			s.inMemory[name] = indexes.NewMemory()
 		}
 	}
 	var err error
@@ -156,7 +157,7 @@ func (s *scopeStore) load() error {
 		s.startFrom(m)
 		for name, state := range m.Indexes {
 			if state.Ready {
-				s.indexes.stored[name] = index.Index{Name: name}
+				s.indexes.Stored[name] = index.Index{Name: name}
 			}
 		}
 		return nil
@@ -384,7 +385,7 @@ func (s *scopeStore) emptyManifest(why string) *record.Manifest {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for name, idx := range s.indexes.stored {
+	for name, idx := range s.indexes.Stored {
 		m.Indexes[name] = record.IndexState{Identity: idx.Identity(), Ready: true}
 	}
 	m.SetCheckpoint(store.Checkpoint{Reason: why, Time: time.Now()})

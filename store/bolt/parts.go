@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -76,14 +77,14 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	var b store.Batch
 	bytes := 0
-	add := func(e *entry) bool {
+	add := func(e *overlay.Entry) bool {
 		c, err := r.change(e)
 		if err != nil {
 			yield(store.Batch{}, err)
 			return false
 		}
 		b.Changes = append(b.Changes, c)
-		if bytes += e.size(); bytes < partBytes && len(b.Changes) < partChanges {
+		if bytes += e.Size(); bytes < partBytes && len(b.Changes) < partChanges {
 			return true
 		}
 		full := b
@@ -102,16 +103,16 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 			break
 		}
 		for _, e := range entries {
-			after = e.key
-			if _, newer := r.staged.Get(e.key); newer || !going {
+			after = e.Key
+			if _, newer := r.staged.Get(e.Key); newer || !going {
 				continue
 			}
 			going = add(e)
 		}
 	}
 	if going {
-		r.staged.Scan(func(_ string, e *entry) bool {
-			if e.head != nil { // else deletions has handled it
+		r.staged.Scan(func(_ string, e *overlay.Entry) bool {
+			if e.Head != nil { // else deletions has handled it
 				going = add(e)
 			}
 			return going
@@ -123,7 +124,7 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 	return going
 }
 
-func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
+func (r *relist) stagedInFile(after string) (entries []*overlay.Entry, err error) {
 	err = r.s.db.view("staging", func(tx *bbolt.Tx) error {
 		scope := r.s.bucket(tx)
 		if scope == nil || scope.Bucket(bucketStaging) == nil {
@@ -152,19 +153,19 @@ func (r *relist) stagedInFile(after string) (entries []*entry, err error) {
 // file lacks the values of index functions without an identity, and an entry that was
 // staged before an AddIndexes call lacks the values of the added functions: Prepare runs
 // the functions again.
-func (r *relist) change(e *entry) (store.Change, error) {
+func (r *relist) change(e *overlay.Entry) (store.Change, error) {
 	c := r.s.pendingEntry(e)
 	if r.s.opts.DecodedBytes < 0 {
 		obj, err := r.s.Decode(c)
 		if err != nil {
 			return store.Change{}, err
 		}
-		c, e.object = store.Entry{Key: e.name, Object: obj}, obj
+		c, e.Object = store.Entry{Key: e.Name, Object: obj}, obj
 	}
-	if e.indexes == nil && len(r.indexes.volatile) == 0 {
-		e.indexes = r.indexes // staged entries were made with this set
+	if e.Indexes == nil && len(r.indexes.Volatile) == 0 {
+		e.Indexes = r.indexes // staged entries were made with this set
 	}
-	return store.Change{Key: e.name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
+	return store.Change{Key: e.Name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
 }
 
 // replaces yields a batch of listed objects. Those that take the name of another stored
@@ -172,10 +173,10 @@ func (r *relist) change(e *entry) (store.Change, error) {
 func (r *relist) replaces(b store.Batch, yield func(store.Batch, error) bool) bool {
 	err := r.s.read("headers", func(sn *snapshot) error {
 		for i := range b.Changes {
-			e := b.Changes[i].Prepared.(*entry)
+			e := b.Changes[i].Prepared.(*overlay.Entry)
 			// A damaged header is overwritten; its UID is not known.
-			if h, err := r.s.header(sn, e.key); err == nil && h != nil {
-				b.Changes[i].Departs = h.IsAnother(e.head)
+			if h, err := r.s.header(sn, e.Key); err == nil && h != nil {
+				b.Changes[i].Departs = h.IsAnother(e.Head)
 			}
 		}
 		return nil

@@ -4,9 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
-	"github.com/tidwall/btree"
-
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -15,7 +14,7 @@ import (
 // of pending entries, the state of each key before its first change after the place.
 func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if kept := s.past.Load(); kept != nil && kept.at == w.at {
-		sn.pending, sn.indexed, sn.length = kept.pending, kept.indexed, -1
+		sn.over, sn.length = kept.over, -1
 		return s.isIndexOlder(sn, w.index, kept.from)
 	}
 	from, inside, err := s.findIn(sn, w.at, true)
@@ -35,7 +34,7 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if from <= full {
 		return store.ErrTrimmed
 	}
-	sn.pending, sn.indexed, sn.length = &btree.Map[string, *entry]{}, &btree.Map[string, *entry]{}, -1
+	sn.over, sn.length = overlay.NewView(), -1
 	expect, gap := from, false
 	var bad error
 	err = s.eachBlock(sn, from, func(b *record.Block) bool {
@@ -48,7 +47,7 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 		expect = b.Last() + 1
 		for i := range b.Entries {
 			e := &b.Entries[i]
-			if _, earlier := sn.pending.Get(e.Key); earlier || e.Number < from {
+			if e.Number < from || sn.over.Has(e.Key) {
 				continue
 			}
 			was, err := s.stateBefore(e)
@@ -56,7 +55,7 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 				bad = err
 				return false
 			}
-			sn.setPast(was)
+			sn.over.Put(was)
 		}
 		return true
 	})
@@ -90,26 +89,26 @@ func (s *scopeStore) full(sn *snapshot) (uint64, error) {
 // past is what a snapshot of a place has over the file. It is kept for a file that nobody
 // changes, since reading the log costs as much as reading thousands of objects.
 type past struct {
-	at               store.Place
-	from             uint64 // the first item of the log behind the place
-	pending, indexed *btree.Map[string, *entry]
+	at   store.Place
+	from uint64 // the first item of the log behind the place
+	over overlay.View
 }
 
 // keepPast keeps copies, because what sn has is part of the file's memory.
 func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
-	kept := &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
-	sn.pending.Scan(func(_ string, e *entry) bool {
+	kept := overlay.NewView()
+	sn.over.Scan(func(e *overlay.Entry) bool {
 		c := *e
-		c.payload.bytes = bytes.Clone(c.payload.bytes)
-		kept.setPast(&c)
+		c.Payload.Bytes = bytes.Clone(c.Payload.Bytes)
+		kept.Put(&c)
 		return true
 	})
-	s.past.Store(&past{at, from, kept.pending, kept.indexed})
+	s.past.Store(&past{at, from, kept})
 }
 
 // stateBefore returns the state before an entry of the log in the form of a pending one.
-func (s *scopeStore) stateBefore(e *record.LogEntry) (*entry, error) {
-	was := &entry{key: e.Key, name: e.OwnKey()}
+func (s *scopeStore) stateBefore(e *record.LogEntry) (*overlay.Entry, error) {
+	was := &overlay.Entry{Key: e.Key, Name: e.OwnKey()}
 	switch {
 	case e.Kind&record.KindUnknown != 0:
 		return nil, fmt.Errorf("%w: the state of %q is not known", store.ErrTrimmed, e.OwnKey())
@@ -130,7 +129,7 @@ func (s *scopeStore) stateBefore(e *record.LogEntry) (*entry, error) {
 			return nil, s.db.unreadable("object "+e.Key, err)
 		}
 	}
-	was.head, was.payload, was.codec = head, packed{dictionary: r.Dictionary, bytes: payload}, r.Codec
+	was.Head, was.Payload, was.Codec = head, record.Packed{Dictionary: r.Dictionary, Bytes: payload}, r.Codec
 	return was, nil
 }
 
@@ -148,16 +147,4 @@ func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) erro
 		return fmt.Errorf("index %q did not exist then, or has no entries in the file: %w", name, store.ErrNoIndex)
 	}
 	return nil
-}
-
-func (sn *snapshot) setPast(e *entry) {
-	sn.pending.Set(e.key, e)
-	if e.head == nil {
-		return
-	}
-	for name, values := range e.head.Index {
-		for _, value := range values {
-			sn.indexed.Set(pendingIndexPrefix(name, value)+e.key, e)
-		}
-	}
 }

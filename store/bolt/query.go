@@ -16,6 +16,7 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -76,7 +77,7 @@ func (s *scopeStore) narrowest(q store.Query) (name string, values []string) {
 // selector can match. It returns "" if there is no such index.
 func (s *scopeStore) labelIndex(matcher labels.Selector) (name string, values []string) {
 	s.mu.Lock()
-	stored := s.indexes.stored
+	stored := s.indexes.Stored
 	s.mu.Unlock()
 	requirements, _ := matcher.Requirements()
 	for _, r := range requirements {
@@ -198,7 +199,7 @@ func (p *picker) keys(sn *snapshot, find finder) ([]string, error) {
 
 func (p *picker) all() (err error) {
 	n := 0
-	order := p.sn.merge(p.sn.headers, p.after, func(key string, pending *entry, header []byte) (more bool) {
+	order := p.sn.over.Merge(p.sn.headers, p.after, func(key string, pending *overlay.Entry, header []byte) (more bool) {
 		n++
 		more, err = p.take(key, pending, header)
 		return more
@@ -218,7 +219,7 @@ func (p *picker) byIndex(find finder) error {
 		if keys[0] <= p.after {
 			continue
 		}
-		pending, ok := p.sn.pending.Get(keys[0])
+		pending, ok := p.sn.over.Get(keys[0])
 		var header []byte
 		if !ok && p.sn.headers != nil {
 			header = p.sn.headers.Get([]byte(keys[0]))
@@ -230,14 +231,14 @@ func (p *picker) byIndex(find finder) error {
 
 // take adds the entry of a key if its labels match. header is used if the key is not
 // pending.
-func (p *picker) take(key string, pending *entry, header []byte) (more bool, err error) {
+func (p *picker) take(key string, pending *overlay.Entry, header []byte) (more bool, err error) {
 	if !strings.HasPrefix(key, p.prefix) {
 		return false, nil
 	}
 	var set labels.Labels
 	var hash []byte
-	if pending != nil && pending.head != nil {
-		set, hash = labels.Set(pending.head.Labels), pending.head.Hash
+	if pending != nil && pending.Head != nil {
+		set, hash = labels.Set(pending.Head.Labels), pending.Head.Hash
 	} else {
 		if err := p.view.Set(key, header); err != nil {
 			return false, p.s.db.corrupt("header "+key, err)
@@ -274,7 +275,7 @@ func (p *picker) take(key string, pending *entry, header []byte) (more bool, err
 // with the content of the snapshot; the cache may be newer. Otherwise it returns the
 // pending state. For an object that only the file contains, copyOut sets Raw later.
 // isCached reports whether keep has nothing to do for it.
-func (p *picker) entry(key, name string, pending *entry, hash []byte) (e store.Entry, isCached bool) {
+func (p *picker) entry(key, name string, pending *overlay.Entry, hash []byte) (e store.Entry, isCached bool) {
 	if v, ok := p.s.objects.Peek(key); ok && bytes.Equal(v.Hash, hash) {
 		e = v.Entry(name)
 		return e, e.Object != nil

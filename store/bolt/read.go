@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/tidwall/btree"
 	bbolt "go.etcd.io/bbolt"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -19,6 +17,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -26,16 +25,16 @@ import (
 
 // snapshot is the scope at one moment: the file and, merged over it, the pending entries.
 type snapshot struct {
-	pending, indexed *btree.Map[string, *entry] // copies of those of scopeStore
-	scope            *bbolt.Bucket              // nil if the file may not be seen
+	over             overlay.View
+	scope            *bbolt.Bucket // nil if the file may not be seen
 	headers, objects *bbolt.Bucket
 	length           int    // number of objects; -1 if it is not known
 	settled          uint64 // the last departed object that was delivered
 	hint             departsHint
-	gone             []*entry        // see departures
-	logged           record.LogState // as of the last acknowledged commit
-	storedRV         string          // of the checkpoint then
-	found            []string        // see want
+	gone             []*overlay.Entry // see departures
+	logged           record.LogState  // as of the last acknowledged commit
+	storedRV         string           // of the checkpoint then
+	found            []string         // see want
 	tickets          *objcache.Tickets
 	isLeft           bool          // what is in the file is of an earlier process
 	left, former     *bbolt.Bucket // see want; nil if there is none
@@ -124,9 +123,9 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 		}
 	}
 	isVisible := w.loaded || !s.isLoading()
-	sn = &snapshot{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}}
+	sn = &snapshot{over: overlay.NewView()}
 	if isVisible || w.beside {
-		sn.pending, sn.indexed, sn.length = s.pending.Copy(), s.indexed.Copy(), s.length
+		sn.over, sn.length = s.overlay.View(), s.length
 	}
 	if s.miscounted {
 		sn.length = -1
@@ -135,7 +134,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	sn.gone = s.departed.gone
 	sn.isLeft = !inFile && s.losses == 0
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
-		sn.found = m.find(w.values)
+		sn.found = m.Find(w.values)
 	}
 	if w.tickets {
 		sn.tickets = s.objects.Tickets()
@@ -144,8 +143,8 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 }
 
 func (sn *snapshot) exists(key string) bool {
-	if e, ok := sn.pending.Get(key); ok {
-		return e.head != nil
+	if e, ok := sn.over.Get(key); ok {
+		return e.Head != nil
 	}
 	return sn.headers != nil && sn.headers.Get([]byte(key)) != nil
 }
@@ -156,8 +155,8 @@ func (sn *snapshot) isShort(n int) bool { return sn.length >= 0 && n != sn.lengt
 
 // header returns the header of one object, or nil if the object does not exist.
 func (s *scopeStore) header(sn *snapshot, key string) (*record.Header, error) {
-	if e, ok := sn.pending.Get(key); ok {
-		return e.head, nil
+	if e, ok := sn.over.Get(key); ok {
+		return e.Head, nil
 	}
 	if sn.headers == nil {
 		return nil, nil
@@ -175,8 +174,8 @@ func (s *scopeStore) header(sn *snapshot, key string) (*record.Header, error) {
 
 // raw returns a copy of the stored form of one object.
 func (s *scopeStore) raw(sn *snapshot, key string) (store.Entry, bool, error) {
-	if e, ok := sn.pending.Get(key); ok {
-		return s.pendingEntry(e), e.head != nil, nil
+	if e, ok := sn.over.Get(key); ok {
+		return s.pendingEntry(e), e.Head != nil, nil
 	}
 	if sn.objects == nil {
 		return store.Entry{}, false, nil
@@ -205,11 +204,11 @@ func (s *scopeStore) named(sn *snapshot, e *store.Entry) error {
 	return nil
 }
 
-func (s *scopeStore) pendingEntry(e *entry) store.Entry {
-	if e.head == nil {
-		return store.Entry{Key: e.name}
+func (s *scopeStore) pendingEntry(e *overlay.Entry) store.Entry {
+	if e.Head == nil {
+		return store.Entry{Key: e.Name}
 	}
-	return store.Entry{Key: e.name, Raw: rawForm(cmp.Or(e.codec, s.codecID()), e.payload)}
+	return store.Entry{Key: e.Name, Raw: rawForm(cmp.Or(e.Codec, s.codecID()), e.Payload)}
 }
 
 func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {
@@ -244,7 +243,7 @@ func (s *scopeStore) Encode(obj kruntime.Object) (store.Entry, error) {
 	if err != nil {
 		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
 	}
-	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), packed{bytes: payload})}, nil
+	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), record.Packed{Bytes: payload})}, nil
 }
 
 // encode encodes an object. The scope must have a codec.
@@ -344,8 +343,8 @@ func (s *scopeStore) rawEntry(key string) (e store.Entry, hash []byte, ok bool, 
 }
 
 func (sn *snapshot) hash(key string) []byte {
-	if e, ok := sn.pending.Get(key); ok {
-		return e.head.Hash
+	if e, ok := sn.over.Get(key); ok {
+		return e.Head.Hash
 	}
 	var view record.HeaderView
 	if sn.headers == nil || view.Set(key, sn.headers.Get([]byte(key))) != nil {
@@ -413,41 +412,29 @@ func (sn *snapshot) indexKeys(name, value, stored string) []string {
 	all, begin := string(found), 0
 	for _, end := range ends {
 		key := all[begin:end]
-		if begin = end; !sn.isPending(key) {
+		if begin = end; !sn.over.Has(key) {
 			keys = append(keys, key)
 		}
 	}
 	inFile := len(keys)
-	prefix := pendingIndexPrefix(name, value)
-	sn.indexed.Ascend(prefix, func(k string, e *entry) bool {
-		if !strings.HasPrefix(k, prefix) {
-			return false
-		}
-		keys = append(keys, e.key)
-		return true
-	})
+	sn.over.ByIndex(name, value, func(e *overlay.Entry) { keys = append(keys, e.Key) })
 	if len(keys) > inFile {
 		slices.Sort(keys)
 	}
 	return keys
 }
 
-func (sn *snapshot) isPending(key string) bool {
-	_, pending := sn.pending.Get(key)
-	return pending
-}
-
 // indexValues returns the sorted distinct values of a stored index.
 func (s *scopeStore) indexValues(sn *snapshot, name string) ([]string, error) {
 	values := map[string]struct{}{}
 	err := s.eachIndexed(sn, name, func(key, value string) {
-		if !sn.isPending(key) {
+		if !sn.over.Has(key) {
 			values[value] = struct{}{}
 		}
 	})
-	sn.pending.Scan(func(_ string, e *entry) bool {
-		if e.head != nil {
-			for _, value := range e.head.Index[name] {
+	sn.over.Scan(func(e *overlay.Entry) bool {
+		if e.Head != nil {
+			for _, value := range e.Head.Index[name] {
 				values[value] = struct{}{}
 			}
 		}
@@ -461,8 +448,8 @@ func (sn *snapshot) name(key string) (string, error) {
 	if !record.IsHashed(key) {
 		return key, nil
 	}
-	if e, ok := sn.pending.Get(key); ok {
-		return e.name, nil
+	if e, ok := sn.over.Get(key); ok {
+		return e.Name, nil
 	}
 	if sn.headers == nil {
 		return "", fmt.Errorf("header is missing")

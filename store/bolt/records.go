@@ -107,7 +107,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	s.role = roleViewer
 	for name, state := range m.Indexes {
 		if state.Ready {
-			s.indexes.stored[name] = index.Index{Name: name}
+			s.indexes.Stored[name] = index.Index{Name: name}
 		}
 	}
 	// Read the manifest again, because the file may have changed meanwhile.

@@ -16,6 +16,8 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -46,25 +48,25 @@ const (
 type relist struct {
 	s       *scopeStore
 	direct  bool
-	indexes *indexSet // the scope's indexes at the start
-	losses  uint64    // of the scope at the start
+	indexes *indexes.Set // the scope's indexes at the start
+	losses  uint64       // of the scope at the start
 	// seen are the listed keys; those whose object was added have true
 	seen    map[string]bool
 	added   int // of seen
-	staged  *btree.Map[string, *entry]
-	bytes   int                        // of staged
-	limit   int                        // size at which staged is written
-	writing *btree.Map[string, *entry] // written by the goroutine; nil if there is none
-	written chan error                 // its result
-	sent    bool                       // something was passed to the goroutine
-	spilled bool                       // the staging bucket contains entries
-	wrote   bool                       // something was or may have been written
+	staged  *btree.Map[string, *overlay.Entry]
+	bytes   int                                // of staged
+	limit   int                                // size at which staged is written
+	writing *btree.Map[string, *overlay.Entry] // written by the goroutine; nil if there is none
+	written chan error                         // its result
+	sent    bool                               // something was passed to the goroutine
+	spilled bool                               // the staging bucket contains entries
+	wrote   bool                               // something was or may have been written
 	closed  bool
 
 	// scopeStore.mu protects the fields below.
-	whole bool     // the whole list was loaded
-	left  []*entry // what is left to the committer when the list is applied
-	lost  error    // what was written is lost
+	whole bool             // the whole list was loaded
+	left  []*overlay.Entry // what is left to the committer when the list is applied
+	lost  error            // what was written is lost
 }
 
 // Relist implements store.Store.
@@ -93,7 +95,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
-		s: s, indexes: s.indexes, losses: s.losses, seen: map[string]bool{}, staged: &btree.Map[string, *entry]{},
+		s: s, indexes: s.indexes, losses: s.losses, seen: map[string]bool{}, staged: &btree.Map[string, *overlay.Entry]{},
 		written: make(chan error, 1),
 	}
 	r.direct = s.listBegun(r)
@@ -111,7 +113,7 @@ func (r *relist) Add(obj runtime.Object) error {
 	r.s.mu.Lock()
 	indexes := r.s.indexes
 	r.s.mu.Unlock()
-	var e *entry
+	var e *overlay.Entry
 	var err error
 	if o, ok := obj.(*store.EncodedObject); ok {
 		e, err = r.s.prepareEncodedObject(indexes, o)
@@ -125,18 +127,18 @@ func (r *relist) Add(obj runtime.Object) error {
 		}
 		return err
 	}
-	e.object, e.encoded = nil, store.Entry{}
-	isAdded, again := r.seen[e.key]
+	e.Object, e.Encoded = nil, store.Entry{}
+	isAdded, again := r.seen[e.Key]
 	if !isAdded {
 		r.added++
 	}
-	r.seen[e.key] = true
+	r.seen[e.Key] = true
 	if !r.direct {
 		same, err := r.isStored(e)
 		if err != nil {
 			return r.giveUp(err)
 		}
-		if same && (!again || r.unstage(e.key)) {
+		if same && (!again || r.unstage(e.Key)) {
 			return nil
 		}
 	}
@@ -168,7 +170,7 @@ func (r *relist) awaitWritten() {
 		return
 	}
 	r.s.db.opts.Logger.Error(err, "Could not write a list, keeping it in memory", "scope", r.s.scope.String())
-	failed.Scan(func(key string, e *entry) bool {
+	failed.Scan(func(key string, e *overlay.Entry) bool {
 		if _, newer := r.staged.Get(key); !newer {
 			r.stage(e)
 		}
@@ -178,7 +180,7 @@ func (r *relist) awaitWritten() {
 }
 
 // write writes staged entries.
-func (r *relist) write(entries []*entry) error {
+func (r *relist) write(entries []*overlay.Entry) error {
 	if r.direct {
 		return r.load(entries, r.s.trained(r.losses, entries))
 	}
@@ -233,18 +235,18 @@ func (r *relist) Remove(name string) {
 	}
 	delete(r.seen, key)
 	if old, there := r.staged.Delete(key); there {
-		r.bytes -= old.size()
+		r.bytes -= old.Size()
 	}
 	if r.sent {
-		r.stage(&entry{key: key, name: name})
+		r.stage(&overlay.Entry{Key: key, Name: name})
 	}
 }
 
-func (r *relist) stage(e *entry) {
-	if old, replaced := r.staged.Set(e.key, e); replaced {
-		r.bytes -= old.size()
+func (r *relist) stage(e *overlay.Entry) {
+	if old, replaced := r.staged.Set(e.Key, e); replaced {
+		r.bytes -= old.Size()
 	}
-	r.bytes += e.size()
+	r.bytes += e.Size()
 }
 
 // unstage drops a staged earlier version of a key that the list then contained unchanged.
@@ -254,26 +256,26 @@ func (r *relist) unstage(key string) bool {
 		return false
 	}
 	if old, there := r.staged.Delete(key); there {
-		r.bytes -= old.size()
+		r.bytes -= old.Size()
 	}
 	return true
 }
 
-func (r *relist) isStored(e *entry) (same bool, err error) {
-	err = r.s.read("header "+e.key, func(sn *snapshot) error {
+func (r *relist) isStored(e *overlay.Entry) (same bool, err error) {
+	err = r.s.read("header "+e.Key, func(sn *snapshot) error {
 		// A damaged object counts as different, so that this list replaces it.
-		h, err := r.s.header(sn, e.key)
-		if err == nil && h != nil && !sn.isPending(e.key) {
-			err = r.s.checkRecord(e.key, sn.objects.Get([]byte(e.key)))
+		h, err := r.s.header(sn, e.Key)
+		if err == nil && h != nil && !sn.over.Has(e.Key) {
+			err = r.s.checkRecord(e.Key, sn.objects.Get([]byte(e.Key)))
 		}
-		same = err == nil && h != nil && h.SameContent(e.head)
+		same = err == nil && h != nil && h.SameContent(e.Head)
 		return nil
 	})
 	return same, err
 }
 
 // load writes staged objects of a first list.
-func (r *relist) load(entries []*entry, d *dictionary.Set) error {
+func (r *relist) load(entries []*overlay.Entry, d *dictionary.Set) error {
 	s := r.s
 	bytes := int64(0)
 	r.wrote = true
@@ -314,7 +316,7 @@ func (r *relist) load(entries []*entry, d *dictionary.Set) error {
 	}
 	for name, m := range s.inMemory {
 		for _, e := range entries {
-			m.set(e.key, e.values(name))
+			m.Set(e.Key, e.Values(name))
 		}
 	}
 	s.storedBytes = bytes
@@ -327,7 +329,7 @@ const roomToDrop = 256 << 10
 // hasRoom reports whether a file that is bounded has room for records, and roomToDrop
 // beside them. It estimates how much of their pages bbolt fills, and knows that bbolt
 // extends a file by AllocSize more than it needs, or not at all.
-func (d *DB) hasRoom(tx *bbolt.Tx, records []packed) bool {
+func (d *DB) hasRoom(tx *bbolt.Tx, records []record.Packed) bool {
 	if d.opts.MaxBytes <= 0 {
 		return true
 	}
@@ -337,7 +339,7 @@ func (d *DB) hasRoom(tx *bbolt.Tx, records []packed) bool {
 	}
 	need := int64(roomToDrop)
 	for _, p := range records {
-		need += int64(len(p.bytes)) * 3 / 2
+		need += int64(len(p.Bytes)) * 3 / 2
 	}
 	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
 	end := max(file.Size(), int64(d.opts.MaxBytes-tx.DB().AllocSize))
@@ -377,10 +379,10 @@ func (r *relist) endLoad() error {
 
 // leftEntries returns what a first list has left to the committer, with the values of all
 // indexers. The caller must hold writerMu.
-func (s *scopeStore) leftEntries() ([]*entry, error) {
+func (s *scopeStore) leftEntries() ([]*overlay.Entry, error) {
 	s.mu.Lock()
 	r, indexes := s.relist, s.indexes
-	var left []*entry
+	var left []*overlay.Entry
 	if r != nil {
 		left = r.left
 	}
@@ -389,14 +391,14 @@ func (s *scopeStore) leftEntries() ([]*entry, error) {
 		return left, nil
 	}
 	for i, e := range left {
-		if e.head == nil || e.indexes == indexes {
+		if e.Head == nil || e.Indexes == indexes {
 			continue
 		}
 		again, err := s.prepareEntry(indexes, s.pendingEntry(e))
 		if err != nil {
 			return nil, err
 		}
-		again.object, again.encoded = nil, store.Entry{}
+		again.Object, again.Encoded = nil, store.Entry{}
 		left[i] = again
 	}
 	return left, nil
@@ -413,10 +415,10 @@ func (l *loading) listed() *relist {
 	return l.relist
 }
 
-// lost ends the list, because it may have lost a part.
-func (l *loading) lost(why loss) {
+// Lost ends the list, because it may have lost a part.
+func (l *loading) Lost(cause error) {
 	if l.relist != nil {
-		l.relist.lost = why.cause
+		l.relist.lost = cause
 	}
 }
 
@@ -429,7 +431,7 @@ func (r *relist) indexAgain() {
 	s.mu.Lock()
 	indexes := s.indexes
 	s.mu.Unlock()
-	built, err := s.computeVolatile(indexes.volatile, true, nil)
+	built, err := s.computeVolatile(indexes.Volatile, true, nil)
 	if err != nil {
 		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
 		return
@@ -440,12 +442,12 @@ func (r *relist) indexAgain() {
 }
 
 func (r *relist) reset() {
-	r.staged, r.bytes = &btree.Map[string, *entry]{}, 0
+	r.staged, r.bytes = &btree.Map[string, *overlay.Entry]{}, 0
 }
 
 // spill writes staged entries to the staging bucket. The first call of a relist drops
 // what an earlier relist may have left there.
-func (r *relist) spill(entries []*entry) error {
+func (r *relist) spill(entries []*overlay.Entry) error {
 	s := r.s
 	if s.needsBucket() {
 		return errors.New("nothing of the scope is in the file yet")
@@ -476,8 +478,8 @@ func (r *relist) spill(entries []*entry) error {
 			return err
 		}
 		for i, e := range entries {
-			if e.head == nil {
-				if err := b.Delete([]byte(e.key)); err != nil {
+			if e.Head == nil {
+				if err := b.Delete([]byte(e.Key)); err != nil {
 					return err
 				}
 				continue
@@ -486,7 +488,7 @@ func (r *relist) spill(entries []*entry) error {
 			if err != nil {
 				return err
 			}
-			if err := b.Put([]byte(e.key), v); err != nil {
+			if err := b.Put([]byte(e.Key), v); err != nil {
 				return err
 			}
 		}
@@ -496,17 +498,17 @@ func (r *relist) spill(entries []*entry) error {
 
 // A staged entry is the length of its header, its header and its record. Its dictionary
 // and its data key may be missing in the file, because only this process reads it.
-func encodeStaged(e *entry, codecID byte, p packed) ([]byte, error) {
-	head, err := e.stored(p).Encode(e.key)
+func encodeStaged(e *overlay.Entry, codecID byte, p record.Packed) ([]byte, error) {
+	head, err := e.Stored(p).Encode(e.Key)
 	if err != nil {
 		return nil, err
 	}
 	b := binary.AppendUvarint(nil, uint64(len(head)))
 	b = append(b, head...)
-	return append(b, p.record(codecID).Encode(e.key)...), nil
+	return append(b, p.Record(codecID).Encode(e.Key)...), nil
 }
 
-func (s *scopeStore) decodeStaged(key string, b []byte) (*entry, error) {
+func (s *scopeStore) decodeStaged(key string, b []byte) (*overlay.Entry, error) {
 	n, w := binary.Uvarint(b)
 	if w <= 0 || n > uint64(len(b)-w) {
 		return nil, record.ErrShort
@@ -528,7 +530,7 @@ func (s *scopeStore) decodeStaged(key string, b []byte) (*entry, error) {
 	if head.Name != "" {
 		name = head.Name
 	}
-	return &entry{key: key, name: name, head: head, payload: packed{dictionary: rec.Dictionary, bytes: payload}}, nil
+	return &overlay.Entry{Key: key, Name: name, Head: head, Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload}}, nil
 }
 
 // Close implements store.Relist.
@@ -558,7 +560,7 @@ func (r *relist) Close() error {
 // for one commit attempt, and not at all after a failed one.
 func (s *scopeStore) waitForRoom() {
 	s.mu.Lock()
-	full := s.pendingBytes > s.db.opts.CommitBytes/2 && s.commitErr == nil
+	full := s.overlay.Bytes() > s.db.opts.CommitBytes/2 && s.commitErr == nil
 	s.mu.Unlock()
 	if full {
 		_ = s.flushOnce(context.Background()) // commitErr has its error

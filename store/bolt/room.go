@@ -235,7 +235,7 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 // size returns the bytes of the packed entries.
 func (c *capture) size() (n int64) {
 	for i, e := range c.entries {
-		n += int64(len(e.key) + len(c.packed[i].bytes))
+		n += int64(len(e.Key) + len(c.packed[i].Bytes))
 	}
 	return n
 }

@@ -9,10 +9,8 @@ import (
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -118,7 +116,7 @@ func (p *progress) replaced() {
 	p.endAttempt()
 }
 
-func (p *progress) lost(loss) {
+func (p *progress) Lost(error) {
 	p.replaced()
 	select {
 	case p.lostSignal <- struct{}{}:
@@ -127,59 +125,6 @@ func (p *progress) lost(loss) {
 }
 
 var _ store.Store = (*scopeStore)(nil)
-
-// entry is the newest state of a changed key.
-type entry struct {
-	key     string         // in the file
-	name    string         // the object's own key: see record.FileKey
-	payload packed         // empty if deleted
-	head    *record.Header // nil if deleted
-	// volatile contains the values of index functions without an identity, by name.
-	volatile map[string][]string
-	indexes  *indexSet      // the functions that computed the index values
-	object   runtime.Object // the encoded object, for the cache; not kept in pending
-	// encoded is the same for an object that is not decoded yet; Raw is nil if it is.
-	encoded store.Entry
-
-	// departing means that the stored state is to be kept as a departed object.
-	departing bool
-	// departs is the number of the departed object. It is assigned when the entry becomes
-	// visible; 0 means that the entry does not depart.
-	departs uint64
-	// before is the state that departs, if it was not written when it departed.
-	before *entry
-	// last is the final state of the departed object.
-	last packed
-
-	codec     byte      // of payload; 0: that of the scope
-	order     uint64    // of application; 0: not logged
-	deletedAt string    // the resource version of a deletion, if it is known
-	since     time.Time // the change was made at some time after it; zero: now
-}
-
-// values returns the object's values in an index.
-func (e *entry) values(name string) []string {
-	if values, ok := e.volatile[name]; ok || e.head == nil {
-		return values
-	}
-	return e.head.Index[name]
-}
-
-// stored returns the header that is written together with p.
-func (e *entry) stored(p packed) *record.Header {
-	if p.head != nil {
-		return p.head
-	}
-	return e.head
-}
-
-func (e *entry) size() int {
-	size := len(e.key) + len(e.payload.bytes) + len(e.last.bytes) + 256
-	if e.before != nil {
-		size += len(e.before.payload.bytes)
-	}
-	return size
-}
 
 // reader returns the store that answers the reads of s: s itself or, after Close, the
 // store that was opened last in its place. It returns an error if that store does not

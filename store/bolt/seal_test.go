@@ -13,6 +13,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -163,9 +164,9 @@ func TestSealedIsBound(t *testing.T) {
 		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
 			w.must(err)
-			p, err := w.s.pack(0, []*entry{e}, seal.InStaging)
+			p, err := w.s.pack(0, []*overlay.Entry{e}, seal.InStaging)
 			w.must(err)
-			*r = p[0].record(r.Codec)
+			*r = p[0].Record(r.Codec)
 		}},
 		"another codec": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) { r.Codec ^= 3 }},
 		"another dictionary": {false, func(_ *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {

@@ -3,12 +3,13 @@ package bolt
 import (
 	"math/rand/v2"
 
-	"github.com/tidwall/btree"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -24,7 +25,7 @@ type state struct {
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
 	count
-	overlay
+	overlay overlay.Map
 	changelog
 	departed graveyard
 	packing
@@ -36,12 +37,12 @@ type state struct {
 
 func (s *state) init(with *shared, opts store.Options) {
 	s.shared = with
-	s.overlay = overlay{pending: &btree.Map[string, *entry]{}, indexed: &btree.Map[string, *entry]{}, all: &with.pending}
+	s.overlay = overlay.NewMap(&with.pending)
 	s.changelog.shared, s.unlogged = with, opts.History.Bytes < 0
 	s.trials = dictionary.NewTrials()
 	s.indexing = indexing{
-		indexes:   &indexSet{stored: map[string]index.Index{}, volatile: cache.Indexers{}},
-		inMemory:  map[string]*memoryIndex{},
+		indexes:   &indexes.Set{Stored: map[string]index.Index{}, Volatile: cache.Indexers{}},
+		inMemory:  map[string]*indexes.Memory{},
 		indexErrs: map[string]error{},
 	}
 	s.progress.attempt, s.lostSignal, s.progress.shared = make(chan struct{}), make(chan struct{}, 1), with
@@ -49,15 +50,9 @@ func (s *state) init(with *shared, opts store.Options) {
 
 // part is the state of a feature that holds something of the stored content.
 type part interface {
-	// lost forgets it, because the content is lost. It is called again if the content is
+	// Lost forgets it, because the content is lost. It is called again if the content is
 	// lost again, and does not depend on the order of the parts.
-	lost(loss)
-}
-
-// loss is a loss of the stored content.
-type loss struct {
-	cause  error
-	number uint64 // of losses with this one
+	Lost(cause error)
 }
 
 // parts returns all parts. Whoever waits is told last.
@@ -89,21 +84,21 @@ func (s *state) listBegun(r *relist) (isLoaded bool) {
 func (s *state) listBroken() {
 	s.endLoad()
 	s.count.forget()
-	s.overlay.forget()
+	s.overlay.Forget()
 	s.indexing.forget()
 	s.objects.Forget()
 }
 
 // applied makes a batch visible. existed says of each entry whether its key had an
 // object; it may be wrong if known is false.
-func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed []bool, known bool) {
+func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, existed []bool, known bool) {
 	s.miscounted = s.miscounted || !known
 	if b.Loaded {
 		for _, e := range l.left {
 			s.appliedEntry(e, true)
 		}
 		if r := s.loading.listed(); r != nil {
-			s.count.listed(r, s.overlay.pending)
+			s.count.listed(r, s.overlay.View())
 		}
 	}
 	s.departed.joined(l)
@@ -132,17 +127,17 @@ func (s *state) applied(b store.Batch, entries []*entry, l loadedList, existed [
 	}
 }
 
-func (s *state) appliedEntry(e *entry, existed bool) {
+func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
 	s.cached.applied(e)
 	s.indexing.applied(e)
 	s.count.applied(e, existed)
-	e.departing = e.departing && existed
-	if e.head == nil && !existed && (e.order == 0 || s.unlogged) {
+	e.Departing = e.Departing && existed
+	if e.Head == nil && !existed && (e.Order == 0 || s.unlogged) {
 		return // nothing was deleted, and nobody is told
 	}
-	old, _ := s.overlay.pending.Get(e.key)
+	old, _ := s.overlay.Get(e.Key)
 	s.departed.applied(e, old)
-	s.overlay.set(e)
+	s.overlay.Set(e)
 }
 
 // invalidated notes that the content is not that of a resource version any more.
@@ -159,12 +154,12 @@ func (s *state) setCheckpoint(c store.Checkpoint) {
 // captured returns what the next commit writes, and whether it has to: the state has
 // changed, or the log is to be trimmed to its share.
 func (s *state) captured(share int64) (c capture, due bool) {
-	pending := &btree.Map[string, *entry]{}
+	over := overlay.NewView()
 	if !s.isLoading() { // what is applied beside a first list waits for its end
-		pending = s.overlay.pending.Copy()
+		over = s.overlay.View()
 	}
 	return capture{
-		share: share, pending: pending, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
+		share: share, over: over, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, (s.dirty || s.hasMoreThan(share)) && s.cause == nil
@@ -174,12 +169,12 @@ func (s *state) captured(share int64) (c capture, due bool) {
 // written. It reports whether departed objects were dropped for the first time.
 func (s *state) committed(c capture, err error) (overflows bool) {
 	if err == nil && s.losses == c.losses {
-		s.overlay.committed(c)
+		s.overlay.Committed(c.over)
 		if c.stored >= 0 {
 			overflows = s.departed.committed(c)
 			s.changelog.committed(c)
 		}
-		s.count.committed(c, s.overlay.pending.Len() == 0 && !s.isLoading())
+		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
 	}
 	s.progress.committed(err)
@@ -201,13 +196,13 @@ func (s *state) trimmed(log record.LogState) {
 	}
 }
 
-// lost forgets everything that the file had, or may have had.
+// Lost forgets everything that the file had, or may have had.
 func (s *state) lost(cause error) {
 	s.move(phaseLost, cause, allPhases...)
 	s.losses++
 	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint()
 	for _, p := range s.parts() {
-		p.lost(loss{cause, s.losses})
+		p.Lost(cause)
 	}
 }
 
@@ -227,7 +222,7 @@ func (s *state) notWiped() {
 // replaced forgets what was not written, because the scope was closed and is opened
 // again.
 func (s *state) replaced() {
-	s.overlay.forget()
+	s.overlay.Forget()
 	s.setLog(record.LogState{}, "")
 	s.objects.Forget()
 	s.progress.replaced()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -53,27 +54,27 @@ func (m *machine) merged() map[string]int {
 	if m.visible {
 		maps.Copy(out, m.file)
 	}
-	m.s.pending.Scan(func(key string, e *entry) bool {
-		if out[key] = version(e); e.head == nil {
-			delete(out, key)
+	m.s.overlay.View().Scan(func(e *overlay.Entry) bool {
+		if out[e.Key] = version(e); e.Head == nil {
+			delete(out, e.Key)
 		}
 		return true
 	})
 	return out
 }
 
-func version(e *entry) (n int) {
-	if e.head != nil {
-		_, _ = fmt.Sscan(e.head.RV, &n)
+func version(e *overlay.Entry) (n int) {
+	if e.Head != nil {
+		_, _ = fmt.Sscan(e.Head.RV, &n)
 	}
 	return n
 }
 
-func (m *machine) entry(key string, deleted bool) *entry {
+func (m *machine) entry(key string, deleted bool) *overlay.Entry {
 	m.n++
-	e := &entry{key: key, name: key, indexes: m.s.indexes}
+	e := &overlay.Entry{Key: key, Name: key, Indexes: m.s.indexes}
 	if !deleted {
-		e.head = &record.Header{RV: fmt.Sprint(m.n)}
+		e.Head = &record.Header{RV: fmt.Sprint(m.n)}
 	}
 	return e
 }
@@ -102,27 +103,27 @@ func (m *machine) apply(deleted, departs bool, rv string) bool {
 		return false // the store refuses it
 	}
 	e := m.entry(string(rune('a'+m.rng.IntN(3))), deleted)
-	e.departing = departs
-	_, existed := m.merged()[e.key]
+	e.Departing = departs
+	_, existed := m.merged()[e.Key]
 	if rv != "" {
 		rv = fmt.Sprint(m.n)
 	}
 	isBeside := m.s.isLoading()
-	m.s.applied(store.Batch{RV: rv, Changes: []store.Change{{}}}, []*entry{e}, loadedList{}, []bool{existed}, true)
+	m.s.applied(store.Batch{RV: rv, Changes: []store.Change{{}}}, []*overlay.Entry{e}, loadedList{}, []bool{existed}, true)
 	switch {
 	case isBeside && deleted && existed:
-		m.beside[e.key] = 0
+		m.beside[e.Key] = 0
 	case isBeside && !deleted:
-		m.beside[e.key] = version(e)
+		m.beside[e.Key] = version(e)
 	case isBeside:
 	case deleted:
-		delete(m.view, e.key)
+		delete(m.view, e.Key)
 	default:
-		m.view[e.key] = version(e)
+		m.view[e.Key] = version(e)
 	}
 	if departs && existed {
-		if m.departed++; e.departs != m.departed {
-			m.fail("departed number %d, want %d", e.departs, m.departed)
+		if m.departed++; e.Departs != m.departed {
+			m.fail("departed number %d, want %d", e.Departs, m.departed)
 		}
 	}
 	return true
@@ -202,9 +203,9 @@ func (m *machine) commit(written, lost bool, err error) bool {
 	}
 	m.captured = nil
 	if written && c.losses == m.s.losses {
-		c.pending.Scan(func(key string, e *entry) bool {
-			if m.file[key] = version(e); e.head == nil {
-				delete(m.file, key)
+		c.over.Scan(func(e *overlay.Entry) bool {
+			if m.file[e.Key] = version(e); e.Head == nil {
+				delete(m.file, e.Key)
 			}
 			return true
 		})
@@ -239,7 +240,7 @@ func (m *machine) lose() bool {
 
 // nothingIsLeft checks that what was lost is forgotten.
 func (m *machine) nothingIsLeft() {
-	if s := m.s; s.length != 0 || s.storedBytes != 0 || s.log.Last != 0 || s.storedRV != "" || s.pending.Len() != 0 || s.shared.logBytes.Load() != 0 {
+	if s := m.s; s.length != 0 || s.storedBytes != 0 || s.log.Last != 0 || s.storedRV != "" || s.overlay.Len() != 0 || s.shared.logBytes.Load() != 0 {
 		m.fail("%d objects of %d bytes are left, and a log up to %d at %q", s.length, s.storedBytes, s.log.Last, s.storedRV)
 	}
 }
@@ -270,9 +271,9 @@ func (m *machine) step(name string) {
 		m.fail("dirty is %t, %d of %d changes are written", s.dirty, s.written, s.latest)
 	}
 	bytes := 0
-	s.pending.Scan(func(_ string, e *entry) bool { bytes += e.size(); return true })
-	if bytes != s.pendingBytes || int64(bytes) != s.shared.pending.Load() {
-		m.fail("%d bytes wait, %d and %d are counted", bytes, s.pendingBytes, s.shared.pending.Load())
+	s.overlay.View().Scan(func(e *overlay.Entry) bool { bytes += e.Size(); return true })
+	if bytes != s.overlay.Bytes() || int64(bytes) != s.shared.pending.Load() {
+		m.fail("%d bytes wait, %d and %d are counted", bytes, s.overlay.Bytes(), s.shared.pending.Load())
 	}
 	if s.cause != nil || s.isLoading() {
 		return

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"iter"
@@ -10,52 +9,9 @@ import (
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
-
-// merge calls fn in key order with every file key after the given one, until fn returns
-// false. It passes the pending entry if there is one, else the value in the file. It
-// returns an error if the keys do not ascend: on damaged pages bbolt reports nothing and
-// may visit one page twice and another not at all.
-func (sn *snapshot) merge(bucket *bbolt.Bucket, after string, fn func(key string, p *entry, v []byte) bool) error {
-	pending := sn.pending.Iter()
-	more := pending.Seek(after)
-	if more && pending.Key() == after {
-		more = pending.Next()
-	}
-	var c *bbolt.Cursor
-	var k, v []byte
-	if bucket != nil {
-		c = bucket.Cursor()
-		if k, v = c.Seek([]byte(after)); k != nil && after != "" && bytes.Equal(k, []byte(after)) {
-			k, v = c.Next()
-		}
-	}
-	last := after
-	for more || k != nil {
-		if k != nil && last != "" && string(k) <= last {
-			return errOrder
-		}
-		if more && (k == nil || pending.Key() <= string(k)) {
-			key, e := pending.Key(), pending.Value()
-			if k != nil && key == string(k) {
-				k, v = c.Next()
-			}
-			more = pending.Next()
-			if last = key; e.head != nil && !fn(key, e, nil) {
-				return nil
-			}
-			continue
-		}
-		if last = string(k); !fn(last, nil, v) {
-			return nil
-		}
-		k, v = c.Next()
-	}
-	return nil
-}
-
-var errOrder = errors.New("keys are out of order")
 
 // scanAs returns up to limit entries with keys greater than after, in key order and as of
 // one moment. It reads no headers; readAs explains loaded.
@@ -71,7 +27,7 @@ func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []stor
 	// The headers come first, so that an object that a damaged page has lost is noticed.
 	var records *bbolt.Cursor
 	var k, v []byte
-	order := sn.merge(sn.headers, record.FileKey(after), func(key string, p *entry, _ []byte) bool {
+	order := sn.over.Merge(sn.headers, record.FileKey(after), func(key string, p *overlay.Entry, _ []byte) bool {
 		if p == nil && records != nil {
 			k, v = records.Next()
 		}
@@ -181,9 +137,9 @@ func (s *scopeStore) isWhole(n int) error {
 // keys returns up to limit keys after the given one. A negative limit means all keys.
 func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
 	var damage error
-	err = sn.merge(sn.headers, record.FileKey(after), func(key string, p *entry, v []byte) bool {
+	err = sn.over.Merge(sn.headers, record.FileKey(after), func(key string, p *overlay.Entry, v []byte) bool {
 		if p != nil {
-			key = p.name
+			key = p.Name
 		} else if key, damage = record.HeaderName(key, v); damage != nil {
 			return false
 		}

@@ -1,0 +1,75 @@
+package overlay
+
+import (
+	"sync/atomic"
+
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// Map is what was applied and is not in the file. Its owner does the locking.
+type Map struct {
+	now   View
+	bytes int
+	sum   *atomic.Int64 // the bytes of all overlays
+}
+
+// NewMap returns an empty overlay that adds its bytes to sum.
+func NewMap(sum *atomic.Int64) Map { return Map{now: NewView(), sum: sum} }
+
+// View returns what is in the overlay now. Later changes do not change the view.
+func (o *Map) View() View { return View{o.now.entries.Copy(), o.now.indexed.Copy()} }
+
+// Get returns the newest state of a key.
+func (o *Map) Get(key string) (*Entry, bool) { return o.now.Get(key) }
+
+// Len returns the number of entries.
+func (o *Map) Len() int { return o.now.Len() }
+
+// Bytes estimates the memory of the entries, in bytes.
+func (o *Map) Bytes() int { return o.bytes }
+
+// Set makes an entry the newest state of its key. The entry must not be changed from
+// then on.
+func (o *Map) Set(e *Entry) {
+	if old := o.now.Put(e); old != nil {
+		o.add(-old.Size())
+	}
+	o.add(e.Size())
+}
+
+// Committed removes the written entries that have not changed since.
+func (o *Map) Committed(written View) {
+	written.Scan(func(e *Entry) bool {
+		switch now, ok := o.Get(e.Key); {
+		case ok && now == e:
+			o.drop(e)
+		case ok && e.Departs != 0 && now.Departs == e.Departs: // it has departed
+			changed := *now
+			changed.Departs, changed.Before, changed.Last = 0, nil, record.Packed{}
+			o.Set(&changed)
+		}
+		return true
+	})
+}
+
+// drop removes an entry that is its key's newest state.
+func (o *Map) drop(e *Entry) {
+	o.now.entries.Delete(e.Key)
+	o.now.index(e, false)
+	o.add(-e.Size())
+}
+
+// Forget removes all entries.
+func (o *Map) Forget() {
+	o.add(-o.bytes)
+	o.now = NewView()
+}
+
+// Lost forgets what waits.
+func (o *Map) Lost(error) { o.Forget() }
+
+// add adds n bytes, which may be negative.
+func (o *Map) add(n int) {
+	o.bytes += n
+	o.sum.Add(int64(n))
+}
