@@ -12,6 +12,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -343,11 +344,11 @@ func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 	if b == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 	}
-	m, err := readManifest(s.id, b)
+	m, err := layout.ReadManifest(s.id, b)
 	if err != nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), err)
 	}
-	w := &writer{s: s, m: m, scope: b, headers: b.Bucket(bucketHeaders), objects: b.Bucket(bucketObjects)}
+	w := &writer{s: s, m: m, scope: b, headers: b.Bucket(layout.Headers), objects: b.Bucket(layout.Objects)}
 	if w.headers == nil || w.objects == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
 	}
@@ -364,7 +365,7 @@ func (w *writer) end() error {
 			return err
 		}
 	}
-	return writeManifest(w.scope, w.m)
+	return layout.WriteManifest(w.scope, w.m)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.
@@ -481,7 +482,7 @@ func (w *writer) index(key string, old, now *record.Header) error {
 }
 
 func (w *writer) indexBucket(name string) (*bbolt.Bucket, error) {
-	root, err := w.scope.CreateBucketIfNotExists(bucketIndex)
+	root, err := w.scope.CreateBucketIfNotExists(layout.Indexes)
 	if err != nil {
 		return nil, err
 	}
@@ -490,7 +491,7 @@ func (w *writer) indexBucket(name string) (*bbolt.Bucket, error) {
 
 func (w *writer) dropIndex(name string) error {
 	delete(w.m.Indexes, name)
-	root := w.scope.Bucket(bucketIndex)
+	root := w.scope.Bucket(layout.Indexes)
 	if root == nil {
 		return nil
 	}

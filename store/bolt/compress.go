@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -33,8 +34,6 @@ const (
 	// Uncompressed does not compress.
 	Uncompressed
 )
-
-var bucketDictionaries = []byte("dictionaries")
 
 // grownScope is the number of objects at which a dictionary is trained for a scope whose
 // first list was too short for one.
@@ -204,10 +203,10 @@ func (s *scopeStore) loadDictionaries(scope *bbolt.Bucket) error {
 // eachDictionary calls fn with each dictionary in the file, and with its stored form.
 // scope may be nil.
 func eachDictionary(scope *bbolt.Bucket, fn func(id uint64, dictionary, stored []byte) error) error {
-	if scope == nil || scope.Bucket(bucketDictionaries) == nil {
+	if scope == nil || scope.Bucket(layout.Dictionaries) == nil {
 		return nil
 	}
-	return scope.Bucket(bucketDictionaries).ForEach(func(k, v []byte) error {
+	return scope.Bucket(layout.Dictionaries).ForEach(func(k, v []byte) error {
 		id, dictionary, err := parseDictionary(k, v)
 		if err != nil {
 			return err
@@ -233,7 +232,7 @@ func (w *writer) dictionary(id uint64) error {
 	if id == dictionary.None || id == dictionary.Plain || id == w.lastDictionary {
 		return nil
 	}
-	b, err := w.scope.CreateBucketIfNotExists(bucketDictionaries)
+	b, err := w.scope.CreateBucketIfNotExists(layout.Dictionaries)
 	if err != nil {
 		return err
 	}
@@ -262,8 +261,8 @@ func (w *writer) dropDictionaries() error {
 		return err
 	}
 	contents := []record.Uses{w.m.Uses}
-	if former := w.scope.Bucket(bucketFormer); former != nil {
-		m, err := readManifest(w.s.id, former)
+	if former := w.scope.Bucket(layout.Former); former != nil {
+		m, err := layout.ReadManifest(w.s.id, former)
 		if err != nil {
 			return w.s.db.corrupt("former objects of "+w.s.scope.String(), err)
 		}
@@ -283,7 +282,7 @@ func (w *writer) dropDictionaries() error {
 	})
 	for id, sum := range unused {
 		w.m.Dictionaries.Remove(sum)
-		err = errors.Join(err, w.scope.Bucket(bucketDictionaries).Delete(dictionaryKey(id)))
+		err = errors.Join(err, w.scope.Bucket(layout.Dictionaries).Delete(dictionaryKey(id)))
 	}
 	return err
 }

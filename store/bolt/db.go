@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -235,7 +235,7 @@ func Open(path string, opts Options) (*DB, error) {
 func (d *DB) beginEpoch() error {
 	found := ""
 	err := d.view("epoch", func(tx *bbolt.Tx) error {
-		found = string(tx.Bucket(bucketMeta).Get(keyEpoch))
+		found = string(tx.Bucket(layout.Meta).Get(layout.KeyEpoch))
 		return nil
 	})
 	if d.epoch = cmp.Or(d.opts.Epoch, found); err != nil || d.epoch == found {
@@ -246,7 +246,7 @@ func (d *DB) beginEpoch() error {
 
 // isOfEpoch reports whether the content of the file is of the epoch.
 func (d *DB) isOfEpoch(tx *bbolt.Tx) bool {
-	return d.epoch == "" || string(tx.Bucket(bucketMeta).Get(keyEpoch)) == d.epoch
+	return d.epoch == "" || string(tx.Bucket(layout.Meta).Get(layout.KeyEpoch)) == d.epoch
 }
 
 // beginEpochIn drops all scopes if the file is of another epoch. A fresh file has the
@@ -255,17 +255,17 @@ func (d *DB) beginEpochIn(tx *bbolt.Tx) error {
 	if d.isOfEpoch(tx) {
 		return nil
 	}
-	meta := tx.Bucket(bucketMeta)
+	meta := tx.Bucket(layout.Meta)
 	d.opts.Logger.Info("Another epoch begins, dropping all that is stored", "path", d.path, "epoch", d.epoch)
-	if tx.Bucket(bucketScope) != nil {
-		if err := tx.DeleteBucket(bucketScope); err != nil {
+	if tx.Bucket(layout.Scopes) != nil {
+		if err := tx.DeleteBucket(layout.Scopes); err != nil {
 			return err
 		}
 	}
-	if err := meta.Put(keyEpoch, []byte(d.epoch)); err != nil {
+	if err := meta.Put(layout.KeyEpoch, []byte(d.epoch)); err != nil {
 		return err
 	}
-	return writeScopeTally(tx)
+	return layout.WriteScopeTally(tx)
 }
 
 // OpenReadOnly opens an existing database for reading and changes nothing. It checks the
@@ -434,13 +434,6 @@ func (d *DB) lastWritten(handle *bbolt.DB) (number uint64, err error) {
 	return number, err
 }
 
-// isFormat reports whether name is the format of some version of this program.
-func isFormat(name []byte) bool {
-	version, ok := bytes.CutPrefix(name, []byte(formatPrefix))
-	_, err := strconv.ParseUint(string(version), 10, 16)
-	return ok && err == nil
-}
-
 // classify maps bbolt's errors to errors of this package.
 func (d *DB) classify(where string, err error) error {
 	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
@@ -462,20 +455,20 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 		return handle.View(func(tx *bbolt.Tx) error {
 			first, _ := tx.Cursor().First()
 			empty = first == nil
-			meta := tx.Bucket(bucketMeta)
+			meta := tx.Bucket(layout.Meta)
 			if meta == nil {
-				if tx.Bucket(bucketScope) != nil {
+				if tx.Bucket(layout.Scopes) != nil {
 					return d.corrupt("format", errors.New("missing"))
 				}
 				return nil
 			}
 			known = true
-			if err := onlyOurs(tx); err != nil {
+			if err := layout.OnlyOurs(tx); err != nil {
 				return d.corrupt("root", err)
 			}
-			switch got := meta.Get(keyFormat); {
-			case bytes.Equal(got, []byte(format)):
-			case isFormat(got):
+			switch got := meta.Get(layout.KeyFormat); {
+			case bytes.Equal(got, []byte(layout.Format)):
+			case layout.IsFormat(got):
 				return &formatError{d.path, string(got)}
 			default:
 				return d.corrupt("format", errors.New("unknown"))
@@ -489,7 +482,7 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	if known {
 		return nil
 	}
-	if ours, err := pagefile.HasMarker(f, formatPrefix); err != nil || ours {
+	if ours, err := pagefile.HasMarker(f, layout.FormatPrefix); err != nil || ours {
 		return d.corrupt("root", errors.Join(errors.New("buckets are missing"), err))
 	}
 	if !empty {
@@ -500,40 +493,12 @@ func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
 	}
 	return pagefile.Guard(d.path, "creation", func() error {
 		return handle.Update(func(tx *bbolt.Tx) error {
-			if err := createMeta(tx, d.epoch); err != nil {
+			if err := layout.CreateMeta(tx, d.epoch); err != nil {
 				return err
 			}
-			return writeScopeTally(tx)
+			return layout.WriteScopeTally(tx)
 		})
 	})
-}
-
-// createMeta creates the meta bucket of an empty file of an epoch.
-func createMeta(tx *bbolt.Tx, epoch string) error {
-	meta, err := tx.CreateBucket(bucketMeta)
-	if err != nil {
-		return err
-	}
-	if err := meta.Put(keyCreated, []byte(time.Now().UTC().Format(time.RFC3339))); err != nil {
-		return err
-	}
-	if epoch != "" {
-		if err := meta.Put(keyEpoch, []byte(epoch)); err != nil {
-			return err
-		}
-	}
-	return meta.Put(keyFormat, []byte(format))
-}
-
-// onlyOurs returns an error if the root contains anything other than our buckets.
-func onlyOurs(tx *bbolt.Tx) error {
-	c := tx.Cursor()
-	for k, v := c.First(); k != nil; k, v = c.Next() {
-		if v != nil || !bytes.Equal(k, bucketMeta) && !bytes.Equal(k, bucketScope) {
-			return errors.New("a bucket is missing")
-		}
-	}
-	return nil
 }
 
 // replaceDamaged sets the file aside while it holds the file's lock.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -206,7 +207,7 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, hint *departsHint, after uin
 	if b == nil {
 		return nil, nil
 	}
-	m, err := readManifest(s.id, b)
+	m, err := layout.ReadManifest(s.id, b)
 	if err != nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), err)
 	}

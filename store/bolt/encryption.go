@@ -11,6 +11,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -25,11 +26,11 @@ func (d *DB) sealOf(scope store.Scope) (*seal.Seal, error) {
 	stored := record.NewManifest(scope)
 	id := scope.ID()
 	err := d.view("manifest", func(tx *bbolt.Tx) error {
-		scopes := tx.Bucket(bucketScope)
-		if scopes == nil || scopes.Bucket([]byte(id)) == nil {
+		b := layout.Scope(tx, id)
+		if b == nil {
 			return nil
 		}
-		m, err := readManifest(id, scopes.Bucket([]byte(id)))
+		m, err := layout.ReadManifest(id, b)
 		if err != nil {
 			return d.corrupt("scope "+scope.String(), err)
 		}
@@ -124,11 +125,11 @@ func (s *scopeStore) checkRecord(key string, b []byte) error {
 // eachIndexed calls fn with each entry of a stored index in the file. The index entries
 // of an encrypted scope are HMACs, so their values are taken from the headers.
 func (s *scopeStore) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
-	if sn.scope == nil || indexBucket(sn.scope, name) == nil {
+	if sn.scope == nil || layout.Index(sn.scope, name) == nil {
 		return nil
 	}
 	if s.seal == nil {
-		return indexBucket(sn.scope, name).ForEach(func(k, v []byte) error {
+		return layout.Index(sn.scope, name).ForEach(func(k, v []byte) error {
 			if value, key, ok := record.ParseIndexEntry(k, v); ok {
 				fn(string(key), string(value))
 			}

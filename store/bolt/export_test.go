@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -62,7 +63,7 @@ func Seals(d *DB) map[int]uint64 {
 // DataKeys returns the IDs of the data keys that seal the records of a scope.
 func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 	err := d.view("data keys", func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketObjects).ForEach(func(k, v []byte) error {
+		return tx.Bucket(layout.Scopes).Bucket([]byte(scope.ID())).Bucket(layout.Objects).ForEach(func(k, v []byte) error {
 			r, err := record.Decode(string(k), v)
 			ids = append(ids, r.DataKey)
 			return err
@@ -78,7 +79,7 @@ func DataKeys(d *DB, scope store.Scope) (ids []uint64) {
 // Epoch returns the epoch of a file.
 func Epoch(d *DB) (epoch string, err error) {
 	err = d.view("epoch", func(tx *bbolt.Tx) error {
-		epoch = string(tx.Bucket(bucketMeta).Get(keyEpoch))
+		epoch = string(tx.Bucket(layout.Meta).Get(layout.KeyEpoch))
 		return nil
 	})
 	return epoch, err
@@ -87,7 +88,7 @@ func Epoch(d *DB) (epoch string, err error) {
 // DamageLog changes a byte in the block of the log at a position, counted from 0.
 func DamageLog(d *DB, scope store.Scope, position int) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog)
+		b := tx.Bucket(layout.Scopes).Bucket([]byte(scope.ID())).Bucket(layout.Log)
 		c := b.Cursor()
 		k, v := c.First()
 		for range position {
@@ -105,7 +106,7 @@ func DamageLog(d *DB, scope store.Scope, position int) {
 // DropLastBlock removes the last block of the log.
 func DropLastBlock(d *DB, scope store.Scope) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
-		b := tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog)
+		b := tx.Bucket(layout.Scopes).Bucket([]byte(scope.ID())).Bucket(layout.Log)
 		k, _ := b.Cursor().Last()
 		return b.Delete(k)
 	})
@@ -117,7 +118,7 @@ func DropLastBlock(d *DB, scope store.Scope) {
 // PutIntoLog puts a value under a key that is no number behind the blocks of the log.
 func PutIntoLog(d *DB, scope store.Scope) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketLog).Put([]byte{0xff}, []byte("x"))
+		return tx.Bucket(layout.Scopes).Bucket([]byte(scope.ID())).Bucket(layout.Log).Put([]byte{0xff}, []byte("x"))
 	})
 	if err != nil {
 		panic(err)
@@ -144,7 +145,7 @@ func WithoutLock(d *DB, fn func()) {
 // DropIndexBucket drops the bucket of an index. The manifest still contains the index.
 func DropIndexBucket(d *DB, scope store.Scope, name string) {
 	err := d.update("damage", func(tx *bbolt.Tx) error {
-		return tx.Bucket(bucketScope).Bucket([]byte(scope.ID())).Bucket(bucketIndex).DeleteBucket([]byte(name))
+		return tx.Bucket(layout.Scopes).Bucket([]byte(scope.ID())).Bucket(layout.Indexes).DeleteBucket([]byte(name))
 	})
 	if err != nil {
 		panic(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -425,7 +426,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 			last := reader.mark(&l.Mark)
 			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
 		}
-		if sn.scope == nil || sn.scope.Bucket(bucketLog) == nil {
+		if sn.scope == nil || sn.scope.Bucket(layout.Log) == nil {
 			return nil
 		}
 		state.Begins = beginOfLog(sn.scope)

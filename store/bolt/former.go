@@ -10,6 +10,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -19,8 +20,6 @@ import (
 // because of another transform. Nobody reads it, but it is the only thing that knows what
 // was deleted while no process ran. So it stays in the file until the next list is whole:
 // an object that it has and the list has not, or has with another UID, departs then.
-
-var bucketFormer = []byte("former")
 
 // isReadable reports whether what a manifest describes can be read with the options. It
 // may still be of no use.
@@ -40,7 +39,7 @@ func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 		return
 	}
 	if sn.isLeft {
-		m, err := readManifest(s.id, b)
+		m, err := layout.ReadManifest(s.id, b)
 		if err != nil || !s.isReadable(m) {
 			return
 		}
@@ -49,7 +48,7 @@ func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 			return
 		}
 	}
-	sn.former = b.Bucket(bucketFormer)
+	sn.former = b.Bucket(layout.Former)
 }
 
 // beginAgain makes the bucket of a scope that of the manifest m, which has no content.
@@ -57,7 +56,7 @@ func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 // content of a whole list becomes the former content. What cannot be read is dropped, and
 // so is what another process, or a wipe of unknown outcome, has left.
 func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error {
-	keep := [][]byte{bucketLog, bucketDictionaries, bucketFormer}
+	keep := [][]byte{layout.Log, layout.Dictionaries, layout.Former}
 	m.Log, m.Dictionaries = was.Log, was.Dictionaries
 	if !s.isReadable(was) || s.countLosses() > 0 {
 		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
@@ -75,7 +74,7 @@ func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error 
 	})
 	if err == nil && keep != nil && was.Complete && was.Objects.Count > 0 {
 		drop = slices.DeleteFunc(drop, func(name []byte) bool {
-			return bytes.Equal(name, bucketHeaders) || bytes.Equal(name, bucketObjects)
+			return bytes.Equal(name, layout.Headers) || bytes.Equal(name, layout.Objects)
 		})
 		err = keepFormer(b, was)
 	}
@@ -94,31 +93,31 @@ func (s *scopeStore) countLosses() uint64 {
 
 // keepFormer moves the content of a scope to where the former content is.
 func keepFormer(b *bbolt.Bucket, was *record.Manifest) error {
-	if b.Bucket(bucketFormer) != nil {
-		if err := b.DeleteBucket(bucketFormer); err != nil {
+	if b.Bucket(layout.Former) != nil {
+		if err := b.DeleteBucket(layout.Former); err != nil {
 			return err
 		}
 	}
-	former, err := b.CreateBucket(bucketFormer)
+	former, err := b.CreateBucket(layout.Former)
 	if err != nil {
 		return err
 	}
-	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+	for _, name := range [][]byte{layout.Headers, layout.Objects} {
 		if err := b.MoveBucket(name, former); err != nil {
 			return fmt.Errorf("keep %s: %w", name, err)
 		}
 	}
 	m := *was
 	m.Indexes = nil // they stay behind
-	return writeManifest(former, &m)
+	return layout.WriteManifest(former, &m)
 }
 
 // dropFormer drops the former content. The list that it was kept for is whole.
 func (w *writer) dropFormer() error {
-	if w.scope.Bucket(bucketFormer) == nil {
+	if w.scope.Bucket(layout.Former) == nil {
 		return nil
 	}
-	return w.scope.DeleteBucket(bucketFormer)
+	return w.scope.DeleteBucket(layout.Former)
 }
 
 // comparison compares the former content with the list that has been loaded.
@@ -186,7 +185,7 @@ func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.
 // compare returns the error of the first object that cannot be compared. It passes over
 // such objects.
 func (c *comparison) compare() error {
-	m, err := readManifest(c.s.id, c.former)
+	m, err := layout.ReadManifest(c.s.id, c.former)
 	if err != nil {
 		return c.s.db.corrupt("former objects of "+c.s.scope.String(), err)
 	}
@@ -194,7 +193,7 @@ func (c *comparison) compare() error {
 	if m.Log.AsOf != 0 {
 		c.since = time.Unix(0, m.Log.AsOf)
 	}
-	headers, objects := c.former.Bucket(bucketHeaders), c.former.Bucket(bucketObjects)
+	headers, objects := c.former.Bucket(layout.Headers), c.former.Bucket(layout.Objects)
 	if headers == nil || objects == nil {
 		return c.s.db.corrupt("former objects of "+c.s.scope.String(), errors.New("headers or objects are missing"))
 	}

@@ -11,11 +11,9 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
-
-// bucketLedger, in bucketMeta, contains a bucket for each name.
-var bucketLedger = []byte("ledger")
 
 // ledgerValue is one value of a ledger. It names its place, so that a value that a
 // damaged page shows elsewhere is not taken for another one.
@@ -37,7 +35,7 @@ func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte,
 	err = d.view("ledger", func(tx *bbolt.Tx) error {
 		clear(values)
 		damaged = nil
-		b := tx.Bucket(bucketMeta).Bucket(bucketLedger)
+		b := tx.Bucket(layout.Meta).Bucket(layout.Ledger)
 		if b == nil || name == "" {
 			return nil
 		}
@@ -66,7 +64,7 @@ func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte,
 func (d *DB) VerifyLedgers(ctx context.Context) error {
 	var names []string
 	err := d.view("ledgers", func(tx *bbolt.Tx) error {
-		all := tx.Bucket(bucketMeta).Bucket(bucketLedger)
+		all := tx.Bucket(layout.Meta).Bucket(layout.Ledger)
 		if all == nil {
 			return nil
 		}
@@ -107,7 +105,7 @@ func (d *DB) setLedger(ctx context.Context, name string, changes map[string][]by
 		return errors.New("a ledger needs a name")
 	}
 	return d.updateFor(ctx, "ledger", func(tx *bbolt.Tx) error {
-		all, err := tx.Bucket(bucketMeta).CreateBucketIfNotExists(bucketLedger)
+		all, err := tx.Bucket(layout.Meta).CreateBucketIfNotExists(layout.Ledger)
 		if err != nil {
 			return err
 		}

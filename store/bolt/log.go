@@ -14,6 +14,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -23,8 +24,6 @@ import (
 // stored. Only the committer writes it, in its transaction and in the order in which the
 // changes were applied. The entries of one commit end in a mark. What a first list loads,
 // and what is written anew with another dictionary, is not logged.
-
-var bucketLog = []byte("log")
 
 const (
 	// blockBytes is the size of a block. bbolt has two blocks at least on a page: with
@@ -456,7 +455,7 @@ func (lw *logWriter) end() error {
 	if len(lw.entries) == 0 && !lw.left && !isDue {
 		return lw.trim()
 	}
-	b, err := lw.w.scope.CreateBucketIfNotExists(bucketLog)
+	b, err := lw.w.scope.CreateBucketIfNotExists(layout.Log)
 	if err != nil {
 		return err
 	}
@@ -573,7 +572,7 @@ func (w *writer) trimming(captured *capture) trimming {
 
 // trimAll trims the log up to its last block, which has the last mark.
 func (w *writer) trimAll(t trimming) error {
-	b := w.scope.Bucket(bucketLog)
+	b := w.scope.Bucket(layout.Log)
 	if b == nil {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -57,7 +58,7 @@ func (sn *snapshot) logScope() *bbolt.Bucket {
 
 func (sn *snapshot) logBucket() *bbolt.Bucket {
 	if b := sn.logScope(); b != nil {
-		return b.Bucket(bucketLog)
+		return b.Bucket(layout.Log)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (s *scopeStore) walkLog(b *bbolt.Bucket, start []byte, fn func(*record.Bloc
 // beginOfLog returns the time of the oldest block of a scope's log, or of the first one
 // that is not of a clock that was ahead; zero if there is none.
 func beginOfLog(scope *bbolt.Bucket) (begin time.Time) {
-	b := scope.Bucket(bucketLog)
+	b := scope.Bucket(layout.Log)
 	if b == nil {
 		return begin
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -231,7 +232,7 @@ func (s *scopeStore) dropStaging() error {
 	where := "staging of " + s.scope.String()
 	err := s.db.view(where, func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
-		left = b != nil && b.Bucket(bucketStaging) != nil
+		left = b != nil && b.Bucket(layout.Staging) != nil
 		return nil
 	})
 	if err != nil || !left {
@@ -239,10 +240,10 @@ func (s *scopeStore) dropStaging() error {
 	}
 	return s.db.update(where, func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
-		if b == nil || b.Bucket(bucketStaging) == nil {
+		if b == nil || b.Bucket(layout.Staging) == nil {
 			return nil // lost with the file meanwhile
 		}
-		return b.DeleteBucket(bucketStaging)
+		return b.DeleteBucket(layout.Staging)
 	})
 }
 
@@ -253,7 +254,7 @@ func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 			b = nil // a file that was put here, from which nothing could be dropped yet
 		}
 		if b != nil {
-			if m, err = readManifest(s.id, b); err != nil {
+			if m, err = layout.ReadManifest(s.id, b); err != nil {
 				return s.db.corrupt("scope "+s.scope.String(), err)
 			}
 		}
@@ -316,7 +317,7 @@ func (s *scopeStore) createFirst(tx *bbolt.Tx, why string) error {
 		return err
 	}
 	if b := s.bucketIn(tx); b != nil {
-		if m, err := readManifest(s.id, b); err == nil && s.hasWritten(m) {
+		if m, err := layout.ReadManifest(s.id, b); err == nil && s.hasWritten(m) {
 			return nil
 		}
 	}
@@ -325,13 +326,13 @@ func (s *scopeStore) createFirst(tx *bbolt.Tx, why string) error {
 
 // create creates the scope's bucket. If drop is set, the scope may have one.
 func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
-	scopes, err := tx.CreateBucketIfNotExists(bucketScope)
+	scopes, err := tx.CreateBucketIfNotExists(layout.Scopes)
 	if err != nil {
 		return err
 	}
 	b := scopes.Bucket([]byte(s.id))
 	if b != nil && drop {
-		was, err := readManifest(s.id, b)
+		was, err := layout.ReadManifest(s.id, b)
 		switch {
 		case err != nil: // nothing in it can be used
 			err, b = scopes.DeleteBucket([]byte(s.id)), nil
@@ -347,24 +348,24 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 			return err
 		}
 	}
-	for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+	for _, name := range [][]byte{layout.Headers, layout.Objects} {
 		if _, err := b.CreateBucket(name); err != nil {
 			return err
 		}
 	}
-	if err := writeManifest(b, m); err != nil {
+	if err := layout.WriteManifest(b, m); err != nil {
 		return err
 	}
 	if err := s.seal.Persist(tx); err != nil {
 		return err
 	}
-	compares := b.Bucket(bucketFormer) != nil
+	compares := b.Bucket(layout.Former) != nil
 	tx.OnCommit(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.departed.compares = compares
 	})
-	return writeScopeTally(tx)
+	return layout.WriteScopeTally(tx)
 }
 
 // hasWritten reports whether the log in the file ends with a commit of s whose outcome

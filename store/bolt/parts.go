@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -127,10 +128,10 @@ func (r *relist) differences(yield func(store.Batch, error) bool) bool {
 func (r *relist) stagedInFile(after string) (entries []*overlay.Entry, err error) {
 	err = r.s.db.view("staging", func(tx *bbolt.Tx) error {
 		scope := r.s.bucket(tx)
-		if scope == nil || scope.Bucket(bucketStaging) == nil {
+		if scope == nil || scope.Bucket(layout.Staging) == nil {
 			return r.s.db.corrupt("staging of "+r.s.scope.String(), errors.New("missing"))
 		}
-		c := scope.Bucket(bucketStaging).Cursor()
+		c := scope.Bucket(layout.Staging).Cursor()
 		k, v := c.Seek([]byte(after))
 		for n := 0; k != nil && n < partBytes; k, v = c.Next() {
 			if string(k) == after {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -79,7 +80,7 @@ func (s *scopeStore) full(sn *snapshot) (uint64, error) {
 	if sn.scope == nil {
 		return 0, nil
 	}
-	m, err := readManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.scope)
 	if err != nil {
 		return 0, s.db.corrupt("scope "+s.scope.String(), err)
 	}
@@ -139,7 +140,7 @@ func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) erro
 	if sn.scope == nil || name == "" {
 		return nil
 	}
-	m, err := readManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.scope)
 	if err != nil {
 		return s.db.corrupt("scope "+s.scope.String(), err)
 	}

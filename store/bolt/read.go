@@ -16,6 +16,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
@@ -79,7 +80,7 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 		defer d.endRead(tx, began)
 		if visible {
 			if sn.scope = s.bucketIn(tx); sn.scope != nil {
-				sn.headers, sn.objects = sn.scope.Bucket(bucketHeaders), sn.scope.Bucket(bucketObjects)
+				sn.headers, sn.objects = sn.scope.Bucket(layout.Headers), sn.scope.Bucket(layout.Objects)
 			}
 			if sn.headers == nil || sn.objects == nil {
 				return s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
@@ -399,7 +400,7 @@ func (sn *snapshot) indexKeys(name, value, stored string) []string {
 	var found []byte // the keys, concatenated
 	var ends []int
 	if sn.scope != nil {
-		if b := indexBucket(sn.scope, name); b != nil {
+		if b := layout.Index(sn.scope, name); b != nil {
 			prefix := record.IndexPrefix(stored)
 			c := b.Cursor()
 			for k, _ := c.Seek(prefix); bytes.HasPrefix(k, prefix); k, _ = c.Next() {

@@ -8,6 +8,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -81,11 +82,9 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	}
 	var m *record.Manifest
 	err := d.view("manifest", func(tx *bbolt.Tx) (err error) {
-		if scopes := tx.Bucket(bucketScope); scopes != nil {
-			if b := scopes.Bucket([]byte(id)); b != nil {
-				if m, err = readManifest(id, b); err != nil {
-					return d.corrupt("scope "+id, err)
-				}
+		if b := layout.Scope(tx, id); b != nil {
+			if m, err = layout.ReadManifest(id, b); err != nil {
+				return d.corrupt("scope "+id, err)
 			}
 		}
 		return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -292,7 +293,7 @@ func (r *relist) load(entries []*overlay.Entry, d *dictionary.Set) error {
 		if err != nil {
 			return err
 		}
-		if w.scope.Bucket(bucketFormer) != nil && !s.db.hasRoom(tx, packed) {
+		if w.scope.Bucket(layout.Former) != nil && !s.db.hasRoom(tx, packed) {
 			return bbolterrors.ErrMaxSizeReached // dropping that takes room, too
 		}
 		// A server lists in key order, so new keys are appended.
@@ -468,12 +469,12 @@ func (r *relist) spill(entries []*overlay.Entry) error {
 		if err := s.seal.Persist(tx); err != nil {
 			return err
 		}
-		if !r.spilled && scope.Bucket(bucketStaging) != nil {
-			if err := scope.DeleteBucket(bucketStaging); err != nil {
+		if !r.spilled && scope.Bucket(layout.Staging) != nil {
+			if err := scope.DeleteBucket(layout.Staging); err != nil {
 				return err
 			}
 		}
-		b, err := scope.CreateBucketIfNotExists(bucketStaging)
+		b, err := scope.CreateBucketIfNotExists(layout.Staging)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/internal/space"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -209,10 +210,10 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 // a crash it is listed again.
 func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	w, err := c.s.writer(tx)
-	if err != nil || w.scope.Bucket(bucketFormer) == nil {
+	if err != nil || w.scope.Bucket(layout.Former) == nil {
 		return false, err
 	}
-	former, err := readManifest(c.s.id, w.scope.Bucket(bucketFormer))
+	former, err := layout.ReadManifest(c.s.id, w.scope.Bucket(layout.Former))
 	if err != nil || c.size() > former.Bytes {
 		return false, err
 	}

@@ -11,6 +11,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -154,10 +155,7 @@ func (s *scopeStore) bucket(tx *bbolt.Tx) *bbolt.Bucket {
 }
 
 func (s *scopeStore) bucketIn(tx *bbolt.Tx) *bbolt.Bucket {
-	if scopes := tx.Bucket(bucketScope); scopes != nil {
-		return scopes.Bucket([]byte(s.id))
-	}
-	return nil
+	return layout.Scope(tx, s.id)
 }
 
 func (s *scopeStore) isLeased() bool {

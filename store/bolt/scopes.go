@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -14,13 +15,13 @@ import (
 func (d *DB) Scopes() ([]store.Info, error) {
 	var infos []store.Info
 	err := d.view("scopes", func(tx *bbolt.Tx) error {
-		scopes := tx.Bucket(bucketScope)
+		scopes := tx.Bucket(layout.Scopes)
 		if scopes == nil {
 			return nil
 		}
 		return scopes.ForEachBucket(func(id []byte) error {
 			b := scopes.Bucket(id)
-			m, err := readManifest(string(id), b)
+			m, err := layout.ReadManifest(string(id), b)
 			if err != nil {
 				return d.corrupt("scope "+string(id), err)
 			}
@@ -54,7 +55,7 @@ func sortKey(s store.Scope) string {
 // countValues counts the distinct values of a stored index. It seeks past the entries of
 // each value.
 func countValues(scope *bbolt.Bucket, name string) int {
-	b := indexBucket(scope, name)
+	b := layout.Index(scope, name)
 	if b == nil {
 		return 0
 	}
@@ -68,11 +69,4 @@ func countValues(scope *bbolt.Bucket, name string) int {
 		k, v = c.Seek(append(record.AppendIndexPrefix(nil, value), 0xFF, 0xFF, 0xFF, 0xFF))
 	}
 	return n
-}
-
-func indexBucket(scope *bbolt.Bucket, name string) *bbolt.Bucket {
-	if b := scope.Bucket(bucketIndex); b != nil {
-		return b.Bucket([]byte(name))
-	}
-	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -95,11 +96,11 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *re
 	w.Helper()
 	w.must(w.db.update("tamper", func(tx *bbolt.Tx) error {
 		scope := w.s.bucket(tx)
-		m, err := readManifest(w.s.id, scope)
+		m, err := layout.ReadManifest(w.s.id, scope)
 		if err != nil {
 			return err
 		}
-		headers, objects := scope.Bucket(bucketHeaders), scope.Bucket(bucketObjects)
+		headers, objects := scope.Bucket(layout.Headers), scope.Bucket(layout.Objects)
 		key := []byte("a")
 		r, err := record.Decode("a", objects.Get(key))
 		if err != nil {
@@ -113,7 +114,7 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *re
 		m.Objects.Remove(record.Sum(objects.Get(key)))
 		m.Uses.Remove(objects.Get(key))
 		m.Headers.Remove(record.Sum(headers.Get(key)))
-		fn(tx.Bucket(bucketScope), &r, h)
+		fn(tx.Bucket(layout.Scopes), &r, h)
 		rec := r.Encode("a")
 		head, err := h.Encode("a")
 		if err != nil {
@@ -122,13 +123,13 @@ func (w *sealWorld) tamper(fn func(scopes *bbolt.Bucket, r *record.Record, h *re
 		m.Objects.Add(record.Sum(rec))
 		m.Uses.Add(rec)
 		m.Headers.Add(record.Sum(head))
-		return errors.Join(objects.Put(key, rec), headers.Put(key, head), writeManifest(scope, m))
+		return errors.Join(objects.Put(key, rec), headers.Put(key, head), layout.WriteManifest(scope, m))
 	}))
 }
 
 func recordOf(t *testing.T, scope *bbolt.Bucket, key string) record.Record {
 	t.Helper()
-	r, err := record.Decode(key, scope.Bucket(bucketObjects).Get([]byte(key)))
+	r, err := record.Decode(key, scope.Bucket(layout.Objects).Get([]byte(key)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +138,7 @@ func recordOf(t *testing.T, scope *bbolt.Bucket, key string) record.Record {
 
 func headerOf(t *testing.T, scope *bbolt.Bucket, key string) record.Header {
 	t.Helper()
-	h, err := record.DecodeHeader(key, scope.Bucket(bucketHeaders).Get([]byte(key)))
+	h, err := record.DecodeHeader(key, scope.Bucket(layout.Headers).Get([]byte(key)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +261,7 @@ func TestKeysAreDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newSealWorld(t)
-			w.must(w.db.update("tamper", func(tx *bbolt.Tx) error { return tamper(tx.Bucket(bucketMeta)) }))
+			w.must(w.db.update("tamper", func(tx *bbolt.Tx) error { return tamper(tx.Bucket(layout.Meta)) }))
 			w.must(w.db.Close())
 			var err error
 			if w.db, err = OpenReadOnly(w.path, Options{Keys: oneKey{1}}); !errors.Is(err, store.ErrCorrupt) {

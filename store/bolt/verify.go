@@ -13,6 +13,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -33,7 +34,7 @@ const (
 
 // preflight checks the pages of a file as thoroughly as how says.
 func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
-	check := pagefile.Check{Marker: formatPrefix}
+	check := pagefile.Check{Marker: layout.FormatPrefix}
 	if how == leading {
 		check.Passes = holdsEntries
 	}
@@ -45,7 +46,7 @@ func holdsEntries(depth int, name []byte) bool {
 	if depth+1 >= indexDepth {
 		return true
 	}
-	return slices.ContainsFunc([][]byte{bucketHeaders, bucketObjects, bucketStaging, bucketLog}, func(holds []byte) bool {
+	return slices.ContainsFunc([][]byte{layout.Headers, layout.Objects, layout.Staging, layout.Log}, func(holds []byte) bool {
 		return bytes.Equal(name, holds)
 	})
 }
@@ -80,14 +81,14 @@ func (f untilDone) ReadAt(b []byte, off int64) (int, error) {
 // and header, that records and headers have the same keys, and that each bucket matches
 // its tally in the manifest (promise 5). It holds one transaction and ends with ctx.
 func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) error {
-	if err := checkScopeTally(tx); err != nil {
+	if err := layout.CheckScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
 	}
 	keys, err := seal.Read(tx)
 	if err != nil {
 		return &store.CorruptionError{Path: path, Where: "meta", Err: err}
 	}
-	scopes := tx.Bucket(bucketScope)
+	scopes := tx.Bucket(layout.Scopes)
 	if scopes == nil {
 		return nil
 	}
@@ -96,7 +97,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 			return &store.CorruptionError{Path: path, Where: "scope " + string(id), Err: errors.New("no bucket")}
 		}
 		b := scopes.Bucket(id)
-		m, err := readManifest(string(id), b)
+		m, err := layout.ReadManifest(string(id), b)
 		where := "scope " + string(id)
 		if err == nil && m.SealedWith() != "" && keys == nil {
 			err = errNoKeys
@@ -127,10 +128,10 @@ func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket) error
 
 // verifyFormer checks the former content of a scope.
 func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool) error {
-	if b = b.Bucket(bucketFormer); b == nil {
+	if b = b.Bucket(layout.Former); b == nil {
 		return nil
 	}
-	m, err := readManifest(m.Scope().ID(), b)
+	m, err := layout.ReadManifest(m.Scope().ID(), b)
 	if err == nil {
 		err = verifyContent(ctx, m, b, dictionaries)
 	}
@@ -143,7 +144,7 @@ func verifyFormer(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dict
 // verifyContent checks the headers, the objects and the indexes, which may use these
 // dictionaries.
 func verifyContent(ctx context.Context, m *record.Manifest, b *bbolt.Bucket, dictionaries map[uint64]bool) error {
-	headers, objects := b.Bucket(bucketHeaders), b.Bucket(bucketObjects)
+	headers, objects := b.Bucket(layout.Headers), b.Bucket(layout.Objects)
 	if headers == nil || objects == nil {
 		return errors.New("headers or objects are missing")
 	}
@@ -213,7 +214,7 @@ func verifyIndexes(m *record.Manifest, b *bbolt.Bucket, fromHeaders map[string]*
 			continue // built again when the scope is opened
 		}
 		var t record.Tally
-		if bucket := indexBucket(b, name); bucket != nil {
+		if bucket := layout.Index(b, name); bucket != nil {
 			c := bucket.Cursor()
 			for k, v := c.First(); k != nil; k, v = c.Next() {
 				if _, _, ok := record.ParseIndexEntry(k, v); !ok {
@@ -246,11 +247,11 @@ func (s *scopeStore) verifyStored() error {
 		where := "scope " + s.scope.String()
 		s.verifyErr = s.db.view(where, func(tx *bbolt.Tx) error {
 			b := s.bucket(tx)
-			m, err := readManifest(s.id, b)
+			m, err := layout.ReadManifest(s.id, b)
 			if err == nil {
 				err = verifyScope(context.Background(), m, b)
 			}
-			for _, name := range [][]byte{bucketHeaders, bucketObjects} {
+			for _, name := range [][]byte{layout.Headers, layout.Objects} {
 				if err == nil {
 					err = pagefile.CheckBucket(s.db.lock, uint64(b.Bucket(name).Root()))
 				}
@@ -279,10 +280,10 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 	if done {
 		return err
 	}
-	m, err := readManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.scope)
 	if err == nil {
 		var t record.Tally
-		if b := indexBucket(sn.scope, name); b != nil {
+		if b := layout.Index(sn.scope, name); b != nil {
 			c := b.Cursor()
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
 				t.Add(record.Checksum(k))
@@ -306,10 +307,10 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 // isIndexThere returns an error if the manifest counts entries of an index whose bucket
 // is missing: a lookup in it would silently find nothing.
 func (s *scopeStore) isIndexThere(sn *snapshot, name string) error {
-	if indexBucket(sn.scope, name) != nil {
+	if layout.Index(sn.scope, name) != nil {
 		return nil
 	}
-	m, err := readManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.scope)
 	if err == nil && m.Indexes[name].Tally.Count > 0 {
 		err = fmt.Errorf("%d entries are missing", m.Indexes[name].Tally.Count)
 	}

@@ -8,12 +8,13 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // verifyLog checks the log: each block, each record in it, the numbers and the tally.
 func verifyLog(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]bool) error {
-	b := scope.Bucket(bucketLog)
+	b := scope.Bucket(layout.Log)
 	if b == nil {
 		if m.Log.Blocks.Count > 0 {
 			return errors.New("the log is missing")
@@ -82,10 +83,7 @@ func verifyState(key string, state []byte, dictionaries map[uint64]bool) error {
 // error is a *store.CorruptionError, or store.ErrNotFound. No key is needed.
 func (d *DB) VerifyLog(id string) error {
 	return d.view("log", func(tx *bbolt.Tx) error {
-		var b *bbolt.Bucket
-		if scopes := tx.Bucket(bucketScope); scopes != nil {
-			b = scopes.Bucket([]byte(id))
-		}
+		b := layout.Scope(tx, id)
 		if b == nil {
 			return fmt.Errorf("%s: %w", id, store.ErrNotFound)
 		}
@@ -94,7 +92,7 @@ func (d *DB) VerifyLog(id string) error {
 }
 
 func (d *DB) verifyLogOf(id string, b *bbolt.Bucket) error {
-	m, err := readManifest(id, b)
+	m, err := layout.ReadManifest(id, b)
 	if err != nil {
 		return d.corrupt("scope "+id, err)
 	}
@@ -111,7 +109,7 @@ func (d *DB) verifyLogOf(id string, b *bbolt.Bucket) error {
 // logDictionaries returns the ids of the dictionaries that the log uses.
 func logDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
 	used := map[uint64]bool{}
-	b := scope.Bucket(bucketLog)
+	b := scope.Bucket(layout.Log)
 	if b == nil {
 		return used, nil
 	}

@@ -11,6 +11,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -119,7 +120,7 @@ func (d *DB) forgetKeys() {
 }
 
 func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {
-	scopes := tx.Bucket(bucketScope)
+	scopes := tx.Bucket(layout.Scopes)
 	ids := make([]string, 0, len(infos)+len(open))
 	for _, info := range infos {
 		ids = append(ids, info.ID)
@@ -136,11 +137,11 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 		}
 	}
 	if all {
-		epoch := string(tx.Bucket(bucketMeta).Get(keyEpoch))
-		if err := tx.DeleteBucket(bucketMeta); err != nil {
+		epoch := string(tx.Bucket(layout.Meta).Get(layout.KeyEpoch))
+		if err := tx.DeleteBucket(layout.Meta); err != nil {
 			return err
 		}
-		if err := createMeta(tx, cmp.Or(d.epoch, epoch)); err != nil {
+		if err := layout.CreateMeta(tx, cmp.Or(d.epoch, epoch)); err != nil {
 			return err
 		}
 	}
@@ -153,11 +154,11 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 		}
 	}
 	if all { // the next sealed write stores new keys
-		if err := tx.Bucket(bucketMeta).Delete(seal.MetaKey); err != nil {
+		if err := tx.Bucket(layout.Meta).Delete(seal.MetaKey); err != nil {
 			return err
 		}
 	}
-	return writeScopeTally(tx)
+	return layout.WriteScopeTally(tx)
 }
 
 // errHidden is store.ErrWiped for a wipe whose outcome is not known yet.
@@ -190,7 +191,7 @@ func (s *scopeStore) isWiped() (wiped, known bool) {
 			wiped = true
 			return nil
 		}
-		m, err := readManifest(s.id, b)
+		m, err := layout.ReadManifest(s.id, b)
 		if err == nil { // false if a list has begun since an earlier wipe
 			wiped = m.Reason == reasonWiped && m.Objects.Count == 0
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 )
 
 // WithoutFile returns a database that works without a file, because of cause: see
@@ -73,5 +74,5 @@ func isCallers(path string, err error) bool {
 type formatError struct{ path, format string }
 
 func (e *formatError) Error() string {
-	return fmt.Sprintf("%s has %s; this program reads %s", e.path, e.format, format)
+	return fmt.Sprintf("%s has %s; this program reads %s", e.path, e.format, layout.Format)
 }
