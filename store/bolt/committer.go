@@ -14,6 +14,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -94,30 +95,33 @@ func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
 type capture struct {
 	s          *scopeStore
 	over       overlay.View
+	packer     *pack.Packer
 	checkpoint store.Checkpoint
 	loading    bool
 	applied    uint64
 	losses     uint64
-	share      int64                            // of the log, in bytes
-	entries    []*overlay.Entry                 // of over, in key order
-	packed     []record.Packed                  // of entries
-	befores    map[*overlay.Entry]record.Packed // states that depart and were never written
-	finals     map[*overlay.Entry]record.Packed // final states of what departs
-	told       uint64                           // the last departed object that was delivered
-	settled    uint64                           // the same by an earlier process
-	gone       []*overlay.Entry                 // see departures
-	attempts   []attempt                        // commits that may be in the file
-	marked     uint64                           // lists that have a mark in the log
-	held       uint64                           // see writer.trimLog
-	order      uint64                           // of the last entry
-	random     uint64                           // of the mark
-	log        record.LogState                  // after it
-	departed   int                              // departed objects that were written
-	dropped    int                              // departed objects that were not kept
-	earlier    tally                            // what dropFormer has written and not kept
-	stored     int                              // objects in the file after it; -1: nothing written
-	bytes      int64                            // of their records
+	share      int64            // of the log, in bytes
+	entries    []*overlay.Entry // of over, in key order
+	packed     []record.Packed  // of entries
+	told       uint64           // the last departed object that was delivered
+	settled    uint64           // the same by an earlier process
+	gone       []*overlay.Entry // see departures
+	attempts   []attempt        // commits that may be in the file
+	marked     uint64           // lists that have a mark in the log
+	held       uint64           // see writer.trimLog
+	order      uint64           // of the last entry
+	random     uint64           // of the mark
+	log        record.LogState  // after it
+	departed   int              // departed objects that were written
+	dropped    int              // departed objects that were not kept
+	earlier    tally            // what dropFormer has written and not kept
+	stored     int              // objects in the file after it; -1: nothing written
+	bytes      int64            // of their records
 	moment
+
+	// befores are the states that depart and were never written, finals the final states
+	// of what departs.
+	befores, finals map[*overlay.Entry]record.Packed
 }
 
 // tally counts departed objects.
@@ -221,13 +225,13 @@ func (c *capture) isLost() bool {
 // pack compresses and encrypts the entries before the transaction begins.
 func (c *capture) pack() (err error) {
 	c.entries = c.over.All()
-	if c.packed, err = c.s.pack(c.losses, c.entries, seal.InScope); err != nil {
+	if c.packed, err = c.packer.Pack(seal.InScope, c.entries); err != nil {
 		return err
 	}
 	c.befores, c.finals = map[*overlay.Entry]record.Packed{}, map[*overlay.Entry]record.Packed{}
 	for _, e := range c.entries {
 		if e.Departs != 0 && e.Last.Bytes != nil {
-			c.finals[e] = c.packFinal(e)
+			c.finals[e] = c.packer.Final(e)
 		}
 		if e.Before == nil || e.Departs == 0 {
 			continue
@@ -246,7 +250,7 @@ func (c *capture) pack() (err error) {
 
 // packBefore packs the state before of an entry.
 func (c *capture) packBefore(e *overlay.Entry) error {
-	before, err := c.s.pack(c.losses, []*overlay.Entry{e.Before}, seal.InScope)
+	before, err := c.packer.Pack(seal.InScope, []*overlay.Entry{e.Before})
 	if err != nil {
 		return err
 	}

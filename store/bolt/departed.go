@@ -49,16 +49,6 @@ func (s *scopeStore) encodeLast(last runtime.Object) record.Packed {
 	return record.Packed{Bytes: payload}
 }
 
-// packFinal compresses and seals the final state of an entry that departs.
-func (c *capture) packFinal(e *overlay.Entry) record.Packed {
-	s, p := c.s, compress(e.Last, c.s.dictionaries.Load())
-	if s.seal != nil {
-		r := s.seal.Begin(1).Record(seal.InDeparted, e.Key, p.Record(s.codecID()))
-		p = record.Packed{Dictionary: r.Dictionary, DataKey: r.DataKey, Bytes: r.Payload}
-	}
-	return p
-}
-
 // opened takes over the departed objects of an earlier process's log. It is called once:
 // a log that begins anew later does not change which numbers are used, nor which objects
 // handlers have received.

@@ -21,6 +21,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 )
 
 // randomText returns a text that nothing else has.
@@ -107,11 +108,10 @@ func (w *sharingScope) apply(n int, text string) {
 // part of a text. Those that only decode what was read before do not count.
 func (w *sharingScope) has(text string) (is bool) {
 	w.Helper()
-	current := w.s.dictionaries.Load()
-	b, _ := current.Dictionary(current.Current())
+	b, _ := w.s.packer.Load().Current()
 	is = bytes.Contains(b, []byte(text[100:160]))
 	w.must(w.db.view("test", func(tx *bbolt.Tx) error {
-		return eachDictionary(w.s.bucket(tx), func(_ uint64, b, _ []byte) error {
+		return pack.Each(w.s.bucket(tx), func(_ uint64, b, _ []byte) error {
 			is = is || bytes.Contains(b, []byte(text[100:160]))
 			return nil
 		})
@@ -139,12 +139,12 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 		for name, run := range map[string]func(w *sharingScope, lose func(), dropped, kept string){
 			"samples of a trial": func(w *sharingScope, lose func(), dropped, kept string) {
 				w.list(200, "common")
-				w.s.trials.SetEvery(1)
+				w.s.packer.Load().SetTrials(1)
 				w.apply(100, dropped)
 				w.must(w.s.Flush(w.Context()))
 				lose()
 				w.list(200, kept)
-				w.s.trials.SetEvery(1)
+				w.s.packer.Load().SetTrials(1)
 				w.apply(100, kept)
 			},
 			"commit in flight": func(w *sharingScope, lose func(), dropped, kept string) {
@@ -159,19 +159,20 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 			},
 			"commit in flight with a trial": func(w *sharingScope, lose func(), dropped, kept string) {
 				w.list(200, "common")
-				w.s.trials.SetEvery(1)
+				w.s.packer.Load().SetTrials(1)
 				w.apply(100, dropped)
 				c, _ := w.s.capture(1 << 40)
 				lose()
 				w.must(c.pack())
 				w.list(200, kept)
-				w.s.trials.SetEvery(1)
+				w.s.packer.Load().SetTrials(1)
 				w.apply(40, kept)
 			},
 			"list in flight": func(w *sharingScope, lose func(), dropped, kept string) {
 				r := w.begin(100, dropped)
 				lose()
-				w.s.trained(r.(*relist).losses, r.(*relist).staged.Values())
+				_, err := r.(*relist).packer.PackList(r.(*relist).staged.Values(), true)
+				w.must(err)
 				w.must(r.Close())
 				w.list(200, kept)
 			},

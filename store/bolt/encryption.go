@@ -9,10 +9,8 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
-	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -74,25 +72,6 @@ func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
 		return seal.Unreadable(fmt.Errorf("%s is encrypted: %w", m.Scope(), err)), nil
 	}
 	return seal.For(keys, m.Scope().ID())
-}
-
-// sealPacked seals, in place, the payloads that pack has compressed. It leaves half of
-// the cores to other goroutines, as pack does.
-func (s *scopeStore) sealPacked(place seal.Place, entries []*overlay.Entry, out []record.Packed) error {
-	if s.seal == nil {
-		return nil
-	}
-	sealer := s.seal.Begin(2 * len(entries))
-	return parallel.DoBeside(len(entries), func(i int) (err error) {
-		e, p := entries[i], &out[i]
-		if e.Head == nil {
-			return nil
-		}
-		r := sealer.Record(place, e.Key, p.Record(s.codecID()))
-		p.DataKey, p.Bytes = r.DataKey, r.Payload
-		p.Head, err = sealer.Header(place, e.Key, e.Head)
-		return err
-	})
 }
 
 // otherSeal returns why a scope cannot be used whose stored encryption differs from the

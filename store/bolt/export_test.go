@@ -47,7 +47,7 @@ func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync =
 
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
-	s.(*scopeStore).trials.SetEvery(bytes)
+	s.(*scopeStore).packer.Load().SetTrials(bytes)
 }
 
 // SetSealBudget sets how often a data key may seal.

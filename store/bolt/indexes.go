@@ -126,7 +126,7 @@ func (s *scopeStore) sayDropped(names []string) {
 // no user code runs inside a transaction. The indexes become ready with the last chunk;
 // after a crash before that, the next start builds them again.
 func (s *scopeStore) buildIndexes(names []string) error {
-	losses := s.countLosses()
+	losses, packer := s.countLosses(), s.packer.Load()
 	for after, more := "", true; more; {
 		entries, err := s.scanAs(false, after, chunk)
 		if err != nil {
@@ -146,7 +146,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			after = e.Key
 		}
 		more = len(entries) == chunk
-		packed, err := s.pack(losses, prepared, seal.InScope)
+		packed, err := packer.Pack(seal.InScope, prepared)
 		if err != nil {
 			return err
 		}

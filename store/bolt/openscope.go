@@ -81,7 +81,11 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 	}
 	s.state.init(&d.shared, opts)
-	s.plain = withoutDictionary(d.opts.Compression, sealed != nil)
+	packer, err := s.newPacker()
+	if err != nil {
+		return nil, fmt.Errorf("compress: %w", err)
+	}
+	s.packer.Store(packer)
 	if d.readOnly {
 		s.role = roleViewer
 	}
@@ -121,7 +125,6 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 			s.inMemory[name] = indexes.NewMemory()
 		}
 	}
-	var err error
 	if s.objects, err = objcache.New(opts); err != nil {
 		return nil, fmt.Errorf("cache of decoded objects: %w", err)
 	}
@@ -166,11 +169,11 @@ func (s *scopeStore) load() error {
 	if why := s.useless(m); why != "" {
 		switch {
 		case m == nil:
-			s.retireDictionaries()
+			s.packing.Lost(nil)
 		case s.isReadable(m):
 			s.startDepartures(m.Log)
 		default: // what has departed is dropped; its numbers are not used again
-			s.retireDictionaries()
+			s.packing.Lost(nil)
 			l := m.Log
 			l.Settled = max(l.Departed, l.Settled)
 			s.startDepartures(l)
@@ -258,7 +261,10 @@ func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 				return s.db.corrupt("scope "+s.scope.String(), err)
 			}
 		}
-		return s.loadDictionaries(b)
+		if err := s.packer.Load().Load(b); err != nil {
+			return s.db.corrupt("dictionaries of "+s.scope.String(), err)
+		}
+		return nil
 	})
 	return m, err
 }

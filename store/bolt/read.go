@@ -286,7 +286,7 @@ func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
 		return nil, err
 	}
 	// In memory of its own, because the object may refer to it.
-	payload, err = s.dictionaries.Load().Decompress(id, payload, nil)
+	payload, err = s.packer.Load().Decompress(id, payload)
 	if err != nil {
 		return nil, err
 	}

@@ -45,7 +45,7 @@ func (s *scopeStore) Records(keys []string) (out store.Records, err error) {
 	if err != nil {
 		return store.Records{}, err
 	}
-	known := s.dictionaries.Load()
+	known := s.packer.Load()
 	out.Dictionaries = map[uint64][]byte{}
 	for _, r := range out.Records {
 		if r.Dictionary == dictionary.None {

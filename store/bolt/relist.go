@@ -13,12 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -50,14 +49,14 @@ type relist struct {
 	s       *scopeStore
 	direct  bool
 	indexes *indexes.Set // the scope's indexes at the start
-	losses  uint64       // of the scope at the start
+	packer  *pack.Packer
 	// seen are the listed keys; those whose object was added have true
 	seen    map[string]bool
 	added   int // of seen
 	staged  *btree.Map[string, *overlay.Entry]
 	bytes   int                                // of staged
 	limit   int                                // size at which staged is written
-	writing *btree.Map[string, *overlay.Entry] // written by the goroutine; nil if there is none
+	writing *btree.Map[string, *overlay.Entry] // by the goroutine; nil if there is none
 	written chan error                         // its result
 	sent    bool                               // something was passed to the goroutine
 	spilled bool                               // the staging bucket contains entries
@@ -96,7 +95,7 @@ func (s *scopeStore) Relist() (store.Relist, error) {
 		return nil, store.ErrClosed
 	}
 	r := &relist{
-		s: s, indexes: s.indexes, losses: s.losses, seen: map[string]bool{}, staged: &btree.Map[string, *overlay.Entry]{},
+		s: s, indexes: s.indexes, packer: s.packer.Load(), seen: map[string]bool{}, staged: &btree.Map[string, *overlay.Entry]{},
 		written: make(chan error, 1),
 	}
 	r.direct = s.listBegun(r)
@@ -183,7 +182,7 @@ func (r *relist) awaitWritten() {
 // write writes staged entries.
 func (r *relist) write(entries []*overlay.Entry) error {
 	if r.direct {
-		return r.load(entries, r.s.trained(r.losses, entries))
+		return r.load(entries, true)
 	}
 	return r.spill(entries)
 }
@@ -276,12 +275,11 @@ func (r *relist) isStored(e *overlay.Entry) (same bool, err error) {
 }
 
 // load writes staged objects of a first list.
-func (r *relist) load(entries []*overlay.Entry, d *dictionary.Set) error {
+func (r *relist) load(entries []*overlay.Entry, train bool) error {
 	s := r.s
 	bytes := int64(0)
 	r.wrote = true
-	// On all cores, because nothing can be read before the list is whole.
-	packed, err := s.packOn(parallel.Do, d, entries, seal.InScope)
+	packed, err := r.packer.PackList(entries, train)
 	if err != nil {
 		return err
 	}
@@ -354,12 +352,8 @@ func (d *DB) hasRoom(tx *bbolt.Tx, records []record.Packed) bool {
 func (r *relist) endLoad() error {
 	r.awaitWritten()
 	s, entries := r.s, r.staged.Values()
-	d := s.dictionaries.Load()
-	again := !r.sent && len(entries) >= codec.MinSamples && s.isTrainable(d)
-	if !again {
-		d = s.trained(r.losses, entries)
-	}
-	err := r.load(entries, d)
+	again := !r.sent && len(entries) >= codec.MinSamples && r.packer.CanTrain()
+	err := r.load(entries, !again)
 	s.mu.Lock()
 	if r.lost != nil {
 		defer s.mu.Unlock()
@@ -454,7 +448,7 @@ func (r *relist) spill(entries []*overlay.Entry) error {
 		return errors.New("nothing of the scope is in the file yet")
 	}
 	r.wrote = true
-	packed, err := s.pack(r.losses, entries, seal.InStaging)
+	packed, err := r.packer.Pack(seal.InStaging, entries)
 	if err != nil {
 		return err
 	}

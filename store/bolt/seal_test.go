@@ -165,7 +165,7 @@ func TestSealedIsBound(t *testing.T) {
 		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
 			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
 			w.must(err)
-			p, err := w.s.pack(0, []*overlay.Entry{e}, seal.InStaging)
+			p, err := w.s.packer.Load().Pack(seal.InStaging, []*overlay.Entry{e})
 			w.must(err)
 			*r = p[0].Record(r.Codec)
 		}},

@@ -7,7 +7,6 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -39,7 +38,6 @@ func (s *state) init(with *shared, opts store.Options) {
 	s.shared = with
 	s.overlay = overlay.NewMap(&with.pending)
 	s.changelog.shared, s.unlogged = with, opts.History.Bytes < 0
-	s.trials = dictionary.NewTrials()
 	s.indexing = indexing{
 		indexes:   &indexes.Set{Stored: map[string]index.Index{}, Volatile: cache.Indexers{}},
 		inMemory:  map[string]*indexes.Memory{},
@@ -159,7 +157,7 @@ func (s *state) captured(share int64) (c capture, due bool) {
 		over = s.overlay.View()
 	}
 	return capture{
-		share: share, over: over, checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
+		share: share, over: over, packer: s.packer.Load(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
 		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
 		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
 	}, (s.dirty || s.hasMoreThan(share)) && s.cause == nil

@@ -14,6 +14,7 @@ import (
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -45,6 +46,11 @@ func newMachine(t *testing.T, rng *rand.Rand) *machine {
 	if s.objects, err = objcache.New(store.Options{DecodedBytes: 1}); err != nil {
 		t.Fatal(err)
 	}
+	packer, err := pack.New(pack.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.packer.Store(packer)
 	return &machine{T: t, s: s, rng: rng, file: map[string]int{}, view: map[string]int{}, visible: true}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -116,7 +117,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 }
 
 func verifyScope(ctx context.Context, m *record.Manifest, b *bbolt.Bucket) error {
-	dictionaries, err := verifyDictionaries(m, b)
+	dictionaries, err := pack.Verify(m, b)
 	if err == nil {
 		err = verifyFormer(ctx, m, b, dictionaries)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -96,7 +97,7 @@ func (d *DB) verifyLogOf(id string, b *bbolt.Bucket) error {
 	if err != nil {
 		return d.corrupt("scope "+id, err)
 	}
-	ids, err := verifyDictionaries(m, b)
+	ids, err := pack.Verify(m, b)
 	if err == nil {
 		err = verifyLog(m, b, ids)
 	}

@@ -34,8 +34,9 @@ const (
 	// TrialSamples is the number of samples of a trial: one half trains the new
 	// dictionary, the other half tests it.
 	TrialSamples = 2 * codec.MinSamples
-	// maxDictionaries bounds the dictionaries of an open scope, because each takes memory.
-	// Those that nothing in the file uses are gone when the scope is opened again.
+	// maxDictionaries bounds the dictionaries of an open scope, because each takes
+	// memory. Those that nothing in the file uses are gone when the scope is opened
+	// again.
 	maxDictionaries = 8
 )
 
@@ -185,7 +186,6 @@ type Trials struct {
 	every   int        // bytes until the next trial, since the last one
 	bytes   int        // compressed since the last trial
 	samples [][]byte   // payloads that were written since the next trial is due
-	losses  uint64     // of the content that the samples are of: see Forget
 }
 
 // NewTrials returns trials of which the first is due after RetrainBytes.
@@ -198,23 +198,18 @@ func (t *Trials) SetEvery(bytes int) {
 	t.every = bytes
 }
 
-// Forget drops the samples, because their content was lost for the time that losses
-// counts. Payloads from before are not counted from then on.
-func (t *Trials) Forget(losses uint64) {
+// Renew returns trials without samples, with the same number of bytes until the next one.
+func (t *Trials) Renew() *Trials {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.bytes, t.samples, t.losses = 0, nil, losses
+	return &Trials{every: t.every}
 }
 
-// Next counts payloads of at least MinBytes that are about to be compressed, of the
-// content after so many losses. It returns samples when the next trial is due and enough
-// samples were written, else nil.
-func (t *Trials) Next(losses uint64, payloads [][]byte) [][]byte {
+// Next counts payloads of at least MinBytes that are about to be compressed. It returns
+// samples when the next trial is due and enough samples were written, else nil.
+func (t *Trials) Next(payloads [][]byte) [][]byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if losses != t.losses {
-		return nil
-	}
 	for _, payload := range payloads {
 		if t.bytes += len(payload); t.bytes >= t.every {
 			t.samples = append(t.samples, payload)

@@ -13,8 +13,8 @@ import (
 )
 
 // Set contains the scope's index functions: stored ones, which have an identity and whose
-// entries are in the file, and volatile ones, which have no identity and whose entries are
-// in memory while the scope is open. It is replaced, never changed.
+// entries are in the file, and volatile ones, which have no identity and whose entries
+// are in memory while the scope is open. It is replaced, never changed.
 type Set struct {
 	Stored   map[string]index.Index
 	Volatile cache.Indexers

@@ -16,18 +16,18 @@ import (
 
 // These are the names of the buckets and keys of the file.
 var (
-	Meta   = []byte("meta")
-	KeyFormat    = []byte("format")
-	KeyEpoch     = []byte("epoch")
-	keyCreated   = []byte("created")
-	keyScopes    = []byte("scopes")
-	Ledger = []byte("ledger") // in bucketMeta; has a bucket for each name
+	Meta       = []byte("meta")
+	KeyFormat  = []byte("format")
+	KeyEpoch   = []byte("epoch")
+	keyCreated = []byte("created")
+	keyScopes  = []byte("scopes")
+	Ledger     = []byte("ledger") // in bucketMeta; has a bucket for each name
 
-	Scopes        = []byte("scope") // has a bucket for each scope, by id
-	keyManifest        = []byte("manifest")
+	Scopes       = []byte("scope") // has a bucket for each scope, by id
+	keyManifest  = []byte("manifest")
 	Headers      = []byte("headers")
 	Objects      = []byte("objects")
-	Indexes        = []byte("index") // has a bucket for each index
+	Indexes      = []byte("index") // has a bucket for each index
 	Dictionaries = []byte("dictionaries")
 	Log          = []byte("log")
 	Staging      = []byte("staging") // differing objects of a list

@@ -1,5 +1,5 @@
-// Package overlay has what was applied to a scope and is not in the file yet, and merges it
-// over what is in the file. Unlike the write buffer of a database that commits on each
+// Package overlay has what was applied to a scope and is not in the file yet, and merges
+// it over what is in the file. Unlike the write buffer of a database that commits on each
 // deletion, it has entries of deletions, too.
 package overlay
 

@@ -25,8 +25,8 @@ func put(key, value string) *overlay.Entry {
 
 func deleted(key string) *overlay.Entry { return &overlay.Entry{Key: key, Name: key} }
 
-// TestMap applies random changes, takes views, and commits some of them. The views stay as
-// they were, and the bytes are those of what is left.
+// TestMap applies random changes, takes views, and commits some of them. The views stay
+// as they were, and the bytes are those of what is left.
 func TestMap(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var sum atomic.Int64

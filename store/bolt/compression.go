@@ -1,0 +1,119 @@
+package bolt
+
+import (
+	"encoding/binary"
+	"sync/atomic"
+	"time"
+
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// Compression specifies how records are written. Existing records are read as they were
+// written, independent of this option.
+type Compression int
+
+const (
+	// Dictionary compresses with zstd and a dictionary of the scope's own objects; for
+	// encrypted scopes it is the same as Zstd. The dictionary is trained when
+	// codec.MinSamples objects are first written in one transaction, as by the first
+	// list, or when the scope has grown to four times as many objects. Objects that are
+	// written before that, and objects of fewer than 128 bytes, are not compressed.
+	Dictionary Compression = iota
+	// Zstd compresses with zstd without a dictionary.
+	Zstd
+	// Uncompressed does not compress.
+	Uncompressed
+)
+
+// packing has the Packer of the scope's content. It is written under scopeStore.mu.
+type packing struct{ packer atomic.Pointer[pack.Packer] }
+
+// Lost forgets what was learned from the content.
+func (p *packing) Lost(error) { p.packer.Store(p.packer.Load().Renew()) }
+
+// newPacker returns the Packer of a scope that is opened.
+func (s *scopeStore) newPacker() (*pack.Packer, error) {
+	o := pack.Options{
+		Trains: s.db.opts.Compression == Dictionary && s.seal == nil, // else as Zstd
+		Plain:  dictionary.None, Seal: s.seal, Codec: s.codecID(), Samples: s.samples,
+		// The object was counted when it was encoded.
+		Spent: func(began time.Time) { s.encodes.add(0, began) },
+	}
+	if c := s.db.opts.Compression; c == Zstd || c == Dictionary && s.seal != nil {
+		o.Plain = dictionary.Plain
+	}
+	return pack.New(o)
+}
+
+func (s *scopeStore) codecID() byte {
+	if s.opts.Codec == nil {
+		return 0 // only deletions can be written
+	}
+	return s.opts.Codec.ID()
+}
+
+// samples returns encoded objects of a scope that has grown without a list.
+func (s *scopeStore) samples() (payloads [][]byte) {
+	s.mu.Lock()
+	grown := s.length >= pack.GrownScope && s.phase == phaseReady
+	s.mu.Unlock()
+	if !grown {
+		return nil
+	}
+	entries, err := s.scanAs(false, "", pack.GrownScope)
+	if err != nil {
+		return nil // the next reader returns the error
+	}
+	payloads = [][]byte{}
+	for _, e := range entries {
+		if _, id, payload, err := record.ParseRaw(e.Raw); err == nil && id == dictionary.None && len(payload) >= dictionary.MinBytes {
+			payloads = append(payloads, payload)
+		}
+	}
+	return payloads
+}
+
+// dictionary writes the dictionary of a record, if the file does not contain it.
+func (w *writer) dictionary(id uint64) error {
+	if id == w.lastDictionary {
+		return nil
+	}
+	isNew, err := w.s.packer.Load().Persist(w.scope, w.m, id)
+	if w.hasNew = w.hasNew || isNew; err == nil {
+		w.lastDictionary = id
+	}
+	return err
+}
+
+// dropDictionaries drops the dictionaries that neither the content, nor the former
+// content, nor the log uses. The scope keeps them until it is closed, because readers may
+// have records that are compressed with them.
+func (w *writer) dropDictionaries() error {
+	used, err := logDictionaries(w.scope)
+	if err != nil {
+		return err
+	}
+	contents := []record.Uses{w.m.Uses}
+	if former := w.scope.Bucket(layout.Former); former != nil {
+		m, err := layout.ReadManifest(w.s.id, former)
+		if err != nil {
+			return w.s.db.corrupt("former objects of "+w.s.scope.String(), err)
+		}
+		contents = append(contents, m.Uses)
+	}
+	for _, uses := range contents {
+		for id := range uses {
+			used[id] = true
+		}
+	}
+	return pack.Drop(w.scope, w.m, used)
+}
+
+// rawForm returns the raw form of a packed payload.
+func rawForm(codecID byte, p record.Packed) []byte {
+	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.Bytes))
+	return record.AppendRaw(b, codecID, p.Dictionary, p.Bytes)
+}

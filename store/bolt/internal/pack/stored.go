@@ -1,0 +1,106 @@
+package pack
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// Load reads the dictionaries in the file. The scope's bucket may be nil.
+func (p *Packer) Load(scope *bbolt.Bucket) error {
+	current, stored := p.opts.Plain, map[uint64][]byte{}
+	err := Each(scope, func(id uint64, b, _ []byte) error {
+		if p.opts.Trains {
+			current = max(current, id)
+		}
+		stored[id] = b
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	d, err := dictionary.NewSet(current, stored)
+	if err == nil {
+		p.dictionaries.Store(d)
+	}
+	return err
+}
+
+// Persist writes a dictionary, if it is one and the file does not contain it. It reports
+// whether it has.
+func (p *Packer) Persist(scope *bbolt.Bucket, m *record.Manifest, id uint64) (written bool, err error) {
+	if id == dictionary.None || id == dictionary.Plain {
+		return false, nil
+	}
+	b, err := scope.CreateBucketIfNotExists(layout.Dictionaries)
+	if err != nil || b.Get(key(id)) != nil {
+		return false, err
+	}
+	content, _ := p.Dictionary(id)
+	value, err := record.Marshal(content)
+	if err != nil {
+		return false, err
+	}
+	m.Dictionaries.Add(record.Sum(value))
+	return true, b.Put(key(id), value)
+}
+
+// Drop drops the dictionaries that are not used.
+func Drop(scope *bbolt.Bucket, m *record.Manifest, used map[uint64]bool) error {
+	unused := map[uint64]uint32{} // id -> checksum
+	err := Each(scope, func(id uint64, _, stored []byte) error {
+		if !used[id] {
+			unused[id] = record.Sum(stored)
+		}
+		return nil
+	})
+	for id, sum := range unused {
+		m.Dictionaries.Remove(sum)
+		err = errors.Join(err, scope.Bucket(layout.Dictionaries).Delete(key(id)))
+	}
+	return err
+}
+
+// Each calls fn with each dictionary in the file, and with its stored form. The scope's
+// bucket may be nil.
+func Each(scope *bbolt.Bucket, fn func(id uint64, dictionary, stored []byte) error) error {
+	if scope == nil || scope.Bucket(layout.Dictionaries) == nil {
+		return nil
+	}
+	return scope.Bucket(layout.Dictionaries).ForEach(func(k, v []byte) error {
+		if len(k) != 8 {
+			return errors.New("the key is not an id")
+		}
+		var dictionary []byte
+		if err := record.Unmarshal(v, &dictionary); err != nil {
+			return err
+		}
+		return fn(binary.BigEndian.Uint64(k), dictionary, v)
+	})
+}
+
+func key(id uint64) []byte { return binary.BigEndian.AppendUint64(nil, id) }
+
+// Verify returns the dictionary ids that records may use.
+func Verify(m *record.Manifest, scope *bbolt.Bucket) (map[uint64]bool, error) {
+	ids := map[uint64]bool{dictionary.None: true, dictionary.Plain: true}
+	var t record.Tally
+	err := Each(scope, func(id uint64, _, stored []byte) error {
+		ids[id] = true
+		t.Add(record.Sum(stored))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dictionary: %w", err)
+	}
+	if t != m.Dictionaries {
+		return nil, fmt.Errorf("the checksums of %d dictionaries do not add up to the manifest's, of %d", t.Count, m.Dictionaries.Count)
+	}
+	return ids, nil
+}
