@@ -9,10 +9,9 @@ import (
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -280,16 +279,16 @@ func (c *capture) write(tx *bbolt.Tx) error {
 			return err
 		}
 	}
-	w.m.SetCheckpoint(c.checkpoint)
-	w.m.Complete = !c.loading
-	w.m.Log.Settled = c.told
+	w.Manifest.SetCheckpoint(c.checkpoint)
+	w.Manifest.Complete = !c.loading
+	w.Manifest.Log.Settled = c.told
 	if err := w.logged.end(); err != nil {
 		return err
 	}
-	c.log, c.departed, c.dropped, c.held = w.m.Log, c.earlier.departed+w.logged.departed, c.earlier.dropped+w.dropped, w.held
-	c.stored, c.bytes = int(w.m.Objects.Count), w.m.Bytes
+	c.log, c.departed, c.dropped, c.held = w.Manifest.Log, c.earlier.departed+w.logged.departed, c.earlier.dropped+w.dropped, w.held
+	c.stored, c.bytes = int(w.Manifest.Objects.Count), w.Manifest.Bytes
 	c.s.noteAttempt(attempt{c.random, c.order})
-	return w.end()
+	return w.End()
 }
 
 // noteAttempt notes a commit before its outcome is known: if it is not, the file is
@@ -322,17 +321,13 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 	}
 }
 
-// writer changes one scope's entries and manifest inside a transaction.
+// writer changes one scope's content, log and manifest inside a transaction.
 type writer struct {
-	s                       *scopeStore
-	m                       *record.Manifest
-	scope, headers, objects *bbolt.Bucket
-	// the last dictionary that is known to be in the file
-	lastDictionary uint64
-	hasNew         bool       // dictionary
-	dropped        int        // departed objects that exceeded the bound
-	held           uint64     // see trimLog
-	logged         *logWriter // nil: what is written is not logged
+	*content.Writer
+	s       *scopeStore
+	dropped int        // departed objects that exceeded the bound
+	held    uint64     // see trimLog
+	logged  *logWriter // nil: what is written is not logged
 }
 
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
@@ -348,28 +343,17 @@ func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 	if b == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 	}
-	m, err := layout.ReadManifest(s.id, b)
+	c, err := content.NewWriter(s.id, b, content.Options{
+		Packer: s.packer.Load(), Codec: s.codecID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
+	})
 	if err != nil {
-		return nil, s.db.corrupt("scope "+s.scope.String(), err)
+		return nil, err
 	}
-	w := &writer{s: s, m: m, scope: b, headers: b.Bucket(layout.Headers), objects: b.Bucket(layout.Objects)}
-	if w.headers == nil || w.objects == nil {
-		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("headers or objects are missing"))
-	}
+	w := &writer{Writer: c, s: s}
 	if err := w.dropOldIndexes(tx); err != nil {
 		return nil, err
 	}
 	return w, s.seal.Persist(tx)
-}
-
-// end writes the manifest.
-func (w *writer) end() error {
-	if w.hasNew {
-		if err := w.dropDictionaries(); err != nil {
-			return err
-		}
-	}
-	return layout.WriteManifest(w.scope, w.m)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.
@@ -379,7 +363,7 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	old := s.oldIndexes
 	s.mu.Unlock()
 	for _, name := range old {
-		if err := w.dropIndex(name); err != nil {
+		if err := w.DropIndex(name); err != nil {
 			return err
 		}
 	}
@@ -393,114 +377,13 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	return nil
 }
 
-// apply writes one entry: its record, header and index entries, and the tallies.
+// apply writes one entry, and logs it.
 func (w *writer) apply(e *overlay.Entry, p record.Packed) error {
-	key := []byte(e.Key)
-	oldRecord, oldHeader := w.objects.Get(key), w.headers.Get(key)
-	var old *record.Header
-	if oldHeader != nil {
-		var err error
-		if old, err = record.DecodeHeader(e.Key, oldHeader); err != nil {
-			// The old index entries stay. The next Open finds that the index does not add
-			// up and sets the file aside. Until then writes continue.
-			w.s.db.opts.Logger.Error(w.s.db.corrupt("header "+e.Key, err), "A damaged header is overwritten")
-			old = nil
-		}
-		w.m.Headers.Remove(record.Sum(oldHeader))
-	}
-	if oldRecord != nil {
-		w.m.Objects.Remove(record.Sum(oldRecord))
-		w.m.Uses.Remove(oldRecord)
-		w.m.Bytes -= int64(len(oldRecord))
-	}
-	stored := e.Stored(p)
+	before := w.Before(e.Key)
 	if w.logged != nil {
-		if err := w.logged.note(e, stored, old, oldHeader, oldRecord); err != nil {
+		if err := w.logged.note(e, e.Stored(p), before); err != nil {
 			return err
 		}
 	}
-	if err := w.index(e.Key, old, stored); err != nil {
-		return err
-	}
-	if stored == nil {
-		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
-	}
-	head, err := stored.Encode(e.Key)
-	if err != nil {
-		return err
-	}
-	if err := w.dictionary(p.Dictionary); err != nil {
-		return err
-	}
-	rec := p.Record(w.s.opts.Codec.ID()).Encode(e.Key)
-	w.m.Headers.Add(record.Sum(head))
-	w.m.Objects.Add(record.Sum(rec))
-	w.m.Uses.Add(rec)
-	w.m.Bytes += int64(len(rec))
-	if err := w.objects.Put(key, rec); err != nil {
-		return err
-	}
-	return w.headers.Put(key, head)
-}
-
-// index replaces the index entries of one object. The old header may name entries of an
-// index that was rebuilt since; they do not exist any more and are skipped.
-func (w *writer) index(key string, old, now *record.Header) error {
-	for name, state := range w.m.Indexes {
-		var was, is []string
-		if old != nil {
-			was = old.Index[name]
-		}
-		if now != nil {
-			is = now.Index[name]
-		}
-		if len(was)+len(is) == 0 {
-			continue
-		}
-		b, err := w.indexBucket(name)
-		if err != nil {
-			return err
-		}
-		for _, value := range was {
-			k, _ := record.IndexEntry(value, key)
-			if b.Get(k) == nil {
-				continue
-			}
-			state.Tally.Remove(record.Checksum(k))
-			if err := b.Delete(k); err != nil {
-				return err
-			}
-		}
-		for _, value := range is {
-			k, v := record.IndexEntry(value, key)
-			if b.Get(k) == nil {
-				state.Tally.Add(record.Checksum(k))
-			}
-			if err := b.Put(k, v); err != nil {
-				return err
-			}
-		}
-		w.m.Indexes[name] = state
-	}
-	return nil
-}
-
-func (w *writer) indexBucket(name string) (*bbolt.Bucket, error) {
-	root, err := w.scope.CreateBucketIfNotExists(layout.Indexes)
-	if err != nil {
-		return nil, err
-	}
-	return root.CreateBucketIfNotExists([]byte(name))
-}
-
-func (w *writer) dropIndex(name string) error {
-	delete(w.m.Indexes, name)
-	root := w.scope.Bucket(layout.Indexes)
-	if root == nil {
-		return nil
-	}
-	if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
-		return err
-	}
-	return nil
+	return w.Put(e, p, before)
 }

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
-	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -74,42 +73,6 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 		}
 	}
 	return payloads
-}
-
-// dictionary writes the dictionary of a record, if the file does not contain it.
-func (w *writer) dictionary(id uint64) error {
-	if id == w.lastDictionary {
-		return nil
-	}
-	isNew, err := w.s.packer.Load().Persist(w.scope, w.m, id)
-	if w.hasNew = w.hasNew || isNew; err == nil {
-		w.lastDictionary = id
-	}
-	return err
-}
-
-// dropDictionaries drops the dictionaries that neither the content, nor the former
-// content, nor the log uses. The scope keeps them until it is closed, because readers may
-// have records that are compressed with them.
-func (w *writer) dropDictionaries() error {
-	used, err := logDictionaries(w.scope)
-	if err != nil {
-		return err
-	}
-	contents := []record.Uses{w.m.Uses}
-	if former := w.scope.Bucket(layout.Former); former != nil {
-		m, err := layout.ReadManifest(w.s.id, former)
-		if err != nil {
-			return w.s.db.corrupt("former objects of "+w.s.scope.String(), err)
-		}
-		contents = append(contents, m.Uses)
-	}
-	for _, uses := range contents {
-		for id := range uses {
-			used[id] = true
-		}
-	}
-	return pack.Drop(w.scope, w.m, used)
 }
 
 // rawForm returns the raw form of a packed payload.

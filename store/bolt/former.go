@@ -114,10 +114,10 @@ func keepFormer(b *bbolt.Bucket, was *record.Manifest) error {
 
 // dropFormer drops the former content. The list that it was kept for is whole.
 func (w *writer) dropFormer() error {
-	if w.scope.Bucket(layout.Former) == nil {
+	if w.Scope.Bucket(layout.Former) == nil {
 		return nil
 	}
-	return w.scope.DeleteBucket(layout.Former)
+	return w.Scope.DeleteBucket(layout.Former)
 }
 
 // comparison compares the former content with the list that has been loaded.

@@ -81,15 +81,15 @@ func (s *scopeStore) reconcileIndexes(m *record.Manifest) error {
 			return err
 		}
 		for _, name := range drop {
-			if err := w.dropIndex(name); err != nil {
+			if err := w.DropIndex(name); err != nil {
 				return err
 			}
 		}
 		s.sayDropped(drop)
 		for _, name := range build {
-			w.m.Indexes[name] = record.IndexState{Identity: s.indexes.Stored[name].Identity()}
+			w.Manifest.Indexes[name] = record.IndexState{Identity: s.indexes.Stored[name].Identity()}
 		}
-		return w.end()
+		return w.End()
 	})
 	if err == nil && len(build) > 0 {
 		err = s.buildIndexes(build)
@@ -165,12 +165,12 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			}
 			if !more {
 				for _, name := range names {
-					state := w.m.Indexes[name]
-					state.Ready, state.Since = true, w.m.Log.Last
-					w.m.Indexes[name] = state
+					state := w.Manifest.Indexes[name]
+					state.Ready, state.Since = true, w.Manifest.Log.Last
+					w.Manifest.Indexes[name] = state
 				}
 			}
-			return w.end()
+			return w.End()
 		})
 		if err != nil {
 			return err

@@ -14,6 +14,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -29,6 +30,8 @@ const (
 	// blockBytes is the size of a block. bbolt has two blocks at least on a page: with
 	// this size, two of them fill eight pages of 4 KiB.
 	blockBytes = 16 << 10
+	// fillOfLog is how full the pages of the log are made, since blocks are appended.
+	fillOfLog = 0.95
 	// trimBytes is how much a commit trims beyond what it has appended.
 	trimBytes = 1 << 20
 	// fileLogBytes bounds the logs of all open scopes of a file together: above it, the
@@ -311,16 +314,16 @@ type noted struct {
 }
 
 func (w *writer) log(c *capture) *logWriter {
-	l := &w.m.Log
+	l := &w.Manifest.Log
 	bound, _ := w.s.boundsOfLog(l.Bytes)
-	lw := &logWriter{w: w, c: c, was: w.m.RV, bound: bound, listed: c.listing || c.lists != c.marked}
+	lw := &logWriter{w: w, c: c, was: w.Manifest.RV, bound: bound, listed: c.listing || c.lists != c.marked}
 	for _, a := range c.attempts {
 		if a.mark == l.Mark.Random && l.Mark.Number > 0 {
 			lw.done, lw.known = a.order, l.Departed
 		}
 	}
 	if c.rewound {
-		l.Above = store.Higher(l.Above, store.Higher(c.reached, store.Higher(w.m.RV, l.Mark.To)))
+		l.Above = store.Higher(l.Above, store.Higher(c.reached, store.Higher(w.Manifest.RV, l.Mark.To)))
 	}
 	if l.Lineage == "" || c.rewound {
 		newLineage(l)
@@ -335,9 +338,9 @@ func (w *writer) log(c *capture) *logWriter {
 	return lw
 }
 
-// note logs an entry that is about to be written, if it is a change.
-// old is what oldHeader contains, nil if that is damaged.
-func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeader, oldRecord []byte) error {
+// note logs an entry that is about to be written in the place of what was before, if it
+// is a change.
+func (lw *logWriter) note(e *overlay.Entry, stored *record.Header, was content.Before) error {
 	departs := e.Departs
 	if departs <= lw.known {
 		departs = 0 // it was logged by a commit of unknown outcome
@@ -346,7 +349,7 @@ func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeade
 		return nil
 	}
 	n := noted{order: e.Order, LogEntry: record.LogEntry{
-		Key: e.Key, RV: e.RV(), Departs: departs, Header: oldHeader, Record: oldRecord,
+		Key: e.Key, RV: e.RV(), Departs: departs, Header: was.Header, Record: was.Record,
 	}}
 	if e.Name != e.Key {
 		n.Name = e.Name
@@ -357,7 +360,7 @@ func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeade
 	switch {
 	case stored == nil:
 		n.Kind |= record.KindDeleted
-	case departs == 0 && lw.isSame(e, stored, old, oldHeader):
+	case departs == 0 && lw.isSame(e, stored, was):
 		return nil
 	case departs == 0 && lw.cut:
 		lw.left = true
@@ -367,19 +370,19 @@ func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeade
 		lw.left = true
 		return nil
 	}
-	if p, ok := lw.c.finals[e]; ok && departs != 0 && !lw.w.s.isAnother(e.Key, oldHeader, e.Before) {
-		if err := lw.w.dictionary(p.Dictionary); err != nil {
+	if p, ok := lw.c.finals[e]; ok && departs != 0 && !lw.w.s.isAnother(e.Key, was.Header, e.Before) {
+		if err := lw.w.Use(p.Dictionary); err != nil {
 			return err
 		}
 		n.Final = p.Record(lw.w.s.codecID()).Encode(e.Key)
 	}
-	if oldHeader == nil && departs != 0 && e.Before != nil { // it was never written
+	if was.Header == nil && departs != 0 && e.Before != nil { // it was never written
 		if err := lw.before(&n, e); err != nil {
 			return err
 		}
 		n.Kind |= record.KindShort
 	}
-	isDamaged := oldHeader != nil && old == nil
+	isDamaged := was.Header != nil && was.Head == nil
 	if n.Record != nil && !isDamaged {
 		_, err := record.Decode(e.Key, n.Record)
 		isDamaged = err != nil
@@ -396,7 +399,7 @@ func (lw *logWriter) note(e *overlay.Entry, stored, old *record.Header, oldHeade
 	n.Header, n.Record = bytes.Clone(n.Header), bytes.Clone(n.Record)
 	lw.entries = append(lw.entries, n)
 	if lw.listed {
-		lw.w.m.Log.Listed += int64(n.Size())
+		lw.w.Manifest.Log.Listed += int64(n.Size())
 	}
 	return nil
 }
@@ -408,7 +411,7 @@ func (lw *logWriter) before(n *noted, e *overlay.Entry) error {
 	if err != nil {
 		return err
 	}
-	if err := lw.w.dictionary(p.Dictionary); err != nil {
+	if err := lw.w.Use(p.Dictionary); err != nil {
 		return err
 	}
 	n.Header, n.Record = head, p.Record(lw.w.s.codecID()).Encode(e.Key)
@@ -434,17 +437,17 @@ func (lw *logWriter) noteGone(e *overlay.Entry) error {
 }
 
 // isSame reports whether an object is stored again as it was.
-func (lw *logWriter) isSame(e *overlay.Entry, stored, old *record.Header, oldHeader []byte) bool {
-	if old == nil || !bytes.Equal(old.Hash, stored.Hash) {
+func (lw *logWriter) isSame(e *overlay.Entry, stored *record.Header, was content.Before) bool {
+	if was.Head == nil || !bytes.Equal(was.Head.Hash, stored.Hash) {
 		return false
 	}
-	old, err := lw.w.s.seal.Header(seal.InScope, e.Key, oldHeader)
+	old, err := lw.w.s.seal.Header(seal.InScope, e.Key, was.Header)
 	return err == nil && old.RV == e.Head.RV && old.UID == e.Head.UID
 }
 
 // end appends the entries and the mark, and trims the log.
 func (lw *logWriter) end() error {
-	l, c := &lw.w.m.Log, lw.c
+	l, c := &lw.w.Manifest.Log, lw.c
 	if l.Listing = c.listing; !c.asOf.IsZero() {
 		l.AsOf = c.asOf.UnixNano()
 	}
@@ -455,11 +458,11 @@ func (lw *logWriter) end() error {
 	if len(lw.entries) == 0 && !lw.left && !isDue {
 		return lw.trim()
 	}
-	b, err := lw.w.scope.CreateBucketIfNotExists(layout.Log)
+	b, err := lw.w.Scope.CreateBucketIfNotExists(layout.Log)
 	if err != nil {
 		return err
 	}
-	b.FillPercent = fillOfList
+	b.FillPercent = fillOfLog
 	slices.SortStableFunc(lw.entries, func(a, b noted) int { return cmp.Compare(a.order, b.order) })
 	lw.fit()
 	now := time.Now().UnixNano()
@@ -511,7 +514,7 @@ func (lw *logWriter) end() error {
 
 // trim trims a log that has more than its bound although nothing is appended.
 func (lw *logWriter) trim() error {
-	if lw.w.m.Log.Bytes <= boundOfDeletions(lw.bound) {
+	if lw.w.Manifest.Log.Bytes <= boundOfDeletions(lw.bound) {
 		return nil
 	}
 	t := lw.w.trimming(lw.c)
@@ -531,7 +534,7 @@ func (lw *logWriter) fit() {
 	}
 	left := func(n noted) bool {
 		size -= int64(n.Size())
-		lw.w.m.Log.Dropped++
+		lw.w.Manifest.Log.Dropped++
 		lw.left = true
 		return true
 	}
@@ -563,7 +566,7 @@ func (w *writer) trimLog(b *bbolt.Bucket, newest uint64, appended int64, capture
 
 // trimming returns the bounds of the log.
 func (w *writer) trimming(captured *capture) trimming {
-	l := &w.m.Log
+	l := &w.Manifest.Log
 	t := trimming{LogState: l, settled: captured.settled}
 	t.bound, t.age = w.s.boundsOfLog(l.Bytes)
 	t.bound, t.now = boundOfDeletions(t.bound), captured.taken.now(l.Mark.Time, t.age)
@@ -572,7 +575,7 @@ func (w *writer) trimming(captured *capture) trimming {
 
 // trimAll trims the log up to its last block, which has the last mark.
 func (w *writer) trimAll(t trimming) error {
-	b := w.scope.Bucket(layout.Log)
+	b := w.Scope.Bucket(layout.Log)
 	if b == nil {
 		return nil
 	}

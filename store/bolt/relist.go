@@ -28,9 +28,6 @@ const (
 	stagingBytes = 8 << 20
 	// loadBytes is the corresponding number for a first list.
 	loadBytes = 8 << 20
-	// fillOfList is how full the pages of a first list are made. bbolt's default is half,
-	// for keys in random order.
-	fillOfList = 0.95
 	// partChanges and partBytes bound one batch of Parts.
 	partChanges = 256
 	partBytes   = 1 << 20
@@ -291,19 +288,19 @@ func (r *relist) load(entries []*overlay.Entry, train bool) error {
 		if err != nil {
 			return err
 		}
-		if w.scope.Bucket(layout.Former) != nil && !s.db.hasRoom(tx, packed) {
+		if w.Scope.Bucket(layout.Former) != nil && !s.db.hasRoom(tx, packed) {
 			return bbolterrors.ErrMaxSizeReached // dropping that takes room, too
 		}
 		// A server lists in key order, so new keys are appended.
-		w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList
+		w.Append()
 		for i, e := range entries {
 			if err := w.apply(e, packed[i]); err != nil {
 				return err
 			}
 		}
-		bytes = w.m.Bytes
-		w.m.Complete = false
-		return w.end()
+		bytes = w.Manifest.Bytes
+		w.Manifest.Complete = false
+		return w.End()
 	})
 	if err != nil {
 		return err

@@ -166,13 +166,13 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 	if err != nil {
 		return 0, log, err
 	}
-	before = w.m.Log.Bytes
+	before = w.Manifest.Log.Bytes
 	t := w.trimming(&c)
 	t.bound, t.budget, t.holds = max(before-n, 0), n, true
-	if err := w.trimAll(t); err != nil || w.m.Log.Bytes == before {
-		return before, w.m.Log, err
+	if err := w.trimAll(t); err != nil || w.Manifest.Log.Bytes == before {
+		return before, w.Manifest.Log, err
 	}
-	return before, w.m.Log, w.end()
+	return before, w.Manifest.Log, w.End()
 }
 
 func (s *scopeStore) tookLog(log record.LogState) {
@@ -210,10 +210,10 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 // a crash it is listed again.
 func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	w, err := c.s.writer(tx)
-	if err != nil || w.scope.Bucket(layout.Former) == nil {
+	if err != nil || w.Scope.Bucket(layout.Former) == nil {
 		return false, err
 	}
-	former, err := layout.ReadManifest(c.s.id, w.scope.Bucket(layout.Former))
+	former, err := layout.ReadManifest(c.s.id, w.Scope.Bucket(layout.Former))
 	if err != nil || c.size() > former.Bytes {
 		return false, err
 	}
@@ -230,7 +230,7 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	}
 	c.s.noteAttempt(attempt{mark: first.random})
 	c.earlier = tally{w.logged.departed, w.dropped}
-	return true, w.end()
+	return true, w.End()
 }
 
 // size returns the bytes of the packed entries.

@@ -106,29 +106,3 @@ func (d *DB) verifyLogOf(id string, b *bbolt.Bucket) error {
 	}
 	return nil
 }
-
-// logDictionaries returns the ids of the dictionaries that the log uses.
-func logDictionaries(scope *bbolt.Bucket) (map[uint64]bool, error) {
-	used := map[uint64]bool{}
-	b := scope.Bucket(layout.Log)
-	if b == nil {
-		return used, nil
-	}
-	return used, b.ForEach(func(k, v []byte) error {
-		if len(k) != 8 {
-			return errLogKey
-		}
-		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
-		if err != nil {
-			return nil // nothing reads it
-		}
-		for _, e := range block.Entries {
-			for _, rec := range [][]byte{e.Record, e.Final} {
-				if r, err := record.Decode(e.Key, rec); rec != nil && err == nil {
-					used[r.Dictionary] = true
-				}
-			}
-		}
-		return nil
-	})
-}

@@ -51,10 +51,29 @@ func (p *Packer) Persist(scope *bbolt.Bucket, m *record.Manifest, id uint64) (wr
 	return true, b.Put(key(id), value)
 }
 
-// Drop drops the dictionaries that are not used.
-func Drop(scope *bbolt.Bucket, m *record.Manifest, used map[uint64]bool) error {
+// DropUnused drops the dictionaries that neither the content, nor the former content, nor
+// the log uses. A Packer keeps them, because readers may have records that are compressed
+// with them. The errors are those of damage.
+func DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
+	used, err := usedByLog(scope)
+	if err != nil {
+		return err
+	}
+	contents := []record.Uses{m.Uses}
+	if former := scope.Bucket(layout.Former); former != nil {
+		m, err := layout.ReadManifest(m.Scope().ID(), former)
+		if err != nil {
+			return fmt.Errorf("former objects: %w", err)
+		}
+		contents = append(contents, m.Uses)
+	}
+	for _, uses := range contents {
+		for id := range uses {
+			used[id] = true
+		}
+	}
 	unused := map[uint64]uint32{} // id -> checksum
-	err := Each(scope, func(id uint64, _, stored []byte) error {
+	err = Each(scope, func(id uint64, _, stored []byte) error {
 		if !used[id] {
 			unused[id] = record.Sum(stored)
 		}
@@ -65,6 +84,32 @@ func Drop(scope *bbolt.Bucket, m *record.Manifest, used map[uint64]bool) error {
 		err = errors.Join(err, scope.Bucket(layout.Dictionaries).Delete(key(id)))
 	}
 	return err
+}
+
+// usedByLog returns the ids of the dictionaries that the log uses.
+func usedByLog(scope *bbolt.Bucket) (map[uint64]bool, error) {
+	used := map[uint64]bool{}
+	b := scope.Bucket(layout.Log)
+	if b == nil {
+		return used, nil
+	}
+	return used, b.ForEach(func(k, v []byte) error {
+		if len(k) != 8 {
+			return errors.New("a key of the log is not a number")
+		}
+		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
+		if err != nil {
+			return nil // nothing reads it
+		}
+		for _, e := range block.Entries {
+			for _, rec := range [][]byte{e.Record, e.Final} {
+				if r, err := record.Decode(e.Key, rec); rec != nil && err == nil {
+					used[r.Dictionary] = true
+				}
+			}
+		}
+		return nil
+	})
 }
 
 // Each calls fn with each dictionary in the file, and with its stored form. The scope's

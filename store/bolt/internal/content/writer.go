@@ -1,0 +1,202 @@
+// Package content writes and checks the content of a scope in the file: its headers, its
+// objects and its stored indexes, and the tallies of them in the manifest.
+package content
+
+import (
+	"errors"
+
+	"github.com/go-logr/logr"
+	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+)
+
+// Options are what a Writer needs to know of the scope.
+type Options struct {
+	Packer *pack.Packer // has the dictionaries of new records
+	Codec  byte         // of new records
+	Logger logr.Logger
+	// Corrupt returns the error of damage.
+	Corrupt func(where string, err error) error
+}
+
+// Writer changes the content of one scope inside a transaction.
+type Writer struct {
+	Scope    *bbolt.Bucket
+	Manifest *record.Manifest // End writes it
+
+	opts             Options
+	headers, objects *bbolt.Bucket
+	lastDictionary   uint64 // the last one that is known to be in the file
+	hasNew           bool   // a dictionary was written
+}
+
+// NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
+func NewWriter(id string, scope *bbolt.Bucket, o Options) (*Writer, error) {
+	m, err := layout.ReadManifest(id, scope)
+	if err != nil {
+		return nil, o.Corrupt("scope "+id, err)
+	}
+	w := &Writer{Scope: scope, Manifest: m, opts: o, headers: scope.Bucket(layout.Headers), objects: scope.Bucket(layout.Objects)}
+	if w.headers == nil || w.objects == nil {
+		return nil, o.Corrupt("scope "+m.Scope().String(), errors.New("headers or objects are missing"))
+	}
+	return w, nil
+}
+
+// fillOfList is how full the pages of a first list are made. bbolt's default is half, for
+// keys in random order.
+const fillOfList = 0.95
+
+// Append tells that new keys follow those that are there, as in a server's list.
+func (w *Writer) Append() { w.headers.FillPercent, w.objects.FillPercent = fillOfList, fillOfList }
+
+// Before is the stored state of a key before a Put, valid until the transaction ends.
+type Before struct {
+	Header []byte         // nil: there was no object
+	Record []byte         // nil: there was none, or only damage has the header
+	Head   *record.Header // of Header; nil if that is damaged
+}
+
+// Before returns the stored state of a key. A damaged header is logged: its index entries
+// stay, and the next Open finds that the index does not add up. Until then writes
+// continue.
+func (w *Writer) Before(key string) Before {
+	b := Before{Header: w.headers.Get([]byte(key)), Record: w.objects.Get([]byte(key))}
+	if b.Header == nil {
+		return b
+	}
+	var err error
+	if b.Head, err = record.DecodeHeader(key, b.Header); err != nil {
+		w.opts.Logger.Error(w.opts.Corrupt("header "+key, err), "A damaged header is overwritten")
+		b.Head = nil
+	}
+	return b
+}
+
+// Put writes an entry, packed as p, in the place of what was there before: record, header
+// and index entries, and the tallies.
+func (w *Writer) Put(e *overlay.Entry, p record.Packed, before Before) error {
+	key := []byte(e.Key)
+	if before.Header != nil {
+		w.Manifest.Headers.Remove(record.Sum(before.Header))
+	}
+	if before.Record != nil {
+		w.Manifest.Objects.Remove(record.Sum(before.Record))
+		w.Manifest.Uses.Remove(before.Record)
+		w.Manifest.Bytes -= int64(len(before.Record))
+	}
+	stored := e.Stored(p)
+	if err := w.index(e.Key, before.Head, stored); err != nil {
+		return err
+	}
+	if stored == nil {
+		return errors.Join(w.objects.Delete(key), w.headers.Delete(key))
+	}
+	head, err := stored.Encode(e.Key)
+	if err != nil {
+		return err
+	}
+	if err := w.Use(p.Dictionary); err != nil {
+		return err
+	}
+	rec := p.Record(w.opts.Codec).Encode(e.Key)
+	w.Manifest.Headers.Add(record.Sum(head))
+	w.Manifest.Objects.Add(record.Sum(rec))
+	w.Manifest.Uses.Add(rec)
+	w.Manifest.Bytes += int64(len(rec))
+	if err := w.objects.Put(key, rec); err != nil {
+		return err
+	}
+	return w.headers.Put(key, head)
+}
+
+// Use writes the dictionary of a record, if the file does not contain it.
+func (w *Writer) Use(id uint64) error {
+	if id == dictionary.None || id == w.lastDictionary {
+		return nil
+	}
+	isNew, err := w.opts.Packer.Persist(w.Scope, w.Manifest, id)
+	if w.hasNew = w.hasNew || isNew; err == nil {
+		w.lastDictionary = id
+	}
+	return err
+}
+
+// End writes the manifest. If a dictionary was written, it drops those that nothing uses.
+func (w *Writer) End() error {
+	if w.hasNew {
+		if err := pack.DropUnused(w.Scope, w.Manifest); err != nil {
+			return w.opts.Corrupt("scope "+w.Manifest.Scope().String(), err)
+		}
+	}
+	return layout.WriteManifest(w.Scope, w.Manifest)
+}
+
+// index replaces the index entries of one object. The old header may name entries of an
+// index that was rebuilt since; they do not exist any more and are skipped.
+func (w *Writer) index(key string, old, now *record.Header) error {
+	for name, state := range w.Manifest.Indexes {
+		var was, is []string
+		if old != nil {
+			was = old.Index[name]
+		}
+		if now != nil {
+			is = now.Index[name]
+		}
+		if len(was)+len(is) == 0 {
+			continue
+		}
+		b, err := w.indexBucket(name)
+		if err != nil {
+			return err
+		}
+		for _, value := range was {
+			k, _ := record.IndexEntry(value, key)
+			if b.Get(k) == nil {
+				continue
+			}
+			state.Tally.Remove(record.Checksum(k))
+			if err := b.Delete(k); err != nil {
+				return err
+			}
+		}
+		for _, value := range is {
+			k, v := record.IndexEntry(value, key)
+			if b.Get(k) == nil {
+				state.Tally.Add(record.Checksum(k))
+			}
+			if err := b.Put(k, v); err != nil {
+				return err
+			}
+		}
+		w.Manifest.Indexes[name] = state
+	}
+	return nil
+}
+
+func (w *Writer) indexBucket(name string) (*bbolt.Bucket, error) {
+	root, err := w.Scope.CreateBucketIfNotExists(layout.Indexes)
+	if err != nil {
+		return nil, err
+	}
+	return root.CreateBucketIfNotExists([]byte(name))
+}
+
+// DropIndex drops the entries of an index.
+func (w *Writer) DropIndex(name string) error {
+	delete(w.Manifest.Indexes, name)
+	root := w.Scope.Bucket(layout.Indexes)
+	if root == nil {
+		return nil
+	}
+	if err := root.DeleteBucket([]byte(name)); err != nil && !errors.Is(err, bbolterrors.ErrBucketNotFound) {
+		return err
+	}
+	return nil
+}
