@@ -16,7 +16,7 @@ var (
 // Reads implements store.ReadCounter.
 func (s *scopeStore) Reads() store.Reads {
 	return store.Reads{
-		Hits: s.hits.Load(), Misses: s.misses.Load(), Longest: time.Duration(s.db.longestRead.Load()),
+		Hits: s.hits.Load(), Misses: s.misses.Load(), Longest: s.db.file.LongestRead(),
 		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: s.objects.Bytes(),
 	}
 }
@@ -42,7 +42,7 @@ func (s *scopeStore) Commits() store.Commits {
 	s.db.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.Rebuilds = int(s.db.rebuilds.Load())
+	c.Rebuilds = s.db.file.Rebuilds()
 	c.Err, c.Waiting, c.Stored = s.commitErr, int64(s.overlay.Bytes()), s.storedBytes
 	c.AllWaiting, c.MaxWaiting = s.db.pending.Load(), s.db.opts.MaxPending
 	return c

@@ -1,27 +1,22 @@
 package bolt
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	bbolt "go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
-	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -96,48 +91,20 @@ func (o *Options) applyDefaults() {
 	}
 }
 
+// NetworkFSError reports a file on a file system that several machines can share. Open
+// and OpenReadOnly return it unless Options.AllowNetworkFS is set. The file is not
+// changed.
+type NetworkFSError = boltfile.NetworkFSError
+
 // DB is a database in one bbolt file. It is a store.Backend.
 type DB struct {
 	path     string // as the caller passed it
-	absolute string // path made absolute, independent of the current directory
 	opts     Options
 	readOnly bool
+	file     *boltfile.File
 	// epoch is that of the file: Options.Epoch or, if that is "", the one that was found.
 	// It is set before any scope is opened.
 	epoch string
-	// setAside is where the last damaged file was moved, or "" if there was none. mu
-	// protects it.
-	setAside  string
-	suspended error // why no file is used: see Suspended
-
-	// handleMu protects handle. Readers hold it for reading during a transaction; a
-	// writer holds it for writing while it reopens the file.
-	handleMu sync.RWMutex
-	handle   *bbolt.DB   // nil after Close
-	file     fs.FileInfo // the file that was opened last
-	working  fs.FileInfo // the file of the last working handle
-
-	// beginMu is held while bbolt begins a transaction. If that panics, because the file
-	// was truncated while it was open, bbolt's locks stay locked: the handle is poisoned
-	// and must not be used again, not even to close it.
-	beginMu  sync.Mutex
-	poisoned bool
-	lock     *os.File // the file of handle, to release its lock without handle
-	found    uint64   // bbolt's number of the last transaction when the file was opened
-	// written is the number of the last transaction that this process wrote. It changes
-	// under writeMu.
-	written uint64
-
-	beside *os.File // the lock file, whose lock is held until Close; nil if there is none
-
-	// writeMu is held by every writer: the committer, and the opening or loading of a
-	// scope. bbolt has such a lock too, but writeMu is also held while the file is
-	// reopened.
-	writeMu writeLock
-	damaged int // consecutive writes that failed because of damage; protected by writeMu
-	// lost is set while the content is lost and no fresh file could be begun. Scopes do
-	// not lose again what they hold in memory since. writeMu protects it.
-	lost bool
 
 	// keyMu protects the fields below. It is held during the call of the key provider.
 	keyMu      sync.Mutex
@@ -159,10 +126,6 @@ type DB struct {
 	mu      sync.Mutex
 	scopes  map[string]*scopeStore // every scope that was opened, by id
 	commits store.Commits          // without the fields that belong to one scope
-
-	closed      atomic.Bool  // set under mu
-	longestRead atomic.Int64 // nanoseconds of a read transaction
-	rebuilds    atomic.Int64 // how often a damaged or lost file was replaced by a new one
 
 	overwhelm atomic.Bool // more than MaxPending bytes wait, and that was logged
 
@@ -200,29 +163,16 @@ func Open(path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	err = d.openForWriting()
-	// Another process may be creating the same file: until that process has locked the
-	// file, it is empty and looks damaged.
-	for tries := 0; errors.Is(err, store.ErrCorrupt) && tries < 5; tries++ {
-		if err = d.replaceDamaged(err); err == nil {
-			err = d.openForWriting()
-		}
+	if err = d.file.Open(); err != nil && !isCallers(d.path, err) {
+		d.suspend(err)
+		return d, nil
 	}
-	unusable := err != nil && !isCallers(d.path, err)
 	if err == nil {
-		if err = d.beginEpoch(); err != nil && d.handle != nil {
-			_ = d.closeHandle(d.handle) // else its lock would stay held
+		if err = d.beginEpoch(); err != nil {
+			_ = d.file.Close() // else its lock would stay held
 		}
 	}
 	if err != nil {
-		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
-		d.beside = nil
-	}
-	switch {
-	case unusable:
-		d.suspend(err)
-		return d, nil
-	case err != nil:
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -281,11 +231,7 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 	}
 	close(d.committer)
 	d.stop = func() {}
-	if d.beside, err = pagefile.LockBeside(d.at(), true, opts.LockTimeout); err == nil {
-		err = d.openFile(reading)
-	}
-	if err != nil {
-		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
+	if err = d.file.OpenReadOnly(); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
 	return d, nil
@@ -294,12 +240,8 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 // newDB returns a database that has not opened its file. Without a current directory, it
 // returns one with a relative path beside the error.
 func newDB(path string, opts Options, readOnly bool) (*DB, error) {
-	absolute, err := filepath.Abs(path)
-	if err != nil {
-		absolute = path
-	}
 	d := &DB{
-		path: path, absolute: absolute, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
+		path: path, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
 		scopes: map[string]*scopeStore{},
 		shared: shared{
 			fileLogBytes: fileLogBytes,
@@ -307,243 +249,36 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 			urgent:       make(chan struct{}, 1),
 		},
 		committer: make(chan struct{}),
-		writeMu:   newWriteLock(),
 
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 
 		sealBudget: seal.DefaultBudget,
 	}
+	var err error
+	d.file, err = boltfile.New(path, boltfile.Options{
+		ReadOnly: readOnly, LockTimeout: opts.LockTimeout, MaxBytes: opts.MaxBytes,
+		AllowNetworkFS: opts.AllowNetworkFS, Logger: opts.Logger,
+		Marker: layout.FormatPrefix, HoldsEntries: holdsEntries,
+	}, (*owner)(d))
 	return d, err
 }
 
 // SetAside returns where the last damaged file was moved, or "" if there was none.
-func (d *DB) SetAside() string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.setAside
-}
+func (d *DB) SetAside() string { return d.file.SetAside() }
 
 // Path returns the absolute path of the file.
-func (d *DB) Path() string { return d.absolute }
+func (d *DB) Path() string { return d.file.Path() }
 
-// at returns the path of the file: as the caller passed it until the file has been
-// opened, so that errors name it, and the absolute path afterwards.
-func (d *DB) at() string {
-	if d.working == nil {
-		return d.path
-	}
-	return d.absolute
+func (d *DB) isClosed() bool { return d.file.IsClosed() }
+
+// view runs fn in a read transaction: see boltfile.File.View.
+func (d *DB) view(where string, fn func(*bbolt.Tx) error) error { return d.file.View(where, fn) }
+
+// update runs fn in a write transaction: see boltfile.File.Update.
+func (d *DB) update(where string, fn func(*bbolt.Tx) error) error {
+	return d.file.Update(context.Background(), where, fn)
 }
-
-// opening is the purpose for which a file is opened.
-type opening int
-
-const (
-	creating  opening = iota // for writing: checks every entry, creates a missing file
-	reopening                // for writing again after a failure
-	reading                  // for reading
-)
-
-// openFile opens and checks the file and sets d.handle.
-func (d *DB) openFile(what opening) error {
-	flag := os.O_RDWR
-	switch what {
-	case reopening:
-	case reading:
-		flag = os.O_RDONLY
-	case creating:
-		flag |= os.O_CREATE
-		if err := d.holdLock(); err != nil {
-			return err
-		}
-	}
-	f, created, err := pagefile.OpenLocked(d.at(), flag, d.opts.LockTimeout)
-	if err != nil {
-		return err
-	}
-	uncreate := func() { // the lock is held
-		if created {
-			_ = os.Remove(d.at())
-		}
-	}
-	if d.file, err = f.Stat(); err == nil {
-		if err = checkTrust(f, d.path, d.file, &d.opts, d.readOnly); err != nil && !created {
-			// What is wrong with a file that is not a cache is no matter.
-			if notOurs := preflight(d.path, f, d.file.Size(), leading); errors.Is(notOurs, store.ErrNotOurs) {
-				err = notOurs
-			}
-		}
-	}
-	how := leading
-	if what == creating {
-		how = everything
-	}
-	if err == nil && !created {
-		err = preflight(d.path, f, d.file.Size(), how)
-	}
-	if err == nil && !d.readOnly {
-		err = closeToOthers(f, d.path, d.file)
-	}
-	if err != nil {
-		uncreate()
-		pagefile.Unlock(f)
-		return err
-	}
-	var handle *bbolt.DB
-	err = pagefile.Guard(d.path, "opening", func() (err error) {
-		handle, err = pagefile.Handle(d.path, f, d.readOnly, d.opts.MaxBytes)
-		return err
-	})
-	if err != nil {
-		uncreate() // only a part of it may be written
-		pagefile.Unlock(f)
-		return d.classify("opening", err)
-	}
-	found, err := d.lastWritten(handle)
-	if err == nil {
-		err = d.check(handle, f, how)
-	}
-	var written uint64
-	if err == nil {
-		written, err = d.lastWritten(handle)
-	}
-	if err != nil {
-		uncreate()
-		if errors.Is(err, pagefile.ErrPanicked) {
-			pagefile.Unlock(f)
-		} else {
-			_ = pagefile.Guard(d.path, "closing", handle.Close)
-		}
-		return err
-	}
-	d.beginMu.Lock()
-	defer d.beginMu.Unlock()
-	d.handle, d.lock, d.poisoned, d.working, d.found, d.written = handle, f, false, d.file, found, written
-	return nil
-}
-
-// lastWritten returns bbolt's number of the last transaction in the file.
-func (d *DB) lastWritten(handle *bbolt.DB) (number uint64, err error) {
-	err = pagefile.Guard(d.path, "opening", func() error {
-		return handle.View(func(tx *bbolt.Tx) error {
-			number = uint64(tx.ID())
-			return nil
-		})
-	})
-	return number, err
-}
-
-// classify maps bbolt's errors to errors of this package.
-func (d *DB) classify(where string, err error) error {
-	for _, damage := range []error{bbolterrors.ErrInvalid, bbolterrors.ErrChecksum, bbolterrors.ErrVersionMismatch} {
-		if errors.Is(err, damage) {
-			return d.corrupt(where, err)
-		}
-	}
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return fmt.Errorf("%s: %w", d.path, store.ErrLocked)
-	}
-	return err
-}
-
-// check reads the format and verifies the entries as thoroughly as how says. It
-// initializes an empty file.
-func (d *DB) check(handle *bbolt.DB, f *os.File, how thoroughness) error {
-	var known, empty bool
-	err := pagefile.Guard(d.path, "format", func() error {
-		return handle.View(func(tx *bbolt.Tx) error {
-			first, _ := tx.Cursor().First()
-			empty = first == nil
-			meta := tx.Bucket(layout.Meta)
-			if meta == nil {
-				if tx.Bucket(layout.Scopes) != nil {
-					return d.corrupt("format", errors.New("missing"))
-				}
-				return nil
-			}
-			known = true
-			if err := layout.OnlyOurs(tx); err != nil {
-				return d.corrupt("root", err)
-			}
-			switch got := meta.Get(layout.KeyFormat); {
-			case bytes.Equal(got, []byte(layout.Format)):
-			case layout.IsFormat(got):
-				return &formatError{d.path, string(got)}
-			default:
-				return d.corrupt("format", errors.New("unknown"))
-			}
-			return verify(context.Background(), d.path, tx, how)
-		})
-	})
-	if err != nil {
-		return err
-	}
-	if known {
-		return nil
-	}
-	if ours, err := pagefile.HasMarker(f, layout.FormatPrefix); err != nil || ours {
-		return d.corrupt("root", errors.Join(errors.New("buckets are missing"), err))
-	}
-	if !empty {
-		return fmt.Errorf("%s: %w", d.path, store.ErrNotOurs)
-	}
-	if d.readOnly {
-		return nil
-	}
-	return pagefile.Guard(d.path, "creation", func() error {
-		return handle.Update(func(tx *bbolt.Tx) error {
-			if err := layout.CreateMeta(tx, d.epoch); err != nil {
-				return err
-			}
-			return layout.WriteScopeTally(tx)
-		})
-	})
-}
-
-// replaceDamaged sets the file aside while it holds the file's lock.
-func (d *DB) replaceDamaged(cause error) error {
-	f, _, err := pagefile.OpenLocked(d.at(), os.O_RDWR, d.opts.LockTimeout)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil // another process has set it aside already
-	}
-	if err != nil {
-		return err
-	}
-	defer pagefile.Unlock(f)
-	if now, err := f.Stat(); err != nil || !os.SameFile(now, d.file) {
-		return err // nil: another process has replaced it
-	}
-	aside, err := setAside(d.at(), cause)
-	if err != nil {
-		return err
-	}
-	d.mu.Lock()
-	d.setAside = aside
-	d.mu.Unlock()
-	d.rebuilds.Add(1)
-	d.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", d.path, "setAside", aside)
-	return nil
-}
-
-// closeHandle closes a handle. It does not close a poisoned handle but releases its lock.
-func (d *DB) closeHandle(handle *bbolt.DB) error {
-	d.beginMu.Lock()
-	poisoned := d.poisoned
-	d.beginMu.Unlock()
-	if poisoned {
-		pagefile.Unlock(d.lock)
-		return nil
-	}
-	return pagefile.Guard(d.path, "closing", handle.Close)
-}
-
-// errWritten indicates that a program which takes no locks has written to the file.
-var errWritten = errors.New("another process has written to it")
-
-var errNoHandle = errors.New("could not be opened again after a write that failed")
-
-func (d *DB) isClosed() bool { return d.closed.Load() }
 
 func (d *DB) corrupt(where string, err error) error {
 	return &store.CorruptionError{Path: d.path, Where: where, Err: err}
@@ -554,7 +289,7 @@ func (d *DB) corrupt(where string, err error) error {
 func (d *DB) Close() error {
 	d.closeOnce.Do(func() {
 		d.mu.Lock()
-		d.closed.Store(true)
+		d.file.EndUse()
 		scopes := make([]*scopeStore, 0, len(d.scopes))
 		for _, s := range d.scopes {
 			scopes = append(scopes, s)
@@ -565,18 +300,12 @@ func (d *DB) Close() error {
 		}
 		d.stop()
 		<-d.committer
-		d.handleMu.Lock()
-		handle := d.handle
-		d.handle = nil
-		d.handleMu.Unlock()
+		closeError := d.file.Close()
 		for _, s := range scopes {
 			d.closeError = errors.Join(d.closeError, s.unwritten())
 			s.forgetDecoded()
 		}
-		if handle != nil {
-			d.closeError = errors.Join(d.closeError, d.closeHandle(handle))
-		}
-		pagefile.UnlockBeside(d.beside, d.absolute, d.readOnly)
+		d.closeError = errors.Join(d.closeError, closeError)
 	})
 	return d.closeError
 }

@@ -1,18 +1,20 @@
 package bolt
 
+import "github.com/informctl/informctl/store/bolt/internal/boltfile"
+
 // SetNetworkFS adds a file system, by its magic number, to those that are refused.
 func SetNetworkFS(magic int64, name string) (restore func()) {
-	networkFileSystems[magic] = name
-	return func() { delete(networkFileSystems, magic) }
+	boltfile.NetworkFileSystems[magic] = name
+	return func() { delete(boltfile.NetworkFileSystems, magic) }
 }
 
 // SetLocalFS makes a file system, by its magic number, known as a local one or not.
 func SetLocalFS(magic int64, known bool) (restore func()) {
-	was := localFileSystems[magic]
-	localFileSystems[magic] = known
-	return func() { localFileSystems[magic] = was }
+	was := boltfile.LocalFileSystems[magic]
+	boltfile.LocalFileSystems[magic] = known
+	return func() { boltfile.LocalFileSystems[magic] = was }
 }
 
 // NetworkFS returns the name of a file system that several machines can mount, by its
 // magic number, or "".
-func NetworkFS(magic int64) string { return networkFileSystems[magic] }
+func NetworkFS(magic int64) string { return boltfile.NetworkFileSystems[magic] }

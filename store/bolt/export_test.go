@@ -24,9 +24,9 @@ type WriteAt = func(b []byte, off int64) (n int, err error)
 // HookWrites calls hook before every write to the file until the file is opened again.
 // bbolt has its write function in a field for its own tests.
 func HookWrites(d *DB, hook func(next WriteAt) WriteAt) {
-	d.writeMu.Lock()
-	defer d.writeMu.Unlock()
-	field := reflect.ValueOf(d.handle).Elem().FieldByName("ops").FieldByName("writeAt")
+	d.file.Lock()
+	defer d.file.Unlock()
+	field := reflect.ValueOf(d.file.Handle()).Elem().FieldByName("ops").FieldByName("writeAt")
 	writeAt := (*WriteAt)(unsafe.Pointer(field.UnsafeAddr()))
 	*writeAt = hook(*writeAt)
 }
@@ -36,14 +36,16 @@ func Commit(d *DB) error { return d.commit() }
 
 // Quiet runs fn while no other goroutine writes to the file.
 func Quiet(d *DB, fn func()) {
-	d.writeMu.Lock()
-	defer d.writeMu.Unlock()
+	d.file.Lock()
+	defer d.file.Unlock()
 	fn()
 }
 
 // SetNoSync disables bbolt's syncs until the file is opened again. A control uses it: the
 // tests must detect the missing syncs.
-func SetNoSync(d *DB) { Quiet(d, func() { d.handle.NoSync, d.handle.NoGrowSync = true, true }) }
+func SetNoSync(d *DB) {
+	Quiet(d, func() { d.file.Handle().NoSync, d.file.Handle().NoGrowSync = true, true })
+}
 
 // SetTrials sets the number of bytes after which a scope tries another dictionary.
 func SetTrials(s store.Store, bytes int) {
@@ -132,7 +134,7 @@ const MaxKey = record.MaxKey
 func WithoutLock(d *DB, fn func()) {
 	Quiet(d, func() {
 		for _, how := range []int{unix.LOCK_UN, unix.LOCK_EX} {
-			if err := unix.Flock(int(d.lock.Fd()), how); err != nil {
+			if err := unix.Flock(int(d.file.Locked().Fd()), how); err != nil {
 				panic(err)
 			}
 			if how == unix.LOCK_UN {
@@ -167,7 +169,7 @@ func ViewBucket(d *DB, s store.Store, fn func()) {
 // AwaitRemap waits until bbolt's writer waits for the readers. From then on no reader can
 // begin.
 func AwaitRemap(d *DB) {
-	lock := (*sync.RWMutex)(unsafe.Pointer(reflect.ValueOf(d.handle).Elem().FieldByName("mmaplock").UnsafeAddr()))
+	lock := (*sync.RWMutex)(unsafe.Pointer(reflect.ValueOf(d.file.Handle()).Elem().FieldByName("mmaplock").UnsafeAddr()))
 	for lock.TryRLock() {
 		lock.RUnlock()
 		runtime.Gosched()

@@ -12,6 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
@@ -64,8 +66,8 @@ func FuzzPreflight(f *testing.F) {
 		if m, pageSize := pagefile.NewestMeta(bytes.NewReader(b)); m != nil && (pageSize < 1<<10 || m.Pages > 1<<40) {
 			t.Skip("SKIPPED: see TestPreflightCountsPages")
 		}
-		for _, how := range []thoroughness{everything, leading} {
-			err := preflight("file", bytes.NewReader(b), int64(len(b)), how)
+		for _, how := range []boltfile.Thoroughness{boltfile.Everything, boltfile.Leading} {
+			err := boltfile.Preflight("file", bytes.NewReader(b), int64(len(b)), &boltfile.Options{Marker: layout.FormatPrefix, HoldsEntries: holdsEntries}, how)
 			if err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrNotOurs) {
 				t.Fatalf("error is %v", err)
 			}

@@ -25,7 +25,7 @@ func TestLostWhileIndexed(t *testing.T) {
 		t.Fatal(err)
 	}
 	losing := func(obj any) ([]string, error) {
-		db.lose(errors.New("it is gone"))
+		(*owner)(db).Lost(db.corrupt("file", errors.New("it is gone")))
 		return byValue(obj)
 	}
 	if err := store.Indexer(s).AddIndexers(cache.Indexers{"losing": losing}); !errors.Is(err, store.ErrCorrupt) {
@@ -43,7 +43,7 @@ func TestLostWhileIndexed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	once := sync.OnceFunc(func() { db.lose(errors.New("it is gone")) })
+	once := sync.OnceFunc(func() { (*owner)(db).Lost(db.corrupt("file", errors.New("it is gone"))) })
 	opened, err := db.Open(s.scope, store.Options{Codec: c, Indexers: cache.Indexers{"value": func(obj any) ([]string, error) {
 		once()
 		return byValue(obj)

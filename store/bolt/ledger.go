@@ -28,7 +28,7 @@ var _ store.Ledger = (*DB)(nil)
 // Ledger implements store.Ledger.
 func (d *DB) Ledger(ctx context.Context, name string) (values map[string][]byte, err error) {
 	values = map[string][]byte{}
-	if d.suspended != nil {
+	if d.Suspended() != nil {
 		return values, nil
 	}
 	var damaged error
@@ -104,7 +104,7 @@ func (d *DB) setLedger(ctx context.Context, name string, changes map[string][]by
 	if name == "" {
 		return errors.New("a ledger needs a name")
 	}
-	return d.updateFor(ctx, "ledger", func(tx *bbolt.Tx) error {
+	return d.file.Update(ctx, "ledger", func(tx *bbolt.Tx) error {
 		all, err := tx.Bucket(layout.Meta).CreateBucketIfNotExists(layout.Ledger)
 		if err != nil {
 			return err

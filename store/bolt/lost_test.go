@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 )
 
 // valued returns a ConfigMap with a value for an index function.
@@ -123,12 +124,12 @@ func TestLostWhileListIsWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	SetRelistLimit(r, 1)
-	db.writeMu.Lock()
+	db.file.Lock()
 	if err := r.Add(valued("gone", "1")); err != nil { // its goroutine waits for writeMu
 		t.Fatal(err)
 	}
-	err = errors.Join(os.Remove(path), db.reopenLocked(false, errors.New("gone")))
-	db.writeMu.Unlock()
+	err = errors.Join(os.Remove(path), db.file.Reopen(false, errors.New("gone")))
+	db.file.Unlock()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,13 +186,13 @@ func TestViewWithoutFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	handle := db.handle
-	Quiet(db, func() { db.handle = nil })
+	var attach func()
+	Quiet(db, func() { attach = db.file.Detach() })
 	_, _, err = db.View(s.id)
-	if want := db.noHandle(); err == nil || err.Error() != want.Error() || !errors.Is(err, errNoHandle) {
-		t.Errorf("error is %v, want %v", err, want)
+	if !errors.Is(err, boltfile.ErrNoHandle) || !errors.Is(err, store.ErrCorrupt) {
+		t.Errorf("error is %v", err)
 	}
-	Quiet(db, func() { db.handle = handle })
+	Quiet(db, attach)
 	if _, _, err = db.View(s.id); err != nil {
 		t.Errorf("with the file: %v", err)
 	}
@@ -227,7 +228,7 @@ func TestWipeFailsTwice(t *testing.T) {
 	}
 	failingWipe(t, db)
 	err := os.Remove(path + ".link")
-	Quiet(db, func() { err = errors.Join(err, db.reopenLocked(false, errors.New("the disk fails"))) })
+	Quiet(db, func() { err = errors.Join(err, db.file.Reopen(false, errors.New("the disk fails"))) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -302,14 +303,14 @@ func TestUnreadableWhileWritten(t *testing.T) {
 		if err := s.Apply(apply); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := s.Select(store.Query{}); !errors.Is(err, errNoHandle) {
+		if _, err := s.Select(store.Query{}); !errors.Is(err, boltfile.ErrNoHandle) {
 			t.Errorf("a read without a file: error is %v", err)
 		}
 		if err := os.Remove(path + ".link"); err != nil {
 			t.Fatal(err)
 		}
 		Quiet(db, func() {
-			if err := db.reopenLocked(false, failed); err != nil {
+			if err := db.file.Reopen(false, failed); err != nil {
 				t.Fatal(err)
 			}
 			wantValued(t, s, "a=2", "b=1", "c=1")

@@ -31,9 +31,9 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		return nil, err
 	}
 	d.mu.Lock()
-	if d.isClosed() || d.suspended != nil {
+	if err := d.file.Usable(); err != nil {
 		d.mu.Unlock()
-		return nil, d.noHandle()
+		return nil, err
 	}
 	if s := d.scopes[id]; s != nil && s.isLeased() && !d.readOnly {
 		d.mu.Unlock()
@@ -49,8 +49,8 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	d.mu.Unlock()
 	if old != nil {
 		// The committer may be writing what old has left. It begins no further attempt.
-		d.writeMu.Lock()
-		d.writeMu.Unlock() //nolint:staticcheck // nothing is done under it
+		d.file.Lock()
+		d.file.Unlock() //nolint:staticcheck // nothing is done under it
 	}
 	if err := s.load(); err != nil {
 		s.forgetLog()

@@ -19,7 +19,6 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
-	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -62,22 +61,16 @@ func (s *scopeStore) read(where string, fn func(*snapshot) error) error {
 
 // readAs is like read, for a snapshot with more.
 func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) error {
-	d := s.db
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if d.handle == nil && !s.isOnlyInMemory(w) {
-		return d.noHandle()
-	}
-	tx, sn, visible, err := s.begin(where, w)
-	if err != nil {
+	var sn *snapshot
+	var visible bool
+	at := func(isOpen bool, begin func() error) (err error) {
+		sn, visible, err = s.snapshot(w, isOpen, begin)
 		return err
 	}
-	if tx == nil {
-		return fn(sn)
-	}
-	began := time.Now()
-	return pagefile.Guard(d.path, where, func() error {
-		defer d.endRead(tx, began)
+	return s.db.file.Read(where, at, func(tx *bbolt.Tx) error {
+		if tx == nil {
+			return fn(sn)
+		}
 		if visible {
 			if sn.scope = s.bucketIn(tx); sn.scope != nil {
 				sn.headers, sn.objects = sn.scope.Bucket(layout.Headers), sn.scope.Bucket(layout.Objects)
@@ -98,29 +91,28 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 	})
 }
 
-// isOnlyInMemory reports whether a read needs no file: it was lost, and what was listed
-// since could not be written yet.
-func (s *scopeStore) isOnlyInMemory(w want) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.losses > 0 && s.noBucket.Load() && w.at.IsZero() && s.db.suspended == nil && !s.db.isClosed()
+// isOnlyInMemoryLocked reports whether a read needs no file: it was lost, and what was
+// listed since could not be written yet.
+func (s *scopeStore) isOnlyInMemoryLocked(w want) bool {
+	return s.losses > 0 && s.noBucket.Load() && w.at.IsZero() && s.db.file.Usable() == nil
 }
 
-// begin begins a transaction and captures the state in memory at the same moment. visible
-// reports whether the file is part of the snapshot. Without a file there is no
+// snapshot begins a transaction and captures the state in memory at the same moment.
+// visible reports whether the file is part of the snapshot. Without a file there is no
 // transaction.
-func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, visible bool, err error) {
+func (s *scopeStore) snapshot(w want, isOpen bool, begin func() error) (sn *snapshot, visible bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.cause != nil {
-		return nil, nil, false, s.cause
+	usesFile := isOpen || !s.isOnlyInMemoryLocked(w)
+	if s.cause != nil && (isOpen || !usesFile) {
+		return nil, false, s.cause
 	}
 	// Read this before the transaction begins: if the bucket exists now, the transaction
 	// sees it.
 	inFile := !s.noBucket.Load()
-	if s.db.handle != nil {
-		if tx, err = s.db.begin(where, false); err != nil {
-			return nil, nil, false, err
+	if usesFile {
+		if err := begin(); err != nil {
+			return nil, false, err
 		}
 	}
 	isVisible := w.loaded || !s.isLoading()
@@ -140,7 +132,7 @@ func (s *scopeStore) begin(where string, w want) (tx *bbolt.Tx, sn *snapshot, vi
 	if w.tickets {
 		sn.tickets = s.objects.Tickets()
 	}
-	return tx, sn, inFile && isVisible, nil
+	return sn, inFile && isVisible, nil
 }
 
 func (sn *snapshot) exists(key string) bool {

@@ -71,9 +71,9 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	d.openMu.RLock() // a wipe removes scopes and takes keyMu
 	defer d.openMu.RUnlock()
 	d.mu.Lock()
-	if d.isClosed() || d.suspended != nil {
+	if err := d.file.Usable(); err != nil {
 		d.mu.Unlock()
-		return nil, store.Scope{}, d.noHandle()
+		return nil, store.Scope{}, err
 	}
 	known := d.scopes[id]
 	d.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
@@ -205,15 +206,15 @@ func (r *relist) isLost() bool {
 // list would meet the same damage.
 func (r *relist) giveUp(err error) error {
 	d := r.s.db
-	if !errors.Is(err, store.ErrCorrupt) || errors.Is(err, errNoHandle) {
+	if !boltfile.IsDamage(err) {
 		return err
 	}
-	d.writeMu.Lock()
-	defer d.writeMu.Unlock()
+	d.file.Lock()
+	defer d.file.Unlock()
 	if r.isLost() || d.isClosed() {
 		return err
 	}
-	return errors.Join(err, d.reopenLocked(true, err))
+	return errors.Join(err, d.file.Reopen(true, err))
 }
 
 // Keep implements store.Relist.
@@ -329,7 +330,7 @@ func (d *DB) hasRoom(tx *bbolt.Tx, records []record.Packed) bool {
 	if d.opts.MaxBytes <= 0 {
 		return true
 	}
-	file, err := os.Stat(d.absolute)
+	file, err := os.Stat(d.file.Path())
 	if err != nil {
 		return true
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
-	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -45,24 +43,9 @@ func (d *DB) keepReserve() {
 // reserve returns how much room there should be, and how much there is: on the volume,
 // and in free pages of the file.
 func (d *DB) reserve() (want, is int64) {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	info, err := os.Stat(d.at())
-	if err != nil || d.handle == nil {
-		return 0, 0
-	}
-	is = math.MaxInt64
-	if free, known := space.Free(d.at()); known {
-		is = free
-	}
-	if d.opts.MaxBytes > 0 { // bbolt extends the file by AllocSize more than it needs
-		is = min(is, max(int64(d.opts.MaxBytes-d.handle.AllocSize)-info.Size(), 0))
-	}
-	if want = min(info.Size()/reservedPart, maxReserved); is < want {
-		stats := d.handle.Stats()
-		is += int64(stats.FreePageN+stats.PendingPageN) * int64(d.handle.Info().PageSize)
-	}
-	return want, is
+	reserve := func(size int64) int64 { return min(size/reservedPart, maxReserved) }
+	size, is := d.file.Room(reserve)
+	return reserve(size), is
 }
 
 // lacksRoom reports whether a write has failed because the disk, a quota or

@@ -42,10 +42,10 @@ type scopeStore struct {
 	seal  *seal.Seal // nil if the scope is not encrypted
 
 	// noBucket means that the file contains nothing of the scope, or nothing that readers
-	// may see. It is set to false under DB.writeMu. It is atomic because it is read
-	// inside transactions, where waiting for a lock could deadlock: the holder of the
-	// lock may be waiting to begin a transaction, behind a writer that waits for this
-	// transaction to end.
+	// may see. It is set to false under the write lock of the file. It is atomic because
+	// it is read inside transactions, where waiting for a lock could deadlock: the holder
+	// of the lock may be waiting to begin a transaction, behind a writer that waits for
+	// this transaction to end.
 	noBucket atomic.Bool
 
 	next atomic.Pointer[scopeStore] // opened after this one was closed; nil: none

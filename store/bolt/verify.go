@@ -5,41 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
 	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
-	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // indexDepth is the depth of index/<name>: root, scope, <id>, index, <name>.
 const indexDepth = 4
-
-// thoroughness specifies which parts of a file are checked.
-type thoroughness int
-
-const (
-	// leading checks everything that leads to the entries. The entries are checked when
-	// they are read.
-	leading thoroughness = iota
-	everything
-)
-
-// preflight checks the pages of a file as thoroughly as how says.
-func preflight(path string, f io.ReaderAt, size int64, how thoroughness) error {
-	check := pagefile.Check{Marker: layout.FormatPrefix}
-	if how == leading {
-		check.Passes = holdsEntries
-	}
-	return pagefile.Preflight(path, f, size, check)
-}
 
 // holdsEntries reports whether a bucket holds entries, and leads to nothing else.
 func holdsEntries(depth int, name []byte) bool {
@@ -54,33 +33,12 @@ func holdsEntries(depth int, name []byte) bool {
 // VerifyPages checks every page of a database that was opened read-only, and the
 // freelist, as Open does before it writes. It ends with ctx. Errors:
 // *store.CorruptionError, and that of ctx.
-func (d *DB) VerifyPages(ctx context.Context) error {
-	d.handleMu.RLock()
-	defer d.handleMu.RUnlock()
-	if d.handle == nil {
-		return d.noHandle()
-	}
-	return preflight(d.path, untilDone{ctx, d.lock}, d.file.Size(), everything)
-}
-
-// untilDone is a file whose reads fail after ctx has ended.
-type untilDone struct {
-	ctx context.Context
-	*os.File
-}
-
-// ReadAt implements io.ReaderAt.
-func (f untilDone) ReadAt(b []byte, off int64) (int, error) {
-	if err := f.ctx.Err(); err != nil {
-		return 0, err
-	}
-	return f.File.ReadAt(b, off)
-}
+func (d *DB) VerifyPages(ctx context.Context) error { return d.file.VerifyPages(ctx) }
 
 // verify checks the manifest of every scope and the entries: the checksum of each record
 // and header, that records and headers have the same keys, and that each bucket matches
 // its tally in the manifest (promise 5). It holds one transaction and ends with ctx.
-func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) error {
+func verify(ctx context.Context, path string, tx *bbolt.Tx, how boltfile.Thoroughness) error {
 	if err := layout.CheckScopeTally(tx); err != nil {
 		return &store.CorruptionError{Path: path, Where: "scopes", Err: err}
 	}
@@ -104,7 +62,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how thoroughness) er
 		}
 		if err == nil {
 			where = "scope " + m.Scope().String()
-			if how == everything {
+			if how == boltfile.Everything {
 				err = content.Verify(ctx, m, b)
 			}
 		}
@@ -129,7 +87,7 @@ func (s *scopeStore) verifyStored() error {
 			}
 			for _, name := range [][]byte{layout.Headers, layout.Objects} {
 				if err == nil {
-					err = pagefile.CheckBucket(s.db.lock, uint64(b.Bucket(name).Root()))
+					err = s.db.file.CheckBucket(b.Bucket(name))
 				}
 			}
 			if err != nil {
@@ -164,7 +122,7 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
 				t.Add(record.Checksum(k))
 			}
-			err = pagefile.CheckBucket(s.db.lock, uint64(b.Root()))
+			err = s.db.file.CheckBucket(b)
 		}
 		if want := m.Indexes[name].Tally; err == nil && t != want {
 			err = fmt.Errorf("%d entries instead of %d", t.Count, want.Count)

@@ -77,17 +77,14 @@ func (d *DB) Wipe(which func(store.Scope) bool) ([]store.Info, error) {
 // wipe drops scopes. The caller must hold writerMu of the open ones. They are hidden from
 // before the transaction until its outcome is known.
 func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
-	d.writeMu.Lock()
-	defer d.writeMu.Unlock()
+	d.file.Lock()
+	defer d.file.Unlock()
 	for _, s := range open {
 		s.hide()
 	}
-	err := d.isThere()
-	if err == nil {
-		err = d.tryUpdate("wiping", func(tx *bbolt.Tx) error { return d.wipeIn(tx, infos, open, all) })
-	}
+	err := d.file.Try("wiping", func(tx *bbolt.Tx) error { return d.wipeIn(tx, infos, open, all) })
 	if err != nil && !errors.Is(err, store.ErrClosed) {
-		err = errors.Join(err, d.reopenLocked(false, err))
+		err = errors.Join(err, d.file.Reopen(false, err))
 	}
 	if all {
 		d.ledgerLosses.Add(1) // also if the outcome is not known

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
@@ -27,27 +24,11 @@ func WithoutFile(path string, cause error, opts Options) *DB {
 // a file, opening a scope returns that error, and informers hold their objects in memory:
 // they list at each start, and report themselves as degraded. Ledgers are empty and
 // cannot be written. Nothing looks for the file again before the next Open.
-func (d *DB) Suspended() error { return d.suspended }
-
-// scarcePoll is the time between two attempts to open a file while the system has no
-// memory or file descriptors.
-const scarcePoll = 10 * time.Millisecond
-
-// openForWriting opens the file, or creates it. It tries again until Options.LockTimeout
-// has passed while the system has no memory or file descriptors.
-func (d *DB) openForWriting() error {
-	for deadline := time.Now().Add(d.opts.LockTimeout); ; time.Sleep(scarcePoll) {
-		err := d.openFile(creating)
-		isScarce := errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE)
-		if !isScarce || time.Now().After(deadline) {
-			return err
-		}
-	}
-}
+func (d *DB) Suspended() error { return d.file.Suspended() }
 
 // suspend makes the database work without a file.
 func (d *DB) suspend(cause error) {
-	d.suspended = cause
+	d.file.Suspend(cause)
 	d.opts.Logger.Error(cause, "Cache file cannot be used, going on without", "path", d.path)
 	d.stop = func() {}
 	close(d.committer)

@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"os"
@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// networkFileSystems are file systems that several machines can mount at a time, or a
+// NetworkFileSystems are file systems that several machines can mount at a time, or a
 // guest and its host, by the magic number of statfs(2). Their locks are those of one
 // machine, or their mapped memory does not show what another one has written, so that two
 // processes could write to one file.
-var networkFileSystems = map[int64]string{
+var NetworkFileSystems = map[int64]string{
 	unix.NFS_SUPER_MAGIC:  "NFS",
 	unix.SMB_SUPER_MAGIC:  "SMB",
 	unix.CIFS_SUPER_MAGIC: "CIFS",
@@ -45,8 +45,8 @@ var networkFileSystems = map[int64]string{
 	0x7C7C6673:              "prl_fs",
 }
 
-// localFileSystems are those that one kernel writes, or that forget with it.
-var localFileSystems = map[int64]bool{
+// LocalFileSystems are those that one kernel writes, or that forget with it.
+var LocalFileSystems = map[int64]bool{
 	unix.EXT4_SUPER_MAGIC:      true, // ext2 and ext3, too
 	unix.XFS_SUPER_MAGIC:       true,
 	unix.BTRFS_SUPER_MAGIC:     true,
@@ -74,6 +74,6 @@ func fileSystem(f *os.File) (network string, known bool) {
 		return "", false
 	}
 	magic := int64(uint32(stat.Type))
-	network = networkFileSystems[magic]
-	return network, network != "" || localFileSystems[magic]
+	network = NetworkFileSystems[magic]
+	return network, network != "" || LocalFileSystems[magic]
 }

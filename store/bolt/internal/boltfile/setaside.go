@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 )
 
 const (
@@ -50,4 +52,29 @@ func syncDir(dir string) error {
 	}
 	defer func() { _ = d.Close() }()
 	return d.Sync()
+}
+
+// replaceDamaged sets the file aside while it holds the file's lock.
+func (f *File) replaceDamaged(cause error) error {
+	damaged, _, err := pagefile.OpenLocked(f.at(), os.O_RDWR, f.opts.LockTimeout)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // another process has set it aside already
+	}
+	if err != nil {
+		return err
+	}
+	defer pagefile.Unlock(damaged)
+	if now, err := damaged.Stat(); err != nil || !os.SameFile(now, f.info) {
+		return err // nil: another process has replaced it
+	}
+	aside, err := setAside(f.at(), cause)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	f.setAside = aside
+	f.mu.Unlock()
+	f.rebuilds.Add(1)
+	f.opts.Logger.Error(cause, "Cache file is damaged, starting with a fresh one", "path", f.path, "setAside", aside)
+	return nil
 }

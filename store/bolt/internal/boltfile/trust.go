@@ -1,4 +1,4 @@
-package bolt
+package boltfile
 
 import (
 	"fmt"
@@ -6,9 +6,8 @@ import (
 	"syscall"
 )
 
-// NetworkFSError reports a file on a file system that several machines can share. Open
-// and OpenReadOnly return it unless Options.AllowNetworkFS is set. The file is not
-// changed.
+// NetworkFSError reports a file on a file system that several machines can share, which
+// is not opened unless Options.AllowNetworkFS is set. The file is not changed.
 type NetworkFSError struct {
 	Path       string
 	FileSystem string // NFS, for example
@@ -23,18 +22,18 @@ func (e *NetworkFSError) Error() string {
 // link or writer could change it between two reads. The group may write, because a Pod's
 // fsGroup has that effect. For a reader only the file system is checked, because a reader
 // trusts no file. A file system that is not known is logged.
-func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options, readOnly bool) error {
+func checkTrust(f *os.File, path string, info os.FileInfo, opts *Options) error {
 	if !opts.AllowNetworkFS {
 		name, known := fileSystem(f)
 		if name != "" {
 			return &NetworkFSError{Path: path, FileSystem: name}
 		}
-		if !known && !readOnly {
+		if !known && !opts.ReadOnly {
 			opts.Logger.Info("The file system of the cache file is not known, only one machine may write to it", "path", path)
 		}
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if readOnly || !ok {
+	if opts.ReadOnly || !ok {
 		return nil
 	}
 	switch uid := os.Geteuid(); {

@@ -1,0 +1,254 @@
+package boltfile_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
+)
+
+// notes is an owner with one bucket. It notes what it is told.
+type notes struct {
+	told  []string
+	check error
+}
+
+var bucket = []byte("notes")
+
+func (n *notes) Check(tx *bbolt.Tx, how boltfile.Thoroughness) (bool, error) {
+	if how == boltfile.Everything {
+		n.told = append(n.told, "checked")
+	}
+	return tx.Bucket(bucket) != nil, n.check
+}
+
+func (n *notes) Create(tx *bbolt.Tx) error {
+	n.told = append(n.told, "created")
+	_, err := tx.CreateBucket(bucket)
+	return err
+}
+
+func (n *notes) TakeOver(*bbolt.Tx) error {
+	n.told = append(n.told, "taken over")
+	return nil
+}
+
+func (n *notes) Lost(error) { n.told = append(n.told, "lost") }
+
+func (n *notes) Reopened() error {
+	n.told = append(n.told, "reopened")
+	return nil
+}
+
+// says checks what the owner was told since the last call.
+func (n *notes) says(t *testing.T, want ...string) {
+	t.Helper()
+	if !slices.Equal(n.told, want) {
+		t.Errorf("the owner was told %q, want %q", n.told, want)
+	}
+	n.told = nil
+}
+
+func newFile(t *testing.T, path string, o boltfile.Options) (*boltfile.File, *notes) {
+	t.Helper()
+	o.Logger, o.Marker = logr.Discard(), "marker of notes"
+	o.HoldsEntries = func(int, []byte) bool { return false }
+	if o.LockTimeout == 0 {
+		o.LockTimeout = time.Second
+	}
+	n := &notes{}
+	f, err := boltfile.New(path, o, n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f, n
+}
+
+func open(t *testing.T, path string) (*boltfile.File, *notes) {
+	t.Helper()
+	f, n := newFile(t, path, boltfile.Options{})
+	if err := f.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return f, n
+}
+
+func put(f *boltfile.File, t *testing.T, value string) error {
+	return f.Update(t.Context(), "test", func(tx *bbolt.Tx) error { return tx.Bucket(bucket).Put([]byte("k"), []byte(value)) })
+}
+
+func get(f *boltfile.File) (value string, err error) {
+	err = f.View("test", func(tx *bbolt.Tx) error {
+		value = string(tx.Bucket(bucket).Get([]byte("k")))
+		return nil
+	})
+	return value, err
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestOpen checks a file from its creation on: it is locked while it is open, also
+// against readers of a writer, and checked when it is opened again.
+func TestOpen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "dir", "notes.db")
+	f, n := open(t, path)
+	n.says(t, "checked", "created")
+	must(t, put(f, t, "1"))
+	other, _ := newFile(t, path, boltfile.Options{LockTimeout: time.Millisecond})
+	if err := other.Open(); !errors.Is(err, store.ErrLocked) {
+		t.Errorf("opened twice: %v", err)
+	}
+	f.EndUse()
+	must(t, f.Close())
+	if _, err := get(f); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("read after Close: %v", err)
+	}
+	if err := put(f, t, "2"); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("write after Close: %v", err)
+	}
+	if left, _ := filepath.Glob(path + "?*"); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+	f, n = open(t, path)
+	n.says(t, "checked")
+	if value, err := get(f); err != nil || value != "1" {
+		t.Errorf("%q, %v", value, err)
+	}
+	must(t, f.Close())
+	r, _ := newFile(t, path, boltfile.Options{ReadOnly: true})
+	must(t, r.OpenReadOnly())
+	if err := put(r, t, "2"); !errors.Is(err, store.ErrReadOnly) {
+		t.Errorf("write to a read-only file: %v", err)
+	}
+	must(t, errors.Join(r.VerifyPages(t.Context()), r.Close()))
+}
+
+// TestDamaged checks that a file that is damaged, or that the owner finds damaged, is set
+// aside, and that a file of others is not touched.
+func TestDamaged(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.db")
+	f, _ := open(t, path)
+	must(t, errors.Join(put(f, t, "1"), f.Close()))
+	must(t, os.Truncate(path, 5000))
+	f, n := open(t, path)
+	n.says(t, "checked", "created")
+	if _, err := os.Stat(f.SetAside()); err != nil || f.Rebuilds() != 1 {
+		t.Errorf("set aside as %q: %v", f.SetAside(), err)
+	}
+	must(t, f.Close())
+	must(t, os.WriteFile(path, []byte("a text of somebody"), 0o600))
+	f, _ = newFile(t, path, boltfile.Options{})
+	if err := f.Open(); !errors.Is(err, store.ErrNotOurs) || f.SetAside() != "" {
+		t.Errorf("a text: %v, set aside as %q", err, f.SetAside())
+	}
+}
+
+// TestLost checks what becomes of a file that is removed, replaced or written by another
+// program while it is used: the next write begins a fresh one, and the owner is told.
+func TestLost(t *testing.T) {
+	for name, test := range map[string]struct {
+		do   func(t *testing.T, path string)
+		want []string
+		left string // what the file says then
+	}{
+		"removed": {func(t *testing.T, path string) { must(t, os.Remove(path)) }, []string{"lost", "checked", "created", "reopened"}, ""},
+		"replaced": {func(t *testing.T, path string) {
+			other, _ := open(t, path+".other")
+			must(t, errors.Join(put(other, t, "theirs"), other.Close(), os.Rename(path+".other", path)))
+		}, []string{"lost", "taken over", "reopened"}, "theirs"},
+		"cut": {func(t *testing.T, path string) { must(t, os.Truncate(path, 5000)) }, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "notes.db")
+			f, n := open(t, path)
+			must(t, put(f, t, "ours"))
+			n.told = nil
+			test.do(t, path)
+			for tries := 0; put(f, t, "again") != nil; tries++ {
+				if tries == 5 {
+					t.Fatal("cannot be written any more")
+				}
+				if value, err := get(f); tries == 0 && test.want != nil && (err != nil || value != test.left) {
+					t.Errorf("after the loss: %q, %v; want %q", value, err, test.left)
+				}
+			}
+			if value, err := get(f); err != nil || value != "again" {
+				t.Errorf("%q, %v", value, err)
+			}
+			if test.want != nil {
+				n.says(t, test.want...)
+			} else if !slices.Contains(n.told, "lost") {
+				t.Errorf("the owner was told %q", n.told)
+			}
+			must(t, f.Close())
+		})
+	}
+}
+
+// TestFails checks that the outcome of a write that fails is that nothing was written,
+// and that the file goes on.
+func TestFails(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "notes.db")
+	f, n := open(t, path)
+	must(t, put(f, t, "1"))
+	n.told = nil
+	failed := errors.New("it fails")
+	err := f.Update(t.Context(), "test", func(tx *bbolt.Tx) error {
+		return errors.Join(tx.Bucket(bucket).Put([]byte("k"), []byte("2")), failed)
+	})
+	if !errors.Is(err, failed) {
+		t.Error(err)
+	}
+	n.says(t, "reopened")
+	if value, err := get(f); err != nil || value != "1" {
+		t.Errorf("%q, %v", value, err)
+	}
+	f.Lock()
+	attach := f.Detach()
+	if _, err := get(f); !errors.Is(err, boltfile.ErrNoHandle) || boltfile.IsDamage(err) {
+		t.Errorf("without a handle: %v", err)
+	}
+	attach()
+	f.Unlock()
+	must(t, put(f, t, "3"))
+	must(t, f.Close())
+}
+
+// TestRead checks that a read without a file gets no transaction if it asks for none.
+func TestRead(t *testing.T) {
+	f, _ := newFile(t, filepath.Join(t.TempDir(), "notes.db"), boltfile.Options{})
+	cause := errors.New("no disk")
+	f.Suspend(cause)
+	if _, err := get(f); !errors.Is(err, cause) || !errors.Is(f.Usable(), cause) {
+		t.Errorf("read: %v", err)
+	}
+	if err := put(f, t, "1"); !errors.Is(err, cause) {
+		t.Errorf("write: %v", err)
+	}
+	read := false
+	err := f.Read("test", func(isOpen bool, _ func() error) error {
+		if isOpen {
+			t.Error("it is open")
+		}
+		return nil
+	}, func(tx *bbolt.Tx) error {
+		read = tx == nil
+		return nil
+	})
+	if err != nil || !read {
+		t.Errorf("without a transaction: %v", err)
+	}
+}

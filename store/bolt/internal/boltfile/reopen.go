@@ -1,0 +1,104 @@
+package boltfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
+)
+
+// Reopen replaces a handle whose state is unknown. It checks what bbolt needs but no
+// entries, because Open has checked those.
+//
+// If the file is damaged, gone or another one, a new file takes its place, and the owner
+// is told that all content is lost. again means that an earlier write has failed because
+// of damage: then the file is replaced without a check, because a check that does not
+// read every page may miss the damage. The caller must hold the lock.
+func (f *File) Reopen(again bool, cause error) error {
+	if err := f.replaceHandle(again, cause); err != nil || f.IsClosed() {
+		return err
+	}
+	return f.owner.Reopened()
+}
+
+// replaceHandle reopens the file or starts a new one. Readers see the new file only after
+// the owner knows of the loss and has taken the file over.
+func (f *File) replaceHandle(again bool, cause error) (err error) {
+	f.handleMu.Lock()
+	defer f.handleMu.Unlock()
+	if f.IsClosed() && f.handle == nil {
+		return nil
+	}
+	if f.handle != nil {
+		// The outcome does not depend on this error: openFile below reports every
+		// problem.
+		_ = f.closeHandle(f.handle)
+		f.handle = nil
+	}
+	before, written := f.working, f.written
+	if again && !f.lost {
+		err = cause
+	} else {
+		err = f.open(reopening)
+	}
+	switch {
+	case err == nil && f.lost:
+		f.lost = false
+		f.lose(errors.New("another one has its name now"))
+		return f.takeOver()
+	case err == nil && os.SameFile(before, f.working) && f.found-written <= 1:
+		return nil // the last transaction is in it, perhaps also the failed one
+	case err == nil && os.SameFile(before, f.working):
+		f.lose(errWritten)
+		return f.takeOver()
+	case err == nil:
+		f.lose(errors.New("another one has its name now"))
+		return f.takeOver()
+	case errors.Is(err, fs.ErrNotExist):
+		f.loseOnce(errors.New("it is gone"))
+	case errors.Is(err, store.ErrCorrupt), errors.Is(err, store.ErrNotOurs) && os.SameFile(before, f.info):
+		f.loseOnce(err)
+		if err := f.replaceDamaged(err); err != nil {
+			return err
+		}
+	default:
+		return err
+	}
+	if err := f.open(creating); err != nil {
+		return fmt.Errorf("begin a fresh file: %w", err)
+	}
+	f.lost = false
+	return nil
+}
+
+// lose tells the owner that all content is lost.
+func (f *File) lose(cause error) {
+	if !errors.Is(cause, store.ErrCorrupt) {
+		cause = f.corrupt("file", cause)
+	}
+	f.opts.Logger.Error(cause, "Cache file is lost while it is used, its scopes are listed again", "path", f.path)
+	f.owner.Lost(cause)
+}
+
+// loseOnce calls lose, unless everything is lost already and nothing could be written
+// since.
+func (f *File) loseOnce(cause error) {
+	if !f.lost {
+		f.lose(cause)
+	}
+	f.lost = true
+}
+
+// takeOver has the owner drop what it cannot use of what another program has put into the
+// file. If that fails, the owner has to try again before its first write. The caller must
+// hold handleMu for writing.
+func (f *File) takeOver() error {
+	err := pagefile.Guard(f.path, "epoch", func() error { return f.handle.Update(f.owner.TakeOver) })
+	if err == nil {
+		f.written, err = f.lastWritten(f.handle)
+	}
+	return err
+}
