@@ -11,6 +11,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
@@ -30,10 +31,8 @@ const maxBackoff = 30 * time.Second
 
 // shared is what the scopes of a database share.
 type shared struct {
-	pending  atomic.Int64 // waiting bytes of all scopes; changed under scopeStore.mu
-	logBytes atomic.Int64 // of the logs of all open scopes; changed under scopeStore.mu
-	// fileLogBytes bounds logBytes; set before any scope is opened.
-	fileLogBytes int64
+	pending atomic.Int64  // waiting bytes of all scopes; changed under scopeStore.mu
+	logs    changelog.Sum // changed under scopeStore.mu
 
 	changed chan struct{} // changes wait; holds one value
 	urgent  chan struct{} // a commit must not wait for the interval; holds one
@@ -105,18 +104,13 @@ type capture struct {
 	told       uint64           // the last departed object that was delivered
 	settled    uint64           // the same by an earlier process
 	gone       []*overlay.Entry // see departures
-	attempts   []attempt        // commits that may be in the file
-	marked     uint64           // lists that have a mark in the log
-	held       uint64           // see writer.trimLog
-	order      uint64           // of the last entry
-	random     uint64           // of the mark
 	log        record.LogState  // after it
 	departed   int              // departed objects that were written
 	dropped    int              // departed objects that were not kept
 	earlier    tally            // what dropFormer has written and not kept
 	stored     int              // objects in the file after it; -1: nothing written
 	bytes      int64            // of their records
-	moment
+	changelog.Capture
 
 	// befores are the states that depart and were never written, finals the final states
 	// of what departs.
@@ -262,7 +256,7 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	w.logged, w.held = w.log(c), c.held
+	w.logged = c.appender(w)
 	for i, e := range c.entries {
 		runtime.Gosched() // let event handling run first
 		if err := w.apply(e, c.packed[i]); err != nil {
@@ -270,11 +264,11 @@ func (c *capture) write(tx *bbolt.Tx) error {
 		}
 	}
 	for _, e := range c.gone {
-		if err := w.logged.noteGone(e); err != nil {
+		if err := w.logged.NoteGone(e); err != nil {
 			return err
 		}
 	}
-	if c.lists > 0 {
+	if c.Lists > 0 {
 		if err := w.dropFormer(); err != nil {
 			return err
 		}
@@ -282,33 +276,33 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	w.Manifest.SetCheckpoint(c.checkpoint)
 	w.Manifest.Complete = !c.loading
 	w.Manifest.Log.Settled = c.told
-	if err := w.logged.end(); err != nil {
+	if err := w.logged.End(); err != nil {
 		return err
 	}
-	c.log, c.departed, c.dropped, c.held = w.Manifest.Log, c.earlier.departed+w.logged.departed, c.earlier.dropped+w.dropped, w.held
+	c.log, c.departed, c.dropped, c.Held = w.Manifest.Log, c.earlier.departed+w.logged.Departed, c.earlier.dropped+w.logged.Dropped, w.logged.Held
 	c.stored, c.bytes = int(w.Manifest.Objects.Count), w.Manifest.Bytes
-	c.s.noteAttempt(attempt{c.random, c.order})
+	c.s.noteAttempt(c.Attempt())
 	return w.End()
 }
 
 // noteAttempt notes a commit before its outcome is known: if it is not, the file is
 // opened again before committedUpTo.
-func (s *scopeStore) noteAttempt(a attempt) {
+func (s *scopeStore) noteAttempt(a changelog.Attempt) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attempts = append(s.attempts, a)
+	s.changelog.Attempted(a)
 }
 
-func (s *scopeStore) copyAttempts() []attempt {
+func (s *scopeStore) copyAttempts() []changelog.Attempt {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.attempts)
+	return slices.Clone(s.changelog.Attempts)
 }
 
 func (s *scopeStore) forgetAttempts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.attempts = nil
+	s.changelog.Attempts = nil
 }
 
 // committedUpTo tells a scope of the outcome of a commit.
@@ -324,10 +318,8 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 // writer changes one scope's content, log and manifest inside a transaction.
 type writer struct {
 	*content.Writer
-	s       *scopeStore
-	dropped int        // departed objects that exceeded the bound
-	held    uint64     // see trimLog
-	logged  *logWriter // nil: what is written is not logged
+	s      *scopeStore
+	logged *changelog.Appender // nil: what is written is not logged
 }
 
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
@@ -377,11 +369,20 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	return nil
 }
 
+// appender returns what appends to the log what a commit changes.
+func (c *capture) appender(w *writer) *changelog.Appender {
+	s := c.s
+	return changelog.NewAppender(w.Writer, c.Capture, changelog.Options{
+		Bounds: s.boundsOfLog, Seal: s.seal, Codec: s.codecID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
+		RV: c.checkpoint.RV, Loading: c.loading, Settled: c.settled, Befores: c.befores, Finals: c.finals,
+	})
+}
+
 // apply writes one entry, and logs it.
 func (w *writer) apply(e *overlay.Entry, p record.Packed) error {
 	before := w.Before(e.Key)
 	if w.logged != nil {
-		if err := w.logged.note(e, e.Stored(p), before); err != nil {
+		if err := w.logged.Note(e, e.Stored(p), before); err != nil {
 			return err
 		}
 	}

@@ -244,9 +244,8 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 		path: path, opts: opts, readOnly: readOnly, epoch: opts.Epoch,
 		scopes: map[string]*scopeStore{},
 		shared: shared{
-			fileLogBytes: fileLogBytes,
-			changed:      make(chan struct{}, 1),
-			urgent:       make(chan struct{}, 1),
+			changed: make(chan struct{}, 1),
+			urgent:  make(chan struct{}, 1),
 		},
 		committer: make(chan struct{}),
 
@@ -255,6 +254,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 
 		sealBudget: seal.DefaultBudget,
 	}
+	d.logs.Max, d.logs.Exceeded = fileLogBytes, func() { d.tell(false) }
 	var err error
 	d.file, err = boltfile.New(path, boltfile.Options{
 		ReadOnly: readOnly, LockTimeout: opts.LockTimeout, MaxBytes: opts.MaxBytes,

@@ -325,7 +325,7 @@ func TestClockAheadAfterLoss(t *testing.T) {
 	w.must(err)
 	w.list(3, "common")
 	ahead := time.Now().Add(365 * 24 * time.Hour).UnixNano()
-	if got := time.Unix(0, w.s.taken.now(ahead, time.Hour)); got.After(time.Now().Add(time.Hour)) {
+	if got := time.Unix(0, w.s.changelog.Taken.Now(ahead, time.Hour)); got.After(time.Now().Add(time.Hour)) {
 		t.Errorf("ages count from %s", got)
 	}
 }
@@ -338,7 +338,7 @@ func TestLogsOfFileAfterBookmark(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	db.fileLogBytes = 2 << 20
+	db.logs.Max = 2 << 20
 	c, err := codec.For(&corev1.ConfigMap{})
 	if err != nil {
 		t.Fatal(err)
@@ -367,8 +367,8 @@ func TestLogsOfFileAfterBookmark(t *testing.T) {
 	for range 5 {
 		a.must(db.commit())
 	}
-	if all := db.logBytes.Load(); all > db.fileLogBytes+1<<19 {
-		t.Errorf("the logs have %d bytes, want %d at most", all, db.fileLogBytes)
+	if all := db.logs.Bytes.Load(); all > db.logs.Max+1<<19 {
+		t.Errorf("the logs have %d bytes, want %d at most", all, db.logs.Max)
 	}
 }
 
@@ -404,7 +404,7 @@ func TestSinceOfImport(t *testing.T) {
 // trimmed when its share shrinks.
 func TestLogOfSmallerShare(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 0, "a", store.Options{History: store.History{Bytes: 1 << 40}})
-	w.db.fileLogBytes = 4 << 20
+	w.db.logs.Max = 4 << 20
 	text := randomText(5000)
 	w.list(300, text)
 	var gone []store.Change

@@ -185,10 +185,10 @@ func AwaitReader(s store.Store) {
 }
 
 // SetFileLogBytes sets the number of bytes of all logs of a file.
-func SetFileLogBytes(d *DB, n int64) { d.fileLogBytes = n }
+func SetFileLogBytes(d *DB, n int64) { d.logs.Max = n }
 
 // FileLogBytes returns the number of bytes of the logs of all open scopes.
-func FileLogBytes(d *DB) int64 { return d.logBytes.Load() }
+func FileLogBytes(d *DB) int64 { return d.logs.Bytes.Load() }
 
 // CommitCount returns the number of transactions of the store's database.
 func CommitCount(s store.Store) int { return s.(*scopeStore).Commits().Count }

@@ -10,6 +10,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -60,9 +61,9 @@ func (s *scopeStore) beginAgain(b *bbolt.Bucket, was, m *record.Manifest) error 
 	m.Log, m.Dictionaries = was.Log, was.Dictionaries
 	if !s.isReadable(was) || s.countLosses() > 0 {
 		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
-		carryLog(m, was.Log)
+		changelog.Carry(m, was.Log)
 	}
-	newLineage(&m.Log)
+	changelog.NewLineage(&m.Log)
 	m.Log.Cut = m.Log.Last // the next list, which is not logged, replaces the last states
 	m.Log.Listing, m.Log.Listed, m.Log.AsOf = false, 0, 0
 	var drop [][]byte
@@ -172,7 +173,7 @@ func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.
 		}
 		c = comparison{
 			s: s, sn: sn, former: sn.former, listed: r.seen,
-			left: map[string]*overlay.Entry{}, room: 2 * boundOfDeletions(bound),
+			left: map[string]*overlay.Entry{}, room: 2 * changelog.BoundOfDeletions(bound),
 		}
 		for _, e := range left {
 			c.left[e.Key] = e

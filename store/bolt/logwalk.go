@@ -8,13 +8,10 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
-
-var errLogKey = errors.New("a key is not a number")
-
-func logKey(number uint64) []byte { return binary.BigEndian.AppendUint64(nil, number) }
 
 // badBlock is the cause of the error of eachBlock for a damaged block.
 type badBlock struct {
@@ -32,7 +29,7 @@ func (s *scopeStore) eachBlock(sn *snapshot, from uint64, fn func(*record.Block)
 	if b == nil {
 		return nil
 	}
-	start := logKey(from)
+	start := changelog.Key(from)
 	c := b.Cursor()
 	// the block before may contain it
 	if k, _ := c.Seek(start); string(k) != string(start) {
@@ -68,7 +65,7 @@ func (s *scopeStore) walkLog(b *bbolt.Bucket, start []byte, fn func(*record.Bloc
 	c := b.Cursor()
 	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
 		if len(k) != 8 {
-			return s.db.corrupt("log of "+s.scope.String(), errLogKey)
+			return s.db.corrupt("log of "+s.scope.String(), changelog.ErrKey)
 		}
 		number := binary.BigEndian.Uint64(k)
 		block, err := record.DecodeBlock(number, v)
@@ -108,7 +105,7 @@ func (s *scopeStore) eachReadable(sn *snapshot, start uint64, fn func(*record.Bl
 		return nil
 	}
 	for {
-		err := s.walkLog(b, logKey(start), fn)
+		err := s.walkLog(b, changelog.Key(start), fn)
 		var bad *badBlock
 		if !errors.As(err, &bad) {
 			return err

@@ -3,7 +3,6 @@ package bolt
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
@@ -186,8 +185,8 @@ func (s *scopeStore) load() error {
 		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
 		s.noBucket.Store(true)
 		s.mu.Lock()
-		s.departed.compares = m != nil && s.isReadable(m)
-		s.taken = takenLog{at: time.Now()}
+		s.departed.Compares = m != nil && s.isReadable(m)
+		s.changelog.BegunInMemory()
 		s.progress.changed() // the next commit drops the old bucket
 		s.mu.Unlock()
 		s.db.tell(false)
@@ -223,7 +222,7 @@ func (s *scopeStore) startFrom(m *record.Manifest) {
 func (s *scopeStore) startDepartures(l record.LogState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.departed.opened(l)
+	s.departed.Opened(l)
 }
 
 // dropStaging drops the staging bucket of a relist that did not end.
@@ -310,7 +309,7 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 		s.setNoBucket(false)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.changelog.opened(m)
+		s.changelog.Opened(m)
 	}
 	return err
 }
@@ -369,7 +368,7 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 	tx.OnCommit(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.departed.compares = compares
+		s.departed.Compares = compares
 	})
 	return layout.WriteScopeTally(tx)
 }
@@ -379,7 +378,7 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 func (s *scopeStore) hasWritten(m *record.Manifest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return m.Log.Mark.Number > 0 && slices.ContainsFunc(s.attempts, func(a attempt) bool { return a.mark == m.Log.Mark.Random })
+	return s.changelog.MayHaveWritten(m.Log)
 }
 
 // emptyManifest returns the manifest of a scope that has not been listed, with the

@@ -16,6 +16,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
+	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
@@ -30,7 +31,7 @@ type snapshot struct {
 	headers, objects *bbolt.Bucket
 	length           int    // number of objects; -1 if it is not known
 	settled          uint64 // the last departed object that was delivered
-	hint             departsHint
+	hint             graveyard.Hint
 	gone             []*overlay.Entry // see departures
 	logged           record.LogState  // as of the last acknowledged commit
 	storedRV         string           // of the checkpoint then
@@ -123,8 +124,8 @@ func (s *scopeStore) snapshot(w want, isOpen bool, begin func() error) (sn *snap
 	if s.miscounted {
 		sn.length = -1
 	}
-	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.settled, s.log, s.storedRV, s.hint
-	sn.gone = s.departed.gone
+	sn.settled, sn.logged, sn.storedRV, sn.hint = s.departed.Settled, s.changelog.Log, s.changelog.StoredRV, s.departed.Hint
+	sn.gone = s.departed.Gone
 	sn.isLeft = !inFile && s.losses == 0
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
 		sn.found = m.Find(w.values)

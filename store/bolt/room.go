@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
 
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -31,8 +32,8 @@ const (
 // until a quarter of the reserve is missing, and does not try again what has not helped.
 func (d *DB) keepReserve() {
 	reserve, room := d.reserve()
-	logs := d.logBytes.Load()
-	if room >= reserve-reserve/4 || logs <= d.leastLogs+trimBytes {
+	logs := d.logs.Bytes.Load()
+	if room >= reserve-reserve/4 || logs <= d.leastLogs+changelog.TrimBytes {
 		return
 	}
 	if d.trimLogs(reserve-room) == 0 {
@@ -74,10 +75,10 @@ const trims = 4
 // has. It does not trim as much again before a commit has succeeded: if others fill the
 // disk, the history stays.
 func (d *DB) trimFor(captures []capture, try int) bool {
-	need := int64(trimBytes)
+	need := int64(changelog.TrimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
-		captures[i].attempts = captures[i].s.copyAttempts()
+		captures[i].Attempts = captures[i].s.copyAttempts()
 		need += 2 * captures[i].size()
 	}
 	if need = need<<try - d.trimmed; need <= 0 {
@@ -150,9 +151,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 		return 0, log, err
 	}
 	before = w.Manifest.Log.Bytes
-	t := w.trimming(&c)
-	t.bound, t.budget, t.holds = max(before-n, 0), n, true
-	if err := w.trimAll(t); err != nil || w.Manifest.Log.Bytes == before {
+	if err := c.appender(w).TrimBy(n); err != nil || w.Manifest.Log.Bytes == before {
 		return before, w.Manifest.Log, err
 	}
 	return before, w.Manifest.Log, w.End()
@@ -170,8 +169,8 @@ func (s *scopeStore) tookLog(log record.LogState) {
 func (d *DB) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
-		c.attempts = c.s.copyAttempts() // the commit that has failed may be in the file
-		if c.lists == c.marked {
+		c.Attempts = c.s.copyAttempts() // the commit that has failed may be in the file
+		if c.Lists == c.Marked {
 			continue
 		}
 		dropped := false
@@ -183,7 +182,7 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 			return err
 		})
 		made = made || dropped && err == nil
-		c.attempts = c.s.copyAttempts()
+		c.Attempts = c.s.copyAttempts()
 	}
 	return made
 }
@@ -201,18 +200,18 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 		return false, err
 	}
 	first := *c
-	first.random = rand.Uint64()
-	w.logged, w.held = w.log(&first), c.held
+	first.Random = rand.Uint64()
+	w.logged = first.appender(w)
 	for _, e := range c.gone {
-		if err := w.logged.noteGone(e); err != nil {
+		if err := w.logged.NoteGone(e); err != nil {
 			return false, err
 		}
 	}
-	if err := errors.Join(w.dropFormer(), w.logged.end()); err != nil {
+	if err := errors.Join(w.dropFormer(), w.logged.End()); err != nil {
 		return false, err
 	}
-	c.s.noteAttempt(attempt{mark: first.random})
-	c.earlier = tally{w.logged.departed, w.dropped}
+	c.s.noteAttempt(changelog.Attempt{Mark: first.Random})
+	c.earlier = tally{w.logged.Departed, w.logged.Dropped}
 	return true, w.End()
 }
 

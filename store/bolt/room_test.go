@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 )
 
 // openBounded opens a scope of a namespace in a file that is bounded, if bytes is not 0.
@@ -73,7 +74,7 @@ func TestLogGivesRoom(t *testing.T) {
 		t.Fatalf("only %d bytes were written", written)
 	}
 	w.s.mu.Lock()
-	log := w.s.log
+	log := w.s.changelog.Log
 	w.s.mu.Unlock()
 	// What the log gives at a time is about what it has taken since the last time.
 	if most < bound/40 || log.Bytes == 0 || log.Dropped == 0 {
@@ -112,7 +113,7 @@ func TestLogGivesRoomOnce(t *testing.T) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}
-	if freed, need := before-w.s.bytesOfLog(), 2*c.size()+trimBytes; freed < need || freed > need+1<<18 {
+	if freed, need := before-w.s.bytesOfLog(), 2*c.size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
 		t.Errorf("%d bytes were freed, want %d", freed, need)
 	}
 	w.must(w.s.Flush(t.Context()))

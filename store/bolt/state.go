@@ -1,12 +1,12 @@
 package bolt
 
 import (
-	"math/rand/v2"
-
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -24,9 +24,9 @@ type state struct {
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
 	count
-	overlay overlay.Map
-	changelog
-	departed graveyard
+	overlay   overlay.Map
+	changelog changelog.State
+	departed  graveyard.State
 	packing
 	indexing
 	cached
@@ -37,7 +37,7 @@ type state struct {
 func (s *state) init(with *shared, opts store.Options) {
 	s.shared = with
 	s.overlay = overlay.NewMap(&with.pending)
-	s.changelog.shared, s.unlogged = with, opts.History.Bytes < 0
+	s.changelog.Sum, s.changelog.Unlogged = &with.logs, opts.History.Bytes < 0
 	s.indexing = indexing{
 		indexes:   &indexes.Set{Stored: map[string]index.Index{}, Volatile: cache.Indexers{}},
 		inMemory:  map[string]*indexes.Memory{},
@@ -67,13 +67,14 @@ func (s *state) opened(m *record.Manifest) {
 	} else {
 		s.move(phaseLoading, nil, phaseEmpty)
 	}
-	s.changelog.opened(m)
+	s.changelog.Opened(m)
 }
 
 // listBegun reports whether the list is loaded: there is nothing to compare it with.
 func (s *state) listBegun(r *relist) (isLoaded bool) {
 	isLoaded = s.beginLoad()
-	s.relist, s.listing = r, s.listing || !isLoaded
+	s.relist = r
+	s.changelog.ListBegun(isLoaded)
 	return isLoaded
 }
 
@@ -99,15 +100,15 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 			s.count.listed(r, s.overlay.View())
 		}
 	}
-	s.departed.joined(l)
+	s.departed.Joined(l.gone, l.dropped)
 	for i, e := range entries {
 		// What is applied beside a first list is not logged.
 		if s.phase == phaseReady || s.phase == phaseEmpty {
-			s.changelog.appliedEntry(e, b)
+			s.changelog.AppliedEntry(e, b)
 		}
 		s.appliedEntry(e, existed[i])
 	}
-	s.changelog.applied(b, s.checkpoint.RV)
+	s.changelog.Applied(b, s.checkpoint.RV)
 	if b.Loaded {
 		s.move(phaseReady, nil, allPhases...)
 	}
@@ -130,18 +131,18 @@ func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
 	s.indexing.applied(e)
 	s.count.applied(e, existed)
 	e.Departing = e.Departing && existed
-	if e.Head == nil && !existed && (e.Order == 0 || s.unlogged) {
+	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
 		return // nothing was deleted, and nobody is told
 	}
 	old, _ := s.overlay.Get(e.Key)
-	s.departed.applied(e, old)
+	s.departed.Applied(e, old)
 	s.overlay.Set(e)
 }
 
 // invalidated notes that the content is not that of a resource version any more.
 func (s *state) invalidated(b store.Batch) {
 	s.setCheckpoint(b.Checkpoint())
-	s.changelog.applied(b, s.checkpoint.RV)
+	s.changelog.Applied(b, s.checkpoint.RV)
 }
 
 func (s *state) setCheckpoint(c store.Checkpoint) {
@@ -158,9 +159,9 @@ func (s *state) captured(share int64) (c capture, due bool) {
 	}
 	return capture{
 		share: share, over: over, packer: s.packer.Load(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
-		losses: s.losses, stored: -1, told: s.departed.told, settled: s.departed.settled, gone: s.departed.gone,
-		attempts: s.attempts, marked: s.marked, held: s.held, order: s.order, random: rand.Uint64(), moment: s.moment,
-	}, (s.dirty || s.hasMoreThan(share)) && s.cause == nil
+		losses: s.losses, stored: -1, told: s.departed.Told, settled: s.departed.Settled, gone: s.departed.Gone,
+		Capture: s.changelog.Captured(),
+	}, (s.dirty || s.changelog.HasMoreThan(share)) && s.cause == nil
 }
 
 // committed takes over the outcome of a commit. What has changed since stays to be
@@ -169,8 +170,8 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 	if err == nil && s.losses == c.losses {
 		s.overlay.Committed(c.over)
 		if c.stored >= 0 {
-			overflows = s.departed.committed(c)
-			s.changelog.committed(c)
+			overflows = s.departed.Committed(len(c.gone), c.departed, c.dropped)
+			s.changelog.Committed(c.Capture, c.log, c.checkpoint.RV, c.share)
 		}
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
@@ -189,8 +190,8 @@ func (s *state) passedOver() {
 
 // trimmed takes over the log after a commit that has only trimmed it.
 func (s *state) trimmed(log record.LogState) {
-	if log.Last == s.log.Last { // else it was lost since
-		s.setLog(log, s.storedRV)
+	if log.Last == s.changelog.Log.Last { // else it was lost since
+		s.changelog.SetLog(log, s.changelog.StoredRV)
 	}
 }
 
@@ -221,7 +222,7 @@ func (s *state) notWiped() {
 // again.
 func (s *state) replaced() {
 	s.overlay.Forget()
-	s.setLog(record.LogState{}, "")
+	s.changelog.SetLog(record.LogState{}, "")
 	s.objects.Forget()
 	s.progress.replaced()
 }

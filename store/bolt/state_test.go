@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
@@ -41,7 +42,7 @@ type machine struct {
 
 func newMachine(t *testing.T, rng *rand.Rand) *machine {
 	s := &state{}
-	s.init(&shared{fileLogBytes: math.MaxInt64, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}, store.Options{})
+	s.init(&shared{logs: changelog.Sum{Max: math.MaxInt64, Exceeded: func() {}}, changed: make(chan struct{}, 1), urgent: make(chan struct{}, 1)}, store.Options{})
 	var err error
 	if s.objects, err = objcache.New(store.Options{DecodedBytes: 1}); err != nil {
 		t.Fatal(err)
@@ -215,7 +216,7 @@ func (m *machine) commit(written, lost bool, err error) bool {
 			}
 			return true
 		})
-		c.stored, c.bytes, c.log = len(m.file), 1, m.s.log
+		c.stored, c.bytes, c.log = len(m.file), 1, m.s.changelog.Log
 		c.log.Last++
 		c.log.Bytes += 10
 		if !c.loading && m.visible {
@@ -238,16 +239,16 @@ func (m *machine) lose() bool {
 	m.s.lost(store.ErrWiped)
 	m.file, m.view, m.visible, m.complete = map[string]int{}, map[string]int{}, true, false
 	m.nothingIsLeft()
-	if m.s.departed.told != m.s.departed.last || m.s.departed.last != m.departed {
-		m.fail("numbers begin again at %d of %d", m.s.departed.last, m.departed)
+	if m.s.departed.Told != m.s.departed.Last || m.s.departed.Last != m.departed {
+		m.fail("numbers begin again at %d of %d", m.s.departed.Last, m.departed)
 	}
 	return true
 }
 
 // nothingIsLeft checks that what was lost is forgotten.
 func (m *machine) nothingIsLeft() {
-	if s := m.s; s.length != 0 || s.storedBytes != 0 || s.log.Last != 0 || s.storedRV != "" || s.overlay.Len() != 0 || s.shared.logBytes.Load() != 0 {
-		m.fail("%d objects of %d bytes are left, and a log up to %d at %q", s.length, s.storedBytes, s.log.Last, s.storedRV)
+	if s := m.s; s.length != 0 || s.storedBytes != 0 || s.changelog.Log.Last != 0 || s.changelog.StoredRV != "" || s.overlay.Len() != 0 || s.shared.logs.Bytes.Load() != 0 {
+		m.fail("%d objects of %d bytes are left, and a log up to %d at %q", s.length, s.storedBytes, s.changelog.Log.Last, s.changelog.StoredRV)
 	}
 }
 

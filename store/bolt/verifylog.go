@@ -8,6 +8,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
 	"github.com/informctl/informctl/store/bolt/internal/record"
@@ -26,7 +27,7 @@ func verifyLog(m *record.Manifest, scope *bbolt.Bucket, dictionaries map[uint64]
 	next := uint64(0)
 	err := b.ForEach(func(k, v []byte) error {
 		if len(k) != 8 {
-			return fmt.Errorf("log: %w", errLogKey)
+			return fmt.Errorf("log: %w", changelog.ErrKey)
 		}
 		number := binary.BigEndian.Uint64(k)
 		block, err := record.DecodeBlock(number, v)
