@@ -108,7 +108,7 @@ func (s *scopeStore) loggedDepartures(sn *snapshot, hint *graveyard.Hint, after 
 		}
 	}
 	*hint = graveyard.Hint{After: after, UpTo: m.Log.Departed}
-	err = s.eachReadable(sn, 0, func(b *record.Block) bool {
+	err = s.logOf(sn).EachReadable(0, func(b *record.Block) bool {
 		for i := range b.Entries {
 			if number := b.Entries[i].Departs; number > after {
 				hint.Places = append(hint.Places, graveyard.Place{Number: number, Block: b.Key})
@@ -135,10 +135,11 @@ func (s *scopeStore) departedAt(sn *snapshot, places []graveyard.Place) (found [
 	if len(places) == 0 {
 		return nil, true
 	}
-	log := sn.logBucket()
-	if log == nil {
+	scope := sn.logScope()
+	if scope == nil || scope.Bucket(layout.Log) == nil {
 		return nil, false
 	}
+	log := scope.Bucket(layout.Log)
 	blocks := map[uint64]*record.Block{}
 	for _, p := range places {
 		b := blocks[p.Block]
@@ -169,7 +170,7 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	key, rec := "", []byte(nil)
 	if d.pending != nil {
 		out.Before.Key, key = d.pending.Name, d.pending.Key
-		if d.pending.Last.Bytes != nil && !changelog.IsAnother(s.seal, key, sn.header(key), d.pending.Before) {
+		if d.pending.Last.Bytes != nil && !changelog.IsAnother(s.seal, key, sn.headerOf(key), d.pending.Before) {
 			out.Last = store.Entry{Key: d.pending.Name, Raw: rawForm(s.codecID(), d.pending.Last)}
 		}
 		if rec = sn.record(key); rec == nil {
@@ -180,9 +181,8 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 		}
 	} else {
 		out.Before.Key, key, rec = d.logged.OwnKey(), d.logged.Key, d.logged.Record
-		if r, err := record.Decode(key, d.logged.Final); d.logged.Final != nil && err == nil {
-			raw := record.AppendRawHead(make([]byte, 0, len(d.logged.Final)), r.Codec, r.Dictionary)
-			if raw, err = s.seal.AppendPayload(raw, seal.InDeparted, key, r); err == nil {
+		if d.logged.Final != nil {
+			if raw, err := s.seal.AppendRaw(nil, seal.InDeparted, key, d.logged.Final); err == nil {
 				out.Last = store.Entry{Key: d.logged.OwnKey(), Raw: raw}
 			}
 		}
@@ -197,6 +197,15 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	}
 	out.Before.Raw = before.Raw
 	return out
+}
+
+// headerOf returns an object's header in the file, or nil if there is none. It is valid
+// until the snapshot's transaction ends.
+func (sn *snapshot) headerOf(key string) []byte {
+	if sn.headers == nil {
+		return nil
+	}
+	return sn.headers.Get([]byte(key))
 }
 
 // record returns an object's record in the file, or nil if there is none. It is valid

@@ -1,21 +1,18 @@
 package bolt
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
-	"time"
+
+	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
-	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
-
-// followBytes is how much of the log Follow reads in one transaction.
-const followBytes = 1 << 20
 
 // Follow implements store.Reader.
 func (s *scopeStore) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
@@ -64,17 +61,17 @@ func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(s
 		if err != nil {
 			return err
 		}
-		insides.Set(part.events)
-		for _, e := range part.events {
+		insides.Set(part.Events)
+		for _, e := range part.Events {
 			if !yield(e, nil) {
 				return errNoMore
 			}
 		}
-		from = max(from, part.next)
-		if !all || part.end {
-			lineage, all = part.lineage, false
+		from = max(from, part.Next)
+		if !all || part.End {
+			lineage, all = part.Lineage, false
 		}
-		if !part.end {
+		if !part.End {
 			continue
 		}
 		if s.db.readOnly {
@@ -121,296 +118,43 @@ func (s *scopeStore) find(p store.Place) (from uint64, insides store.Insides, er
 	}
 	err = s.read("log", func(sn *snapshot) error {
 		var inside bool
-		from, inside, err = s.findIn(sn, p, false)
+		from, inside, err = s.logOf(sn).Find(p, false)
 		insides = store.InsidesOf(p, inside, sn.logged.Mark.Number)
 		return err
 	})
 	return from, insides, err
 }
 
-// findIn is find in a snapshot. readable asks for a place whose content is a state of the
-// server.
-func (s *scopeStore) findIn(sn *snapshot, p store.Place, readable bool) (from uint64, inside bool, err error) {
-	l := &sn.logged
-	switch {
-	case l.Lineage == "" || l.Mark.Number == 0:
-		if p.Exact() {
-			return 0, false, store.ErrLineage
-		}
-		return 0, false, store.ErrTrimmed
-	case !p.Exact():
-		return s.lookUp(sn, p, readable)
-	case p.Lineage != l.Lineage || p.Mark > l.Last || p.Mark < l.Begin:
-		return 0, false, store.ErrLineage
-	case p.Mark < l.Full:
-		return 0, false, store.ErrTrimmed
-	}
-	var mark *record.Mark
-	if err := s.eachBlock(sn, p.Mark, func(b *record.Block) bool {
-		if b.Mark != nil && b.Mark.Number == p.Mark {
-			mark = b.Mark
-		}
-		return b.Last() < p.Mark
-	}); err != nil {
-		return 0, false, s.cutLog(err)
-	}
-	switch {
-	case mark == nil && p.Mark <= l.Full: // it was trimmed, so its lineage is not known
-		return 0, false, store.ErrTrimmed
-	case mark == nil || mark.Random != p.Random:
-		return 0, false, store.ErrLineage
-	case readable && (mark.Frozen || mark.Listing):
-		return 0, false, store.ErrTrimmed
-	}
-	return p.Mark + 1, false, nil
-}
-
-// cutLog turns damage in the log into store.ErrTrimmed: the log ends there for a caller
-// that comes from before, and no relist can mend it.
-func (s *scopeStore) cutLog(err error) error {
-	if errors.Is(err, store.ErrCorrupt) {
-		return fmt.Errorf("%w: %w", store.ErrTrimmed, err)
-	}
-	return err
-}
-
-// lookUp finds a place by resource version or time.
-func (s *scopeStore) lookUp(sn *snapshot, p store.Place, readable bool) (from uint64, inside bool, err error) {
-	l := &sn.logged
-	if p.RV != "" && l.Above != "" && store.Higher(p.RV, l.Above) == l.Above {
-		return 0, false, store.ErrTrimmed
-	}
-	var marks []store.Mark
-	reader := &logReader{s: s, sn: sn}
-	err = s.eachBlock(sn, max(l.Full, l.Begin), func(b *record.Block) bool {
-		if m := b.Mark; m != nil && m.Number <= l.Last && m.Number >= max(l.Full, l.Begin) {
-			marks = append(marks, *reader.mark(m))
-		}
-		return b.Last() < l.Last
-	})
-	if err != nil {
-		return 0, false, s.cutLog(err)
-	}
-	i, inside, err := store.FindMark(marks, sn.storedRV, p, readable)
-	if err != nil {
-		return 0, false, err
-	}
-	return marks[i].Mark + 1, inside, nil
-}
-
-// logPart is what readLog has read.
-type logPart struct {
-	events  []store.Event
-	next    uint64 // the number of the next item
-	lineage string
-	end     bool // the log ends here
-}
-
-// readLog reads the next part of the log from a number on. If all is set, it reads what
-// is left of trimmed parts, too; otherwise the item with that number has to be there, and
-// of that lineage if one is given.
-func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part logPart, err error) {
+// readLog reads the next part of the log from a number on: see changelog.Reader.Read. The
+// log has to be of the lineage, if one is given.
+func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part changelog.Part, err error) {
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
-		l := &sn.logged
-		part = logPart{next: max(from, 1), lineage: l.Lineage, end: true}
-		switch {
-		case l.Last == 0:
-			if lineage != "" {
-				return store.ErrLineage
-			}
-			return nil
-		case lineage != "" && lineage != l.Lineage:
+		if lineage != "" && lineage != sn.logged.Lineage {
 			return store.ErrLineage
 		}
-		return s.readPart(sn, from, all, &part)
+		part, err = s.logOf(sn).Read(from, all)
+		return err
 	})
 	if !all {
-		err = s.cutLog(err)
+		err = changelog.Cut(err)
 	}
 	return part, err
 }
 
-func (s *scopeStore) readPart(sn *snapshot, from uint64, all bool, part *logPart) error {
-	l := &sn.logged
-	full, err := s.full(sn)
-	if err != nil {
-		return err
-	}
-	if !all && from <= full {
-		return store.ErrTrimmed
-	}
-	reader := &logReader{s: s, sn: sn, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
-	var events []*store.Event
-	size, reads, isGap := 0, true, false
-	err = s.eachBlock(sn, from, func(b *record.Block) bool {
-		if b.Last() < from {
-			return true
-		}
-		if reads && (size >= followBytes || b.First() > l.Last) {
-			reads, part.end = false, b.First() > l.Last
-		}
-		if !reads {
-			return reader.lookAhead(b)
-		}
-		// What is missing up to full was trimmed.
-		if isGap = b.First() > part.next && (!all || part.next > full); isGap {
-			return false
-		}
-		at := reader.timeOf(b)
-		for i := range b.Entries {
-			if e := &b.Entries[i]; e.Number >= from {
-				events = append(events, reader.event(e, at))
-				size += e.Size()
-			}
-		}
-		if m := b.Mark; m != nil && m.Number >= from {
-			events = append(events, &store.Event{Time: time.Unix(0, at), Mark: reader.mark(m)})
-		}
-		part.next = b.Last() + 1
-		return reader.err == nil
-	})
-	part.end = part.end || reads
-	isShort := part.end && part.next <= l.Last && (!all || l.Last > full)
-	if part.end && !isShort {
-		part.next = max(part.next, l.Last+1)
-	}
-	if err == nil {
-		err = reader.close()
-	}
-	switch {
-	case err != nil:
-		return err
-	case all && (isGap || isShort):
-		return s.db.corrupt("log of "+s.scope.String(), fmt.Errorf("item %d is missing", part.next))
-	case isGap || isShort:
-		return store.ErrTrimmed
-	}
-	for _, e := range events {
-		part.events = append(part.events, e.Steps()...)
-	}
-	return nil
-}
-
-// logReader makes events of entries. The state after an entry is the state before the
-// next entry of its key or, if there is none, that in the file.
-type logReader struct {
-	s    *scopeStore
-	sn   *snapshot
-	open map[string]*store.Event // whose state after is not known yet, by file key
-	now  int64
-	time int64 // of the last block; 0: none
-	err  error
-}
-
-// timeOf returns the time of the next block. One of a clock that was ahead has that of
-// the block before, or it is now.
-func (r *logReader) timeOf(b *record.Block) int64 {
-	if b.Time <= r.now {
-		r.time = b.Time
-	}
-	return cmp.Or(r.time, r.now)
-}
-
-func (r *logReader) mark(m *record.Mark) *store.Mark {
-	return &store.Mark{
-		Place:  store.Place{Lineage: r.sn.logged.Lineage, Mark: m.Number, Random: m.Random, RV: m.To, Time: time.Unix(0, m.Time)},
-		FromRV: m.From, Frozen: m.Frozen, Listing: m.Listing, Begins: m.Begins,
+// logOf returns a reader of the log in a snapshot.
+func (s *scopeStore) logOf(sn *snapshot) *changelog.Reader {
+	return &changelog.Reader{
+		Scope: s.scope, Bucket: sn.logScope(), Headers: sn.headers, Objects: sn.objects, Log: sn.logged, StoredRV: sn.storedRV,
+		Seal: s.seal, Logger: s.db.opts.Logger, Corrupt: s.db.corrupt, Unreadable: s.db.unreadable,
 	}
 }
 
-// event returns the event of an entry.
-func (r *logReader) event(e *record.LogEntry, at int64) *store.Event {
-	before := r.before(e)
-	r.resolve(e.Key, before)
-	out := &store.Event{Key: e.OwnKey(), Old: before, RV: e.RV, Time: time.Unix(0, at)}
-	if e.Since != 0 {
-		out.Since = time.Unix(0, e.Since)
+// logScope returns the bucket of the scope with its log, nil if there is none.
+func (sn *snapshot) logScope() *bbolt.Bucket {
+	if sn.scope == nil {
+		return sn.left
 	}
-	switch {
-	case e.Kind&record.KindDeleted != 0:
-	case e.Number <= r.sn.logged.Cut: // later changes were left out
-		out.New = unknown(e.OwnKey())
-	default:
-		r.open[e.Key] = out
-	}
-	return out
-}
-
-// before returns the state before an entry.
-func (r *logReader) before(e *record.LogEntry) *store.Version {
-	switch {
-	case e.Kind&record.KindUnknown != 0:
-		return unknown(e.OwnKey())
-	case e.Kind&record.KindShort != 0:
-		return nil
-	}
-	v, err := r.version(e.Key, e.OwnKey(), e.Header, e.Record)
-	r.err = errors.Join(r.err, err)
-	return v
-}
-
-// resolve sets the state after of the last event of a key.
-func (r *logReader) resolve(key string, state *store.Version) {
-	e, ok := r.open[key]
-	if !ok {
-		return
-	}
-	delete(r.open, key)
-	if e.New = state; state == nil { // only damage has the object missing
-		e.New = unknown(e.Key)
-	}
-}
-
-// unknown returns a state of which only the key is known.
-func unknown(key string) *store.Version {
-	return &store.Version{Header: store.Header{Key: key}, Entry: store.Entry{Key: key}}
-}
-
-// lookAhead looks for states after in a block behind those that are read. It returns
-// false if there is nothing to look for.
-func (r *logReader) lookAhead(b *record.Block) bool {
-	for i := range b.Entries {
-		if e := &b.Entries[i]; r.open[e.Key] != nil {
-			r.resolve(e.Key, r.before(e))
-		}
-	}
-	return len(r.open) > 0 && r.err == nil
-}
-
-// close takes the remaining states from the file.
-func (r *logReader) close() error {
-	for key, e := range r.open {
-		state, err := r.version(key, e.Key, r.sn.header(key), r.sn.record(key))
-		if err != nil {
-			return errors.Join(r.err, err)
-		}
-		r.resolve(key, state)
-	}
-	return r.err
-}
-
-// header returns an object's header in the file, or nil if there is none. It is valid
-// until the snapshot's transaction ends.
-func (sn *snapshot) header(key string) []byte {
-	if sn.headers == nil {
-		return nil
-	}
-	return sn.headers.Get([]byte(key))
-}
-
-// version returns a state in the log or in the file; nil if there was no object.
-func (r *logReader) version(key, name string, header, rec []byte) (*store.Version, error) {
-	if header == nil {
-		return nil, nil
-	}
-	h, err := r.s.seal.Header(seal.InScope, key, header)
-	if err != nil {
-		return nil, r.s.db.unreadable("header "+key, err)
-	}
-	v := &store.Version{Header: h.Public(name)}
-	v.Entry, err = r.s.fileEntry(key, rec)
-	v.Entry.Key = name
-	return v, err
+	return sn.scope
 }
 
 // History implements store.Reader.
@@ -421,24 +165,24 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped}
-		reader := &logReader{s: s, sn: sn}
+		reader := s.logOf(sn)
 		if l.Mark.Number > 0 {
-			last := reader.mark(&l.Mark)
+			last := reader.Mark(&l.Mark)
 			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
 		}
 		if sn.scope == nil || sn.scope.Bucket(layout.Log) == nil {
 			return nil
 		}
-		state.Begins = beginOfLog(sn.scope)
-		return s.eachBlock(sn, max(l.Full, l.Begin), func(b *record.Block) bool {
+		state.Begins = changelog.Begin(sn.scope)
+		return reader.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last
 			}
-			state.Oldest = reader.mark(b.Mark).Place
+			state.Oldest = reader.Mark(b.Mark).Place
 			return false
 		})
 	})
-	return state, s.cutLog(err)
+	return state, changelog.Cut(err)
 }
 
 // verifyOwnLog checks the log of a scope that was opened read-only.

@@ -206,22 +206,17 @@ func (s *scopeStore) pendingEntry(e *overlay.Entry) store.Entry {
 }
 
 func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {
-	raw, err := s.appendRaw(make([]byte, 0, len(b)), key, b)
+	raw, err := s.appendRaw(nil, key, b)
 	return store.Entry{Key: key, Raw: raw}, err
 }
 
-// appendRaw checks a record and returns its raw form. It uses the capacity of buf beyond
-// its length; len(b) bytes are enough.
+// appendRaw is seal.Seal.AppendRaw for a record of the objects bucket.
 func (s *scopeStore) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
-	r, err := record.Decode(key, b)
-	if err == nil {
-		buf = record.AppendRawHead(buf[len(buf):], r.Codec, r.Dictionary)
-		buf, err = s.seal.AppendPayload(buf, seal.InScope, key, r)
-	}
+	raw, err := s.seal.AppendRaw(buf, seal.InScope, key, b)
 	if err != nil {
 		return nil, s.db.unreadable("object "+key, err)
 	}
-	return slices.Clip(buf), nil
+	return raw, nil
 }
 
 // Encode implements store.Store.

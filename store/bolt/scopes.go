@@ -7,6 +7,7 @@ import (
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -31,7 +32,7 @@ func (d *DB) Scopes() ([]store.Info, error) {
 				Checkpoint: m.Checkpoint(), Complete: m.Complete, Encrypted: m.Keys != "",
 			}
 			info.Log = store.LogInfo{Entries: int(m.Log.Entries), Bytes: m.Log.Bytes, Dropped: m.Log.Dropped}
-			info.Log.Begins = beginOfLog(b)
+			info.Log.Begins = changelog.Begin(b)
 			for _, name := range m.IndexNames() {
 				if !m.Indexes[name].Ready {
 					continue // built again when an informer opens the scope

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/vmihailenco/msgpack/v5"
 	bbolt "go.etcd.io/bbolt"
@@ -215,4 +216,20 @@ func (s *Seal) Header(place Place, key string, b []byte) (*record.Header, error)
 	}
 	open.Hash, open.Size, open.Name = h.Hash, h.Size, h.Name
 	return open, nil
+}
+
+// AppendRaw checks a stored record and appends its raw form. It uses the capacity of buf
+// beyond its length: as many bytes as the record has are enough.
+func (s *Seal) AppendRaw(buf []byte, place Place, key string, stored []byte) ([]byte, error) {
+	r, err := record.Decode(key, stored)
+	if err != nil {
+		return nil, err
+	}
+	if buf = buf[len(buf):]; cap(buf) < len(stored) {
+		buf = make([]byte, 0, len(stored))
+	}
+	if buf, err = s.AppendPayload(record.AppendRawHead(buf, r.Codec, r.Dictionary), place, key, r); err != nil {
+		return nil, err
+	}
+	return slices.Clip(buf), nil
 }

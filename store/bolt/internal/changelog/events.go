@@ -1,0 +1,240 @@
+package changelog
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// partBytes is how much of the log a part has, in bytes.
+const partBytes = 1 << 20
+
+// Part is a part of the log.
+type Part struct {
+	Events  []store.Event
+	Next    uint64 // the number of the next item
+	Lineage string
+	End     bool // the log ends here
+}
+
+// Read reads the next part of the log from a number on. If all is set, it reads what is
+// left of trimmed parts, too; otherwise the item with that number has to be there.
+func (r *Reader) Read(from uint64, all bool) (part Part, err error) {
+	part = Part{Next: max(from, 1), Lineage: r.Log.Lineage, End: true}
+	if r.Log.Last == 0 {
+		return part, nil
+	}
+	if err = r.read(from, all, &part); !all {
+		err = Cut(err)
+	}
+	return part, err
+}
+
+func (r *Reader) read(from uint64, all bool, part *Part) error {
+	l := &r.Log
+	full, err := r.Full()
+	if err != nil {
+		return err
+	}
+	if !all && from <= full {
+		return store.ErrTrimmed
+	}
+	reader := &events{Reader: r, open: map[string]*store.Event{}, now: time.Now().UnixNano()}
+	var out []*store.Event
+	size, reads, isGap := 0, true, false
+	err = r.EachBlock(from, func(b *record.Block) bool {
+		if b.Last() < from {
+			return true
+		}
+		if reads && (size >= partBytes || b.First() > l.Last) {
+			reads, part.End = false, b.First() > l.Last
+		}
+		if !reads {
+			return reader.lookAhead(b)
+		}
+		// What is missing up to full was trimmed.
+		if isGap = b.First() > part.Next && (!all || part.Next > full); isGap {
+			return false
+		}
+		at := reader.timeOf(b)
+		for i := range b.Entries {
+			if e := &b.Entries[i]; e.Number >= from {
+				out = append(out, reader.event(e, at))
+				size += e.Size()
+			}
+		}
+		if m := b.Mark; m != nil && m.Number >= from {
+			out = append(out, &store.Event{Time: time.Unix(0, at), Mark: r.Mark(m)})
+		}
+		part.Next = b.Last() + 1
+		return reader.err == nil
+	})
+	part.End = part.End || reads
+	isShort := part.End && part.Next <= l.Last && (!all || l.Last > full)
+	if part.End && !isShort {
+		part.Next = max(part.Next, l.Last+1)
+	}
+	if err == nil {
+		err = reader.close()
+	}
+	switch {
+	case err != nil:
+		return err
+	case all && (isGap || isShort):
+		return r.Corrupt("log of "+r.Scope.String(), fmt.Errorf("item %d is missing", part.Next))
+	case isGap || isShort:
+		return store.ErrTrimmed
+	}
+	for _, e := range out {
+		part.Events = append(part.Events, e.Steps()...)
+	}
+	return nil
+}
+
+// events makes events of entries. The state after an entry is the state before the next
+// entry of its key or, if there is none, that in the file.
+type events struct {
+	*Reader
+	open map[string]*store.Event // whose state after is not known yet, by file key
+	now  int64
+	time int64 // of the last block; 0: none
+	err  error
+}
+
+// timeOf returns the time of the next block. One of a clock that was ahead has that of
+// the block before, or it is now.
+func (r *events) timeOf(b *record.Block) int64 {
+	if b.Time <= r.now {
+		r.time = b.Time
+	}
+	return cmp.Or(r.time, r.now)
+}
+
+// Mark returns a mark as the store shows it.
+func (r *Reader) Mark(m *record.Mark) *store.Mark {
+	return &store.Mark{
+		Place:  store.Place{Lineage: r.Log.Lineage, Mark: m.Number, Random: m.Random, RV: m.To, Time: time.Unix(0, m.Time)},
+		FromRV: m.From, Frozen: m.Frozen, Listing: m.Listing, Begins: m.Begins,
+	}
+}
+
+// event returns the event of an entry.
+func (r *events) event(e *record.LogEntry, at int64) *store.Event {
+	before := r.before(e)
+	r.resolve(e.Key, before)
+	out := &store.Event{Key: e.OwnKey(), Old: before, RV: e.RV, Time: time.Unix(0, at)}
+	if e.Since != 0 {
+		out.Since = time.Unix(0, e.Since)
+	}
+	switch {
+	case e.Kind&record.KindDeleted != 0:
+	case e.Number <= r.Log.Cut: // later changes were left out
+		out.New = unknown(e.OwnKey())
+	default:
+		r.open[e.Key] = out
+	}
+	return out
+}
+
+// before returns the state before an entry.
+func (r *events) before(e *record.LogEntry) *store.Version {
+	switch {
+	case e.Kind&record.KindUnknown != 0:
+		return unknown(e.OwnKey())
+	case e.Kind&record.KindShort != 0:
+		return nil
+	}
+	v, err := r.version(e.Key, e.OwnKey(), e.Header, e.Record)
+	r.err = errors.Join(r.err, err)
+	return v
+}
+
+// resolve sets the state after of the last event of a key.
+func (r *events) resolve(key string, state *store.Version) {
+	e, ok := r.open[key]
+	if !ok {
+		return
+	}
+	delete(r.open, key)
+	if e.New = state; state == nil { // only damage has the object missing
+		e.New = unknown(e.Key)
+	}
+}
+
+// unknown returns a state of which only the key is known.
+func unknown(key string) *store.Version {
+	return &store.Version{Header: store.Header{Key: key}, Entry: store.Entry{Key: key}}
+}
+
+// lookAhead looks for states after in a block behind those that are read. It returns
+// false if there is nothing to look for.
+func (r *events) lookAhead(b *record.Block) bool {
+	for i := range b.Entries {
+		if e := &b.Entries[i]; r.open[e.Key] != nil {
+			r.resolve(e.Key, r.before(e))
+		}
+	}
+	return len(r.open) > 0 && r.err == nil
+}
+
+// close takes the remaining states from the file.
+func (r *events) close() error {
+	for key, e := range r.open {
+		state, err := r.version(key, e.Key, r.header(key), r.record(key))
+		if err != nil {
+			return errors.Join(r.err, err)
+		}
+		r.resolve(key, state)
+	}
+	return r.err
+}
+
+func (r *Reader) header(key string) []byte {
+	if r.Headers == nil {
+		return nil
+	}
+	return r.Headers.Get([]byte(key))
+}
+
+func (r *Reader) record(key string) []byte {
+	if r.Objects == nil {
+		return nil
+	}
+	return r.Objects.Get([]byte(key))
+}
+
+// version returns a state in the log or in the file; nil if there was no object.
+func (r *Reader) version(key, name string, header, rec []byte) (*store.Version, error) {
+	if header == nil {
+		return nil, nil
+	}
+	h, err := r.Seal.Header(seal.InScope, key, header)
+	if err != nil {
+		return nil, r.Unreadable("header "+key, err)
+	}
+	v := &store.Version{Header: h.Public(name)}
+	v.Entry.Key = name
+	if v.Entry.Raw, err = r.Seal.AppendRaw(nil, seal.InScope, key, rec); err != nil {
+		return v, r.Unreadable("object "+key, err)
+	}
+	return v, nil
+}
+
+// Full returns the number above which the file has all items of the log. The file may be
+// ahead of what is acknowledged.
+func (r *Reader) Full() (uint64, error) {
+	if r.Bucket == nil {
+		return 0, nil
+	}
+	m, err := layout.ReadManifest(r.Scope.ID(), r.Bucket)
+	if err != nil {
+		return 0, r.Corrupt("scope "+r.Scope.String(), err)
+	}
+	return m.Log.Full, nil
+}

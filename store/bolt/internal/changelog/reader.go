@@ -1,0 +1,126 @@
+package changelog
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+// Reader reads the log of a scope inside a transaction, as of the last acknowledged
+// commit. What it returns of the file's memory is valid until the transaction ends, but
+// for events.
+type Reader struct {
+	Scope store.Scope
+	// Bucket is that of the scope, Headers and Objects those of its content; nil if there
+	// is none that may be read.
+	Bucket, Headers, Objects *bbolt.Bucket
+	Log                      record.LogState // as of the last acknowledged commit
+	StoredRV                 string          // of the checkpoint then
+	Seal                     *seal.Seal      // nil if the scope is not encrypted
+	Logger                   logr.Logger
+	// Corrupt returns the error of damage, Unreadable that of what may lack a key instead.
+	Corrupt, Unreadable func(where string, err error) error
+}
+
+func (r *Reader) bucket() *bbolt.Bucket {
+	if r.Bucket == nil {
+		return nil
+	}
+	return r.Bucket.Bucket(layout.Log)
+}
+
+// badBlock is the cause of the error of EachBlock for a damaged block.
+type badBlock struct {
+	number uint64
+	error
+}
+
+// Unwrap returns the result of the failed check.
+func (b *badBlock) Unwrap() error { return b.error }
+
+// EachBlock calls fn with the blocks of the log that may contain items from a number on,
+// until fn returns false. What fn gets is valid until the transaction ends.
+func (r *Reader) EachBlock(from uint64, fn func(*record.Block) bool) error {
+	b := r.bucket()
+	if b == nil {
+		return nil
+	}
+	start := Key(from)
+	c := b.Cursor()
+	// the block before may contain it
+	if k, _ := c.Seek(start); string(k) != string(start) {
+		if k == nil {
+			k, _ = c.Last()
+		} else {
+			k, _ = c.Prev()
+		}
+		if k != nil {
+			start = k
+		}
+	}
+	return r.walk(b, start, fn)
+}
+
+// walk calls fn with the blocks whose keys are not below start.
+func (r *Reader) walk(b *bbolt.Bucket, start []byte, fn func(*record.Block) bool) error {
+	c := b.Cursor()
+	for k, v := c.Seek(start); k != nil; k, v = c.Next() {
+		if len(k) != 8 {
+			return r.Corrupt("log of "+r.Scope.String(), ErrKey)
+		}
+		number := binary.BigEndian.Uint64(k)
+		block, err := record.DecodeBlock(number, v)
+		if err != nil {
+			return r.Corrupt(fmt.Sprintf("log of %s at %d", r.Scope, number), &badBlock{number, err})
+		}
+		if !fn(block) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Begin returns the time of the oldest block of a scope's log, or of the first one
+// that is not of a clock that was ahead; zero if there is none.
+func Begin(scope *bbolt.Bucket) (begin time.Time) {
+	b := scope.Bucket(layout.Log)
+	if b == nil {
+		return begin
+	}
+	now := time.Now()
+	c := b.Cursor()
+	for k, v := c.First(); k != nil; k, v = c.Next() {
+		if at := record.BlockTime(v); !at.After(now) {
+			return at
+		}
+		begin = now
+	}
+	return begin
+}
+
+// EachReadable calls fn with the blocks of the log from a number on, but those that are
+// damaged, until fn returns false.
+func (r *Reader) EachReadable(start uint64, fn func(*record.Block) bool) error {
+	b := r.bucket()
+	if b == nil {
+		return nil
+	}
+	for {
+		err := r.walk(b, Key(start), fn)
+		var bad *badBlock
+		if !errors.As(err, &bad) {
+			return err
+		}
+		r.Logger.Error(err, "A damaged part of the log is passed over")
+		start = bad.number + 1
+	}
+}
