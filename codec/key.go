@@ -48,8 +48,8 @@ func (k Key) AEAD() cipher.AEAD {
 type KeyProvider interface {
 	// Keys returns the present key, followed by the previous ones. The previous keys only
 	// open what they have sealed. Keys is called when a database first needs a key, and
-	// for a rekey. An error means that the keys are not
-	// available now: no data is dropped because of it. Keys is safe for concurrent use.
+	// for a rekey. An error means that the keys are not available now: no data is dropped
+	// because of it. Keys is safe for concurrent use.
 	Keys(ctx context.Context) ([]Key, error)
 }
 

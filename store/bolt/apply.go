@@ -62,7 +62,7 @@ func (s *scopeStore) prepareObject(indexes *indexes.Set, key string, obj runtime
 	return s.prepareWith(indexes, key, obj, nil)
 }
 
-// prepareWith is like prepareObject; indexSet.values explains failed.
+// prepareWith is like prepareObject; indexes.Set.Values explains failed.
 func (s *scopeStore) prepareWith(indexes *indexes.Set, key string, obj runtime.Object, failed func(error)) (*overlay.Entry, error) {
 	var err error
 	if key == "" {

@@ -322,7 +322,17 @@ type writer struct {
 	logged *changelog.Appender // nil: what is written is not logged
 }
 
+// writer returns a writer of the scope's content. The caller has to call its End.
 func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
+	w, err := s.writerOfLog(tx)
+	if err == nil {
+		err = w.dropOldIndexes(tx)
+	}
+	return w, err
+}
+
+// writerOfLog returns a writer that has changed nothing yet.
+func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*writer, error) {
 	if s.needsBucket() {
 		if err := s.createFirst(tx, "nothing stored yet"); err != nil {
 			return nil, err
@@ -341,11 +351,7 @@ func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &writer{Writer: c, s: s}
-	if err := w.dropOldIndexes(tx); err != nil {
-		return nil, err
-	}
-	return w, s.seal.Persist(tx)
+	return &writer{Writer: c, s: s}, s.seal.Persist(tx)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.

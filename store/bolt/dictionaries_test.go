@@ -1,7 +1,10 @@
 package bolt_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -177,4 +180,76 @@ func verified(t *testing.T, path string) {
 		must(t, db.VerifyLog(info.ID))
 	}
 	must(t, db.Close())
+}
+
+// TestMendedRecord checks that a record whose dictionary is not known, because of damage
+// while the process runs, is mended by a list: the next Open finds nothing wrong.
+func TestMendedRecord(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := mustOpenScript(t, path, bolt.Options{Compression: bolt.Uncompressed})
+	for _, color := range []string{"red", "blue"} {
+		must(t, store.Indexer(s).Add(configMap("ns/"+color, "1", "content-of-"+color)))
+	}
+	must(t, db.Close())
+	db, s = mustOpenScript(t, path, bolt.Options{Compression: bolt.Uncompressed})
+	b, at := read(t, path), 0
+	for ; !bytes.HasPrefix(b[at+len("ns/red")+8:], []byte("ns/red")); at++ {
+		at += find(t, b[at:], "ns/red")
+		if bytes.HasPrefix(b[at+len("ns/red")+8:], []byte("ns/red")) {
+			break
+		}
+	}
+	at += len("ns/red") + 5 // the id of the dictionary: 0
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	must(t, err)
+	_, err = f.WriteAt([]byte{b[at] ^ 1}, int64(at))
+	must(t, errors.Join(err, f.Close()))
+	if _, _, err := s.Object("ns/red"); !errors.Is(err, store.ErrCorrupt) {
+		t.Fatalf("not damaged: %v", err)
+	}
+	r, err := s.Relist()
+	must(t, err)
+	for _, color := range []string{"blue", "red"} {
+		must(t, r.Add(configMap("ns/"+color, "1", "content-of-"+color)))
+	}
+	for part, err := range r.Parts("2") {
+		must(t, err)
+		must(t, s.Apply(part))
+	}
+	must(t, r.Close())
+	must(t, s.Flush(t.Context()))
+	if _, ok, err := s.Object("ns/red"); err != nil || !ok {
+		t.Fatalf("not mended: %v", err)
+	}
+	must(t, db.Close())
+	db, _ = mustOpenScript(t, path, bolt.Options{})
+	if aside := db.SetAside(); aside != "" {
+		t.Errorf("a mended file is set aside: %s", read(t, aside+".reason"))
+	}
+	must(t, db.Close())
+}
+
+// TestDictionaryBesideDamagedLog checks that a damaged log leaves the file in use, also
+// when a dictionary is written: which dictionaries the log uses is not known then.
+func TestDictionaryBesideDamagedLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "informers.db")
+	db, s := openPods(t, path, bolt.Options{})
+	listPods(t, s, 10, 1)
+	must(t, s.Flush(t.Context()))
+	changeTo(t, s, []int{1, 2, 3}, 7)
+	bolt.PutIntoLog(db, podScope)
+	var b store.Batch
+	for i := range 4 * codec.MinSamples {
+		b.Changes = append(b.Changes, store.Change{Object: testobjects.Pod(i, 1)})
+	}
+	b.RV = "3000"
+	must(t, s.Apply(b))
+	must(t, s.Flush(t.Context()))
+	must(t, db.Close())
+	if keys := dictionariesOf(t, path); len(keys) != 1 {
+		t.Fatalf("there are dictionaries %q: this tests nothing", keys)
+	}
+	if aside := db.SetAside(); aside != "" {
+		t.Errorf("set aside: %s", read(t, aside+".reason"))
+	}
 }

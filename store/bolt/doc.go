@@ -44,9 +44,9 @@
 // A user's key is 64 hexadecimal digits in a file (codec.KeyFile) or in the output of a
 // command (codec.KeyCommand). To replace it, put the new key in front of the old one. The
 // next Open or DB.Rekey then wraps the data keys with the new key, and the old key is no
-// longer needed. If no key opens the file, the
-// encrypted scopes start cold. While the provider returns no key, such scopes are kept
-// but cannot be opened, and their informers run in memory.
+// longer needed. If no key opens the file, the encrypted scopes start cold. While the
+// provider returns no key, such scopes are kept but cannot be opened, and their informers
+// run in memory.
 //
 // Encryption protects the content of the file, and of copies of it, from readers without
 // the key. It does not prevent a writer of the file from removing objects or restoring an

@@ -80,11 +80,11 @@ func TestLedger(t *testing.T) {
 }
 
 // TestLedgerEndsWithContext checks that SetLedger ends with its context while something
-// else is written or the file is checked.
+// else is written.
 func TestLedgerEndsWithContext(t *testing.T) {
 	db, _ := mustOpenScript(t, filepath.Join(t.TempDir(), "informers.db"), bolt.Options{})
 	done := make(chan error, 1)
-	bolt.Quiet(db, func() { // as a check in the background is, or a disk that hangs
+	bolt.Quiet(db, func() { // as while a disk hangs
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		go func() { done <- db.SetLedger(ctx, "consumer/x", map[string][]byte{"a": []byte("b")}) }()

@@ -146,7 +146,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 	if s.needsBucket() || c.isLost() || !s.db.isCurrent(s) {
 		return 0, log, nil
 	}
-	w, err := s.writer(tx)
+	w, err := s.writerOfLog(tx)
 	if err != nil {
 		return 0, log, err
 	}
@@ -191,7 +191,7 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 // room for the rest of the commit. Until that is written the scope is not complete: after
 // a crash it is listed again.
 func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
-	w, err := c.s.writer(tx)
+	w, err := c.s.writerOfLog(tx)
 	if err != nil || w.Scope.Bucket(layout.Former) == nil {
 		return false, err
 	}

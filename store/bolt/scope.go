@@ -28,12 +28,10 @@ import (
 //
 // # Decoded objects
 //
-// A reader that has decoded an object offers it to the cache together with the generation
-// that the key had before the read. Apply increments the generation, so an object that
-// was replaced meanwhile is not cached. Generations are counted for groups of keys: that
-// costs a missed insertion now and then, but no memory per key. The cache may be newer
-// than a reader's snapshot; the reader takes an object from the cache only if the hash of
-// its content equals the hash in the snapshot's header.
+// A reader that has decoded an object offers it to the cache together with a ticket from
+// before the read: see package objcache. The cache may be newer than a reader's snapshot;
+// the reader takes an object from the cache only if the hash of its content equals the
+// hash in the snapshot's header.
 type scopeStore struct {
 	db    *DB
 	id    string

@@ -126,11 +126,7 @@ func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Be
 		}
 		n.Kind |= record.KindShort
 	}
-	isDamaged := was.Header != nil && was.Head == nil
-	if n.Record != nil && !isDamaged {
-		_, err := record.Decode(e.Key, n.Record)
-		isDamaged = err != nil
-	}
+	isDamaged := was.Header != nil && (was.Head == nil || was.Damaged)
 	tooLarge := lw.bound > 0 && int64(n.Size()) > lw.bound/4
 	switch {
 	case n.Header == nil:

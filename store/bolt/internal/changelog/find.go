@@ -8,9 +8,9 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
-// Find returns the number of the first item after a place, and whether the place is inside
-// a commit. readable asks for a place whose content is a state of the server. Errors:
-// store.ErrLineage, store.ErrTrimmed, store.ErrAhead.
+// Find returns the number of the first item after a place, and whether the place is
+// inside a commit. readable asks for a place whose content is a state of the server.
+// Errors: store.ErrLineage, store.ErrTrimmed, store.ErrAhead.
 func (r *Reader) Find(p store.Place, readable bool) (from uint64, inside bool, err error) {
 	l := &r.Log
 	switch {

@@ -9,8 +9,8 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-// Before returns the state of each key before its first change from an item of the log on,
-// which the log must have. What it returns is part of the file's memory.
+// Before returns the state of each key before its first change from an item of the log
+// on, which the log must have. What it returns is part of the file's memory.
 func (r *Reader) Before(from uint64) (over overlay.View, err error) {
 	full, err := r.Full()
 	if err != nil {

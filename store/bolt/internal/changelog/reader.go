@@ -27,7 +27,8 @@ type Reader struct {
 	StoredRV                 string          // of the checkpoint then
 	Seal                     *seal.Seal      // nil if the scope is not encrypted
 	Logger                   logr.Logger
-	// Corrupt returns the error of damage, Unreadable that of what may lack a key instead.
+	// Corrupt returns the error of damage, Unreadable that of what may lack a key
+	// instead.
 	Corrupt, Unreadable func(where string, err error) error
 }
 

@@ -213,3 +213,43 @@ func TestVerify(t *testing.T) {
 		})
 	}
 }
+
+// TestDamagedRecordReplaced checks that a damaged record that is overwritten does not
+// take away the dictionary of another one.
+func TestDamagedRecordReplaced(t *testing.T) {
+	f := newFile(t)
+	many := func(what string, from, to int) (out []*overlay.Entry) {
+		for i := from; i < to; i++ {
+			out = append(out, entry(fmt.Sprint(i), fmt.Sprintf("%s %d of many, ", what, i)))
+		}
+		return out
+	}
+	f.write(many("first", 0, 300)...)
+	f.packer = f.packer.Renew()
+	f.write(many("second", 1, 300)...) // object 0 alone has the first dictionary
+	f.update(func(tx *bbolt.Tx) error {
+		o := tx.Bucket([]byte("scope")).Bucket(layout.Objects)
+		a, err := record.Decode("0", o.Get([]byte("0")))
+		if err != nil {
+			return err
+		}
+		was := bytes.Clone(o.Get([]byte("7")))
+		b, err := record.Decode("7", was)
+		b.Dictionary = a.Dictionary
+		rec := b.Encode("7")
+		copy(rec, was[:4]) // the checksum is that of before: some bits have flipped
+		if err == nil {
+			err = o.Put([]byte("7"), rec)
+		}
+		return err
+	})
+	f.write(many("second", 7, 8)...) // it is mended
+	if err := f.verify(); err != nil {
+		t.Error("after the mend:", err)
+	}
+	f.packer = f.packer.Renew()
+	f.write(many("third", 100, 300)...)
+	if err := f.verify(); err != nil {
+		t.Error("after another dictionary:", err)
+	}
+}

@@ -34,6 +34,7 @@ type Writer struct {
 	headers, objects *bbolt.Bucket
 	lastDictionary   uint64 // the last one that is known to be in the file
 	hasNew           bool   // a dictionary was written
+	recounts         bool   // Manifest.Uses has what a damaged record has used
 }
 
 // NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
@@ -58,9 +59,10 @@ func (w *Writer) Append() { w.headers.FillPercent, w.objects.FillPercent = fillO
 
 // Before is the stored state of a key before a Put, valid until the transaction ends.
 type Before struct {
-	Header []byte         // nil: there was no object
-	Record []byte         // nil: there was none, or only damage has the header
-	Head   *record.Header // of Header; nil if that is damaged
+	Header  []byte         // nil: there was no object
+	Record  []byte         // nil: there was none, or only damage has the header
+	Head    *record.Header // of Header; nil if that is damaged
+	Damaged bool           // Record is
 }
 
 // Before returns the stored state of a key. A damaged header is logged: its index entries
@@ -68,6 +70,10 @@ type Before struct {
 // continue.
 func (w *Writer) Before(key string) Before {
 	b := Before{Header: w.headers.Get([]byte(key)), Record: w.objects.Get([]byte(key))}
+	if b.Record != nil {
+		_, err := record.Decode(key, b.Record)
+		b.Damaged = err != nil
+	}
 	if b.Header == nil {
 		return b
 	}
@@ -88,7 +94,9 @@ func (w *Writer) Put(e *overlay.Entry, p record.Packed, before Before) error {
 	}
 	if before.Record != nil {
 		w.Manifest.Objects.Remove(record.Sum(before.Record))
-		w.Manifest.Uses.Remove(before.Record)
+		if w.recounts = w.recounts || before.Damaged; !before.Damaged {
+			w.Manifest.Uses.Remove(before.Record)
+		}
 		w.Manifest.Bytes -= int64(len(before.Record))
 	}
 	stored := e.Stored(p)
@@ -128,14 +136,33 @@ func (w *Writer) Use(id uint64) error {
 	return err
 }
 
-// End writes the manifest. If a dictionary was written, it drops those that nothing uses.
+// End writes the manifest. It drops the dictionaries that nothing uses, if one was
+// written, or if there are several and this is the first End since the scope was opened.
 func (w *Writer) End() error {
-	if w.hasNew {
-		if err := pack.DropUnused(w.Scope, w.Manifest); err != nil {
-			return w.opts.Corrupt("scope "+w.Manifest.Scope().String(), err)
+	if w.recounts {
+		if err := w.recount(); err != nil {
+			return err
+		}
+	}
+	if first := w.opts.Packer.IsUntidy(); first || w.hasNew {
+		if err := w.opts.Packer.DropUnused(w.Scope, w.Manifest); err != nil {
+			// They take some space. What is damaged is for those to report who need it.
+			w.opts.Logger.Error(w.opts.Corrupt("scope "+w.Manifest.Scope().String(), err), "Dictionaries that may not be used any more are kept")
 		}
 	}
 	return layout.WriteManifest(w.Scope, w.Manifest)
+}
+
+// recount counts the uses of dictionaries anew: which one a damaged record has used is
+// not known.
+func (w *Writer) recount() error {
+	w.Manifest.Uses = record.Uses{}
+	return w.objects.ForEach(func(k, v []byte) error {
+		if _, err := record.Decode(string(k), v); err == nil {
+			w.Manifest.Uses.Add(v)
+		}
+		return nil
+	})
 }
 
 // index replaces the index entries of one object. The old header may name entries of an

@@ -34,10 +34,9 @@ const (
 	// TrialSamples is the number of samples of a trial: one half trains the new
 	// dictionary, the other half tests it.
 	TrialSamples = 2 * codec.MinSamples
-	// maxDictionaries bounds the dictionaries of an open scope, because each takes
-	// memory. Those that nothing in the file uses are gone when the scope is opened
-	// again.
-	maxDictionaries = 8
+	// maxInMemory bounds the dictionaries of an open scope, because each takes memory.
+	// Those that the file has lost are gone when the scope is opened again.
+	maxInMemory = 32
 )
 
 // Set contains the compressors of one scope, by dictionary id. It is immutable.
@@ -132,7 +131,7 @@ func (d *Set) Decompress(id uint64, compressed, buf []byte) ([]byte, error) {
 // Retrain returns a Set with a new current dictionary, if the samples show that it saves
 // a fifth; else it returns d.
 func (d *Set) Retrain(samples [][]byte) *Set {
-	if len(d.byID) > maxDictionaries {
+	if len(d.byID) > maxInMemory {
 		return d
 	}
 	old := d.byID[d.current]

@@ -21,7 +21,7 @@ var (
 	KeyEpoch   = []byte("epoch")
 	keyCreated = []byte("created")
 	keyScopes  = []byte("scopes")
-	Ledger     = []byte("ledger") // in bucketMeta; has a bucket for each name
+	Ledger     = []byte("ledger") // in Meta; has a bucket for each name
 
 	Scopes       = []byte("scope") // has a bucket for each scope, by id
 	keyManifest  = []byte("manifest")

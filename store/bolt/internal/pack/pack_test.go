@@ -159,7 +159,7 @@ func TestStored(t *testing.T) {
 			}
 		}
 		m.Uses[second.Dictionary] = 1
-		if err := pack.DropUnused(b, m); err != nil {
+		if err := renewed.DropUnused(b, m); err != nil {
 			return err
 		}
 		ids, err := pack.Verify(m, b)
@@ -175,6 +175,9 @@ func TestStored(t *testing.T) {
 		}
 		if payload, err := again.Decompress(second.Dictionary, second.Bytes); err != nil || !bytes.Equal(payload, sharing(1, 2)[0].Payload.Bytes) {
 			t.Errorf("read again: %v", err)
+		}
+		if written, err := again.Persist(b, m, 77); err == nil {
+			t.Errorf("a dictionary that is not known: written %t", written)
 		}
 		m.Dictionaries.Count++
 		if _, err := pack.Verify(m, b); err == nil {

@@ -18,6 +18,9 @@ import (
 // first list was too short for one.
 const GrownScope = 4 * codec.MinSamples
 
+// maxDictionaries bounds the dictionaries of a scope in the file.
+const maxDictionaries = 8
+
 // Options say how a scope is written.
 type Options struct {
 	// Trains says that dictionaries are trained. It is not set for an encrypted scope: a
@@ -44,6 +47,9 @@ type Packer struct {
 	dictionaries atomic.Pointer[dictionary.Set]
 	trials       *dictionary.Trials
 	sampled      atomic.Bool // Samples has returned some
+
+	stored atomic.Int64 // dictionaries in the file
+	untidy atomic.Bool  // there may be some that nothing uses
 }
 
 // New returns a Packer that knows no dictionary.
@@ -58,6 +64,7 @@ func New(o Options) (*Packer, error) {
 // what was read before.
 func (p *Packer) Renew() *Packer {
 	next := &Packer{opts: p.opts, trials: p.trials.Renew()}
+	next.stored.Store(p.stored.Load())
 	next.dictionaries.Store(p.dictionaries.Load().WithCurrent(p.opts.Plain))
 	return next
 }
@@ -162,7 +169,7 @@ func (p *Packer) trained(entries []*overlay.Entry) *dictionary.Set {
 		}
 	}
 	if d.Current() != dictionary.None {
-		if samples := p.trials.Next(payloads); samples != nil {
+		if samples := p.trials.Next(payloads); samples != nil && p.stored.Load() < maxDictionaries {
 			return p.use(d, d.Retrain(samples))
 		}
 		return d

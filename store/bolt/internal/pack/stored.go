@@ -28,9 +28,15 @@ func (p *Packer) Load(scope *bbolt.Bucket) error {
 	d, err := dictionary.NewSet(current, stored)
 	if err == nil {
 		p.dictionaries.Store(d)
+		p.stored.Store(int64(len(stored)))
+		p.untidy.Store(len(stored) > 1)
 	}
 	return err
 }
+
+// IsUntidy reports whether the file may have dictionaries that nothing uses, and forgets
+// that: the caller has to call DropUnused.
+func (p *Packer) IsUntidy() bool { return p.untidy.Load() && p.untidy.Swap(false) }
 
 // Persist writes a dictionary, if it is one and the file does not contain it. It reports
 // whether it has.
@@ -42,19 +48,23 @@ func (p *Packer) Persist(scope *bbolt.Bucket, m *record.Manifest, id uint64) (wr
 	if err != nil || b.Get(key(id)) != nil {
 		return false, err
 	}
-	content, _ := p.Dictionary(id)
+	content, isKnown := p.Dictionary(id)
+	if !isKnown {
+		return false, fmt.Errorf("dictionary %d is not known", id)
+	}
 	value, err := record.Marshal(content)
 	if err != nil {
 		return false, err
 	}
 	m.Dictionaries.Add(record.Sum(value))
+	p.stored.Store(int64(m.Dictionaries.Count))
 	return true, b.Put(key(id), value)
 }
 
 // DropUnused drops the dictionaries that neither the content, nor the former content, nor
 // the log uses. A Packer keeps them, because readers may have records that are compressed
-// with them. The errors are those of damage.
-func DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
+// with them. The errors are those of damage: nothing is dropped then.
+func (p *Packer) DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
 	used, err := usedByLog(scope)
 	if err != nil {
 		return err
@@ -79,11 +89,17 @@ func DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
 		}
 		return nil
 	})
-	for id, sum := range unused {
-		m.Dictionaries.Remove(sum)
-		err = errors.Join(err, scope.Bucket(layout.Dictionaries).Delete(key(id)))
+	if err != nil {
+		return err
 	}
-	return err
+	for id, sum := range unused {
+		if err := scope.Bucket(layout.Dictionaries).Delete(key(id)); err != nil {
+			return err
+		}
+		m.Dictionaries.Remove(sum)
+	}
+	p.stored.Store(int64(m.Dictionaries.Count))
+	return nil
 }
 
 // usedByLog returns the ids of the dictionaries that the log uses.
@@ -95,7 +111,7 @@ func usedByLog(scope *bbolt.Bucket) (map[uint64]bool, error) {
 	}
 	return used, b.ForEach(func(k, v []byte) error {
 		if len(k) != 8 {
-			return errors.New("a key of the log is not a number")
+			return nil // nothing reads it
 		}
 		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
 		if err != nil {

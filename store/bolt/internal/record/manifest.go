@@ -68,7 +68,7 @@ type Manifest struct {
 }
 
 // Uses is the number of records in the objects bucket by the dictionary that they are
-// compressed with. It has no entry of 0.
+// compressed with, 0 for none. Each number is at least 1.
 type Uses map[uint64]uint64
 
 // Add counts an intact record.

@@ -5,7 +5,7 @@ type Packed struct {
 	Dictionary uint64
 	Bytes      []byte // nil if there is no object
 
-	// DataKey and head are set for an encrypted scope: then bytes are sealed, and head is
+	// DataKey and Head are set for an encrypted scope: then Bytes are sealed, and Head is
 	// the sealed header.
 	DataKey uint64
 	Head    *Header
