@@ -106,11 +106,7 @@ type DB struct {
 	// It is set before any scope is opened.
 	epoch string
 
-	// keyMu protects the fields below. It is held during the call of the key provider.
-	keyMu      sync.Mutex
-	keys       *seal.Keyring // nil until a scope needs it
-	rewrapped  *seal.Keyring // keys, if wrapped anew and not yet written
-	sealBudget uint64        // set before any scope is opened
+	keys seal.Keys
 
 	shared
 
@@ -251,9 +247,9 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
-
-		sealBudget: seal.DefaultBudget,
 	}
+	d.keys.Provider = opts.Keys
+	d.keys.Wrapped = func() { d.tell(false) } // the committer writes them
 	d.logs.Max, d.logs.Exceeded = fileLogBytes, func() { d.tell(false) }
 	var err error
 	d.file, err = boltfile.New(path, boltfile.Options{

@@ -4,19 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
-
-// keyPatience bounds a call of the key provider.
-const keyPatience = 15 * time.Second
 
 // sealOf returns the seal for opening a scope. It depends on the stored manifest and on
 // the options.
@@ -66,7 +61,7 @@ func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
 	}
 	keys, err := d.loadKeys(false)
 	if err == nil && keys.ID() != id {
-		err = errOtherKey
+		err = seal.ErrOtherKey
 	}
 	if err != nil {
 		return seal.Unreadable(fmt.Errorf("%s is encrypted: %w", m.Scope(), err)), nil
@@ -136,71 +131,24 @@ func (d *DB) unreadable(where string, err error) error {
 	return d.corrupt(where, err)
 }
 
-// userKeys calls the key provider.
-func (d *DB) userKeys(ctx context.Context) ([]codec.Key, error) {
-	if d.opts.Keys == nil {
-		return nil, fmt.Errorf("%w was given", store.ErrNoKey)
-	}
-	ctx, cancel := context.WithTimeout(ctx, keyPatience)
-	defer cancel()
-	keys, err := d.opts.Keys.Keys(ctx)
-	if err == nil && len(keys) == 0 {
-		err = errors.New("the provider has none")
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", store.ErrNoKey, err)
-	}
-	return keys, nil
-}
-
-// errOtherKey indicates that none of the user's keys opens the stored keys.
-var errOtherKey = fmt.Errorf("%w that opens it: it was encrypted with another one", store.ErrNoKey)
-
-// errNoKeys indicates damage: the file contains an encrypted scope but not its keys.
-var errNoKeys = errors.New("the keys of what is encrypted are missing")
-
-// loadKeys returns the file's keys. If the file has none, or none of the user's keys
-// opens them, loadKeys returns an error; with begin set it returns new keys instead,
-// which replace the stored ones when they first encrypt a scope.
-func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
-	d.keyMu.Lock()
-	defer d.keyMu.Unlock()
-	if d.keys != nil {
-		return d.keys, nil
-	}
-	user, err := d.userKeys(context.Background())
-	if err != nil {
-		return nil, err
-	}
-	var stored *seal.Stored
+// storedKeys returns the keys in the file, nil if there are none.
+func (d *DB) storedKeys() (stored *seal.Stored, err error) {
 	err = d.view("keys", func(tx *bbolt.Tx) error {
 		if stored, err = seal.Read(tx); err != nil {
 			return d.corrupt("meta", err)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
+	return stored, err
+}
+
+// loadKeys returns the file's keys: see seal.Keys.Load.
+func (d *DB) loadKeys(begin bool) (*seal.Keyring, error) {
+	ring, err := d.keys.Load(d.storedKeys, begin)
+	if errors.Is(err, seal.ErrMissing) {
+		err = d.corrupt("meta", err)
 	}
-	var found *seal.Keyring
-	if stored != nil {
-		found = seal.Open(stored, user, d.sealBudget)
-	}
-	switch {
-	case found != nil:
-		if !d.readOnly && found.Wrap(user[0], false) {
-			d.rewrapped = found
-			d.tell(false)
-		}
-	case !begin && stored == nil:
-		return nil, d.corrupt("meta", errNoKeys)
-	case !begin:
-		return nil, errOtherKey
-	default:
-		found = seal.New(user[0], d.sealBudget)
-	}
-	d.keys = found
-	return found, nil
+	return ring, err
 }
 
 // Rekey wraps the data keys with the first of Options.Keys and adds a new data key. It
@@ -217,37 +165,30 @@ func (d *DB) Rekey(ctx context.Context) error {
 	}
 	d.openMu.RLock()
 	defer d.openMu.RUnlock()
-	var stored *seal.Stored
-	err := d.view("keys", func(tx *bbolt.Tx) (err error) {
-		stored, err = seal.Read(tx)
-		return err
-	})
+	stored, err := d.storedKeys()
 	if err != nil || stored == nil {
 		return err
 	}
-	user, err := d.userKeys(ctx)
+	user, err := d.keys.User(ctx)
 	if err != nil {
 		return err
 	}
-	keys, err := d.loadKeys(false)
+	ring, err := d.loadKeys(false)
 	if err != nil {
 		return err
 	}
-	keys.Wrap(user[0], true)
-	return d.update("keys", keys.Persist)
+	ring.Wrap(user[0], true)
+	return d.update("keys", ring.Persist)
 }
 
 // writeRewrapped writes the keys that loadKeys has wrapped with another key. The
 // committer calls it, because opening a scope must not wait for a write.
 func (d *DB) writeRewrapped() {
-	d.keyMu.Lock()
-	keys := d.rewrapped
-	d.rewrapped = nil
-	d.keyMu.Unlock()
-	if keys == nil {
+	ring := d.keys.Dirty()
+	if ring == nil {
 		return
 	}
-	if err := d.update("keys", keys.Persist); err != nil { // the next write retries
+	if err := d.update("keys", ring.Persist); err != nil { // the next write retries
 		d.opts.Logger.Error(err, "Could not wrap the data keys with the present key", "path", d.path)
 	}
 }

@@ -53,12 +53,12 @@ func SetTrials(s store.Store, bytes int) {
 }
 
 // SetSealBudget sets how often a data key may seal.
-func SetSealBudget(d *DB, n uint64) { d.sealBudget = n }
+func SetSealBudget(d *DB, n uint64) { d.keys.Budget = n }
 
 // Seals returns the number of seals with the current data key: since it was begun as far
 // as is known, otherwise since the file was opened.
 func Seals(d *DB) map[int]uint64 {
-	key, n := d.keys.Seals()
+	key, n := d.keys.Loaded().Seals()
 	return map[int]uint64{key: n}
 }
 

@@ -68,7 +68,7 @@ func (s *scopeStore) isLost() bool {
 
 // View implements store.Viewer.
 func (d *DB) View(id string) (store.Store, store.Scope, error) {
-	d.openMu.RLock() // a wipe removes scopes and takes keyMu
+	d.openMu.RLock() // a wipe removes scopes and takes the lock of keys
 	defer d.openMu.RUnlock()
 	d.mu.Lock()
 	if err := d.file.Usable(); err != nil {

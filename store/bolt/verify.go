@@ -58,7 +58,7 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how boltfile.Thoroug
 		m, err := layout.ReadManifest(string(id), b)
 		where := "scope " + string(id)
 		if err == nil && m.SealedWith() != "" && keys == nil {
-			err = errNoKeys
+			err = seal.ErrMissing
 		}
 		if err == nil {
 			where = "scope " + m.Scope().String()

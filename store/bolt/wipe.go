@@ -90,7 +90,7 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 		d.ledgerLosses.Add(1) // also if the outcome is not known
 	}
 	if err == nil && all {
-		d.forgetKeys()
+		d.keys.Forget()
 	}
 	for _, s := range open {
 		wiped, known := err == nil, true
@@ -105,15 +105,6 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 		s.show()
 	}
 	return err
-}
-
-// forgetKeys drops the data keys, because the file contains nothing sealed with them.
-func (d *DB) forgetKeys() {
-	d.keyMu.Lock()
-	defer d.keyMu.Unlock()
-	if d.keys != nil {
-		d.keys.Forget()
-	}
 }
 
 func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bool) error {

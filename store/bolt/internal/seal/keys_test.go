@@ -1,0 +1,82 @@
+package seal_test
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"testing"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+)
+
+type provider struct {
+	keys []codec.Key
+	err  error
+}
+
+func (p provider) Keys(context.Context) ([]codec.Key, error) { return p.keys, p.err }
+
+// TestKeys checks what Load returns for each state of the provider and of the file, and
+// that a keyring that an earlier key has opened is to be written once.
+func TestKeys(t *testing.T) {
+	one, two := codec.Key{1}, codec.Key{2}
+	none := func() (*seal.Stored, error) { return nil, nil }
+	for name, p := range map[string]codec.KeyProvider{
+		"none": nil, "failing": provider{err: errors.New("away")}, "empty": provider{},
+	} {
+		k := seal.Keys{Provider: p}
+		if _, err := k.Load(none, true); !errors.Is(err, store.ErrNoKey) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	k := seal.Keys{Provider: provider{keys: []codec.Key{one}}}
+	if _, err := k.Load(none, false); !errors.Is(err, seal.ErrMissing) {
+		t.Errorf("without stored keys: %v", err)
+	}
+	ring, err := k.Load(none, true)
+	if err != nil || k.Loaded() != ring || k.Dirty() != nil {
+		t.Fatalf("a new keyring: %v", err)
+	}
+	db, err := bbolt.Open(filepath.Join(t.TempDir(), "db"), 0o600, &bbolt.Options{NoSync: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	var stored *seal.Stored
+	err = db.Update(func(tx *bbolt.Tx) (err error) {
+		if _, err = tx.CreateBucket([]byte("meta")); err == nil {
+			err = ring.Persist(tx)
+		}
+		if err == nil {
+			stored, err = seal.Read(tx)
+		}
+		return err
+	})
+	if err != nil || stored == nil {
+		t.Fatalf("stored %v: %v", stored, err)
+	}
+	for name, test := range map[string]struct {
+		keys  []codec.Key
+		want  error
+		dirty bool
+	}{
+		"the same":          {[]codec.Key{one}, nil, false},
+		"another":           {[]codec.Key{two}, seal.ErrOtherKey, false},
+		"another in front":  {[]codec.Key{two, one}, nil, true},
+		"the same in front": {[]codec.Key{one, two}, nil, false},
+	} {
+		wrapped := 0
+		k := seal.Keys{Provider: provider{keys: test.keys}, Wrapped: func() { wrapped++ }}
+		_, err := k.Load(func() (*seal.Stored, error) { return stored, nil }, false)
+		if !errors.Is(err, test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if isDirty := k.Dirty() != nil; isDirty != test.dirty || (wrapped == 1) != test.dirty || k.Dirty() != nil {
+			t.Errorf("%s: dirty %t, told %d times", name, isDirty, wrapped)
+		}
+	}
+}
