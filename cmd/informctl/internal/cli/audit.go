@@ -20,7 +20,7 @@ import (
 
 // auditOptions are the options of audit.
 type auditOptions struct {
-	env
+	env      env
 	database databaseFlag
 	kube     *genericclioptions.ConfigFlags
 	resource string
@@ -102,7 +102,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		return false, err
 	}
 	if len(infos) == 0 {
-		o.note("%s holds nothing", db.path)
+		o.env.note("%s holds nothing", db.path)
 		return false, nil
 	}
 	config, err := restConfig(o.kube)
@@ -126,7 +126,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		}
 	}
 	findings := 0
-	err = o.output(func(w io.Writer) error {
+	err = o.env.output(func(w io.Writer) error {
 		for _, info := range infos {
 			n, err := o.auditScope(ctx, w, db, server, info)
 			if findings += n; err != nil {
@@ -142,27 +142,27 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *server, info store.Info) (int, error) {
 	switch {
 	case !info.Complete:
-		o.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
+		o.env.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
 		return 0, nil
 	case info.Checkpoint.RV == "":
-		o.note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
+		o.env.note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
 		return 0, nil
 	case info.Scope.Cluster == "":
-		o.note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
+		o.env.note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
 	}
-	src, c, why, err := srv.auditSource(info)
+	src, c, why, err := auditSource(srv, info)
 	if err != nil {
 		return 0, err
 	}
 	if why != "" {
-		o.note("%s: content is not compared: %s", info.Scope, why)
+		o.env.note("%s: content is not compared: %s", info.Scope, why)
 	}
 	s, err := db.file.Open(info.Scope, store.Options{Codec: c})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = s.Close() }()
-	m := o.newMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
+	m := o.env.newMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
 	defer m.stop()
 	done := 0
 	result, err := audit.Run(ctx, audit.Options{
@@ -183,7 +183,7 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	if err != nil {
 		return result.Findings, err
 	}
-	o.note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
+	o.env.note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
 		info.Scope, result.Listed, result.RV, info.Objects, info.Checkpoint.RV,
 		result.Findings, result.Same, result.Changed, result.Gone, result.Unjudged)
 	return result.Findings, nil
@@ -192,7 +192,7 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 // auditSource returns a source that lists a scope's objects. If this program knows their
 // type, the objects have the stored form and c encodes them. Otherwise why says why the
 // content cannot be compared.
-func (srv *server) auditSource(info store.Info) (src *source, c codec.Codec, why string, err error) {
+func auditSource(srv *server, info store.Info) (src *collection, c codec.Codec, why string, err error) {
 	scope := info.Scope
 	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form, why = store.Unstructured, "its type is not known here"

@@ -68,7 +68,7 @@ func (e env) incomplete(errs []error) error {
 
 // output calls fn with a buffered writer to standard output.
 func (e env) output(fn func(io.Writer) error) error {
-	w := bufio.NewWriterSize(output{e.streams.Out}, 64<<10)
+	w := bufio.NewWriterSize(standardOutput{e.streams.Out}, 64<<10)
 	if err := fn(w); err != nil {
 		return err
 	}
@@ -78,14 +78,14 @@ func (e env) output(fn func(io.Writer) error) error {
 	return nil
 }
 
-// output is standard output. It distinguishes a reader that has gone away, which is no
+// standardOutput is standard output. It distinguishes a reader that has gone away, which is no
 // error of the command, from other broken connections.
-type output struct{ io.Writer }
+type standardOutput struct{ io.Writer }
 
 var errNoReader = errors.New("nobody reads the output")
 
 // Write implements io.Writer.
-func (o output) Write(b []byte) (int, error) {
+func (o standardOutput) Write(b []byte) (int, error) {
 	n, err := o.Writer.Write(b)
 	if errors.Is(err, syscall.EPIPE) {
 		err = errNoReader

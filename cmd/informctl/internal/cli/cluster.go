@@ -35,12 +35,12 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// cluster is the server and the sources that run follows.
-type cluster struct {
+// connection is the server and the sources that run follows.
+type connection struct {
 	*server
 	identity string
 	version  string // of the server; "" if it does not say
-	sources  []*source
+	sources  []*collection
 
 	// Of --all.
 	everything *everything
@@ -49,7 +49,7 @@ type cluster struct {
 
 // connect resolves the resources and the identity of the cluster. While the server cannot
 // be reached it waits, unless --once is set.
-func connect(ctx context.Context, o *runOptions) (*cluster, error) {
+func connect(ctx context.Context, o *runOptions) (*connection, error) {
 	config, err := restConfig(o.kube)
 	if err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func connect(ctx context.Context, o *runOptions) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{server: srv}
+	c := &connection{server: srv}
 	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
 	for told := false; ; {
 		err := c.resolve(ctx, o)
@@ -153,7 +153,7 @@ func unreachable(err error) bool {
 }
 
 // resolve makes one attempt to resolve the resources and the cluster.
-func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
+func (c *connection) resolve(ctx context.Context, o *runOptions) error {
 	d, err := c.discovery()
 	if err != nil {
 		return err
@@ -189,8 +189,8 @@ func (c *cluster) resolve(ctx context.Context, o *runOptions) error {
 }
 
 // discovery returns a client that asks the server for its resources.
-func (c *cluster) discovery() (*discovery.DiscoveryClient, error) {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(c.config, c.client)
+func (s *server) discovery() (*discovery.DiscoveryClient, error) {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.client)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
@@ -198,7 +198,7 @@ func (c *cluster) discovery() (*discovery.DiscoveryClient, error) {
 }
 
 // resolveAll returns the resources of --all.
-func (c *cluster) resolveAll(o *runOptions, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
+func (c *connection) resolveAll(o *runOptions, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
 	if c.excluded, err = excluded(mapper, o.exclude); err != nil {
 		return nil, err
 	}
@@ -219,7 +219,7 @@ func (o *runOptions) leavesOut(m *meta.RESTMapping, excluded sets.Set[string]) b
 }
 
 // source returns the source of a resource's objects that run follows.
-func (c *cluster) source(o *runOptions, m *meta.RESTMapping) (*source, error) {
+func (c *connection) source(o *runOptions, m *meta.RESTMapping) (*collection, error) {
 	scope := store.Scope{
 		Cluster: c.identity, Resource: nameOf(m), Kind: m.GroupVersionKind,
 		LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
@@ -242,7 +242,7 @@ func (c *cluster) source(o *runOptions, m *meta.RESTMapping) (*source, error) {
 
 // addDefinitions adds the definitions of custom resources, which have their columns and
 // short names, if one may be followed and definitions may be listed.
-func (c *cluster) addDefinitions(ctx context.Context, o *runOptions, mapper meta.RESTMapper) error {
+func (c *connection) addDefinitions(ctx context.Context, o *runOptions, mapper meta.RESTMapper) error {
 	var are, isThere bool
 	for _, src := range c.sources {
 		are = are || src.scope.Form == store.Unstructured
@@ -263,7 +263,7 @@ func (c *cluster) addDefinitions(ctx context.Context, o *runOptions, mapper meta
 		return err
 	}
 	if err != nil {
-		o.note("%s are not followed, so that custom resources have no columns: %s", definitionsResource, oneLine(err))
+		o.env.note("%s are not followed, so that custom resources have no columns: %s", definitionsResource, oneLine(err))
 		return nil
 	}
 	c.sources = append(c.sources, src)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
 )
 
@@ -16,16 +17,16 @@ import (
 // active help, which bash and zsh show.
 
 // completion finds the words that a shell may complete a prefix to.
-type completion func(db *database, args []string, prefix string) ([]cobra.Completion, error)
+type completion func(o *readOptions, db *database, args []string, prefix string) ([]cobra.Completion, error)
 
-// addCompletion makes a shell complete resources, names, namespaces and indexes from the
+// completeObjects makes a shell complete resources, names, namespaces and indexes from the
 // file, contexts from the kubeconfig, and formats.
-func (o *readOptions) addCompletion(cmd *cobra.Command, formats ...cobra.Completion) {
-	cmd.ValidArgsFunction = o.fromFile(o.completeWanted)
+func completeObjects(o *readOptions, cmd *cobra.Command, formats ...cobra.Completion) {
+	cmd.ValidArgsFunction = fromFile(o, completeWanted)
 	flags := map[string]cobra.CompletionFunc{
-		"namespace": o.fromFile(o.completeNamespace),
-		"index":     o.fromFile(o.completeIndex),
-		"context":   o.completeContext,
+		"namespace": fromFile(o, completeNamespace),
+		"index":     fromFile(o, completeIndex),
+		"context":   contexts(o),
 		"output": func(_ *cobra.Command, _ []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return matching(formats, prefix)
 		},
@@ -42,9 +43,9 @@ func (o *readOptions) addCompletion(cmd *cobra.Command, formats ...cobra.Complet
 
 // fromFile calls complete with the file that the command line names, or with the process
 // that holds it.
-func (o *readOptions) fromFile(complete completion) cobra.CompletionFunc {
+func fromFile(o *readOptions, complete completion) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		words, err := o.completions(cmd, complete, args, prefix)
+		words, err := completions(o, cmd, complete, args, prefix)
 		if err != nil {
 			return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 		}
@@ -67,7 +68,7 @@ func matching(words []cobra.Completion, prefix string) (found []cobra.Completion
 	return found, directive
 }
 
-func (o *readOptions) completions(cmd *cobra.Command, complete completion, args []string, prefix string) ([]cobra.Completion, error) {
+func completions(o *readOptions, cmd *cobra.Command, complete completion, args []string, prefix string) ([]cobra.Completion, error) {
 	if err := o.database.complete(o.env); err != nil {
 		return nil, err
 	}
@@ -76,13 +77,13 @@ func (o *readOptions) completions(cmd *cobra.Command, complete completion, args 
 		return nil, err
 	}
 	defer func() { _ = db.Close() }()
-	return complete(db, args, prefix)
+	return complete(o, db, args, prefix)
 }
 
 // completeWanted completes RESOURCE[,RESOURCE...] [NAME...] and RESOURCE/NAME...
-func (o *readOptions) completeWanted(db *database, args []string, prefix string) ([]cobra.Completion, error) {
+func completeWanted(o *readOptions, db *database, args []string, prefix string) ([]cobra.Completion, error) {
 	if resource, _, ok := strings.Cut(prefix, "/"); ok {
-		names, err := o.names(db, resource)
+		names, err := namesOf(o, db, resource)
 		return prefixed(resource+"/", names), err
 	}
 	if len(args) == 0 || strings.Contains(args[0], "/") {
@@ -90,7 +91,7 @@ func (o *readOptions) completeWanted(db *database, args []string, prefix string)
 	}
 	found := sets.New[string]()
 	for resource := range strings.SplitSeq(args[0], ",") {
-		names, err := o.names(db, resource)
+		names, err := namesOf(o, db, resource)
 		if err != nil {
 			return nil, err
 		}
@@ -107,15 +108,15 @@ func prefixed(before string, words []string) []cobra.Completion {
 	return words
 }
 
-// names returns the names of a resource's objects in the namespace of -n, sorted.
-func (o *readOptions) names(db *database, resource string) ([]string, error) {
+// namesOf returns the names of a resource's objects in the namespace of -n, sorted.
+func namesOf(o *readOptions, db *database, resource string) ([]string, error) {
 	return ofItems(db, resource, func(i item) (name string, ok bool) {
 		return i.name, filter{namespace: o.namespace}.isWithin(i.namespace)
 	})
 }
 
 // completeNamespace completes a namespace of the resources in args, or of all of them.
-func (o *readOptions) completeNamespace(db *database, args []string, _ string) ([]cobra.Completion, error) {
+func completeNamespace(_ *readOptions, db *database, args []string, _ string) ([]cobra.Completion, error) {
 	resource := ""
 	if len(args) > 0 && !strings.Contains(args[0], ",") {
 		resource, _, _ = strings.Cut(args[0], "/")
@@ -124,7 +125,7 @@ func (o *readOptions) completeNamespace(db *database, args []string, _ string) (
 }
 
 // completeIndex completes the NAME= of an index.
-func (o *readOptions) completeIndex(db *database, args []string, _ string) ([]cobra.Completion, error) {
+func completeIndex(_ *readOptions, db *database, args []string, _ string) ([]cobra.Completion, error) {
 	infos := db.scopes
 	if len(args) > 0 {
 		resource, _, _ := strings.Cut(args[0], "/")
@@ -158,7 +159,7 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 	for _, v := range opened.views {
 		keys, err := v.all()
 		if err == nil {
-			keys, _, _, err = v.latest(keys)
+			keys, _, _, err = latest(v, keys)
 		}
 		if err != nil {
 			return nil, err
@@ -172,13 +173,15 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 	return sets.List(found), nil
 }
 
-// completeContext completes a context of the kubeconfig.
-func (o *readOptions) completeContext(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	raw, err := o.database.kube.ToRawKubeConfigLoader().RawConfig()
-	if err != nil {
-		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+// contexts completes a context of the kubeconfig.
+func contexts(o *readOptions) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		raw, err := o.database.kube.ToRawKubeConfigLoader().RawConfig()
+		if err != nil {
+			return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+		}
+		return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 	}
-	return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 }
 
 // discoveryPatience is how long a shell waits for the server's resources.
@@ -194,7 +197,7 @@ func (o *runOptions) addCompletion(cmd *cobra.Command) {
 }
 
 func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, host, err := o.served()
+	all, host, err := served(o.kube)
 	if err != nil {
 		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
@@ -209,10 +212,10 @@ func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix stri
 }
 
 // served returns what the server of the kubeconfig serves, and its address.
-func (o *runOptions) served() (all *everything, host string, err error) {
-	config, err := o.kube.ToRESTConfig()
+func served(kube *genericclioptions.ConfigFlags) (all *everything, host string, err error) {
+	config, err := kube.ToRESTConfig()
 	if err == nil {
-		err = namesCluster(o.kube, config)
+		err = namesCluster(kube, config)
 	}
 	if err != nil {
 		return nil, "", err

@@ -15,7 +15,7 @@ import (
 
 // consumersOptions are the options of consumers.
 type consumersOptions struct {
-	env
+	env      env
 	database databaseFlag
 	table    tableFlags
 }
@@ -68,16 +68,16 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 		return damage
 	}
 	if len(found) == 0 && damage == nil {
-		o.note("%s has no consumers", o.database.path)
+		o.env.note("%s has no consumers", o.database.path)
 	}
-	printed := o.output(func(w io.Writer) error {
+	printed := o.env.output(func(w io.Writer) error {
 		if len(found) == 0 && o.table.format != "json" {
 			return nil
 		}
 		return printConsumers(w, o.table, found)
 	})
 	for _, note := range sharedErrors(found) {
-		o.note("%s", note)
+		o.env.note("%s", note)
 	}
 	return errors.Join(printed, damage)
 }

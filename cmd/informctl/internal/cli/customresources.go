@@ -199,7 +199,7 @@ func (fs *followers) wantedOf(e *everything) map[string]*meta.RESTMapping {
 // the file holds of others.
 func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 	there, gone := c.present()
-	wanted := map[string]*source{}
+	wanted := map[string]*collection{}
 	for name, m := range there {
 		if fs.o.leavesOut(m, fs.cluster.excluded) {
 			continue
@@ -280,7 +280,7 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	case !i.Complete:
 		return false, nil
 	case isGone(i):
-		return i.Log.Entries > 0 && fs.o.now().Sub(i.Checkpoint.Time) <= age, nil
+		return i.Log.Entries > 0 && fs.o.env.now().Sub(i.Checkpoint.Time) <= age, nil
 	}
 	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
 	if err != nil {

@@ -186,6 +186,26 @@ func (e lockedError) Error() string {
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
+// then returns the database as it was at a place; the zero Place is now. Both share the
+// open file, which is closed once.
+func (d *database) then(place store.Place) *database {
+	then := *d
+	then.origin = at(d.origin, place)
+	return &then
+}
+
+// isFile reports whether the file itself is read, since no process holds it.
+func (d *database) isFile() bool {
+	_, ok := d.origin.(fileSource)
+	return ok
+}
+
+// process returns the process through which the scopes are read, nil if it is a file.
+func (d *database) process() *live {
+	l, _ := d.origin.(*live)
+	return l
+}
+
 // present returns the scopes that have a state at the moment that is read.
 func (d *database) present() []store.Info {
 	if d.withGone || isPast(d.origin) {
@@ -209,24 +229,27 @@ type view struct {
 	reader
 	showSecrets bool
 	later       []*view // of the same collection, with later states; set by linkOverlaps
-
-	// Statistics about how objects were found, for --explain.
-	by                     []string // the indexes that were used
-	keys, decoded, matched int
-	labels                 string // the objects whose labels were read
+	search      search
 }
 
-// explanation returns the statistics for a person.
+// search says how objects of a scope were found, for --explain.
+type search struct {
+	by                     []string // the indexes that were used
+	keys, decoded, matched int      // numbers of objects
+	labels                 string   // the objects whose labels were read
+}
+
+// explanation says how objects were found, for a person.
 func (v *view) explanation() string {
-	by := "no index"
-	if len(v.by) > 0 {
-		by = "index " + strings.Join(v.by, " and ")
+	s, by := v.search, "no index"
+	if len(s.by) > 0 {
+		by = "index " + strings.Join(s.by, " and ")
 	}
-	if v.labels != "" {
-		by += ", the labels of " + v.labels
+	if s.labels != "" {
+		by += ", the labels of " + s.labels
 	}
 	return fmt.Sprintf("%s: %s: %d of %d objects looked at, %d decoded to choose, %d chosen",
-		v.info.Scope, by, v.keys, v.info.Objects, v.decoded, v.matched)
+		v.info.Scope, by, s.keys, v.info.Objects, s.decoded, s.matched)
 }
 
 // whole is the decoder of commands that need whole objects.

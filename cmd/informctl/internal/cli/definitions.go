@@ -56,9 +56,7 @@ func (d *database) readDefinitions(choose func(reader) ([]string, error)) (found
 			infos = append(infos, info)
 		}
 	}
-	now := *d
-	now.origin = at(d.origin, store.Place{})
-	opened, err := now.open(infos, whole)
+	opened, err := d.then(store.Place{}).open(infos, whole)
 	if err != nil {
 		return nil, err
 	}

@@ -26,15 +26,16 @@ import (
 
 // diffOptions are the options of diff.
 type diffOptions struct {
-	readOptions
-	output  string
-	managed bool
-	live    bool
-	kube    *genericclioptions.ConfigFlags
+	env       env
+	selection readOptions
+	output    string
+	managed   bool
+	live      bool
+	kube      *genericclioptions.ConfigFlags
 }
 
 func newDiffCommand(e env) *cobra.Command {
-	o := &diffOptions{readOptions: readOptions{env: e}}
+	o := &diffOptions{env: e, selection: readOptions{env: e}}
 	cmd := &cobra.Command{
 		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
 		Short: "Print what differs between two files, or a file and its cluster or its past, field by field",
@@ -71,11 +72,11 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case o.live && o.atText != "":
+			case o.live && o.selection.atText != "":
 				return usagef(cmd, "--live and --since do not go together")
-			case (o.live || o.atText != "") && (len(args) < 1 || len(args) > 2):
+			case (o.live || o.selection.atText != "") && (len(args) < 1 || len(args) > 2):
 				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
-			case !o.live && o.atText == "" && (len(args) < 2 || len(args) > 3):
+			case !o.live && o.selection.atText == "" && (len(args) < 2 || len(args) > 3):
 				return usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
 			return nil
@@ -85,13 +86,13 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 				return usagef(cmd, "unknown output format %q; there are text, json", o.output)
 			}
 			files := 2
-			if o.live || o.atText != "" {
+			if o.live || o.selection.atText != "" {
 				files = 1
 			}
-			if err := o.completeAt(cmd, "since"); err != nil {
+			if err := o.selection.completeAt(cmd, "since"); err != nil {
 				return err
 			}
-			if err := o.completeSelection(cmd, args[files:]); err != nil {
+			if err := o.selection.completeSelection(cmd, args[files:]); err != nil {
 				return err
 			}
 			ctx, stop := interruptible(cmd.Context())
@@ -106,9 +107,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			return nil
 		},
 	}
-	o.addSelectionFlags(cmd)
+	o.selection.addSelectionFlags(cmd)
 	for _, name := range []string{"since", "at"} {
-		cmd.Flags().StringVar(&o.atText, name, "",
+		cmd.Flags().StringVar(&o.selection.atText, name, "",
 			"Compare with this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
@@ -116,7 +117,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.kube = newKubeFlags()
 	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
-	o.database.keyFlags.add(cmd.Flags())
+	o.selection.database.keyFlags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
@@ -138,55 +139,53 @@ func trouble(err error) error {
 type pair [2]item
 
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
-	o.format.format = "json" // whole objects
+	o.selection.whole = true
 	var sides [2]chosen
 	var followed *database // of which side 1 is the state now
 	var unread unread
 	others := paths
-	if !o.at.IsZero() {
-		now, err := (&databaseFlag{path: paths[0], keyFlags: o.database.keyFlags}).openWhole(ctx, o.env, true)
+	if !o.selection.at.IsZero() {
+		now, err := (&databaseFlag{path: paths[0], keyFlags: o.selection.database.keyFlags}).openWhole(ctx, o.env, true)
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = now.Close() }()
 		now.withGone = true
 		followed = now
-		then := *now
-		then.origin = at(now.origin, o.at)
-		if sides, err = o.chooseBoth(&then, now, &unread); err != nil {
+		if sides, err = o.chooseBoth(now.then(o.selection.at), now, &unread); err != nil {
 			return false, err
 		}
 		if len(unread.errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
-			return false, o.incomplete(unread.lines())
+			return false, o.env.incomplete(unread.lines())
 		}
 		others = nil
 	}
 	dbs := make([]*database, len(others))
 	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
-		dbs[i], err = (&databaseFlag{path: path, keyFlags: o.database.keyFlags}).open(ctx, true)
+		dbs[i], err = (&databaseFlag{path: path, keyFlags: o.selection.database.keyFlags}).open(ctx, true)
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = dbs[i].Close() }()
 	}
 	for i, db := range dbs {
-		if sides[i], err = o.choose(db); err != nil {
+		if sides[i], err = o.selection.choose(db); err != nil {
 			return false, err
 		}
 		if errs := sides[i].unread.errs; len(errs) > 0 {
-			return false, errs[0].error
+			return false, errs[0].err
 		}
 		if !o.live {
-			o.noteNewer(db.serverVersion(ctx), typed(sides[i].items))
+			o.env.noteNewer(db.serverVersion(ctx), typed(sides[i].items))
 		}
 	}
 	for _, name := range sides[0].missing {
 		if slices.Contains(sides[1].missing, name) {
-			return false, o.notFound(name, strings.Join(paths, " and "))
+			return false, o.selection.notFound(name, strings.Join(paths, " and "))
 		}
 	}
-	d := &differ{diffOptions: o}
+	d := &differ{o: o}
 	err = o.env.output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
@@ -195,13 +194,13 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
 	})
 	if err == nil && followed != nil {
-		err = o.noteAge(ctx, followed, sides[1].shown(), store.Place{})
+		err = followed.noteAge(ctx, o.env, sides[1].shown(), store.Place{})
 	}
 	if err == nil {
-		o.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
+		o.env.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}
 	if err == nil {
-		err = o.incomplete(unread.lines())
+		err = o.env.incomplete(unread.lines())
 	}
 	return d.added+d.removed+d.changed > 0, err
 }
@@ -209,11 +208,11 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 // chooseBoth chooses from two states of one file. A scope that only one of them can be
 // read of is left out of both, and added to unread: all of its objects would differ.
 func (o *diffOptions) chooseBoth(a, b *database, unread *unread) (sides [2]chosen, err error) {
-	before := o.skipped
-	defer func() { o.skipped = before }()
+	before := o.selection.skipped
+	defer func() { o.selection.skipped = before }()
 	for {
 		for i, db := range []*database{a, b} {
-			if sides[i], err = o.choose(db); err != nil {
+			if sides[i], err = o.selection.choose(db); err != nil {
 				return sides, err
 			}
 		}
@@ -221,22 +220,26 @@ func (o *diffOptions) chooseBoth(a, b *database, unread *unread) (sides [2]chose
 		if len(failed) == 0 {
 			return sides, nil
 		}
-		o.skipped = maps.Clone(o.skipped)
-		if o.skipped == nil {
-			o.skipped = map[string]bool{}
+		o.selection.skipped = maps.Clone(o.selection.skipped)
+		if o.selection.skipped == nil {
+			o.selection.skipped = map[string]bool{}
 		}
 		for _, e := range failed {
-			o.skipped[e.id] = true
-			unread.put(e.id, e.error)
+			o.selection.skipped[e.id] = true
+			unread.put(e.id, e.err)
 		}
 	}
 }
 
 // differ prints and counts differences.
 type differ struct {
-	*diffOptions
+	o                            *diffOptions
 	out                          io.Writer
 	all, added, removed, changed int
+}
+
+func (d *differ) comparison() comparison {
+	return comparison{managed: d.o.managed, showSecrets: d.o.selection.showSecrets}
 }
 
 // print prints the objects with one key, one of which may be nil, and the fields that
@@ -259,7 +262,7 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 	if mark == "~" && len(fields) == 0 {
 		return nil
 	}
-	if d.output == "json" {
+	if d.o.output == "json" {
 		i := newItem(nil, key)
 		line := changed{Change: change, Resource: resource, Namespace: i.namespace, Name: i.name}
 		for _, f := range fields {
@@ -280,7 +283,7 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 
 // pairs compares the objects of two files.
 func (d *differ) pairs(ctx context.Context, all []pair) error {
-	m := d.newMeter("comparing", "objects", len(all))
+	m := d.o.env.newMeter("comparing", "objects", len(all))
 	defer m.stop()
 	done := 0
 	for part := range slices.Chunk(all, chunk) {
@@ -298,7 +301,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		err := parallel.Do(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
 				isSecret := secret.Is(part[i][0].view.info.Scope, a) || secret.Is(part[i][1].view.info.Scope, b)
-				if found[i], err = d.compare(isSecret, a, b); err != nil {
+				if found[i], err = d.comparison().fields(isSecret, a, b); err != nil {
 					return part[i][0].wrap(err)
 				}
 			}
@@ -336,11 +339,8 @@ func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
 		return nil, err
 	}
 	out := make([]runtime.Object, len(pairs))
-	return out, parallel.Do(len(items), func(i int) error {
-		o, err := items[i].load(found[i])
-		if err == nil && o.Object != nil {
-			out[at[i]] = o.Object
-		}
+	return out, parallel.Do(len(items), func(i int) (err error) {
+		out[at[i]], err = items[i].load(found[i])
 		return err
 	})
 }
@@ -403,26 +403,34 @@ func (d fieldDiff) changedPath() changedPath {
 // absent is printed as the value of a field that does not exist.
 const absent = "(none)"
 
-// compare returns the fields that differ between two objects. It may change the objects.
-func (o *diffOptions) compare(isSecret bool, objects ...runtime.Object) ([]fieldDiff, error) {
-	for _, obj := range objects {
-		if m, err := meta.Accessor(obj); err == nil && !o.managed {
+// comparison says what is compared of two objects, and shown. The zero value leaves out
+// managedFields and the values of Secrets.
+type comparison struct {
+	managed     bool // compare managedFields, too
+	showSecrets bool
+}
+
+// fields returns the fields that differ between two objects, one of which is a Secret if
+// isSecret is set. It may change the objects.
+func (c comparison) fields(isSecret bool, a, b runtime.Object) ([]fieldDiff, error) {
+	for _, obj := range []runtime.Object{a, b} {
+		if m, err := meta.Accessor(obj); err == nil && !c.managed {
 			m.SetManagedFields(nil)
 		}
 	}
-	if reflect.TypeOf(objects[0]) == reflect.TypeOf(objects[1]) && equality.Semantic.DeepEqual(objects[0], objects[1]) {
+	if reflect.TypeOf(a) == reflect.TypeOf(b) && equality.Semantic.DeepEqual(a, b) {
 		return nil, nil
 	}
-	a, err := contentOf(objects[0])
+	x, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
 	if err != nil {
 		return nil, err
 	}
-	b, err := contentOf(objects[1])
+	y, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
 	if err != nil {
 		return nil, err
 	}
-	found := differences(nil, "", value{a, true}, value{b, true})
-	if isSecret && !o.showSecrets {
+	found := differences(nil, "", value{x, true}, value{y, true})
+	if isSecret && !c.showSecrets {
 		found = redacted(found)
 	}
 	return found, nil

@@ -25,7 +25,7 @@ const serverPage = 500
 // withServer compares a file with the server of its cluster. It holds one or two pages of
 // the server's objects and only the keys of the file's objects.
 func (d *differ) withServer(ctx context.Context, path string, views []*view, items []item) error {
-	config, err := restConfig(d.kube)
+	config, err := restConfig(d.o.kube)
 	if err != nil {
 		return err
 	}
@@ -49,12 +49,12 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 	if err != nil {
 		return err
 	}
-	d.noteNewer(srv.serverVersion(), typed(items))
+	d.o.env.noteNewer(srv.serverVersion(), typed(items))
 	known := map[string]item{}
 	for _, i := range items {
 		known[i.view.info.Scope.Resource+" "+i.key()] = i
 	}
-	m := d.newMeter("comparing", "objects", len(items))
+	m := d.o.env.newMeter("comparing", "objects", len(items))
 	defer m.stop()
 	seen := make(map[string]bool, len(items))
 	for _, v := range views {
@@ -130,19 +130,19 @@ func (d *differ) compareListed(part []listed) error {
 	fields := make([][]fieldDiff, len(part))
 	err = parallel.Do(len(part), func(i int) error {
 		l := part[i]
-		o, err := l.load(stored[i])
-		if err != nil || o.Object == nil {
+		obj, err := l.load(stored[i])
+		if err != nil || obj == nil {
 			return err
 		}
-		before[i] = o.Object
-		a, b := o.Object, l.object
+		before[i] = obj
+		a, b := obj, l.object
 		if l.view.info.Scope.Form == store.Metadata {
 			if a, err = metadataOf(a); err == nil {
 				b, err = metadataOf(b)
 			}
 		}
 		if err == nil {
-			fields[i], err = d.compare(secret.Is(l.view.info.Scope, o.Object), a, b)
+			fields[i], err = d.comparison().fields(secret.Is(l.view.info.Scope, obj), a, b)
 		}
 		if err != nil {
 			return l.wrap(err)
@@ -190,7 +190,7 @@ func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime
 		if err != nil {
 			return err
 		}
-		if !d.filter.isWithin(m.GetNamespace()) || !d.filter.labels.Matches(labels.Set(m.GetLabels())) {
+		if !d.o.selection.filter.isWithin(m.GetNamespace()) || !d.o.selection.filter.labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
 		return fn(v.withKinds(obj))

@@ -37,6 +37,6 @@ How old the objects are is said on standard error, unless a process follows them
 	}
 	o.addFlags(cmd)
 	o.addAtFlag(cmd)
-	o.addCompletion(cmd, objectFormats...)
+	completeObjects(o, cmd, objectFormats...)
 	return cmd
 }

@@ -16,7 +16,7 @@ import (
 
 // exportOptions are the options of export.
 type exportOptions struct {
-	env
+	env         env
 	database    databaseFlag
 	showSecrets bool
 }
@@ -76,19 +76,19 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	}
 	opened, err := db.open(infos, whole)
 	if err == nil && len(opened.unread.errs) > 0 {
-		err = opened.unread.errs[0].error // a part is no export
+		err = opened.unread.errs[0].err // a part is no export
 	}
 	if err != nil {
 		return db.named(err)
 	}
 	views, total := opened.views, 0
 	for _, scope := range opened.left {
-		o.note("%s: left out, its first list is not complete; %s", scope, completes)
+		o.env.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {
 		total += v.info.Objects
 	}
-	m := o.newMeter("exporting", "objects", total)
+	m := o.env.newMeter("exporting", "objects", total)
 	defer m.stop()
 	done := 0
 	fromTypes := 0
@@ -97,20 +97,20 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 			fromTypes += v.info.Objects
 		}
 	}
-	o.noteNewer(db.serverVersion(ctx), fromTypes)
-	if out, ok := o.streams.Out.(*os.File); ok && isRegular(out) {
-		o.streams.Out = &space.Writer{Writer: out, Path: out.Name()}
+	o.env.noteNewer(db.serverVersion(ctx), fromTypes)
+	if out, ok := o.env.streams.Out.(*os.File); ok && isRegular(out) {
+		o.env.streams.Out = &space.Writer{Writer: out, Path: out.Name()}
 	}
-	return db.named(o.output(func(w io.Writer) error {
+	return db.named(o.env.output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
 				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets || isStripped(v.info.TransformVersion),
-				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.now()),
+				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.env.now()),
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {
 				return err
 			}
-			err := v.each(ctx, func(lines [][]byte) error {
+			err := eachLine(ctx, v, func(lines [][]byte) error {
 				for _, line := range lines {
 					if _, err := w.Write(append(line, '\n')); err != nil {
 						return err
@@ -133,8 +133,8 @@ func isRegular(f *os.File) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// each calls fn with the objects as JSON, in chunks in the order of keys.
-func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
+// eachLine calls fn with the objects as JSON, in chunks in the order of keys.
+func eachLine(ctx context.Context, v *view, fn func(lines [][]byte) error) error {
 	keys, err := v.all()
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 		}
 		lines := make([][]byte, len(part.items))
 		err := parallel.Do(len(part.items), func(i int) (err error) {
-			lines[i], err = part.items[i].line(part.objects[i])
+			lines[i], err = lineOf(part.items[i], part.objects[i])
 			return err
 		})
 		if err != nil {
@@ -165,7 +165,7 @@ func (v *view) each(ctx context.Context, fn func(lines [][]byte) error) error {
 	return nil
 }
 
-func (i item) line(e encoded) ([]byte, error) {
+func lineOf(i item, e encoded) ([]byte, error) {
 	obj, err := i.view.decode(e)
 	if err != nil {
 		return nil, err

@@ -88,7 +88,7 @@ func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follo
 }
 
 func newFollowerOf(db store.Backend, scope store.Scope, lw cache.ListerWatcherWithContext) (*follower, error) {
-	return (&runOptions{}).newFollower(&source{
+	return (&runOptions{}).newFollower(&collection{
 		scope:   scope,
 		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
 	}, db)

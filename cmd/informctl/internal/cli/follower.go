@@ -19,7 +19,7 @@ import (
 
 // follower keeps one scope up to date.
 type follower struct {
-	*source
+	*collection
 	informer *informer.Informer
 	inMemory bool // there is no file, which is no error
 	once     bool
@@ -42,8 +42,8 @@ type follower struct {
 	left    bool   // it ended because the server refuses it
 }
 
-func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, error) {
-	f := &follower{source: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
+func (o *runOptions) newFollower(src *collection, db store.Backend) (*follower, error) {
+	f := &follower{collection: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
 	var err error
 	if f.scope, err = src.scope.Canonical(); err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (o *runOptions) newFollower(src *source, db store.Backend) (*follower, erro
 		// The index of nodes returns an error for an object that is not a pod.
 		if idx.Name == index.NodeName().Name && f.scope.Resource != "pods" {
 			if !o.all {
-				o.note("%s: the index %s is of pods only", f.scope, idx.Name)
+				o.env.note("%s: the index %s is of pods only", f.scope, idx.Name)
 			}
 			continue
 		}

@@ -26,7 +26,7 @@ const maxFirstLists = 8
 type followers struct {
 	o       *runOptions
 	db      *bolt.DB
-	cluster *cluster
+	cluster *connection
 	logger  logr.Logger
 	outages *outages
 	slots   chan struct{} // one element per first list; nil: no bound
@@ -38,7 +38,7 @@ type followers struct {
 }
 
 // newFollowers returns followers of the cluster's sources, which do not run yet.
-func (o *runOptions) newFollowers(c *cluster, db *bolt.DB, logger logr.Logger) (*followers, error) {
+func (o *runOptions) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
 	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.config.Host}}
 	if o.all {
 		fs.slots = make(chan struct{}, maxFirstLists)
@@ -58,7 +58,7 @@ func (o *runOptions) newFollowers(c *cluster, db *bolt.DB, logger logr.Logger) (
 	return fs, nil
 }
 
-func (fs *followers) newFollower(src *source) (*follower, error) {
+func (fs *followers) newFollower(src *collection) (*follower, error) {
 	f, err := fs.o.newFollower(src, fs.db)
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func (fs *followers) start(ctx context.Context, f *follower) {
 }
 
 // add starts a follower of a source that has come.
-func (fs *followers) add(ctx context.Context, src *source) error {
+func (fs *followers) add(ctx context.Context, src *collection) error {
 	f, err := fs.newFollower(src)
 	if err != nil {
 		return err

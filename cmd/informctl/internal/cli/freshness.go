@@ -14,18 +14,18 @@ import (
 
 // noteAge says how old what is printed is, one line for each reason: what is there at a
 // moment, now where it is zero, unless it is followed, or was until after that moment.
-func (e env) noteAge(ctx context.Context, db *database, views []*view, at store.Place) error {
+func (d *database) noteAge(ctx context.Context, e env, views []*view, at store.Place) error {
 	if !at.IsZero() && at.Time.IsZero() {
 		return nil // the log has the state of a resource version
 	}
-	statuses, err := db.statuses(ctx)
+	statuses, err := d.statuses(ctx)
 	if err != nil {
 		return err
 	}
 	var reasons []string
 	oldest := map[string]time.Time{}
 	for _, v := range views {
-		info := db.now(v)
+		info := d.now(v)
 		if isGone(info) && len(statuses) > 0 {
 			continue // the server has nothing of it to follow
 		}
@@ -99,7 +99,7 @@ func (d *database) now(v *view) store.Info {
 // statuses returns the status of each informer of the process that holds the file, none
 // if there is no such process.
 func (d *database) statuses(ctx context.Context) (statuses []informer.Status, err error) {
-	if _, ok := d.origin.(fileSource); ok {
+	if d.isFile() {
 		return nil, nil
 	}
 	statuses, err = askFor[[]informer.Status](ctx, d.path, "/v1/status")

@@ -35,7 +35,7 @@ type group struct {
 }
 
 // completeGroups checks that the summary supports the format.
-func (f *outputFlags) completeGroups(cmd *cobra.Command, s *summary) error {
+func completeGroups(f *outputFlags, cmd *cobra.Command, s *summary) error {
 	if f.format != "" && f.format != "table" && f.format != "json" {
 		return usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.format)
 	}
@@ -43,7 +43,7 @@ func (f *outputFlags) completeGroups(cmd *cobra.Command, s *summary) error {
 }
 
 // printGroups prints groups with a column for each key and each aggregate.
-func (f *outputFlags) printGroups(w io.Writer, s *summary, tallies []*tally) error {
+func printGroups(f *outputFlags, w io.Writer, s *summary, tallies []*tally) error {
 	var headers []string
 	for _, p := range s.by {
 		headers = append(headers, p.name())

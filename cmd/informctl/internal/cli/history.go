@@ -26,7 +26,8 @@ import (
 
 // historyOptions are the options of history.
 type historyOptions struct {
-	readOptions
+	env          env
+	selection    readOptions
 	since, until string
 	deleted      bool
 	follow       bool
@@ -39,7 +40,7 @@ type historyOptions struct {
 }
 
 func newHistoryCommand(e env) *cobra.Command {
-	o := &historyOptions{readOptions: readOptions{env: e}}
+	o := &historyOptions{env: e, selection: readOptions{env: e}}
 	cmd := &cobra.Command{
 		Use:   "history [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print what was changed, by whom, and from which value to which",
@@ -77,8 +78,8 @@ process that keeps the file is there.`),
 			return err
 		},
 	}
-	o.database.add(o.env, cmd)
-	o.addSelectionFlags(cmd)
+	o.selection.database.add(o.env, cmd)
+	o.selection.addSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
 	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
@@ -88,24 +89,24 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
-	o.addCompletion(cmd, plainFormats...)
+	completeObjects(&o.selection, cmd, plainFormats...)
 	return cmd
 }
 
 func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err error) {
-	if err := o.completeSelection(cmd, args); err != nil {
+	if err := o.selection.completeSelection(cmd, args); err != nil {
 		return err
 	}
 	if !slices.Contains(plainFormats, o.output) {
 		return usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(plainFormats, ", "))
 	}
-	if o.from, err = parseMoment(o.since, o.now()); err != nil {
+	if o.from, err = parseMoment(o.since, o.env.now()); err != nil {
 		return usagef(cmd, "--since: %w", err)
 	}
-	if err := o.isOver(o.from, o.since); err != nil {
+	if err := o.env.isOver(o.from, o.since); err != nil {
 		return usagef(cmd, "--since: %w", err)
 	}
-	if o.to, err = parseMoment(o.until, o.now()); err != nil {
+	if o.to, err = parseMoment(o.until, o.env.now()); err != nil {
 		return usagef(cmd, "--until: %w", err)
 	}
 	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
@@ -115,12 +116,12 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 		return usagef(cmd, "--follow and --until do not go together")
 	}
 	if o.where != "" {
-		if o.sieve.where, err = parseCondition(o.where, o.now(), oldVariable); err != nil {
+		if o.selection.sieve.where, err = parseCondition(o.where, o.env.now(), oldVariable); err != nil {
 			return usagef(cmd, "--where: %w", err)
 		}
-		o.sieve.where.goesOn = o.follow
+		o.selection.sieve.where.goesOn = o.follow
 	}
-	if o.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
+	if o.selection.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
 		return usagef(cmd, "--field-selector %q: %w", o.fields, err)
 	}
 	return nil
@@ -154,11 +155,6 @@ type changed struct {
 	ResourceVersion string        `json:"resourceVersion,omitempty"`
 	Managers        []string      `json:"managers,omitempty"`
 	Fields          []changedPath `json:"fields,omitempty"`
-
-	kind string // as -o name has it: pod, or deployment.apps
-	// What tells it from the same change in another scope, see withoutRepeated.
-	scope *view
-	from  string // the resource version of the state before
 }
 
 // changedPath is a field with its values before and after, as JSON; those of a Secret are
@@ -182,19 +178,27 @@ func (p changedPath) String() string {
 	return p.Path + ": " + text(p.Old) + " -> " + text(p.New)
 }
 
+// loggedChange is a line of history.
+type loggedChange struct {
+	changed
+	kind string // as -o name has it: pod, or deployment.apps
+	// What tells it from the same change in another scope, see withoutRepeated.
+	scope *view
+	from  string // the resource version of the state before
+}
+
 func runHistory(ctx context.Context, o *historyOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o.format.format = "json" // whole objects
+	o.selection.whole = true
 	// The comparison needs the values of Secrets, whether they are shown or not.
-	db, err := o.database.open(ctx, true)
+	db, err := o.selection.database.open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
 	db.withGone = true
-	_, isFile := db.origin.(fileSource)
-	ends := o.follow && isFile
+	ends := o.follow && db.isFile()
 	o.follow = o.follow && !ends
 	var unread unread
 	historians, err := o.historians(db, &unread)
@@ -204,9 +208,9 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	if o.follow {
 		o.to = time.Now() // the rest is followed
 	}
-	var found []changed
+	var found []loggedChange
 	for _, h := range historians {
-		err := h.read(ctx, o.from, false, func(some []changed) error { found = append(found, some...); return nil })
+		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
 		if err != nil {
 			if err := unread.add(h.view.info, err); err != nil {
 				return err
@@ -215,11 +219,11 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	}
 	o.noteBegins(historians)
 	found = withoutRepeated(found)
-	slices.SortStableFunc(found, func(a, b changed) int { return a.Time.Compare(b.Time) })
-	err = o.explain(nil)
+	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	err = o.selection.explain(nil)
 	if o.follow {
 		if err != nil {
-			o.note("%s", err) // there may be objects that have an answer
+			o.env.note("%s", err) // there may be objects that have an answer
 		}
 		return o.goOn(ctx, cancel, historians, found)
 	}
@@ -227,7 +231,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		return err
 	}
 	if len(found) == 0 && len(unread.errs) == 0 {
-		o.note("nothing found in %s", db.path)
+		o.env.note("nothing found in %s", db.path)
 	}
 	if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
@@ -239,29 +243,29 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	failures := unread.lines()
 	if ends {
 		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.path))
-	} else if err := o.noteAge(ctx, db, views, store.Place{Time: o.to}); err != nil {
+	} else if err := db.noteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
 		return err
 	}
-	return o.incomplete(failures)
+	return o.env.incomplete(failures)
 }
 
 // historians returns one historian for each scope that is asked for.
 func (o *historyOptions) historians(db *database, unread *unread) (all []*historian, err error) {
-	for _, want := range o.wanted {
+	for _, want := range o.selection.wanted {
 		infos, err := db.find(want.resource)
 		if err != nil {
 			return nil, err
 		}
-		opened, err := o.open(db, infos, unread)
+		opened, err := o.selection.open(db, infos, unread)
 		if err != nil {
 			return nil, err
 		}
-		o.noteHidden(want.resource, scopesOf(opened)...)
+		o.selection.noteHidden(want.resource, scopesOf(opened)...)
 		for _, v := range opened {
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
 			switch {
 			case i < 0:
-				all = append(all, &historian{historyOptions: o, view: v, names: want.names})
+				all = append(all, &historian{o: o, view: v, names: want.names})
 			case len(want.names) == 0 || len(all[i].names) == 0:
 				all[i].names = nil
 			default: // the resource is named twice
@@ -274,10 +278,10 @@ func (o *historyOptions) historians(db *database, unread *unread) (all []*histor
 
 // goOn prints what was found up to o.to, and then what is changed, as it comes, until one
 // of the scopes ends. cancel ends the requests of all.
-func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*historian, found []changed) error {
+func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange) error {
 	var mu sync.Mutex // held while something is printed; protects told
 	var told toldChanges
-	take := func(some []changed) error {
+	take := func(some []loggedChange) error {
 		mu.Lock()
 		defer mu.Unlock()
 		some = slices.DeleteFunc(some, told.again)
@@ -304,17 +308,17 @@ func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*
 
 // historian reads the history of one scope.
 type historian struct {
-	*historyOptions
+	o     *historyOptions
 	view  *view
 	names []string
 	head  *wire.HistoryHead // nil before it is read
 }
 
 // read reads what was changed from a moment on, and what is changed, if it follows.
-func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]changed) error) error {
+func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
 	var part []change
 	flush := func() error {
-		rows := make([]*changed, len(part))
+		rows := make([]*loggedChange, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
 			rows[i], err = h.row(part[i])
 			return err
@@ -323,7 +327,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		if err != nil {
 			return err
 		}
-		var some []changed
+		var some []loggedChange
 		for _, r := range rows {
 			if r != nil {
 				some = append(some, *r)
@@ -338,18 +342,18 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		if err != nil {
 			return err
 		}
-		if !h.to.IsZero() && c.time.After(h.to) {
+		if !h.o.to.IsZero() && c.time.After(h.o.to) {
 			break
 		}
 		i := newItem(h.view, c.key)
 		switch {
-		case follow && !c.time.After(from) && !from.Equal(h.from):
+		case follow && !c.time.After(from) && !from.Equal(h.o.from):
 			continue // it was found
-		case !h.filter.isWithin(i.namespace):
+		case !h.o.selection.filter.isWithin(i.namespace):
 			continue
 		case len(h.names) > 0 && !slices.Contains(h.names, i.name):
 			continue
-		case h.deleted && c.new != nil:
+		case h.o.deleted && c.new != nil:
 			continue
 		}
 		if part = append(part, c); len(part) == chunk || follow {
@@ -371,13 +375,13 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 			continue
 		}
 		begins := h.head.Complete
-		if h.deleted && !h.head.Begins.IsZero() && h.head.Begins.Before(begins) {
+		if h.o.deleted && !h.head.Begins.IsZero() && h.head.Begins.Before(begins) {
 			begins = h.head.Begins
 		}
 		switch {
 		case begins.IsZero():
 			without = append(without, h.view.info.Scope)
-		case !h.from.IsZero() && h.from.Before(begins):
+		case !h.o.from.IsZero() && h.o.from.Before(begins):
 			late = append(late, h.view.info.Scope)
 			if begins.After(last) {
 				last = begins
@@ -386,20 +390,20 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 	}
 	switch {
 	case len(without) == 1:
-		o.note("%s: there is no log yet", without[0])
+		o.env.note("%s: there is no log yet", without[0])
 	case len(without) > 1:
-		o.note("%d resources have no log yet", len(without))
+		o.env.note("%d resources have no log yet", len(without))
 	}
 	switch {
 	case len(late) == 1:
-		o.note("%s: the log begins at %s", late[0], fromThen(last))
+		o.env.note("%s: the log begins at %s", late[0], fromThen(last))
 	case len(late) > 1:
-		o.note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
+		o.env.note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
 	}
 }
 
 // row returns the line of a change, or nil if it is not asked for.
-func (h *historian) row(c change) (*changed, error) {
+func (h *historian) row(c change) (*loggedChange, error) {
 	i := newItem(h.view, c.key)
 	var states [2]runtime.Object
 	known := true
@@ -424,9 +428,12 @@ func (h *historian) row(c change) (*changed, error) {
 	if !passes {
 		return nil, nil
 	}
-	out := &changed{
-		Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
-		scope: h.view, ResourceVersion: c.rv, Change: "updated", kind: strings.ToLower(i.kind().GroupKind().String()),
+	out := &loggedChange{
+		changed: changed{
+			Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
+			ResourceVersion: c.rv, Change: "updated",
+		},
+		scope: h.view, kind: strings.ToLower(i.kind().GroupKind().String()),
 	}
 	if !c.since.IsZero() {
 		out.Since = &c.since
@@ -460,7 +467,7 @@ func (h *historian) row(c change) (*changed, error) {
 // shown returns the states as they may be shown, which is also what conditions are about.
 func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
 	for n, obj := range states {
-		if out[n] = obj; obj != nil && !h.showSecrets && secret.Is(h.view.info.Scope, obj) {
+		if out[n] = obj; obj != nil && !h.o.selection.showSecrets && secret.Is(h.view.info.Scope, obj) {
 			if out[n], err = secret.Redact(obj); err != nil {
 				return out, err
 			}
@@ -482,39 +489,39 @@ func (h *historian) passes(i item, states [2]runtime.Object) (_ bool, err error)
 		}
 		return false, nil
 	}
-	if h.filter.labels != nil && !h.filter.labels.Empty() {
+	if h.o.selection.filter.labels != nil && !h.o.selection.filter.labels.Empty() {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
 			m, err := meta.Accessor(obj)
-			return err == nil && h.filter.labels.Matches(labels.Set(m.GetLabels())), err
+			return err == nil && h.o.selection.filter.labels.Matches(labels.Set(m.GetLabels())), err
 		})
 		if !ok || err != nil {
 			return false, err
 		}
 	}
-	if len(h.sieve.fields) == 0 && h.sieve.where == nil {
+	if len(h.o.selection.sieve.fields) == 0 && h.o.selection.sieve.where == nil {
 		return true, nil
 	}
 	if states, err = h.shown(states); err != nil {
 		return false, err
 	}
-	if len(h.sieve.fields) > 0 {
+	if len(h.o.selection.sieve.fields) > 0 {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
-			return !slices.ContainsFunc(h.sieve.fields, func(r requirement) bool { return !r.matches(i, obj) }), nil
+			return !slices.ContainsFunc(h.o.selection.sieve.fields, func(r requirement) bool { return !r.matches(i, obj) }), nil
 		})
 		if !ok || err != nil {
 			return false, err
 		}
 	}
-	if h.sieve.where == nil {
+	if h.o.selection.sieve.where == nil {
 		return true, nil
 	}
-	return h.sieve.where.holds(map[string]any{whereVariable: celValue(states[1]), oldVariable: celValue(states[0])})
+	return h.o.selection.sieve.where.matchesChange(states[0], states[1])
 }
 
 // fieldsOf returns the fields that differ, without what every change changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error) {
 	isSecret := secret.Is(h.view.info.Scope, a) || secret.Is(h.view.info.Scope, b)
-	found, err := (&diffOptions{readOptions: readOptions{showSecrets: h.showSecrets}}).compare(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	found, err := comparison{showSecrets: h.o.selection.showSecrets}.fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
 	if err != nil {
 		return nil, err
 	}
@@ -581,7 +588,7 @@ func gains(was, is map[string]any) bool {
 // shownFields is how many fields a table shows of a change.
 const shownFields = 2
 
-func (c changed) cells(all bool, now time.Time) []any {
+func (c loggedChange) cells(all bool, now time.Time) []any {
 	shown := c.Fields
 	if !all && len(shown) > shownFields {
 		shown = shown[:shownFields]
@@ -606,7 +613,7 @@ func (c changed) cells(all bool, now time.Time) []any {
 
 // when returns the time of a change in the zone of the reader, with the day if it is not
 // today.
-func (c changed) when(now time.Time) string {
+func (c loggedChange) when(now time.Time) string {
 	text := func(t time.Time) string {
 		t = t.Local()
 		if now.Local().Format(time.DateOnly) == t.Format(time.DateOnly) {
@@ -622,7 +629,7 @@ func (c changed) when(now time.Time) string {
 
 var historyColumns = []string{"Time", "What", "Object", "Who", "Changes"}
 
-func (o *historyOptions) print(w io.Writer, found []changed) error {
+func (o *historyOptions) print(w io.Writer, found []loggedChange) error {
 	if o.output != "table" && o.output != "wide" {
 		return o.lines(w, found)
 	}
@@ -631,13 +638,13 @@ func (o *historyOptions) print(w io.Writer, found []changed) error {
 	}
 	rows := make([][]any, 0, len(found))
 	for _, c := range found {
-		rows = append(rows, c.cells(o.output == "wide", o.now()))
+		rows = append(rows, c.cells(o.output == "wide", o.env.now()))
 	}
 	return tableFlags{"table", o.noHeaders}.print(w, found, historyColumns, rows)
 }
 
 // lines prints changes one by one: JSON and YAML are a document for each.
-func (o *historyOptions) lines(w io.Writer, found []changed) error {
+func (o *historyOptions) lines(w io.Writer, found []loggedChange) error {
 	for _, c := range found {
 		var err error
 		switch o.output {
@@ -651,7 +658,7 @@ func (o *historyOptions) lines(w io.Writer, found []changed) error {
 		case "name":
 			_, err = fmt.Fprintln(w, c.kind+"/"+c.Name)
 		default:
-			cells := c.cells(o.output == "wide", o.now())
+			cells := c.cells(o.output == "wide", o.env.now())
 			_, err = fmt.Fprintf(w, "%-9s  %-8s  %-30s  %-20s  %s\n", cells...)
 		}
 		if err != nil {

@@ -94,7 +94,7 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 
 // importer reads the lines of an export into a new file.
 type importer struct {
-	env
+	env     env
 	ctx     context.Context
 	db      *bolt.DB
 	meter   *meter
@@ -313,7 +313,7 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 	for _, idx := range i.header.Scope.Indexes {
 		known, err := index.Parse(idx.Name)
 		if err != nil || known.Identity() != idx.Identity {
-			i.note("%s: index %q is left out: its function is an informer's own", scope, idx.Name)
+			i.env.note("%s: index %q is left out: its function is an informer's own", scope, idx.Name)
 			continue
 		}
 		options.Indexes = append(options.Indexes, known)

@@ -15,7 +15,7 @@ import (
 
 // indexesOptions are the options of indexes.
 type indexesOptions struct {
-	env
+	env         env
 	database    databaseFlag
 	table       tableFlags
 	showSecrets bool
@@ -91,10 +91,10 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	var unread []error
 	for _, info := range infos {
 		if !info.Complete {
-			o.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
+			o.env.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
 			continue
 		}
-		used, err := db.indexesOf(info)
+		used, err := indexesOf(db, info)
 		if errors.Is(err, store.ErrNoKey) {
 			unread = append(unread, err)
 			continue
@@ -107,7 +107,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	if len(unread) > 0 && len(found) == 0 {
 		return unread[0]
 	}
-	err = o.output(func(w io.Writer) error {
+	err = o.env.output(func(w io.Writer) error {
 		rows := make([][]any, 0, len(found))
 		for _, i := range found {
 			largest := "-"
@@ -121,11 +121,11 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.incomplete(unread)
+	return o.env.incomplete(unread)
 }
 
 // indexesOf counts the entries of a scope's indexes.
-func (d *database) indexesOf(info store.Info) (out []indexUse, err error) {
+func indexesOf(d *database, info store.Info) (out []indexUse, err error) {
 	r, err := d.openScope(info, nil)
 	if err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ import (
 
 // infoOptions are the options of info.
 type infoOptions struct {
-	env
+	env      env
 	database databaseFlag
 	table    tableFlags
 }
@@ -111,7 +111,7 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 			gone++
 			continue
 		}
-		out.Scopes = append(out.Scopes, describeScope(info, o.now()))
+		out.Scopes = append(out.Scopes, describeScope(info, o.env.now()))
 	}
 	fromTypes := 0
 	for _, info := range db.stored {
@@ -119,17 +119,17 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 			fromTypes += info.Objects
 		}
 	}
-	o.noteNewer(db.serverVersion(ctx), fromTypes)
+	o.env.noteNewer(db.serverVersion(ctx), fromTypes)
 	out.Consumers, err = db.consumers(ctx)
-	printed := o.output(func(w io.Writer) error {
+	printed := o.env.output(func(w io.Writer) error {
 		if len(out.Scopes) == 0 && o.table.format == "table" {
-			o.note("%s holds nothing", db.path)
+			o.env.note("%s holds nothing", db.path)
 		}
 		if gone > 0 {
-			o.note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
+			o.env.note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
 		}
 		if n := len(out.Consumers); n > 0 && o.table.format == "table" {
-			o.note("durable consumers: %d; informctl consumers says what is left for them", n)
+			o.env.note("durable consumers: %d; informctl consumers says what is left for them", n)
 		}
 		headers, rows := out.table()
 		return o.table.print(w, out, headers, rows)

@@ -266,7 +266,7 @@ func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
 		}
 		for _, r := range answer.Records {
 			z := s.dictionaries[r.Dictionary].Zstd
-			found[r.Key] = encoded{r.Bytes, func() (runtime.Object, error) { return s.decode(r, z) }}
+			found[r.Key] = encoded{func() (runtime.Object, error) { return s.decode(r, z) }}
 		}
 	}
 	out := make([]encoded, len(keys))

@@ -73,7 +73,7 @@ func sentState(sent *wire.HistoryState) *encoded {
 	case sent.Object == nil:
 		return &encoded{}
 	}
-	return &encoded{len(sent.Object), func() (runtime.Object, error) {
+	return &encoded{func() (runtime.Object, error) {
 		u := &unstructured.Unstructured{}
 		return u, u.UnmarshalJSON(sent.Object)
 	}}

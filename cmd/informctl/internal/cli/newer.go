@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-logr/logr"
 	kversion "k8s.io/apimachinery/pkg/util/version"
-	"k8s.io/client-go/discovery"
 
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -48,7 +47,7 @@ func typed(items []item) (n int) {
 
 // serverVersion asks a server for its version, "" if it does not say.
 func (s *server) serverVersion() string {
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.config, s.client)
+	d, err := s.discovery()
 	if err != nil {
 		return ""
 	}

@@ -49,21 +49,21 @@ func hasFieldSelector(info store.Info) bool { return info.Scope.FieldSelector !=
 
 // latest splits sorted keys of a scope into those whose state here is the latest, those
 // that a later scope holds, and those that a later scope covers and no longer holds.
-func (v *view) latest(keys []string) (here, held, gone []string, err error) {
+func latest(v *view, keys []string) (here, held, gone []string, err error) {
 	here = keys
 	for _, later := range v.later {
 		covered := inNamespace(v, later.info.Scope.Namespace, here)
 		if len(covered) == 0 {
 			continue
 		}
-		there, err := later.holds(covered)
+		there, err := holds(later, covered)
 		if errors.Is(err, store.ErrNoKey) {
 			continue // opening it for its own objects reports that
 		}
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		covered, err = v.covered(later, without(covered, there))
+		covered, err = coveredBy(v, later, without(covered, there))
 		if err != nil {
 			return nil, nil, nil, err
 		}
@@ -87,7 +87,7 @@ func inNamespace(v *view, namespace string, keys []string) []string {
 }
 
 // holds returns those of the sorted keys that exist.
-func (v *view) holds(keys []string) ([]string, error) {
+func holds(v *view, keys []string) ([]string, error) {
 	if len(keys) < v.info.Objects/8 {
 		return v.among(keys, labels.Everything())
 	}
@@ -109,11 +109,11 @@ func without(keys, others []string) []string {
 	})
 }
 
-// covered returns those of the keys in a later scope's namespace that it would hold if
+// coveredBy returns those of the keys in a later scope's namespace that it would hold if
 // they were as they are here. An object that may have been changed behind its checkpoint
 // is not among them, and neither is one that lacks a field of its selector, where the
 // server may have a default.
-func (v *view) covered(later *view, keys []string) ([]string, error) {
+func coveredBy(v, later *view, keys []string) ([]string, error) {
 	selector, err := labels.Parse(later.info.Scope.LabelSelector)
 	if err != nil || later.info.Checkpoint.RV == "" || later.info.Checkpoint.RV == v.info.Checkpoint.RV {
 		return nil, nil //nolint:nilerr // it cannot be said what the scope covers

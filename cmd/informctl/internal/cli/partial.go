@@ -15,8 +15,8 @@ type absentError struct{ error }
 type unread struct{ errs []unreadScope }
 
 type unreadScope struct {
-	id string // of the scope
-	error
+	id  string // of the scope
+	err error
 }
 
 // add adds the error of a scope. It returns other errors than those with which what can
@@ -40,7 +40,7 @@ func (u *unread) put(id string, err error) {
 // join adds the errors of others.
 func (u *unread) join(others unread) {
 	for _, e := range others.errs {
-		u.put(e.id, e.error)
+		u.put(e.id, e.err)
 	}
 }
 
@@ -52,11 +52,11 @@ func (u *unread) lines() (lines []error) {
 	var all []error
 	for _, e := range u.errs {
 		var absent *absentError
-		if errors.As(e.error, &absent) {
-			all = append(all, e.error)
+		if errors.As(e.err, &absent) {
+			all = append(all, e.err)
 			continue
 		}
-		lines = append(lines, e.error)
+		lines = append(lines, e.err)
 	}
 	if len(all) > maxNamed {
 		all = []error{fmt.Errorf("%d resources are left out, which have no state at that moment, such as %w", len(all), all[0])}

@@ -21,7 +21,6 @@ import (
 type object struct {
 	item
 	runtime.Object
-	bytes int    // in the stored form
 	event string // of a watch: ADDED, MODIFIED, DELETED
 }
 
@@ -116,6 +115,9 @@ func (f *outputFlags) isTable() bool {
 // them.
 func (f *outputFlags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
 
+// showsManagedFields reports whether objects are printed with their managedFields.
+func (f *outputFlags) showsManagedFields() bool { return f.objects.ShowManagedFields }
+
 // decoderFor returns the codec that decodes the parts of a scope's objects that the
 // conditions and, unless it is a table, the format need, nil for whole objects. Metadata
 // is the first field in the protobuf of every kind, also of unknown kinds. msgpack has no
@@ -123,7 +125,7 @@ func (f *outputFlags) showsLabels() bool { return f.showLabels || len(f.labelCol
 func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
 	parts, all := o.sieve.parts()
 	switch {
-	case all || o.format.whole():
+	case all || o.whole || o.format.whole():
 		return nil, nil
 	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):
 		return codec.For(&metav1.PartialObjectMetadata{})

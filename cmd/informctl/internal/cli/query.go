@@ -68,16 +68,16 @@ custom resources are known if the file holds their definitions.`),
 			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
-			if err := o.sieve.complete(cmd, &text, &o.filter, o.now()); err != nil {
+			if err := o.sieve.complete(cmd, &text, &o.filter, o.env.now()); err != nil {
 				return err
 			}
 			if s := &o.sieve.summary; s.asked() {
-				if err := o.format.completeGroups(cmd, s); err != nil {
+				if err := completeGroups(&o.format, cmd, s); err != nil {
 					return err
 				}
 			}
 			if watch {
-				return o.watch(cmd)
+				return watchObjects(o, cmd)
 			}
 			return runRead(cmd.Context(), o)
 		},
@@ -87,15 +87,15 @@ custom resources are known if the file holds their definitions.`),
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.sieve.add(cmd, &text)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
-	o.addCompletion(cmd, objectFormats...)
+	completeObjects(o, cmd, objectFormats...)
 	return cmd
 }
 
 // notWatched are the flags that make no sense for what comes one by one.
 var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
 
-// watch prints what is there and then what is changed.
-func (o *readOptions) watch(cmd *cobra.Command) error {
+// watchObjects prints what is there and then what is changed.
+func watchObjects(o *readOptions, cmd *cobra.Command) error {
 	for _, name := range notWatched {
 		if cmd.Flags().Changed(name) {
 			return usagef(cmd, "--watch and --%s do not go together", name)
@@ -103,5 +103,5 @@ func (o *readOptions) watch(cmd *cobra.Command) error {
 	}
 	ctx, stop := interruptible(cmd.Context())
 	defer stop()
-	return (&watchOptions{readOptions: *o, initial: true, plain: true}).run(ctx)
+	return (&changes{env: o.env, selection: *o, initial: true, plain: true}).run(ctx)
 }

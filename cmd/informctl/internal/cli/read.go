@@ -21,7 +21,7 @@ import (
 
 // readOptions are the common options of the commands that print objects.
 type readOptions struct {
-	env
+	env         env
 	database    databaseFlag
 	format      outputFlags
 	showSecrets bool
@@ -38,6 +38,7 @@ type readOptions struct {
 	filter filter
 	sieve  sieve
 
+	whole      bool            // whole objects are needed, whatever the format
 	skipped    map[string]bool // scopes that choose leaves out, by their ID
 	hiddenTold bool            // see noteHidden
 }
@@ -97,10 +98,10 @@ func (o *readOptions) addAtFlag(cmd *cobra.Command) {
 }
 
 func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
-	if o.at, err = parsePlace(o.atText, o.now()); err != nil {
+	if o.at, err = parsePlace(o.atText, o.env.now()); err != nil {
 		return usagef(cmd, "--%s: %w", flag, err)
 	}
-	if err := o.isOver(o.at.Time, o.atText); err != nil {
+	if err := o.env.isOver(o.at.Time, o.atText); err != nil {
 		return usagef(cmd, "--%s: %w", flag, err)
 	}
 	if rv := o.notOlderThan; cmd.Flags().Changed("not-older-than") {
@@ -143,7 +144,7 @@ func (o *readOptions) openAt(ctx context.Context) (*database, error) {
 	if o.at.IsZero() {
 		db, err := o.database.open(ctx, o.showSecrets)
 		if err == nil && o.notOlderThan != "" {
-			if err := o.await(db); err != nil {
+			if err := db.await(o.wanted, o.notOlderThan); err != nil {
 				_ = db.Close()
 				return nil, err
 			}
@@ -151,34 +152,35 @@ func (o *readOptions) openAt(ctx context.Context) (*database, error) {
 		return db, err
 	}
 	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
-	if err == nil {
-		db.origin = at(db.origin, o.at)
+	if err != nil {
+		return nil, err
 	}
-	return db, err
+	return db.then(o.at), nil
 }
 
-// await waits until the scopes of the wanted resources are not older than was asked for.
-func (o *readOptions) await(db *database) error {
-	l, isLive := db.origin.(*live)
-	for _, want := range o.wanted {
+// await waits until the scopes of the wanted resources are not older than a resource
+// version.
+func (db *database) await(wanted []wanted, rv string) error {
+	l := db.process()
+	for _, want := range wanted {
 		infos, err := db.find(want.resource)
 		if err != nil {
 			return err
 		}
 		for _, info := range infos {
-			if isLive {
+			if l != nil {
 				// No object has this key; the process answers when it is there.
-				_, err = (&liveScope{live: l, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {o.notOlderThan}})
-			} else if rv := info.Checkpoint.RV; rv == "" || store.Higher(rv, o.notOlderThan) != rv {
+				_, err = (&liveScope{live: l, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {rv}})
+			} else if is := info.Checkpoint.RV; is == "" || store.Higher(is, rv) != is {
 				err = fmt.Errorf("nothing follows %s in %s, which is at resource version %s and not at %s",
-					info.Scope, db.path, cmp.Or(rv, "none"), o.notOlderThan)
+					info.Scope, db.path, cmp.Or(is, "none"), rv)
 			}
 			if err != nil {
 				return err
 			}
 		}
 	}
-	if isLive {
+	if l != nil {
 		return db.describe(l) // the scopes as they are now
 	}
 	return nil
@@ -221,11 +223,11 @@ func runRead(ctx context.Context, o *readOptions) error {
 	}
 	failures := chosen.unread.lines()
 	if len(failures) > 0 && len(chosen.views) == 0 {
-		return o.incomplete(failures)
+		return o.env.incomplete(failures)
 	}
 	chosen.items = withoutNewerEvents(chosen.items)
-	m := o.newMeter("searching", "objects", len(chosen.items))
-	result, err := o.sieve.sift(chosen.items, o.now(), m.set)
+	m := o.env.newMeter("searching", "objects", len(chosen.items))
+	result, err := o.sieve.sift(chosen.items, o.env.now(), m.set)
 	m.stop()
 	if err != nil {
 		return err
@@ -238,37 +240,37 @@ func runRead(ctx context.Context, o *readOptions) error {
 	}
 	switch {
 	case len(result.items) == 0 && !o.format.count && len(failures) == 0:
-		o.note("nothing found in %s", db.path)
+		o.env.note("nothing found in %s", db.path)
 	case len(result.items) > 0 && result.unsorted:
-		o.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
+		o.env.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
 	if n := len(result.items); n > 0 {
 		for _, note := range o.sieve.summary.lacking(result.tallies, n) {
-			o.note("%s", note)
+			o.env.note("%s", note)
 		}
 	}
-	err = o.output(func(w io.Writer) error {
+	err = o.env.output(func(w io.Writer) error {
 		switch {
 		case o.format.count:
 			_, err := fmt.Fprintln(w, len(result.items))
 			return err
 		case o.sieve.summary.asked():
 			s := &o.sieve.summary
-			return o.format.printGroups(w, s, s.largest(result.tallies, o.sieve.limit))
+			return printGroups(&o.format, w, s, s.largest(result.tallies, o.sieve.limit))
 		}
 		if o.format.isTable() {
-			return o.printTables(w, db, result.items, chosen.ofSeveral())
+			return printTables(o, w, db, result.items, chosen.ofSeveral())
 		}
 		return print(w, result.items, o.format.printer(o.isOne(result.items)))
 	})
 	if err == nil {
-		o.noteNewer(db.serverVersion(ctx), typed(result.items))
-		err = o.noteAge(ctx, db, chosen.shown(), o.at)
+		o.env.noteNewer(db.serverVersion(ctx), typed(result.items))
+		err = db.noteAge(ctx, o.env, chosen.shown(), o.at)
 	}
 	if err != nil {
 		return err
 	}
-	return o.incomplete(failures)
+	return o.env.incomplete(failures)
 }
 
 // isOne reports whether the items are the object of one NAME. Several namespaces may have
@@ -282,12 +284,12 @@ func (o *readOptions) isOne(items []item) bool {
 func (o *readOptions) explain(views []*view) error {
 	if o.sieve.explain {
 		for _, v := range views {
-			o.note("%s", v.explanation())
+			o.env.note("%s", v.explanation())
 		}
 	}
 	notes, err := o.sieve.verdicts()
 	for _, note := range notes {
-		o.note("%s", note)
+		o.env.note("%s", note)
 	}
 	return err
 }
@@ -339,10 +341,10 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		*items = slices.Compact(*items) // a resource may be named twice
 	}
 	if n := len(out.repeated); n > 0 {
-		o.note("%d objects are held by several scopes; the latest state of each is shown", n)
+		o.env.note("%d objects are held by several scopes; the latest state of each is shown", n)
 	}
 	if n := len(out.gone); n > 0 {
-		o.note("%d objects are left out: a scope that was followed later no longer holds them", n)
+		o.env.note("%d objects are left out: a scope that was followed later no longer holds them", n)
 	}
 	return out, nil
 }
@@ -356,7 +358,7 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 		keys, err := f.keys(v)
 		var held, gone []string
 		if err == nil {
-			keys, held, gone, err = v.latest(keys)
+			keys, held, gone, err = latest(v, keys)
 		}
 		if err == nil {
 			err = o.readable(v, keys)
@@ -401,7 +403,7 @@ func (o *readOptions) notFound(name, file string) error {
 // readable decodes the first object, to check that its encryption key is available if it
 // needs one.
 func (o *readOptions) readable(v *view, keys []string) error {
-	decodes := o.sieve.decodes() || !o.format.count && o.format.format != "name"
+	decodes := o.whole || o.sieve.decodes() || !o.format.count && o.format.format != "name"
 	if !v.info.Encrypted || len(keys) == 0 || !decodes {
 		return nil
 	}
@@ -430,20 +432,20 @@ func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {
-		o.note("%s: left out, its first list is not complete; %s", scope, completes)
+		o.env.note("%s: left out, its first list is not complete; %s", scope, completes)
 	}
 	for _, v := range views {
 		if cp := v.info.Checkpoint; cp.RV == "" && !isGone(v.info) {
-			o.note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
+			o.env.note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
 		}
 	}
-	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !v.hasIndexes(o.indexes) })
+	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !hasIndexes(v, o.indexes) })
 	if len(able) == 0 {
 		return views, nil // a later step reports the missing index
 	}
 	for _, v := range views {
 		if !slices.Contains(able, v) {
-			o.note("%s: left out, its indexes are %s", v.info.Scope, v.indexNames())
+			o.env.note("%s: left out, its indexes are %s", v.info.Scope, indexNames(v))
 		}
 	}
 	return able, nil

@@ -65,7 +65,7 @@ func (s *fileScope) encodedVersion(v *store.Version) *encoded {
 	case !v.IsKnown():
 		return &encoded{}
 	}
-	return &encoded{len(v.Entry.Raw), func() (runtime.Object, error) { return s.Decode(v.Entry) }}
+	return &encoded{func() (runtime.Object, error) { return s.Decode(v.Entry) }}
 }
 
 func (s *fileScope) history(ctx context.Context, since time.Time, _ bool, head func(wire.HistoryHead)) iter.Seq2[change, error] {
@@ -102,7 +102,6 @@ const (
 
 // encoded is an object in its stored form.
 type encoded struct {
-	bytes  int
 	decode func() (runtime.Object, error) // nil: the object no longer exists
 }
 
@@ -296,7 +295,7 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 		if err == nil && !ok {
 			err = fmt.Errorf("%s %q: %w", s.info.Scope.Resource, keys[i], errLost)
 		}
-		out[i] = encoded{len(e.Raw), func() (runtime.Object, error) { return s.Decode(e) }}
+		out[i] = encoded{func() (runtime.Object, error) { return s.Decode(e) }}
 		return err
 	})
 	return out, err
@@ -318,7 +317,7 @@ func (s *fileScope) fetchPast(keys []string) ([]encoded, error) {
 		if !ok {
 			return nil, fmt.Errorf("%s %q: %w", s.info.Scope.Resource, key, errLost)
 		}
-		out[i] = encoded{len(e.Raw), func() (runtime.Object, error) { return s.Decode(e) }}
+		out[i] = encoded{func() (runtime.Object, error) { return s.Decode(e) }}
 	}
 	return out, nil
 }

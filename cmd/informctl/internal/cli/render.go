@@ -47,7 +47,7 @@ func emit(w io.Writer, p printer, some part) error {
 	err := parallel.Do(len(some.items), func(i int) (err error) {
 		obj := object{item: some.items[i]}
 		if some.objects != nil {
-			if obj, err = obj.load(some.objects[i]); err != nil {
+			if obj.Object, err = obj.load(some.objects[i]); err != nil {
 				return err
 			}
 			if gone[i] = obj.Object == nil; gone[i] {
@@ -76,13 +76,12 @@ func (i item) wrap(err error) error {
 	return fmt.Errorf("%s %q: %w", i.view.info.Scope.Resource, i.key(), err)
 }
 
-// load decodes an item's object. Object is nil if the object was deleted.
-func (i item) load(e encoded) (o object, err error) {
-	o = object{item: i, bytes: e.bytes}
-	if e.decode != nil {
-		o.Object, err = i.view.decode(e)
+// load decodes an item's object. It returns nil if the object was deleted.
+func (i item) load(e encoded) (runtime.Object, error) {
+	if e.decode == nil {
+		return nil, nil
 	}
-	return o, err
+	return i.view.decode(e)
 }
 
 // decode returns an object with its kind. It redacts Secrets unless they are to be shown.

@@ -12,17 +12,17 @@ import (
 // there. Each change is told once.
 
 // withoutRepeated removes what another scope has told of a change, too.
-func withoutRepeated(found []changed) []changed {
+func withoutRepeated(found []loggedChange) []loggedChange {
 	type object struct{ cluster, resource, namespace, name string }
-	of := func(c *changed) object {
+	of := func(c *loggedChange) object {
 		return object{c.scope.info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
 	}
-	byObject := map[object][]*changed{}
+	byObject := map[object][]*loggedChange{}
 	for i := range found {
 		byObject[of(&found[i])] = append(byObject[of(&found[i])], &found[i])
 	}
-	return slices.DeleteFunc(slices.Clone(found), func(c changed) bool {
-		return slices.ContainsFunc(byObject[of(&c)], func(other *changed) bool {
+	return slices.DeleteFunc(slices.Clone(found), func(c loggedChange) bool {
+		return slices.ContainsFunc(byObject[of(&c)], func(other *loggedChange) bool {
 			return other.scope != c.scope && (other.UID == c.UID || other.UID == "" || c.UID == "") && other.tells(&c)
 		})
 	})
@@ -30,7 +30,7 @@ func withoutRepeated(found []changed) []changed {
 
 // tells reports whether a change of the same object in another scope tells of c, too, and
 // is to be preferred.
-func (other *changed) tells(c *changed) bool {
+func (other *loggedChange) tells(c *loggedChange) bool {
 	isSame := other.ResourceVersion == c.ResourceVersion
 	switch {
 	case other.Change == "updated" && c.Change != "updated":
@@ -77,7 +77,7 @@ type toldChange struct{ cluster, resource, namespace, name, uid, rv string }
 const maxTold = 1 << 14
 
 // again reports whether another scope has told a change before, and remembers it.
-func (t *toldChanges) again(c changed) bool {
+func (t *toldChanges) again(c loggedChange) bool {
 	key := toldChange{c.scope.info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
 	by, known := t.now[key]
 	if !known {

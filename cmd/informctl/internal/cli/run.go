@@ -25,7 +25,7 @@ import (
 
 // runOptions are the options of run.
 type runOptions struct {
-	env
+	env      env
 	database databaseFlag
 	kube     *genericclioptions.ConfigFlags
 
@@ -172,7 +172,7 @@ func runRun(ctx context.Context, o *runOptions) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 
-	out := newTerminal(o.streams.ErrOut)
+	out := newTerminal(o.env.streams.ErrOut)
 	logger := newLogger(out, o.logFormat)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
@@ -226,7 +226,7 @@ func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
 
 // followAll runs an informer for each source. A failure of one does not affect the
 // others.
-func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, c *cluster) error {
+func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, c *connection) error {
 	fs, err := o.newFollowers(c, db, logger)
 	if err != nil {
 		return err
@@ -275,12 +275,12 @@ var errSecrets = errors.New("secrets are not stored without a key; give --key-fi
 
 // refuseSecrets removes the sources that may not be stored. It returns an error if a user
 // named one.
-func (c *cluster) refuseSecrets(o *runOptions) error {
+func (c *connection) refuseSecrets(o *runOptions) error {
 	if o.database.keys != nil {
 		return nil
 	}
 	before := len(c.sources)
-	c.sources = slices.DeleteFunc(c.sources, func(src *source) bool { return src.scope.IsSecret() })
+	c.sources = slices.DeleteFunc(c.sources, func(src *collection) bool { return src.scope.IsSecret() })
 	switch {
 	case len(c.sources) == before:
 		return nil
@@ -288,13 +288,13 @@ func (c *cluster) refuseSecrets(o *runOptions) error {
 		c.everything.left = append(c.everything.left, leftOut{"secrets", errSecrets.Error()})
 		return nil
 	case len(c.sources) > 0:
-		o.note("%v; the other resources go on", errSecrets)
+		o.env.note("%v; the other resources go on", errSecrets)
 	}
 	return errSecrets
 }
 
 // noteLeftOut says what --all does not follow, unless it was said before.
-func (c *cluster) noteLeftOut(logger logr.Logger, said []leftOut) {
+func (c *connection) noteLeftOut(logger logr.Logger, said []leftOut) {
 	if c.everything == nil {
 		return
 	}

@@ -75,7 +75,7 @@ func (f filter) keys(v *view) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	v.keys += len(keys)
+	v.search.keys += len(keys)
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		i := newItem(v, key)
 		return !f.isWithin(i.namespace) ||
@@ -86,10 +86,10 @@ func (f filter) keys(v *view) ([]string, error) {
 		return keys, nil
 	}
 	if len(keys) < v.info.Objects/8 {
-		v.labels = "these"
+		v.search.labels = "these"
 		return v.among(keys, f.labels)
 	}
-	v.labels = "all"
+	v.search.labels = "all"
 	labelled, err := v.labelled(f.labels)
 	if err != nil {
 		return nil, err
@@ -105,11 +105,11 @@ func (f filter) candidates(v *view) ([]string, error) {
 	}
 	lookups := f.fitting(v)
 	for _, spec := range f.indexes {
-		name, value, ok := v.index(spec)
+		name, value, ok := findIndex(v, spec)
 		if !ok {
-			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.info.Scope, indexName(spec), v.indexNames(), instead(spec))
+			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.info.Scope, indexName(spec), indexNames(v), instead(spec))
 		}
-		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && v.mayLookUp(i) }) {
+		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && mayLookUp(v, i) }) {
 			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.info.Scope, name)
 		}
 		lookups = append(lookups, lookup{index: name, value: value})
@@ -129,7 +129,7 @@ func (f filter) candidates(v *view) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		v.by = append(v.by, l.index+"="+l.value)
+		v.search.by = append(v.search.by, l.index+"="+l.value)
 		if i == 0 {
 			keys = found
 			continue
@@ -151,7 +151,7 @@ func (f filter) fitting(v *view) (out []lookup) {
 	try := func(idx index.Index, value string, orNone bool) {
 		l := lookup{idx.Name, value, orNone}
 		if !slices.Contains(out, l) && slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool {
-			return i.Name == idx.Name && i.Identity == idx.Identity() && v.mayLookUp(i)
+			return i.Name == idx.Name && i.Identity == idx.Identity() && mayLookUp(v, i)
 		}) {
 			out = append(out, l)
 		}
@@ -187,7 +187,7 @@ func (f filter) fitting(v *view) (out []lookup) {
 
 // mayLookUp reports whether the values of an index may be asked for: those of Secrets may
 // be hidden.
-func (v *view) mayLookUp(i store.IndexInfo) bool {
+func mayLookUp(v *view, i store.IndexInfo) bool {
 	return v.showSecrets || !v.info.Scope.IsSecret() || secret.ShowsIndex(i)
 }
 
@@ -211,7 +211,7 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 		}
 		keys, err := f.candidates(v)
 		if err == nil {
-			keys, _, _, err = v.latest(keys)
+			keys, _, _, err = latest(v, keys)
 		}
 		if err != nil {
 			return nil, err
@@ -230,9 +230,9 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 	return out, nil
 }
 
-// index splits NAME=VALUE at the longest index name of the scope, because names and
+// findIndex splits NAME=VALUE at the longest index name of the scope, because names and
 // values may contain "=".
-func (v *view) index(spec string) (name, value string, ok bool) {
+func findIndex(v *view, spec string) (name, value string, ok bool) {
 	for _, idx := range v.info.Indexes {
 		rest, is := strings.CutPrefix(spec, idx.Name+"=")
 		if is && (!ok || len(idx.Name) > len(name)) {
@@ -242,16 +242,16 @@ func (v *view) index(spec string) (name, value string, ok bool) {
 	return name, value, ok
 }
 
-func (v *view) hasIndexes(specs []string) bool {
+func hasIndexes(v *view, specs []string) bool {
 	for _, spec := range specs {
-		if _, _, ok := v.index(spec); !ok {
+		if _, _, ok := findIndex(v, spec); !ok {
 			return false
 		}
 	}
 	return true
 }
 
-func (v *view) indexNames() string {
+func indexNames(v *view) string {
 	names := make([]string, 0, len(v.info.Indexes))
 	for _, idx := range v.info.Indexes {
 		names = append(names, idx.Name)

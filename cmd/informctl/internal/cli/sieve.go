@@ -173,7 +173,7 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	if !s.decodes() {
 		out.items = items[:min(limit, len(items))]
 		for _, i := range out.items {
-			i.view.matched++
+			i.view.search.matched++
 		}
 		return out, nil
 	}
@@ -195,11 +195,11 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 		done += len(part.items)
 		looked(done)
 		for i, t := range tests[:len(part.items)] {
-			part.items[i].view.decoded++
+			part.items[i].view.search.decoded++
 			if !t.passes || s.sortBy == nil && len(out.items) >= limit {
 				continue
 			}
-			part.items[i].view.matched++
+			part.items[i].view.search.matched++
 			out.items, order = append(out.items, part.items[i]), append(order, t.order)
 			if s.summary.asked() {
 				s.summary.add(out.tallies, t.summand)
@@ -225,18 +225,18 @@ type tested struct {
 }
 
 func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) {
-	o, err := i.load(e)
-	if err != nil || o.Object == nil {
+	obj, err := i.load(e)
+	if err != nil || obj == nil {
 		return t, err
 	}
-	if t.passes, err = s.passes(i, o.Object, oldest); err != nil {
+	if t.passes, err = s.passes(i, obj, oldest); err != nil {
 		return t, i.wrap(err)
 	}
 	if t.passes && s.sortBy != nil {
-		t.order = sortValueOf(i, s.sortBy, o.Object)
+		t.order = sortValueOf(i, s.sortBy, obj)
 	}
 	if t.passes && s.summary.asked() {
-		t.summand = s.summary.summandOf(i, o.Object)
+		t.summand = s.summary.summandOf(i, obj)
 	}
 	return t, nil
 }

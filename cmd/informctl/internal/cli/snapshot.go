@@ -60,7 +60,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	if l, ok := db.origin.(*live); ok {
+	if l := db.process(); l != nil {
 		return newFile(out, func(temporary string) error {
 			if err := l.copyTo(e, temporary); err != nil {
 				return err
@@ -141,8 +141,8 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 	if err != nil {
 		return nil, err
 	}
-	l, ok := db.origin.(*live)
-	if !ok {
+	l := db.process()
+	if l == nil {
 		return db, nil
 	}
 	defer func() { _ = l.Close() }()

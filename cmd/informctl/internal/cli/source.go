@@ -18,9 +18,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// source lists and watches one scope. It uses protobuf for client-go's types and
+// collection lists and watches one scope. It uses protobuf for client-go's types and
 // unstructured objects for all other resources.
-type source struct {
+type collection struct {
 	scope   store.Scope
 	example runtime.Object
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
@@ -28,9 +28,9 @@ type source struct {
 }
 
 // source returns a source of the objects of a scope.
-func (srv *server) source(scope store.Scope) (*source, error) {
+func (srv *server) source(scope store.Scope) (*collection, error) {
 	r := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
-	src := &source{scope: scope}
+	src := &collection{scope: scope}
 	if scope.Form == store.Typed {
 		return src, src.useTyped(srv.config, srv.client, r)
 	}
@@ -45,7 +45,7 @@ func (srv *server) source(scope store.Scope) (*source, error) {
 	return src, nil
 }
 
-func (src *source) useTyped(config *rest.Config, client *http.Client, r schema.GroupVersionResource) (err error) {
+func (src *collection) useTyped(config *rest.Config, client *http.Client, r schema.GroupVersionResource) (err error) {
 	if src.example, err = scheme.Scheme.New(src.scope.Kind); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (src *source) useTyped(config *rest.Config, client *http.Client, r schema.G
 
 // listerWatcher returns a ListerWatcher that calls done at the end of each request. verb
 // is list or watch.
-func (src *source) listerWatcher(done func(verb string, err error)) cache.ListerWatcher {
+func (src *collection) listerWatcher(done func(verb string, err error)) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := src.list(ctx, src.selected(options))
@@ -92,14 +92,14 @@ func (src *source) listerWatcher(done func(verb string, err error)) cache.Lister
 	}
 }
 
-func (src *source) selected(options metav1.ListOptions) metav1.ListOptions {
+func (src *collection) selected(options metav1.ListOptions) metav1.ListOptions {
 	options.LabelSelector, options.FieldSelector = src.scope.LabelSelector, src.scope.FieldSelector
 	return options
 }
 
 // total returns the number of objects on the server, 0 if it is not known. The server
 // does not count objects of a request with selectors.
-func (src *source) total(ctx context.Context) int {
+func (src *collection) total(ctx context.Context) int {
 	if src.scope.LabelSelector != "" || src.scope.FieldSelector != "" {
 		return 0
 	}

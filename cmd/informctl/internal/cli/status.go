@@ -19,7 +19,7 @@ import (
 
 // statusOptions are the options of status.
 type statusOptions struct {
-	env
+	env      env
 	database databaseFlag
 	table    tableFlags
 }
@@ -62,9 +62,9 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	consumers := o.consumers(ctx, err == nil)
-	printed := o.output(func(w io.Writer) error {
+	printed := o.env.output(func(w io.Writer) error {
 		if err == nil {
-			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.now())); err != nil {
+			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.env.now())); err != nil {
 				return err
 			}
 		}
@@ -83,7 +83,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return fmt.Errorf("the process of %s has no informer", o.database.path)
 	}
 	for _, s := range statuses {
-		if health.Wrong(s, o.now()) != "" {
+		if health.Wrong(s, o.env.now()) != "" {
 			return &statusError{code: exitError} // the table shows what is wrong
 		}
 	}

@@ -14,20 +14,20 @@ import (
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func (o *readOptions) printTables(w io.Writer, db *database, items []item, kinds bool) error {
-	now := o.now()
+func printTables(o *readOptions, w io.Writer, db *database, items []item, kinds bool) error {
+	now := o.env.now()
 	for n, some := range byTable(items) {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
 				return err
 			}
 		}
-		kind, d, err := db.columns(some[0])
+		kind, d, err := columnsFor(db, some[0])
 		if err != nil {
 			return err
 		}
 		if d == record {
-			if some, err = db.decodingWhole(some); err != nil {
+			if some, err = decodingWhole(db, some); err != nil {
 				return err
 			}
 		}
@@ -45,7 +45,7 @@ func (o *readOptions) printTables(w io.Writer, db *database, items []item, kinds
 
 // decodingWhole returns the items with readers that decode whole objects. Conditions need
 // parts of many objects, and a table all of a few.
-func (d *database) decodingWhole(items []item) ([]item, error) {
+func decodingWhole(d *database, items []item) ([]item, error) {
 	items = slices.Clone(items)
 	views := map[*view]*view{}
 	for n, i := range items {
@@ -81,9 +81,9 @@ func byTable(items []item) (tables [][]item) {
 	return tables
 }
 
-// columns returns the columns for the objects of an item's scope, and the part of an
+// columnsFor returns the columns for the objects of an item's scope, and the part of an
 // object that they need.
-func (d *database) columns(i item) (table.Kind, depth, error) {
+func columnsFor(d *database, i item) (table.Kind, depth, error) {
 	scope := i.view.info.Scope
 	if scope.Kind.Kind == "" && scope.Form == store.Unstructured {
 		// The scope of a dynamic client has no kind, but its objects have.
@@ -91,15 +91,15 @@ func (d *database) columns(i item) (table.Kind, depth, error) {
 		if err != nil {
 			return table.Kind{}, nothing, err
 		}
-		o, err := i.load(found[0])
+		obj, err := i.load(found[0])
 		if err != nil {
 			return table.Kind{}, nothing, i.wrap(err)
 		}
-		if o.Object != nil {
-			scope.Kind = o.Object.GetObjectKind().GroupVersionKind()
+		if obj != nil {
+			scope.Kind = obj.GetObjectKind().GroupVersionKind()
 		}
 	}
-	kind, ok, err := d.columnsOf(scope)
+	kind, ok, err := columnsOf(d, scope)
 	if !ok {
 		return table.Named(), header, err
 	}
@@ -108,7 +108,7 @@ func (d *database) columns(i item) (table.Kind, depth, error) {
 
 // columnsOf returns the columns of a scope's kind. It returns false if there are none but
 // name and age.
-func (d *database) columnsOf(scope store.Scope) (table.Kind, bool, error) {
+func columnsOf(d *database, scope store.Scope) (table.Kind, bool, error) {
 	if scope.Form == store.Metadata {
 		return table.Kind{}, false, nil
 	}

@@ -17,7 +17,7 @@ import (
 
 // topOptions are the options of top.
 type topOptions struct {
-	env
+	env      env
 	database databaseFlag
 	interval time.Duration
 }
@@ -62,12 +62,12 @@ func parseInterval(s string) (time.Duration, error) {
 }
 
 func runTop(ctx context.Context, o *topOptions) error {
-	in, out := terminalFile(o.streams.In), terminalFile(o.streams.Out)
+	in, out := terminalFile(o.env.streams.In), terminalFile(o.env.streams.Out)
 	if in == nil || out == nil {
 		return errors.New("top needs a terminal that can move its cursor; status says the same once")
 	}
 	return top.Run(ctx, top.Options{
-		File: o.database.path, Interval: o.interval, Now: o.now, In: in, Out: out,
+		File: o.database.path, Interval: o.interval, Now: o.env.now, In: in, Out: out,
 		Ask: func(ctx context.Context) ([]informer.Status, error) { return askStatus(ctx, o.database.path) },
 	})
 }

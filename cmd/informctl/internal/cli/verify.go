@@ -62,7 +62,7 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 		for _, part := range []struct {
 			name string
 			err  error
-		}{{"pages", db.pages(ctx)}, {"ledgers", db.ledgers(ctx)}} {
+		}{{"pages", verifyPages(ctx, db)}, {"ledgers", verifyLedgers(ctx, db)}} {
 			err := part.err
 			if errors.As(err, &damage) {
 				parts = append(parts, part.name)
@@ -117,7 +117,7 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 	defer m.stop()
 	done := 0
 	for _, info := range d.scopes {
-		err := d.verifyScope(ctx, info, func(n int) { done += n; m.set(done) })
+		err := verifyScope(ctx, d, info, func(n int) { done += n; m.set(done) })
 		if ctx.Err() != nil {
 			return errInterrupted
 		}
@@ -132,23 +132,23 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 // whole returns the error of the first damaged part. It does not decrypt scopes without a
 // key and does not count them as damaged.
 func (d *database) whole(ctx context.Context, e env) error {
-	if err := d.ledgers(ctx); err != nil {
+	if err := verifyLedgers(ctx, d); err != nil {
 		return err
 	}
-	return d.sound(ctx, e, func(error) bool { return true })
+	return sound(ctx, e, d, func(error) bool { return true })
 }
 
 // writable returns an error if a process that opens the file for writing would set it
 // aside.
 func (d *database) writable(ctx context.Context, e env) error {
-	return d.sound(ctx, e, func(err error) bool {
+	return sound(ctx, e, d, func(err error) bool {
 		var damage *store.CorruptionError
 		return !errors.As(err, &damage) || !isBesideObjects(damage)
 	})
 }
 
-func (d *database) sound(ctx context.Context, e env, counts func(error) bool) error {
-	if err := d.pages(ctx); err != nil {
+func sound(ctx context.Context, e env, d *database, counts func(error) bool) error {
+	if err := verifyPages(ctx, d); err != nil {
 		return err
 	}
 	return d.verify(ctx, e, func(_ store.Info, err error) error {
@@ -159,11 +159,13 @@ func (d *database) sound(ctx context.Context, e env, counts func(error) bool) er
 	})
 }
 
-func (d *database) pages(ctx context.Context) error {
+// verifyPages checks the pages of a file.
+func verifyPages(ctx context.Context, d *database) error {
 	return unlessInterrupted(ctx, d.file.VerifyPages(ctx))
 }
 
-func (d *database) ledgers(ctx context.Context) error {
+// verifyLedgers checks what consumers remember in a file.
+func verifyLedgers(ctx context.Context, d *database) error {
 	return unlessInterrupted(ctx, d.file.VerifyLedgers(ctx))
 }
 
@@ -175,15 +177,15 @@ func unlessInterrupted(ctx context.Context, err error) error {
 }
 
 // verifyScope checks the objects, the indexes and the log of a scope.
-func (d *database) verifyScope(ctx context.Context, info store.Info, checked func(int)) error {
-	err := d.verifyObjects(ctx, info, checked)
+func verifyScope(ctx context.Context, d *database, info store.Info, checked func(int)) error {
+	err := verifyObjects(ctx, d, info, checked)
 	if err == nil || errors.Is(err, store.ErrNoKey) {
 		err = cmp.Or(d.file.VerifyLog(info.ID), err)
 	}
 	return err
 }
 
-func (d *database) verifyObjects(ctx context.Context, info store.Info, checked func(int)) error {
+func verifyObjects(ctx context.Context, d *database, info store.Info, checked func(int)) error {
 	s, err := d.file.Open(info.Scope, store.Options{})
 	if err != nil {
 		return err

@@ -34,15 +34,21 @@ import (
 
 // watchOptions are the options of watch.
 type watchOptions struct {
-	readOptions
+	changes changes
 	text    sieveFlags
-	initial bool
-	since   string // a resource version; "" means now
-	plain   bool   // objects as query prints them, without what has become of them
+}
+
+// changes are the changes of the selected objects, as a process receives them.
+type changes struct {
+	env       env
+	selection readOptions
+	initial   bool   // what is there already comes first
+	since     string // a resource version; "" means now
+	plain     bool   // objects as query prints them, without what has become of them
 }
 
 func newWatchCommand(e env) *cobra.Command {
-	o := &watchOptions{readOptions: readOptions{env: e}}
+	o := &watchOptions{changes: changes{env: e, selection: readOptions{env: e}}}
 	cmd := &cobra.Command{
 		Use:   "watch [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the changes that the process which keeps a file receives",
@@ -74,22 +80,22 @@ or of several clusters: their versions do not compare.`),
 			}
 			ctx, stop := interruptible(cmd.Context())
 			defer stop()
-			return o.run(ctx)
+			return o.changes.run(ctx)
 		},
 	}
-	o.database.addPath(o.env, cmd)
-	o.format.addForms(cmd)
-	o.addSelectionFlags(cmd)
+	o.changes.selection.database.addPath(o.changes.env, cmd)
+	o.changes.selection.format.addForms(cmd)
+	o.changes.selection.addSelectionFlags(cmd)
 	flags := cmd.Flags()
 	o.text.addConditions(flags)
-	flags.BoolVar(&o.initial, "initial", false, "What is there already first, as ADDED.")
-	flags.StringVar(&o.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
-	o.addCompletion(cmd, objectFormats...)
+	flags.BoolVar(&o.changes.initial, "initial", false, "What is there already first, as ADDED.")
+	flags.StringVar(&o.changes.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
+	completeObjects(&o.changes.selection, cmd, objectFormats...)
 	return cmd
 }
 
 // run watches until it is interrupted, which is no error.
-func (o *watchOptions) run(ctx context.Context) error {
+func (o *changes) run(ctx context.Context) error {
 	err := runWatch(ctx, o)
 	if ctx.Err() != nil {
 		return nil
@@ -98,10 +104,10 @@ func (o *watchOptions) run(ctx context.Context) error {
 }
 
 func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
-	if err := o.complete(cmd, args); err != nil {
+	if err := o.changes.selection.complete(cmd, args); err != nil {
 		return err
 	}
-	if err := o.sieve.complete(cmd, &o.text, &o.filter, o.now()); err != nil {
+	if err := o.changes.selection.sieve.complete(cmd, &o.text, &o.changes.selection.filter, o.changes.env.now()); err != nil {
 		return err
 	}
 	return o.completeSince(cmd)
@@ -113,13 +119,13 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	if !cmd.Flags().Changed("since-rv") {
 		return nil
 	}
-	_, err := resourceversion.CompareResourceVersion(o.since, o.since)
+	_, err := resourceversion.CompareResourceVersion(o.changes.since, o.changes.since)
 	switch {
 	case err != nil:
-		return usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.since)
-	case o.wanted[0].resource == "":
+		return usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.changes.since)
+	case o.changes.selection.wanted[0].resource == "":
 		return usagef(cmd, "--since-rv needs RESOURCE")
-	case o.initial:
+	case o.changes.initial:
 		return usagef(cmd, "--since-rv and --initial do not go together")
 	}
 	return nil
@@ -127,12 +133,12 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 
 // runWatch blocks until the context or the process ends. It starts one goroutine per
 // scope, which ends before runWatch returns.
-func runWatch(ctx context.Context, o *watchOptions) error {
+func runWatch(ctx context.Context, o *changes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := newLive(ctx, o.database.path, o.showSecrets)
+	l := newLive(ctx, o.selection.database.path, o.selection.showSecrets)
 	defer func() { _ = l.Close() }()
-	views, err := l.followed(o.wanted)
+	views, err := followedBy(l, o.selection.wanted)
 	if errors.Is(err, errNobody) {
 		if _, statErr := os.Stat(l.path); statErr != nil {
 			return openError(l.path, statErr)
@@ -142,11 +148,11 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	if err != nil {
 		return err
 	}
-	if o.sieve.where != nil {
-		o.sieve.where.goesOn = true
+	if o.selection.sieve.where != nil {
+		o.selection.sieve.where.goesOn = true
 	}
 	for _, v := range views {
-		o.noteHidden(o.wanted[0].resource, v.info.Scope)
+		o.selection.noteHidden(o.selection.wanted[0].resource, v.info.Scope)
 	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
@@ -155,7 +161,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	}
 	parameters := url.Values{
 		"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets},
-		"namespace": {o.filter.namespace}, "selector": {o.selector}, "old": {strconv.FormatBool(o.sieve.decodes())},
+		"namespace": {o.selection.filter.namespace}, "selector": {o.selection.selector}, "old": {strconv.FormatBool(o.selection.sieve.decodes())},
 		"bookmarks": {"true"},
 	}
 	if o.since != "" {
@@ -185,7 +191,7 @@ func runWatch(ctx context.Context, o *watchOptions) error {
 	for range changes { // until all goroutines have ended
 		continue
 	}
-	return cmp.Or(err, firstCause(failed), o.explain(nil))
+	return cmp.Or(err, firstCause(failed), o.selection.explain(nil))
 }
 
 // haveOneHistory checks that the resource versions of all scopes can be compared. A
@@ -221,8 +227,8 @@ type watched struct {
 	names []string // empty means all
 }
 
-// followed returns the wanted scopes that the process' informers hold.
-func (l *live) followed(wanted []wanted) ([]watched, error) {
+// followedBy returns the wanted scopes that the process' informers hold.
+func followedBy(l *live, wanted []wanted) ([]watched, error) {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
@@ -279,7 +285,7 @@ func (l *live) followed(wanted []wanted) ([]watched, error) {
 
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
-func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
+func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.info.ID)
 	body, err := l.ask("/v1/changes", parameters)
@@ -296,7 +302,7 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 		case l.ctx.Err() != nil:
 			return last, errInterrupted
 		case err != nil:
-			return last, l.cutOff()
+			return last, cutOff(l)
 		case line.Text != "":
 			return last, fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
 		}
@@ -325,7 +331,7 @@ func (o *watchOptions) follow(l *live, v watched, parameters url.Values, changes
 }
 
 // selected returns a change as a client of the selection receives it.
-func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Event, ok bool, err error) {
+func (o *changes) selected(v watched, line wire.ChangeLine) (e informer.Event, ok bool, err error) {
 	if e.Object, err = sentObject(line.Object); err == nil && line.Old != nil {
 		e.Old, err = sentObject(line.Old)
 	}
@@ -341,11 +347,11 @@ func (o *watchOptions) selected(v watched, line wire.ChangeLine) (e informer.Eve
 	e.Inside = line.Inside
 	m, err := meta.Accessor(e.Object)
 	if err != nil || len(v.names) > 0 && !slices.Contains(v.names, m.GetName()) ||
-		slices.ContainsFunc(o.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
+		slices.ContainsFunc(o.selection.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
 		return e, false, err
 	}
 	i := item{v.view, m.GetNamespace(), m.GetName()}
-	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.sieve.passes(i, obj, time.Time{}) })
+	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.selection.sieve.passes(i, obj, time.Time{}) })
 	if err != nil {
 		err = i.wrap(err)
 	}
@@ -362,7 +368,7 @@ func sentObject(b []byte) (*unstructured.Unstructured, error) {
 }
 
 // cutOff returns the reason why the stream of changes ended without an error.
-func (l *live) cutOff() error {
+func cutOff(l *live) error {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
 		return fmt.Errorf("the process of %s has ended", l.path)
@@ -373,8 +379,8 @@ func (l *live) cutOff() error {
 
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
-func (o *watchOptions) print(l *live, changes <-chan object, oneResource bool) error {
-	w := bufio.NewWriter(output{o.streams.Out})
+func (o *changes) print(l *live, changes <-chan object, oneResource bool) error {
+	w := bufio.NewWriter(standardOutput{o.env.streams.Out})
 	p := o.printer(l, oneResource)
 	if err := p.begin(w); err != nil {
 		return err
@@ -392,12 +398,12 @@ func (o *watchOptions) print(l *live, changes <-chan object, oneResource bool) e
 			}
 			return nil
 		}
-		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.format.objects.ShowManagedFields {
+		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.selection.format.showsManagedFields() {
 			u.SetManagedFields(nil)
 		}
 		rendered, err := p.render(change)
 		if errors.As(err, new(misfit)) {
-			o.note("%s", change.wrap(err))
+			o.env.note("%s", change.wrap(err))
 			continue
 		}
 		if err == nil {
@@ -412,8 +418,16 @@ func (o *watchOptions) print(l *live, changes <-chan object, oneResource bool) e
 	}
 }
 
-func (o *watchOptions) printer(l *live, oneResource bool) printer {
-	f := &o.format
+func (o *changes) printer(l *live, oneResource bool) printer {
+	if p := o.selection.format.oneByOne(!o.plain); p != nil {
+		return p
+	}
+	return &watchTable{o: o, oneResource: oneResource, live: l}
+}
+
+// oneByOne returns the printer of a format that is no table for objects that come one by
+// one, nil for a table. With events, columns have one for the event.
+func (f *outputFlags) oneByOne(events bool) printer {
 	form, argument, _ := strings.Cut(f.format, "=")
 	switch form {
 	case "jsonpath":
@@ -443,10 +457,10 @@ func (o *watchOptions) printer(l *live, oneResource bool) printer {
 			return append([]byte("---\n"), text...), err
 		})
 	case "custom-columns":
-		f.columns.noHeaders, f.columns.events = f.noHeaders, !o.plain
+		f.columns.noHeaders, f.columns.events = f.noHeaders, events
 		return f.columns
 	}
-	return &watchTable{o: o, oneResource: oneResource, live: l}
+	return nil
 }
 
 // changeDocument is the JSON and YAML form of a change. Its field names are stable and

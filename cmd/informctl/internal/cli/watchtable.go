@@ -9,7 +9,7 @@ import (
 // watchTable prints changes as rows of a table. The columns are known when the first
 // object is. Objects of several resources have only name and age in common.
 type watchTable struct {
-	o           *watchOptions
+	o           *changes
 	live        *live
 	oneResource bool
 	w           io.Writer
@@ -29,9 +29,9 @@ func (t *watchTable) render(o object) (piece, error) {
 		if err != nil {
 			return piece{}, err
 		}
-		t.resourceTable = t.o.format.table(kind, record, tableOptions{
-			namespaces: t.o.filter.namespace == "" && (o.namespace != "" || !t.oneResource),
-			kinds:      !t.oneResource, now: t.o.now,
+		t.resourceTable = t.o.selection.format.table(kind, record, tableOptions{
+			namespaces: t.o.selection.filter.namespace == "" && (o.namespace != "" || !t.oneResource),
+			kinds:      !t.oneResource, now: t.o.env.now,
 		})
 		if err := t.resourceTable.begin(t.w); err != nil {
 			return piece{}, err
@@ -56,7 +56,7 @@ func (t *watchTable) columns(o object) (table.Kind, error) {
 		return table.Kind{}, err
 	}
 	defer func() { _ = db.Close() }()
-	kind, ok, err := db.columnsOf(scope)
+	kind, ok, err := columnsOf(db, scope)
 	if !ok {
 		kind = table.Named()
 	}

@@ -112,7 +112,7 @@ func compileError(text string, issues *cel.Issues) error {
 		where = fmt.Sprintf("line %d, %s", line, where)
 	}
 	return &pointedError{
-		error:  fmt.Errorf("%s: %s", where, first.Message),
+		err:    fmt.Errorf("%s: %s", where, first.Message),
 		source: lines[line-1],
 		column: at,
 	}
@@ -120,10 +120,12 @@ func compileError(text string, issues *cel.Issues) error {
 
 // pointedError is an error at a position in the user's text.
 type pointedError struct {
-	error
+	err    error
 	source string
 	column int // from 0, in characters
 }
+
+func (e *pointedError) Error() string { return e.err.Error() }
 
 // point returns the source and, below it, a mark at the column.
 func (e *pointedError) point() string {
@@ -134,6 +136,11 @@ func (e *pointedError) point() string {
 // errCostly.
 func (c *condition) matches(obj runtime.Object) (bool, error) {
 	return c.holds(map[string]any{whereVariable: celValue(obj)})
+}
+
+// matchesChange does what matches does for a change. A state that is nil was not there.
+func (c *condition) matchesChange(before, after runtime.Object) (bool, error) {
+	return c.holds(map[string]any{whereVariable: celValue(after), oldVariable: celValue(before)})
 }
 
 // celValue returns the value of an object; null if it is nil.
