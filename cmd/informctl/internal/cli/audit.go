@@ -12,6 +12,8 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/audit"
@@ -20,13 +22,13 @@ import (
 
 // auditOptions are the options of audit.
 type auditOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	kube     *genericclioptions.ConfigFlags
 	resource string
 }
 
-func newAuditCommand(e env) *cobra.Command {
+func newAuditCommand(e cmdutil.Env) *cobra.Command {
 	o := &auditOptions{env: e, kube: genericclioptions.NewConfigFlags(true)}
 	// A scope has its own namespace.
 	o.kube.Timeout, o.kube.CacheDir, o.kube.Namespace = nil, nil, nil
@@ -62,7 +64,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
   informctl audit pods --context production`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "audit takes at most one RESOURCE")
+				return cmdutil.Usagef(cmd, "audit takes at most one RESOURCE")
 			}
 			return nil
 		},
@@ -70,17 +72,17 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 			if len(args) > 0 {
 				o.resource = args[0]
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			differs, err := runAudit(ctx, o)
 			if ctx.Err() != nil {
-				err = errInterrupted
+				err = cmdutil.ErrInterrupted
 			}
 			if err != nil {
-				return trouble(err)
+				return cmdutil.Trouble(err)
 			}
 			if differs {
-				return &statusError{code: exitDiffers}
+				return &cmdutil.StatusError{Code: cmdutil.ExitDiffers}
 			}
 			return nil
 		},
@@ -102,19 +104,19 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		return false, err
 	}
 	if len(infos) == 0 {
-		o.env.note("%s holds nothing", db.path)
+		o.env.Note("%s holds nothing", db.path)
 		return false, nil
 	}
-	config, err := restConfig(o.kube)
+	config, err := cluster.Config(o.kube)
 	if err != nil {
 		return false, err
 	}
-	server, err := newServer(config)
+	server, err := cluster.NewServer(config)
 	if err != nil {
 		return false, err
 	}
 	identity, err := informer.ClusterIdentity(ctx, config)
-	if err != nil && unreachable(err) {
+	if err != nil && cluster.Unreachable(err) {
 		return false, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
 	}
 	if err != nil {
@@ -126,7 +128,7 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		}
 	}
 	findings := 0
-	err = o.env.output(func(w io.Writer) error {
+	err = o.env.Output(func(w io.Writer) error {
 		for _, info := range infos {
 			n, err := o.auditScope(ctx, w, db, server, info)
 			if findings += n; err != nil {
@@ -139,40 +141,40 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 }
 
 // auditScope compares one scope and returns the number of findings.
-func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *server, info store.Info) (int, error) {
+func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *cluster.Server, info store.Info) (int, error) {
 	switch {
 	case !info.Complete:
-		o.env.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
+		o.env.Note("%s: left out, its first list is not complete; %s", info.Scope, cmdutil.Completes)
 		return 0, nil
 	case info.Checkpoint.RV == "":
-		o.env.note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
+		o.env.Note("%s: left out, it is to be listed again: %s", info.Scope, info.Checkpoint.Reason)
 		return 0, nil
 	case info.Scope.Cluster == "":
-		o.env.note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
+		o.env.Note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
 	}
 	src, c, why, err := auditSource(srv, info)
 	if err != nil {
 		return 0, err
 	}
 	if why != "" {
-		o.env.note("%s: content is not compared: %s", info.Scope, why)
+		o.env.Note("%s: content is not compared: %s", info.Scope, why)
 	}
 	s, err := db.file.Open(info.Scope, store.Options{Codec: c})
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = s.Close() }()
-	m := o.env.newMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
-	defer m.stop()
+	m := o.env.NewMeter("comparing "+info.Scope.Resource, "objects", info.Objects)
+	defer m.Stop()
 	done := 0
 	result, err := audit.Run(ctx, audit.Options{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return src.list(ctx, src.selected(options))
+			return src.List(ctx, src.Selected(options))
 		},
 		Store: s, From: info.Checkpoint.RV, Content: why == "",
 		Pause: func(ctx context.Context) error {
 			done += audit.PageSize
-			m.set(done)
+			m.Set(done)
 			return ctx.Err()
 		},
 		Found: func(f audit.Finding) error {
@@ -183,7 +185,7 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	if err != nil {
 		return result.Findings, err
 	}
-	o.env.note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
+	o.env.Note("%s: %d objects of the server at RV %s against %d at %s: %d differ, %d are the same, %d have changed since, %d are gone since or ghosts, %d cannot be judged",
 		info.Scope, result.Listed, result.RV, info.Objects, info.Checkpoint.RV,
 		result.Findings, result.Same, result.Changed, result.Gone, result.Unjudged)
 	return result.Findings, nil
@@ -192,16 +194,16 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 // auditSource returns a source that lists a scope's objects. If this program knows their
 // type, the objects have the stored form and c encodes them. Otherwise why says why the
 // content cannot be compared.
-func auditSource(srv *server, info store.Info) (src *collection, c codec.Codec, why string, err error) {
+func auditSource(srv *cluster.Server, info store.Info) (src *cluster.Collection, c codec.Codec, why string, err error) {
 	scope := info.Scope
 	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form, why = store.Unstructured, "its type is not known here"
 	}
-	if src, err = srv.source(scope); err != nil {
+	if src, err = srv.Collection(scope); err != nil {
 		return nil, nil, "", err
 	}
 	if why == "" {
-		if c, err = codec.For(src.example); err != nil {
+		if c, err = codec.For(src.Example); err != nil {
 			return nil, nil, "", err
 		}
 		switch {

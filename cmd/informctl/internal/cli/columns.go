@@ -9,6 +9,8 @@ import (
 	"github.com/liggitt/tabwriter"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // columns prints -o custom-columns= in the same way as kubectl. kubectl's printer would
@@ -92,7 +94,7 @@ func cell(path string, content map[string]any) (string, error) {
 	}
 	results, err := template.FindResults(content)
 	if err != nil {
-		return noValue, nil //nolint:nilerr // an object that the path does not fit has no value
+		return cmdutil.NoValue, nil //nolint:nilerr // an object that the path does not fit has no value
 	}
 	var found []string
 	for _, result := range results {
@@ -101,7 +103,7 @@ func cell(path string, content map[string]any) (string, error) {
 		}
 	}
 	if len(found) == 0 {
-		return noValue, nil
+		return cmdutil.NoValue, nil
 	}
 	return strings.Join(found, ","), nil
 }

@@ -17,6 +17,7 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 	"golang.org/x/sys/unix"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/space"
@@ -24,12 +25,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-func newCompactCommand(e env) *cobra.Command {
+func newCompactCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "compact",
 		Short: "Give the space that a file does not use back to the disk",
-		Long: describe(`Give the space that a file does not use back to the disk.
+		Long: cmdutil.Describe(`Give the space that a file does not use back to the disk.
 
 Dictionaries that do not suit the objects of today are made anew. The file is written
 anew beside the old one, as FILE.compact-XXXX, checked, and put in its place. Until
@@ -38,9 +39,9 @@ behind when it was killed is removed. No other process may hold the file. What t
 file takes on the disk, before and after, is printed; it may be longer than that.`),
 		Example: `  informctl compact --db informers.db
   informctl compact --db informers.db && informctl info --db informers.db`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runCompact(ctx, e, file)
 		},
@@ -59,7 +60,7 @@ const compactSlack = 2 << 20
 // compactSuffix is the part of a copy's name between the file's name and the random part.
 const compactSuffix = ".compact-"
 
-func runCompact(ctx context.Context, e env, file databaseFlag) error {
+func runCompact(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
 	path := file.path
 	scopes, err := checked(ctx, e, path, file.keys)
 	if err != nil {
@@ -98,8 +99,8 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 		return err
 	}
 	copied, err := checked(ctx, e, name, file.keys)
-	if errors.Is(err, errInterrupted) {
-		return errInterrupted
+	if errors.Is(err, cmdutil.ErrInterrupted) {
+		return cmdutil.ErrInterrupted
 	}
 	if err != nil {
 		return fmt.Errorf("the copy is not used: %w", err)
@@ -124,7 +125,7 @@ func runCompact(ctx context.Context, e env, file databaseFlag) error {
 	if err := syncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("%s is compact, and may be as before after a power cut: %w", path, err)
 	}
-	return e.output(func(w io.Writer) error {
+	return e.Output(func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %s on the disk before, %s after\n", path, health.Size(allocated(before)), health.Size(allocated(after)))
 		return err
 	})
@@ -140,7 +141,7 @@ func allocated(info os.FileInfo) int64 {
 }
 
 // compactCopy copies src into a new file next to path and returns its name.
-func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total int) (name string, err error) {
+func compactCopy(ctx context.Context, e cmdutil.Env, src *bbolt.DB, path string, total int) (name string, err error) {
 	free := src.Stats()
 	need := int64(total) - int64(free.FreePageN+free.PendingPageN)*int64(src.Info().PageSize)
 	if err := space.Check(filepath.Dir(path), need); err != nil {
@@ -160,16 +161,16 @@ func compactCopy(ctx context.Context, e env, src *bbolt.DB, path string, total i
 // retrained trains new dictionaries for a copy. If there are any, the rewritten records
 // leave free space in the copy, so retrained copies the copy, removes the first one and
 // returns the name of the second.
-func retrained(ctx context.Context, e env, path, name string, scopes []store.Info) (string, error) {
+func retrained(ctx context.Context, e cmdutil.Env, path, name string, scopes []store.Info) (string, error) {
 	total := 0
 	for _, info := range scopes {
 		total += info.Objects
 	}
-	m := e.newMeter("compressing", "objects", total)
-	done, err := bolt.Retrain(ctx, name, m.set)
-	m.stop()
+	m := e.NewMeter("compressing", "objects", total)
+	done, err := bolt.Retrain(ctx, name, m.Set)
+	m.Stop()
 	if ctx.Err() != nil {
-		return name, errInterrupted
+		return name, cmdutil.ErrInterrupted
 	}
 	if err != nil || !done {
 		return name, err
@@ -192,7 +193,7 @@ func retrained(ctx context.Context, e env, path, name string, scopes []store.Inf
 }
 
 // checked reads the whole file and returns its scopes.
-func checked(ctx context.Context, e env, path string, keys codec.KeyProvider) ([]store.Info, error) {
+func checked(ctx context.Context, e cmdutil.Env, path string, keys codec.KeyProvider) ([]store.Info, error) {
 	db, err := openDatabase(path, keys, true)
 	if err != nil {
 		return nil, err
@@ -253,7 +254,7 @@ func removeLeftovers(path string) error {
 // compactUntil returns when the copy is done or the context ends. bbolt's copy cannot be
 // stopped: after ctx has ended it continues, into a file without a name, until the
 // process ends.
-func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total int) error {
+func compactUntil(ctx context.Context, e cmdutil.Env, src *bbolt.DB, to string, total int) error {
 	// Commits are not synced: the copy is not used before it is complete. It is opened
 	// before ctx is checked: otherwise an interrupt could remove the file first, and
 	// bbolt would create it again.
@@ -264,8 +265,8 @@ func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total in
 	dst.AllocSize = compactSlack
 	done := make(chan error, 1)
 	go func() { done <- guard(src.Path(), func() error { return compactInto(src, dst) }) }()
-	m := e.newMeter("compacting", bytesUnit, total)
-	defer m.stop()
+	m := e.NewMeter("compacting", cmdutil.BytesUnit, total)
+	defer m.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -273,10 +274,10 @@ func compactUntil(ctx context.Context, e env, src *bbolt.DB, to string, total in
 		case err := <-done:
 			return err
 		case <-ctx.Done():
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		case <-tick.C:
 			if info, err := os.Stat(to); err == nil {
-				m.set(int(info.Size()))
+				m.Set(int(info.Size()))
 			}
 		}
 	}

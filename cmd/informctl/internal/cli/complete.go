@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/client-go/discovery"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // A shell asks for completions with a command line of its own: PreRunE and RunE do not
@@ -19,8 +18,8 @@ import (
 // completion finds the words that a shell may complete a prefix to.
 type completion func(o *readOptions, db *database, args []string, prefix string) ([]cobra.Completion, error)
 
-// completeObjects makes a shell complete resources, names, namespaces and indexes from the
-// file, contexts from the kubeconfig, and formats.
+// completeObjects makes a shell complete resources, names, namespaces and indexes from
+// the file, contexts from the kubeconfig, and formats.
 func completeObjects(o *readOptions, cmd *cobra.Command, formats ...cobra.Completion) {
 	cmd.ValidArgsFunction = fromFile(o, completeWanted)
 	flags := map[string]cobra.CompletionFunc{
@@ -47,7 +46,7 @@ func fromFile(o *readOptions, complete completion) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		words, err := completions(o, cmd, complete, args, prefix)
 		if err != nil {
-			return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+			return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 		}
 		words, directive := matching(words, prefix)
 		return cobra.AppendActiveHelp(words, "from "+o.database.path), directive
@@ -178,14 +177,11 @@ func contexts(o *readOptions) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		raw, err := o.database.kube.ToRawKubeConfigLoader().RawConfig()
 		if err != nil {
-			return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+			return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 		}
 		return sets.List(sets.KeySet(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
 	}
 }
-
-// discoveryPatience is how long a shell waits for the server's resources.
-const discoveryPatience = 3 * time.Second
 
 // addCompletion makes a shell complete the resources that run can follow from the server
 // of the kubeconfig.
@@ -197,34 +193,16 @@ func (o *runOptions) addCompletion(cmd *cobra.Command) {
 }
 
 func (o *runOptions) completeServed(_ *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	all, host, err := served(o.kube)
+	all, host, err := cluster.Served(o.kube)
 	if err != nil {
-		return cobra.AppendActiveHelp(nil, oneLine(err)), cobra.ShellCompDirectiveNoFileComp
+		return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 	}
-	names := make([]string, 0, len(all.followed))
-	for _, m := range all.followed {
-		if !slices.Contains(args, nameOf(m)) {
-			names = append(names, nameOf(m))
+	names := make([]string, 0, len(all.Followed))
+	for _, m := range all.Followed {
+		if !slices.Contains(args, cluster.NameOf(m)) {
+			names = append(names, cluster.NameOf(m))
 		}
 	}
 	words, directive := matching(prefixed(prefix[:strings.LastIndex(prefix, ",")+1], names), prefix)
 	return cobra.AppendActiveHelp(words, "from "+host), directive
-}
-
-// served returns what the server of the kubeconfig serves, and its address.
-func served(kube *genericclioptions.ConfigFlags) (all *everything, host string, err error) {
-	config, err := kube.ToRESTConfig()
-	if err == nil {
-		err = namesCluster(kube, config)
-	}
-	if err != nil {
-		return nil, "", err
-	}
-	config.Timeout = discoveryPatience
-	d, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		return nil, "", fmt.Errorf("kubeconfig: %w", err)
-	}
-	all, err = discoverAll(d)
-	return all, config.Host, err
 }

@@ -4,13 +4,15 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
-func newCompletionCommand(e env) *cobra.Command {
+func newCompletionCommand(e cmdutil.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "completion bash|zsh|fish|powershell",
 		Short: "Print a script that completes command lines in a shell",
-		Long: describe(`Print a script that completes command lines in a shell, for the shell to source.
+		Long: cmdutil.Describe(`Print a script that completes command lines in a shell, for the shell to source.
 
 It completes commands, flags, formats and contexts and, of query, dump, watch and
 history, what the file holds, or the process that keeps it: resources, names, namespaces
@@ -20,12 +22,12 @@ and indexes. In bash and zsh a line says which file that is.`),
 		ValidArgs: []string{"bash", "zsh", "fish", "powershell"},
 		Args: func(cmd *cobra.Command, args []string) error {
 			if cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs)(cmd, args) != nil {
-				return usagef(cmd, "completion takes one of bash, zsh, fish, powershell")
+				return cmdutil.Usagef(cmd, "completion takes one of bash, zsh, fish, powershell")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return e.output(func(w io.Writer) error {
+			return e.Output(func(w io.Writer) error {
 				switch root := cmd.Root(); args[0] {
 				case "bash":
 					return root.GenBashCompletionV2(w, true)

@@ -9,23 +9,24 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
 
 // consumersOptions are the options of consumers.
 type consumersOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	table    tableFlags
 }
 
-func newConsumersCommand(e env) *cobra.Command {
+func newConsumersCommand(e cmdutil.Env) *cobra.Command {
 	o := &consumersOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "consumers",
 		Short: "Print the durable consumers of a file and what is left for them to do",
-		Long: describe(`Print the durable consumers of a file and what is left for them to do.
+		Long: cmdutil.Describe(`Print the durable consumers of a file and what is left for them to do.
 
 A consumer is what a controller remembers: for each scope the resource version up to
 which its handlers have received what was changed, and the keys of its queue. WAITING
@@ -41,12 +42,12 @@ of the log are after it. Without a process, it prints what was last written.`),
   informctl consumers -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "consumers takes no arguments; informctl consumers reset NAME makes one begin anew")
+				return cmdutil.Usagef(cmd, "consumers takes no arguments; informctl consumers reset NAME makes one begin anew")
 			}
 			return o.table.check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runConsumers(ctx, o)
 		},
@@ -68,16 +69,16 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 		return damage
 	}
 	if len(found) == 0 && damage == nil {
-		o.env.note("%s has no consumers", o.database.path)
+		o.env.Note("%s has no consumers", o.database.path)
 	}
-	printed := o.env.output(func(w io.Writer) error {
+	printed := o.env.Output(func(w io.Writer) error {
 		if len(found) == 0 && o.table.format != "json" {
 			return nil
 		}
 		return printConsumers(w, o.table, found)
 	})
 	for _, note := range sharedErrors(found) {
-		o.env.note("%s", note)
+		o.env.Note("%s", note)
 	}
 	return errors.Join(printed, damage)
 }
@@ -131,24 +132,24 @@ func (db *database) consumers(ctx context.Context) (found []durable.Status, err 
 	return askFor[[]durable.Status](ctx, db.path, "/v1/consumers")
 }
 
-func newResetCommand(e env) *cobra.Command {
+func newResetCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
 		Short: "Make a consumer begin anew",
-		Long: describe(`Make a consumer begin anew: its place and its queue are forgotten, and its handlers
+		Long: cmdutil.Describe(`Make a consumer begin anew: its place and its queue are forgotten, and its handlers
 receive every object at the next start, as new.
 
 No other process may hold the file: end it first.`),
 		Example: `  informctl consumers reset widgets --db informers.db`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 || args[0] == "" {
-				return usagef(cmd, "reset takes one NAME; informctl consumers prints them")
+				return cmdutil.Usagef(cmd, "reset takes one NAME; informctl consumers prints them")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runReset(ctx, e, file, args[0])
 		},
@@ -157,7 +158,7 @@ No other process may hold the file: end it first.`),
 	return cmd
 }
 
-func runReset(ctx context.Context, e env, file databaseFlag, name string) error {
+func runReset(ctx context.Context, e cmdutil.Env, file databaseFlag, name string) error {
 	if err := wipeable(ctx, e, file, ""); err != nil {
 		return inUse(file.path, err, "")
 	}
@@ -172,7 +173,7 @@ func runReset(ctx context.Context, e env, file databaseFlag, name string) error 
 		}
 		return err
 	}
-	return e.output(func(w io.Writer) error {
+	return e.Output(func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: forgotten, its handlers receive everything at the next start\n", name)
 		return err
 	})

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 const (
@@ -28,7 +30,7 @@ func (f *databaseFlag) addContext(cmd *cobra.Command) {
 // complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the working
 // directory, if there is one, else that of the context. It is that of the working
 // directory, too, if there is no context or no directory for caches.
-func (f *databaseFlag) complete(e env) error {
+func (f *databaseFlag) complete(e cmdutil.Env) error {
 	if f.path != "" {
 		return nil
 	}
@@ -37,7 +39,7 @@ func (f *databaseFlag) complete(e env) error {
 	case isThere(hereFile):
 		f.path = hereFile
 		if path != "" && isThere(path) {
-			e.note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
+			e.Note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
 		}
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)

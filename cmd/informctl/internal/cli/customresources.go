@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
 
@@ -33,7 +35,7 @@ type customResources struct {
 // are not followed. It must be called before the followers run.
 func (fs *followers) customResources() (*customResources, error) {
 	for _, f := range fs.all {
-		if f.scope.Resource == definitionsResource {
+		if f.Scope.Resource == resources.Definitions {
 			c := &customResources{
 				definitions: f, changed: make(chan struct{}, 1),
 				byName: map[string]*meta.RESTMapping{}, ever: sets.New[string](),
@@ -65,7 +67,7 @@ func (c *customResources) set(obj any, exists bool) {
 	c.mu.Lock()
 	c.ever.Insert(crd.GetName())
 	delete(c.byName, crd.GetName())
-	if m := customResource(crd); exists && m != nil {
+	if m := cluster.CustomResource(crd); exists && m != nil {
 		c.byName[crd.GetName()] = m
 	}
 	c.mu.Unlock()
@@ -108,7 +110,7 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 	}
 	again := time.NewTicker(rediscoverEvery)
 	defer again.Stop()
-	for ask := len(fs.cluster.everything.unknown) > 0; ; {
+	for ask := len(fs.cluster.everything.Unknown) > 0; ; {
 		var err error
 		if ask {
 			err = fs.rediscover(ctx, c)
@@ -119,12 +121,12 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 		case cache.IsDone(c.told): // else what is known of them may be old
 			err = errors.Join(err, fs.adjust(ctx, c))
 		}
-		if err != nil && ctx.Err() == nil && !unreachable(err) {
+		if err != nil && ctx.Err() == nil && !cluster.Unreachable(err) {
 			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
 		}
 		select {
 		case <-told:
-			told, ask = nil, len(fs.cluster.everything.unknown) > 0
+			told, ask = nil, len(fs.cluster.everything.Unknown) > 0
 		case <-changed:
 			ask = false
 		case <-again.C:
@@ -140,41 +142,41 @@ func (fs *followers) followResources(ctx context.Context, c *customResources) {
 // another version is believed when two answers in a row say so: servers of two versions
 // may answer in turn.
 func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
-	d, err := fs.cluster.discovery()
+	d, err := fs.cluster.Discovery()
 	if err != nil {
 		return err
 	}
-	now, err := discoverAll(d)
+	now, err := cluster.DiscoverAll(d)
 	if err != nil {
 		return err
 	}
 	before := fs.cluster.everything
-	now.asked = before.served
+	now.Asked = before.Served
 	fs.cluster.everything = now
-	said := slices.Clone(before.left)
-	for gv := range now.unknown { // what is followed of it stays
-		said = append(said, leftOut{resource: gv.String()})
+	said := slices.Clone(before.Left)
+	for gv := range now.Unknown { // what is followed of it stays
+		said = append(said, cluster.LeftOut{Resource: gv.String()})
 	}
 	fs.cluster.noteLeftOut(fs.logger, said)
 	wanted, agreed := fs.wantedOf(now), fs.wantedOf(before)
 	for _, f := range fs.list() {
-		name := f.scope.Resource
+		name := f.Scope.Resource
 		m := wanted[name]
 		delete(wanted, name)
-		switch is := f.scope.Kind; {
-		case c.has(name), now.isUnknown(is.Group), before.isUnknown(is.Group):
+		switch is := f.Scope.Kind; {
+		case c.has(name), now.IsUnknown(is.Group), before.IsUnknown(is.Group):
 		case m == nil && agreed[name] == nil:
-			fs.logger.Info("No longer followed", "resource", f.scope.String(), "because", "the server no longer serves it")
+			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "the server no longer serves it")
 			fs.remove(f)
 		case m != nil && m.GroupVersionKind != is && agreed[name] != nil && agreed[name].GroupVersionKind == m.GroupVersionKind:
-			fs.logger.Info("Followed in another version", "resource", f.scope.String(), "version", m.GroupVersionKind.Version)
+			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", m.GroupVersionKind.Version)
 			fs.remove(f)
 			wanted[name] = m
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		src, err := fs.cluster.source(fs.o, wanted[name])
-		if err == nil && !c.has(name) && (!src.scope.IsSecret() || fs.o.database.keys != nil) {
+		if err == nil && !c.has(name) && (!src.Scope.IsSecret() || fs.o.database.keys != nil) {
 			err = fs.add(ctx, src)
 		}
 		if err != nil {
@@ -185,11 +187,11 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 }
 
 // wantedOf returns the resources to follow of those that a server serves, by name.
-func (fs *followers) wantedOf(e *everything) map[string]*meta.RESTMapping {
+func (fs *followers) wantedOf(e *cluster.Everything) map[string]*meta.RESTMapping {
 	wanted := map[string]*meta.RESTMapping{}
-	for _, m := range e.followed {
+	for _, m := range e.Followed {
 		if !fs.o.leavesOut(m, fs.cluster.excluded) {
-			wanted[nameOf(m)] = m
+			wanted[cluster.NameOf(m)] = m
 		}
 	}
 	return wanted
@@ -199,7 +201,7 @@ func (fs *followers) wantedOf(e *everything) map[string]*meta.RESTMapping {
 // the file holds of others.
 func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 	there, gone := c.present()
-	wanted := map[string]*collection{}
+	wanted := map[string]*cluster.Collection{}
 	for name, m := range there {
 		if fs.o.leavesOut(m, fs.cluster.excluded) {
 			continue
@@ -211,15 +213,15 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 		wanted[name] = src
 	}
 	for _, f := range fs.list() {
-		src := wanted[f.scope.Resource]
+		src := wanted[f.Scope.Resource]
 		switch {
-		case gone.Has(f.scope.Resource):
-			fs.logger.Info("No longer followed", "resource", f.scope.String(), "because", "its definition is deleted, or not established")
+		case gone.Has(f.Scope.Resource):
+			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "its definition is deleted, or not established")
 			fs.remove(f)
-		case src != nil && src.scope.ID() == f.scope.ID():
-			delete(wanted, f.scope.Resource)
+		case src != nil && src.Scope.ID() == f.Scope.ID():
+			delete(wanted, f.Scope.Resource)
 		case src != nil:
-			fs.logger.Info("Followed in another version", "resource", f.scope.String(), "version", src.scope.Kind.Version)
+			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", src.Scope.Kind.Version)
 			fs.remove(f)
 		}
 	}
@@ -244,7 +246,7 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 		s := i.Scope
 		return s.Cluster != fs.cluster.identity || isHeld(followers, s) ||
 			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
-				(there[s.Resource] != nil || known.served.Has(s.Resource) || known.asked.Has(s.Resource) || known.isUnknown(s.Kind.Group))
+				(there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
 	})
 	var failed error
 	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
@@ -280,7 +282,7 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	case !i.Complete:
 		return false, nil
 	case isGone(i):
-		return i.Log.Entries > 0 && fs.o.env.now().Sub(i.Checkpoint.Time) <= age, nil
+		return i.Log.Entries > 0 && fs.o.env.Now().Sub(i.Checkpoint.Time) <= age, nil
 	}
 	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
 	if err != nil {
@@ -300,7 +302,7 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
 	rv := ""
 	for _, f := range fs.list() {
-		if f.scope.Resource == definitionsResource {
+		if f.Scope.Resource == resources.Definitions {
 			rv = f.informer.LastSyncResourceVersion()
 		}
 	}
@@ -325,13 +327,13 @@ func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
 
 // isHeld reports whether a scope is followed.
 func isHeld(followers []*follower, s store.Scope) bool {
-	return slices.ContainsFunc(followers, func(f *follower) bool { return f.scope == s })
+	return slices.ContainsFunc(followers, func(f *follower) bool { return f.Scope == s })
 }
 
 // isReplaced reports whether a scope, which is not followed, is in another version.
 func isReplaced(followers []*follower, s store.Scope) bool {
 	return slices.ContainsFunc(followers, func(f *follower) bool {
-		other := f.scope
+		other := f.Scope
 		other.Kind = s.Kind
 		return other == s
 	})

@@ -15,8 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/inspect"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -29,12 +32,12 @@ type databaseFlag struct {
 	keyFlags
 }
 
-func (f *databaseFlag) add(e env, cmd *cobra.Command) {
+func (f *databaseFlag) add(e cmdutil.Env, cmd *cobra.Command) {
 	f.addPath(e, cmd)
 	f.keyFlags.add(cmd.Flags())
 }
 
-func (f *databaseFlag) addPath(e env, cmd *cobra.Command) {
+func (f *databaseFlag) addPath(e cmdutil.Env, cmd *cobra.Command) {
 	f.path = os.Getenv("INFORMCTL_DB")
 	cmd.Flags().Var((*fileName)(&f.path), "db", "The file that holds the objects; else $INFORMCTL_DB, informers.db if that is there, the file of the context.")
 	if f.kube == nil {
@@ -297,4 +300,46 @@ func (d *database) openView(info store.Info, decoder func(store.Scope) (codec.Co
 		}
 	}
 	return &view{info: info, reader: r, showSecrets: d.showSecrets}, nil
+}
+
+// serverVersion returns the version of the server that run has last followed, "" if it is
+// unknown.
+func (db *database) serverVersion(ctx context.Context) string {
+	if db.file == nil {
+		return db.server
+	}
+	values, err := db.file.Ledger(ctx, wire.ServerLedger)
+	if err != nil {
+		return "" // what is read of the file reports the damage
+	}
+	return string(values[wire.ServerVersion])
+}
+
+// find returns the file's scopes of a resource.
+func (d *database) find(resource string) ([]store.Info, error) {
+	scopes := d.present()
+	if resource == "" {
+		return scopes, nil
+	}
+	var found []store.Info
+	for _, info := range scopes {
+		if resources.Is(info.Scope, resource) {
+			found = append(found, info)
+		}
+	}
+	if len(found) == 0 {
+		named, err := d.resourcesNamed(resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range scopes {
+			if slices.Contains(named, info.Scope.Resource) || resources.IsInCategory(info.Scope, resource) {
+				found = append(found, info)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, resources.Unknown(resource, d.path+" holds", d.resources(), "informctl info")
+	}
+	return found, nil
 }

@@ -8,11 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
-
-// definitionsResource is the resource of the definitions of custom resources.
-const definitionsResource = "customresourcedefinitions.apiextensions.k8s.io"
 
 // definition returns the definition of a custom resource, nil if it is not held.
 func (d *database) definition(resource string) (*unstructured.Unstructured, error) {
@@ -52,7 +50,7 @@ func (d *database) resourcesNamed(name string) ([]string, error) {
 func (d *database) readDefinitions(choose func(reader) ([]string, error)) (found []*unstructured.Unstructured, err error) {
 	var infos []store.Info
 	for _, info := range d.scopes {
-		if info.Scope.Resource == definitionsResource && info.Scope.Form != store.Metadata {
+		if info.Scope.Resource == resources.Definitions && info.Scope.Form != store.Metadata {
 			infos = append(infos, info)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -19,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -26,7 +27,7 @@ import (
 
 // diffOptions are the options of diff.
 type diffOptions struct {
-	env       env
+	env       cmdutil.Env
 	selection readOptions
 	output    string
 	managed   bool
@@ -34,7 +35,7 @@ type diffOptions struct {
 	kube      *genericclioptions.ConfigFlags
 }
 
-func newDiffCommand(e env) *cobra.Command {
+func newDiffCommand(e cmdutil.Env) *cobra.Command {
 	o := &diffOptions{env: e, selection: readOptions{env: e}}
 	cmd := &cobra.Command{
 		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
@@ -73,17 +74,17 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case o.live && o.selection.atText != "":
-				return usagef(cmd, "--live and --since do not go together")
+				return cmdutil.Usagef(cmd, "--live and --since do not go together")
 			case (o.live || o.selection.atText != "") && (len(args) < 1 || len(args) > 2):
-				return usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
+				return cmdutil.Usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
 			case !o.live && o.selection.atText == "" && (len(args) < 2 || len(args) > 3):
-				return usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
+				return cmdutil.Usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.output != "text" && o.output != "json" {
-				return usagef(cmd, "unknown output format %q; there are text, json", o.output)
+				return cmdutil.Usagef(cmd, "unknown output format %q; there are text, json", o.output)
 			}
 			files := 2
 			if o.live || o.selection.atText != "" {
@@ -95,14 +96,14 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			if err := o.selection.completeSelection(cmd, args[files:]); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			differs, err := runDiff(ctx, o, args[:files])
 			if err != nil {
-				return trouble(err)
+				return cmdutil.Trouble(err)
 			}
 			if differs {
-				return &statusError{code: exitDiffers}
+				return &cmdutil.StatusError{Code: cmdutil.ExitDiffers}
 			}
 			return nil
 		},
@@ -114,24 +115,12 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
 	cmd.Flags().BoolVar(&o.live, "live", false, "Compare with the API server of the kubeconfig.")
-	o.kube = newKubeFlags()
+	o.kube = cluster.NewFlags()
 	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
 	o.selection.database.keyFlags.add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
-}
-
-// trouble changes the exit code of an error that would otherwise mean that the files
-// differ.
-func trouble(err error) error {
-	if exitCode(err) != exitError {
-		return err
-	}
-	if status := (*statusError)(nil); errors.As(err, &status) && status.err == nil {
-		return &statusError{code: exitTrouble} // it was printed
-	}
-	return &statusError{code: exitTrouble, err: err}
 }
 
 // pair is one object in the two files. The view of an item is nil if that file does not
@@ -156,7 +145,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 			return false, err
 		}
 		if len(unread.errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
-			return false, o.env.incomplete(unread.lines())
+			return false, o.env.Incomplete(unread.lines())
 		}
 		others = nil
 	}
@@ -177,7 +166,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 			return false, errs[0].err
 		}
 		if !o.live {
-			o.env.noteNewer(db.serverVersion(ctx), typed(sides[i].items))
+			o.env.NoteNewer(db.serverVersion(ctx), typed(sides[i].items))
 		}
 	}
 	for _, name := range sides[0].missing {
@@ -186,7 +175,7 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		}
 	}
 	d := &differ{o: o}
-	err = o.env.output(func(w io.Writer) error {
+	err = o.env.Output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
 			return d.withServer(ctx, paths[0], sides[0].views, sides[0].items)
@@ -197,10 +186,10 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		err = followed.noteAge(ctx, o.env, sides[1].shown(), store.Place{})
 	}
 	if err == nil {
-		o.env.note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
+		o.env.Note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}
 	if err == nil {
-		err = o.env.incomplete(unread.lines())
+		err = o.env.Incomplete(unread.lines())
 	}
 	return d.added+d.removed+d.changed > 0, err
 }
@@ -283,12 +272,12 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 
 // pairs compares the objects of two files.
 func (d *differ) pairs(ctx context.Context, all []pair) error {
-	m := d.o.env.newMeter("comparing", "objects", len(all))
-	defer m.stop()
+	m := d.o.env.NewMeter("comparing", "objects", len(all))
+	defer m.Stop()
 	done := 0
 	for part := range slices.Chunk(all, chunk) {
 		if ctx.Err() != nil {
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
 		var sides [2][]runtime.Object
 		for side := range sides {
@@ -320,7 +309,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 			}
 		}
 		done += len(part)
-		m.set(done)
+		m.Set(done)
 	}
 	return nil
 }

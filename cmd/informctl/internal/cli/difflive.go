@@ -13,6 +13,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/pager"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -25,15 +27,15 @@ const serverPage = 500
 // withServer compares a file with the server of its cluster. It holds one or two pages of
 // the server's objects and only the keys of the file's objects.
 func (d *differ) withServer(ctx context.Context, path string, views []*view, items []item) error {
-	config, err := restConfig(d.o.kube)
+	config, err := cluster.Config(d.o.kube)
 	if err != nil {
 		return err
 	}
 	identity, err := informer.ClusterIdentity(ctx, config)
 	if ctx.Err() != nil {
-		return errInterrupted
+		return cmdutil.ErrInterrupted
 	}
-	if err != nil && unreachable(err) {
+	if err != nil && cluster.Unreachable(err) {
 		return fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
 	}
 	if err != nil {
@@ -45,17 +47,17 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 				path, config.Host, v.info.Scope.Resource, of, identity)
 		}
 	}
-	srv, err := newServer(config)
+	srv, err := cluster.NewServer(config)
 	if err != nil {
 		return err
 	}
-	d.o.env.noteNewer(srv.serverVersion(), typed(items))
+	d.o.env.NoteNewer(srv.Version(), typed(items))
 	known := map[string]item{}
 	for _, i := range items {
 		known[i.view.info.Scope.Resource+" "+i.key()] = i
 	}
-	m := d.o.env.newMeter("comparing", "objects", len(items))
-	defer m.stop()
+	m := d.o.env.NewMeter("comparing", "objects", len(items))
+	defer m.Stop()
 	seen := make(map[string]bool, len(items))
 	for _, v := range views {
 		part := make([]listed, 0, chunk)
@@ -69,7 +71,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 				return nil // seen in another scope, or before the list was restarted
 			}
 			seen[id] = true
-			m.set(len(seen))
+			m.Set(len(seen))
 			of, ok := known[id]
 			if !ok {
 				of = newItem(v, key)
@@ -82,7 +84,7 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 			return err
 		})
 		if ctx.Err() != nil {
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
 		if err == nil {
 			err = d.compareListed(part)
@@ -172,17 +174,17 @@ func metadataOf(obj runtime.Object) (runtime.Object, error) {
 // list calls fn for every object of the server that belongs to the scope and that the
 // options select. If the server no longer continues the list at a page, list may start
 // again.
-func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime.Object) error) error {
+func (d *differ) list(ctx context.Context, srv *cluster.Server, v *view, fn func(runtime.Object) error) error {
 	scope := v.info.Scope
 	if !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form = store.Unstructured // the form in which the file is read
 	}
-	src, err := srv.source(scope)
+	src, err := srv.Collection(scope)
 	if err != nil {
 		return err
 	}
 	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return src.list(ctx, src.selected(options))
+		return src.List(ctx, src.Selected(options))
 	})
 	p.PageSize, p.PageBufferSize = serverPage, 1
 	err = p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
@@ -196,7 +198,7 @@ func (d *differ) list(ctx context.Context, srv *server, v *view, fn func(runtime
 		return fn(v.withKinds(obj))
 	})
 	if err != nil {
-		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.config.Host, err)
+		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.Config.Host, err)
 	}
 	return nil
 }

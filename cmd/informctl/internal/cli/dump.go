@@ -1,13 +1,17 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func newDumpCommand(e env) *cobra.Command {
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+)
+
+func newDumpCommand(e cmdutil.Env) *cobra.Command {
 	o := &readOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "dump [RESOURCE[,RESOURCE...]]",
 		Short: "Print all objects of a file, or those of a resource",
-		Long: describe(`Print all objects of a file, or those of a resource.
+		Long: cmdutil.Describe(`Print all objects of a file, or those of a resource.
 
 The order is by resource, namespace and name. Each resource has a table with kubectl's
 columns; custom resources have theirs if the file holds customresourcedefinitions. JSON and YAML are a List that
@@ -21,7 +25,7 @@ How old the objects are is said on standard error, unless a process follows them
   informctl dump deployments.apps -n default -o yaml`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "dump takes one argument, RESOURCE[,RESOURCE...]; informctl query RESOURCE NAME finds an object")
+				return cmdutil.Usagef(cmd, "dump takes one argument, RESOURCE[,RESOURCE...]; informctl query RESOURCE NAME finds an object")
 			}
 			return nil
 		},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
@@ -16,17 +17,17 @@ import (
 
 // exportOptions are the options of export.
 type exportOptions struct {
-	env         env
+	env         cmdutil.Env
 	database    databaseFlag
 	showSecrets bool
 }
 
-func newExportCommand(e env) *cobra.Command {
+func newExportCommand(e cmdutil.Env) *cobra.Command {
 	o := &exportOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "export [RESOURCE]",
 		Short: "Print a file as lines of JSON, which import takes back",
-		Long: describe(`Print a file as lines of JSON, which import takes back.
+		Long: cmdutil.Describe(`Print a file as lines of JSON, which import takes back.
 
 Each scope is a line that describes it, with its resource version, and then one line
 for each object, in the order of keys. A file that a live process holds is copied first,
@@ -36,12 +37,12 @@ output that is a file leaves as much space as a snapshot does.`),
   informctl export pods | grep node-1`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "export takes at most one RESOURCE")
+				return cmdutil.Usagef(cmd, "export takes at most one RESOURCE")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runExport(ctx, o, args)
 		},
@@ -83,13 +84,13 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 	}
 	views, total := opened.views, 0
 	for _, scope := range opened.left {
-		o.env.note("%s: left out, its first list is not complete; %s", scope, completes)
+		o.env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
 	}
 	for _, v := range views {
 		total += v.info.Objects
 	}
-	m := o.env.newMeter("exporting", "objects", total)
-	defer m.stop()
+	m := o.env.NewMeter("exporting", "objects", total)
+	defer m.Stop()
 	done := 0
 	fromTypes := 0
 	for _, v := range views {
@@ -97,15 +98,15 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 			fromTypes += v.info.Objects
 		}
 	}
-	o.env.noteNewer(db.serverVersion(ctx), fromTypes)
-	if out, ok := o.env.streams.Out.(*os.File); ok && isRegular(out) {
-		o.env.streams.Out = &space.Writer{Writer: out, Path: out.Name()}
+	o.env.NoteNewer(db.serverVersion(ctx), fromTypes)
+	if out, ok := o.env.Streams.Out.(*os.File); ok && isRegular(out) {
+		o.env.Streams.Out = &space.Writer{Writer: out, Path: out.Name()}
 	}
-	return db.named(o.env.output(func(w io.Writer) error {
+	return db.named(o.env.Output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
 				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets || isStripped(v.info.TransformVersion),
-				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.env.now()),
+				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.env.Now()),
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {
 				return err
@@ -117,7 +118,7 @@ func runExport(ctx context.Context, o *exportOptions, args []string) error {
 					}
 				}
 				done += len(lines)
-				m.set(done)
+				m.Set(done)
 				return nil
 			})
 			if err != nil {
@@ -148,7 +149,7 @@ func eachLine(ctx context.Context, v *view, fn func(lines [][]byte) error) error
 			return err
 		}
 		if ctx.Err() != nil {
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
 		lines := make([][]byte, len(part.items))
 		err := parallel.Do(len(part.items), func(i int) (err error) {

@@ -13,13 +13,15 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
 
 // Commands returns all commands, to test their help.
 func Commands() []*cobra.Command {
-	root := newRootCommand(env{})
+	root := newRootCommand(cmdutil.Env{})
 	// This is a copy, because the root appends to its own list.
 	return slices.Concat(root.Commands(), []*cobra.Command{root})
 }
@@ -34,7 +36,7 @@ func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []stri
 
 // MainWith is Main with a clock.
 func MainWith(ctx context.Context, streams genericiooptions.IOStreams, args []string, now func() time.Time) int {
-	return execute(ctx, env{streams: streams, now: now}, args)
+	return execute(ctx, cmdutil.Env{Streams: streams, Now: now}, args)
 }
 
 // SetRediscoverEvery changes how often run --all asks for the server's resources.
@@ -62,7 +64,7 @@ func Progress(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithC
 	}
 	go func() {
 		defer close(progressed)
-		newProgress(newTerminal(io.Discard), klog.FromContext(ctx), []*follower{f}).run(ctx)
+		newProgress(cmdutil.NewTerminal(io.Discard), klog.FromContext(ctx), []*follower{f}).run(ctx)
 	}()
 	return f.run(ctx)
 }
@@ -88,9 +90,9 @@ func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follo
 }
 
 func newFollowerOf(db store.Backend, scope store.Scope, lw cache.ListerWatcherWithContext) (*follower, error) {
-	return (&runOptions{}).newFollower(&collection{
-		scope:   scope,
-		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
+	return (&runOptions{}).newFollower(&cluster.Collection{
+		Scope:   scope,
+		Example: &corev1.Pod{}, List: lw.ListWithContext, Watch: lw.WatchWithContext,
 	}, db)
 }
 

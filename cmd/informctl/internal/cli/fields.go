@@ -218,20 +218,3 @@ func (v sortValue) compare(w sortValue) int {
 	}
 	return cmp.Compare(v.text, w.text)
 }
-
-// noValue is printed as the value of objects without one.
-const noValue = "<none>"
-
-// parseSince parses Go's durations and days, such as 90m, 36h and 7d.
-func parseSince(text string) (time.Duration, error) {
-	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 {
-			return 24 * hours, nil
-		}
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return 0, fmt.Errorf("%q is no duration; write 30m, 12h or 7d", text)
-	}
-	return d, nil
-}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/reflector"
@@ -19,7 +21,7 @@ import (
 
 // follower keeps one scope up to date.
 type follower struct {
-	*collection
+	*cluster.Collection
 	informer *informer.Informer
 	inMemory bool // there is no file, which is no error
 	once     bool
@@ -42,28 +44,28 @@ type follower struct {
 	left    bool   // it ended because the server refuses it
 }
 
-func (o *runOptions) newFollower(src *collection, db store.Backend) (*follower, error) {
-	f := &follower{collection: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
+func (o *runOptions) newFollower(src *cluster.Collection, db store.Backend) (*follower, error) {
+	f := &follower{Collection: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
 	var err error
-	if f.scope, err = src.scope.Canonical(); err != nil {
+	if f.Scope, err = src.Scope.Canonical(); err != nil {
 		return nil, err
 	}
 	indexes := make([]index.Index, 0, len(o.indexes))
 	for _, idx := range o.indexes {
 		// The index of nodes returns an error for an object that is not a pod.
-		if idx.Name == index.NodeName().Name && f.scope.Resource != "pods" {
+		if idx.Name == index.NodeName().Name && f.Scope.Resource != "pods" {
 			if !o.all {
-				o.env.note("%s: the index %s is of pods only", f.scope, idx.Name)
+				o.env.Note("%s: the index %s is of pods only", f.Scope, idx.Name)
 			}
 			continue
 		}
 		indexes = append(indexes, idx)
 	}
-	f.informer, err = informer.New(src.listerWatcher(f.answered), src.example, informer.Options{
-		Backend: db, Scope: f.scope, Indexes: indexes, DecodedBytes: 1,
+	f.informer, err = informer.New(src.ListerWatcher(f.answered), src.Example, informer.Options{
+		Backend: db, Scope: f.Scope, Indexes: indexes, DecodedBytes: 1,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", f.scope, err)
+		return nil, fmt.Errorf("%s: %w", f.Scope, err)
 	}
 	err = f.informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, _ *cache.Reflector, err error) {
 		f.report(ctx, err)
@@ -119,15 +121,15 @@ func (f *follower) result() error {
 	status := f.informer.Status()
 	switch {
 	case f.failed != nil:
-		return fmt.Errorf("%s: %w", f.scope, f.failed)
+		return fmt.Errorf("%s: %w", f.Scope, f.failed)
 	case status.Memory != "" && !f.inMemory:
-		return fmt.Errorf("%s: not stored: %s", f.scope, status.Memory)
+		return fmt.Errorf("%s: not stored: %s", f.Scope, status.Memory)
 	case f.left:
 		return nil
 	case f.once && !cache.IsDone(f.informer.HasSyncedChecker()):
-		return fmt.Errorf("%s: interrupted before it was caught up", f.scope)
+		return fmt.Errorf("%s: interrupted before it was caught up", f.Scope)
 	case f.once && len(status.Rejected) > 0:
-		return fmt.Errorf("%s: %d objects cannot be stored, such as %s", f.scope, len(status.Rejected), status.Rejected[0])
+		return fmt.Errorf("%s: %d objects cannot be stored, such as %s", f.Scope, len(status.Rejected), status.Rejected[0])
 	}
 	return nil
 }
@@ -138,7 +140,7 @@ func (f *follower) answered(verb string, err error) {
 	defer f.mu.Unlock()
 	switch {
 	case err != nil:
-		if f.refused = verb; !unreachable(err) {
+		if f.refused = verb; !cluster.Unreachable(err) {
 			f.outages.end(f, true)
 		}
 	case f.refused == verb || f.refused == "":
@@ -162,7 +164,7 @@ func (f *follower) report(ctx context.Context, err error) {
 	if f.once && lasting {
 		if f.ofAll && isRefusal(err) {
 			f.left = true
-			klog.FromContext(ctx).Info("Left out", "because", oneLine(err))
+			klog.FromContext(ctx).Info("Left out", "because", cmdutil.OneLine(err))
 		} else if f.failed == nil {
 			f.failed = fmt.Errorf("%s: %w", what, err)
 		}
@@ -178,7 +180,7 @@ func (f *follower) report(ctx context.Context, err error) {
 		return
 	}
 	f.told = what
-	klog.FromContext(ctx).Info(what+", trying again", "because", oneLine(err))
+	klog.FromContext(ctx).Info(what+", trying again", "because", cmdutil.OneLine(err))
 }
 
 // isRefusal reports whether a server has refused to list or watch a resource.
@@ -217,7 +219,7 @@ func classify(err error) (what string, lasting bool) {
 		return "What was received cannot be stored", true
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err), reflector.IsCut(err):
 		return "", false
-	case unreachable(err):
+	case cluster.Unreachable(err):
 		return unreached, true
 	}
 	return "A request failed", false

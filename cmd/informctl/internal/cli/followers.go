@@ -12,7 +12,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/metrics"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -39,7 +42,7 @@ type followers struct {
 
 // newFollowers returns followers of the cluster's sources, which do not run yet.
 func (o *runOptions) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
-	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.config.Host}}
+	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
 	if o.all {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}
@@ -52,13 +55,13 @@ func (o *runOptions) newFollowers(c *connection, db *bolt.DB, logger logr.Logger
 		if err != nil {
 			return nil, err
 		}
-		f.warm = slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == f.scope.ID() && i.Complete })
+		f.warm = slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == f.Scope.ID() && i.Complete })
 		fs.all = append(fs.all, f)
 	}
 	return fs, nil
 }
 
-func (fs *followers) newFollower(src *collection) (*follower, error) {
+func (fs *followers) newFollower(src *cluster.Collection) (*follower, error) {
 	f, err := fs.o.newFollower(src, fs.db)
 	if err != nil {
 		return nil, err
@@ -100,7 +103,7 @@ func (fs *followers) start(ctx context.Context, f *follower) {
 }
 
 // add starts a follower of a source that has come.
-func (fs *followers) add(ctx context.Context, src *collection) error {
+func (fs *followers) add(ctx context.Context, src *cluster.Collection) error {
 	f, err := fs.newFollower(src)
 	if err != nil {
 		return err
@@ -159,7 +162,7 @@ func (fs *followers) dropUnlisted() error {
 	drop := map[string]bool{}
 	for _, f := range fs.list() {
 		status := f.informer.Status()
-		drop[f.scope.ID()] = !f.warm && status.Lists == 0 && status.Objects == 0
+		drop[f.Scope.ID()] = !f.warm && status.Lists == 0 && status.Objects == 0
 	}
 	return fs.drop(slices.DeleteFunc(infos, func(i store.Info) bool {
 		return !drop[i.ID] || i.Complete || i.Objects > 0 || i.Log.Entries > 0
@@ -175,4 +178,31 @@ func (fs *followers) drop(infos []store.Info) error {
 		return slices.ContainsFunc(infos, func(i store.Info) bool { return i.ID == scope.ID() })
 	})
 	return err
+}
+
+// noteServer records the version of the server in the file, and says once, when all is
+// listed, that it is newer than the types.
+func (fs *followers) noteServer(ctx context.Context, logger logr.Logger) {
+	server := fs.cluster.version
+	values, err := fs.db.Ledger(ctx, wire.ServerLedger)
+	if err == nil && string(values[wire.ServerVersion]) != server {
+		err = fs.db.SetLedger(ctx, wire.ServerLedger, map[string][]byte{wire.ServerVersion: []byte(server)})
+	}
+	if err != nil && ctx.Err() == nil {
+		logger.Info("The version of the server was not recorded", "because", err.Error())
+	}
+	if !cmdutil.IsNewer(server) {
+		return
+	}
+	objects := 0
+	for _, f := range fs.list() {
+		select {
+		case <-f.informer.HasSyncedChecker().Done():
+		case <-ctx.Done():
+		}
+		if f.Scope.Form == store.Typed {
+			objects += f.informer.Status().Objects
+		}
+	}
+	logger.Info("The server is newer than the types of this program, fields that they do not know are left out", "server", server, "types", fmt.Sprintf("1.%d", cmdutil.TypesMinor), "objects", objects)
 }

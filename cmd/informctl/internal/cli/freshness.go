@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/store"
@@ -14,7 +15,7 @@ import (
 
 // noteAge says how old what is printed is, one line for each reason: what is there at a
 // moment, now where it is zero, unless it is followed, or was until after that moment.
-func (d *database) noteAge(ctx context.Context, e env, views []*view, at store.Place) error {
+func (d *database) noteAge(ctx context.Context, e cmdutil.Env, views []*view, at store.Place) error {
 	if !at.IsZero() && at.Time.IsZero() {
 		return nil // the log has the state of a resource version
 	}
@@ -42,9 +43,9 @@ func (d *database) noteAge(ctx context.Context, e env, views []*view, at store.P
 	}
 	for _, reason := range reasons {
 		if set := oldest[reason]; !set.IsZero() {
-			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, e.now()), reason)
+			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, e.Now()), reason)
 		}
-		e.note("%s", reason)
+		e.Note("%s", reason)
 	}
 	return nil
 }

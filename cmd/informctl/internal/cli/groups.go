@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // print prints rows of texts and numbers below their headers, or v as JSON.
@@ -37,7 +39,7 @@ type group struct {
 // completeGroups checks that the summary supports the format.
 func completeGroups(f *outputFlags, cmd *cobra.Command, s *summary) error {
 	if f.format != "" && f.format != "table" && f.format != "json" {
-		return usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.format)
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.format)
 	}
 	return nil
 }
@@ -68,7 +70,7 @@ func printGroups(f *outputFlags, w io.Writer, s *summary, tallies []*tally) erro
 		for i, a := range s.aggregates {
 			result := t.amounts[i].result(a.verb)
 			if result == nil {
-				cells = append(cells, noValue)
+				cells = append(cells, cmdutil.NoValue)
 				continue
 			}
 			g.Aggregates[a.name()] = result.String()

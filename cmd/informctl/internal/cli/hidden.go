@@ -22,7 +22,7 @@ func (o *readOptions) noteHidden(named string, scopes ...store.Scope) {
 	}
 	if flag, path := o.sieve.hidden(); flag != "" {
 		o.hiddenTold = true
-		o.env.note("%s: %s %q may contain values of Secrets, which --show-secrets is for", scopes[secrets].Resource, flag, path)
+		o.env.Note("%s: %s %q may contain values of Secrets, which --show-secrets is for", scopes[secrets].Resource, flag, path)
 	}
 }
 

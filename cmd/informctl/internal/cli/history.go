@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/internal/wire"
@@ -26,7 +27,7 @@ import (
 
 // historyOptions are the options of history.
 type historyOptions struct {
-	env          env
+	env          cmdutil.Env
 	selection    readOptions
 	since, until string
 	deleted      bool
@@ -39,12 +40,12 @@ type historyOptions struct {
 	from, to time.Time // zero means no bound
 }
 
-func newHistoryCommand(e env) *cobra.Command {
+func newHistoryCommand(e cmdutil.Env) *cobra.Command {
 	o := &historyOptions{env: e, selection: readOptions{env: e}}
 	cmd := &cobra.Command{
 		Use:   "history [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print what was changed, by whom, and from which value to which",
-		Long: describe(`Print what was changed, by whom, and from which value to which, newest last.
+		Long: cmdutil.Describe(`Print what was changed, by whom, and from which value to which, newest last.
 
 The file has a log of its last changes: by default of an hour and 32 MiB for each
 resource, deletions longer than the rest. It is the same before and after a restart. A
@@ -69,7 +70,7 @@ process that keeps the file is there.`),
 			if err := o.completeHistory(cmd, args); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			err := runHistory(ctx, o)
 			if o.follow && ctx.Err() != nil {
@@ -98,48 +99,33 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 		return err
 	}
 	if !slices.Contains(plainFormats, o.output) {
-		return usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(plainFormats, ", "))
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(plainFormats, ", "))
 	}
-	if o.from, err = parseMoment(o.since, o.env.now()); err != nil {
-		return usagef(cmd, "--since: %w", err)
+	if o.from, err = cmdutil.ParseMoment(o.since, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--since: %w", err)
 	}
-	if err := o.env.isOver(o.from, o.since); err != nil {
-		return usagef(cmd, "--since: %w", err)
+	if err := o.env.IsOver(o.from, o.since); err != nil {
+		return cmdutil.Usagef(cmd, "--since: %w", err)
 	}
-	if o.to, err = parseMoment(o.until, o.env.now()); err != nil {
-		return usagef(cmd, "--until: %w", err)
+	if o.to, err = cmdutil.ParseMoment(o.until, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--until: %w", err)
 	}
 	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
-		return usagef(cmd, "--until %s is before --since %s", o.until, o.since)
+		return cmdutil.Usagef(cmd, "--until %s is before --since %s", o.until, o.since)
 	}
 	if o.follow && o.until != "" {
-		return usagef(cmd, "--follow and --until do not go together")
+		return cmdutil.Usagef(cmd, "--follow and --until do not go together")
 	}
 	if o.where != "" {
-		if o.selection.sieve.where, err = parseCondition(o.where, o.env.now(), oldVariable); err != nil {
-			return usagef(cmd, "--where: %w", err)
+		if o.selection.sieve.where, err = parseCondition(o.where, o.env.Now(), oldVariable); err != nil {
+			return cmdutil.Usagef(cmd, "--where: %w", err)
 		}
 		o.selection.sieve.where.goesOn = o.follow
 	}
 	if o.selection.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
-		return usagef(cmd, "--field-selector %q: %w", o.fields, err)
+		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fields, err)
 	}
 	return nil
-}
-
-// parseMoment parses a time, or a duration before now. An empty text is the zero time.
-func parseMoment(text string, now time.Time) (time.Time, error) {
-	if text == "" {
-		return time.Time{}, nil
-	}
-	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
-		return t, nil
-	}
-	ago, err := parseSince(text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z", text)
-	}
-	return now.Add(-ago), nil
 }
 
 // changed is one line of history or of diff -o json. Its JSON names are stable.
@@ -223,7 +209,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	err = o.selection.explain(nil)
 	if o.follow {
 		if err != nil {
-			o.env.note("%s", err) // there may be objects that have an answer
+			o.env.Note("%s", err) // there may be objects that have an answer
 		}
 		return o.goOn(ctx, cancel, historians, found)
 	}
@@ -231,9 +217,9 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 		return err
 	}
 	if len(found) == 0 && len(unread.errs) == 0 {
-		o.env.note("nothing found in %s", db.path)
+		o.env.Note("nothing found in %s", db.path)
 	}
-	if err := o.env.output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
+	if err := o.env.Output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
 	}
 	views := make([]*view, len(historians))
@@ -246,13 +232,13 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	} else if err := db.noteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
 		return err
 	}
-	return o.env.incomplete(failures)
+	return o.env.Incomplete(failures)
 }
 
 // historians returns one historian for each scope that is asked for.
 func (o *historyOptions) historians(db *database, unread *unread) (all []*historian, err error) {
 	for _, want := range o.selection.wanted {
-		infos, err := db.find(want.resource)
+		infos, err := db.find(want.Resource)
 		if err != nil {
 			return nil, err
 		}
@@ -260,16 +246,16 @@ func (o *historyOptions) historians(db *database, unread *unread) (all []*histor
 		if err != nil {
 			return nil, err
 		}
-		o.selection.noteHidden(want.resource, scopesOf(opened)...)
+		o.selection.noteHidden(want.Resource, scopesOf(opened)...)
 		for _, v := range opened {
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
 			switch {
 			case i < 0:
-				all = append(all, &historian{o: o, view: v, names: want.names})
-			case len(want.names) == 0 || len(all[i].names) == 0:
+				all = append(all, &historian{o: o, view: v, names: want.Names})
+			case len(want.Names) == 0 || len(all[i].names) == 0:
 				all[i].names = nil
 			default: // the resource is named twice
-				all[i].names = slices.Concat(all[i].names, want.names)
+				all[i].names = slices.Concat(all[i].names, want.Names)
 			}
 		}
 	}
@@ -285,7 +271,7 @@ func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*
 		mu.Lock()
 		defer mu.Unlock()
 		some = slices.DeleteFunc(some, told.again)
-		return o.env.output(func(w io.Writer) error { return o.lines(w, some) })
+		return o.env.Output(func(w io.Writer) error { return o.lines(w, some) })
 	}
 	if err := take(found); err != nil {
 		return err
@@ -303,7 +289,7 @@ func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*
 		})
 	}
 	running.Wait()
-	return firstCause(ended)
+	return cmdutil.FirstCause(ended)
 }
 
 // historian reads the history of one scope.
@@ -390,15 +376,15 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 	}
 	switch {
 	case len(without) == 1:
-		o.env.note("%s: there is no log yet", without[0])
+		o.env.Note("%s: there is no log yet", without[0])
 	case len(without) > 1:
-		o.env.note("%d resources have no log yet", len(without))
+		o.env.Note("%d resources have no log yet", len(without))
 	}
 	switch {
 	case len(late) == 1:
-		o.env.note("%s: the log begins at %s", late[0], fromThen(last))
+		o.env.Note("%s: the log begins at %s", late[0], fromThen(last))
 	case len(late) > 1:
-		o.env.note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
+		o.env.Note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
 	}
 }
 
@@ -608,7 +594,7 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	if c.Namespace != "" {
 		name = c.Resource + " " + c.Namespace + "/" + c.Name
 	}
-	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), noValue), cmp.Or(strings.Join(texts, ", "), noValue)}
+	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), cmdutil.NoValue), cmp.Or(strings.Join(texts, ", "), cmdutil.NoValue)}
 }
 
 // when returns the time of a change in the zone of the reader, with the day if it is not
@@ -638,7 +624,7 @@ func (o *historyOptions) print(w io.Writer, found []loggedChange) error {
 	}
 	rows := make([][]any, 0, len(found))
 	for _, c := range found {
-		rows = append(rows, c.cells(o.output == "wide", o.env.now()))
+		rows = append(rows, c.cells(o.output == "wide", o.env.Now()))
 	}
 	return tableFlags{"table", o.noHeaders}.print(w, found, historyColumns, rows)
 }
@@ -658,7 +644,7 @@ func (o *historyOptions) lines(w io.Writer, found []loggedChange) error {
 		case "name":
 			_, err = fmt.Fprintln(w, c.kind+"/"+c.Name)
 		default:
-			cells := c.cells(o.output == "wide", o.env.now())
+			cells := c.cells(o.output == "wide", o.env.Now())
 			_, err = fmt.Fprintf(w, "%-9s  %-8s  %-30s  %-20s  %s\n", cells...)
 		}
 		if err != nil {

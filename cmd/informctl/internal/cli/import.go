@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/secret"
@@ -30,12 +31,12 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-func newImportCommand(e env) *cobra.Command {
+func newImportCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Make a file of what export printed",
-		Long: describe(`Make a file of what export printed; FILE "-" is standard input.
+		Long: cmdutil.Describe(`Make a file of what export printed; FILE "-" is standard input.
 
 The file that --db names must not be there. It appears when it is whole. Its indexes
 are made anew, those of an informer's own functions when that opens it. It is as old as
@@ -44,9 +45,9 @@ values were left out are listed again: they have no data then, and an informer d
 serve them. Secrets need a key to encrypt them with. A line has at most 64 MiB.`),
 		Example: `  informctl export | informctl import - --db copy.db
   informctl import informers.jsonl --db new.db`,
-		Args: oneArgument("FILE"),
+		Args: cmdutil.OneArgument("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runImport(ctx, e, file, args[0])
 		},
@@ -55,8 +56,8 @@ serve them. Secrets need a key to encrypt them with. A line has at most 64 MiB.`
 	return cmd
 }
 
-func runImport(ctx context.Context, e env, file databaseFlag, from string) (err error) {
-	in := e.streams.In
+func runImport(ctx context.Context, e cmdutil.Env, file databaseFlag, from string) (err error) {
+	in := e.Streams.In
 	if from != "-" {
 		f, err := os.Open(from)
 		if err != nil {
@@ -76,8 +77,8 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 		if err != nil {
 			return openError(file.path, err)
 		}
-		i := &importer{env: e, ctx: ctx, db: db, meter: e.newMeter("importing", "objects", 0)}
-		defer i.meter.stop()
+		i := &importer{env: e, ctx: ctx, db: db, meter: e.NewMeter("importing", "objects", 0)}
+		defer i.meter.Stop()
 		err = i.read(in, from)
 		objects, unknown = i.objects, i.unknown
 		return errors.Join(err, db.Close())
@@ -86,18 +87,18 @@ func runImport(ctx context.Context, e env, file databaseFlag, from string) (err 
 		return err
 	}
 	if unknown > 0 {
-		e.note("the server of the export was newer than the types of this program: %s, of %d objects", fieldsLeftOut, unknown)
+		e.Note("the server of the export was newer than the types of this program: %s, of %d objects", cmdutil.FieldsLeftOut, unknown)
 	}
-	e.note("%s: %d objects", file.path, objects)
+	e.Note("%s: %d objects", file.path, objects)
 	return nil
 }
 
 // importer reads the lines of an export into a new file.
 type importer struct {
-	env     env
+	env     cmdutil.Env
 	ctx     context.Context
 	db      *bolt.DB
-	meter   *meter
+	meter   *cmdutil.Meter
 	objects int
 
 	// The scope that is being read. store is nil before the first scope.
@@ -125,7 +126,7 @@ func (i *importer) read(in io.Reader, name string) error {
 		}
 		ended := err != nil
 		if i.ctx.Err() != nil {
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 {
 			if err := i.line(line); err != nil {
@@ -191,7 +192,7 @@ func (i *importer) line(line []byte) error {
 	}
 	i.added++
 	i.objects++
-	i.meter.set(i.objects)
+	i.meter.Set(i.objects)
 	return nil
 }
 
@@ -313,7 +314,7 @@ func (i *importer) options(scope store.Scope) (options store.Options, err error)
 	for _, idx := range i.header.Scope.Indexes {
 		known, err := index.Parse(idx.Name)
 		if err != nil || known.Identity() != idx.Identity {
-			i.env.note("%s: index %q is left out: its function is an informer's own", scope, idx.Name)
+			i.env.Note("%s: index %q is left out: its function is an informer's own", scope, idx.Name)
 			continue
 		}
 		options.Indexes = append(options.Indexes, known)
@@ -354,7 +355,7 @@ func (i *importer) finish() error {
 		err = i.store.Flush(i.ctx)
 	}
 	if err = errors.Join(err, i.store.Close()); err != nil && i.ctx.Err() != nil {
-		return errInterrupted
+		return cmdutil.ErrInterrupted
 	}
 	return err
 }

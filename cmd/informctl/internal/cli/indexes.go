@@ -9,24 +9,25 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
 // indexesOptions are the options of indexes.
 type indexesOptions struct {
-	env         env
+	env         cmdutil.Env
 	database    databaseFlag
 	table       tableFlags
 	showSecrets bool
 }
 
-func newIndexesCommand(e env) *cobra.Command {
+func newIndexesCommand(e cmdutil.Env) *cobra.Command {
 	o := &indexesOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "indexes [RESOURCE]",
 		Short: "Print the indexes of a file and what they hold",
-		Long: describe(`Print the indexes of a file and what they hold: for each its name, its identity,
+		Long: cmdutil.Describe(`Print the indexes of a file and what they hold: for each its name, its identity,
 the number of its values and entries, and the value that most objects have.
 
 Entries are used again by an informer whose index has the same identity. The indexes of
@@ -35,7 +36,7 @@ a file that a live process holds are counted one value after the other while it 
   informctl indexes pods -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "indexes takes at most one RESOURCE")
+				return cmdutil.Usagef(cmd, "indexes takes at most one RESOURCE")
 			}
 			return o.table.check(cmd)
 		},
@@ -60,7 +61,7 @@ func (f *tableFlags) add(cmd *cobra.Command) {
 
 func (f *tableFlags) check(cmd *cobra.Command) error {
 	if f.format != "table" && f.format != "json" {
-		return usagef(cmd, "unknown output format %q; there are table, json", f.format)
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are table, json", f.format)
 	}
 	return nil
 }
@@ -91,7 +92,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	var unread []error
 	for _, info := range infos {
 		if !info.Complete {
-			o.env.note("%s: left out, its first list is not complete; %s", info.Scope, completes)
+			o.env.Note("%s: left out, its first list is not complete; %s", info.Scope, cmdutil.Completes)
 			continue
 		}
 		used, err := indexesOf(db, info)
@@ -107,7 +108,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	if len(unread) > 0 && len(found) == 0 {
 		return unread[0]
 	}
-	err = o.env.output(func(w io.Writer) error {
+	err = o.env.Output(func(w io.Writer) error {
 		rows := make([][]any, 0, len(found))
 		for _, i := range found {
 			largest := "-"
@@ -121,7 +122,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 	if err != nil {
 		return err
 	}
-	return o.env.incomplete(unread)
+	return o.env.Incomplete(unread)
 }
 
 // indexesOf counts the entries of a scope's indexes.

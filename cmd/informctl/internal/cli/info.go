@@ -13,23 +13,24 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
 
 // infoOptions are the options of info.
 type infoOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	table    tableFlags
 }
 
-func newInfoCommand(e env) *cobra.Command {
+func newInfoCommand(e cmdutil.Env) *cobra.Command {
 	o := &infoOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "info",
 		Short: "Print what a file holds and how recent it is",
-		Long: describe(`Print what a file holds and how recent it is: for each scope its resource,
+		Long: cmdutil.Describe(`Print what a file holds and how recent it is: for each scope its resource,
 selectors, objects, indexes with their number of values, resource version (RV),
 the RV's age, bytes and codec; and its cluster, where there are several; and how many
 durable consumers there are. The file is not changed. Of one that a live process holds
@@ -37,7 +38,7 @@ it is what is there after the last commit.`),
 		Example: `  informctl info --db informers.db
   informctl info -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := noArguments(cmd, args); err != nil {
+			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
 			return o.table.check(cmd)
@@ -111,7 +112,7 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 			gone++
 			continue
 		}
-		out.Scopes = append(out.Scopes, describeScope(info, o.env.now()))
+		out.Scopes = append(out.Scopes, describeScope(info, o.env.Now()))
 	}
 	fromTypes := 0
 	for _, info := range db.stored {
@@ -119,17 +120,17 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 			fromTypes += info.Objects
 		}
 	}
-	o.env.noteNewer(db.serverVersion(ctx), fromTypes)
+	o.env.NoteNewer(db.serverVersion(ctx), fromTypes)
 	out.Consumers, err = db.consumers(ctx)
-	printed := o.env.output(func(w io.Writer) error {
+	printed := o.env.Output(func(w io.Writer) error {
 		if len(out.Scopes) == 0 && o.table.format == "table" {
-			o.env.note("%s holds nothing", db.path)
+			o.env.Note("%s holds nothing", db.path)
 		}
 		if gone > 0 {
-			o.env.note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
+			o.env.Note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
 		}
 		if n := len(out.Consumers); n > 0 && o.table.format == "table" {
-			o.env.note("durable consumers: %d; informctl consumers says what is left for them", n)
+			o.env.Note("durable consumers: %d; informctl consumers says what is left for them", n)
 		}
 		headers, rows := out.table()
 		return o.table.print(w, out, headers, rows)
@@ -174,11 +175,11 @@ func (f fileInfo) table() (headers []string, rows [][]any) {
 			age = duration.HumanDuration(time.Duration(*s.AgeSeconds) * time.Second)
 		}
 		row := []any{
-			s.Resource, orDash(s.Namespace), orDash(s.selectors()), s.Form, int64(s.Objects),
-			orDash(s.ResourceVersion), orDash(age), s.Bytes, s.Codec, orDash(s.indexes()), s.state(),
+			s.Resource, cmdutil.OrDash(s.Namespace), cmdutil.OrDash(s.selectors()), s.Form, int64(s.Objects),
+			cmdutil.OrDash(s.ResourceVersion), cmdutil.OrDash(age), s.Bytes, s.Codec, cmdutil.OrDash(s.indexes()), s.state(),
 		}
 		if clusters {
-			row = slices.Insert(row, 0, any(orDash(s.Cluster)))
+			row = slices.Insert(row, 0, any(cmdutil.OrDash(s.Cluster)))
 		}
 		rows = append(rows, row)
 	}
@@ -213,11 +214,4 @@ func (s scopeInfo) state() string {
 		return "to be listed again: " + s.Reason
 	}
 	return "complete"
-}
-
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/inspect"
 	"github.com/informctl/informctl/internal/wire"
@@ -124,7 +125,7 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	response, err := l.Do(request)
 	switch {
 	case l.ctx.Err() != nil:
-		return nil, errInterrupted
+		return nil, cmdutil.ErrInterrupted
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.path, errNobody, l.socket)
 	case errors.Is(err, fs.ErrPermission):
@@ -149,7 +150,7 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 
 func (l *live) failed(err error) error {
 	if l.ctx.Err() != nil {
-		return errInterrupted
+		return cmdutil.ErrInterrupted
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
 		return fmt.Errorf("the process of %s has ended before it had answered", l.path)

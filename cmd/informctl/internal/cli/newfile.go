@@ -7,32 +7,11 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
-
-// errInterrupted indicates that a signal ended the command.
-var errInterrupted = errors.New("interrupted, nothing was changed")
-
-// interruptible returns a context that ends with the signals of ending. A second signal
-// ends the process at once.
-func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(ctx, ending()...)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
-// ending returns the signals that end a command, which then leaves nothing behind: an
-// interrupt, that of a service manager, and that of a terminal that goes away, unless the
-// process was started to outlive that, as by nohup.
-func ending() []os.Signal {
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
-	}
-	return signals
-}
 
 // newFile creates the file at path whole or not at all. fill writes the content to
 // another name, in a temporary directory next to path. It is an error if path exists.
@@ -81,15 +60,15 @@ type checkedWriter struct {
 	io.Writer
 	ctx   context.Context
 	done  int
-	meter *meter
+	meter *cmdutil.Meter
 }
 
 func (w *checkedWriter) Write(p []byte) (int, error) {
 	if w.ctx.Err() != nil {
-		return 0, errInterrupted
+		return 0, cmdutil.ErrInterrupted
 	}
 	n, err := w.Writer.Write(p)
 	w.done += n
-	w.meter.set(w.done)
+	w.meter.Set(w.done)
 	return n, err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/store"
 )
 
@@ -33,7 +34,7 @@ type outage struct {
 
 // begin notes that a follower has no answer.
 func (o *outages) begin(f *follower, err error) {
-	api := apiOf(f.scope, err)
+	api := apiOf(f.Scope, err)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.are == nil {
@@ -50,9 +51,9 @@ func (o *outages) begin(f *follower, err error) {
 	}
 	is.told = true
 	if api == "" {
-		warnings(o.logger).Info("Server cannot be reached, trying again", "server", o.server, "because", oneLine(err))
+		warnings(o.logger).Info("Server cannot be reached, trying again", "server", o.server, "because", cmdutil.OneLine(err))
 	} else {
-		warnings(o.logger).Info("An API cannot be reached, trying again", "api", api, "because", oneLine(err))
+		warnings(o.logger).Info("An API cannot be reached, trying again", "api", api, "because", cmdutil.OneLine(err))
 	}
 }
 

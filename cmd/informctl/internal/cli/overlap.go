@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
 
@@ -173,9 +174,6 @@ func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
 	})
 }
 
-// The server keeps one event and serves it as these two resources.
-const coreEvents, newerEvents = "events", "events.events.k8s.io"
-
 // withoutNewerEvents removes the events that are there as core's, too, which kubectl
 // prints.
 func withoutNewerEvents(items []item) []item {
@@ -183,7 +181,7 @@ func withoutNewerEvents(items []item) []item {
 	keyOf := func(i item) key { return key{i.view.info.Scope.Cluster, i.namespace, i.name} }
 	core := map[key]bool{}
 	for _, i := range items {
-		if i.view.info.Scope.Resource == coreEvents {
+		if i.view.info.Scope.Resource == resources.CoreEvents {
 			core[keyOf(i)] = true
 		}
 	}
@@ -191,6 +189,6 @@ func withoutNewerEvents(items []item) []item {
 		return items
 	}
 	return slices.DeleteFunc(items, func(i item) bool {
-		return i.view.info.Scope.Resource == newerEvents && core[keyOf(i)]
+		return i.view.info.Scope.Resource == resources.NewerEvents && core[keyOf(i)]
 	})
 }

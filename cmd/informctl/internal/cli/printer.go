@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
@@ -90,13 +91,13 @@ func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 	case hasArgument && form == "custom-columns":
 		f.columns, err = parseColumns(argument)
 	case f.format != "" && !slices.Contains(plainFormats, f.format):
-		return usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
 	}
 	if err != nil {
-		return usagef(cmd, "--output %s: %w", f.format, err)
+		return cmdutil.Usagef(cmd, "--output %s: %w", f.format, err)
 	}
 	if f.count && f.format != "" && f.format != "table" {
-		return usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
+		return cmdutil.Usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
 	}
 	return nil
 }

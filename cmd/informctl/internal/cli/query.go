@@ -1,15 +1,19 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
 
-func newQueryCommand(e env) *cobra.Command {
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+)
+
+func newQueryCommand(e cmdutil.Env) *cobra.Command {
 	o := &readOptions{env: e}
 	var text sieveFlags
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the objects that indexes, labels, fields, expressions or names select",
-		Long: describe(`Print the objects that indexes, labels, fields, expressions or names select.
+		Long: cmdutil.Describe(`Print the objects that indexes, labels, fields, expressions or names select.
 
 All conditions must hold. Where an index fits -n, -l or --field-selector it is used;
 --index asks for one by name, and indexes lists them. --field-selector takes any
@@ -68,7 +72,7 @@ custom resources are known if the file holds their definitions.`),
 			if err := o.completeAt(cmd, "at"); err != nil {
 				return err
 			}
-			if err := o.sieve.complete(cmd, &text, &o.filter, o.env.now()); err != nil {
+			if err := o.sieve.complete(cmd, &text, &o.filter, o.env.Now()); err != nil {
 				return err
 			}
 			if s := &o.sieve.summary; s.asked() {
@@ -98,10 +102,10 @@ var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descendin
 func watchObjects(o *readOptions, cmd *cobra.Command) error {
 	for _, name := range notWatched {
 		if cmd.Flags().Changed(name) {
-			return usagef(cmd, "--watch and --%s do not go together", name)
+			return cmdutil.Usagef(cmd, "--watch and --%s do not go together", name)
 		}
 	}
-	ctx, stop := interruptible(cmd.Context())
+	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
 	return (&changes{env: o.env, selection: *o, initial: true, plain: true}).run(ctx)
 }

@@ -7,21 +7,21 @@ import (
 	"io"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
 
 // readOptions are the common options of the commands that print objects.
 type readOptions struct {
-	env         env
+	env         cmdutil.Env
 	database    databaseFlag
 	format      outputFlags
 	showSecrets bool
@@ -33,7 +33,7 @@ type readOptions struct {
 	at            store.Place // zero is now
 	notOlderThan  string      // a resource version; "" is any
 	indexes       []string
-	wanted        []wanted
+	wanted        []resources.Wanted
 
 	filter filter
 	sieve  sieve
@@ -71,7 +71,7 @@ func (o *readOptions) complete(cmd *cobra.Command, args []string) error {
 }
 
 func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err error) {
-	if o.wanted, err = parseWanted(cmd, args); err != nil {
+	if o.wanted, err = resources.ParseWanted(cmd, args); err != nil {
 		return err
 	}
 	o.filter.namespace, o.filter.indexes = o.namespace, o.indexes
@@ -80,11 +80,11 @@ func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err 
 	}
 	for _, spec := range o.indexes {
 		if !strings.Contains(spec, "=") {
-			return usagef(cmd, "--index %q is not NAME=VALUE", spec)
+			return cmdutil.Usagef(cmd, "--index %q is not NAME=VALUE", spec)
 		}
 	}
 	if o.filter.labels, err = labels.Parse(o.selector); err != nil {
-		return usagef(cmd, "--selector %q: %w", o.selector, err)
+		return cmdutil.Usagef(cmd, "--selector %q: %w", o.selector, err)
 	}
 	return nil
 }
@@ -98,44 +98,21 @@ func (o *readOptions) addAtFlag(cmd *cobra.Command) {
 }
 
 func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
-	if o.at, err = parsePlace(o.atText, o.env.now()); err != nil {
-		return usagef(cmd, "--%s: %w", flag, err)
+	if o.at, err = cmdutil.ParsePlace(o.atText, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--%s: %w", flag, err)
 	}
-	if err := o.env.isOver(o.at.Time, o.atText); err != nil {
-		return usagef(cmd, "--%s: %w", flag, err)
+	if err := o.env.IsOver(o.at.Time, o.atText); err != nil {
+		return cmdutil.Usagef(cmd, "--%s: %w", flag, err)
 	}
 	if rv := o.notOlderThan; cmd.Flags().Changed("not-older-than") {
 		if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
-			return usagef(cmd, "--not-older-than is %q, want a resource version, which is a number from 1 on", rv)
+			return cmdutil.Usagef(cmd, "--not-older-than is %q, want a resource version, which is a number from 1 on", rv)
 		}
 		if o.atText != "" {
-			return usagef(cmd, "--not-older-than and --%s do not go together", flag)
+			return cmdutil.Usagef(cmd, "--not-older-than and --%s do not go together", flag)
 		}
 	}
 	return nil
-}
-
-// isOver returns an error if a moment, as the user wrote it, is to come.
-func (e env) isOver(moment time.Time, text string) error {
-	if now := e.now(); moment.After(now) {
-		return fmt.Errorf("%s is in the future; it is %s", text, now.UTC().Format(time.RFC3339))
-	}
-	return nil
-}
-
-// parsePlace parses a moment of the log. An empty text is the zero Place.
-func parsePlace(text string, now time.Time) (store.Place, error) {
-	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
-		return store.Place{RV: text}, nil
-	}
-	if p, err := store.ParsePlace(text); err == nil {
-		return p, nil
-	}
-	t, err := parseMoment(text, now)
-	if err != nil {
-		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z, nor a resource version", text)
-	}
-	return store.Place{Time: t}, nil
 }
 
 // openAt opens the file or, for an earlier state, the file itself or a copy of what the
@@ -160,10 +137,10 @@ func (o *readOptions) openAt(ctx context.Context) (*database, error) {
 
 // await waits until the scopes of the wanted resources are not older than a resource
 // version.
-func (db *database) await(wanted []wanted, rv string) error {
+func (db *database) await(wanted []resources.Wanted, rv string) error {
 	l := db.process()
 	for _, want := range wanted {
-		infos, err := db.find(want.resource)
+		infos, err := db.find(want.Resource)
 		if err != nil {
 			return err
 		}
@@ -223,12 +200,12 @@ func runRead(ctx context.Context, o *readOptions) error {
 	}
 	failures := chosen.unread.lines()
 	if len(failures) > 0 && len(chosen.views) == 0 {
-		return o.env.incomplete(failures)
+		return o.env.Incomplete(failures)
 	}
 	chosen.items = withoutNewerEvents(chosen.items)
-	m := o.env.newMeter("searching", "objects", len(chosen.items))
-	result, err := o.sieve.sift(chosen.items, o.env.now(), m.set)
-	m.stop()
+	m := o.env.NewMeter("searching", "objects", len(chosen.items))
+	result, err := o.sieve.sift(chosen.items, o.env.Now(), m.Set)
+	m.Stop()
 	if err != nil {
 		return err
 	}
@@ -240,16 +217,16 @@ func runRead(ctx context.Context, o *readOptions) error {
 	}
 	switch {
 	case len(result.items) == 0 && !o.format.count && len(failures) == 0:
-		o.env.note("nothing found in %s", db.path)
+		o.env.Note("nothing found in %s", db.path)
 	case len(result.items) > 0 && result.unsorted:
-		o.env.note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
+		o.env.Note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
 	if n := len(result.items); n > 0 {
 		for _, note := range o.sieve.summary.lacking(result.tallies, n) {
-			o.env.note("%s", note)
+			o.env.Note("%s", note)
 		}
 	}
-	err = o.env.output(func(w io.Writer) error {
+	err = o.env.Output(func(w io.Writer) error {
 		switch {
 		case o.format.count:
 			_, err := fmt.Fprintln(w, len(result.items))
@@ -264,19 +241,19 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return print(w, result.items, o.format.printer(o.isOne(result.items)))
 	})
 	if err == nil {
-		o.env.noteNewer(db.serverVersion(ctx), typed(result.items))
+		o.env.NoteNewer(db.serverVersion(ctx), typed(result.items))
 		err = db.noteAge(ctx, o.env, chosen.shown(), o.at)
 	}
 	if err != nil {
 		return err
 	}
-	return o.env.incomplete(failures)
+	return o.env.Incomplete(failures)
 }
 
 // isOne reports whether the items are the object of one NAME. Several namespaces may have
 // an object of that name.
 func (o *readOptions) isOne(items []item) bool {
-	return len(o.wanted) == 1 && len(o.wanted[0].names) == 1 && len(items) == 1
+	return len(o.wanted) == 1 && len(o.wanted[0].Names) == 1 && len(items) == 1
 }
 
 // explain prints how objects were found, if --explain is set or the result may be
@@ -284,12 +261,12 @@ func (o *readOptions) isOne(items []item) bool {
 func (o *readOptions) explain(views []*view) error {
 	if o.sieve.explain {
 		for _, v := range views {
-			o.env.note("%s", v.explanation())
+			o.env.Note("%s", v.explanation())
 		}
 	}
 	notes, err := o.sieve.verdicts()
 	for _, note := range notes {
-		o.env.note("%s", note)
+		o.env.Note("%s", note)
 	}
 	return err
 }
@@ -316,7 +293,7 @@ func (c chosen) ofSeveral() bool {
 func (o *readOptions) choose(db *database) (out chosen, err error) {
 	views := map[string]*view{}
 	for _, want := range o.wanted {
-		infos, err := db.find(want.resource)
+		infos, err := db.find(want.Resource)
 		if err != nil {
 			return out, err
 		}
@@ -325,14 +302,14 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		if err != nil {
 			return out, err
 		}
-		o.noteHidden(want.resource, scopesOf(opened)...)
+		o.noteHidden(want.Resource, scopesOf(opened)...)
 		for i, v := range opened {
 			if known := views[v.info.ID]; known != nil {
 				opened[i] = known
 			}
 			views[v.info.ID] = opened[i]
 		}
-		if err := o.chooseOf(opened, want.names, &out); err != nil {
+		if err := o.chooseOf(opened, want.Names, &out); err != nil {
 			return out, err
 		}
 	}
@@ -341,10 +318,10 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		*items = slices.Compact(*items) // a resource may be named twice
 	}
 	if n := len(out.repeated); n > 0 {
-		o.env.note("%d objects are held by several scopes; the latest state of each is shown", n)
+		o.env.Note("%d objects are held by several scopes; the latest state of each is shown", n)
 	}
 	if n := len(out.gone); n > 0 {
-		o.env.note("%d objects are left out: a scope that was followed later no longer holds them", n)
+		o.env.Note("%d objects are left out: a scope that was followed later no longer holds them", n)
 	}
 	return out, nil
 }
@@ -432,11 +409,11 @@ func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {
-		o.env.note("%s: left out, its first list is not complete; %s", scope, completes)
+		o.env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
 	}
 	for _, v := range views {
 		if cp := v.info.Checkpoint; cp.RV == "" && !isGone(v.info) {
-			o.env.note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
+			o.env.Note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
 		}
 	}
 	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !hasIndexes(v, o.indexes) })
@@ -445,7 +422,7 @@ func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]
 	}
 	for _, v := range views {
 		if !slices.Contains(able, v) {
-			o.env.note("%s: left out, its indexes are %s", v.info.Scope, indexNames(v))
+			o.env.Note("%s: left out, its indexes are %s", v.info.Scope, indexNames(v))
 		}
 	}
 	return able, nil

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/wire"
@@ -155,7 +156,7 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 			scope, momentText(at))
 	default:
 		err = fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
-			scope, momentText(at), fromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, noValue))
+			scope, momentText(at), fromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, cmdutil.NoValue))
 	}
 	return &absentError{err}
 }

@@ -7,14 +7,16 @@ import (
 	"io"
 
 	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
-func newRekeyCommand(e env) *cobra.Command {
+func newRekeyCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "rekey",
 		Short: "Encrypt a file's data keys with another key",
-		Long: describe(`Encrypt a file's data keys with another key, and begin a new data key.
+		Long: cmdutil.Describe(`Encrypt a file's data keys with another key, and begin a new data key.
 
 To replace a key, put the new one in front of the old one, run rekey, then remove
 the old one: from then on it opens nothing. What is stored stays under the data
@@ -24,11 +26,11 @@ process may hold the file.`),
 		Example: `  informctl rekey --key-file keys --db informers.db
   informctl rekey --key-command "cat keys"`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := noArguments(cmd, args); err != nil {
+			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
 			if file.keys == nil {
-				return usagef(cmd, "rekey needs --key-file or --key-command")
+				return cmdutil.Usagef(cmd, "rekey needs --key-file or --key-command")
 			}
 			return nil
 		},
@@ -38,7 +40,7 @@ process may hold the file.`),
 	return cmd
 }
 
-func runRekey(ctx context.Context, e env, file databaseFlag) error {
+func runRekey(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
 	// Opening the file for writing would create a missing file.
 	reader, err := openDatabase(file.path, file.keys, true)
 	if err != nil {
@@ -66,10 +68,10 @@ func runRekey(ctx context.Context, e env, file databaseFlag) error {
 		return fmt.Errorf("rekey %s: %w", file.path, err)
 	}
 	if encrypted == 0 {
-		e.note("nothing in %s is encrypted; Secrets are, when informctl run or import stores them with a key", file.path)
+		e.Note("nothing in %s is encrypted; Secrets are, when informctl run or import stores them with a key", file.path)
 		return nil
 	}
-	return e.output(func(w io.Writer) error {
+	return e.Output(func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %d of %d scopes encrypted, the first key is the one that opens them\n",
 			file.path, encrypted, len(reader.scopes))
 		return err

@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 )
 
 // Several scopes may log one change of an object: namespaces, selectors, forms. Where one
@@ -43,7 +45,7 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 		return false
 	}
 	if other.Resource != c.Resource {
-		return c.Resource == newerEvents
+		return c.Resource == resources.NewerEvents
 	}
 	// The one of the shorter step, then one of them.
 	order, err := resourceversion.CompareResourceVersion(other.from, c.from)
@@ -55,8 +57,8 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 
 // oneResource returns the resource of which an object is told.
 func oneResource(name string) string {
-	if name == newerEvents {
-		return coreEvents
+	if name == resources.NewerEvents {
+		return resources.CoreEvents
 	}
 	return name
 }

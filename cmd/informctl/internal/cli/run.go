@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -25,7 +27,7 @@ import (
 
 // runOptions are the options of run.
 type runOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	kube     *genericclioptions.ConfigFlags
 
@@ -45,12 +47,12 @@ type runOptions struct {
 	indexes []index.Index
 }
 
-func newRunCommand(e env) *cobra.Command {
-	o := &runOptions{env: e, kube: newKubeFlags()}
+func newRunCommand(e cmdutil.Env) *cobra.Command {
+	o := &runOptions{env: e, kube: cluster.NewFlags()}
 	cmd := &cobra.Command{
 		Use:   "run [RESOURCE[,RESOURCE...]...]",
 		Short: "Keep a file up to date with a cluster until interrupted",
-		Long: describe(`Keep a file up to date with a cluster until interrupted.
+		Long: cmdutil.Describe(`Keep a file up to date with a cluster until interrupted.
 
 Resources are named as kubectl takes them. --all follows every resource that can be
 listed and watched, in the server's preferred version; with -n, those that are in a
@@ -98,14 +100,6 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	return cmd
 }
 
-// newKubeFlags returns kubectl's flags without those that have no use here: a timeout
-// would end every watch, and discovery is not cached on disk.
-func newKubeFlags() *genericclioptions.ConfigFlags {
-	flags := genericclioptions.NewConfigFlags(true)
-	flags.Timeout, flags.CacheDir = nil, nil
-	return flags
-}
-
 // complete checks the command line before any request is made.
 func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
 	for _, arg := range args {
@@ -113,34 +107,34 @@ func (o *runOptions) complete(cmd *cobra.Command, args []string) error {
 	}
 	for _, resource := range slices.Concat(o.resources, o.exclude) {
 		if resource == "" || strings.Contains(resource, "/") {
-			return usagef(cmd, "%q is no resource", resource)
+			return cmdutil.Usagef(cmd, "%q is no resource", resource)
 		}
 	}
 	switch {
 	case o.all && len(o.resources) > 0:
-		return usagef(cmd, "--all follows every resource, so none is named; --exclude leaves some out")
+		return cmdutil.Usagef(cmd, "--all follows every resource, so none is named; --exclude leaves some out")
 	case !o.all && len(o.exclude) > 0:
-		return usagef(cmd, "--exclude goes with --all only")
+		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
 	case !o.all && len(o.resources) == 0:
-		return usagef(cmd, "no resource given; name some, or give --all")
+		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
 	}
 	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
-		return usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
+		return cmdutil.Usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
 	}
 	if o.logFormat != "text" && o.logFormat != "json" {
-		return usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+		return cmdutil.Usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
 	}
 	if _, err := labels.Parse(o.labelSelector); err != nil {
-		return usagef(cmd, "--selector %q: %w", o.labelSelector, err)
+		return cmdutil.Usagef(cmd, "--selector %q: %w", o.labelSelector, err)
 	}
 	if _, err := fields.ParseSelector(o.fieldSelector); err != nil {
-		return usagef(cmd, "--field-selector %q: %w", o.fieldSelector, err)
+		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fieldSelector, err)
 	}
 	o.indexes = []index.Index{index.Namespace()}
 	for _, spec := range o.indexSpecs {
 		idx, err := index.Parse(spec)
 		if err != nil {
-			return usagef(cmd, "--index %s: %w", spec, err)
+			return cmdutil.Usagef(cmd, "--index %s: %w", spec, err)
 		}
 		if !hasIndex(o.indexes, idx.Name) {
 			o.indexes = append(o.indexes, idx)
@@ -169,10 +163,10 @@ func (o *runOptions) namespace() string {
 // runRun blocks until the context ends or a signal arrives. With --once, it returns when
 // all scopes are caught up and written.
 func runRun(ctx context.Context, o *runOptions) error {
-	ctx, stop := interruptible(ctx)
+	ctx, stop := cmdutil.Interruptible(ctx)
 	defer stop()
 
-	out := newTerminal(o.env.streams.ErrOut)
+	out := cmdutil.NewTerminal(o.env.Streams.ErrOut)
 	logger := newLogger(out, o.logFormat)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
@@ -226,7 +220,7 @@ func (o *runOptions) unlessInterrupted(ctx context.Context, err error) error {
 
 // followAll runs an informer for each source. A failure of one does not affect the
 // others.
-func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *terminal, logger logr.Logger, c *connection) error {
+func (o *runOptions) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Terminal, logger logr.Logger, c *connection) error {
 	fs, err := o.newFollowers(c, db, logger)
 	if err != nil {
 		return err
@@ -280,28 +274,28 @@ func (c *connection) refuseSecrets(o *runOptions) error {
 		return nil
 	}
 	before := len(c.sources)
-	c.sources = slices.DeleteFunc(c.sources, func(src *collection) bool { return src.scope.IsSecret() })
+	c.sources = slices.DeleteFunc(c.sources, func(src *cluster.Collection) bool { return src.Scope.IsSecret() })
 	switch {
 	case len(c.sources) == before:
 		return nil
 	case o.all:
-		c.everything.left = append(c.everything.left, leftOut{"secrets", errSecrets.Error()})
+		c.everything.Left = append(c.everything.Left, cluster.LeftOut{Resource: "secrets", Because: errSecrets.Error()})
 		return nil
 	case len(c.sources) > 0:
-		o.env.note("%v; the other resources go on", errSecrets)
+		o.env.Note("%v; the other resources go on", errSecrets)
 	}
 	return errSecrets
 }
 
 // noteLeftOut says what --all does not follow, unless it was said before.
-func (c *connection) noteLeftOut(logger logr.Logger, said []leftOut) {
+func (c *connection) noteLeftOut(logger logr.Logger, said []cluster.LeftOut) {
 	if c.everything == nil {
 		return
 	}
-	for _, left := range c.everything.left {
-		if slices.ContainsFunc(said, func(l leftOut) bool { return l.resource == left.resource }) {
+	for _, left := range c.everything.Left {
+		if slices.ContainsFunc(said, func(l cluster.LeftOut) bool { return l.Resource == left.Resource }) {
 			continue
 		}
-		logger.Info("Left out", "resource", left.resource, "because", left.because)
+		logger.Info("Left out", "resource", left.Resource, "because", left.Because)
 	}
 }

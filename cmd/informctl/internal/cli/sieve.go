@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/parallel"
 )
 
@@ -61,12 +62,12 @@ func (text *sieveFlags) addConditions(flags *pflag.FlagSet) {
 func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now time.Time) (err error) {
 	if text.where != "" {
 		if s.where, err = parseCondition(text.where, now); err != nil {
-			return usagef(cmd, "--where: %w", err)
+			return cmdutil.Usagef(cmd, "--where: %w", err)
 		}
 	}
 	requirements, err := parseFieldSelector(text.fields)
 	if err != nil {
-		return usagef(cmd, "--field-selector %q: %w", text.fields, err)
+		return cmdutil.Usagef(cmd, "--field-selector %q: %w", text.fields, err)
 	}
 	f.fields = requirements
 	for _, r := range requirements {
@@ -75,34 +76,34 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		}
 	}
 	if text.since != "" {
-		if s.since, err = parseSince(text.since); err != nil {
-			return usagef(cmd, "--since: %w", err)
+		if s.since, err = cmdutil.ParseSince(text.since); err != nil {
+			return cmdutil.Usagef(cmd, "--since: %w", err)
 		}
 	}
 	if text.sortBy != "" {
 		if s.sortBy, err = parsePath("--sort-by", text.sortBy); err != nil {
-			return usagef(cmd, "--sort-by: %w", err)
+			return cmdutil.Usagef(cmd, "--sort-by: %w", err)
 		}
 	}
 	if s.descend && s.sortBy == nil {
-		return usagef(cmd, "--descending needs --sort-by")
+		return cmdutil.Usagef(cmd, "--descending needs --sort-by")
 	}
 	for _, key := range text.groupBy {
 		p, err := parsePath("--group-by", key)
 		if err != nil {
-			return usagef(cmd, "--group-by: %w", err)
+			return cmdutil.Usagef(cmd, "--group-by: %w", err)
 		}
 		s.summary.by = append(s.summary.by, p)
 	}
 	for _, a := range text.aggregates {
 		p, err := parsePath("--"+a.verb, a.path)
 		if err != nil {
-			return usagef(cmd, "--%s: %w", a.verb, err)
+			return cmdutil.Usagef(cmd, "--%s: %w", a.verb, err)
 		}
 		s.summary.aggregates = append(s.summary.aggregates, aggregate{a.verb, p})
 	}
 	if s.limit < 0 {
-		return usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
+		return cmdutil.Usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
 	}
 	return nil
 }

@@ -15,16 +15,17 @@ import (
 	"github.com/spf13/cobra"
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 )
 
-func newSnapshotCommand(e env) *cobra.Command {
+func newSnapshotCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "snapshot OUT",
 		Short: "Copy a file, checked",
-		Long: describe(`Copy a file, checked.
+		Long: cmdutil.Describe(`Copy a file, checked.
 
 OUT appears when the copy is whole and on the disk; a file of that name is not
 replaced. A file that no process holds is checked before. One that a live process holds
@@ -33,9 +34,9 @@ tenth of a volume, 256 MiB at most, stays free for those who write to it: a copy
 does not fit is not begun, and one that gets in their way is not finished.`),
 		Example: `  informctl snapshot backup.db --db informers.db
   informctl snapshot /tmp/informers-$(date +%s%N).db --db informers.db`,
-		Args: oneArgument("OUT"),
+		Args: cmdutil.OneArgument("OUT"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runSnapshot(ctx, e, file, args[0])
 		},
@@ -44,17 +45,7 @@ does not fit is not begun, and one that gets in their way is not finished.`),
 	return cmd
 }
 
-// oneArgument refuses any number of arguments except one.
-func oneArgument(name string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 || args[0] == "" {
-			return usagef(cmd, "%s takes one %s", cmd.Name(), name)
-		}
-		return nil
-	}
-}
-
-func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) error {
+func runSnapshot(ctx context.Context, e cmdutil.Env, file databaseFlag, out string) error {
 	db, err := file.open(ctx, true) // its lock keeps writers out until the end
 	if err != nil {
 		return err
@@ -66,7 +57,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 				return err
 			}
 			if _, err := checked(ctx, e, temporary, file.keys); err != nil {
-				return &copyError{err, temporary, file.path}
+				return &cmdutil.CopyError{Err: err, Copy: temporary, Path: file.path}
 			}
 			return nil
 		})
@@ -86,7 +77,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 		}
 		closeErr := f.Close()
 		if ctx.Err() != nil { // bbolt does not wrap a writer's error
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
 		if w.Short != nil {
 			err = w.Short
@@ -100,7 +91,7 @@ func runSnapshot(ctx context.Context, e env, file databaseFlag, out string) erro
 
 // copyTo writes the copy of the file that the process sends to a new file, and syncs it
 // to disk.
-func (l *live) copyTo(e env, path string) error {
+func (l *live) copyTo(e cmdutil.Env, path string) error {
 	// The process copies its file before it begins to answer.
 	l.Transport.(*http.Transport).ResponseHeaderTimeout = 0
 	body, err := l.ask("/v1/snapshot", nil)
@@ -117,12 +108,12 @@ func (l *live) copyTo(e env, path string) error {
 	if err != nil {
 		return err
 	}
-	m := e.newMeter("copying", bytesUnit, 0)
-	defer m.stop()
+	m := e.NewMeter("copying", cmdutil.BytesUnit, 0)
+	defer m.Stop()
 	w := &space.Writer{Writer: f, Path: filepath.Dir(path)}
 	_, err = io.Copy(&checkedWriter{Writer: w, ctx: l.ctx, meter: m}, body)
 	var onDisk *fs.PathError
-	if err != nil && !errors.Is(err, errInterrupted) && !errors.As(err, &onDisk) && w.Short == nil {
+	if err != nil && !errors.Is(err, cmdutil.ErrInterrupted) && !errors.As(err, &onDisk) && w.Short == nil {
 		err = l.failed(err)
 	}
 	if err == nil {
@@ -134,8 +125,8 @@ func (l *live) copyTo(e env, path string) error {
 // openWhole opens the file itself for reading, or a copy that the process that holds it
 // has made, which has no name any more and is gone however the command ends. The caller
 // must close it.
-func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (*database, error) {
-	ctx, stop := interruptible(ctx)
+func (f *databaseFlag) openWhole(ctx context.Context, e cmdutil.Env, showSecrets bool) (*database, error) {
+	ctx, stop := cmdutil.Interruptible(ctx)
 	defer stop()
 	db, err := f.open(ctx, showSecrets)
 	if err != nil {
@@ -155,7 +146,7 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 	var whole *database
 	if err == nil {
 		if whole, err = openDatabase(copied, f.keys, showSecrets); err != nil {
-			err = &copyError{err, copied, f.path}
+			err = &cmdutil.CopyError{Err: err, Copy: copied, Path: f.path}
 		}
 	}
 	if removeErr := os.RemoveAll(dir); removeErr != nil && whole != nil {
@@ -172,7 +163,7 @@ func (f *databaseFlag) openWhole(ctx context.Context, e env, showSecrets bool) (
 // user knows.
 func (d *database) named(err error) error {
 	if _, ok := d.origin.(copyOrigin); ok && err != nil {
-		return &copyError{err, d.file.Path(), d.path}
+		return &cmdutil.CopyError{Err: err, Copy: d.file.Path(), Path: d.path}
 	}
 	return err
 }
@@ -181,15 +172,15 @@ func (d *database) named(err error) error {
 type copyOrigin struct{ origin }
 
 // copyPages writes the pages of the file as one read transaction sees them.
-func copyPages(ctx context.Context, e env, path string, to *space.Writer) error {
+func copyPages(ctx context.Context, e cmdutil.Env, path string, to *space.Writer) error {
 	src, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = src.Close() }()
 	return src.View(func(tx *bbolt.Tx) error {
-		m := e.newMeter("copying", bytesUnit, int(tx.Size()))
-		defer m.stop()
+		m := e.NewMeter("copying", cmdutil.BytesUnit, int(tx.Size()))
+		defer m.Stop()
 		if to.Short = space.Check(to.Path, tx.Size()); to.Short != nil {
 			return to.Short
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
@@ -19,17 +20,17 @@ import (
 
 // statusOptions are the options of status.
 type statusOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	table    tableFlags
 }
 
-func newStatusCommand(e env) *cobra.Command {
+func newStatusCommand(e cmdutil.Env) *cobra.Command {
 	o := &statusOptions{env: e}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Say how the process is that keeps a file",
-		Long: describe(`Say how the process is that keeps a file: for each scope whether it is synced
+		Long: cmdutil.Describe(`Say how the process is that keeps a file: for each scope whether it is synced
 and caught up, or disconnected from the server, its objects and resource version
 (RV), whether it resumed the watch of the last process or listed, how long ago the
 RV was set (LAG) and the last event, bookmark and commit were, what waits to be
@@ -44,7 +45,7 @@ wrong: a scope that is held in memory though there is a file is.`),
 		Example: `  informctl status --db informers.db
   informctl status -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := noArguments(cmd, args); err != nil {
+			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
 			return o.table.check(cmd)
@@ -62,9 +63,9 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	consumers := o.consumers(ctx, err == nil)
-	printed := o.env.output(func(w io.Writer) error {
+	printed := o.env.Output(func(w io.Writer) error {
 		if err == nil {
-			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.env.now())); err != nil {
+			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.env.Now())); err != nil {
 				return err
 			}
 		}
@@ -83,8 +84,9 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return fmt.Errorf("the process of %s has no informer", o.database.path)
 	}
 	for _, s := range statuses {
-		if health.Wrong(s, o.env.now()) != "" {
-			return &statusError{code: exitError} // the table shows what is wrong
+		if health.Wrong(s, o.env.Now()) != "" {
+			// The table shows what is wrong.
+			return &cmdutil.StatusError{Code: cmdutil.ExitError}
 		}
 	}
 	return nil
@@ -171,10 +173,10 @@ func statusRows(statuses []informer.Status, now time.Time) [][]any {
 			commit, pending = health.Ago(s.Commits.Last, now), fmt.Sprint(s.Commits.PendingBytes)
 		}
 		rows = append(rows, []any{
-			orDash(s.Scope.Resource), orDash(s.Scope.Namespace), orDash(scope.selectors()), health.State(s), int64(s.Objects),
-			orDash(s.Checkpoint.RV), orDash(startOf(s)),
+			cmdutil.OrDash(s.Scope.Resource), cmdutil.OrDash(s.Scope.Namespace), cmdutil.OrDash(scope.selectors()), health.State(s), int64(s.Objects),
+			cmdutil.OrDash(s.Checkpoint.RV), cmdutil.OrDash(startOf(s)),
 			health.Ago(s.Checkpoint.Time, now), health.Ago(s.LastEvent, now), health.Ago(s.LastBookmark, now), commit, pending,
-			int64(health.Waiting(s)), orDash(health.Wrong(s, now)),
+			int64(health.Waiting(s)), cmdutil.OrDash(health.Wrong(s, now)),
 		})
 	}
 	return rows

@@ -10,6 +10,8 @@ import (
 	"gopkg.in/inf.v0"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // summary says how the objects that pass are grouped, and what is calculated of each
@@ -68,7 +70,7 @@ func (s *summary) summandOf(i item, obj runtime.Object) (out summand) {
 	for _, p := range s.by {
 		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
 		if len(values) == 0 {
-			values = []string{noValue}
+			values = []string{cmdutil.NoValue}
 		}
 		var groups [][]string
 		for _, group := range out.groups {
@@ -173,7 +175,7 @@ func (s *summary) lacking(tallies map[string]*tally, objects int) (notes []strin
 		notes = append(notes, fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), flag))
 	}
 	for i, p := range s.by {
-		note(p, "--group-by", func(t *tally) bool { return t.values[i] == noValue })
+		note(p, "--group-by", func(t *tally) bool { return t.values[i] == cmdutil.NoValue })
 	}
 	for i, a := range s.aggregates {
 		note(a.path, "--"+a.verb, func(t *tally) bool { return t.amounts[i].number == 0 })

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/table"
 )
 
@@ -100,7 +101,7 @@ func (t *resourceTable) named(o object) ([]any, error) {
 	}
 	cells := make([]any, len(t.columns))
 	for i, c := range t.columns {
-		cells[i] = noValue
+		cells[i] = cmdutil.NoValue
 		for n, named := range table.Named().Columns() {
 			if named.Name == c.Name {
 				cells[i] = of[n]

@@ -15,7 +15,7 @@ import (
 
 // printTables prints one table for each resource of the items, as kubectl does.
 func printTables(o *readOptions, w io.Writer, db *database, items []item, kinds bool) error {
-	now := o.env.now()
+	now := o.env.Now()
 	for n, some := range byTable(items) {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {

@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/top"
 	"github.com/informctl/informctl/informer"
 )
 
 // topOptions are the options of top.
 type topOptions struct {
-	env      env
+	env      cmdutil.Env
 	database databaseFlag
 	interval time.Duration
 }
@@ -25,12 +26,12 @@ type topOptions struct {
 // shortestInterval is the shortest time between two queries.
 const shortestInterval = 100 * time.Millisecond
 
-func newTopCommand(e env) *cobra.Command {
+func newTopCommand(e cmdutil.Env) *cobra.Command {
 	o := &topOptions{env: e, interval: time.Second}
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show how the process is that keeps a file, again and again",
-		Long: describe(`Show how the process is that keeps a file, again and again, in a terminal: what
+		Long: cmdutil.Describe(`Show how the process is that keeps a file, again and again, in a terminal: what
 status says, a row for each scope, with its events a second. The process is asked
 through its socket, FILE.sock. Where it goes away the last picture stays until one
 answers again.
@@ -38,7 +39,7 @@ answers again.
 Keys: q quits, ? names the others and says what the columns are.`),
 		Example: `  informctl top --db informers.db
   informctl top -d 5`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd.Context(), o) },
 	}
 	o.database.addPath(o.env, cmd)
@@ -62,12 +63,12 @@ func parseInterval(s string) (time.Duration, error) {
 }
 
 func runTop(ctx context.Context, o *topOptions) error {
-	in, out := terminalFile(o.env.streams.In), terminalFile(o.env.streams.Out)
+	in, out := terminalFile(o.env.Streams.In), terminalFile(o.env.Streams.Out)
 	if in == nil || out == nil {
 		return errors.New("top needs a terminal that can move its cursor; status says the same once")
 	}
 	return top.Run(ctx, top.Options{
-		File: o.database.path, Interval: o.interval, Now: o.env.now, In: in, Out: out,
+		File: o.database.path, Interval: o.interval, Now: o.env.Now, In: in, Out: out,
 		Ask: func(ctx context.Context) ([]informer.Status, error) { return askStatus(ctx, o.database.path) },
 	})
 }

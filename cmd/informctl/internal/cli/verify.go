@@ -10,16 +10,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
 
-func newVerifyCommand(e env) *cobra.Command {
+func newVerifyCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Check every page, record, index and log of a file",
-		Long: describe(`Check every page, record, index and log of a file, and that every object decodes.
+		Long: cmdutil.Describe(`Check every page, record, index and log of a file, and that every object decodes.
 
 One line for each scope says what it has or what is wrong with it. What is encrypted
 is read with its key only; that it adds up is seen without. The file is not changed;
@@ -28,9 +29,9 @@ damaged, or what a consumer remembers: then the objects are whole, and history i
 holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 		Example: `  informctl verify --db informers.db
   informctl verify --db informers.db && echo whole`,
-		Args: noArguments,
+		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runVerify(ctx, e, file)
 		},
@@ -39,26 +40,26 @@ holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
 	return cmd
 }
 
-func runVerify(ctx context.Context, e env, file databaseFlag) error {
+func runVerify(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
 	db, err := file.openWhole(ctx, e, true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
 	if len(db.scopes) == 0 {
-		e.note("%s holds nothing", db.path)
+		e.Note("%s holds nothing", db.path)
 	}
 	var damage *store.CorruptionError
-	damaged, where := 0, besideObjects
+	damaged, where := 0, cmdutil.BesideObjects
 	var parts []string
 	line := func(w io.Writer, name string, damage *store.CorruptionError) error {
-		if !isBesideObjects(damage) {
+		if !cmdutil.IsBesideObjects(damage) {
 			where = "contents"
 		}
 		_, err := fmt.Fprintf(w, "%s: damaged: %v\n", name, damage.Err)
 		return err
 	}
-	err = e.output(func(w io.Writer) error {
+	err = e.Output(func(w io.Writer) error {
 		for _, part := range []struct {
 			name string
 			err  error
@@ -98,30 +99,22 @@ func runVerify(ctx context.Context, e env, file databaseFlag) error {
 	return db.named(err)
 }
 
-// besideObjects is where a file is damaged whose objects are whole.
-const besideObjects = "logs or ledgers"
-
-// isBesideObjects reports whether the objects do not depend on what is damaged.
-func isBesideObjects(damage *store.CorruptionError) bool {
-	return damage.Where == besideObjects || strings.HasPrefix(damage.Where, "log of ") || strings.HasPrefix(damage.Where, "ledger ")
-}
-
 // verify checks every scope and calls report for each, with a *store.CorruptionError if
 // the scope is damaged. It ends with the first error of report.
-func (d *database) verify(ctx context.Context, e env, report func(store.Info, error) error) error {
+func (d *database) verify(ctx context.Context, e cmdutil.Env, report func(store.Info, error) error) error {
 	total := 0
 	for _, info := range d.scopes {
 		total += info.Objects
 	}
-	m := e.newMeter("checking", "objects", total)
-	defer m.stop()
+	m := e.NewMeter("checking", "objects", total)
+	defer m.Stop()
 	done := 0
 	for _, info := range d.scopes {
-		err := verifyScope(ctx, d, info, func(n int) { done += n; m.set(done) })
+		err := verifyScope(ctx, d, info, func(n int) { done += n; m.Set(done) })
 		if ctx.Err() != nil {
-			return errInterrupted
+			return cmdutil.ErrInterrupted
 		}
-		m.stop()
+		m.Stop()
 		if err := report(info, err); err != nil {
 			return err
 		}
@@ -131,7 +124,7 @@ func (d *database) verify(ctx context.Context, e env, report func(store.Info, er
 
 // whole returns the error of the first damaged part. It does not decrypt scopes without a
 // key and does not count them as damaged.
-func (d *database) whole(ctx context.Context, e env) error {
+func (d *database) whole(ctx context.Context, e cmdutil.Env) error {
 	if err := verifyLedgers(ctx, d); err != nil {
 		return err
 	}
@@ -140,14 +133,14 @@ func (d *database) whole(ctx context.Context, e env) error {
 
 // writable returns an error if a process that opens the file for writing would set it
 // aside.
-func (d *database) writable(ctx context.Context, e env) error {
+func (d *database) writable(ctx context.Context, e cmdutil.Env) error {
 	return sound(ctx, e, d, func(err error) bool {
 		var damage *store.CorruptionError
-		return !errors.As(err, &damage) || !isBesideObjects(damage)
+		return !errors.As(err, &damage) || !cmdutil.IsBesideObjects(damage)
 	})
 }
 
-func sound(ctx context.Context, e env, d *database, counts func(error) bool) error {
+func sound(ctx context.Context, e cmdutil.Env, d *database, counts func(error) bool) error {
 	if err := verifyPages(ctx, d); err != nil {
 		return err
 	}
@@ -161,19 +154,12 @@ func sound(ctx context.Context, e env, d *database, counts func(error) bool) err
 
 // verifyPages checks the pages of a file.
 func verifyPages(ctx context.Context, d *database) error {
-	return unlessInterrupted(ctx, d.file.VerifyPages(ctx))
+	return cmdutil.UnlessInterrupted(ctx, d.file.VerifyPages(ctx))
 }
 
 // verifyLedgers checks what consumers remember in a file.
 func verifyLedgers(ctx context.Context, d *database) error {
-	return unlessInterrupted(ctx, d.file.VerifyLedgers(ctx))
-}
-
-func unlessInterrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	return err
+	return cmdutil.UnlessInterrupted(ctx, d.file.VerifyLedgers(ctx))
 }
 
 // verifyScope checks the objects, the indexes and the log of a scope.
@@ -217,14 +203,4 @@ func verifyObjects(ctx context.Context, d *database, info store.Info, checked fu
 		}
 		after = entries[len(entries)-1].Key
 	}
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	switch {
-	case len(args) == 0:
-		return nil
-	case cmd.Flags().Lookup("db") != nil:
-		return usagef(cmd, "%s takes no arguments; --db names the file", cmd.Name())
-	}
-	return usagef(cmd, "%s takes no arguments", cmd.Name())
 }

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -40,19 +42,19 @@ type watchOptions struct {
 
 // changes are the changes of the selected objects, as a process receives them.
 type changes struct {
-	env       env
+	env       cmdutil.Env
 	selection readOptions
 	initial   bool   // what is there already comes first
 	since     string // a resource version; "" means now
 	plain     bool   // objects as query prints them, without what has become of them
 }
 
-func newWatchCommand(e env) *cobra.Command {
+func newWatchCommand(e cmdutil.Env) *cobra.Command {
 	o := &watchOptions{changes: changes{env: e, selection: readOptions{env: e}}}
 	cmd := &cobra.Command{
 		Use:   "watch [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the changes that the process which keeps a file receives",
-		Long: describe(`Print the changes that the process which keeps a file receives, from now on, each at
+		Long: cmdutil.Describe(`Print the changes that the process which keeps a file receives, from now on, each at
 once, until interrupted, which ends it with 0.
 
 ADDED, MODIFIED or DELETED is the first column, or in JSON and YAML the type of the
@@ -78,7 +80,7 @@ or of several clusters: their versions do not compare.`),
 			if err := o.completeWatch(cmd, args); err != nil {
 				return err
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return o.changes.run(ctx)
 		},
@@ -107,7 +109,7 @@ func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
 	if err := o.changes.selection.complete(cmd, args); err != nil {
 		return err
 	}
-	if err := o.changes.selection.sieve.complete(cmd, &o.text, &o.changes.selection.filter, o.changes.env.now()); err != nil {
+	if err := o.changes.selection.sieve.complete(cmd, &o.text, &o.changes.selection.filter, o.changes.env.Now()); err != nil {
 		return err
 	}
 	return o.completeSince(cmd)
@@ -122,11 +124,11 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	_, err := resourceversion.CompareResourceVersion(o.changes.since, o.changes.since)
 	switch {
 	case err != nil:
-		return usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.changes.since)
-	case o.changes.selection.wanted[0].resource == "":
-		return usagef(cmd, "--since-rv needs RESOURCE")
+		return cmdutil.Usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.changes.since)
+	case o.changes.selection.wanted[0].Resource == "":
+		return cmdutil.Usagef(cmd, "--since-rv needs RESOURCE")
 	case o.changes.initial:
-		return usagef(cmd, "--since-rv and --initial do not go together")
+		return cmdutil.Usagef(cmd, "--since-rv and --initial do not go together")
 	}
 	return nil
 }
@@ -152,7 +154,7 @@ func runWatch(ctx context.Context, o *changes) error {
 		o.selection.sieve.where.goesOn = true
 	}
 	for _, v := range views {
-		o.selection.noteHidden(o.selection.wanted[0].resource, v.info.Scope)
+		o.selection.noteHidden(o.selection.wanted[0].Resource, v.info.Scope)
 	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
@@ -173,7 +175,7 @@ func runWatch(ctx context.Context, o *changes) error {
 	for _, v := range views {
 		following.Go(func() {
 			last, err := o.follow(l, v, parameters, changes)
-			if last != "" && len(views) == 1 && !o.initial && !errors.Is(err, errInterrupted) {
+			if last != "" && len(views) == 1 && !o.initial && !errors.Is(err, cmdutil.ErrInterrupted) {
 				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
 			}
 			cancel() // the first scope that ends also ends the others
@@ -191,7 +193,7 @@ func runWatch(ctx context.Context, o *changes) error {
 	for range changes { // until all goroutines have ended
 		continue
 	}
-	return cmp.Or(err, firstCause(failed), o.selection.explain(nil))
+	return cmp.Or(err, cmdutil.FirstCause(failed), o.selection.explain(nil))
 }
 
 // haveOneHistory checks that the resource versions of all scopes can be compared. A
@@ -211,16 +213,6 @@ func haveOneHistory(views []watched) error {
 	return nil
 }
 
-// firstCause returns the first error that is not a result of ending the others.
-func firstCause(failed chan error) error {
-	for len(failed) > 0 {
-		if err := <-failed; !errors.Is(err, errInterrupted) {
-			return err
-		}
-	}
-	return nil
-}
-
 // watched is one followed scope.
 type watched struct {
 	*view
@@ -228,7 +220,7 @@ type watched struct {
 }
 
 // followedBy returns the wanted scopes that the process' informers hold.
-func followedBy(l *live, wanted []wanted) ([]watched, error) {
+func followedBy(l *live, wanted []resources.Wanted) ([]watched, error) {
 	body, err := l.ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
@@ -261,22 +253,22 @@ func followedBy(l *live, wanted []wanted) ([]watched, error) {
 	for _, want := range wanted {
 		known := false
 		for _, v := range held {
-			if want.resource != "" && !isResource(v.info.Scope, want.resource) {
+			if want.Resource != "" && !resources.Is(v.info.Scope, want.Resource) {
 				continue
 			}
 			known = true
 			i := slices.IndexFunc(views, func(w watched) bool { return w.view == v })
 			switch {
 			case i < 0:
-				views = append(views, watched{v, want.names})
-			case len(want.names) == 0:
+				views = append(views, watched{v, want.Names})
+			case len(want.Names) == 0:
 				views[i].names = nil
 			case len(views[i].names) > 0:
-				views[i].names = slices.Concat(views[i].names, want.names)
+				views[i].names = slices.Concat(views[i].names, want.Names)
 			}
 		}
 		if !known {
-			return nil, unknownResource(want.resource, "the process of "+l.path+" follows",
+			return nil, resources.Unknown(want.Resource, "the process of "+l.path+" follows",
 				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}
@@ -300,7 +292,7 @@ func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan
 		}
 		switch err := dec.Decode(&line); {
 		case l.ctx.Err() != nil:
-			return last, errInterrupted
+			return last, cmdutil.ErrInterrupted
 		case err != nil:
 			return last, cutOff(l)
 		case line.Text != "":
@@ -323,7 +315,7 @@ func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan
 			select {
 			case changes <- change:
 			case <-l.ctx.Done():
-				return last, errInterrupted
+				return last, cmdutil.ErrInterrupted
 			}
 		}
 		last = rv
@@ -380,7 +372,7 @@ func cutOff(l *live) error {
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
 func (o *changes) print(l *live, changes <-chan object, oneResource bool) error {
-	w := bufio.NewWriter(standardOutput{o.env.streams.Out})
+	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.env.Streams.Out})
 	p := o.printer(l, oneResource)
 	if err := p.begin(w); err != nil {
 		return err
@@ -403,7 +395,7 @@ func (o *changes) print(l *live, changes <-chan object, oneResource bool) error 
 		}
 		rendered, err := p.render(change)
 		if errors.As(err, new(misfit)) {
-			o.env.note("%s", change.wrap(err))
+			o.env.Note("%s", change.wrap(err))
 			continue
 		}
 		if err == nil {

@@ -31,7 +31,7 @@ func (t *watchTable) render(o object) (piece, error) {
 		}
 		t.resourceTable = t.o.selection.format.table(kind, record, tableOptions{
 			namespaces: t.o.selection.filter.namespace == "" && (o.namespace != "" || !t.oneResource),
-			kinds:      !t.oneResource, now: t.o.env.now,
+			kinds:      !t.oneResource, now: t.o.env.Now,
 		})
 		if err := t.resourceTable.begin(t.w); err != nil {
 			return piece{}, err

@@ -18,6 +18,8 @@ import (
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"k8s.io/apiserver/pkg/cel/common"
 	"k8s.io/apiserver/pkg/cel/environment"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // condition is an expression of --where. An object does not match if the expression fails
@@ -111,25 +113,11 @@ func compileError(text string, issues *cel.Issues) error {
 	if len(lines) > 1 {
 		where = fmt.Sprintf("line %d, %s", line, where)
 	}
-	return &pointedError{
-		err:    fmt.Errorf("%s: %s", where, first.Message),
-		source: lines[line-1],
-		column: at,
+	return &cmdutil.PointedError{
+		Err:    fmt.Errorf("%s: %s", where, first.Message),
+		Source: lines[line-1],
+		Column: at,
 	}
-}
-
-// pointedError is an error at a position in the user's text.
-type pointedError struct {
-	err    error
-	source string
-	column int // from 0, in characters
-}
-
-func (e *pointedError) Error() string { return e.err.Error() }
-
-// point returns the source and, below it, a mark at the column.
-func (e *pointedError) point() string {
-	return "  " + strings.ReplaceAll(e.source, "\t", " ") + "\n  " + strings.Repeat(" ", e.column) + "^"
 }
 
 // matches evaluates the expression. It is safe for concurrent use. Its error is

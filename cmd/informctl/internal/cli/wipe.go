@@ -8,15 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/store"
 )
 
-func newWipeCommand(e env) *cobra.Command {
+func newWipeCommand(e cmdutil.Env) *cobra.Command {
 	var file databaseFlag
 	cmd := &cobra.Command{
 		Use:   "wipe [RESOURCE]",
 		Short: "Drop what a file holds, so that it is listed again",
-		Long: describe(`Drop what a file holds of a resource, or all of it, so that it is listed again.
+		Long: cmdutil.Describe(`Drop what a file holds of a resource, or all of it, so that it is listed again.
 
 For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
 It asks nothing, and prints what it has dropped. All of it goes at once or nothing.
@@ -30,7 +32,7 @@ leaves that behind.`),
   informctl wipe && informctl compact`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
-				return usagef(cmd, "wipe takes at most one RESOURCE")
+				return cmdutil.Usagef(cmd, "wipe takes at most one RESOURCE")
 			}
 			return nil
 		},
@@ -39,7 +41,7 @@ leaves that behind.`),
 			if len(args) > 0 {
 				resource = args[0]
 			}
-			ctx, stop := interruptible(cmd.Context())
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
 			defer stop()
 			return runWipe(ctx, e, file, resource)
 		},
@@ -48,7 +50,7 @@ leaves that behind.`),
 	return cmd
 }
 
-func runWipe(ctx context.Context, e env, file databaseFlag, resource string) error {
+func runWipe(ctx context.Context, e cmdutil.Env, file databaseFlag, resource string) error {
 	if err := wipeable(ctx, e, file, resource); err != nil {
 		return inUse(file.path, err, orAnEpoch)
 	}
@@ -60,16 +62,16 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 	defer func() { _ = db.Close() }()
 	var which func(store.Scope) bool
 	if resource != "" {
-		which = func(s store.Scope) bool { return isResource(s, resource) }
+		which = func(s store.Scope) bool { return resources.Is(s, resource) }
 	}
 	dropped, err := db.Wipe(which)
 	if err != nil {
 		return fmt.Errorf("wipe %s: %w", file.path, err)
 	}
 	if len(dropped) == 0 {
-		e.note("%s holds nothing", file.path)
+		e.Note("%s holds nothing", file.path)
 	}
-	return e.output(func(w io.Writer) error {
+	return e.Output(func(w io.Writer) error {
 		for _, info := range dropped {
 			if _, err := fmt.Fprintf(w, "%s: dropped %d objects, %d bytes\n", info.Scope, info.Objects, info.Bytes); err != nil {
 				return err
@@ -80,7 +82,7 @@ func runWipe(ctx context.Context, e env, file databaseFlag, resource string) err
 }
 
 // wipeable checks everything that can be wrong, without changing anything.
-func wipeable(ctx context.Context, e env, file databaseFlag, resource string) error {
+func wipeable(ctx context.Context, e cmdutil.Env, file databaseFlag, resource string) error {
 	db, err := openDatabase(file.path, file.keys, false)
 	if err != nil {
 		return err

@@ -1,4 +1,4 @@
-package cli
+package resources
 
 import (
 	"cmp"
@@ -10,9 +10,9 @@ import (
 // maxSuggested is how many resources an error lists for an unknown one.
 const maxSuggested = 10
 
-// unknownResource returns the error for a resource that is not among names, which are
-// sorted. where says where they are, as "FILE holds", and all what prints all of them.
-func unknownResource(resource, where string, names []string, all string) error {
+// Unknown returns the error for a resource that is not among names, which are sorted.
+// where says where they are, as "FILE holds", and all what prints all of them.
+func Unknown(resource, where string, names []string, all string) error {
 	if len(names) <= maxSuggested {
 		return fmt.Errorf("unknown resource %q; %s %s", resource, where, cmp.Or(strings.Join(names, ", "), "nothing"))
 	}
