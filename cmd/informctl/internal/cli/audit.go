@@ -14,6 +14,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/audit"
@@ -23,7 +24,7 @@ import (
 // auditOptions are the options of audit.
 type auditOptions struct {
 	env      cmdutil.Env
-	database databaseFlag
+	database source.FileFlags
 	kube     *genericclioptions.ConfigFlags
 	resource string
 }
@@ -87,24 +88,24 @@ Exit codes: 0 nothing differs, 1 something does, 3 the file is damaged, 4 anothe
 			return nil
 		},
 	}
-	o.database.kube = o.kube
-	o.database.add(o.env, cmd)
+	o.database.Kube = o.kube
+	o.database.Add(o.env, cmd)
 	o.kube.AddFlags(cmd.Flags())
 	return cmd
 }
 
 func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
-	db, err := o.database.openWhole(ctx, o.env, true)
+	db, err := o.database.OpenWhole(ctx, o.env, true)
 	if err != nil {
 		return false, err
 	}
 	defer func() { _ = db.Close() }()
-	infos, err := db.find(o.resource)
+	infos, err := db.Find(o.resource)
 	if err != nil {
 		return false, err
 	}
 	if len(infos) == 0 {
-		o.env.Note("%s holds nothing", db.path)
+		o.env.Note("%s holds nothing", db.Path)
 		return false, nil
 	}
 	config, err := cluster.Config(o.kube)
@@ -137,11 +138,11 @@ func runAudit(ctx context.Context, o *auditOptions) (differs bool, err error) {
 		}
 		return nil
 	})
-	return findings > 0, db.named(err)
+	return findings > 0, db.Named(err)
 }
 
 // auditScope compares one scope and returns the number of findings.
-func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database, srv *cluster.Server, info store.Info) (int, error) {
+func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *source.Database, srv *cluster.Server, info store.Info) (int, error) {
 	switch {
 	case !info.Complete:
 		o.env.Note("%s: left out, its first list is not complete; %s", info.Scope, cmdutil.Completes)
@@ -159,7 +160,7 @@ func (o *auditOptions) auditScope(ctx context.Context, w io.Writer, db *database
 	if why != "" {
 		o.env.Note("%s: content is not compared: %s", info.Scope, why)
 	}
-	s, err := db.file.Open(info.Scope, store.Options{Codec: c})
+	s, err := db.File.Open(info.Scope, store.Options{Codec: c})
 	if err != nil {
 		return 0, err
 	}

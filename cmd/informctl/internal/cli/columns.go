@@ -11,6 +11,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // columns prints -o custom-columns= in the same way as kubectl. kubectl's printer would
@@ -49,7 +50,7 @@ func parseColumns(spec string) (*columns, error) {
 	return c, nil
 }
 
-func (c *columns) needs() depth { return record }
+func (c *columns) needs() source.Depth { return source.Record }
 
 func (c *columns) begin(w io.Writer) error {
 	c.tabs = printers.GetNewTabWriter(w)

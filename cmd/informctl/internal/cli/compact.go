@@ -19,14 +19,14 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
-	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
 
 func newCompactCommand(e cmdutil.Env) *cobra.Command {
-	var file databaseFlag
+	var file source.FileFlags
 	cmd := &cobra.Command{
 		Use:   "compact",
 		Short: "Give the space that a file does not use back to the disk",
@@ -46,7 +46,7 @@ file takes on the disk, before and after, is printed; it may be longer than that
 			return runCompact(ctx, e, file)
 		},
 	}
-	file.add(e, cmd)
+	file.Add(e, cmd)
 	return cmd
 }
 
@@ -60,20 +60,20 @@ const compactSlack = 2 << 20
 // compactSuffix is the part of a copy's name between the file's name and the random part.
 const compactSuffix = ".compact-"
 
-func runCompact(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
-	path := file.path
-	scopes, err := checked(ctx, e, path, file.keys)
+func runCompact(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
+	path := file.Path
+	scopes, err := source.Checked(ctx, e, path, file.Keys)
 	if err != nil {
 		return err
 	}
 	release, err := bolt.Lock(path, time.Second)
 	if err != nil {
-		return openError(path, err)
+		return source.OpenError(path, err)
 	}
 	defer release()
 	src, f, err := lockDatabase(path)
 	if err != nil {
-		return openError(path, err)
+		return source.OpenError(path, err)
 	}
 	// Close releases the lock; processes that wait for it then open the new file. After
 	// an interrupt the copy may still be running, so the file stays open until the
@@ -98,7 +98,7 @@ func runCompact(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
 	if err != nil {
 		return err
 	}
-	copied, err := checked(ctx, e, name, file.keys)
+	copied, err := source.Checked(ctx, e, name, file.Keys)
 	if errors.Is(err, cmdutil.ErrInterrupted) {
 		return cmdutil.ErrInterrupted
 	}
@@ -122,7 +122,7 @@ func runCompact(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
 	if err := os.Rename(name, path); err != nil {
 		return err
 	}
-	if err := syncDir(filepath.Dir(path)); err != nil {
+	if err := source.SyncDir(filepath.Dir(path)); err != nil {
 		return fmt.Errorf("%s is compact, and may be as before after a power cut: %w", path, err)
 	}
 	return e.Output(func(w io.Writer) error {
@@ -149,7 +149,7 @@ func compactCopy(ctx context.Context, e cmdutil.Env, src *bbolt.DB, path string,
 	}
 	temporary, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+compactSuffix+"*")
 	if err != nil {
-		return "", inDirectory(path, err)
+		return "", source.InDirectory(path, err)
 	}
 	name = temporary.Name()
 	if err := temporary.Close(); err != nil {
@@ -192,19 +192,9 @@ func retrained(ctx context.Context, e cmdutil.Env, path, name string, scopes []s
 	return compactCopy(ctx, e, src, path, int(info.Size()))
 }
 
-// checked reads the whole file and returns its scopes.
-func checked(ctx context.Context, e cmdutil.Env, path string, keys codec.KeyProvider) ([]store.Info, error) {
-	db, err := openDatabase(path, keys, true)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = db.Close() }()
-	return db.scopes, db.whole(ctx, e)
-}
-
 // lockDatabase opens a file and takes its lock, in the same way as a writer.
 func lockDatabase(path string) (db *bbolt.DB, f *os.File, err error) {
-	err = guard(path, func() (err error) {
+	err = source.Guard(path, func() (err error) {
 		db, err = bbolt.Open(path, 0o600, &bbolt.Options{
 			Timeout: time.Second,
 			OpenFile: func(name string, flag int, mode os.FileMode) (_ *os.File, err error) {
@@ -264,7 +254,7 @@ func compactUntil(ctx context.Context, e cmdutil.Env, src *bbolt.DB, to string, 
 	}
 	dst.AllocSize = compactSlack
 	done := make(chan error, 1)
-	go func() { done <- guard(src.Path(), func() error { return compactInto(src, dst) }) }()
+	go func() { done <- source.Guard(src.Path(), func() error { return compactInto(src, dst) }) }()
 	m := e.NewMeter("compacting", cmdutil.BytesUnit, total)
 	defer m.Stop()
 	tick := time.NewTicker(100 * time.Millisecond)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // A shell asks for completions with a command line of its own: PreRunE and RunE do not
@@ -16,7 +17,7 @@ import (
 // active help, which bash and zsh show.
 
 // completion finds the words that a shell may complete a prefix to.
-type completion func(o *readOptions, db *database, args []string, prefix string) ([]cobra.Completion, error)
+type completion func(o *readOptions, db *source.Database, args []string, prefix string) ([]cobra.Completion, error)
 
 // completeObjects makes a shell complete resources, names, namespaces and indexes from
 // the file, contexts from the kubeconfig, and formats.
@@ -49,7 +50,7 @@ func fromFile(o *readOptions, complete completion) cobra.CompletionFunc {
 			return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 		}
 		words, directive := matching(words, prefix)
-		return cobra.AppendActiveHelp(words, "from "+o.database.path), directive
+		return cobra.AppendActiveHelp(words, "from "+o.database.Path), directive
 	}
 }
 
@@ -68,10 +69,10 @@ func matching(words []cobra.Completion, prefix string) (found []cobra.Completion
 }
 
 func completions(o *readOptions, cmd *cobra.Command, complete completion, args []string, prefix string) ([]cobra.Completion, error) {
-	if err := o.database.complete(o.env); err != nil {
+	if err := o.database.Complete(o.env); err != nil {
 		return nil, err
 	}
-	db, err := o.database.open(cmd.Context(), false)
+	db, err := o.database.Open(cmd.Context(), false)
 	if err != nil {
 		return nil, err
 	}
@@ -80,13 +81,13 @@ func completions(o *readOptions, cmd *cobra.Command, complete completion, args [
 }
 
 // completeWanted completes RESOURCE[,RESOURCE...] [NAME...] and RESOURCE/NAME...
-func completeWanted(o *readOptions, db *database, args []string, prefix string) ([]cobra.Completion, error) {
+func completeWanted(o *readOptions, db *source.Database, args []string, prefix string) ([]cobra.Completion, error) {
 	if resource, _, ok := strings.Cut(prefix, "/"); ok {
 		names, err := namesOf(o, db, resource)
 		return prefixed(resource+"/", names), err
 	}
 	if len(args) == 0 || strings.Contains(args[0], "/") {
-		return prefixed(prefix[:strings.LastIndex(prefix, ",")+1], db.resources()), nil
+		return prefixed(prefix[:strings.LastIndex(prefix, ",")+1], db.Resources()), nil
 	}
 	found := sets.New[string]()
 	for resource := range strings.SplitSeq(args[0], ",") {
@@ -108,28 +109,28 @@ func prefixed(before string, words []string) []cobra.Completion {
 }
 
 // namesOf returns the names of a resource's objects in the namespace of -n, sorted.
-func namesOf(o *readOptions, db *database, resource string) ([]string, error) {
-	return ofItems(db, resource, func(i item) (name string, ok bool) {
-		return i.name, filter{namespace: o.namespace}.isWithin(i.namespace)
+func namesOf(o *readOptions, db *source.Database, resource string) ([]string, error) {
+	return ofItems(db, resource, func(i source.Item) (name string, ok bool) {
+		return i.Name, filter{namespace: o.namespace}.isWithin(i.Namespace)
 	})
 }
 
 // completeNamespace completes a namespace of the resources in args, or of all of them.
-func completeNamespace(_ *readOptions, db *database, args []string, _ string) ([]cobra.Completion, error) {
+func completeNamespace(_ *readOptions, db *source.Database, args []string, _ string) ([]cobra.Completion, error) {
 	resource := ""
 	if len(args) > 0 && !strings.Contains(args[0], ",") {
 		resource, _, _ = strings.Cut(args[0], "/")
 	}
-	return ofItems(db, resource, func(i item) (namespace string, ok bool) { return i.namespace, i.namespace != "" })
+	return ofItems(db, resource, func(i source.Item) (namespace string, ok bool) { return i.Namespace, i.Namespace != "" })
 }
 
 // completeIndex completes the NAME= of an index.
-func completeIndex(_ *readOptions, db *database, args []string, _ string) ([]cobra.Completion, error) {
-	infos := db.scopes
+func completeIndex(_ *readOptions, db *source.Database, args []string, _ string) ([]cobra.Completion, error) {
+	infos := db.Scopes
 	if len(args) > 0 {
 		resource, _, _ := strings.Cut(args[0], "/")
 		var err error
-		if infos, err = db.find(resource); err != nil {
+		if infos, err = db.Find(resource); err != nil {
 			return nil, err
 		}
 	}
@@ -144,19 +145,19 @@ func completeIndex(_ *readOptions, db *database, args []string, _ string) ([]cob
 
 // ofItems returns the different texts that of returns for the objects of a resource,
 // sorted.
-func ofItems(db *database, resource string, of func(item) (string, bool)) ([]string, error) {
-	infos, err := db.find(resource)
+func ofItems(db *source.Database, resource string, of func(source.Item) (string, bool)) ([]string, error) {
+	infos, err := db.Find(resource)
 	if err != nil {
 		return nil, err
 	}
-	opened, err := db.open(infos, whole)
+	opened, err := db.Open(infos, source.WholeObjects)
 	if err != nil {
 		return nil, err
 	}
-	linkOverlaps(opened.views)
+	linkOverlaps(opened.Views)
 	found := sets.New[string]()
-	for _, v := range opened.views {
-		keys, err := v.all()
+	for _, v := range opened.Views {
+		keys, err := v.AllKeys()
 		if err == nil {
 			keys, _, _, err = latest(v, keys)
 		}
@@ -164,7 +165,7 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 			return nil, err
 		}
 		for _, key := range keys {
-			if text, ok := of(newItem(v, key)); ok {
+			if text, ok := of(source.NewItem(v, key)); ok {
 				found.Insert(text)
 			}
 		}
@@ -175,7 +176,7 @@ func ofItems(db *database, resource string, of func(item) (string, bool)) ([]str
 // contexts completes a context of the kubeconfig.
 func contexts(o *readOptions) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		raw, err := o.database.kube.ToRawKubeConfigLoader().RawConfig()
+		raw, err := o.database.Kube.ToRawKubeConfigLoader().RawConfig()
 		if err != nil {
 			return cobra.AppendActiveHelp(nil, cmdutil.OneLine(err)), cobra.ShellCompDirectiveNoFileComp
 		}

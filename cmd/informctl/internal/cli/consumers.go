@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
@@ -17,7 +18,7 @@ import (
 // consumersOptions are the options of consumers.
 type consumersOptions struct {
 	env      cmdutil.Env
-	database databaseFlag
+	database source.FileFlags
 	table    tableFlags
 }
 
@@ -52,24 +53,24 @@ of the log are after it. Without a process, it prints what was last written.`),
 			return runConsumers(ctx, o)
 		},
 	}
-	o.database.add(o.env, cmd)
+	o.database.Add(o.env, cmd)
 	o.table.add(cmd)
 	cmd.AddCommand(newResetCommand(e))
 	return cmd
 }
 
 func runConsumers(ctx context.Context, o *consumersOptions) error {
-	db, err := o.database.open(ctx, false)
+	db, err := o.database.Open(ctx, false)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	found, damage := db.consumers(ctx)
+	found, damage := db.Consumers(ctx)
 	if damage != nil && !errors.Is(damage, store.ErrCorrupt) {
 		return damage
 	}
 	if len(found) == 0 && damage == nil {
-		o.env.Note("%s has no consumers", o.database.path)
+		o.env.Note("%s has no consumers", o.database.Path)
 	}
 	printed := o.env.Output(func(w io.Writer) error {
 		if len(found) == 0 && o.table.format != "json" {
@@ -122,18 +123,8 @@ func printConsumers(w io.Writer, table tableFlags, found []durable.Status) error
 	return table.print(w, found, columns, rows)
 }
 
-// consumers asks the process that holds the file, or reads the file if there is none.
-// With damage, the error wraps store.ErrCorrupt, and the rest is returned.
-func (db *database) consumers(ctx context.Context) (found []durable.Status, err error) {
-	if db.file != nil {
-		found, err = durable.Stored(ctx, db.file)
-		return found, db.named(err)
-	}
-	return askFor[[]durable.Status](ctx, db.path, "/v1/consumers")
-}
-
 func newResetCommand(e cmdutil.Env) *cobra.Command {
-	var file databaseFlag
+	var file source.FileFlags
 	cmd := &cobra.Command{
 		Use:   "reset NAME",
 		Short: "Make a consumer begin anew",
@@ -154,22 +145,22 @@ No other process may hold the file: end it first.`),
 			return runReset(ctx, e, file, args[0])
 		},
 	}
-	file.addPath(e, cmd)
+	file.AddPath(e, cmd)
 	return cmd
 }
 
-func runReset(ctx context.Context, e cmdutil.Env, file databaseFlag, name string) error {
-	if err := wipeable(ctx, e, file, ""); err != nil {
-		return inUse(file.path, err, "")
+func runReset(ctx context.Context, e cmdutil.Env, file source.FileFlags, name string) error {
+	if err := source.Wipeable(ctx, e, file, ""); err != nil {
+		return source.InUse(file.Path, err, "")
 	}
-	db, err := openToWrite(file.path, nil)
+	db, err := source.OpenToWrite(file.Path, nil)
 	if err != nil {
-		return inUse(file.path, openError(file.path, err), "")
+		return source.InUse(file.Path, source.OpenError(file.Path, err), "")
 	}
 	defer func() { _ = db.Close() }() // Reset has written all
 	if err := durable.Reset(ctx, db, name); err != nil {
 		if errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("%s has no consumer %q; informctl consumers prints those that it has", file.path, name)
+			return fmt.Errorf("%s has no consumer %q; informctl consumers prints those that it has", file.Path, name)
 		}
 		return err
 	}

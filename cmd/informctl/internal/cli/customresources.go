@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
 
@@ -176,7 +177,7 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
 		src, err := fs.cluster.source(fs.o, wanted[name])
-		if err == nil && !c.has(name) && (!src.Scope.IsSecret() || fs.o.database.keys != nil) {
+		if err == nil && !c.has(name) && (!src.Scope.IsSecret() || fs.o.database.Keys != nil) {
 			err = fs.add(ctx, src)
 		}
 		if err != nil {
@@ -263,16 +264,6 @@ func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMa
 	return errors.Join(failed, fs.drop(infos))
 }
 
-// reasonGone is why a scope whose resource the server no longer serves has no resource
-// version.
-const reasonGone = "the server no longer serves it"
-
-// isGone reports whether only the log is left of a scope that the server no longer
-// serves.
-func isGone(i store.Info) bool {
-	return i.Complete && i.Objects == 0 && i.Checkpoint.RV == "" && i.Checkpoint.Reason == reasonGone
-}
-
 // keepLog deletes the objects of a scope that the server no longer serves. It returns
 // false if nothing of the scope is to be kept: it was never complete, or its log is empty
 // or too old.
@@ -281,7 +272,7 @@ func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err 
 	switch {
 	case !i.Complete:
 		return false, nil
-	case isGone(i):
+	case source.IsGone(i):
 		return i.Log.Entries > 0 && fs.o.env.Now().Sub(i.Checkpoint.Time) <= age, nil
 	}
 	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
@@ -322,7 +313,7 @@ func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
 	if err := errors.Join(list.Close(), s.Flush(ctx)); err != nil {
 		return err
 	}
-	return s.Invalidate(ctx, reasonGone)
+	return s.Invalidate(ctx, source.ReasonGone)
 }
 
 // isHeld reports whether a scope is followed.

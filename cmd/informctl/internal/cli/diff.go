@@ -20,6 +20,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -118,41 +119,41 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.kube = cluster.NewFlags()
 	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
-	o.selection.database.keyFlags.add(cmd.Flags())
+	o.selection.database.KeyFlags.Add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
 
 // pair is one object in the two files. The view of an item is nil if that file does not
 // have it.
-type pair [2]item
+type pair [2]source.Item
 
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
 	o.selection.whole = true
 	var sides [2]chosen
-	var followed *database // of which side 1 is the state now
-	var unread unread
+	var followed *source.Database // of which side 1 is the state now
+	var unread source.Unread
 	others := paths
 	if !o.selection.at.IsZero() {
-		now, err := (&databaseFlag{path: paths[0], keyFlags: o.selection.database.keyFlags}).openWhole(ctx, o.env, true)
+		now, err := (&source.FileFlags{Path: paths[0], KeyFlags: o.selection.database.KeyFlags}).OpenWhole(ctx, o.env, true)
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = now.Close() }()
-		now.withGone = true
+		now.WithGone = true
 		followed = now
-		if sides, err = o.chooseBoth(now.then(o.selection.at), now, &unread); err != nil {
+		if sides, err = o.chooseBoth(now.Then(o.selection.at), now, &unread); err != nil {
 			return false, err
 		}
-		if len(unread.errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
-			return false, o.env.Incomplete(unread.lines())
+		if len(unread.Errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
+			return false, o.env.Incomplete(unread.Lines())
 		}
 		others = nil
 	}
-	dbs := make([]*database, len(others))
+	dbs := make([]*source.Database, len(others))
 	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
-		dbs[i], err = (&databaseFlag{path: path, keyFlags: o.selection.database.keyFlags}).open(ctx, true)
+		dbs[i], err = (&source.FileFlags{Path: path, KeyFlags: o.selection.database.KeyFlags}).Open(ctx, true)
 		if err != nil {
 			return false, err
 		}
@@ -162,11 +163,11 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		if sides[i], err = o.selection.choose(db); err != nil {
 			return false, err
 		}
-		if errs := sides[i].unread.errs; len(errs) > 0 {
-			return false, errs[0].err
+		if errs := sides[i].unread.Errs; len(errs) > 0 {
+			return false, errs[0].Err
 		}
 		if !o.live {
-			o.env.NoteNewer(db.serverVersion(ctx), typed(sides[i].items))
+			o.env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(sides[i].items))
 		}
 	}
 	for _, name := range sides[0].missing {
@@ -183,29 +184,29 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
 	})
 	if err == nil && followed != nil {
-		err = followed.noteAge(ctx, o.env, sides[1].shown(), store.Place{})
+		err = followed.NoteAge(ctx, o.env, sides[1].shown(), store.Place{})
 	}
 	if err == nil {
 		o.env.Note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
 	}
 	if err == nil {
-		err = o.env.Incomplete(unread.lines())
+		err = o.env.Incomplete(unread.Lines())
 	}
 	return d.added+d.removed+d.changed > 0, err
 }
 
 // chooseBoth chooses from two states of one file. A scope that only one of them can be
 // read of is left out of both, and added to unread: all of its objects would differ.
-func (o *diffOptions) chooseBoth(a, b *database, unread *unread) (sides [2]chosen, err error) {
+func (o *diffOptions) chooseBoth(a, b *source.Database, unread *source.Unread) (sides [2]chosen, err error) {
 	before := o.selection.skipped
 	defer func() { o.selection.skipped = before }()
 	for {
-		for i, db := range []*database{a, b} {
+		for i, db := range []*source.Database{a, b} {
 			if sides[i], err = o.selection.choose(db); err != nil {
 				return sides, err
 			}
 		}
-		failed := slices.Concat(sides[0].unread.errs, sides[1].unread.errs)
+		failed := slices.Concat(sides[0].unread.Errs, sides[1].unread.Errs)
 		if len(failed) == 0 {
 			return sides, nil
 		}
@@ -214,8 +215,8 @@ func (o *diffOptions) chooseBoth(a, b *database, unread *unread) (sides [2]chose
 			o.selection.skipped = map[string]bool{}
 		}
 		for _, e := range failed {
-			o.selection.skipped[e.id] = true
-			unread.put(e.id, e.err)
+			o.selection.skipped[e.ID] = true
+			unread.Put(e.ID, e.Err)
 		}
 	}
 }
@@ -252,8 +253,8 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 		return nil
 	}
 	if d.o.output == "json" {
-		i := newItem(nil, key)
-		line := changed{Change: change, Resource: resource, Namespace: i.namespace, Name: i.name}
+		i := source.NewItem(nil, key)
+		line := changed{Change: change, Resource: resource, Namespace: i.Namespace, Name: i.Name}
 		for _, f := range fields {
 			line.Fields = append(line.Fields, f.changedPath())
 		}
@@ -275,7 +276,7 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 	m := d.o.env.NewMeter("comparing", "objects", len(all))
 	defer m.Stop()
 	done := 0
-	for part := range slices.Chunk(all, chunk) {
+	for part := range slices.Chunk(all, source.ChunkSize) {
 		if ctx.Err() != nil {
 			return cmdutil.ErrInterrupted
 		}
@@ -289,9 +290,9 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		found := make([][]fieldDiff, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
-				isSecret := secret.Is(part[i][0].view.info.Scope, a) || secret.Is(part[i][1].view.info.Scope, b)
+				isSecret := secret.Is(part[i][0].View.Info.Scope, a) || secret.Is(part[i][1].View.Info.Scope, b)
 				if found[i], err = d.comparison().fields(isSecret, a, b); err != nil {
-					return part[i][0].wrap(err)
+					return part[i][0].Wrap(err)
 				}
 			}
 			return nil
@@ -301,10 +302,10 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 		}
 		for i, p := range part {
 			of := p[0]
-			if of.view == nil {
+			if of.View == nil {
 				of = p[1]
 			}
-			if err := d.print(of.view.info.Scope.Resource, of.key(), sides[0][i], sides[1][i], found[i]); err != nil {
+			if err := d.print(of.View.Info.Scope.Resource, of.Key(), sides[0][i], sides[1][i], found[i]); err != nil {
 				return err
 			}
 		}
@@ -316,26 +317,26 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 
 // objectsOf returns the objects of one file; nil if it does not have them.
 func objectsOf(pairs []pair, side int) ([]runtime.Object, error) {
-	var items []item
+	var items []source.Item
 	var at []int
 	for i, p := range pairs {
-		if p[side].view != nil {
+		if p[side].View != nil {
 			items, at = append(items, p[side]), append(at, i)
 		}
 	}
-	found, err := fetch(items, record)
+	found, err := source.Fetch(items, source.Record)
 	if err != nil {
 		return nil, err
 	}
 	out := make([]runtime.Object, len(pairs))
 	return out, parallel.Do(len(items), func(i int) (err error) {
-		out[at[i]], err = items[i].load(found[i])
+		out[at[i]], err = items[i].Load(found[i])
 		return err
 	})
 }
 
 // merge pairs two sorted lists.
-func merge(a, b []item) (out []pair) {
+func merge(a, b []source.Item) (out []pair) {
 	for len(a) > 0 || len(b) > 0 {
 		order := 1
 		switch {
@@ -343,9 +344,9 @@ func merge(a, b []item) (out []pair) {
 			order = -1
 		case len(a) > 0:
 			order = cmp.Or(
-				cmp.Compare(a[0].view.info.Scope.Resource, b[0].view.info.Scope.Resource),
-				cmp.Compare(a[0].namespace, b[0].namespace),
-				cmp.Compare(a[0].name, b[0].name))
+				cmp.Compare(a[0].View.Info.Scope.Resource, b[0].View.Info.Scope.Resource),
+				cmp.Compare(a[0].Namespace, b[0].Namespace),
+				cmp.Compare(a[0].Name, b[0].Name))
 		}
 		var p pair
 		if order <= 0 {

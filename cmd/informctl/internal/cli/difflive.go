@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -26,7 +27,7 @@ const serverPage = 500
 
 // withServer compares a file with the server of its cluster. It holds one or two pages of
 // the server's objects and only the keys of the file's objects.
-func (d *differ) withServer(ctx context.Context, path string, views []*view, items []item) error {
+func (d *differ) withServer(ctx context.Context, path string, views []*source.View, items []source.Item) error {
 	config, err := cluster.Config(d.o.kube)
 	if err != nil {
 		return err
@@ -42,31 +43,31 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
 	for _, v := range views {
-		if of := v.info.Scope.Cluster; of != "" && of != identity {
+		if of := v.Info.Scope.Cluster; of != "" && of != identity {
 			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",
-				path, config.Host, v.info.Scope.Resource, of, identity)
+				path, config.Host, v.Info.Scope.Resource, of, identity)
 		}
 	}
 	srv, err := cluster.NewServer(config)
 	if err != nil {
 		return err
 	}
-	d.o.env.NoteNewer(srv.Version(), typed(items))
-	known := map[string]item{}
+	d.o.env.NoteNewer(srv.Version(), source.CountTyped(items))
+	known := map[string]source.Item{}
 	for _, i := range items {
-		known[i.view.info.Scope.Resource+" "+i.key()] = i
+		known[i.View.Info.Scope.Resource+" "+i.Key()] = i
 	}
 	m := d.o.env.NewMeter("comparing", "objects", len(items))
 	defer m.Stop()
 	seen := make(map[string]bool, len(items))
 	for _, v := range views {
-		part := make([]listed, 0, chunk)
+		part := make([]listed, 0, source.ChunkSize)
 		err := d.list(ctx, srv, v, func(obj runtime.Object) error {
 			key, err := cache.MetaNamespaceKeyFunc(obj)
 			if err != nil {
 				return err
 			}
-			id := v.info.Scope.Resource + " " + key
+			id := v.Info.Scope.Resource + " " + key
 			if seen[id] {
 				return nil // seen in another scope, or before the list was restarted
 			}
@@ -74,9 +75,9 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 			m.Set(len(seen))
 			of, ok := known[id]
 			if !ok {
-				of = newItem(v, key)
+				of = source.NewItem(v, key)
 			}
-			if part = append(part, listed{of, ok, obj}); len(part) < chunk {
+			if part = append(part, listed{of, ok, obj}); len(part) < source.ChunkSize {
 				return nil
 			}
 			err = d.compareListed(part)
@@ -94,10 +95,10 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 		}
 	}
 	for _, i := range items {
-		if seen[i.view.info.Scope.Resource+" "+i.key()] {
+		if seen[i.View.Info.Scope.Resource+" "+i.Key()] {
 			continue
 		}
-		if err := d.print(i.view.info.Scope.Resource, i.key(), &unstructured.Unstructured{}, nil, nil); err != nil {
+		if err := d.print(i.View.Info.Scope.Resource, i.Key(), &unstructured.Unstructured{}, nil, nil); err != nil {
 			return err
 		}
 	}
@@ -106,23 +107,23 @@ func (d *differ) withServer(ctx context.Context, path string, views []*view, ite
 
 // listed is an object of the server and the item of the file if it exists there.
 type listed struct {
-	item
+	source.Item
 	stored bool
 	object runtime.Object
 }
 
 func (d *differ) compareListed(part []listed) error {
-	var items []item
+	var items []source.Item
 	for _, l := range part {
 		if l.stored {
-			items = append(items, l.item)
+			items = append(items, l.Item)
 		}
 	}
-	found, err := fetch(items, record)
+	found, err := source.Fetch(items, source.Record)
 	if err != nil {
 		return err
 	}
-	stored := make([]encoded, len(part))
+	stored := make([]source.Encoded, len(part))
 	for i, l := range part {
 		if l.stored {
 			stored[i], found = found[0], found[1:]
@@ -132,22 +133,22 @@ func (d *differ) compareListed(part []listed) error {
 	fields := make([][]fieldDiff, len(part))
 	err = parallel.Do(len(part), func(i int) error {
 		l := part[i]
-		obj, err := l.load(stored[i])
+		obj, err := l.Load(stored[i])
 		if err != nil || obj == nil {
 			return err
 		}
 		before[i] = obj
 		a, b := obj, l.object
-		if l.view.info.Scope.Form == store.Metadata {
+		if l.View.Info.Scope.Form == store.Metadata {
 			if a, err = metadataOf(a); err == nil {
 				b, err = metadataOf(b)
 			}
 		}
 		if err == nil {
-			fields[i], err = d.comparison().fields(secret.Is(l.view.info.Scope, obj), a, b)
+			fields[i], err = d.comparison().fields(secret.Is(l.View.Info.Scope, obj), a, b)
 		}
 		if err != nil {
-			return l.wrap(err)
+			return l.Wrap(err)
 		}
 		return nil
 	})
@@ -155,7 +156,7 @@ func (d *differ) compareListed(part []listed) error {
 		return err
 	}
 	for i, l := range part {
-		if err := d.print(l.view.info.Scope.Resource, l.key(), before[i], l.object, fields[i]); err != nil {
+		if err := d.print(l.View.Info.Scope.Resource, l.Key(), before[i], l.object, fields[i]); err != nil {
 			return err
 		}
 	}
@@ -174,8 +175,8 @@ func metadataOf(obj runtime.Object) (runtime.Object, error) {
 // list calls fn for every object of the server that belongs to the scope and that the
 // options select. If the server no longer continues the list at a page, list may start
 // again.
-func (d *differ) list(ctx context.Context, srv *cluster.Server, v *view, fn func(runtime.Object) error) error {
-	scope := v.info.Scope
+func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, fn func(runtime.Object) error) error {
+	scope := v.Info.Scope
 	if !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form = store.Unstructured // the form in which the file is read
 	}
@@ -195,7 +196,7 @@ func (d *differ) list(ctx context.Context, srv *cluster.Server, v *view, fn func
 		if !d.o.selection.filter.isWithin(m.GetNamespace()) || !d.o.selection.filter.labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
-		return fn(v.withKinds(obj))
+		return fn(v.WithKinds(obj))
 	})
 	if err != nil {
 		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.Config.Host, err)

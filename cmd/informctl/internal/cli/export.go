@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/space"
 	"github.com/informctl/informctl/store"
@@ -18,7 +19,7 @@ import (
 // exportOptions are the options of export.
 type exportOptions struct {
 	env         cmdutil.Env
-	database    databaseFlag
+	database    source.FileFlags
 	showSecrets bool
 }
 
@@ -47,7 +48,7 @@ output that is a file leaves as much space as a snapshot does.`),
 			return runExport(ctx, o, args)
 		},
 	}
-	o.database.add(o.env, cmd)
+	o.database.Add(o.env, cmd)
 	addSecretsFlag(cmd, &o.showSecrets)
 	return cmd
 }
@@ -60,53 +61,53 @@ type exportHeader struct {
 	Export   int  `json:"informctlExport"`
 	Redacted bool `json:"redacted,omitempty"` // the values of Secrets were left out
 	// Following and Preceding are the numbers of scopes after and before this one.
-	Following int       `json:"following"`
-	Scope     scopeInfo `json:"scope"`
-	Preceding int       `json:"preceding,omitempty"`
+	Following int              `json:"following"`
+	Scope     source.ScopeInfo `json:"scope"`
+	Preceding int              `json:"preceding,omitempty"`
 }
 
 func runExport(ctx context.Context, o *exportOptions, args []string) error {
-	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
+	db, err := o.database.OpenWhole(ctx, o.env, o.showSecrets)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	infos, err := db.find(append(args, "")[0])
+	infos, err := db.Find(append(args, "")[0])
 	if err != nil {
 		return err
 	}
-	opened, err := db.open(infos, whole)
-	if err == nil && len(opened.unread.errs) > 0 {
-		err = opened.unread.errs[0].err // a part is no export
+	opened, err := db.Open(infos, source.WholeObjects)
+	if err == nil && len(opened.Unread.Errs) > 0 {
+		err = opened.Unread.Errs[0].Err // a part is no export
 	}
 	if err != nil {
-		return db.named(err)
+		return db.Named(err)
 	}
-	views, total := opened.views, 0
-	for _, scope := range opened.left {
+	views, total := opened.Views, 0
+	for _, scope := range opened.Left {
 		o.env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
 	}
 	for _, v := range views {
-		total += v.info.Objects
+		total += v.Info.Objects
 	}
 	m := o.env.NewMeter("exporting", "objects", total)
 	defer m.Stop()
 	done := 0
 	fromTypes := 0
 	for _, v := range views {
-		if v.info.Scope.Form == store.Typed {
-			fromTypes += v.info.Objects
+		if v.Info.Scope.Form == store.Typed {
+			fromTypes += v.Info.Objects
 		}
 	}
-	o.env.NoteNewer(db.serverVersion(ctx), fromTypes)
+	o.env.NoteNewer(db.ServerVersion(ctx), fromTypes)
 	if out, ok := o.env.Streams.Out.(*os.File); ok && isRegular(out) {
 		o.env.Streams.Out = &space.Writer{Writer: out, Path: out.Name()}
 	}
-	return db.named(o.env.Output(func(w io.Writer) error {
+	return db.Named(o.env.Output(func(w io.Writer) error {
 		for i, v := range views {
 			header := exportHeader{
-				Export: exportFormat, Redacted: v.info.Scope.IsSecret() && !o.showSecrets || isStripped(v.info.TransformVersion),
-				Following: len(views) - i - 1, Preceding: i, Scope: describeScope(v.info, o.env.Now()),
+				Export: exportFormat, Redacted: v.Info.Scope.IsSecret() && !o.showSecrets || isStripped(v.Info.TransformVersion),
+				Following: len(views) - i - 1, Preceding: i, Scope: source.DescribeScope(v.Info, o.env.Now()),
 			}
 			if err := json.NewEncoder(w).Encode(header); err != nil {
 				return err
@@ -135,25 +136,25 @@ func isRegular(f *os.File) bool {
 }
 
 // eachLine calls fn with the objects as JSON, in chunks in the order of keys.
-func eachLine(ctx context.Context, v *view, fn func(lines [][]byte) error) error {
-	keys, err := v.all()
+func eachLine(ctx context.Context, v *source.View, fn func(lines [][]byte) error) error {
+	keys, err := v.AllKeys()
 	if err != nil {
 		return err
 	}
-	items := make([]item, len(keys))
+	items := make([]source.Item, len(keys))
 	for i, key := range keys {
-		items[i] = newItem(v, key)
+		items[i] = source.NewItem(v, key)
 	}
-	for part, err := range inParts(items, record) {
+	for part, err := range source.InParts(items, source.Record) {
 		if err != nil {
 			return err
 		}
 		if ctx.Err() != nil {
 			return cmdutil.ErrInterrupted
 		}
-		lines := make([][]byte, len(part.items))
-		err := parallel.Do(len(part.items), func(i int) (err error) {
-			lines[i], err = lineOf(part.items[i], part.objects[i])
+		lines := make([][]byte, len(part.Items))
+		err := parallel.Do(len(part.Items), func(i int) (err error) {
+			lines[i], err = lineOf(part.Items[i], part.Objects[i])
 			return err
 		})
 		if err != nil {
@@ -166,14 +167,14 @@ func eachLine(ctx context.Context, v *view, fn func(lines [][]byte) error) error
 	return nil
 }
 
-func lineOf(i item, e encoded) ([]byte, error) {
-	obj, err := i.view.decode(e)
+func lineOf(i source.Item, e source.Encoded) ([]byte, error) {
+	obj, err := i.View.Decode(e)
 	if err != nil {
 		return nil, err
 	}
 	line, err := json.Marshal(obj)
 	if err != nil {
-		return nil, i.wrap(err)
+		return nil, i.Wrap(err)
 	}
 	return bytes.TrimSuffix(line, []byte("\n")), nil
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
 )
@@ -27,7 +28,7 @@ func Commands() []*cobra.Command {
 }
 
 // OpenError describes to a user why a file cannot be opened.
-var OpenError = openError
+var OpenError = source.OpenError
 
 // MainAt is Main with a fixed time.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {

@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // fieldLabel is a field label of the API server whose value is not that of the path of
@@ -59,8 +61,8 @@ func (r requirement) tops() []string {
 }
 
 // valuesOf returns the values of an item's object as the server selects by them.
-func (r requirement) valuesOf(i item, obj runtime.Object) []string {
-	l, ok := r.label(i.view.info.Scope.Resource)
+func (r requirement) valuesOf(i source.Item, obj runtime.Object) []string {
+	l, ok := r.label(i.View.Info.Scope.Resource)
 	if !ok {
 		return r.path.valuesOf(i, obj)
 	}

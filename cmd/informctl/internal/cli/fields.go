@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 )
 
@@ -29,10 +30,10 @@ type path struct {
 
 	asked, having atomic.Int64 // objects, and those that have a value
 
-	mu             sync.Mutex // protects the fields below
-	misfits, texts int        // objects that the path, or a number, does not fit
-	first          item       // of these, in the order of output
-	err            error      // of first; nil if there is none
+	mu             sync.Mutex  // protects the fields below
+	misfits, texts int         // objects that the path, or a number, does not fit
+	first          source.Item // of these, in the order of output
+	err            error       // of first; nil if there is none
 }
 
 func parsePath(flag, text string) (*path, error) {
@@ -71,7 +72,7 @@ func (p *path) values(obj runtime.Object) ([]string, error) {
 
 // valuesOf returns the values of an item's object, none if the path does not fit it. It
 // is safe for concurrent use.
-func (p *path) valuesOf(i item, obj runtime.Object) []string {
+func (p *path) valuesOf(i source.Item, obj runtime.Object) []string {
 	p.asked.Add(1)
 	values, err := p.values(obj)
 	switch {
@@ -85,11 +86,11 @@ func (p *path) valuesOf(i item, obj runtime.Object) []string {
 }
 
 // misfit counts an object that has no value because of an error.
-func (p *path) misfit(i item, count *int, err error) {
+func (p *path) misfit(i source.Item, count *int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	*count++
-	if p.err == nil || compareItems(i, p.first) < 0 {
+	if p.err == nil || source.CompareItems(i, p.first) < 0 {
 		p.first, p.err = i, err
 	}
 }
@@ -104,7 +105,7 @@ func (p *path) verdict() (note string, err error) {
 	case n == 0:
 		return "", nil
 	case n == asked, p.texts > 0 && p.having.Load() == 0:
-		return "", p.first.wrap(fmt.Errorf("%s: %w", p.flag, p.err))
+		return "", p.first.Wrap(fmt.Errorf("%s: %w", p.flag, p.err))
 	}
 	return fmt.Sprintf("%d of %d objects count as ones without the field that %s asks for: %s", n, asked, p.flag, p.err), nil
 }
@@ -149,7 +150,7 @@ func (r requirement) excludes(namespace, name string) bool {
 }
 
 // matches is safe for concurrent use.
-func (r requirement) matches(i item, obj runtime.Object) bool {
+func (r requirement) matches(i source.Item, obj runtime.Object) bool {
 	values := r.valuesOf(i, obj)
 	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
 	return has == r.equal
@@ -188,7 +189,7 @@ type sortValue struct {
 }
 
 // sortValueOf returns the first value of the path, as kubectl does.
-func sortValueOf(i item, p *path, obj runtime.Object) sortValue {
+func sortValueOf(i source.Item, p *path, obj runtime.Object) sortValue {
 	values := p.valuesOf(i, obj)
 	if len(values) == 0 {
 		return sortValue{}

@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // goTemplate is a template that is applied to the List of all objects, as in kubectl. A
@@ -91,7 +93,7 @@ type templatePrinter struct {
 	items []any // of the whole list
 }
 
-func (p *templatePrinter) needs() depth { return record }
+func (p *templatePrinter) needs() source.Depth { return source.Record }
 
 func (p *templatePrinter) begin(w io.Writer) error {
 	_, err := io.WriteString(w, p.head)

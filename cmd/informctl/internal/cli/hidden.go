@@ -9,6 +9,7 @@ import (
 	"github.com/google/cel-go/common/operators"
 	"github.com/google/cel-go/common/types"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
@@ -26,9 +27,9 @@ func (o *readOptions) noteHidden(named string, scopes ...store.Scope) {
 	}
 }
 
-func scopesOf(views []*view) (scopes []store.Scope) {
+func scopesOf(views []*source.View) (scopes []store.Scope) {
 	for _, v := range views {
-		scopes = append(scopes, v.info.Scope)
+		scopes = append(scopes, v.Info.Scope)
 	}
 	return scopes
 }

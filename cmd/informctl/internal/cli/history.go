@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/internal/wire"
@@ -79,7 +80,7 @@ process that keeps the file is there.`),
 			return err
 		},
 	}
-	o.selection.database.add(o.env, cmd)
+	o.selection.database.Add(o.env, cmd)
 	o.selection.addSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
@@ -169,7 +170,7 @@ type loggedChange struct {
 	changed
 	kind string // as -o name has it: pod, or deployment.apps
 	// What tells it from the same change in another scope, see withoutRepeated.
-	scope *view
+	scope *source.View
 	from  string // the resource version of the state before
 }
 
@@ -178,15 +179,15 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	defer cancel()
 	o.selection.whole = true
 	// The comparison needs the values of Secrets, whether they are shown or not.
-	db, err := o.selection.database.open(ctx, true)
+	db, err := o.selection.database.Open(ctx, true)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	db.withGone = true
-	ends := o.follow && db.isFile()
+	db.WithGone = true
+	ends := o.follow && db.IsFile()
 	o.follow = o.follow && !ends
-	var unread unread
+	var unread source.Unread
 	historians, err := o.historians(db, &unread)
 	if err != nil {
 		return err
@@ -198,7 +199,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	for _, h := range historians {
 		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
 		if err != nil {
-			if err := unread.add(h.view.info, err); err != nil {
+			if err := unread.Add(h.view.Info, err); err != nil {
 				return err
 			}
 		}
@@ -216,29 +217,29 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	if err != nil {
 		return err
 	}
-	if len(found) == 0 && len(unread.errs) == 0 {
-		o.env.Note("nothing found in %s", db.path)
+	if len(found) == 0 && len(unread.Errs) == 0 {
+		o.env.Note("nothing found in %s", db.Path)
 	}
 	if err := o.env.Output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
 	}
-	views := make([]*view, len(historians))
+	views := make([]*source.View, len(historians))
 	for i, h := range historians {
 		views[i] = h.view
 	}
-	failures := unread.lines()
+	failures := unread.Lines()
 	if ends {
-		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.path))
-	} else if err := db.noteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
+		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.Path))
+	} else if err := db.NoteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
 		return err
 	}
 	return o.env.Incomplete(failures)
 }
 
 // historians returns one historian for each scope that is asked for.
-func (o *historyOptions) historians(db *database, unread *unread) (all []*historian, err error) {
+func (o *historyOptions) historians(db *source.Database, unread *source.Unread) (all []*historian, err error) {
 	for _, want := range o.selection.wanted {
-		infos, err := db.find(want.Resource)
+		infos, err := db.Find(want.Resource)
 		if err != nil {
 			return nil, err
 		}
@@ -248,7 +249,7 @@ func (o *historyOptions) historians(db *database, unread *unread) (all []*histor
 		}
 		o.selection.noteHidden(want.Resource, scopesOf(opened)...)
 		for _, v := range opened {
-			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.info.ID == v.info.ID })
+			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.Info.ID == v.Info.ID })
 			switch {
 			case i < 0:
 				all = append(all, &historian{o: o, view: v, names: want.Names})
@@ -295,14 +296,14 @@ func (o *historyOptions) goOn(ctx context.Context, cancel func(), historians []*
 // historian reads the history of one scope.
 type historian struct {
 	o     *historyOptions
-	view  *view
+	view  *source.View
 	names []string
 	head  *wire.HistoryHead // nil before it is read
 }
 
 // read reads what was changed from a moment on, and what is changed, if it follows.
 func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
-	var part []change
+	var part []source.Change
 	flush := func() error {
 		rows := make([]*loggedChange, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
@@ -324,25 +325,25 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 		return take(some)
 	}
-	for c, err := range h.view.history(ctx, from, follow, func(head wire.HistoryHead) { h.head = &head }) {
+	for c, err := range h.view.Changes(ctx, from, follow, func(head wire.HistoryHead) { h.head = &head }) {
 		if err != nil {
 			return err
 		}
-		if !h.o.to.IsZero() && c.time.After(h.o.to) {
+		if !h.o.to.IsZero() && c.Time.After(h.o.to) {
 			break
 		}
-		i := newItem(h.view, c.key)
+		i := source.NewItem(h.view, c.Key)
 		switch {
-		case follow && !c.time.After(from) && !from.Equal(h.o.from):
+		case follow && !c.Time.After(from) && !from.Equal(h.o.from):
 			continue // it was found
-		case !h.o.selection.filter.isWithin(i.namespace):
+		case !h.o.selection.filter.isWithin(i.Namespace):
 			continue
-		case len(h.names) > 0 && !slices.Contains(h.names, i.name):
+		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
 			continue
-		case h.o.deleted && c.new != nil:
+		case h.o.deleted && c.New != nil:
 			continue
 		}
-		if part = append(part, c); len(part) == chunk || follow {
+		if part = append(part, c); len(part) == source.ChunkSize || follow {
 			if err := flush(); err != nil {
 				return err
 			}
@@ -366,9 +367,9 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 		}
 		switch {
 		case begins.IsZero():
-			without = append(without, h.view.info.Scope)
+			without = append(without, h.view.Info.Scope)
 		case !h.o.from.IsZero() && h.o.from.Before(begins):
-			late = append(late, h.view.info.Scope)
+			late = append(late, h.view.Info.Scope)
 			if begins.After(last) {
 				last = begins
 			}
@@ -382,52 +383,52 @@ func (o *historyOptions) noteBegins(historians []*historian) {
 	}
 	switch {
 	case len(late) == 1:
-		o.env.Note("%s: the log begins at %s", late[0], fromThen(last))
+		o.env.Note("%s: the log begins at %s", late[0], source.FromThen(last))
 	case len(late) > 1:
-		o.env.Note("the logs of %d resources begin later, the last at %s", len(late), fromThen(last))
+		o.env.Note("the logs of %d resources begin later, the last at %s", len(late), source.FromThen(last))
 	}
 }
 
 // row returns the line of a change, or nil if it is not asked for.
-func (h *historian) row(c change) (*loggedChange, error) {
-	i := newItem(h.view, c.key)
+func (h *historian) row(c source.Change) (*loggedChange, error) {
+	i := source.NewItem(h.view, c.Key)
 	var states [2]runtime.Object
 	known := true
-	for n, e := range []*encoded{c.old, c.new} {
+	for n, e := range []*source.Encoded{c.Old, c.New} {
 		if e == nil {
 			continue
 		}
-		if e.decode == nil {
+		if e.Decode == nil {
 			known = false
 			continue
 		}
-		obj, err := e.decode()
+		obj, err := e.Decode()
 		if err != nil {
-			return nil, i.wrap(err)
+			return nil, i.Wrap(err)
 		}
-		states[n] = h.view.withKinds(obj)
+		states[n] = h.view.WithKinds(obj)
 	}
 	passes, err := h.passes(i, states)
 	if err != nil {
-		return nil, i.wrap(err)
+		return nil, i.Wrap(err)
 	}
 	if !passes {
 		return nil, nil
 	}
 	out := &loggedChange{
 		changed: changed{
-			Time: c.time, Resource: h.view.info.Scope.Resource, Namespace: i.namespace, Name: i.name,
-			ResourceVersion: c.rv, Change: "updated",
+			Time: c.Time, Resource: h.view.Info.Scope.Resource, Namespace: i.Namespace, Name: i.Name,
+			ResourceVersion: c.RV, Change: "updated",
 		},
-		scope: h.view, kind: strings.ToLower(i.kind().GroupKind().String()),
+		scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
 	}
-	if !c.since.IsZero() {
-		out.Since = &c.since
+	if !c.Since.IsZero() {
+		out.Since = &c.Since
 	}
 	switch {
-	case c.new == nil:
+	case c.New == nil:
 		out.Change = "deleted"
-	case c.old == nil:
+	case c.Old == nil:
 		out.Change = "created"
 	}
 	for n, obj := range states {
@@ -441,10 +442,10 @@ func (h *historian) row(c change) (*loggedChange, error) {
 			}
 		}
 	}
-	if c.new != nil && known {
+	if c.New != nil && known {
 		out.Managers = managers(states[0], states[1])
 	}
-	if c.old != nil && c.new != nil && known {
+	if c.Old != nil && c.New != nil && known {
 		out.Fields, err = h.fieldsOf(states[0], states[1])
 	}
 	return out, err
@@ -453,7 +454,7 @@ func (h *historian) row(c change) (*loggedChange, error) {
 // shown returns the states as they may be shown, which is also what conditions are about.
 func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
 	for n, obj := range states {
-		if out[n] = obj; obj != nil && !h.o.selection.showSecrets && secret.Is(h.view.info.Scope, obj) {
+		if out[n] = obj; obj != nil && !h.o.selection.showSecrets && secret.Is(h.view.Info.Scope, obj) {
 			if out[n], err = secret.Redact(obj); err != nil {
 				return out, err
 			}
@@ -463,7 +464,7 @@ func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err 
 }
 
 // passes reports whether a change is asked for by what its objects contain.
-func (h *historian) passes(i item, states [2]runtime.Object) (_ bool, err error) {
+func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err error) {
 	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
 		for _, obj := range states {
 			if obj == nil {
@@ -506,7 +507,7 @@ func (h *historian) passes(i item, states [2]runtime.Object) (_ bool, err error)
 
 // fieldsOf returns the fields that differ, without what every change changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error) {
-	isSecret := secret.Is(h.view.info.Scope, a) || secret.Is(h.view.info.Scope, b)
+	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
 	found, err := comparison{showSecrets: h.o.selection.showSecrets}.fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
 	if err != nil {
 		return nil, err

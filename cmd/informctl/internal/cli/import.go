@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/secret"
@@ -32,7 +33,7 @@ import (
 )
 
 func newImportCommand(e cmdutil.Env) *cobra.Command {
-	var file databaseFlag
+	var file source.FileFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Make a file of what export printed",
@@ -52,11 +53,11 @@ serve them. Secrets need a key to encrypt them with. A line has at most 64 MiB.`
 			return runImport(ctx, e, file, args[0])
 		},
 	}
-	file.add(e, cmd)
+	file.Add(e, cmd)
 	return cmd
 }
 
-func runImport(ctx context.Context, e cmdutil.Env, file databaseFlag, from string) (err error) {
+func runImport(ctx context.Context, e cmdutil.Env, file source.FileFlags, from string) (err error) {
 	in := e.Streams.In
 	if from != "-" {
 		f, err := os.Open(from)
@@ -68,14 +69,14 @@ func runImport(ctx context.Context, e cmdutil.Env, file databaseFlag, from strin
 	} else {
 		from = "standard input"
 	}
-	if err := file.makeDir(); err != nil {
+	if err := file.MakeDir(); err != nil {
 		return err
 	}
 	objects, unknown := 0, 0
-	err = newFile(file.path, func(temporary string) error {
-		db, err := openToWrite(temporary, file.keys)
+	err = source.NewFile(file.Path, func(temporary string) error {
+		db, err := source.OpenToWrite(temporary, file.Keys)
 		if err != nil {
-			return openError(file.path, err)
+			return source.OpenError(file.Path, err)
 		}
 		i := &importer{env: e, ctx: ctx, db: db, meter: e.NewMeter("importing", "objects", 0)}
 		defer i.meter.Stop()
@@ -89,7 +90,7 @@ func runImport(ctx context.Context, e cmdutil.Env, file databaseFlag, from strin
 	if unknown > 0 {
 		e.Note("the server of the export was newer than the types of this program: %s, of %d objects", cmdutil.FieldsLeftOut, unknown)
 	}
-	e.Note("%s: %d objects", file.path, objects)
+	e.Note("%s: %d objects", file.Path, objects)
 	return nil
 }
 
@@ -222,7 +223,7 @@ func (i *importer) begin(line []byte) error {
 	if i.header.Export != exportFormat {
 		return fmt.Errorf("an export of format %d; this program reads format %d", i.header.Export, exportFormat)
 	}
-	scope, err := i.header.Scope.scope()
+	scope, err := i.header.Scope.Scope()
 	if err != nil {
 		return err
 	}
@@ -358,23 +359,4 @@ func (i *importer) finish() error {
 		return cmdutil.ErrInterrupted
 	}
 	return err
-}
-
-// scope returns the described Scope.
-func (s scopeInfo) scope() (store.Scope, error) {
-	gv, err := schema.ParseGroupVersion(s.APIVersion)
-	if err != nil || s.Resource == "" {
-		return store.Scope{}, errors.New("the header names no resource and version")
-	}
-	scope := store.Scope{
-		Cluster: s.Cluster, Resource: s.Resource, Kind: gv.WithKind(s.Kind), Namespace: s.Namespace,
-		LabelSelector: s.LabelSelector, FieldSelector: s.FieldSelector,
-	}
-	for _, form := range []store.Form{store.Typed, store.Unstructured, store.Metadata} {
-		if form.String() == s.Form {
-			scope.Form = form
-			return scope, nil
-		}
-	}
-	return scope, fmt.Errorf("the header's form is %q; there are typed, unstructured, metadata", s.Form)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
@@ -17,7 +18,7 @@ import (
 // indexesOptions are the options of indexes.
 type indexesOptions struct {
 	env         cmdutil.Env
-	database    databaseFlag
+	database    source.FileFlags
 	table       tableFlags
 	showSecrets bool
 }
@@ -42,7 +43,7 @@ a file that a live process holds are counted one value after the other while it 
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
-	o.database.add(o.env, cmd)
+	o.database.Add(o.env, cmd)
 	addSecretsFlag(cmd, &o.showSecrets)
 	o.table.add(cmd)
 	return cmd
@@ -79,12 +80,12 @@ type indexUse struct {
 }
 
 func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
-	db, err := o.database.open(ctx, o.showSecrets)
+	db, err := o.database.Open(ctx, o.showSecrets)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	infos, err := db.find(append(args, "")[0])
+	infos, err := db.Find(append(args, "")[0])
 	if err != nil {
 		return err
 	}
@@ -126,14 +127,14 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 }
 
 // indexesOf counts the entries of a scope's indexes.
-func indexesOf(d *database, info store.Info) (out []indexUse, err error) {
-	r, err := d.openScope(info, nil)
+func indexesOf(d *source.Database, info store.Info) (out []indexUse, err error) {
+	r, err := d.OpenScope(info, nil)
 	if err != nil {
 		return nil, err
 	}
 	for _, idx := range info.Indexes {
 		use := indexUse{Scope: info.Scope.String(), Resource: info.Scope.Resource, Name: idx.Name, Identity: idx.Identity}
-		values, err := r.values(idx.Name)
+		values, err := r.IndexValues(idx.Name)
 		if err != nil {
 			return nil, err
 		}
@@ -144,7 +145,7 @@ func indexesOf(d *database, info store.Info) (out []indexUse, err error) {
 				use.LargestValue, use.Largest = v.Value, v.Count
 			}
 		}
-		if info.Scope.IsSecret() && !d.showSecrets && use.Entries > 0 {
+		if info.Scope.IsSecret() && !d.ShowSecrets && use.Entries > 0 {
 			use.LargestValue = secret.Redacted // the value may be a field of the Secret
 		}
 		out = append(out, use)

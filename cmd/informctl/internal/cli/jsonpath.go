@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/util/jsonpath"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // jsonPath is a template that is applied to the List of all objects, as in kubectl.
@@ -98,7 +100,7 @@ type pathPrinter struct {
 	printed bool
 }
 
-func (p *pathPrinter) needs() depth          { return record }
+func (p *pathPrinter) needs() source.Depth   { return source.Record }
 func (p *pathPrinter) begin(io.Writer) error { return nil }
 
 func (p *pathPrinter) render(o object) (piece, error) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
 
@@ -18,12 +19,12 @@ import (
 // latest of those that hold or cover an object has its state, or says that it is deleted.
 
 // linkOverlaps gives each view the views of the same collection that are later.
-func linkOverlaps(views []*view) {
-	views = slices.SortedFunc(slices.Values(views), func(a, b *view) int { return compareAge(b, a) })
+func linkOverlaps(views []*source.View) {
+	views = slices.SortedFunc(slices.Values(views), func(a, b *source.View) int { return compareAge(b, a) })
 	for i, v := range views {
 		for _, w := range views[:i] {
-			if w.info.Scope.Resource == v.info.Scope.Resource && w.info.Scope.Cluster == v.info.Scope.Cluster {
-				v.later = append(v.later, w)
+			if w.Info.Scope.Resource == v.Info.Scope.Resource && w.Info.Scope.Cluster == v.Info.Scope.Cluster {
+				v.Later = append(v.Later, w)
 			}
 		}
 	}
@@ -31,18 +32,18 @@ func linkOverlaps(views []*view) {
 
 // compareAge orders views by their resource versions, those without one first. No two are
 // equal.
-func compareAge(a, b *view) int {
-	isKnown := func(v *view) int {
-		if _, err := resourceversion.CompareResourceVersion(v.info.Checkpoint.RV, v.info.Checkpoint.RV); err != nil {
+func compareAge(a, b *source.View) int {
+	isKnown := func(v *source.View) int {
+		if _, err := resourceversion.CompareResourceVersion(v.Info.Checkpoint.RV, v.Info.Checkpoint.RV); err != nil {
 			return 0
 		}
 		return 1
 	}
-	order, err := resourceversion.CompareResourceVersion(a.info.Checkpoint.RV, b.info.Checkpoint.RV)
+	order, err := resourceversion.CompareResourceVersion(a.Info.Checkpoint.RV, b.Info.Checkpoint.RV)
 	if err != nil {
 		order = 0
 	}
-	return cmp.Or(cmp.Compare(isKnown(a), isKnown(b)), order, cmp.Compare(b.info.ID, a.info.ID))
+	return cmp.Or(cmp.Compare(isKnown(a), isKnown(b)), order, cmp.Compare(b.Info.ID, a.Info.ID))
 }
 
 // hasFieldSelector reports whether it takes whole objects to know what a scope covers.
@@ -50,10 +51,10 @@ func hasFieldSelector(info store.Info) bool { return info.Scope.FieldSelector !=
 
 // latest splits sorted keys of a scope into those whose state here is the latest, those
 // that a later scope holds, and those that a later scope covers and no longer holds.
-func latest(v *view, keys []string) (here, held, gone []string, err error) {
+func latest(v *source.View, keys []string) (here, held, gone []string, err error) {
 	here = keys
-	for _, later := range v.later {
-		covered := inNamespace(v, later.info.Scope.Namespace, here)
+	for _, later := range v.Later {
+		covered := inNamespace(v, later.Info.Scope.Namespace, here)
 		if len(covered) == 0 {
 			continue
 		}
@@ -74,13 +75,13 @@ func latest(v *view, keys []string) (here, held, gone []string, err error) {
 	return here, held, gone, nil
 }
 
-func inNamespace(v *view, namespace string, keys []string) []string {
+func inNamespace(v *source.View, namespace string, keys []string) []string {
 	if namespace == "" {
 		return slices.Clone(keys)
 	}
 	var out []string
 	for _, key := range keys {
-		if newItem(v, key).namespace == namespace {
+		if source.NewItem(v, key).Namespace == namespace {
 			out = append(out, key)
 		}
 	}
@@ -88,11 +89,11 @@ func inNamespace(v *view, namespace string, keys []string) []string {
 }
 
 // holds returns those of the sorted keys that exist.
-func holds(v *view, keys []string) ([]string, error) {
-	if len(keys) < v.info.Objects/8 {
-		return v.among(keys, labels.Everything())
+func holds(v *source.View, keys []string) ([]string, error) {
+	if len(keys) < v.Info.Objects/8 {
+		return v.Among(keys, labels.Everything())
 	}
-	all, err := v.all()
+	all, err := v.AllKeys()
 	if err != nil {
 		return nil, err
 	}
@@ -114,44 +115,44 @@ func without(keys, others []string) []string {
 // they were as they are here. An object that may have been changed behind its checkpoint
 // is not among them, and neither is one that lacks a field of its selector, where the
 // server may have a default.
-func coveredBy(v, later *view, keys []string) ([]string, error) {
-	selector, err := labels.Parse(later.info.Scope.LabelSelector)
-	if err != nil || later.info.Checkpoint.RV == "" || later.info.Checkpoint.RV == v.info.Checkpoint.RV {
+func coveredBy(v, later *source.View, keys []string) ([]string, error) {
+	selector, err := labels.Parse(later.Info.Scope.LabelSelector)
+	if err != nil || later.Info.Checkpoint.RV == "" || later.Info.Checkpoint.RV == v.Info.Checkpoint.RV {
 		return nil, nil //nolint:nilerr // it cannot be said what the scope covers
 	}
-	fields, err := parseFieldSelector(later.info.Scope.FieldSelector)
+	fields, err := parseFieldSelector(later.Info.Scope.FieldSelector)
 	if err != nil {
 		return nil, nil //nolint:nilerr // as above
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool {
-		i := newItem(v, key)
-		return slices.ContainsFunc(fields, func(r requirement) bool { return r.excludes(i.namespace, i.name) })
+		i := source.NewItem(v, key)
+		return slices.ContainsFunc(fields, func(r requirement) bool { return r.excludes(i.Namespace, i.Name) })
 	})
 	if len(keys) > 0 && !selector.Empty() {
-		if keys, err = v.among(keys, selector); err != nil {
+		if keys, err = v.Among(keys, selector); err != nil {
 			return nil, err
 		}
 	}
 	fields = slices.DeleteFunc(fields, requirement.onKey)
-	depth := header
+	depth := source.Header
 	if len(fields) > 0 {
-		depth = record
+		depth = source.Record
 	}
 	var out []string
-	for part, err := range inParts(appendItems(nil, v, keys), depth) {
+	for part, err := range source.InParts(source.AppendItems(nil, v, keys), depth) {
 		if err != nil {
 			return nil, err
 		}
-		for i, e := range part.objects {
-			if e.decode == nil {
+		for i, e := range part.Objects {
+			if e.Decode == nil {
 				continue
 			}
-			obj, err := e.decode()
+			obj, err := e.Decode()
 			if err != nil {
-				return nil, part.items[i].wrap(err)
+				return nil, part.Items[i].Wrap(err)
 			}
-			if isWithin(obj, fields, later.info.Checkpoint.RV) {
-				out = append(out, part.items[i].key())
+			if isWithin(obj, fields, later.Info.Checkpoint.RV) {
+				out = append(out, part.Items[i].Key())
 			}
 		}
 	}
@@ -176,19 +177,19 @@ func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
 
 // withoutNewerEvents removes the events that are there as core's, too, which kubectl
 // prints.
-func withoutNewerEvents(items []item) []item {
+func withoutNewerEvents(items []source.Item) []source.Item {
 	type key struct{ cluster, namespace, name string }
-	keyOf := func(i item) key { return key{i.view.info.Scope.Cluster, i.namespace, i.name} }
+	keyOf := func(i source.Item) key { return key{i.View.Info.Scope.Cluster, i.Namespace, i.Name} }
 	core := map[key]bool{}
 	for _, i := range items {
-		if i.view.info.Scope.Resource == resources.CoreEvents {
+		if i.View.Info.Scope.Resource == resources.CoreEvents {
 			core[keyOf(i)] = true
 		}
 	}
 	if len(core) == 0 {
 		return items
 	}
-	return slices.DeleteFunc(items, func(i item) bool {
-		return i.view.info.Scope.Resource == resources.NewerEvents && core[keyOf(i)]
+	return slices.DeleteFunc(items, func(i source.Item) bool {
+		return i.View.Info.Scope.Resource == resources.NewerEvents && core[keyOf(i)]
 	})
 }

@@ -14,13 +14,14 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
 )
 
 // object is one selected object. Object is nil if the printer does not need it decoded.
 type object struct {
-	item
+	source.Item
 	runtime.Object
 	event string // of a watch: ADDED, MODIFIED, DELETED
 }
@@ -36,7 +37,7 @@ type piece struct {
 // printer writes a list of objects. render must be safe for concurrent use; the other
 // methods are called from one goroutine. The pieces arrive in the order of the list.
 type printer interface {
-	needs() depth
+	needs() source.Depth
 	begin(io.Writer) error
 	render(object) (piece, error)
 	emit(io.Writer, []piece) error
@@ -177,7 +178,7 @@ type objectRenderer struct {
 	format string
 }
 
-func (objectRenderer) needs() depth { return record }
+func (objectRenderer) needs() source.Depth { return source.Record }
 
 // text prints one object with prefix before every line except the first line and empty
 // lines. The objects of a List are part of a larger document. This indentation does not
@@ -312,13 +313,13 @@ func (p *yamlList) end(w io.Writer) error {
 // nameList prints kind/name. It needs only the keys.
 type nameList struct{}
 
-func (nameList) needs() depth          { return nothing }
+func (nameList) needs() source.Depth   { return source.Nothing }
 func (nameList) begin(io.Writer) error { return nil }
 func (nameList) end(io.Writer) error   { return nil }
 
 func (nameList) render(o object) (piece, error) {
-	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.name}}
-	obj.SetGroupVersionKind(o.kind())
+	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+	obj.SetGroupVersionKind(o.Kind())
 	var buf bytes.Buffer
 	err := (&printers.NamePrinter{ShortOutput: true}).PrintObj(obj, &buf)
 	return piece{text: buf.Bytes()}, err

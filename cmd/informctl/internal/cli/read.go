@@ -1,11 +1,9 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -15,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
@@ -22,7 +21,7 @@ import (
 // readOptions are the common options of the commands that print objects.
 type readOptions struct {
 	env         cmdutil.Env
-	database    databaseFlag
+	database    source.FileFlags
 	format      outputFlags
 	showSecrets bool
 
@@ -44,7 +43,7 @@ type readOptions struct {
 }
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
-	o.database.add(o.env, cmd)
+	o.database.Add(o.env, cmd)
 	o.format.add(cmd)
 	o.addSelectionFlags(cmd)
 }
@@ -117,74 +116,22 @@ func (o *readOptions) completeAt(cmd *cobra.Command, flag string) (err error) {
 
 // openAt opens the file or, for an earlier state, the file itself or a copy of what the
 // process has that keeps it: a copy does not change while it is read.
-func (o *readOptions) openAt(ctx context.Context) (*database, error) {
+func (o *readOptions) openAt(ctx context.Context) (*source.Database, error) {
 	if o.at.IsZero() {
-		db, err := o.database.open(ctx, o.showSecrets)
+		db, err := o.database.Open(ctx, o.showSecrets)
 		if err == nil && o.notOlderThan != "" {
-			if err := db.await(o.wanted, o.notOlderThan); err != nil {
+			if err := db.Await(o.wanted, o.notOlderThan); err != nil {
 				_ = db.Close()
 				return nil, err
 			}
 		}
 		return db, err
 	}
-	db, err := o.database.openWhole(ctx, o.env, o.showSecrets)
+	db, err := o.database.OpenWhole(ctx, o.env, o.showSecrets)
 	if err != nil {
 		return nil, err
 	}
-	return db.then(o.at), nil
-}
-
-// await waits until the scopes of the wanted resources are not older than a resource
-// version.
-func (db *database) await(wanted []resources.Wanted, rv string) error {
-	l := db.process()
-	for _, want := range wanted {
-		infos, err := db.find(want.Resource)
-		if err != nil {
-			return err
-		}
-		for _, info := range infos {
-			if l != nil {
-				// No object has this key; the process answers when it is there.
-				_, err = (&liveScope{live: l, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {rv}})
-			} else if is := info.Checkpoint.RV; is == "" || store.Higher(is, rv) != is {
-				err = fmt.Errorf("nothing follows %s in %s, which is at resource version %s and not at %s",
-					info.Scope, db.path, cmp.Or(is, "none"), rv)
-			}
-			if err != nil {
-				return err
-			}
-		}
-	}
-	if l != nil {
-		return db.describe(l) // the scopes as they are now
-	}
-	return nil
-}
-
-// at returns a source of the state at a place.
-func at(from origin, place store.Place) origin {
-	switch from := from.(type) {
-	case fileSource:
-		from.at = place
-		return from
-	case copyOrigin:
-		from.origin = at(from.origin, place)
-		return from
-	}
-	return from
-}
-
-// isPast reports whether a source is of an earlier state.
-func isPast(of origin) bool {
-	switch of := of.(type) {
-	case fileSource:
-		return !of.at.IsZero()
-	case copyOrigin:
-		return isPast(of.origin)
-	}
-	return false
+	return db.Then(o.at), nil
 }
 
 // runRead prints the objects that the options select.
@@ -198,7 +145,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 	if err != nil {
 		return err
 	}
-	failures := chosen.unread.lines()
+	failures := chosen.unread.Lines()
 	if len(failures) > 0 && len(chosen.views) == 0 {
 		return o.env.Incomplete(failures)
 	}
@@ -213,11 +160,11 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return err
 	}
 	for _, name := range chosen.missing {
-		failures = append(failures, o.notFound(name, db.path))
+		failures = append(failures, o.notFound(name, db.Path))
 	}
 	switch {
 	case len(result.items) == 0 && !o.format.count && len(failures) == 0:
-		o.env.Note("nothing found in %s", db.path)
+		o.env.Note("nothing found in %s", db.Path)
 	case len(result.items) > 0 && result.unsorted:
 		o.env.Note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
 	}
@@ -241,8 +188,8 @@ func runRead(ctx context.Context, o *readOptions) error {
 		return print(w, result.items, o.format.printer(o.isOne(result.items)))
 	})
 	if err == nil {
-		o.env.NoteNewer(db.serverVersion(ctx), typed(result.items))
-		err = db.noteAge(ctx, o.env, chosen.shown(), o.at)
+		o.env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(result.items))
+		err = db.NoteAge(ctx, o.env, chosen.shown(), o.at)
 	}
 	if err != nil {
 		return err
@@ -252,16 +199,16 @@ func runRead(ctx context.Context, o *readOptions) error {
 
 // isOne reports whether the items are the object of one NAME. Several namespaces may have
 // an object of that name.
-func (o *readOptions) isOne(items []item) bool {
+func (o *readOptions) isOne(items []source.Item) bool {
 	return len(o.wanted) == 1 && len(o.wanted[0].Names) == 1 && len(items) == 1
 }
 
 // explain prints how objects were found, if --explain is set or the result may be
 // surprising.
-func (o *readOptions) explain(views []*view) error {
+func (o *readOptions) explain(views []*source.View) error {
 	if o.sieve.explain {
 		for _, v := range views {
-			o.env.Note("%s", v.explanation())
+			o.env.Note("%s", v.Explanation())
 		}
 	}
 	notes, err := o.sieve.verdicts()
@@ -273,27 +220,27 @@ func (o *readOptions) explain(views []*view) error {
 
 // chosen is the result of selecting objects by keys, labels and indexes.
 type chosen struct {
-	items   []item // in the order of output
-	views   []*view
-	unread  unread
+	items   []source.Item // in the order of output
+	views   []*source.View
+	unread  source.Unread
 	missing []string // named objects that do not exist, such as pods "a"
 
 	// States that are not the latest: of objects that a later scope holds, and of others
 	// that one covers.
-	repeated, gone []item
+	repeated, gone []source.Item
 }
 
 // ofSeveral reports whether objects of several resources were looked for.
 func (c chosen) ofSeveral() bool {
-	return slices.ContainsFunc(c.views, func(v *view) bool {
-		return v.info.Scope.Resource != c.views[0].info.Scope.Resource
+	return slices.ContainsFunc(c.views, func(v *source.View) bool {
+		return v.Info.Scope.Resource != c.views[0].Info.Scope.Resource
 	})
 }
 
-func (o *readOptions) choose(db *database) (out chosen, err error) {
-	views := map[string]*view{}
+func (o *readOptions) choose(db *source.Database) (out chosen, err error) {
+	views := map[string]*source.View{}
 	for _, want := range o.wanted {
-		infos, err := db.find(want.Resource)
+		infos, err := db.Find(want.Resource)
 		if err != nil {
 			return out, err
 		}
@@ -304,17 +251,17 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 		}
 		o.noteHidden(want.Resource, scopesOf(opened)...)
 		for i, v := range opened {
-			if known := views[v.info.ID]; known != nil {
+			if known := views[v.Info.ID]; known != nil {
 				opened[i] = known
 			}
-			views[v.info.ID] = opened[i]
+			views[v.Info.ID] = opened[i]
 		}
 		if err := o.chooseOf(opened, want.Names, &out); err != nil {
 			return out, err
 		}
 	}
-	for _, items := range []*[]item{&out.items, &out.repeated, &out.gone} {
-		slices.SortFunc(*items, compareItems)
+	for _, items := range []*[]source.Item{&out.items, &out.repeated, &out.gone} {
+		slices.SortFunc(*items, source.CompareItems)
 		*items = slices.Compact(*items) // a resource may be named twice
 	}
 	if n := len(out.repeated); n > 0 {
@@ -327,7 +274,7 @@ func (o *readOptions) choose(db *database) (out chosen, err error) {
 }
 
 // chooseOf adds the selected objects in the scopes of one resource.
-func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error {
+func (o *readOptions) chooseOf(views []*source.View, names []string, out *chosen) error {
 	f := o.filter
 	f.names = names
 	found := map[string]bool{} // the names that exist
@@ -341,7 +288,7 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 			err = o.readable(v, keys)
 		}
 		if err != nil {
-			if err := out.unread.add(v.info, err); err != nil {
+			if err := out.unread.Add(v.Info, err); err != nil {
 				return err
 			}
 			continue
@@ -349,11 +296,11 @@ func (o *readOptions) chooseOf(views []*view, names []string, out *chosen) error
 		if !slices.Contains(out.views, v) {
 			out.views = append(out.views, v)
 		}
-		out.items = appendItems(out.items, v, keys)
-		out.repeated, out.gone = appendItems(out.repeated, v, held), appendItems(out.gone, v, gone)
+		out.items = source.AppendItems(out.items, v, keys)
+		out.repeated, out.gone = source.AppendItems(out.repeated, v, held), source.AppendItems(out.gone, v, gone)
 		for _, key := range keys {
 			if len(names) > 0 {
-				found[newItem(v, key).name] = true
+				found[source.NewItem(v, key).Name] = true
 			}
 		}
 	}
@@ -379,51 +326,68 @@ func (o *readOptions) notFound(name, file string) error {
 
 // readable decodes the first object, to check that its encryption key is available if it
 // needs one.
-func (o *readOptions) readable(v *view, keys []string) error {
+func (o *readOptions) readable(v *source.View, keys []string) error {
 	decodes := o.whole || o.sieve.decodes() || !o.format.count && o.format.format != "name"
-	if !v.info.Encrypted || len(keys) == 0 || !decodes {
+	if !v.Info.Encrypted || len(keys) == 0 || !decodes {
 		return nil
 	}
-	found, err := v.fetch(keys[:1], record)
-	if err == nil && found[0].decode != nil {
-		_, err = found[0].decode()
+	found, err := v.Fetch(keys[:1], source.Record)
+	if err == nil && found[0].Decode != nil {
+		_, err = found[0].Decode()
 	}
 	return err
 }
 
 // open opens the scopes that can answer and prints which cannot, or adds to unread why
 // not. It returns an error if none can: an empty result would look like an answer.
-func (o *readOptions) open(db *database, infos []store.Info, unread *unread) ([]*view, error) {
+func (o *readOptions) open(db *source.Database, infos []store.Info, unread *source.Unread) ([]*source.View, error) {
 	decoder := o.decoderFor
 	if len(infos) > 1 && slices.ContainsFunc(infos, hasFieldSelector) {
-		decoder = whole
+		decoder = source.WholeObjects
 	}
-	opened, err := db.open(infos, decoder)
+	opened, err := db.Open(infos, decoder)
 	if err != nil {
 		return nil, err
 	}
-	views, left := opened.views, opened.left
-	unread.join(opened.unread)
+	views, left := opened.Views, opened.Left
+	unread.Join(opened.Unread)
 	linkOverlaps(views)
-	if len(left) > 0 && len(views)+len(opened.unread.errs) == 0 {
+	if len(left) > 0 && len(views)+len(opened.Unread.Errs) == 0 {
 		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
 	}
 	for _, scope := range left {
 		o.env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
 	}
 	for _, v := range views {
-		if cp := v.info.Checkpoint; cp.RV == "" && !isGone(v.info) {
-			o.env.Note("%s: to be listed again, so objects may be missing or old: %s", v.info.Scope, cp.Reason)
+		if cp := v.Info.Checkpoint; cp.RV == "" && !source.IsGone(v.Info) {
+			o.env.Note("%s: to be listed again, so objects may be missing or old: %s", v.Info.Scope, cp.Reason)
 		}
 	}
-	able := slices.DeleteFunc(slices.Clone(views), func(v *view) bool { return !hasIndexes(v, o.indexes) })
+	able := slices.DeleteFunc(slices.Clone(views), func(v *source.View) bool { return !hasIndexes(v, o.indexes) })
 	if len(able) == 0 {
 		return views, nil // a later step reports the missing index
 	}
 	for _, v := range views {
 		if !slices.Contains(able, v) {
-			o.env.Note("%s: left out, its indexes are %s", v.info.Scope, indexNames(v))
+			o.env.Note("%s: left out, its indexes are %s", v.Info.Scope, indexNames(v))
 		}
 	}
 	return able, nil
+}
+
+// shown returns the views that objects are printed of, all where nothing is found.
+func (c *chosen) shown() []*source.View {
+	var shown []*source.View
+	for _, i := range c.items {
+		if n := len(shown); n > 0 && shown[n-1] == i.View {
+			continue
+		}
+		if !slices.Contains(shown, i.View) {
+			shown = append(shown, i.View)
+		}
+	}
+	if len(shown) == 0 {
+		return c.views
+	}
+	return shown
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 func newRekeyCommand(e cmdutil.Env) *cobra.Command {
-	var file databaseFlag
+	var file source.FileFlags
 	cmd := &cobra.Command{
 		Use:   "rekey",
 		Short: "Encrypt a file's data keys with another key",
@@ -29,51 +30,51 @@ process may hold the file.`),
 			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
-			if file.keys == nil {
+			if file.Keys == nil {
 				return cmdutil.Usagef(cmd, "rekey needs --key-file or --key-command")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runRekey(cmd.Context(), e, file) },
 	}
-	file.add(e, cmd)
+	file.Add(e, cmd)
 	return cmd
 }
 
-func runRekey(ctx context.Context, e cmdutil.Env, file databaseFlag) error {
+func runRekey(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 	// Opening the file for writing would create a missing file.
-	reader, err := openDatabase(file.path, file.keys, true)
+	reader, err := source.OpenDatabase(file.Path, file.Keys, true)
 	if err != nil {
 		return err
 	}
 	encrypted := 0
-	for _, info := range reader.scopes {
+	for _, info := range reader.Scopes {
 		if info.Encrypted {
 			encrypted++
 		}
 	}
-	err = reader.writable(ctx, e)
+	err = reader.Writable(ctx, e)
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}
-	db, err := openToWrite(file.path, file.keys)
+	db, err := source.OpenToWrite(file.Path, file.Keys)
 	if err != nil {
-		return openError(file.path, err)
+		return source.OpenError(file.Path, err)
 	}
 	err = db.Rekey(ctx)
 	if closeErr := db.Close(); err == nil {
 		err = closeErr
 	}
 	if err != nil {
-		return fmt.Errorf("rekey %s: %w", file.path, err)
+		return fmt.Errorf("rekey %s: %w", file.Path, err)
 	}
 	if encrypted == 0 {
-		e.Note("nothing in %s is encrypted; Secrets are, when informctl run or import stores them with a key", file.path)
+		e.Note("nothing in %s is encrypted; Secrets are, when informctl run or import stores them with a key", file.Path)
 		return nil
 	}
 	return e.Output(func(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "%s: %d of %d scopes encrypted, the first key is the one that opens them\n",
-			file.path, encrypted, len(reader.scopes))
+			file.Path, encrypted, len(reader.Scopes))
 		return err
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // Several scopes may log one change of an object: namespaces, selectors, forms. Where one
@@ -17,7 +18,7 @@ import (
 func withoutRepeated(found []loggedChange) []loggedChange {
 	type object struct{ cluster, resource, namespace, name string }
 	of := func(c *loggedChange) object {
-		return object{c.scope.info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
+		return object{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name}
 	}
 	byObject := map[object][]*loggedChange{}
 	for i := range found {
@@ -52,7 +53,7 @@ func (other *loggedChange) tells(c *loggedChange) bool {
 	if err != nil {
 		order = cmp.Compare(min(len(other.from), 1), min(len(c.from), 1))
 	}
-	return cmp.Or(order, cmp.Compare(c.scope.info.ID, other.scope.info.ID)) > 0
+	return cmp.Or(order, cmp.Compare(c.scope.Info.ID, other.scope.Info.ID)) > 0
 }
 
 // oneResource returns the resource of which an object is told.
@@ -71,7 +72,7 @@ func isAfter(rv, other string) bool {
 
 // toldChanges are the last changes that were told. Those of the scopes of one process are
 // written within a commit interval of each other.
-type toldChanges struct{ now, before map[toldChange]*view }
+type toldChanges struct{ now, before map[toldChange]*source.View }
 
 type toldChange struct{ cluster, resource, namespace, name, uid, rv string }
 
@@ -80,7 +81,7 @@ const maxTold = 1 << 14
 
 // again reports whether another scope has told a change before, and remembers it.
 func (t *toldChanges) again(c loggedChange) bool {
-	key := toldChange{c.scope.info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
+	key := toldChange{c.scope.Info.Scope.Cluster, oneResource(c.Resource), c.Namespace, c.Name, c.UID, c.ResourceVersion}
 	by, known := t.now[key]
 	if !known {
 		by, known = t.before[key]
@@ -89,7 +90,7 @@ func (t *toldChanges) again(c loggedChange) bool {
 		return by != c.scope
 	}
 	if t.now == nil || len(t.now) >= maxTold {
-		t.now, t.before = map[toldChange]*view{}, t.now
+		t.now, t.before = map[toldChange]*source.View{}, t.now
 	}
 	t.now[key] = c.scope
 	return false

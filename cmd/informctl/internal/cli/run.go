@@ -20,6 +20,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -28,7 +29,7 @@ import (
 // runOptions are the options of run.
 type runOptions struct {
 	env      cmdutil.Env
-	database databaseFlag
+	database source.FileFlags
 	kube     *genericclioptions.ConfigFlags
 
 	resources     []string
@@ -82,8 +83,8 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 		},
 	}
 	flags := cmd.Flags()
-	o.database.kube = o.kube
-	o.database.add(o.env, cmd)
+	o.database.Kube = o.kube
+	o.database.Add(o.env, cmd)
 	o.kube.AddFlags(flags)
 	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
 	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched.")
@@ -180,16 +181,16 @@ func runRun(ctx context.Context, o *runOptions) error {
 		return cmp.Or(refused, errors.New("there is nothing to follow"))
 	}
 	c.noteLeftOut(logger, nil)
-	if err := refuseSpecial(o.database.path); err != nil {
+	if err := source.RefuseSpecial(o.database.Path); err != nil {
 		return err
 	}
-	opts := bolt.Options{Logger: logger, Keys: o.database.keys}
-	db, err := bolt.Open(o.database.path, opts)
+	opts := bolt.Options{Logger: logger, Keys: o.database.Keys}
+	db, err := bolt.Open(o.database.Path, opts)
 	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
-		return openError(o.database.path, err)
+		return source.OpenError(o.database.Path, err)
 	}
 	if err != nil {
-		err = openError(o.database.path, err)
+		err = source.OpenError(o.database.Path, err)
 	} else if o.once && db.Suspended() != nil {
 		err = errors.Join(db.Suspended(), db.Close())
 	}
@@ -197,11 +198,11 @@ func runRun(ctx context.Context, o *runOptions) error {
 		if o.once { // nothing would be left of it
 			return fmt.Errorf("nothing can be stored: %w", err)
 		}
-		db = bolt.WithoutFile(o.database.path, err, opts)
+		db = bolt.WithoutFile(o.database.Path, err, opts)
 	}
 	err = o.followAll(ctx, db, out, logger, c)
 	if closeErr := db.Close(); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.path, closeErr))
+		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
 	}
 	return errors.Join(err, refused)
 }
@@ -270,7 +271,7 @@ var errSecrets = errors.New("secrets are not stored without a key; give --key-fi
 // refuseSecrets removes the sources that may not be stored. It returns an error if a user
 // named one.
 func (c *connection) refuseSecrets(o *runOptions) error {
-	if o.database.keys != nil {
+	if o.database.Keys != nil {
 		return nil
 	}
 	before := len(c.sources)

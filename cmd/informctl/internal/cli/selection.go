@@ -1,15 +1,14 @@
 package cli
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/selection"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -30,67 +29,28 @@ func (f filter) isWithin(namespace string) bool {
 	return f.namespace == "" || namespace == "" || namespace == f.namespace
 }
 
-// item is one selected object. An item holds only the key, so that all items fit in
-// memory.
-type item struct {
-	view            *view
-	namespace, name string
-}
-
-func newItem(v *view, key string) item {
-	if namespace, name, ok := strings.Cut(key, "/"); ok {
-		return item{v, namespace, name}
-	}
-	return item{v, "", key}
-}
-
-// kind returns the kind of the scope, or the resource if the scope has no kind, as scopes
-// of the dynamic and the metadata client.
-func (i item) kind() schema.GroupVersionKind {
-	gvk := i.view.info.Scope.Kind
-	if gvk.Kind == "" {
-		gvk.Kind = schema.ParseGroupResource(i.view.info.Scope.Resource).Resource
-	}
-	return gvk
-}
-
-func (i item) key() string {
-	if i.namespace == "" {
-		return i.name
-	}
-	return i.namespace + "/" + i.name
-}
-
-func appendItems(items []item, v *view, keys []string) []item {
-	items = slices.Grow(items, len(keys))
-	for _, key := range keys {
-		items = append(items, newItem(v, key))
-	}
-	return items
-}
-
 // keys returns the keys of the scope's objects that pass, without decoding objects.
-func (f filter) keys(v *view) ([]string, error) {
+func (f filter) keys(v *source.View) ([]string, error) {
 	keys, err := f.candidates(v)
 	if err != nil {
 		return nil, err
 	}
-	v.search.keys += len(keys)
+	v.Search.Keys += len(keys)
 	keys = slices.DeleteFunc(keys, func(key string) bool {
-		i := newItem(v, key)
-		return !f.isWithin(i.namespace) ||
-			len(f.names) > 0 && !slices.Contains(f.names, i.name) ||
-			slices.ContainsFunc(f.fields, func(r requirement) bool { return r.excludes(i.namespace, i.name) })
+		i := source.NewItem(v, key)
+		return !f.isWithin(i.Namespace) ||
+			len(f.names) > 0 && !slices.Contains(f.names, i.Name) ||
+			slices.ContainsFunc(f.fields, func(r requirement) bool { return r.excludes(i.Namespace, i.Name) })
 	})
 	if len(keys) == 0 || f.labels == nil || f.labels.Empty() {
 		return keys, nil
 	}
-	if len(keys) < v.info.Objects/8 {
-		v.search.labels = "these"
-		return v.among(keys, f.labels)
+	if len(keys) < v.Info.Objects/8 {
+		v.Search.Labels = "these"
+		return v.Among(keys, f.labels)
 	}
-	v.search.labels = "all"
-	labelled, err := v.labelled(f.labels)
+	v.Search.Labels = "all"
+	labelled, err := v.Labelled(f.labels)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +59,7 @@ func (f filter) keys(v *view) ([]string, error) {
 
 // candidates returns the sorted keys that remain after using indexes: the indexes that
 // the user named, and those that fit the other conditions.
-func (f filter) candidates(v *view) ([]string, error) {
+func (f filter) candidates(v *source.View) ([]string, error) {
 	if len(f.indexes) == 0 && f.namespace != "" && len(f.names) > 0 {
 		return f.named(v)
 	}
@@ -107,29 +67,29 @@ func (f filter) candidates(v *view) ([]string, error) {
 	for _, spec := range f.indexes {
 		name, value, ok := findIndex(v, spec)
 		if !ok {
-			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.info.Scope, indexName(spec), indexNames(v), instead(spec))
+			return nil, fmt.Errorf("%s has no index %q; there are %s%s", v.Info.Scope, indexName(spec), indexNames(v), instead(spec))
 		}
-		if !slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && mayLookUp(v, i) }) {
-			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.info.Scope, name)
+		if !slices.ContainsFunc(v.Info.Indexes, func(i store.IndexInfo) bool { return i.Name == name && mayLookUp(v, i) }) {
+			return nil, fmt.Errorf("%s: index %q may contain values of Secrets, which --show-secrets is for", v.Info.Scope, name)
 		}
 		lookups = append(lookups, lookup{index: name, value: value})
 	}
 	if len(lookups) == 0 {
-		return v.all()
+		return v.AllKeys()
 	}
 	var keys []string
 	for i, l := range lookups {
-		found, err := v.byIndex(l.index, l.value)
+		found, err := v.ByIndex(l.index, l.value)
 		if err == nil && l.orNone {
 			var none []string
-			none, err = v.byIndex(l.index, "")
+			none, err = v.ByIndex(l.index, "")
 			found = append(none, found...)
 			slices.Sort(found)
 		}
 		if err != nil {
 			return nil, err
 		}
-		v.search.by = append(v.search.by, l.index+"="+l.value)
+		v.Search.By = append(v.Search.By, l.index+"="+l.value)
 		if i == 0 {
 			keys = found
 			continue
@@ -147,22 +107,22 @@ type lookup struct {
 
 // fitting returns the index lookups that contain all objects that can pass. It identifies
 // an index by its identity.
-func (f filter) fitting(v *view) (out []lookup) {
+func (f filter) fitting(v *source.View) (out []lookup) {
 	try := func(idx index.Index, value string, orNone bool) {
 		l := lookup{idx.Name, value, orNone}
-		if !slices.Contains(out, l) && slices.ContainsFunc(v.info.Indexes, func(i store.IndexInfo) bool {
+		if !slices.Contains(out, l) && slices.ContainsFunc(v.Info.Indexes, func(i store.IndexInfo) bool {
 			return i.Name == idx.Name && i.Identity == idx.Identity() && mayLookUp(v, i)
 		}) {
 			out = append(out, l)
 		}
 	}
 	for _, r := range f.fields {
-		if _, ok := r.label(v.info.Scope.Resource); ok {
+		if _, ok := r.label(v.Info.Scope.Resource); ok {
 			continue // an index has the values of the path
 		}
 		if r.equal && r.value != "" {
 			try(r.Index, r.value, false)
-			if r.name() == "spec.nodeName" && v.info.Scope.Resource == "pods" {
+			if r.name() == "spec.nodeName" && v.Info.Scope.Resource == "pods" {
 				try(index.NodeName(), r.value, false)
 			}
 		}
@@ -187,23 +147,23 @@ func (f filter) fitting(v *view) (out []lookup) {
 
 // mayLookUp reports whether the values of an index may be asked for: those of Secrets may
 // be hidden.
-func mayLookUp(v *view, i store.IndexInfo) bool {
-	return v.showSecrets || !v.info.Scope.IsSecret() || secret.ShowsIndex(i)
+func mayLookUp(v *source.View, i store.IndexInfo) bool {
+	return v.ShowSecrets || !v.Info.Scope.IsSecret() || secret.ShowsIndex(i)
 }
 
 // named returns those of the named keys that exist.
-func (f filter) named(v *view) (keys []string, err error) {
+func (f filter) named(v *source.View) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
 		keys = append(keys, name, f.namespace+"/"+name)
 	}
 	slices.Sort(keys)
-	return v.among(keys, labels.Everything())
+	return v.Among(keys, labels.Everything())
 }
 
 // missing returns the names that no scope has, in the form used in messages, whatever the
 // other conditions are. found contains names that exist; missing adds the others that
 // exist.
-func (f filter) missing(views []*view, found map[string]bool) (out []string, err error) {
+func (f filter) missing(views []*source.View, found map[string]bool) (out []string, err error) {
 	for _, v := range views {
 		f = filter{namespace: f.namespace, names: slices.DeleteFunc(slices.Clone(f.names), func(name string) bool { return found[name] })}
 		if len(f.names) == 0 {
@@ -217,7 +177,7 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 			return nil, err
 		}
 		for _, key := range keys {
-			found[newItem(v, key).name] = true
+			found[source.NewItem(v, key).Name] = true
 		}
 	}
 	for _, name := range f.names {
@@ -225,15 +185,15 @@ func (f filter) missing(views []*view, found map[string]bool) (out []string, err
 			continue
 		}
 		found[name] = true // each name is returned once
-		out = append(out, fmt.Sprintf("%s %q", views[0].info.Scope.Resource, name))
+		out = append(out, fmt.Sprintf("%s %q", views[0].Info.Scope.Resource, name))
 	}
 	return out, nil
 }
 
 // findIndex splits NAME=VALUE at the longest index name of the scope, because names and
 // values may contain "=".
-func findIndex(v *view, spec string) (name, value string, ok bool) {
-	for _, idx := range v.info.Indexes {
+func findIndex(v *source.View, spec string) (name, value string, ok bool) {
+	for _, idx := range v.Info.Indexes {
 		rest, is := strings.CutPrefix(spec, idx.Name+"=")
 		if is && (!ok || len(idx.Name) > len(name)) {
 			name, value, ok = idx.Name, rest, true
@@ -242,7 +202,7 @@ func findIndex(v *view, spec string) (name, value string, ok bool) {
 	return name, value, ok
 }
 
-func hasIndexes(v *view, specs []string) bool {
+func hasIndexes(v *source.View, specs []string) bool {
 	for _, spec := range specs {
 		if _, _, ok := findIndex(v, spec); !ok {
 			return false
@@ -251,9 +211,9 @@ func hasIndexes(v *view, specs []string) bool {
 	return true
 }
 
-func indexNames(v *view) string {
-	names := make([]string, 0, len(v.info.Indexes))
-	for _, idx := range v.info.Indexes {
+func indexNames(v *source.View) string {
+	names := make([]string, 0, len(v.Info.Indexes))
+	for _, idx := range v.Info.Indexes {
 		names = append(names, idx.Name)
 	}
 	if len(names) == 0 {
@@ -291,15 +251,4 @@ func intersect(a, b []string) []string {
 		_, found := slices.BinarySearch(b, key)
 		return !found
 	})
-}
-
-// compareItems defines the order of all output: by resource, namespace and name. Keys
-// have a different order: "a-b/x" comes before "a/x".
-func compareItems(a, b item) int {
-	return cmp.Or(
-		cmp.Compare(a.view.info.Scope.Resource, b.view.info.Scope.Resource),
-		cmp.Compare(a.namespace, b.namespace),
-		cmp.Compare(a.name, b.name),
-		cmp.Compare(a.view.info.ID, b.view.info.ID),
-	)
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 )
 
@@ -158,14 +159,14 @@ func (s *sieve) parts() (names []string, all bool) {
 
 // sifted is the result of sift.
 type sifted struct {
-	items    []item
+	items    []source.Item
 	tallies  map[string]*tally // the groups of the summary
 	unsorted bool              // no object has the field of --sort-by
 }
 
 // sift returns the items that pass, in the order of output. It decodes objects in chunks
 // and does not keep them. It calls looked with the number of objects that it has read.
-func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, error) {
+func (s *sieve) sift(items []source.Item, now time.Time, looked func(int)) (sifted, error) {
 	out := sifted{tallies: map[string]*tally{}}
 	limit := s.limit
 	if limit == 0 || s.summary.asked() {
@@ -174,34 +175,34 @@ func (s *sieve) sift(items []item, now time.Time, looked func(int)) (sifted, err
 	if !s.decodes() {
 		out.items = items[:min(limit, len(items))]
 		for _, i := range out.items {
-			i.view.search.matched++
+			i.View.Search.Matched++
 		}
 		return out, nil
 	}
 	var order []sortValue
-	var tests [chunk]tested
+	var tests [source.ChunkSize]tested
 	oldest := s.oldest(now)
 	done := 0
-	for part, err := range inParts(items, record) {
+	for part, err := range source.InParts(items, source.Record) {
 		if err != nil {
 			return out, err
 		}
-		err := parallel.Do(len(part.items), func(i int) (err error) {
-			tests[i], err = s.test(part.items[i], part.objects[i], oldest)
+		err := parallel.Do(len(part.Items), func(i int) (err error) {
+			tests[i], err = s.test(part.Items[i], part.Objects[i], oldest)
 			return err
 		})
 		if err != nil {
 			return out, err
 		}
-		done += len(part.items)
+		done += len(part.Items)
 		looked(done)
-		for i, t := range tests[:len(part.items)] {
-			part.items[i].view.search.decoded++
+		for i, t := range tests[:len(part.Items)] {
+			part.Items[i].View.Search.Decoded++
 			if !t.passes || s.sortBy == nil && len(out.items) >= limit {
 				continue
 			}
-			part.items[i].view.search.matched++
-			out.items, order = append(out.items, part.items[i]), append(order, t.order)
+			part.Items[i].View.Search.Matched++
+			out.items, order = append(out.items, part.Items[i]), append(order, t.order)
 			if s.summary.asked() {
 				s.summary.add(out.tallies, t.summand)
 			}
@@ -225,13 +226,13 @@ type tested struct {
 	summand summand
 }
 
-func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) {
-	obj, err := i.load(e)
+func (s *sieve) test(i source.Item, e source.Encoded, oldest time.Time) (t tested, err error) {
+	obj, err := i.Load(e)
 	if err != nil || obj == nil {
 		return t, err
 	}
 	if t.passes, err = s.passes(i, obj, oldest); err != nil {
-		return t, i.wrap(err)
+		return t, i.Wrap(err)
 	}
 	if t.passes && s.sortBy != nil {
 		t.order = sortValueOf(i, s.sortBy, obj)
@@ -243,7 +244,7 @@ func (s *sieve) test(i item, e encoded, oldest time.Time) (t tested, err error) 
 }
 
 // passes tests the cheapest conditions first.
-func (s *sieve) passes(i item, obj runtime.Object, oldest time.Time) (bool, error) {
+func (s *sieve) passes(i source.Item, obj runtime.Object, oldest time.Time) (bool, error) {
 	if s.since > 0 {
 		at, err := changedAt(obj)
 		if err != nil || at.Before(oldest) {
@@ -262,7 +263,7 @@ func (s *sieve) passes(i item, obj runtime.Object, oldest time.Time) (bool, erro
 }
 
 // sorted sorts items by their values. Items with equal values keep the order of output.
-func sorted(items []item, order []sortValue, descend bool) []item {
+func sorted(items []source.Item, order []sortValue, descend bool) []source.Item {
 	at := make([]int, len(items))
 	for i := range at {
 		at[i] = i
@@ -274,7 +275,7 @@ func sorted(items []item, order []sortValue, descend bool) []item {
 		}
 		return cmp.Or(first.compare(second), cmp.Compare(a, b))
 	})
-	out := make([]item, len(items))
+	out := make([]source.Item, len(items))
 	for i, from := range at {
 		out[i] = items[from]
 	}

@@ -2,11 +2,9 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"time"
 
@@ -14,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
 )
@@ -21,7 +20,7 @@ import (
 // statusOptions are the options of status.
 type statusOptions struct {
 	env      cmdutil.Env
-	database databaseFlag
+	database source.FileFlags
 	table    tableFlags
 }
 
@@ -52,14 +51,14 @@ wrong: a scope that is held in memory though there is a file is.`),
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), o) },
 	}
-	o.database.addPath(o.env, cmd)
+	o.database.AddPath(o.env, cmd)
 	o.table.add(cmd)
 	return cmd
 }
 
 func runStatus(ctx context.Context, o *statusOptions) error {
-	statuses, err := askStatus(ctx, o.database.path)
-	if err != nil && !errors.Is(err, errNobody) {
+	statuses, err := source.AskStatus(ctx, o.database.Path)
+	if err != nil && !errors.Is(err, source.ErrNobody) {
 		return err
 	}
 	consumers := o.consumers(ctx, err == nil)
@@ -81,7 +80,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		return err
 	}
 	if len(statuses) == 0 {
-		return fmt.Errorf("the process of %s has no informer", o.database.path)
+		return fmt.Errorf("the process of %s has no informer", o.database.Path)
 	}
 	for _, s := range statuses {
 		if health.Wrong(s, o.env.Now()) != "" {
@@ -100,54 +99,16 @@ func (o *statusOptions) consumers(ctx context.Context, alive bool) []durable.Sta
 	}
 	if alive {
 		// it may serve its status only
-		found, _ := askFor[[]durable.Status](ctx, o.database.path, "/v1/consumers")
+		found, _ := source.AskFor[[]durable.Status](ctx, o.database.Path, "/v1/consumers")
 		return found
 	}
-	file, err := openFile(o.database.path, nil, time.Nanosecond)
+	file, err := source.OpenFile(o.database.Path, nil, time.Nanosecond)
 	if err != nil {
 		return nil
 	}
 	defer func() { _ = file.Close() }()
 	found, _ := durable.Stored(ctx, file) // what can be read
 	return found
-}
-
-// askStatus queries the process that holds a file for the status of its informers.
-func askStatus(ctx context.Context, path string) ([]informer.Status, error) {
-	return askFor[[]informer.Status](ctx, path, "/v1/status")
-}
-
-// askFor sends a query to the process that holds a file, and decodes the answer.
-func askFor[T any](ctx context.Context, path, question string) (answer T, err error) {
-	body, err := ask(ctx, path, question)
-	if err != nil {
-		return answer, err
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return answer, fmt.Errorf("read the answer of the process of %s: %w", path, err)
-	}
-	return answer, nil
-}
-
-// ask sends a query to the process that holds a file.
-func ask(ctx context.Context, path, question string) ([]byte, error) {
-	l := newLive(ctx, path, false)
-	defer func() { _ = l.Close() }()
-	body, err := l.ask(question, nil)
-	if errors.Is(err, errNobody) {
-		if _, statErr := os.Stat(path); statErr != nil {
-			return nil, openError(path, statErr)
-		}
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = body.Close() }()
-	answer, err := io.ReadAll(body)
-	if err != nil {
-		return nil, l.failed(err)
-	}
-	return answer, nil
 }
 
 // startOf returns whether the informer resumed, or in short why it listed.
@@ -167,13 +128,13 @@ var statusHeaders = []string{
 func statusRows(statuses []informer.Status, now time.Time) [][]any {
 	rows := make([][]any, 0, len(statuses))
 	for _, s := range statuses {
-		scope := scopeInfo{LabelSelector: s.Scope.LabelSelector, FieldSelector: s.Scope.FieldSelector}
+		scope := source.ScopeInfo{LabelSelector: s.Scope.LabelSelector, FieldSelector: s.Scope.FieldSelector}
 		commit, pending := "-", "-"
 		if s.Commits != nil {
 			commit, pending = health.Ago(s.Commits.Last, now), fmt.Sprint(s.Commits.PendingBytes)
 		}
 		rows = append(rows, []any{
-			cmdutil.OrDash(s.Scope.Resource), cmdutil.OrDash(s.Scope.Namespace), cmdutil.OrDash(scope.selectors()), health.State(s), int64(s.Objects),
+			cmdutil.OrDash(s.Scope.Resource), cmdutil.OrDash(s.Scope.Namespace), cmdutil.OrDash(scope.Selectors()), health.State(s), int64(s.Objects),
 			cmdutil.OrDash(s.Checkpoint.RV), cmdutil.OrDash(startOf(s)),
 			health.Ago(s.Checkpoint.Time, now), health.Ago(s.LastEvent, now), health.Ago(s.LastBookmark, now), commit, pending,
 			int64(health.Waiting(s)), cmdutil.OrDash(health.Wrong(s, now)),

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
 // summary says how the objects that pass are grouped, and what is calculated of each
@@ -65,7 +66,7 @@ type summand struct {
 }
 
 // summandOf reads an object. An object is in a group for each combination of its values.
-func (s *summary) summandOf(i item, obj runtime.Object) (out summand) {
+func (s *summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
 	out.groups = [][]string{nil}
 	for _, p := range s.by {
 		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
@@ -87,7 +88,7 @@ func (s *summary) summandOf(i item, obj runtime.Object) (out summand) {
 }
 
 // amountsOf returns the numbers and quantities among the values of an object.
-func (a aggregate) amountsOf(i item, obj runtime.Object) (amounts []resource.Quantity) {
+func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resource.Quantity) {
 	values := a.valuesOf(i, obj)
 	for _, value := range values {
 		if q, err := resource.ParseQuantity(value); err == nil {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/table"
 )
 
@@ -19,7 +20,7 @@ import (
 // all rows are held until the end, because they determine the widths.
 type resourceTable struct {
 	kind    table.Kind
-	depth   depth
+	depth   source.Depth
 	columns []metav1.TableColumnDefinition
 	name    int  // the column of names
 	kinds   bool // names have their kind in front
@@ -42,10 +43,10 @@ type tableOptions struct {
 }
 
 // table returns the printer of a table. d is the part of an object that its columns need.
-func (f *outputFlags) table(kind table.Kind, d depth, o tableOptions) *resourceTable {
+func (f *outputFlags) table(kind table.Kind, d source.Depth, o tableOptions) *resourceTable {
 	t := &resourceTable{kind: kind, depth: d, kinds: o.kinds, now: o.now, name: -1}
 	if f.showsLabels() {
-		t.depth = record
+		t.depth = source.Record
 	}
 	for i, c := range kind.Columns() {
 		if c.Name == "Name" {
@@ -60,7 +61,7 @@ func (f *outputFlags) table(kind table.Kind, d depth, o tableOptions) *resourceT
 	return t
 }
 
-func (t *resourceTable) needs() depth { return t.depth }
+func (t *resourceTable) needs() source.Depth { return t.depth }
 
 func (t *resourceTable) begin(w io.Writer) error {
 	t.tabs = printers.GetNewTabWriter(w)
@@ -76,15 +77,15 @@ func (t *resourceTable) render(o object) (piece, error) {
 		return piece{}, err
 	}
 	if t.kinds && t.name >= 0 {
-		kind := o.kind().GroupKind()
+		kind := o.Kind().GroupKind()
 		if u, ok := o.Object.(*unstructured.Unstructured); ok {
 			// The scope of a dynamic client has no kind.
 			kind = u.GroupVersionKind().GroupKind()
 		}
-		cells[t.name] = strings.ToLower(kind.String()) + "/" + o.name
+		cells[t.name] = strings.ToLower(kind.String()) + "/" + o.Name
 	}
 	shown := &metav1.PartialObjectMetadata{}
-	shown.Namespace = o.namespace
+	shown.Namespace = o.Namespace
 	if m, err := meta.Accessor(o.Object); err == nil {
 		shown.Labels = m.GetLabels()
 	}

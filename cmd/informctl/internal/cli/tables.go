@@ -9,12 +9,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/table"
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func printTables(o *readOptions, w io.Writer, db *database, items []item, kinds bool) error {
+func printTables(o *readOptions, w io.Writer, db *source.Database, items []source.Item, kinds bool) error {
 	now := o.env.Now()
 	for n, some := range byTable(items) {
 		if n > 0 {
@@ -26,12 +27,12 @@ func printTables(o *readOptions, w io.Writer, db *database, items []item, kinds 
 		if err != nil {
 			return err
 		}
-		if d == record {
+		if d == source.Record {
 			if some, err = decodingWhole(db, some); err != nil {
 				return err
 			}
 		}
-		namespaced := slices.ContainsFunc(some, func(i item) bool { return i.namespace != "" })
+		namespaced := slices.ContainsFunc(some, func(i source.Item) bool { return i.Namespace != "" })
 		options := tableOptions{
 			namespaces: namespaced && o.filter.namespace == "",
 			kinds:      kinds, now: func() time.Time { return now },
@@ -45,33 +46,33 @@ func printTables(o *readOptions, w io.Writer, db *database, items []item, kinds 
 
 // decodingWhole returns the items with readers that decode whole objects. Conditions need
 // parts of many objects, and a table all of a few.
-func decodingWhole(d *database, items []item) ([]item, error) {
+func decodingWhole(d *source.Database, items []source.Item) ([]source.Item, error) {
 	items = slices.Clone(items)
-	views := map[*view]*view{}
+	views := map[*source.View]*source.View{}
 	for n, i := range items {
-		if views[i.view] == nil {
-			r, err := d.openScope(i.view.info, nil)
+		if views[i.View] == nil {
+			r, err := d.OpenScope(i.View.Info, nil)
 			if err != nil {
-				return nil, fmt.Errorf("open %s: %w", i.view.info.Scope, err)
+				return nil, fmt.Errorf("open %s: %w", i.View.Info.Scope, err)
 			}
-			v := *i.view
-			v.reader, views[i.view] = r, &v
+			v := *i.View
+			v.Reader, views[i.View] = r, &v
 		}
-		items[n].view = views[i.view]
+		items[n].View = views[i.View]
 	}
 	return items, nil
 }
 
 // byTable returns the items of each table. Their order stays the same within a table.
-func byTable(items []item) (tables [][]item) {
-	names := map[*view]string{}
-	byName := map[string][]item{}
+func byTable(items []source.Item) (tables [][]source.Item) {
+	names := map[*source.View]string{}
+	byName := map[string][]source.Item{}
 	for _, i := range items {
-		name, ok := names[i.view]
+		name, ok := names[i.View]
 		if !ok {
-			scope := i.view.info.Scope
+			scope := i.View.Info.Scope
 			name = fmt.Sprint(scope.Resource, " ", scope.Kind, scope.Form == store.Metadata)
-			names[i.view] = name
+			names[i.View] = name
 		}
 		byName[name] = append(byName[name], i)
 	}
@@ -83,17 +84,17 @@ func byTable(items []item) (tables [][]item) {
 
 // columnsFor returns the columns for the objects of an item's scope, and the part of an
 // object that they need.
-func columnsFor(d *database, i item) (table.Kind, depth, error) {
-	scope := i.view.info.Scope
+func columnsFor(d *source.Database, i source.Item) (table.Kind, source.Depth, error) {
+	scope := i.View.Info.Scope
 	if scope.Kind.Kind == "" && scope.Form == store.Unstructured {
 		// The scope of a dynamic client has no kind, but its objects have.
-		found, err := fetch([]item{i}, record)
+		found, err := source.Fetch([]source.Item{i}, source.Record)
 		if err != nil {
-			return table.Kind{}, nothing, err
+			return table.Kind{}, source.Nothing, err
 		}
-		obj, err := i.load(found[0])
+		obj, err := i.Load(found[0])
 		if err != nil {
-			return table.Kind{}, nothing, i.wrap(err)
+			return table.Kind{}, source.Nothing, i.Wrap(err)
 		}
 		if obj != nil {
 			scope.Kind = obj.GetObjectKind().GroupVersionKind()
@@ -101,14 +102,14 @@ func columnsFor(d *database, i item) (table.Kind, depth, error) {
 	}
 	kind, ok, err := columnsOf(d, scope)
 	if !ok {
-		return table.Named(), header, err
+		return table.Named(), source.Header, err
 	}
-	return kind, record, err
+	return kind, source.Record, err
 }
 
 // columnsOf returns the columns of a scope's kind. It returns false if there are none but
 // name and age.
-func columnsOf(d *database, scope store.Scope) (table.Kind, bool, error) {
+func columnsOf(d *source.Database, scope store.Scope) (table.Kind, bool, error) {
 	if scope.Form == store.Metadata {
 		return table.Kind{}, false, nil
 	}
@@ -118,7 +119,7 @@ func columnsOf(d *database, scope store.Scope) (table.Kind, bool, error) {
 	if schema.ParseGroupResource(scope.Resource).Group == "" {
 		return table.Kind{}, false, nil // a custom resource has a group
 	}
-	crd, err := d.definition(scope.Resource)
+	crd, err := d.Definition(scope.Resource)
 	if err != nil || crd == nil {
 		return table.Kind{}, false, err
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/cmd/informctl/internal/top"
 	"github.com/informctl/informctl/informer"
 )
@@ -19,7 +20,7 @@ import (
 // topOptions are the options of top.
 type topOptions struct {
 	env      cmdutil.Env
-	database databaseFlag
+	database source.FileFlags
 	interval time.Duration
 }
 
@@ -42,7 +43,7 @@ Keys: q quits, ? names the others and says what the columns are.`),
 		Args: cmdutil.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTop(cmd.Context(), o) },
 	}
-	o.database.addPath(o.env, cmd)
+	o.database.AddPath(o.env, cmd)
 	cmd.Flags().FuncP("interval", "d", "How long to wait between two looks, in seconds or such as 500ms; 1 by default.", func(s string) error {
 		var err error
 		o.interval, err = parseInterval(s)
@@ -68,8 +69,8 @@ func runTop(ctx context.Context, o *topOptions) error {
 		return errors.New("top needs a terminal that can move its cursor; status says the same once")
 	}
 	return top.Run(ctx, top.Options{
-		File: o.database.path, Interval: o.interval, Now: o.env.Now, In: in, Out: out,
-		Ask: func(ctx context.Context) ([]informer.Status, error) { return askStatus(ctx, o.database.path) },
+		File: o.database.Path, Interval: o.interval, Now: o.env.Now, In: in, Out: out,
+		Ask: func(ctx context.Context) ([]informer.Status, error) { return source.AskStatus(ctx, o.database.Path) },
 	})
 }
 

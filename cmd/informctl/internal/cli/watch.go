@@ -29,6 +29,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
@@ -85,7 +86,7 @@ or of several clusters: their versions do not compare.`),
 			return o.changes.run(ctx)
 		},
 	}
-	o.changes.selection.database.addPath(o.changes.env, cmd)
+	o.changes.selection.database.AddPath(o.changes.env, cmd)
 	o.changes.selection.format.addForms(cmd)
 	o.changes.selection.addSelectionFlags(cmd)
 	flags := cmd.Flags()
@@ -138,14 +139,14 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 func runWatch(ctx context.Context, o *changes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := newLive(ctx, o.selection.database.path, o.selection.showSecrets)
+	l := source.NewProcess(ctx, o.selection.database.Path, o.selection.showSecrets)
 	defer func() { _ = l.Close() }()
 	views, err := followedBy(l, o.selection.wanted)
-	if errors.Is(err, errNobody) {
-		if _, statErr := os.Stat(l.path); statErr != nil {
-			return openError(l.path, statErr)
+	if errors.Is(err, source.ErrNobody) {
+		if _, statErr := os.Stat(l.Path); statErr != nil {
+			return source.OpenError(l.Path, statErr)
 		}
-		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", l.path, errNobody, l.socket)
+		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", l.Path, source.ErrNobody, l.Socket)
 	}
 	if err != nil {
 		return err
@@ -154,7 +155,7 @@ func runWatch(ctx context.Context, o *changes) error {
 		o.selection.sieve.where.goesOn = true
 	}
 	for _, v := range views {
-		o.selection.noteHidden(o.selection.wanted[0].Resource, v.info.Scope)
+		o.selection.noteHidden(o.selection.wanted[0].Resource, v.Info.Scope)
 	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
@@ -162,14 +163,14 @@ func runWatch(ctx context.Context, o *changes) error {
 		}
 	}
 	parameters := url.Values{
-		"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.secrets},
+		"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.Secrets},
 		"namespace": {o.selection.filter.namespace}, "selector": {o.selection.selector}, "old": {strconv.FormatBool(o.selection.sieve.decodes())},
 		"bookmarks": {"true"},
 	}
 	if o.since != "" {
 		parameters.Set("since", o.since)
 	}
-	changes := make(chan object, chunk)
+	changes := make(chan object, source.ChunkSize)
 	failed := make(chan error, len(views))
 	var following sync.WaitGroup
 	for _, v := range views {
@@ -187,7 +188,7 @@ func runWatch(ctx context.Context, o *changes) error {
 		close(changes)
 	}()
 	err = o.print(l, changes, !slices.ContainsFunc(views, func(v watched) bool {
-		return v.info.Scope.Resource != views[0].info.Scope.Resource
+		return v.Info.Scope.Resource != views[0].Info.Scope.Resource
 	}))
 	cancel()
 	for range changes { // until all goroutines have ended
@@ -201,9 +202,9 @@ func runWatch(ctx context.Context, o *changes) error {
 func haveOneHistory(views []watched) error {
 	var names []string
 	for _, v := range views {
-		name := v.info.Scope.Resource
-		if v.info.Scope.Cluster != "" {
-			name += " of cluster " + v.info.Scope.Cluster
+		name := v.Info.Scope.Resource
+		if v.Info.Scope.Cluster != "" {
+			name += " of cluster " + v.Info.Scope.Cluster
 		}
 		names = append(names, name)
 	}
@@ -215,22 +216,22 @@ func haveOneHistory(views []watched) error {
 
 // watched is one followed scope.
 type watched struct {
-	*view
+	*source.View
 	names []string // empty means all
 }
 
 // followedBy returns the wanted scopes that the process' informers hold.
-func followedBy(l *live, wanted []resources.Wanted) ([]watched, error) {
-	body, err := l.ask("/v1/scopes", nil)
+func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error) {
+	body, err := l.Ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
 	var scopes []informer.ScopeStatus
 	if err := json.NewDecoder(body).Decode(&scopes); err != nil {
-		return nil, l.failed(err)
+		return nil, l.Failed(err)
 	}
-	var held []*view
+	var held []*source.View
 	var names []string
 	for _, s := range scopes {
 		scope := store.Scope{
@@ -242,22 +243,22 @@ func followedBy(l *live, wanted []resources.Wanted) ([]watched, error) {
 		}
 		names = append(names, s.Resource)
 		// Two informers may hold the same scope.
-		if !slices.ContainsFunc(held, func(v *view) bool { return v.info.ID == s.ID }) {
-			held = append(held, &view{info: store.Info{ID: s.ID, Scope: scope}})
+		if !slices.ContainsFunc(held, func(v *source.View) bool { return v.Info.ID == s.ID }) {
+			held = append(held, &source.View{Info: store.Info{ID: s.ID, Scope: scope}})
 		}
 	}
 	if len(held) == 0 {
-		return nil, fmt.Errorf("the process of %s follows nothing", l.path)
+		return nil, fmt.Errorf("the process of %s follows nothing", l.Path)
 	}
 	var views []watched
 	for _, want := range wanted {
 		known := false
 		for _, v := range held {
-			if want.Resource != "" && !resources.Is(v.info.Scope, want.Resource) {
+			if want.Resource != "" && !resources.Is(v.Info.Scope, want.Resource) {
 				continue
 			}
 			known = true
-			i := slices.IndexFunc(views, func(w watched) bool { return w.view == v })
+			i := slices.IndexFunc(views, func(w watched) bool { return w.View == v })
 			switch {
 			case i < 0:
 				views = append(views, watched{v, want.Names})
@@ -268,7 +269,7 @@ func followedBy(l *live, wanted []resources.Wanted) ([]watched, error) {
 			}
 		}
 		if !known {
-			return nil, resources.Unknown(want.Resource, "the process of "+l.path+" follows",
+			return nil, resources.Unknown(want.Resource, "the process of "+l.Path+" follows",
 				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}
@@ -277,10 +278,10 @@ func followedBy(l *live, wanted []resources.Wanted) ([]watched, error) {
 
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
-func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
+func (o *changes) follow(l *source.Process, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
 	parameters = maps.Clone(parameters)
-	parameters.Set("scope", v.info.ID)
-	body, err := l.ask("/v1/changes", parameters)
+	parameters.Set("scope", v.Info.ID)
+	body, err := l.Ask("/v1/changes", parameters)
 	if err != nil {
 		return "", err
 	}
@@ -291,12 +292,12 @@ func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan
 			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
-		case l.ctx.Err() != nil:
+		case l.Ctx.Err() != nil:
 			return last, cmdutil.ErrInterrupted
 		case err != nil:
 			return last, cutOff(l)
 		case line.Text != "":
-			return last, fmt.Errorf("the process of %s ended the watch: %w", l.path, &line.Failure)
+			return last, fmt.Errorf("the process of %s ended the watch: %w", l.Path, &line.Failure)
 		}
 		event, ok, err := o.selected(v, line.ChangeLine)
 		if err != nil {
@@ -308,13 +309,13 @@ func (o *changes) follow(l *live, v watched, parameters url.Values, changes chan
 		}
 		if ok {
 			u := event.Object.(*unstructured.Unstructured) //nolint:forcetypeassert // selected has made it
-			change := object{item: item{v.view, u.GetNamespace(), u.GetName()}, Object: u}
+			change := object{Item: source.Item{View: v.View, Namespace: u.GetNamespace(), Name: u.GetName()}, Object: u}
 			if !o.plain {
 				change.event = string(event.Type)
 			}
 			select {
 			case changes <- change:
-			case <-l.ctx.Done():
+			case <-l.Ctx.Done():
 				return last, cmdutil.ErrInterrupted
 			}
 		}
@@ -328,7 +329,7 @@ func (o *changes) selected(v watched, line wire.ChangeLine) (e informer.Event, o
 		e.Old, err = sentObject(line.Old)
 	}
 	if err != nil {
-		return e, false, fmt.Errorf("%s: %w", v.info.Scope, err)
+		return e, false, fmt.Errorf("%s: %w", v.Info.Scope, err)
 	}
 	switch e.Type = informer.EventType(line.Type); e.Type {
 	case informer.EventType(watch.Bookmark):
@@ -342,10 +343,10 @@ func (o *changes) selected(v watched, line wire.ChangeLine) (e informer.Event, o
 		slices.ContainsFunc(o.selection.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
 		return e, false, err
 	}
-	i := item{v.view, m.GetNamespace(), m.GetName()}
+	i := source.Item{View: v.View, Namespace: m.GetNamespace(), Name: m.GetName()}
 	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.selection.sieve.passes(i, obj, time.Time{}) })
 	if err != nil {
-		err = i.wrap(err)
+		err = i.Wrap(err)
 	}
 	return e, ok, err
 }
@@ -360,18 +361,18 @@ func sentObject(b []byte) (*unstructured.Unstructured, error) {
 }
 
 // cutOff returns the reason why the stream of changes ended without an error.
-func cutOff(l *live) error {
-	body, err := l.ask("/v1/scopes", nil)
+func cutOff(l *source.Process) error {
+	body, err := l.Ask("/v1/scopes", nil)
 	if err != nil {
-		return fmt.Errorf("the process of %s has ended", l.path)
+		return fmt.Errorf("the process of %s has ended", l.Path)
 	}
 	_ = body.Close()
-	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", l.path)
+	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", l.Path)
 }
 
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
-func (o *changes) print(l *live, changes <-chan object, oneResource bool) error {
+func (o *changes) print(l *source.Process, changes <-chan object, oneResource bool) error {
 	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.env.Streams.Out})
 	p := o.printer(l, oneResource)
 	if err := p.begin(w); err != nil {
@@ -395,7 +396,7 @@ func (o *changes) print(l *live, changes <-chan object, oneResource bool) error 
 		}
 		rendered, err := p.render(change)
 		if errors.As(err, new(misfit)) {
-			o.env.Note("%s", change.wrap(err))
+			o.env.Note("%s", change.Wrap(err))
 			continue
 		}
 		if err == nil {
@@ -405,12 +406,12 @@ func (o *changes) print(l *live, changes <-chan object, oneResource bool) error 
 			err = p.end(w)
 		}
 		if err != nil {
-			return change.wrap(err)
+			return change.Wrap(err)
 		}
 	}
 }
 
-func (o *changes) printer(l *live, oneResource bool) printer {
+func (o *changes) printer(l *source.Process, oneResource bool) printer {
 	if p := o.selection.format.oneByOne(!o.plain); p != nil {
 		return p
 	}
@@ -485,7 +486,7 @@ type misfit struct{ error }
 // changePrinter prints each change separately.
 type changePrinter func(o object, content map[string]any) ([]byte, error)
 
-func (changePrinter) needs() depth          { return record }
+func (changePrinter) needs() source.Depth   { return source.Record }
 func (changePrinter) begin(io.Writer) error { return nil }
 func (changePrinter) end(io.Writer) error   { return nil }
 

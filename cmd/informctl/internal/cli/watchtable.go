@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/table"
 )
 
@@ -10,13 +11,13 @@ import (
 // object is. Objects of several resources have only name and age in common.
 type watchTable struct {
 	o           *changes
-	live        *live
+	live        *source.Process
 	oneResource bool
 	w           io.Writer
 	*resourceTable
 }
 
-func (*watchTable) needs() depth { return record }
+func (*watchTable) needs() source.Depth { return source.Record }
 
 func (t *watchTable) begin(w io.Writer) error {
 	t.w = w
@@ -29,8 +30,8 @@ func (t *watchTable) render(o object) (piece, error) {
 		if err != nil {
 			return piece{}, err
 		}
-		t.resourceTable = t.o.selection.format.table(kind, record, tableOptions{
-			namespaces: t.o.selection.filter.namespace == "" && (o.namespace != "" || !t.oneResource),
+		t.resourceTable = t.o.selection.format.table(kind, source.Record, tableOptions{
+			namespaces: t.o.selection.filter.namespace == "" && (o.Namespace != "" || !t.oneResource),
 			kinds:      !t.oneResource, now: t.o.env.Now,
 		})
 		if err := t.resourceTable.begin(t.w); err != nil {
@@ -44,14 +45,14 @@ func (t *watchTable) columns(o object) (table.Kind, error) {
 	if !t.oneResource {
 		return table.Named(), nil
 	}
-	scope := o.view.info.Scope
+	scope := o.View.Info.Scope
 	if scope.Kind.Kind == "" {
 		scope.Kind = o.GetObjectKind().GroupVersionKind()
 	}
 	if kind, ok := table.Of(scope.Kind); ok {
 		return kind, nil
 	}
-	db, err := openLive(t.live.ctx, t.live.path, false)
+	db, err := source.OpenProcess(t.live.Ctx, t.live.Path, false)
 	if err != nil {
 		return table.Kind{}, err
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -10,11 +9,12 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 )
 
 func newWipeCommand(e cmdutil.Env) *cobra.Command {
-	var file databaseFlag
+	var file source.FileFlags
 	cmd := &cobra.Command{
 		Use:   "wipe [RESOURCE]",
 		Short: "Drop what a file holds, so that it is listed again",
@@ -46,17 +46,17 @@ leaves that behind.`),
 			return runWipe(ctx, e, file, resource)
 		},
 	}
-	file.add(e, cmd)
+	file.Add(e, cmd)
 	return cmd
 }
 
-func runWipe(ctx context.Context, e cmdutil.Env, file databaseFlag, resource string) error {
-	if err := wipeable(ctx, e, file, resource); err != nil {
-		return inUse(file.path, err, orAnEpoch)
+func runWipe(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource string) error {
+	if err := source.Wipeable(ctx, e, file, resource); err != nil {
+		return source.InUse(file.Path, err, orAnEpoch)
 	}
-	db, err := openToWrite(file.path, nil)
+	db, err := source.OpenToWrite(file.Path, nil)
 	if err != nil {
-		return inUse(file.path, openError(file.path, err), orAnEpoch)
+		return source.InUse(file.Path, source.OpenError(file.Path, err), orAnEpoch)
 	}
 	// Wipe has written all changes, so an error of Close does not matter.
 	defer func() { _ = db.Close() }()
@@ -66,10 +66,10 @@ func runWipe(ctx context.Context, e cmdutil.Env, file databaseFlag, resource str
 	}
 	dropped, err := db.Wipe(which)
 	if err != nil {
-		return fmt.Errorf("wipe %s: %w", file.path, err)
+		return fmt.Errorf("wipe %s: %w", file.Path, err)
 	}
 	if len(dropped) == 0 {
-		e.Note("%s holds nothing", file.path)
+		e.Note("%s holds nothing", file.Path)
 	}
 	return e.Output(func(w io.Writer) error {
 		for _, info := range dropped {
@@ -81,27 +81,5 @@ func runWipe(ctx context.Context, e cmdutil.Env, file databaseFlag, resource str
 	})
 }
 
-// wipeable checks everything that can be wrong, without changing anything.
-func wipeable(ctx context.Context, e cmdutil.Env, file databaseFlag, resource string) error {
-	db, err := openDatabase(file.path, file.keys, false)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = db.Close() }()
-	db.withGone = true
-	if _, err := db.find(resource); err != nil {
-		return err
-	}
-	return db.writable(ctx, e)
-}
-
 // orAnEpoch is the other way to drop all that a file holds.
 const orAnEpoch = ", or start a program of your own again with another bolt.Options.Epoch"
-
-// inUse adds what to do if another process holds the file; or is another way.
-func inUse(path string, err error, or string) error {
-	if !errors.Is(err, store.ErrLocked) {
-		return err
-	}
-	return fmt.Errorf("%s is in use by another process; end that first%s", path, or)
-}

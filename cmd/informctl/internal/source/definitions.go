@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// definition returns the definition of a custom resource, nil if it is not held.
-func (d *database) definition(resource string) (*unstructured.Unstructured, error) {
-	found, err := d.readDefinitions(func(r reader) ([]string, error) {
-		return r.among([]string{resource}, labels.Everything())
+// Definition returns the definition of a custom resource, nil if it is not held.
+func (d *Database) Definition(resource string) (*unstructured.Unstructured, error) {
+	found, err := d.readDefinitions(func(r Reader) ([]string, error) {
+		return r.Among([]string{resource}, labels.Everything())
 	})
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -25,8 +25,8 @@ func (d *database) definition(resource string) (*unstructured.Unstructured, erro
 
 // resourcesNamed returns the custom resources that have a name as a short name, a
 // singular name or a category, as the definitions that are held say.
-func (d *database) resourcesNamed(name string) ([]string, error) {
-	crds, err := d.readDefinitions(reader.all)
+func (d *Database) resourcesNamed(name string) ([]string, error) {
+	crds, err := d.readDefinitions(Reader.AllKeys)
 	if err != nil {
 		return nil, err
 	}
@@ -47,31 +47,31 @@ func (d *database) resourcesNamed(name string) ([]string, error) {
 
 // readDefinitions returns the definitions with the keys that choose returns, as they are
 // now, whatever the moment that is read otherwise: columns and names are not in the past.
-func (d *database) readDefinitions(choose func(reader) ([]string, error)) (found []*unstructured.Unstructured, err error) {
+func (d *Database) readDefinitions(choose func(Reader) ([]string, error)) (found []*unstructured.Unstructured, err error) {
 	var infos []store.Info
-	for _, info := range d.scopes {
+	for _, info := range d.Scopes {
 		if info.Scope.Resource == resources.Definitions && info.Scope.Form != store.Metadata {
 			infos = append(infos, info)
 		}
 	}
-	opened, err := d.then(store.Place{}).open(infos, whole)
+	opened, err := d.Then(store.Place{}).Open(infos, WholeObjects)
 	if err != nil {
 		return nil, err
 	}
-	for _, v := range opened.views {
+	for _, v := range opened.Views {
 		keys, err := choose(v)
 		if err != nil {
 			return nil, fmt.Errorf("read the definitions of custom resources: %w", err)
 		}
-		objects, err := v.fetch(keys, record)
+		objects, err := v.Fetch(keys, Record)
 		if err != nil {
 			return nil, fmt.Errorf("read the definitions of custom resources: %w", err)
 		}
 		for _, e := range objects {
-			if e.decode == nil {
+			if e.Decode == nil {
 				continue // deleted meanwhile
 			}
-			obj, err := e.decode()
+			obj, err := e.Decode()
 			if err != nil {
 				return nil, fmt.Errorf("read the definitions of custom resources: %w", err)
 			}

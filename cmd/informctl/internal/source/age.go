@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// noteAge says how old what is printed is, one line for each reason: what is there at a
+// NoteAge says how old what is printed is, one line for each reason: what is there at a
 // moment, now where it is zero, unless it is followed, or was until after that moment.
-func (d *database) noteAge(ctx context.Context, e cmdutil.Env, views []*view, at store.Place) error {
+func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at store.Place) error {
 	if !at.IsZero() && at.Time.IsZero() {
 		return nil // the log has the state of a resource version
 	}
@@ -27,7 +27,7 @@ func (d *database) noteAge(ctx context.Context, e cmdutil.Env, views []*view, at
 	oldest := map[string]time.Time{}
 	for _, v := range views {
 		info := d.now(v)
-		if isGone(info) && len(statuses) > 0 {
+		if IsGone(info) && len(statuses) > 0 {
 			continue // the server has nothing of it to follow
 		}
 		reason, set := freshness(info, statuses)
@@ -48,23 +48,6 @@ func (d *database) noteAge(ctx context.Context, e cmdutil.Env, views []*view, at
 		e.Note("%s", reason)
 	}
 	return nil
-}
-
-// shown returns the views that objects are printed of, all where nothing is found.
-func (c *chosen) shown() []*view {
-	var shown []*view
-	for _, i := range c.items {
-		if n := len(shown); n > 0 && shown[n-1] == i.view {
-			continue
-		}
-		if !slices.Contains(shown, i.view) {
-			shown = append(shown, i.view)
-		}
-	}
-	if len(shown) == 0 {
-		return c.views
-	}
-	return shown
 }
 
 // freshness returns why a scope may be behind its server, "" if it is not, and when its
@@ -88,23 +71,23 @@ func freshness(info store.Info, statuses []informer.Status) (reason string, set 
 }
 
 // now returns the description of a scope as it is now, whatever moment is read.
-func (d *database) now(v *view) store.Info {
-	for _, info := range d.scopes {
-		if info.ID == v.info.ID {
+func (d *Database) now(v *View) store.Info {
+	for _, info := range d.Scopes {
+		if info.ID == v.Info.ID {
 			return info
 		}
 	}
-	return v.info
+	return v.Info
 }
 
 // statuses returns the status of each informer of the process that holds the file, none
 // if there is no such process.
-func (d *database) statuses(ctx context.Context) (statuses []informer.Status, err error) {
-	if d.isFile() {
+func (d *Database) statuses(ctx context.Context) (statuses []informer.Status, err error) {
+	if d.IsFile() {
 		return nil, nil
 	}
-	statuses, err = askFor[[]informer.Status](ctx, d.path, "/v1/status")
-	if errors.Is(err, errNobody) {
+	statuses, err = AskFor[[]informer.Status](ctx, d.Path, "/v1/status")
+	if errors.Is(err, ErrNobody) {
 		return nil, nil // it has ended since it was asked for a copy
 	}
 	return statuses, err

@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"context"
@@ -16,15 +16,15 @@ import (
 	"github.com/informctl/informctl/internal/wire"
 )
 
-func (s *liveScope) history(_ context.Context, since time.Time, live bool, head func(wire.HistoryHead)) iter.Seq2[change, error] {
-	return func(yield func(change, error) bool) {
-		parameters := url.Values{"scope": {s.info.ID}, "secrets": {s.secrets}, "follow": {strconv.FormatBool(live)}}
+func (s *liveScope) Changes(_ context.Context, since time.Time, live bool, head func(wire.HistoryHead)) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
+		parameters := url.Values{"scope": {s.info.ID}, "secrets": {s.Secrets}, "follow": {strconv.FormatBool(live)}}
 		if !since.IsZero() {
 			parameters.Set("since", since.Format(time.RFC3339Nano))
 		}
-		body, err := s.ask("/v1/history", parameters)
+		body, err := s.Ask("/v1/history", parameters)
 		if err != nil {
-			yield(change{}, err)
+			yield(Change{}, err)
 			return
 		}
 		defer func() { _ = body.Close() }()
@@ -37,7 +37,7 @@ func (s *liveScope) history(_ context.Context, since time.Time, live bool, head 
 			if err == nil {
 				err = &first.Failure
 			}
-			yield(change{}, s.failed(err))
+			yield(Change{}, s.Failed(err))
 			return
 		}
 		head(first.HistoryHead)
@@ -54,10 +54,10 @@ func (s *liveScope) history(_ context.Context, since time.Time, live bool, head 
 				err = &line.Failure
 			}
 			if err != nil {
-				yield(change{}, s.failed(err))
+				yield(Change{}, s.Failed(err))
 				return
 			}
-			c := change{line.Key, line.RV, line.Since, line.Time, sentState(line.Old), sentState(line.New)}
+			c := Change{line.Key, line.RV, line.Since, line.Time, sentState(line.Old), sentState(line.New)}
 			if !yield(c, nil) {
 				return
 			}
@@ -66,14 +66,14 @@ func (s *liveScope) history(_ context.Context, since time.Time, live bool, head 
 }
 
 // sentState returns a state as the process has sent it.
-func sentState(sent *wire.HistoryState) *encoded {
+func sentState(sent *wire.HistoryState) *Encoded {
 	switch {
 	case sent == nil:
 		return nil
 	case sent.Object == nil:
-		return &encoded{}
+		return &Encoded{}
 	}
-	return &encoded{func() (runtime.Object, error) {
+	return &Encoded{func() (runtime.Object, error) {
 		u := &unstructured.Unstructured{}
 		return u, u.UnmarshalJSON(sent.Object)
 	}}

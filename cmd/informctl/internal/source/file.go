@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"cmp"
@@ -6,15 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/codec"
@@ -24,103 +20,38 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// origin is the source of scopes: a file, or the process that holds it.
-type origin interface {
-	// openScope returns a scope. If c is not nil, it decodes the records in its format.
-	openScope(info store.Info, c codec.Codec) (reader, error)
-	Close() error
-}
-
-// reader is the interface through which commands read one scope. All keys that it returns
-// are sorted. If a process is queried, its objects may change between two calls. A reader
-// must be used from one goroutine, except encoded.decode.
-type reader interface {
-	all() ([]string, error)
-	byIndex(name, value string) ([]string, error)
-	labelled(labels.Selector) ([]string, error)
-	// among returns those of the keys that exist and whose labels match.
-	among(keys []string, selector labels.Selector) ([]string, error)
-	// fetch returns the objects of keys, in their order. d defines which parts are
-	// needed.
-	fetch(keys []string, d depth) ([]encoded, error)
-	// values returns the values of an index, sorted. Values of Secrets may be redacted.
-	values(index string) ([]indexValue, error)
-	// history yields the changes in the log that were written at or after a time, and
-	// those that are written later if live is set. head is called before the first one.
-	history(ctx context.Context, since time.Time, live bool, head func(wire.HistoryHead)) iter.Seq2[change, error]
-}
-
-// change is one change of an object. A state that is nil was not there.
-type change struct {
-	key, rv string
-	// it was made between them; since is zero if it was made at time
-	since, time time.Time
-	old, new    *encoded
-}
-
 // encodedVersion returns a state in the log.
-func (s *fileScope) encodedVersion(v *store.Version) *encoded {
+func (s *fileScope) encodedVersion(v *store.Version) *Encoded {
 	switch {
 	case v == nil:
 		return nil
 	case !v.IsKnown():
-		return &encoded{}
+		return &Encoded{}
 	}
-	return &encoded{func() (runtime.Object, error) { return s.Decode(v.Entry) }}
+	return &Encoded{func() (runtime.Object, error) { return s.Decode(v.Entry) }}
 }
 
-func (s *fileScope) history(ctx context.Context, since time.Time, _ bool, head func(wire.HistoryHead)) iter.Seq2[change, error] {
-	return func(yield func(change, error) bool) {
+func (s *fileScope) Changes(ctx context.Context, since time.Time, _ bool, head func(wire.HistoryHead)) iter.Seq2[Change, error] {
+	return func(yield func(Change, error) bool) {
 		state, err := s.History()
 		if err != nil {
-			yield(change{}, err)
+			yield(Change{}, err)
 			return
 		}
 		head(wire.HistoryHead{Begins: state.Begins, Complete: state.Oldest.Time})
 		for e, err := range s.Follow(ctx, store.Place{}) {
 			if err != nil {
-				yield(change{}, err)
+				yield(Change{}, err)
 				return
 			}
 			if e.Mark != nil || e.Time.Before(since) {
 				continue
 			}
-			if !yield(change{e.Key, e.RV, e.Since, e.Time, s.encodedVersion(e.Old), s.encodedVersion(e.New)}, nil) {
+			if !yield(Change{e.Key, e.RV, e.Since, e.Time, s.encodedVersion(e.Old), s.encodedVersion(e.New)}, nil) {
 				return
 			}
 		}
 	}
-}
-
-// depth is the part of an object that is needed.
-type depth int
-
-const (
-	nothing depth = iota // only its key
-	header               // namespace, name, UID, RV, creation: nothing is decoded
-	record               // the parts that the codec of the scope decodes
-)
-
-// encoded is an object in its stored form.
-type encoded struct {
-	decode func() (runtime.Object, error) // nil: the object no longer exists
-}
-
-// headerOnly returns an object that is decoded from its header.
-func headerOnly(h store.Header) encoded {
-	return encoded{decode: func() (runtime.Object, error) {
-		m := &metav1.PartialObjectMetadata{}
-		m.Namespace, m.Name, _ = cache.SplitMetaNamespaceKey(h.Key)
-		m.UID, m.ResourceVersion = types.UID(h.UID), h.RV
-		m.CreationTimestamp = metav1.NewTime(h.Created)
-		return m, nil
-	}}
-}
-
-// indexValue is one value of an index.
-type indexValue struct {
-	Value string `json:"value"`
-	Count int    `json:"count"` // number of objects with the value
 }
 
 // fileSource reads a file that no process writes.
@@ -129,7 +60,7 @@ type fileSource struct {
 	at store.Place // the moment to read; zero is now
 }
 
-func (f fileSource) openScope(info store.Info, c codec.Codec) (reader, error) {
+func (f fileSource) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
 	s, err := f.Open(info.Scope, store.Options{Codec: c})
 	if err == nil && !f.at.IsZero() {
 		err = isInLog(s, info.Scope, f.at)
@@ -156,7 +87,7 @@ func isInLog(s store.Store, scope store.Scope, at store.Place) error {
 			scope, momentText(at))
 	default:
 		err = fmt.Errorf("%s: no state of %s is known; the log begins at %s, resource version %s",
-			scope, momentText(at), fromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, cmdutil.NoValue))
+			scope, momentText(at), FromThen(state.Oldest.Time), cmp.Or(state.Oldest.RV, cmdutil.NoValue))
 	}
 	return &absentError{err}
 }
@@ -168,7 +99,7 @@ func (s *fileScope) infoThen() (info store.Info, err error) {
 	if s.at.IsZero() {
 		return info, nil
 	}
-	keys, err := s.all()
+	keys, err := s.AllKeys()
 	if err != nil {
 		return info, err
 	}
@@ -224,9 +155,9 @@ func momentText(at store.Place) string {
 	return at.Time.Local().Format(time.RFC3339)
 }
 
-// fromThen returns the first moment from a time on that --at and --since take as it is
+// FromThen returns the first moment from a time on that --at and --since take as it is
 // written.
-func fromThen(t time.Time) string {
+func FromThen(t time.Time) string {
 	return t.Add(time.Second - 1).Truncate(time.Second).Local().Format(time.RFC3339)
 }
 
@@ -242,7 +173,7 @@ func (s *fileScope) damaged(format string, args ...any) error {
 	return &store.CorruptionError{Path: s.path, Where: "scope " + s.info.Scope.String(), Err: fmt.Errorf(format, args...)}
 }
 
-func (s *fileScope) all() ([]string, error) {
+func (s *fileScope) AllKeys() ([]string, error) {
 	keys, err := s.Keys(store.Query{At: s.at})
 	if err != nil {
 		return nil, err
@@ -254,15 +185,15 @@ func (s *fileScope) all() ([]string, error) {
 	return keys, nil
 }
 
-func (s *fileScope) byIndex(name, value string) ([]string, error) {
+func (s *fileScope) ByIndex(name, value string) ([]string, error) {
 	return s.Keys(store.Query{Index: name, Values: []string{value}, At: s.at})
 }
 
-func (s *fileScope) labelled(selector labels.Selector) ([]string, error) {
+func (s *fileScope) Labelled(selector labels.Selector) ([]string, error) {
 	return s.Keys(store.Query{Selector: selector, At: s.at})
 }
 
-func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, error) {
+func (s *fileScope) Among(keys []string, selector labels.Selector) ([]string, error) {
 	if !s.at.IsZero() {
 		return s.Keys(store.Query{Keys: keys, Selector: selector, At: s.at})
 	}
@@ -272,13 +203,13 @@ func (s *fileScope) among(keys []string, selector labels.Selector) ([]string, er
 // errLost indicates damage, because no process changes a file that is open for reading.
 var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
 
-func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
+func (s *fileScope) Fetch(keys []string, d Depth) ([]Encoded, error) {
 	if !s.at.IsZero() {
 		return s.fetchPast(keys)
 	}
-	out := make([]encoded, len(keys))
+	out := make([]Encoded, len(keys))
 	headers := map[string]store.Header{}
-	if d == header {
+	if d == Header {
 		found, err := s.HeadersOf(keys)
 		if err != nil {
 			return nil, err
@@ -296,14 +227,14 @@ func (s *fileScope) fetch(keys []string, d depth) ([]encoded, error) {
 		if err == nil && !ok {
 			err = fmt.Errorf("%s %q: %w", s.info.Scope.Resource, keys[i], errLost)
 		}
-		out[i] = encoded{func() (runtime.Object, error) { return s.Decode(e) }}
+		out[i] = Encoded{func() (runtime.Object, error) { return s.Decode(e) }}
 		return err
 	})
 	return out, err
 }
 
 // fetchPast returns the objects at s.at.
-func (s *fileScope) fetchPast(keys []string) ([]encoded, error) {
+func (s *fileScope) fetchPast(keys []string) ([]Encoded, error) {
 	entries, err := s.Select(store.Query{Keys: keys, At: s.at})
 	if err != nil {
 		return nil, err
@@ -312,107 +243,52 @@ func (s *fileScope) fetchPast(keys []string) ([]encoded, error) {
 	for _, e := range entries {
 		byKey[e.Key] = e
 	}
-	out := make([]encoded, len(keys))
+	out := make([]Encoded, len(keys))
 	for i, key := range keys {
 		e, ok := byKey[key]
 		if !ok {
 			return nil, fmt.Errorf("%s %q: %w", s.info.Scope.Resource, key, errLost)
 		}
-		out[i] = encoded{func() (runtime.Object, error) { return s.Decode(e) }}
+		out[i] = Encoded{func() (runtime.Object, error) { return s.Decode(e) }}
 	}
 	return out, nil
 }
 
-func (s *fileScope) values(name string) (out []indexValue, err error) {
+func (s *fileScope) IndexValues(name string) (out []IndexValue, err error) {
 	values, err := s.Values(name)
 	if err != nil {
 		return nil, err
 	}
 	for _, value := range values {
-		keys, err := s.byIndex(name, value)
+		keys, err := s.ByIndex(name, value)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, indexValue{value, len(keys)})
+		out = append(out, IndexValue{value, len(keys)})
 	}
 	return out, nil
 }
 
-// fetch returns the objects of items, in their order. d defines which parts are needed.
-func fetch(items []item, d depth) ([]encoded, error) {
-	out := make([]encoded, len(items))
-	at := map[*view][]int{}
-	var views []*view
-	for i, item := range items {
-		if at[item.view] == nil {
-			views = append(views, item.view)
-		}
-		at[item.view] = append(at[item.view], i)
+// atPlace returns a source of the state at a place.
+func atPlace(from origin, place store.Place) origin {
+	switch from := from.(type) {
+	case fileSource:
+		from.at = place
+		return from
+	case copyOrigin:
+		from.origin = atPlace(from.origin, place)
+		return from
 	}
-	for _, v := range views {
-		keys := make([]string, 0, len(at[v]))
-		for _, i := range at[v] {
-			keys = append(keys, items[i].key())
-		}
-		found, err := v.fetch(keys, d)
-		if err != nil {
-			return nil, err
-		}
-		for n, i := range at[v] {
-			out[i] = found[n]
-		}
-	}
-	return out, nil
+	return from
 }
 
-// part is a part of the items with their objects.
-type part struct {
-	items   []item
-	objects []encoded
-}
-
-// inParts fetches items in chunks, so that memory does not grow with their number. It
-// fetches the next chunk while the caller uses the current one. An error is the last
-// element.
-func inParts(items []item, d depth) iter.Seq2[part, error] {
-	type answer struct {
-		part
-		err error
+// isPast reports whether a source is of an earlier state.
+func isPast(of origin) bool {
+	switch of := of.(type) {
+	case fileSource:
+		return !of.at.IsZero()
+	case copyOrigin:
+		return isPast(of.origin)
 	}
-	ask := func(items []item) chan answer {
-		c := make(chan answer, 1)
-		go func() {
-			objects, err := fetch(items, d)
-			c <- answer{part{items, objects}, err}
-		}()
-		return c
-	}
-	return func(yield func(part, error) bool) {
-		var asked chan answer
-		defer func() {
-			if asked != nil {
-				<-asked // the goroutine must end before the source is closed
-			}
-		}()
-		size := chunk
-		if d == header {
-			size *= 4 // one query to a process
-		}
-		for next := range slices.Chunk(items, size) {
-			previous := asked
-			var a answer
-			if previous != nil {
-				a = <-previous
-			}
-			asked = ask(next)
-			if previous != nil && (!yield(a.part, a.err) || a.err != nil) {
-				return
-			}
-		}
-		if asked != nil {
-			a := <-asked
-			asked = nil
-			yield(a.part, a.err)
-		}
-	}
+	return false
 }

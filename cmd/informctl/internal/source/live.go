@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"cmp"
@@ -29,40 +29,41 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// errNobody indicates that no process listens on the socket of a file.
-var errNobody = errors.New("nobody listens")
+// ErrNobody indicates that no process listens on the socket of a file.
+var ErrNobody = errors.New("nobody listens")
 
 // askPatience is how long a process may take to begin an answer.
 const askPatience = 10 * time.Second
 
-// live queries the process that holds a file, until its context ends.
-type live struct {
-	ctx     context.Context
-	path    string // of the file
-	socket  string
-	secrets string // whether Secrets are sent: "redact" or "show"
+// Process queries the process that holds a file, until its context ends.
+type Process struct {
+	Ctx     context.Context // of all requests
+	Path    string          // of the file
+	Socket  string
+	Secrets string // whether Secrets are sent: "redact" or "show"
 	http.Client
 }
 
-func newLive(ctx context.Context, path string, showSecrets bool) *live {
-	l := &live{ctx: ctx, path: path, socket: inspect.SocketPath(path), secrets: "redact"}
+// NewProcess returns the process of a file. It asks nothing. The caller must close it.
+func NewProcess(ctx context.Context, path string, showSecrets bool) *Process {
+	l := &Process{Ctx: ctx, Path: path, Socket: inspect.SocketPath(path), Secrets: "redact"}
 	if showSecrets {
-		l.secrets = "show"
+		l.Secrets = "show"
 	}
 	l.Transport = &http.Transport{
 		ResponseHeaderTimeout: askPatience,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", l.socket)
+			return (&net.Dialer{}).DialContext(ctx, "unix", l.Socket)
 		},
 	}
 	return l
 }
 
-// openLive returns a database that is read through the process that holds the file. It
-// returns errNobody if no process answers.
-func openLive(ctx context.Context, path string, showSecrets bool) (*database, error) {
-	l := newLive(ctx, path, showSecrets)
-	db := &database{origin: l, path: path, showSecrets: showSecrets}
+// OpenProcess returns a database that is read through the process that holds the file. It
+// returns ErrNobody if no process answers.
+func OpenProcess(ctx context.Context, path string, showSecrets bool) (*Database, error) {
+	l := NewProcess(ctx, path, showSecrets)
+	db := &Database{origin: l, Path: path, ShowSecrets: showSecrets}
 	if err := db.describe(l); err != nil {
 		_ = l.Close()
 		return nil, err
@@ -71,71 +72,72 @@ func openLive(ctx context.Context, path string, showSecrets bool) (*database, er
 }
 
 // describe queries the process for the scopes that it holds now.
-func (d *database) describe(l *live) error {
+func (d *Database) describe(l *Process) error {
 	file, err := l.file()
 	if err != nil {
 		return err
 	}
-	d.server, d.stored, d.scopes = file.Server, file.Scopes, slices.Clone(file.Scopes)
+	d.server, d.Stored, d.Scopes = file.Server, file.Scopes, slices.Clone(file.Scopes)
 	for _, info := range file.Memory {
-		d.scopes = slices.DeleteFunc(d.scopes, func(stored store.Info) bool { return stored.ID == info.ID })
-		d.scopes = append(d.scopes, info)
+		d.Scopes = slices.DeleteFunc(d.Scopes, func(stored store.Info) bool { return stored.ID == info.ID })
+		d.Scopes = append(d.Scopes, info)
 	}
-	slices.SortStableFunc(d.scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
+	slices.SortStableFunc(d.Scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
 	return nil
 }
 
 // file queries the process for the scopes it holds, and checks that its file is the one
 // at path.
-func (l *live) file() (file wire.File, err error) {
-	body, err := l.ask("/v1/file", nil)
+func (l *Process) file() (file wire.File, err error) {
+	body, err := l.Ask("/v1/file", nil)
 	if err != nil {
 		return file, err
 	}
 	defer func() { _ = body.Close() }()
 	if err := json.NewDecoder(body).Decode(&file); err != nil {
-		return file, l.failed(err)
+		return file, l.Failed(err)
 	}
-	info, err := os.Stat(l.path)
+	info, err := os.Stat(l.Path)
 	if err != nil {
-		return file, openError(l.path, err)
+		return file, OpenError(l.Path, err)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (uint64(stat.Dev) != file.Device || stat.Ino != file.Inode) { //nolint:unconvert // Dev is an int32 on macOS
-		return file, fmt.Errorf("the process that answers at %s keeps another file than %s: %s", l.socket, l.path, file.Path)
+		return file, fmt.Errorf("the process that answers at %s keeps another file than %s: %s", l.Socket, l.Path, file.Path)
 	}
 	return file, nil
 }
 
 // Close closes the connections.
-func (l *live) Close() error {
+func (l *Process) Close() error {
 	l.CloseIdleConnections()
 	return nil
 }
 
-// ask returns the body of an answer. The caller must close it.
-func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
+// Ask returns the body of an answer. The caller must close it. Without a process, the
+// error wraps ErrNobody; after the context has ended, it is cmdutil.ErrInterrupted.
+func (l *Process) Ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	u := "http://informctl" + path
 	if len(parameters) > 0 {
 		u += "?" + parameters.Encode()
 	}
-	request, err := http.NewRequestWithContext(l.ctx, http.MethodGet, u, http.NoBody)
+	request, err := http.NewRequestWithContext(l.Ctx, http.MethodGet, u, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
 	response, err := l.Do(request)
 	switch {
-	case l.ctx.Err() != nil:
+	case l.Ctx.Err() != nil:
 		return nil, cmdutil.ErrInterrupted
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.path, errNobody, l.socket)
+		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.Path, ErrNobody, l.Socket)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.path, l.socket)
+		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.Path, l.Socket)
 	case os.IsTimeout(err):
-		return nil, fmt.Errorf("the process of %s does not answer", l.path)
+		return nil, fmt.Errorf("the process of %s does not answer", l.Path)
 	case err != nil:
 		// err is not wrapped: EPIPE from the process would look like EPIPE from the
 		// output. It would also contain every key of the query.
-		return nil, fmt.Errorf("the process of %s has ended before it had answered", l.path)
+		return nil, fmt.Errorf("the process of %s has ended before it had answered", l.Path)
 	case response.StatusCode == http.StatusOK:
 		return response.Body, nil
 	}
@@ -145,26 +147,28 @@ func (l *live) ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Text == "" {
 		answer.Text = response.Status
 	}
-	return nil, l.failed(&answer)
+	return nil, l.Failed(&answer)
 }
 
-func (l *live) failed(err error) error {
-	if l.ctx.Err() != nil {
+// Failed describes an error that a body of Ask has returned, or that its content is.
+func (l *Process) Failed(err error) error {
+	if l.Ctx.Err() != nil {
 		return cmdutil.ErrInterrupted
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("the process of %s has ended before it had answered", l.path)
+		return fmt.Errorf("the process of %s has ended before it had answered", l.Path)
 	}
-	return fmt.Errorf("ask the process of %s: %w", l.path, err)
+	return fmt.Errorf("ask the process of %s: %w", l.Path, err)
 }
 
-func (l *live) openScope(info store.Info, c codec.Codec) (reader, error) {
-	return &liveScope{live: l, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
+// OpenScope implements origin.
+func (l *Process) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
+	return &liveScope{Process: l, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
 }
 
 // liveScope is one scope of a process.
 type liveScope struct {
-	*live
+	*Process
 	info         store.Info
 	codec        codec.Codec // may be nil
 	dictionaries map[uint64]dictionary
@@ -178,14 +182,14 @@ type dictionary struct {
 
 func (s *liveScope) parts(path string, parameters url.Values) (wire.Answer, error) {
 	parameters.Set("scope", s.info.ID)
-	body, err := s.ask(path, parameters)
+	body, err := s.Ask(path, parameters)
 	if err != nil {
 		return wire.Answer{}, err
 	}
 	defer func() { _ = body.Close() }()
 	answer, err := wire.Read(body)
 	if err != nil {
-		return wire.Answer{}, s.failed(err)
+		return wire.Answer{}, s.Failed(err)
 	}
 	return answer, nil
 }
@@ -195,17 +199,17 @@ func (s *liveScope) keys(parameters url.Values) ([]string, error) {
 	return answer.Keys, err
 }
 
-func (s *liveScope) all() ([]string, error) { return s.keys(url.Values{}) }
+func (s *liveScope) AllKeys() ([]string, error) { return s.keys(url.Values{}) }
 
-func (s *liveScope) byIndex(name, value string) ([]string, error) {
-	return s.keys(url.Values{"index": {name}, "value": {value}, "secrets": {s.secrets}})
+func (s *liveScope) ByIndex(name, value string) ([]string, error) {
+	return s.keys(url.Values{"index": {name}, "value": {value}, "secrets": {s.Secrets}})
 }
 
-func (s *liveScope) labelled(selector labels.Selector) ([]string, error) {
+func (s *liveScope) Labelled(selector labels.Selector) ([]string, error) {
 	return s.keys(url.Values{"selector": {selector.String()}})
 }
 
-func (s *liveScope) among(keys []string, selector labels.Selector) (found []string, err error) {
+func (s *liveScope) Among(keys []string, selector labels.Selector) (found []string, err error) {
 	for some := range byBytes(keys) {
 		there, err := s.keys(url.Values{"key": some, "selector": {selector.String()}})
 		if err != nil {
@@ -236,18 +240,18 @@ func byBytes(keys []string) func(func([]string) bool) {
 	}
 }
 
-func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
+func (s *liveScope) Fetch(keys []string, d Depth) ([]Encoded, error) {
 	path := "/v1/records"
-	if d == header {
+	if d == Header {
 		path = "/v1/headers"
 	}
-	found := make(map[string]encoded, len(keys))
+	found := make(map[string]Encoded, len(keys))
 	for some := range byBytes(keys) {
 		have := make([]string, 0, len(s.dictionaries))
 		for _, dictionary := range s.dictionaries {
 			have = append(have, dictionary.name)
 		}
-		answer, err := s.parts(path, url.Values{"key": some, "secrets": {s.secrets}, "have": {strings.Join(have, ",")}})
+		answer, err := s.parts(path, url.Values{"key": some, "secrets": {s.Secrets}, "have": {strings.Join(have, ",")}})
 		if err != nil {
 			return nil, err
 		}
@@ -258,7 +262,7 @@ func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
 			}
 			z, err := codec.NewZstd(sent)
 			if err != nil {
-				return nil, s.failed(err)
+				return nil, s.Failed(err)
 			}
 			s.dictionaries[id] = dictionary{name, z}
 		}
@@ -267,10 +271,10 @@ func (s *liveScope) fetch(keys []string, d depth) ([]encoded, error) {
 		}
 		for _, r := range answer.Records {
 			z := s.dictionaries[r.Dictionary].Zstd
-			found[r.Key] = encoded{func() (runtime.Object, error) { return s.decode(r, z) }}
+			found[r.Key] = Encoded{func() (runtime.Object, error) { return s.decode(r, z) }}
 		}
 	}
-	out := make([]encoded, len(keys))
+	out := make([]Encoded, len(keys))
 	for i, key := range keys {
 		out[i] = found[key] // zero if the object was deleted since its key was read
 	}
@@ -305,9 +309,9 @@ func (s *liveScope) decode(r store.Record, z *codec.Zstd) (obj runtime.Object, e
 	return obj, nil
 }
 
-func (s *liveScope) values(name string) (out []indexValue, err error) {
-	body, err := s.ask("/v1/index", url.Values{
-		"scope": {s.info.ID}, "name": {name}, "secrets": {s.secrets}, "limit": {strconv.Itoa(1 << 30)},
+func (s *liveScope) IndexValues(name string) (out []IndexValue, err error) {
+	body, err := s.Ask("/v1/index", url.Values{
+		"scope": {s.info.ID}, "name": {name}, "secrets": {s.Secrets}, "limit": {strconv.Itoa(1 << 30)},
 	})
 	if err != nil {
 		return nil, err
@@ -315,17 +319,17 @@ func (s *liveScope) values(name string) (out []indexValue, err error) {
 	defer func() { _ = body.Close() }()
 	for dec := json.NewDecoder(body); ; {
 		var line struct {
-			indexValue
+			IndexValue
 			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
 		case errors.Is(err, io.EOF):
 			return out, nil
 		case err != nil:
-			return nil, s.failed(err)
+			return nil, s.Failed(err)
 		case line.Text != "":
-			return nil, s.failed(&line.Failure)
+			return nil, s.Failed(&line.Failure)
 		}
-		out = append(out, line.indexValue)
+		out = append(out, line.IndexValue)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package source
 
 import (
 	"fmt"
@@ -21,32 +21,32 @@ const (
 )
 
 // addContext adds the flags that name the context whose file is meant.
-func (f *databaseFlag) addContext(cmd *cobra.Command) {
-	f.kube = &genericclioptions.ConfigFlags{KubeConfig: new(string), Context: new(string)}
-	cmd.Flags().StringVar(f.kube.Context, "context", "", "The context whose file is meant where --db names none; the current one of the kubeconfig by default.")
-	cmd.Flags().StringVar(f.kube.KubeConfig, "kubeconfig", "", "The kubeconfig that has the context.")
+func (f *FileFlags) addContext(cmd *cobra.Command) {
+	f.Kube = &genericclioptions.ConfigFlags{KubeConfig: new(string), Context: new(string)}
+	cmd.Flags().StringVar(f.Kube.Context, "context", "", "The context whose file is meant where --db names none; the current one of the kubeconfig by default.")
+	cmd.Flags().StringVar(f.Kube.KubeConfig, "kubeconfig", "", "The kubeconfig that has the context.")
 }
 
-// complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the working
+// Complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the working
 // directory, if there is one, else that of the context. It is that of the working
 // directory, too, if there is no context or no directory for caches.
-func (f *databaseFlag) complete(e cmdutil.Env) error {
-	if f.path != "" {
+func (f *FileFlags) Complete(e cmdutil.Env) error {
+	if f.Path != "" {
 		return nil
 	}
 	path, err := f.ofContext()
 	switch {
 	case isThere(hereFile):
-		f.path = hereFile
+		f.Path = hereFile
 		if path != "" && isThere(path) {
 			e.Note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
 		}
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	case path == "":
-		f.path = hereFile
+		f.Path = hereFile
 	default:
-		f.path, f.byContext = path, true
+		f.Path, f.byContext = path, true
 	}
 	return nil
 }
@@ -58,14 +58,14 @@ func isThere(path string) bool {
 
 // ofContext returns the path of the context's file, "" if there is no context or no
 // directory for it.
-func (f *databaseFlag) ofContext() (string, error) {
-	raw, err := f.kube.ToRawKubeConfigLoader().RawConfig()
+func (f *FileFlags) ofContext() (string, error) {
+	raw, err := f.Kube.ToRawKubeConfigLoader().RawConfig()
 	if err != nil {
 		return "", err
 	}
 	name := raw.CurrentContext
-	if *f.kube.Context != "" {
-		name = *f.kube.Context
+	if *f.Kube.Context != "" {
+		name = *f.Kube.Context
 	}
 	if name == "" {
 		if _, err := rest.InClusterConfig(); err != nil {
@@ -82,13 +82,13 @@ func (f *databaseFlag) ofContext() (string, error) {
 	return filepath.Join(dir, "informctl", url.PathEscape(name)+".db"), nil
 }
 
-// makeDir makes the directory of a context's file.
-func (f *databaseFlag) makeDir() error {
+// MakeDir makes the directory of a context's file.
+func (f *FileFlags) MakeDir() error {
 	if !f.byContext {
 		return nil
 	}
-	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
-		return inDirectory(f.path, err)
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+		return InDirectory(f.Path, err)
 	}
 	return nil
 }

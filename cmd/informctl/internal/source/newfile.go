@@ -1,28 +1,24 @@
-package cli
+package source
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"syscall"
-
-	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
-// newFile creates the file at path whole or not at all. fill writes the content to
+// NewFile creates the file at path whole or not at all. fill writes the content to
 // another name, in a temporary directory next to path. It is an error if path exists.
-func newFile(path string, fill func(temporary string) error) (err error) {
+func NewFile(path string, fill func(temporary string) error) (err error) {
 	taken := fmt.Errorf("%s exists already; name another file, or remove it", path)
 	if _, err := os.Lstat(path); err == nil {
 		return taken
 	}
 	dir, err := os.MkdirTemp(filepath.Dir(path), filepath.Base(path)+".new-*")
 	if err != nil {
-		return inDirectory(path, err)
+		return InDirectory(path, err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	temporary := filepath.Join(dir, filepath.Base(path))
@@ -36,39 +32,22 @@ func newFile(path string, fill func(temporary string) error) (err error) {
 		}
 		return err
 	}
-	return syncDir(filepath.Dir(path))
+	return SyncDir(filepath.Dir(path))
 }
 
-// inDirectory describes why no file could be created in the directory of path.
-func inDirectory(path string, err error) error {
+// InDirectory describes why no file could be created in the directory of path.
+func InDirectory(path string, err error) error {
 	if reason := syscall.Errno(0); errors.As(err, &reason) {
 		return fmt.Errorf("no file can be made in directory %s: %w", filepath.Dir(path), reason)
 	}
 	return err
 }
 
-func syncDir(dir string) error {
+// SyncDir makes what was made and renamed in a directory outlive a power cut.
+func SyncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// checkedWriter writes until its context ends, and shows the progress.
-type checkedWriter struct {
-	io.Writer
-	ctx   context.Context
-	done  int
-	meter *cmdutil.Meter
-}
-
-func (w *checkedWriter) Write(p []byte) (int, error) {
-	if w.ctx.Err() != nil {
-		return 0, cmdutil.ErrInterrupted
-	}
-	n, err := w.Writer.Write(p)
-	w.done += n
-	w.meter.Set(w.done)
-	return n, err
 }
