@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
@@ -19,7 +19,7 @@ import (
 type consumersOptions struct {
 	env      cmdutil.Env
 	database source.FileFlags
-	table    tableFlags
+	table    printer.TableFlags
 }
 
 func newConsumersCommand(e cmdutil.Env) *cobra.Command {
@@ -45,7 +45,7 @@ of the log are after it. Without a process, it prints what was last written.`),
 			if len(args) > 0 {
 				return cmdutil.Usagef(cmd, "consumers takes no arguments; informctl consumers reset NAME makes one begin anew")
 			}
-			return o.table.check(cmd)
+			return o.table.Check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
@@ -54,7 +54,7 @@ of the log are after it. Without a process, it prints what was last written.`),
 		},
 	}
 	o.database.Add(o.env, cmd)
-	o.table.add(cmd)
+	o.table.Add(cmd)
 	cmd.AddCommand(newResetCommand(e))
 	return cmd
 }
@@ -73,10 +73,10 @@ func runConsumers(ctx context.Context, o *consumersOptions) error {
 		o.env.Note("%s has no consumers", o.database.Path)
 	}
 	printed := o.env.Output(func(w io.Writer) error {
-		if len(found) == 0 && o.table.format != "json" {
+		if len(found) == 0 && o.table.Format != "json" {
 			return nil
 		}
-		return printConsumers(w, o.table, found)
+		return printer.Consumers(w, o.table, found)
 	})
 	for _, note := range sharedErrors(found) {
 		o.env.Note("%s", note)
@@ -92,35 +92,6 @@ func sharedErrors(found []durable.Status) (notes []string) {
 		}
 	}
 	return notes
-}
-
-// printConsumers prints a line for each consumer. None of the handlers of one that has
-// stopped is missing.
-func printConsumers(w io.Writer, table tableFlags, found []durable.Status) error {
-	rows := make([][]any, 0, len(found))
-	found = slices.Clone(found)
-	for i, c := range found {
-		if c.State != durable.Stopped {
-			continue
-		}
-		found[i].Scopes = slices.Clone(c.Scopes)
-		for n := range found[i].Scopes {
-			found[i].Scopes[n].Missing = 0
-		}
-	}
-	for _, c := range found {
-		var missing, behind int64
-		for _, s := range c.Scopes {
-			missing += int64(s.Missing)
-			behind = max(behind, int64(s.Behind)) //nolint:gosec // a number of commits
-		}
-		rows = append(rows, []any{
-			c.Name, c.State, c.Version, int64(len(c.Scopes)), missing, behind,
-			int64(c.Waiting + c.InWork), int64(c.Delayed), int64(c.Failed), int64(c.Unresolved),
-		})
-	}
-	columns := []string{"Name", "State", "Version", "Scopes", "Missing", "Behind", "Waiting", "Delayed", "Failed", "Unresolved"}
-	return table.print(w, found, columns, rows)
 }
 
 func newResetCommand(e cmdutil.Env) *cobra.Command {

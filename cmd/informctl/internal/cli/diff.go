@@ -7,19 +7,16 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -228,13 +225,13 @@ type differ struct {
 	all, added, removed, changed int
 }
 
-func (d *differ) comparison() comparison {
-	return comparison{managed: d.o.managed, showSecrets: d.o.selection.showSecrets}
+func (d *differ) comparison() objectdiff.Comparison {
+	return objectdiff.Comparison{Managed: d.o.managed, ShowSecrets: d.o.selection.showSecrets}
 }
 
 // print prints the objects with one key, one of which may be nil, and the fields that
 // differ.
-func (d *differ) print(resource, key string, a, b runtime.Object, fields []fieldDiff) error {
+func (d *differ) print(resource, key string, a, b runtime.Object, fields []objectdiff.Field) error {
 	mark, change := "~", "updated"
 	switch {
 	case a == nil && b == nil:
@@ -254,9 +251,9 @@ func (d *differ) print(resource, key string, a, b runtime.Object, fields []field
 	}
 	if d.o.output == "json" {
 		i := source.NewItem(nil, key)
-		line := changed{Change: change, Resource: resource, Namespace: i.Namespace, Name: i.Name}
+		line := objectdiff.Line{Change: change, Resource: resource, Namespace: i.Namespace, Name: i.Name}
 		for _, f := range fields {
-			line.Fields = append(line.Fields, f.changedPath())
+			line.Fields = append(line.Fields, f.Changed())
 		}
 		return json.NewEncoder(d.out).Encode(line)
 	}
@@ -287,11 +284,11 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 				return err
 			}
 		}
-		found := make([][]fieldDiff, len(part))
+		found := make([][]objectdiff.Field, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
 			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
 				isSecret := secret.Is(part[i][0].View.Info.Scope, a) || secret.Is(part[i][1].View.Info.Scope, b)
-				if found[i], err = d.comparison().fields(isSecret, a, b); err != nil {
+				if found[i], err = d.comparison().Fields(isSecret, a, b); err != nil {
 					return part[i][0].Wrap(err)
 				}
 			}
@@ -358,143 +355,4 @@ func merge(a, b []source.Item) (out []pair) {
 		out = append(out, p)
 	}
 	return out
-}
-
-// fieldDiff is a field with its two values.
-type fieldDiff struct {
-	path, a, b string
-	brief      string // of the one that is not absent, for text; "" is all of it
-}
-
-// String returns the difference as a line of text.
-func (d fieldDiff) String() string {
-	a, b := d.a, d.b
-	for _, text := range []*string{&a, &b} {
-		if d.brief != "" && *text != absent {
-			*text = d.brief
-		}
-	}
-	return d.path + ": " + a + " -> " + b
-}
-
-// changedPath returns the difference as history prints it, without values that are not
-// shown. Neither absent nor secret.Redacted is JSON.
-func (d fieldDiff) changedPath() changedPath {
-	p := changedPath{Path: d.path}
-	if d.a != absent && d.a != secret.Redacted {
-		p.Old = &d.a
-	}
-	if d.b != absent && d.b != secret.Redacted {
-		p.New = &d.b
-	}
-	return p
-}
-
-// absent is printed as the value of a field that does not exist.
-const absent = "(none)"
-
-// comparison says what is compared of two objects, and shown. The zero value leaves out
-// managedFields and the values of Secrets.
-type comparison struct {
-	managed     bool // compare managedFields, too
-	showSecrets bool
-}
-
-// fields returns the fields that differ between two objects, one of which is a Secret if
-// isSecret is set. It may change the objects.
-func (c comparison) fields(isSecret bool, a, b runtime.Object) ([]fieldDiff, error) {
-	for _, obj := range []runtime.Object{a, b} {
-		if m, err := meta.Accessor(obj); err == nil && !c.managed {
-			m.SetManagedFields(nil)
-		}
-	}
-	if reflect.TypeOf(a) == reflect.TypeOf(b) && equality.Semantic.DeepEqual(a, b) {
-		return nil, nil
-	}
-	x, err := runtime.DefaultUnstructuredConverter.ToUnstructured(a)
-	if err != nil {
-		return nil, err
-	}
-	y, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	if err != nil {
-		return nil, err
-	}
-	found := differences(nil, "", value{x, true}, value{y, true})
-	if isSecret && !c.showSecrets {
-		found = redacted(found)
-	}
-	return found, nil
-}
-
-// redacted returns the differences without the values of a Secret, each hidden field
-// once.
-func redacted(all []fieldDiff) (out []fieldDiff) {
-	for _, d := range all {
-		if !secret.Shows(d.path) {
-			named := secret.Named(d.path)
-			inside := named != d.path
-			d.path, d.brief = named, ""
-			for _, text := range []*string{&d.a, &d.b} {
-				if *text != absent || inside {
-					*text = secret.Redacted
-				}
-			}
-		}
-		if n := len(out); n == 0 || out[n-1].path != d.path {
-			out = append(out, d)
-		}
-	}
-	return out
-}
-
-// plainKey matches a key that needs no quotes in a path.
-var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
-
-// value is a value that may be absent.
-type value struct {
-	any
-	is bool
-}
-
-func (v value) String() string {
-	if !v.is {
-		return absent
-	}
-	text, err := json.Marshal(v.any)
-	if err != nil {
-		return "?"
-	}
-	return string(text)
-}
-
-// differences appends the paths, in order, at which two values differ.
-func differences(found []fieldDiff, path string, a, b value) []fieldDiff {
-	if a.is == b.is && reflect.DeepEqual(a.any, b.any) {
-		return found
-	}
-	if x, ok := a.any.(map[string]any); ok {
-		if y, ok := b.any.(map[string]any); ok {
-			both := maps.Clone(x)
-			maps.Copy(both, y)
-			for _, key := range slices.Sorted(maps.Keys(both)) {
-				at := fmt.Sprintf("%s[%q]", path, key)
-				if plainKey.MatchString(key) {
-					at = strings.TrimPrefix(path+"."+key, ".")
-				}
-				found = differences(found, at, entry(x, key), entry(y, key))
-			}
-			return found
-		}
-	}
-	if x, ok := a.any.([]any); ok {
-		if y, ok := b.any.([]any); ok {
-			return listDifferences(found, path, x, y)
-		}
-	}
-	return append(found, fieldDiff{path: path, a: a.String(), b: b.String()})
-}
-
-func entry(m map[string]any, key string) value {
-	v, ok := m[key]
-	return value{v, ok}
 }

@@ -15,6 +15,8 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/parallel"
@@ -130,7 +132,7 @@ func (d *differ) compareListed(part []listed) error {
 		}
 	}
 	before := make([]runtime.Object, len(part))
-	fields := make([][]fieldDiff, len(part))
+	fields := make([][]objectdiff.Field, len(part))
 	err = parallel.Do(len(part), func(i int) error {
 		l := part[i]
 		obj, err := l.Load(stored[i])
@@ -145,7 +147,7 @@ func (d *differ) compareListed(part []listed) error {
 			}
 		}
 		if err == nil {
-			fields[i], err = d.comparison().fields(secret.Is(l.View.Info.Scope, obj), a, b)
+			fields[i], err = d.comparison().Fields(secret.Is(l.View.Info.Scope, obj), a, b)
 		}
 		if err != nil {
 			return l.Wrap(err)
@@ -165,7 +167,7 @@ func (d *differ) compareListed(part []listed) error {
 
 // metadataOf returns only the metadata of an object.
 func metadataOf(obj runtime.Object) (runtime.Object, error) {
-	content, err := contentOf(obj)
+	content, err := printer.Content(obj)
 	if err != nil {
 		return nil, err
 	}

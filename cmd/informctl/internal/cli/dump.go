@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 )
 
 func newDumpCommand(e cmdutil.Env) *cobra.Command {
@@ -41,6 +42,6 @@ How old the objects are is said on standard error, unless a process follows them
 	}
 	o.addFlags(cmd)
 	o.addAtFlag(cmd)
-	completeObjects(o, cmd, objectFormats...)
+	completeObjects(o, cmd, printer.ObjectFormats...)
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
@@ -113,7 +114,7 @@ func Parts(where, sortBy string) ([]string, error) {
 
 // PrintConsumers prints consumers as the command does.
 func PrintConsumers(w io.Writer, format string, found []durable.Status) error {
-	return printConsumers(w, tableFlags{format: format, noHeaders: true}, found)
+	return printer.Consumers(w, printer.TableFlags{Format: format, NoHeaders: true}, found)
 }
 
 // SharedErrors returns the notes of consumers.

@@ -1,32 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"io"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 )
-
-// print prints rows of texts and numbers below their headers, or v as JSON.
-func (f tableFlags) print(w io.Writer, v any, headers []string, rows [][]any) error {
-	if f.format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "    ")
-		return enc.Encode(v)
-	}
-	t := &metav1.Table{}
-	for _, name := range headers {
-		t.ColumnDefinitions = append(t.ColumnDefinitions, metav1.TableColumnDefinition{Name: name, Type: "string"})
-	}
-	for _, cells := range rows {
-		t.Rows = append(t.Rows, metav1.TableRow{Cells: cells})
-	}
-	return printers.NewTablePrinter(printers.PrintOptions{NoHeaders: f.noHeaders}).PrintObj(t, w)
-}
 
 // group is a group in JSON. Its JSON names are stable.
 type group struct {
@@ -37,15 +18,15 @@ type group struct {
 }
 
 // completeGroups checks that the summary supports the format.
-func completeGroups(f *outputFlags, cmd *cobra.Command, s *summary) error {
-	if f.format != "" && f.format != "table" && f.format != "json" {
-		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.format)
+func completeGroups(f *printer.Flags, cmd *cobra.Command, s *summary) error {
+	if f.Format != "" && f.Format != "table" && f.Format != "json" {
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.Format)
 	}
 	return nil
 }
 
 // printGroups prints groups with a column for each key and each aggregate.
-func printGroups(f *outputFlags, w io.Writer, s *summary, tallies []*tally) error {
+func printGroups(f *printer.Flags, w io.Writer, s *summary, tallies []*tally) error {
 	var headers []string
 	for _, p := range s.by {
 		headers = append(headers, p.name())
@@ -78,5 +59,5 @@ func printGroups(f *outputFlags, w io.Writer, s *summary, tallies []*tally) erro
 		}
 		rows, groups = append(rows, cells), append(groups, g)
 	}
-	return tableFlags{f.format, f.noHeaders}.print(w, groups, headers, rows)
+	return printer.TableFlags{Format: f.Format, NoHeaders: f.NoHeaders}.Print(w, groups, headers, rows)
 }

@@ -19,6 +19,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -91,7 +93,7 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
-	completeObjects(&o.selection, cmd, plainFormats...)
+	completeObjects(&o.selection, cmd, printer.PlainFormats...)
 	return cmd
 }
 
@@ -99,8 +101,8 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 	if err := o.selection.completeSelection(cmd, args); err != nil {
 		return err
 	}
-	if !slices.Contains(plainFormats, o.output) {
-		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(plainFormats, ", "))
+	if !slices.Contains(printer.PlainFormats, o.output) {
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(printer.PlainFormats, ", "))
 	}
 	if o.from, err = cmdutil.ParseMoment(o.since, o.env.Now()); err != nil {
 		return cmdutil.Usagef(cmd, "--since: %w", err)
@@ -129,45 +131,9 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 	return nil
 }
 
-// changed is one line of history or of diff -o json. Its JSON names are stable.
-type changed struct {
-	Time time.Time `json:"time,omitzero"` // zero in diff
-	// set if it was made between Since and Time
-	Since           *time.Time    `json:"since,omitempty"`
-	Change          string        `json:"change"` // created, updated or deleted
-	Resource        string        `json:"resource"`
-	Namespace       string        `json:"namespace,omitempty"`
-	Name            string        `json:"name"`
-	UID             string        `json:"uid,omitempty"`
-	ResourceVersion string        `json:"resourceVersion,omitempty"`
-	Managers        []string      `json:"managers,omitempty"`
-	Fields          []changedPath `json:"fields,omitempty"`
-}
-
-// changedPath is a field with its values before and after, as JSON; those of a Secret are
-// left out.
-type changedPath struct {
-	Path string  `json:"path"`
-	Old  *string `json:"old,omitempty"`
-	New  *string `json:"new,omitempty"`
-}
-
-func (p changedPath) String() string {
-	if p.Old == nil && p.New == nil {
-		return p.Path
-	}
-	text := func(s *string) string {
-		if s == nil {
-			return absent
-		}
-		return *s
-	}
-	return p.Path + ": " + text(p.Old) + " -> " + text(p.New)
-}
-
 // loggedChange is a line of history.
 type loggedChange struct {
-	changed
+	objectdiff.Line
 	kind string // as -o name has it: pod, or deployment.apps
 	// What tells it from the same change in another scope, see withoutRepeated.
 	scope *source.View
@@ -416,7 +382,7 @@ func (h *historian) row(c source.Change) (*loggedChange, error) {
 		return nil, nil
 	}
 	out := &loggedChange{
-		changed: changed{
+		Line: objectdiff.Line{
 			Time: c.Time, Resource: h.view.Info.Scope.Resource, Namespace: i.Namespace, Name: i.Name,
 			ResourceVersion: c.RV, Change: "updated",
 		},
@@ -506,17 +472,17 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 }
 
 // fieldsOf returns the fields that differ, without what every change changes.
-func (h *historian) fieldsOf(a, b runtime.Object) (out []changedPath, err error) {
+func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField, err error) {
 	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
-	found, err := comparison{showSecrets: h.o.selection.showSecrets}.fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.showSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range found {
-		if f.path == "metadata.resourceVersion" {
+		if f.Path == "metadata.resourceVersion" {
 			continue
 		}
-		out = append(out, f.changedPath())
+		out = append(out, f.Changed())
 	}
 	return out, nil
 }
@@ -627,7 +593,7 @@ func (o *historyOptions) print(w io.Writer, found []loggedChange) error {
 	for _, c := range found {
 		rows = append(rows, c.cells(o.output == "wide", o.env.Now()))
 	}
-	return tableFlags{"table", o.noHeaders}.print(w, found, historyColumns, rows)
+	return printer.TableFlags{Format: "table", NoHeaders: o.noHeaders}.Print(w, found, historyColumns, rows)
 }
 
 // lines prints changes one by one: JSON and YAML are a document for each.

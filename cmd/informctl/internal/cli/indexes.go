@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -19,7 +20,7 @@ import (
 type indexesOptions struct {
 	env         cmdutil.Env
 	database    source.FileFlags
-	table       tableFlags
+	table       printer.TableFlags
 	showSecrets bool
 }
 
@@ -39,32 +40,14 @@ a file that a live process holds are counted one value after the other while it 
 			if len(args) > 1 {
 				return cmdutil.Usagef(cmd, "indexes takes at most one RESOURCE")
 			}
-			return o.table.check(cmd)
+			return o.table.Check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
 	o.database.Add(o.env, cmd)
 	addSecretsFlag(cmd, &o.showSecrets)
-	o.table.add(cmd)
+	o.table.Add(cmd)
 	return cmd
-}
-
-// tableFlags are the flags of commands that print their own table.
-type tableFlags struct {
-	format    string
-	noHeaders bool
-}
-
-func (f *tableFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVarP(&f.format, "output", "o", "table", "How to print, one of: table, json.")
-	cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
-}
-
-func (f *tableFlags) check(cmd *cobra.Command) error {
-	if f.format != "table" && f.format != "json" {
-		return cmdutil.Usagef(cmd, "unknown output format %q; there are table, json", f.format)
-	}
-	return nil
 }
 
 // indexUse is the JSON form of an index. Its field names are stable.
@@ -118,7 +101,7 @@ func runIndexes(ctx context.Context, o *indexesOptions, args []string) error {
 			}
 			rows = append(rows, []any{i.Scope, i.Name, i.Identity, int64(i.Values), int64(i.Entries), largest})
 		}
-		return o.table.print(w, found, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
+		return o.table.Print(w, found, []string{"Scope", "Index", "Identity", "Values", "Entries", "Largest"}, rows)
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/store"
@@ -23,7 +24,7 @@ import (
 type infoOptions struct {
 	env      cmdutil.Env
 	database source.FileFlags
-	table    tableFlags
+	table    printer.TableFlags
 }
 
 func newInfoCommand(e cmdutil.Env) *cobra.Command {
@@ -42,12 +43,12 @@ it is what is there after the last commit.`),
 			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
-			return o.table.check(cmd)
+			return o.table.Check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInfo(cmd.Context(), o) },
 	}
 	o.database.AddPath(o.env, cmd)
-	o.table.add(cmd)
+	o.table.Add(cmd)
 	return cmd
 }
 
@@ -73,7 +74,7 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 	out := fileInfo{Path: db.Path, Bytes: file.Size(), Scopes: []source.ScopeInfo{}}
 	gone := 0
 	for _, info := range db.Stored {
-		if source.IsGone(info) && o.table.format == "table" {
+		if source.IsGone(info) && o.table.Format == "table" {
 			gone++
 			continue
 		}
@@ -88,17 +89,17 @@ func runInfo(ctx context.Context, o *infoOptions) error {
 	o.env.NoteNewer(db.ServerVersion(ctx), fromTypes)
 	out.Consumers, err = db.Consumers(ctx)
 	printed := o.env.Output(func(w io.Writer) error {
-		if len(out.Scopes) == 0 && o.table.format == "table" {
+		if len(out.Scopes) == 0 && o.table.Format == "table" {
 			o.env.Note("%s holds nothing", db.Path)
 		}
 		if gone > 0 {
 			o.env.Note("resources that the server no longer serves, of which the log is left: %d; informctl history --deleted and query --at read it", gone)
 		}
-		if n := len(out.Consumers); n > 0 && o.table.format == "table" {
+		if n := len(out.Consumers); n > 0 && o.table.Format == "table" {
 			o.env.Note("durable consumers: %d; informctl consumers says what is left for them", n)
 		}
 		headers, rows := out.table()
-		return o.table.print(w, out, headers, rows)
+		return o.table.Print(w, out, headers, rows)
 	})
 	return errors.Join(printed, err)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 )
 
 func newQueryCommand(e cmdutil.Env) *cobra.Command {
@@ -91,7 +92,7 @@ custom resources are known if the file holds their definitions.`),
 	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
 	o.sieve.add(cmd, &text)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
-	completeObjects(o, cmd, objectFormats...)
+	completeObjects(o, cmd, printer.ObjectFormats...)
 	return cmd
 }
 

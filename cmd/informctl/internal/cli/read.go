@@ -8,12 +8,15 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
@@ -22,7 +25,7 @@ import (
 type readOptions struct {
 	env         cmdutil.Env
 	database    source.FileFlags
-	format      outputFlags
+	format      printer.Flags
 	showSecrets bool
 
 	namespace     string
@@ -44,7 +47,7 @@ type readOptions struct {
 
 func (o *readOptions) addFlags(cmd *cobra.Command) {
 	o.database.Add(o.env, cmd)
-	o.format.add(cmd)
+	o.format.Add(cmd)
 	o.addSelectionFlags(cmd)
 }
 
@@ -66,7 +69,7 @@ func (o *readOptions) complete(cmd *cobra.Command, args []string) error {
 	if err := o.completeSelection(cmd, args); err != nil {
 		return err
 	}
-	return o.format.complete(cmd)
+	return o.format.Complete(cmd)
 }
 
 func (o *readOptions) completeSelection(cmd *cobra.Command, args []string) (err error) {
@@ -163,7 +166,7 @@ func runRead(ctx context.Context, o *readOptions) error {
 		failures = append(failures, o.notFound(name, db.Path))
 	}
 	switch {
-	case len(result.items) == 0 && !o.format.count && len(failures) == 0:
+	case len(result.items) == 0 && !o.format.Count && len(failures) == 0:
 		o.env.Note("nothing found in %s", db.Path)
 	case len(result.items) > 0 && result.unsorted:
 		o.env.Note("nothing that is printed has the field %q that --sort-by asks for", o.sieve.sortBy.name())
@@ -175,17 +178,17 @@ func runRead(ctx context.Context, o *readOptions) error {
 	}
 	err = o.env.Output(func(w io.Writer) error {
 		switch {
-		case o.format.count:
+		case o.format.Count:
 			_, err := fmt.Fprintln(w, len(result.items))
 			return err
 		case o.sieve.summary.asked():
 			s := &o.sieve.summary
 			return printGroups(&o.format, w, s, s.largest(result.tallies, o.sieve.limit))
 		}
-		if o.format.isTable() {
+		if o.format.IsTable() {
 			return printTables(o, w, db, result.items, chosen.ofSeveral())
 		}
-		return print(w, result.items, o.format.printer(o.isOne(result.items)))
+		return printer.Print(w, result.items, o.format.Printer(o.isOne(result.items)))
 	})
 	if err == nil {
 		o.env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(result.items))
@@ -327,7 +330,7 @@ func (o *readOptions) notFound(name, file string) error {
 // readable decodes the first object, to check that its encryption key is available if it
 // needs one.
 func (o *readOptions) readable(v *source.View, keys []string) error {
-	decodes := o.whole || o.sieve.decodes() || !o.format.count && o.format.format != "name"
+	decodes := o.whole || o.sieve.decodes() || !o.format.Count && o.format.Format != "name"
 	if !v.Info.Encrypted || len(keys) == 0 || !decodes {
 		return nil
 	}
@@ -390,4 +393,27 @@ func (c *chosen) shown() []*source.View {
 		return c.views
 	}
 	return shown
+}
+
+// decoderFor returns the codec that decodes the parts of a scope's objects that the
+// conditions and, unless it is a table, the format need, nil for whole objects. Metadata
+// is the first field in the protobuf of every kind, also of unknown kinds. msgpack has no
+// parts, so its objects are decoded whole.
+func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
+	parts, all := o.sieve.parts()
+	switch {
+	case all || o.whole || o.format.Whole():
+		return nil, nil
+	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):
+		return codec.For(&metav1.PartialObjectMetadata{})
+	case scope.Form != store.Typed:
+		return nil, nil
+	}
+	if !o.format.Count {
+		parts = append(parts, metadataField) // for the table
+	}
+	if c := codec.ForFields(scope.Kind, parts...); c != nil {
+		return c, nil
+	}
+	return nil, nil
 }

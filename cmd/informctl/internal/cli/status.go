@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/health"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
 	"github.com/informctl/informctl/informer"
@@ -21,7 +22,7 @@ import (
 type statusOptions struct {
 	env      cmdutil.Env
 	database source.FileFlags
-	table    tableFlags
+	table    printer.TableFlags
 }
 
 func newStatusCommand(e cmdutil.Env) *cobra.Command {
@@ -47,12 +48,12 @@ wrong: a scope that is held in memory though there is a file is.`),
 			if err := cmdutil.NoArguments(cmd, args); err != nil {
 				return err
 			}
-			return o.table.check(cmd)
+			return o.table.Check(cmd)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runStatus(cmd.Context(), o) },
 	}
 	o.database.AddPath(o.env, cmd)
-	o.table.add(cmd)
+	o.table.Add(cmd)
 	return cmd
 }
 
@@ -64,7 +65,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 	consumers := o.consumers(ctx, err == nil)
 	printed := o.env.Output(func(w io.Writer) error {
 		if err == nil {
-			if err := o.table.print(w, statuses, statusHeaders, statusRows(statuses, o.env.Now())); err != nil {
+			if err := o.table.Print(w, statuses, statusHeaders, statusRows(statuses, o.env.Now())); err != nil {
 				return err
 			}
 		}
@@ -74,7 +75,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 		case err == nil:
 			_, _ = fmt.Fprintln(w) // the next write reports an error
 		}
-		return printConsumers(w, o.table, consumers)
+		return printer.Consumers(w, o.table, consumers)
 	})
 	if err = errors.Join(err, printed); err != nil {
 		return err
@@ -94,7 +95,7 @@ func runStatus(ctx context.Context, o *statusOptions) error {
 // consumers returns the consumers that follow the table: those of the process or, if
 // there is none, those of a file that can be read at once.
 func (o *statusOptions) consumers(ctx context.Context, alive bool) []durable.Status {
-	if o.table.format == "json" {
+	if o.table.Format == "json" {
 		return nil
 	}
 	if alive {

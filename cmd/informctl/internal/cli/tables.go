@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/table"
@@ -33,11 +34,11 @@ func printTables(o *readOptions, w io.Writer, db *source.Database, items []sourc
 			}
 		}
 		namespaced := slices.ContainsFunc(some, func(i source.Item) bool { return i.Namespace != "" })
-		options := tableOptions{
-			namespaces: namespaced && o.filter.namespace == "",
-			kinds:      kinds, now: func() time.Time { return now },
+		options := printer.TableOptions{
+			Namespaces: namespaced && o.filter.namespace == "",
+			Kinds:      kinds, Now: func() time.Time { return now },
 		}
-		if err := print(w, some, o.format.table(kind, d, options)); err != nil {
+		if err := printer.Print(w, some, o.format.Table(kind, d, options)); err != nil {
 			return err
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"os"
@@ -25,9 +24,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
@@ -87,13 +86,13 @@ or of several clusters: their versions do not compare.`),
 		},
 	}
 	o.changes.selection.database.AddPath(o.changes.env, cmd)
-	o.changes.selection.format.addForms(cmd)
+	o.changes.selection.format.AddForms(cmd)
 	o.changes.selection.addSelectionFlags(cmd)
 	flags := cmd.Flags()
 	o.text.addConditions(flags)
 	flags.BoolVar(&o.changes.initial, "initial", false, "What is there already first, as ADDED.")
 	flags.StringVar(&o.changes.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
-	completeObjects(&o.changes.selection, cmd, objectFormats...)
+	completeObjects(&o.changes.selection, cmd, printer.ObjectFormats...)
 	return cmd
 }
 
@@ -170,7 +169,7 @@ func runWatch(ctx context.Context, o *changes) error {
 	if o.since != "" {
 		parameters.Set("since", o.since)
 	}
-	changes := make(chan object, source.ChunkSize)
+	changes := make(chan printer.Object, source.ChunkSize)
 	failed := make(chan error, len(views))
 	var following sync.WaitGroup
 	for _, v := range views {
@@ -278,7 +277,7 @@ func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error)
 
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
-func (o *changes) follow(l *source.Process, v watched, parameters url.Values, changes chan<- object) (last string, err error) {
+func (o *changes) follow(l *source.Process, v watched, parameters url.Values, changes chan<- printer.Object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.Info.ID)
 	body, err := l.Ask("/v1/changes", parameters)
@@ -309,9 +308,9 @@ func (o *changes) follow(l *source.Process, v watched, parameters url.Values, ch
 		}
 		if ok {
 			u := event.Object.(*unstructured.Unstructured) //nolint:forcetypeassert // selected has made it
-			change := object{Item: source.Item{View: v.View, Namespace: u.GetNamespace(), Name: u.GetName()}, Object: u}
+			change := printer.Object{Item: source.Item{View: v.View, Namespace: u.GetNamespace(), Name: u.GetName()}, Object: u}
 			if !o.plain {
-				change.event = string(event.Type)
+				change.Event = string(event.Type)
 			}
 			select {
 			case changes <- change:
@@ -372,10 +371,10 @@ func cutOff(l *source.Process) error {
 
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
-func (o *changes) print(l *source.Process, changes <-chan object, oneResource bool) error {
+func (o *changes) print(l *source.Process, changes <-chan printer.Object, oneResource bool) error {
 	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.env.Streams.Out})
 	p := o.printer(l, oneResource)
-	if err := p.begin(w); err != nil {
+	if err := p.Begin(w); err != nil {
 		return err
 	}
 	for {
@@ -391,19 +390,19 @@ func (o *changes) print(l *source.Process, changes <-chan object, oneResource bo
 			}
 			return nil
 		}
-		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.selection.format.showsManagedFields() {
+		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.selection.format.ShowsManagedFields() {
 			u.SetManagedFields(nil)
 		}
-		rendered, err := p.render(change)
-		if errors.As(err, new(misfit)) {
+		rendered, err := p.Render(change)
+		if errors.As(err, new(printer.Misfit)) {
 			o.env.Note("%s", change.Wrap(err))
 			continue
 		}
 		if err == nil {
-			err = p.emit(w, []piece{rendered})
+			err = p.Emit(w, []printer.Piece{rendered})
 		}
 		if err == nil {
-			err = p.end(w)
+			err = p.End(w)
 		}
 		if err != nil {
 			return change.Wrap(err)
@@ -411,95 +410,9 @@ func (o *changes) print(l *source.Process, changes <-chan object, oneResource bo
 	}
 }
 
-func (o *changes) printer(l *source.Process, oneResource bool) printer {
-	if p := o.selection.format.oneByOne(!o.plain); p != nil {
+func (o *changes) printer(l *source.Process, oneResource bool) printer.Printer {
+	if p := o.selection.format.OneByOne(!o.plain); p != nil {
 		return p
 	}
 	return &watchTable{o: o, oneResource: oneResource, live: l}
 }
-
-// oneByOne returns the printer of a format that is no table for objects that come one by
-// one, nil for a table. With events, columns have one for the event.
-func (f *outputFlags) oneByOne(events bool) printer {
-	form, argument, _ := strings.Cut(f.format, "=")
-	switch form {
-	case "jsonpath":
-		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			var text strings.Builder
-			err := (&jsonPath{template: argument}).printer(false).(*pathPrinter).apply(&text, content)
-			return o.line(text.String()), err
-		})
-	case "go-template":
-		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			text, err := (&templatePrinter{goTemplate: &goTemplate{text: argument}}).apply(content)
-			return o.line(string(text)), err
-		})
-	case "name":
-		return changePrinter(func(o object, _ map[string]any) ([]byte, error) {
-			name, err := nameList{}.render(o)
-			return o.line(strings.TrimSuffix(string(name.text), "\n")), err
-		})
-	case "json":
-		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			line, err := json.Marshal(o.document(content))
-			return append(line, '\n'), err
-		})
-	case "yaml":
-		return changePrinter(func(o object, content map[string]any) ([]byte, error) {
-			text, err := yaml.Marshal(o.document(content))
-			return append([]byte("---\n"), text...), err
-		})
-	case "custom-columns":
-		f.columns.noHeaders, f.columns.events = f.noHeaders, events
-		return f.columns
-	}
-	return nil
-}
-
-// changeDocument is the JSON and YAML form of a change. Its field names are stable and
-// equal to those of the API.
-type changeDocument struct {
-	Type   string         `json:"type"`
-	Object map[string]any `json:"object"`
-}
-
-// line returns a line of text, behind the event if there is one.
-func (o object) line(text string) []byte {
-	if o.event == "" {
-		return []byte(text + "\n")
-	}
-	return fmt.Appendf(nil, "%-8s   %s\n", o.event, text)
-}
-
-// document returns what JSON and YAML show of a change.
-func (o object) document(content map[string]any) any {
-	if o.event == "" {
-		return content
-	}
-	return changeDocument{o.event, content}
-}
-
-// misfit is the error of an object that a template makes no sense of. It does not end a
-// watch of others.
-type misfit struct{ error }
-
-// changePrinter prints each change separately.
-type changePrinter func(o object, content map[string]any) ([]byte, error)
-
-func (changePrinter) needs() source.Depth   { return source.Record }
-func (changePrinter) begin(io.Writer) error { return nil }
-func (changePrinter) end(io.Writer) error   { return nil }
-
-func (p changePrinter) render(o object) (piece, error) {
-	content, err := contentOf(o.Object)
-	if err != nil {
-		return piece{}, err
-	}
-	text, err := p(o, content)
-	if err != nil {
-		return piece{}, misfit{err}
-	}
-	return piece{text: text}, nil
-}
-
-func (changePrinter) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }

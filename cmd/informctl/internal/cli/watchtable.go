@@ -3,6 +3,7 @@ package cli
 import (
 	"io"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/table"
 )
@@ -14,34 +15,34 @@ type watchTable struct {
 	live        *source.Process
 	oneResource bool
 	w           io.Writer
-	*resourceTable
+	*printer.Table
 }
 
-func (*watchTable) needs() source.Depth { return source.Record }
+func (*watchTable) Needs() source.Depth { return source.Record }
 
-func (t *watchTable) begin(w io.Writer) error {
+func (t *watchTable) Begin(w io.Writer) error {
 	t.w = w
 	return nil
 }
 
-func (t *watchTable) render(o object) (piece, error) {
-	if t.resourceTable == nil {
+func (t *watchTable) Render(o printer.Object) (printer.Piece, error) {
+	if t.Table == nil {
 		kind, err := t.columns(o)
 		if err != nil {
-			return piece{}, err
+			return printer.Piece{}, err
 		}
-		t.resourceTable = t.o.selection.format.table(kind, source.Record, tableOptions{
-			namespaces: t.o.selection.filter.namespace == "" && (o.Namespace != "" || !t.oneResource),
-			kinds:      !t.oneResource, now: t.o.env.Now,
+		t.Table = t.o.selection.format.Table(kind, source.Record, printer.TableOptions{
+			Namespaces: t.o.selection.filter.namespace == "" && (o.Namespace != "" || !t.oneResource),
+			Kinds:      !t.oneResource, Now: t.o.env.Now,
 		})
-		if err := t.resourceTable.begin(t.w); err != nil {
-			return piece{}, err
+		if err := t.Table.Begin(t.w); err != nil {
+			return printer.Piece{}, err
 		}
 	}
-	return t.resourceTable.render(o)
+	return t.Table.Render(o)
 }
 
-func (t *watchTable) columns(o object) (table.Kind, error) {
+func (t *watchTable) columns(o printer.Object) (table.Kind, error) {
 	if !t.oneResource {
 		return table.Named(), nil
 	}

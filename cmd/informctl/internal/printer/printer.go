@@ -1,4 +1,6 @@
-package cli
+// Package printer prints objects as kubectl does: as tables, JSON, YAML and names, and
+// with the templates of a user.
+package printer
 
 import (
 	"bytes"
@@ -15,40 +17,40 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
-	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/store"
 )
 
-// object is one selected object. Object is nil if the printer does not need it decoded.
-type object struct {
+// Object is one selected object. Object is nil if the printer does not need it decoded.
+type Object struct {
 	source.Item
 	runtime.Object
-	event string // of a watch: ADDED, MODIFIED, DELETED
+	Event string // of a watch: ADDED, MODIFIED, DELETED
 }
 
-// piece is the result of rendering one object.
-type piece struct {
+// Piece is the result of rendering one object.
+type Piece struct {
 	text  []byte
 	row   metav1.TableRow
 	event string // of a row of a watch
 	value map[string]any
 }
 
-// printer writes a list of objects. render must be safe for concurrent use; the other
-// methods are called from one goroutine. The pieces arrive in the order of the list.
-type printer interface {
-	needs() source.Depth
-	begin(io.Writer) error
-	render(object) (piece, error)
-	emit(io.Writer, []piece) error
-	end(io.Writer) error
+// Printer writes a list of objects: Begin, what Emit is given of Render, End. Render must
+// be safe for concurrent use; the other methods are called from one goroutine. The pieces
+// arrive in the order of the list.
+type Printer interface {
+	Needs() source.Depth
+	Begin(io.Writer) error
+	Render(Object) (Piece, error)
+	Emit(io.Writer, []Piece) error
+	End(io.Writer) error
 }
 
-// outputFlags are the flags that define how objects are printed.
-type outputFlags struct {
-	format       string
-	count        bool
-	noHeaders    bool
+// Flags are the flags that define how objects are printed. Complete must be called before
+// anything is printed.
+type Flags struct {
+	Format       string
+	Count        bool
+	NoHeaders    bool
 	showLabels   bool
 	labelColumns []string
 	objects      *genericclioptions.JSONYamlPrintFlags
@@ -58,32 +60,34 @@ type outputFlags struct {
 	columns  *columns    // of -o custom-columns=
 }
 
-// plainFormats are the formats without a template.
-var plainFormats = []string{"table", "wide", "json", "yaml", "name"}
+// PlainFormats are the formats without a template.
+var PlainFormats = []string{"table", "wide", "json", "yaml", "name"}
 
-// objectFormats are what a shell completes -o to, for commands that print objects.
-var objectFormats = slices.Concat(plainFormats, []string{"jsonpath=", "go-template=", "custom-columns="})
+// ObjectFormats are what a shell completes -o to, for commands that print objects.
+var ObjectFormats = slices.Concat(PlainFormats, []string{"jsonpath=", "go-template=", "custom-columns="})
 
 const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
 
-func (f *outputFlags) add(cmd *cobra.Command) {
-	f.addForms(cmd)
-	cmd.Flags().BoolVar(&f.count, "count", false, "Print the number of objects only.")
+// Add adds all flags.
+func (f *Flags) Add(cmd *cobra.Command) {
+	f.AddForms(cmd)
+	cmd.Flags().BoolVar(&f.Count, "count", false, "Print the number of objects only.")
 }
 
-func (f *outputFlags) addForms(cmd *cobra.Command) {
+// AddForms does what Add does, without --count.
+func (f *Flags) AddForms(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringVarP(&f.format, "output", "o", "table", "How to print, one of: "+formats+".")
-	flags.BoolVar(&f.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	flags.StringVarP(&f.Format, "output", "o", "table", "How to print, one of: "+formats+".")
+	flags.BoolVar(&f.NoHeaders, "no-headers", false, "With a table: no line of headers.")
 	flags.BoolVar(&f.showLabels, "show-labels", false, "With a table: all labels in the last column.")
 	flags.StringSliceVarP(&f.labelColumns, "label-columns", "L", nil, "With a table: a column for each of these labels, separated by commas.")
 	f.objects = genericclioptions.NewJSONYamlPrintFlags()
 	f.objects.AddFlags(cmd)
 }
 
-// complete checks the format. A template is applied to the List, as in kubectl.
-func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
-	form, argument, hasArgument := strings.Cut(f.format, "=")
+// Complete checks the format. A template is applied to the List, as in kubectl.
+func (f *Flags) Complete(cmd *cobra.Command) (err error) {
+	form, argument, hasArgument := strings.Cut(f.Format, "=")
 	switch {
 	case hasArgument && form == "jsonpath":
 		f.path, err = parseJSONPath(argument)
@@ -91,74 +95,51 @@ func (f *outputFlags) complete(cmd *cobra.Command) (err error) {
 		f.template, err = parseGoTemplate(argument)
 	case hasArgument && form == "custom-columns":
 		f.columns, err = parseColumns(argument)
-	case f.format != "" && !slices.Contains(plainFormats, f.format):
-		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.format, formats)
+	case f.Format != "" && !slices.Contains(PlainFormats, f.Format):
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, formats)
 	}
 	if err != nil {
-		return cmdutil.Usagef(cmd, "--output %s: %w", f.format, err)
+		return cmdutil.Usagef(cmd, "--output %s: %w", f.Format, err)
 	}
-	if f.count && f.format != "" && f.format != "table" {
+	if f.Count && f.Format != "" && f.Format != "table" {
 		return cmdutil.Usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
 	}
 	return nil
 }
 
-// whole reports whether the format prints more of an object than its metadata.
-func (f *outputFlags) whole() bool {
-	return f.path != nil || f.template != nil || f.columns != nil || f.format == "json" || f.format == "yaml"
+// Whole reports whether the format prints more of an object than its metadata.
+func (f *Flags) Whole() bool {
+	return f.path != nil || f.template != nil || f.columns != nil || f.Format == "json" || f.Format == "yaml"
 }
 
-// isTable reports whether the format is a table.
-func (f *outputFlags) isTable() bool {
-	return !f.whole() && f.format != "name" && !f.count
+// IsTable reports whether the format is a table.
+func (f *Flags) IsTable() bool {
+	return !f.Whole() && f.Format != "name" && !f.Count
 }
 
 // showsLabels reports whether labels are in the table. A process sends headers without
 // them.
-func (f *outputFlags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
+func (f *Flags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
 
-// showsManagedFields reports whether objects are printed with their managedFields.
-func (f *outputFlags) showsManagedFields() bool { return f.objects.ShowManagedFields }
+// ShowsManagedFields reports whether objects are printed with their managedFields.
+func (f *Flags) ShowsManagedFields() bool { return f.objects.ShowManagedFields }
 
-// decoderFor returns the codec that decodes the parts of a scope's objects that the
-// conditions and, unless it is a table, the format need, nil for whole objects. Metadata
-// is the first field in the protobuf of every kind, also of unknown kinds. msgpack has no
-// parts, so its objects are decoded whole.
-func (o *readOptions) decoderFor(scope store.Scope) (codec.Codec, error) {
-	parts, all := o.sieve.parts()
-	switch {
-	case all || o.whole || o.format.whole():
-		return nil, nil
-	case !slices.ContainsFunc(parts, func(name string) bool { return name != metadataField }):
-		return codec.For(&metav1.PartialObjectMetadata{})
-	case scope.Form != store.Typed:
-		return nil, nil
-	}
-	if !o.format.count {
-		parts = append(parts, metadataField) // for the table
-	}
-	if c := codec.ForFields(scope.Kind, parts...); c != nil {
-		return c, nil
-	}
-	return nil, nil
-}
-
-// printer returns the printer of a format that is no table. one is set for the object of
+// Printer returns the printer of a format that is no table. one is set for the object of
 // one NAME, which is printed by itself, as in kubectl.
-func (f *outputFlags) printer(one bool) printer {
+func (f *Flags) Printer(one bool) Printer {
 	switch {
 	case f.path != nil:
 		return f.path.printer(one)
 	case f.template != nil:
 		return f.template.printer(one)
 	case f.columns != nil:
-		f.columns.noHeaders = f.noHeaders
+		f.columns.noHeaders = f.NoHeaders
 		return f.columns
-	case one && (f.format == "json" || f.format == "yaml"):
-		return oneObject{objectRenderer{f.objects, f.format}}
-	case f.format == "json":
+	case one && (f.Format == "json" || f.Format == "yaml"):
+		return oneObject{objectRenderer{f.objects, f.Format}}
+	case f.Format == "json":
 		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
-	case f.format == "yaml":
+	case f.Format == "yaml":
 		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
 	}
 	return nameList{}
@@ -178,13 +159,13 @@ type objectRenderer struct {
 	format string
 }
 
-func (objectRenderer) needs() source.Depth { return source.Record }
+func (objectRenderer) Needs() source.Depth { return source.Record }
 
 // text prints one object with prefix before every line except the first line and empty
 // lines. The objects of a List are part of a larger document. This indentation does not
 // change strings: a JSON or YAML string contains line breaks only where indentation is
 // not part of it.
-func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
+func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
 	// A YAML printer writes separators between the documents it prints, so each object
 	// has its own printer.
 	p, err := r.flags.ToPrinter(r.format)
@@ -213,18 +194,18 @@ func (r objectRenderer) text(o object, prefix string) ([]byte, error) {
 // oneObject prints the only object in the same way as kubectl.
 type oneObject struct{ objectRenderer }
 
-func (oneObject) begin(io.Writer) error { return nil }
-func (oneObject) end(io.Writer) error   { return nil }
+func (oneObject) Begin(io.Writer) error { return nil }
+func (oneObject) End(io.Writer) error   { return nil }
 
-func (p oneObject) render(o object) (piece, error) {
+func (p oneObject) Render(o Object) (Piece, error) {
 	text, err := p.text(o, "")
-	return piece{text: append(text, '\n')}, err
+	return Piece{text: append(text, '\n')}, err
 }
 
-func (oneObject) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }
+func (oneObject) Emit(w io.Writer, pieces []Piece) error { return writeTexts(w, pieces) }
 
 // writeTexts writes the texts of pieces.
-func writeTexts(w io.Writer, pieces []piece) error {
+func writeTexts(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
 		if _, err := w.Write(piece.text); err != nil {
 			return err
@@ -239,17 +220,17 @@ type jsonList struct {
 	printed bool
 }
 
-func (p *jsonList) begin(w io.Writer) error {
+func (p *jsonList) Begin(w io.Writer) error {
 	_, err := io.WriteString(w, "{\n    \"apiVersion\": \"v1\",\n    \"items\": [")
 	return err
 }
 
-func (p *jsonList) render(o object) (piece, error) {
+func (p *jsonList) Render(o Object) (Piece, error) {
 	text, err := p.text(o, "        ")
-	return piece{text: text}, err
+	return Piece{text: text}, err
 }
 
-func (p *jsonList) emit(w io.Writer, pieces []piece) error {
+func (p *jsonList) Emit(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
 		separator := ",\n        "
 		if !p.printed {
@@ -266,7 +247,7 @@ func (p *jsonList) emit(w io.Writer, pieces []piece) error {
 	return nil
 }
 
-func (p *jsonList) end(w io.Writer) error {
+func (p *jsonList) End(w io.Writer) error {
 	closing := "]"
 	if p.printed {
 		closing = "\n    ]"
@@ -281,17 +262,17 @@ type yamlList struct {
 	printed bool
 }
 
-func (p *yamlList) begin(w io.Writer) error {
+func (p *yamlList) Begin(w io.Writer) error {
 	_, err := io.WriteString(w, "apiVersion: v1\nitems:")
 	return err
 }
 
-func (p *yamlList) render(o object) (piece, error) {
+func (p *yamlList) Render(o Object) (Piece, error) {
 	text, err := p.text(o, "  ")
-	return piece{text: text}, err
+	return Piece{text: text}, err
 }
 
-func (p *yamlList) emit(w io.Writer, pieces []piece) error {
+func (p *yamlList) Emit(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
 		p.printed = true
 		if _, err := fmt.Fprintf(w, "\n- %s", piece.text); err != nil {
@@ -301,7 +282,7 @@ func (p *yamlList) emit(w io.Writer, pieces []piece) error {
 	return nil
 }
 
-func (p *yamlList) end(w io.Writer) error {
+func (p *yamlList) End(w io.Writer) error {
 	empty := ""
 	if !p.printed {
 		empty = " []"
@@ -313,16 +294,16 @@ func (p *yamlList) end(w io.Writer) error {
 // nameList prints kind/name. It needs only the keys.
 type nameList struct{}
 
-func (nameList) needs() source.Depth   { return source.Nothing }
-func (nameList) begin(io.Writer) error { return nil }
-func (nameList) end(io.Writer) error   { return nil }
+func (nameList) Needs() source.Depth   { return source.Nothing }
+func (nameList) Begin(io.Writer) error { return nil }
+func (nameList) End(io.Writer) error   { return nil }
 
-func (nameList) render(o object) (piece, error) {
+func (nameList) Render(o Object) (Piece, error) {
 	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
 	obj.SetGroupVersionKind(o.Kind())
 	var buf bytes.Buffer
 	err := (&printers.NamePrinter{ShortOutput: true}).PrintObj(obj, &buf)
-	return piece{text: buf.Bytes()}, err
+	return Piece{text: buf.Bytes()}, err
 }
 
-func (nameList) emit(w io.Writer, pieces []piece) error { return writeTexts(w, pieces) }
+func (nameList) Emit(w io.Writer, pieces []Piece) error { return writeTexts(w, pieces) }

@@ -1,4 +1,4 @@
-package cli
+package printer
 
 import (
 	"io"
@@ -16,9 +16,9 @@ import (
 	"github.com/informctl/informctl/table"
 )
 
-// resourceTable prints objects of one resource in the same way as kubectl. The texts of
-// all rows are held until the end, because they determine the widths.
-type resourceTable struct {
+// Table prints objects of one resource in the same way as kubectl. The texts of all rows
+// are held until the end, because they determine the widths.
+type Table struct {
 	kind    table.Kind
 	depth   source.Depth
 	columns []metav1.TableColumnDefinition
@@ -35,16 +35,16 @@ type tabWriter interface {
 	Flush() error
 }
 
-// tableOptions are what a table has beside the columns of its kind.
-type tableOptions struct {
-	namespaces bool // a column for namespaces
-	kinds      bool // names have their kind in front, since several resources are printed
-	now        func() time.Time
+// TableOptions are what a table has beside the columns of its kind.
+type TableOptions struct {
+	Namespaces bool // a column for namespaces
+	Kinds      bool // names have their kind in front, since several resources are printed
+	Now        func() time.Time
 }
 
-// table returns the printer of a table. d is the part of an object that its columns need.
-func (f *outputFlags) table(kind table.Kind, d source.Depth, o tableOptions) *resourceTable {
-	t := &resourceTable{kind: kind, depth: d, kinds: o.kinds, now: o.now, name: -1}
+// Table returns the printer of a table. d is the part of an object that its columns need.
+func (f *Flags) Table(kind table.Kind, d source.Depth, o TableOptions) *Table {
+	t := &Table{kind: kind, depth: d, kinds: o.Kinds, now: o.Now, name: -1}
 	if f.showsLabels() {
 		t.depth = source.Record
 	}
@@ -55,26 +55,29 @@ func (f *outputFlags) table(kind table.Kind, d source.Depth, o tableOptions) *re
 		t.columns = append(t.columns, metav1.TableColumnDefinition{Name: c.Name, Type: "string", Priority: c.Priority})
 	}
 	t.printer = printers.NewTablePrinter(printers.PrintOptions{
-		Wide: f.format == "wide", NoHeaders: f.noHeaders, WithNamespace: o.namespaces,
+		Wide: f.Format == "wide", NoHeaders: f.NoHeaders, WithNamespace: o.Namespaces,
 		ShowLabels: f.showLabels, ColumnLabels: f.labelColumns,
 	})
 	return t
 }
 
-func (t *resourceTable) needs() source.Depth { return t.depth }
+// Needs implements Printer.
+func (t *Table) Needs() source.Depth { return t.depth }
 
-func (t *resourceTable) begin(w io.Writer) error {
+// Begin implements Printer.
+func (t *Table) Begin(w io.Writer) error {
 	t.tabs = printers.GetNewTabWriter(w)
 	return nil
 }
 
-func (t *resourceTable) render(o object) (piece, error) {
+// Render implements Printer.
+func (t *Table) Render(o Object) (Piece, error) {
 	cells, err := t.kind.Cells(o.Object, t.now())
 	if err != nil {
 		cells, err = t.named(o)
 	}
 	if err != nil {
-		return piece{}, err
+		return Piece{}, err
 	}
 	if t.kinds && t.name >= 0 {
 		kind := o.Kind().GroupKind()
@@ -90,12 +93,12 @@ func (t *resourceTable) render(o object) (piece, error) {
 		shown.Labels = m.GetLabels()
 	}
 	row := metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: shown}}
-	return piece{row: row, event: o.event}, nil
+	return Piece{row: row, event: o.Event}, nil
 }
 
 // named returns the cells of an object that is not of the shape of its kind: what all
 // objects have, and nothing else.
-func (t *resourceTable) named(o object) ([]any, error) {
+func (t *Table) named(o Object) ([]any, error) {
 	of, err := table.Named().Cells(o.Object, t.now())
 	if err != nil {
 		return nil, err
@@ -112,7 +115,8 @@ func (t *resourceTable) named(o object) ([]any, error) {
 	return cells, nil
 }
 
-func (t *resourceTable) emit(_ io.Writer, pieces []piece) error {
+// Emit implements Printer.
+func (t *Table) Emit(_ io.Writer, pieces []Piece) error {
 	part := &metav1.Table{ColumnDefinitions: t.columns}
 	for _, piece := range pieces {
 		if piece.event != "" {
@@ -126,9 +130,10 @@ func (t *resourceTable) emit(_ io.Writer, pieces []piece) error {
 	return t.printer.PrintObj(part, t.tabs)
 }
 
-func (t *resourceTable) emitEvent(p piece) error {
+func (t *Table) emitEvent(p Piece) error {
 	row := &metav1.Table{ColumnDefinitions: t.columns, Rows: []metav1.TableRow{p.row}}
 	return t.printer.PrintObj(&metav1.WatchEvent{Type: p.event, Object: runtime.RawExtension{Object: row}}, t.tabs)
 }
 
-func (t *resourceTable) end(io.Writer) error { return t.tabs.Flush() }
+// End implements Printer.
+func (t *Table) End(io.Writer) error { return t.tabs.Flush() }

@@ -1,4 +1,4 @@
-package cli
+package printer
 
 import (
 	"bytes"
@@ -81,7 +81,7 @@ func perItem(text string) *goTemplate {
 
 // printer returns a printer. With one set, the template is applied to the only object and
 // not to a List.
-func (t *goTemplate) printer(one bool) printer {
+func (t *goTemplate) printer(one bool) Printer {
 	if one {
 		t = &goTemplate{text: t.whole, each: true}
 	}
@@ -93,20 +93,20 @@ type templatePrinter struct {
 	items []any // of the whole list
 }
 
-func (p *templatePrinter) needs() source.Depth { return source.Record }
+func (p *templatePrinter) Needs() source.Depth { return source.Record }
 
-func (p *templatePrinter) begin(w io.Writer) error {
+func (p *templatePrinter) Begin(w io.Writer) error {
 	_, err := io.WriteString(w, p.head)
 	return err
 }
 
-func (p *templatePrinter) render(o object) (piece, error) {
-	content, err := contentOf(o.Object)
+func (p *templatePrinter) Render(o Object) (Piece, error) {
+	content, err := Content(o.Object)
 	if err != nil || !p.each {
-		return piece{value: content}, err
+		return Piece{value: content}, err
 	}
 	text, err := p.apply(content)
-	return piece{text: text}, err
+	return Piece{text: text}, err
 }
 
 // apply returns no text after an error, because the printer then also prints the object.
@@ -122,7 +122,7 @@ func (p *templatePrinter) apply(content map[string]any) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-func (p *templatePrinter) emit(w io.Writer, pieces []piece) error {
+func (p *templatePrinter) Emit(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
 		if !p.each {
 			p.items = append(p.items, piece.value)
@@ -135,7 +135,7 @@ func (p *templatePrinter) emit(w io.Writer, pieces []piece) error {
 	return nil
 }
 
-func (p *templatePrinter) end(w io.Writer) error {
+func (p *templatePrinter) End(w io.Writer) error {
 	if p.each {
 		_, err := io.WriteString(w, p.tail)
 		return err

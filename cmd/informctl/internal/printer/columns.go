@@ -1,4 +1,4 @@
-package cli
+package printer
 
 import (
 	"fmt"
@@ -50,9 +50,9 @@ func parseColumns(spec string) (*columns, error) {
 	return c, nil
 }
 
-func (c *columns) needs() source.Depth { return source.Record }
+func (c *columns) Needs() source.Depth { return source.Record }
 
-func (c *columns) begin(w io.Writer) error {
+func (c *columns) Begin(w io.Writer) error {
 	c.tabs = printers.GetNewTabWriter(w)
 	if c.noHeaders {
 		return nil
@@ -65,26 +65,26 @@ func (c *columns) begin(w io.Writer) error {
 	return err
 }
 
-// render converts the object, because columns select fields of the JSON form and not of
+// Render converts the object, because columns select fields of the JSON form and not of
 // Go's structs.
-func (c *columns) render(o object) (piece, error) {
+func (c *columns) Render(o Object) (Piece, error) {
 	if m, err := meta.Accessor(o.Object); err == nil && !c.managed {
 		m.SetManagedFields(nil)
 	}
-	content, err := contentOf(o.Object)
+	content, err := Content(o.Object)
 	if err != nil {
-		return piece{}, err
+		return Piece{}, err
 	}
 	cells := make([]string, len(c.paths))
 	for i, path := range c.paths {
 		if cells[i], err = cell(path, content); err != nil {
-			return piece{}, fmt.Errorf("column %s: %w", c.headers[i], err)
+			return Piece{}, fmt.Errorf("column %s: %w", c.headers[i], err)
 		}
 	}
 	if c.events {
-		cells = append([]string{o.event}, cells...)
+		cells = append([]string{o.Event}, cells...)
 	}
-	return piece{text: []byte(strings.Join(cells, "\t") + "\n")}, nil
+	return Piece{text: []byte(strings.Join(cells, "\t") + "\n")}, nil
 }
 
 // cell returns the values at a path, separated by commas.
@@ -109,6 +109,6 @@ func cell(path string, content map[string]any) (string, error) {
 	return strings.Join(found, ","), nil
 }
 
-func (c *columns) emit(_ io.Writer, pieces []piece) error { return writeTexts(c.tabs, pieces) }
+func (c *columns) Emit(_ io.Writer, pieces []Piece) error { return writeTexts(c.tabs, pieces) }
 
-func (c *columns) end(io.Writer) error { return c.tabs.Flush() }
+func (c *columns) End(io.Writer) error { return c.tabs.Flush() }

@@ -1,4 +1,4 @@
-package cli
+package objectdiff
 
 import (
 	"encoding/json"
@@ -35,7 +35,7 @@ var plainValue = regexp.MustCompile(`^[A-Za-z0-9_./:-]+$`)
 // listDifferences appends the differences of two lists. Elements are those of the same
 // key, as in containers[name=app]; in a list without keys, equal elements are the same
 // and the others differ one by one. A new order alone is one difference, of path[*].
-func listDifferences(found []fieldDiff, path string, a, b []any) []fieldDiff {
+func listDifferences(found []Field, path string, a, b []any) []Field {
 	name := path[strings.LastIndexAny(path, ".]")+1:]
 	for _, keys := range append(slices.Clone(mergeKeys[name]), nameKeys) {
 		x, ok := keyed(a, keys)
@@ -130,10 +130,10 @@ func (l keyedList) among(other keyedList) (common []string) {
 	return common
 }
 
-func keyedDifferences(found []fieldDiff, path string, a, b keyedList) []fieldDiff {
+func keyedDifferences(found []Field, path string, a, b keyedList) []Field {
 	for _, key := range a.keys {
 		if !b.has(key) {
-			found = append(found, fieldDiff{path + "[" + key + "]", a.text(key), absent, a.brief(key)})
+			found = append(found, Field{path + "[" + key + "]", a.text(key), absent, a.brief(key)})
 		}
 	}
 	for _, key := range b.keys {
@@ -141,11 +141,11 @@ func keyedDifferences(found []fieldDiff, path string, a, b keyedList) []fieldDif
 		if a.has(key) {
 			found = differences(found, at, value{a.byKey[key], true}, value{b.byKey[key], true})
 		} else {
-			found = append(found, fieldDiff{at, absent, b.text(key), b.brief(key)})
+			found = append(found, Field{at, absent, b.text(key), b.brief(key)})
 		}
 	}
 	if x, y := a.among(b), b.among(a); !slices.Equal(x, y) {
-		found = append(found, fieldDiff{path: path + "[*]", a: value{x, true}.String(), b: value{y, true}.String()})
+		found = append(found, Field{Path: path + "[*]", a: value{x, true}.String(), b: value{y, true}.String()})
 	}
 	return found
 }
@@ -154,10 +154,10 @@ func keyedDifferences(found []fieldDiff, path string, a, b keyedList) []fieldDif
 // elements. Longer ones are compared one by one.
 const maxAligned = 1 << 18
 
-func alignedDifferences(found []fieldDiff, path string, a, b []any) []fieldDiff {
+func alignedDifferences(found []Field, path string, a, b []any) []Field {
 	x, y := texts(a), texts(b)
 	if slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y))) && !slices.Equal(x, y) {
-		return append(found, fieldDiff{path: path + "[*]", a: value{a, true}.String(), b: value{b, true}.String()})
+		return append(found, Field{Path: path + "[*]", a: value{a, true}.String(), b: value{b, true}.String()})
 	}
 	i, j := 0, 0
 	for _, p := range append(commonElements(x, y), [2]int{len(a), len(b)}) {

@@ -1,4 +1,4 @@
-package cli
+package printer
 
 import (
 	"errors"
@@ -87,7 +87,7 @@ func balanced(body string) bool {
 
 // printer returns a printer. With one set, the template is applied to the only object and
 // not to a List.
-func (p *jsonPath) printer(one bool) printer {
+func (p *jsonPath) printer(one bool) Printer {
 	if one {
 		p = &jsonPath{text: p.text, template: p.text, mode: onlyObject}
 	}
@@ -100,15 +100,15 @@ type pathPrinter struct {
 	printed bool
 }
 
-func (p *pathPrinter) needs() source.Depth   { return source.Record }
-func (p *pathPrinter) begin(io.Writer) error { return nil }
+func (p *pathPrinter) Needs() source.Depth   { return source.Record }
+func (p *pathPrinter) Begin(io.Writer) error { return nil }
 
-func (p *pathPrinter) render(o object) (piece, error) {
-	value, err := contentOf(o.Object)
-	return piece{value: value}, err
+func (p *pathPrinter) Render(o Object) (Piece, error) {
+	value, err := Content(o.Object)
+	return Piece{value: value}, err
 }
 
-func (p *pathPrinter) emit(w io.Writer, pieces []piece) error {
+func (p *pathPrinter) Emit(w io.Writer, pieces []Piece) error {
 	for _, piece := range pieces {
 		if p.mode == wholeList {
 			p.items = append(p.items, piece.value)
@@ -121,7 +121,7 @@ func (p *pathPrinter) emit(w io.Writer, pieces []piece) error {
 	return nil
 }
 
-func (p *pathPrinter) end(w io.Writer) error {
+func (p *pathPrinter) End(w io.Writer) error {
 	if p.mode != wholeList {
 		_, err := io.WriteString(w, p.tail)
 		return err

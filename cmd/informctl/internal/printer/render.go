@@ -1,4 +1,4 @@
-package cli
+package printer
 
 import (
 	"io"
@@ -8,20 +8,20 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// print renders the items in chunks, so that memory does not grow with their number.
-func print(w io.Writer, items []source.Item, p printer) error {
-	if err := p.begin(w); err != nil {
+// Print renders the items in chunks, so that memory does not grow with their number.
+func Print(w io.Writer, items []source.Item, p Printer) error {
+	if err := p.Begin(w); err != nil {
 		return err
 	}
-	if p.needs() == source.Nothing {
+	if p.Needs() == source.Nothing {
 		for some := range slices.Chunk(items, source.ChunkSize) {
 			if err := emit(w, p, source.Part{Items: some}); err != nil {
 				return err
 			}
 		}
-		return p.end(w)
+		return p.End(w)
 	}
-	for part, err := range source.InParts(items, p.needs()) {
+	for part, err := range source.InParts(items, p.Needs()) {
 		if err == nil {
 			err = emit(w, p, part)
 		}
@@ -29,15 +29,15 @@ func print(w io.Writer, items []source.Item, p printer) error {
 			return err
 		}
 	}
-	return p.end(w)
+	return p.End(w)
 }
 
 // emit renders a part. It leaves out objects that were deleted in the meantime.
-func emit(w io.Writer, p printer, some source.Part) error {
-	pieces := make([]piece, len(some.Items))
+func emit(w io.Writer, p Printer, some source.Part) error {
+	pieces := make([]Piece, len(some.Items))
 	gone := make([]bool, len(some.Items))
 	err := parallel.Do(len(some.Items), func(i int) (err error) {
-		obj := object{Item: some.Items[i]}
+		obj := Object{Item: some.Items[i]}
 		if some.Objects != nil {
 			if obj.Object, err = obj.Load(some.Objects[i]); err != nil {
 				return err
@@ -46,7 +46,7 @@ func emit(w io.Writer, p printer, some source.Part) error {
 				return nil
 			}
 		}
-		if pieces[i], err = p.render(obj); err != nil {
+		if pieces[i], err = p.Render(obj); err != nil {
 			return obj.Wrap(err)
 		}
 		return nil
@@ -60,5 +60,5 @@ func emit(w io.Writer, p printer, some source.Part) error {
 			kept = append(kept, piece)
 		}
 	}
-	return p.emit(w, kept)
+	return p.Emit(w, kept)
 }
