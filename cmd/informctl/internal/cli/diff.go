@@ -17,6 +17,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -26,7 +27,7 @@ import (
 // diffOptions are the options of diff.
 type diffOptions struct {
 	env       cmdutil.Env
-	selection readOptions
+	selection selection.Options
 	output    string
 	managed   bool
 	live      bool
@@ -34,7 +35,7 @@ type diffOptions struct {
 }
 
 func newDiffCommand(e cmdutil.Env) *cobra.Command {
-	o := &diffOptions{env: e, selection: readOptions{env: e}}
+	o := &diffOptions{env: e, selection: selection.Options{Env: e}}
 	cmd := &cobra.Command{
 		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
 		Short: "Print what differs between two files, or a file and its cluster or its past, field by field",
@@ -71,11 +72,11 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
-			case o.live && o.selection.atText != "":
+			case o.live && o.selection.AtText != "":
 				return cmdutil.Usagef(cmd, "--live and --since do not go together")
-			case (o.live || o.selection.atText != "") && (len(args) < 1 || len(args) > 2):
+			case (o.live || o.selection.AtText != "") && (len(args) < 1 || len(args) > 2):
 				return cmdutil.Usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
-			case !o.live && o.selection.atText == "" && (len(args) < 2 || len(args) > 3):
+			case !o.live && o.selection.AtText == "" && (len(args) < 2 || len(args) > 3):
 				return cmdutil.Usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
 			return nil
@@ -85,13 +86,13 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 				return cmdutil.Usagef(cmd, "unknown output format %q; there are text, json", o.output)
 			}
 			files := 2
-			if o.live || o.selection.atText != "" {
+			if o.live || o.selection.AtText != "" {
 				files = 1
 			}
-			if err := o.selection.completeAt(cmd, "since"); err != nil {
+			if err := o.selection.CompleteAt(cmd, "since"); err != nil {
 				return err
 			}
-			if err := o.selection.completeSelection(cmd, args[files:]); err != nil {
+			if err := o.selection.CompleteSelection(cmd, args[files:]); err != nil {
 				return err
 			}
 			ctx, stop := cmdutil.Interruptible(cmd.Context())
@@ -106,9 +107,9 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			return nil
 		},
 	}
-	o.selection.addSelectionFlags(cmd)
+	o.selection.AddSelectionFlags(cmd)
 	for _, name := range []string{"since", "at"} {
-		cmd.Flags().StringVar(&o.selection.atText, name, "",
+		cmd.Flags().StringVar(&o.selection.AtText, name, "",
 			"Compare with this moment of the log: 30m, 12h ago, a time as 2026-01-02T15:04:05Z, or a resource version.")
 	}
 	cmd.Flags().StringVarP(&o.output, "output", "o", "text", "How to print, one of: text, json.")
@@ -116,7 +117,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.kube = cluster.NewFlags()
 	o.kube.Namespace = nil // -n selects objects
 	o.kube.AddFlags(cmd.Flags())
-	o.selection.database.KeyFlags.Add(cmd.Flags())
+	o.selection.Database.KeyFlags.Add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
 }
@@ -126,23 +127,23 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 type pair [2]source.Item
 
 func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool, err error) {
-	o.selection.whole = true
-	var sides [2]chosen
+	o.selection.Whole = true
+	var sides [2]selection.Chosen
 	var followed *source.Database // of which side 1 is the state now
 	var unread source.Unread
 	others := paths
-	if !o.selection.at.IsZero() {
-		now, err := (&source.FileFlags{Path: paths[0], KeyFlags: o.selection.database.KeyFlags}).OpenWhole(ctx, o.env, true)
+	if !o.selection.At.IsZero() {
+		now, err := (&source.FileFlags{Path: paths[0], KeyFlags: o.selection.Database.KeyFlags}).OpenWhole(ctx, o.env, true)
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = now.Close() }()
 		now.WithGone = true
 		followed = now
-		if sides, err = o.chooseBoth(now.Then(o.selection.at), now, &unread); err != nil {
+		if sides, err = o.chooseBoth(now.Then(o.selection.At), now, &unread); err != nil {
 			return false, err
 		}
-		if len(unread.Errs) > 0 && len(sides[0].views)+len(sides[1].views) == 0 {
+		if len(unread.Errs) > 0 && len(sides[0].Views)+len(sides[1].Views) == 0 {
 			return false, o.env.Incomplete(unread.Lines())
 		}
 		others = nil
@@ -150,38 +151,38 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 	dbs := make([]*source.Database, len(others))
 	for i, path := range others {
 		// The comparison needs the values of Secrets, whether they are shown or not.
-		dbs[i], err = (&source.FileFlags{Path: path, KeyFlags: o.selection.database.KeyFlags}).Open(ctx, true)
+		dbs[i], err = (&source.FileFlags{Path: path, KeyFlags: o.selection.Database.KeyFlags}).Open(ctx, true)
 		if err != nil {
 			return false, err
 		}
 		defer func() { _ = dbs[i].Close() }()
 	}
 	for i, db := range dbs {
-		if sides[i], err = o.selection.choose(db); err != nil {
+		if sides[i], err = o.selection.Choose(db); err != nil {
 			return false, err
 		}
-		if errs := sides[i].unread.Errs; len(errs) > 0 {
+		if errs := sides[i].Unread.Errs; len(errs) > 0 {
 			return false, errs[0].Err
 		}
 		if !o.live {
-			o.env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(sides[i].items))
+			o.env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(sides[i].Items))
 		}
 	}
-	for _, name := range sides[0].missing {
-		if slices.Contains(sides[1].missing, name) {
-			return false, o.selection.notFound(name, strings.Join(paths, " and "))
+	for _, name := range sides[0].Missing {
+		if slices.Contains(sides[1].Missing, name) {
+			return false, o.selection.NotFound(name, strings.Join(paths, " and "))
 		}
 	}
 	d := &differ{o: o}
 	err = o.env.Output(func(w io.Writer) error {
 		d.out = w
 		if o.live {
-			return d.withServer(ctx, paths[0], sides[0].views, sides[0].items)
+			return d.withServer(ctx, paths[0], sides[0].Views, sides[0].Items)
 		}
-		return d.pairs(ctx, merge(sides[0].items, sides[1].items))
+		return d.pairs(ctx, merge(sides[0].Items, sides[1].Items))
 	})
 	if err == nil && followed != nil {
-		err = followed.NoteAge(ctx, o.env, sides[1].shown(), store.Place{})
+		err = followed.NoteAge(ctx, o.env, sides[1].Shown(), store.Place{})
 	}
 	if err == nil {
 		o.env.Note("%d added, %d removed, %d changed, of %d", d.added, d.removed, d.changed, d.all)
@@ -194,25 +195,25 @@ func runDiff(ctx context.Context, o *diffOptions, paths []string) (differs bool,
 
 // chooseBoth chooses from two states of one file. A scope that only one of them can be
 // read of is left out of both, and added to unread: all of its objects would differ.
-func (o *diffOptions) chooseBoth(a, b *source.Database, unread *source.Unread) (sides [2]chosen, err error) {
-	before := o.selection.skipped
-	defer func() { o.selection.skipped = before }()
+func (o *diffOptions) chooseBoth(a, b *source.Database, unread *source.Unread) (sides [2]selection.Chosen, err error) {
+	before := o.selection.Skipped
+	defer func() { o.selection.Skipped = before }()
 	for {
 		for i, db := range []*source.Database{a, b} {
-			if sides[i], err = o.selection.choose(db); err != nil {
+			if sides[i], err = o.selection.Choose(db); err != nil {
 				return sides, err
 			}
 		}
-		failed := slices.Concat(sides[0].unread.Errs, sides[1].unread.Errs)
+		failed := slices.Concat(sides[0].Unread.Errs, sides[1].Unread.Errs)
 		if len(failed) == 0 {
 			return sides, nil
 		}
-		o.selection.skipped = maps.Clone(o.selection.skipped)
-		if o.selection.skipped == nil {
-			o.selection.skipped = map[string]bool{}
+		o.selection.Skipped = maps.Clone(o.selection.Skipped)
+		if o.selection.Skipped == nil {
+			o.selection.Skipped = map[string]bool{}
 		}
 		for _, e := range failed {
-			o.selection.skipped[e.ID] = true
+			o.selection.Skipped[e.ID] = true
 			unread.Put(e.ID, e.Err)
 		}
 	}
@@ -226,7 +227,7 @@ type differ struct {
 }
 
 func (d *differ) comparison() objectdiff.Comparison {
-	return objectdiff.Comparison{Managed: d.o.managed, ShowSecrets: d.o.selection.showSecrets}
+	return objectdiff.Comparison{Managed: d.o.managed, ShowSecrets: d.o.selection.ShowSecrets}
 }
 
 // print prints the objects with one key, one of which may be nil, and the fields that

@@ -195,7 +195,7 @@ func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, 
 		if err != nil {
 			return err
 		}
-		if !d.o.selection.filter.isWithin(m.GetNamespace()) || !d.o.selection.filter.labels.Matches(labels.Set(m.GetLabels())) {
+		if !d.o.selection.Filter.IsWithin(m.GetNamespace()) || !d.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())) {
 			return nil
 		}
 		return fn(v.WithKinds(obj))

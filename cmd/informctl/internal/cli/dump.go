@@ -4,11 +4,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 )
 
 func newDumpCommand(e cmdutil.Env) *cobra.Command {
-	o := &readOptions{env: e}
+	o := &selection.Options{Env: e}
 	cmd := &cobra.Command{
 		Use:   "dump [RESOURCE[,RESOURCE...]]",
 		Short: "Print all objects of a file, or those of a resource",
@@ -31,17 +33,17 @@ How old the objects are is said on standard error, unless a process follows them
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(cmd, args); err != nil {
+			if err := o.Complete(cmd, args); err != nil {
 				return err
 			}
-			if err := o.completeAt(cmd, "at"); err != nil {
+			if err := o.CompleteAt(cmd, "at"); err != nil {
 				return err
 			}
 			return runRead(cmd.Context(), o)
 		},
 	}
-	o.addFlags(cmd)
-	o.addAtFlag(cmd)
-	completeObjects(o, cmd, printer.ObjectFormats...)
+	o.AddFlags(cmd)
+	o.AddAtFlag(cmd)
+	complete.Objects(o, cmd, printer.ObjectFormats...)
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/space"
@@ -49,7 +50,7 @@ output that is a file leaves as much space as a snapshot does.`),
 		},
 	}
 	o.database.Add(o.env, cmd)
-	addSecretsFlag(cmd, &o.showSecrets)
+	selection.AddSecretsFlag(cmd, &o.showSecrets)
 	return cmd
 }
 

@@ -98,20 +98,6 @@ func newFollowerOf(db store.Backend, scope store.Scope, lw cache.ListerWatcherWi
 	}, db)
 }
 
-// Parts returns the top-level fields of an object that a query reads; nil means all.
-func Parts(where, sortBy string) ([]string, error) {
-	var s sieve
-	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{}, time.Time{})
-	if err != nil {
-		return nil, err
-	}
-	names, all := s.parts()
-	if all {
-		return nil, nil
-	}
-	return append([]string{}, names...), nil
-}
-
 // PrintConsumers prints consumers as the command does.
 func PrintConsumers(w io.Writer, format string, found []durable.Status) error {
 	return printer.Consumers(w, printer.TableFlags{Format: format, NoHeaders: true}, found)

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 )
 
 // group is a group in JSON. Its JSON names are stable.
@@ -18,43 +20,36 @@ type group struct {
 }
 
 // completeGroups checks that the summary supports the format.
-func completeGroups(f *printer.Flags, cmd *cobra.Command, s *summary) error {
+func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
 	if f.Format != "" && f.Format != "table" && f.Format != "json" {
-		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.flag(), f.Format)
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
 	}
 	return nil
 }
 
 // printGroups prints groups with a column for each key and each aggregate.
-func printGroups(f *printer.Flags, w io.Writer, s *summary, tallies []*tally) error {
-	var headers []string
-	for _, p := range s.by {
-		headers = append(headers, p.name())
-	}
-	headers = append(headers, "Count")
-	for _, a := range s.aggregates {
-		headers = append(headers, a.name())
-	}
+func printGroups(f *printer.Flags, w io.Writer, s *selection.Summary, tallies []*selection.Tally) error {
+	keys, columns := s.Keys(), s.Columns()
+	headers := slices.Concat(keys, []string{"Count"}, columns)
 	rows := make([][]any, 0, len(tallies))
 	groups := make([]group, 0, len(tallies))
 	for _, t := range tallies {
-		g := group{Values: map[string]string{}, Count: t.count, Aggregates: map[string]string{}}
+		g := group{Values: map[string]string{}, Count: t.Count, Aggregates: map[string]string{}}
 		var cells []any
-		for i, value := range t.values {
+		for i, value := range t.Values {
 			cells = append(cells, value)
-			g.Values[s.by[i].name()] = value
+			g.Values[keys[i]] = value
 		}
-		if len(t.values) == 1 {
-			g.Value, g.Values = t.values[0], nil
+		if len(t.Values) == 1 {
+			g.Value, g.Values = t.Values[0], nil
 		}
-		cells = append(cells, int64(t.count))
-		for i, a := range s.aggregates {
-			result := t.amounts[i].result(a.verb)
+		cells = append(cells, int64(t.Count))
+		for i, result := range s.Results(t) {
 			if result == nil {
 				cells = append(cells, cmdutil.NoValue)
 				continue
 			}
-			g.Aggregates[a.name()] = result.String()
+			g.Aggregates[columns[i]] = result.String()
 			cells = append(cells, result.String())
 		}
 		rows, groups = append(rows, cells), append(groups, g)

@@ -19,8 +19,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
@@ -31,7 +33,7 @@ import (
 // historyOptions are the options of history.
 type historyOptions struct {
 	env          cmdutil.Env
-	selection    readOptions
+	selection    selection.Options
 	since, until string
 	deleted      bool
 	follow       bool
@@ -44,7 +46,7 @@ type historyOptions struct {
 }
 
 func newHistoryCommand(e cmdutil.Env) *cobra.Command {
-	o := &historyOptions{env: e, selection: readOptions{env: e}}
+	o := &historyOptions{env: e, selection: selection.Options{Env: e}}
 	cmd := &cobra.Command{
 		Use:   "history [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print what was changed, by whom, and from which value to which",
@@ -82,8 +84,8 @@ process that keeps the file is there.`),
 			return err
 		},
 	}
-	o.selection.database.Add(o.env, cmd)
-	o.selection.addSelectionFlags(cmd)
+	o.selection.Database.Add(o.env, cmd)
+	o.selection.AddSelectionFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
 	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
@@ -93,12 +95,12 @@ process that keeps the file is there.`),
 	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
 	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
-	completeObjects(&o.selection, cmd, printer.PlainFormats...)
+	complete.Objects(&o.selection, cmd, printer.PlainFormats...)
 	return cmd
 }
 
 func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err error) {
-	if err := o.selection.completeSelection(cmd, args); err != nil {
+	if err := o.selection.CompleteSelection(cmd, args); err != nil {
 		return err
 	}
 	if !slices.Contains(printer.PlainFormats, o.output) {
@@ -120,12 +122,12 @@ func (o *historyOptions) completeHistory(cmd *cobra.Command, args []string) (err
 		return cmdutil.Usagef(cmd, "--follow and --until do not go together")
 	}
 	if o.where != "" {
-		if o.selection.sieve.where, err = parseCondition(o.where, o.env.Now(), oldVariable); err != nil {
+		if o.selection.Sieve.Where, err = selection.ParseCondition(o.where, o.env.Now(), selection.OldVariable); err != nil {
 			return cmdutil.Usagef(cmd, "--where: %w", err)
 		}
-		o.selection.sieve.where.goesOn = o.follow
+		o.selection.Sieve.Where.GoesOn = o.follow
 	}
-	if o.selection.sieve.fields, err = parseFieldSelector(o.fields); err != nil {
+	if o.selection.Sieve.Fields, err = selection.ParseFieldSelector(o.fields); err != nil {
 		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fields, err)
 	}
 	return nil
@@ -143,9 +145,9 @@ type loggedChange struct {
 func runHistory(ctx context.Context, o *historyOptions) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o.selection.whole = true
+	o.selection.Whole = true
 	// The comparison needs the values of Secrets, whether they are shown or not.
-	db, err := o.selection.database.Open(ctx, true)
+	db, err := o.selection.Database.Open(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -173,7 +175,7 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 	o.noteBegins(historians)
 	found = withoutRepeated(found)
 	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
-	err = o.selection.explain(nil)
+	err = o.selection.Explain(nil)
 	if o.follow {
 		if err != nil {
 			o.env.Note("%s", err) // there may be objects that have an answer
@@ -204,16 +206,16 @@ func runHistory(ctx context.Context, o *historyOptions) error {
 
 // historians returns one historian for each scope that is asked for.
 func (o *historyOptions) historians(db *source.Database, unread *source.Unread) (all []*historian, err error) {
-	for _, want := range o.selection.wanted {
+	for _, want := range o.selection.Wanted {
 		infos, err := db.Find(want.Resource)
 		if err != nil {
 			return nil, err
 		}
-		opened, err := o.selection.open(db, infos, unread)
+		opened, err := o.selection.Open(db, infos, unread)
 		if err != nil {
 			return nil, err
 		}
-		o.selection.noteHidden(want.Resource, scopesOf(opened)...)
+		o.selection.NoteHidden(want.Resource, selection.ScopesOf(opened)...)
 		for _, v := range opened {
 			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.Info.ID == v.Info.ID })
 			switch {
@@ -302,7 +304,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		switch {
 		case follow && !c.Time.After(from) && !from.Equal(h.o.from):
 			continue // it was found
-		case !h.o.selection.filter.isWithin(i.Namespace):
+		case !h.o.selection.Filter.IsWithin(i.Namespace):
 			continue
 		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
 			continue
@@ -420,7 +422,7 @@ func (h *historian) row(c source.Change) (*loggedChange, error) {
 // shown returns the states as they may be shown, which is also what conditions are about.
 func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
 	for n, obj := range states {
-		if out[n] = obj; obj != nil && !h.o.selection.showSecrets && secret.Is(h.view.Info.Scope, obj) {
+		if out[n] = obj; obj != nil && !h.o.selection.ShowSecrets && secret.Is(h.view.Info.Scope, obj) {
 			if out[n], err = secret.Redact(obj); err != nil {
 				return out, err
 			}
@@ -442,39 +444,39 @@ func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err
 		}
 		return false, nil
 	}
-	if h.o.selection.filter.labels != nil && !h.o.selection.filter.labels.Empty() {
+	if h.o.selection.Filter.Labels != nil && !h.o.selection.Filter.Labels.Empty() {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
 			m, err := meta.Accessor(obj)
-			return err == nil && h.o.selection.filter.labels.Matches(labels.Set(m.GetLabels())), err
+			return err == nil && h.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())), err
 		})
 		if !ok || err != nil {
 			return false, err
 		}
 	}
-	if len(h.o.selection.sieve.fields) == 0 && h.o.selection.sieve.where == nil {
+	if len(h.o.selection.Sieve.Fields) == 0 && h.o.selection.Sieve.Where == nil {
 		return true, nil
 	}
 	if states, err = h.shown(states); err != nil {
 		return false, err
 	}
-	if len(h.o.selection.sieve.fields) > 0 {
+	if len(h.o.selection.Sieve.Fields) > 0 {
 		ok, err := either(func(obj runtime.Object) (bool, error) {
-			return !slices.ContainsFunc(h.o.selection.sieve.fields, func(r requirement) bool { return !r.matches(i, obj) }), nil
+			return !slices.ContainsFunc(h.o.selection.Sieve.Fields, func(r selection.Requirement) bool { return !r.Matches(i, obj) }), nil
 		})
 		if !ok || err != nil {
 			return false, err
 		}
 	}
-	if h.o.selection.sieve.where == nil {
+	if h.o.selection.Sieve.Where == nil {
 		return true, nil
 	}
-	return h.o.selection.sieve.where.matchesChange(states[0], states[1])
+	return h.o.selection.Sieve.Where.MatchesChange(states[0], states[1])
 }
 
 // fieldsOf returns the fields that differ, without what every change changes.
 func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField, err error) {
 	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
-	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.showSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.ShowSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
 	if err != nil {
 		return nil, err
 	}

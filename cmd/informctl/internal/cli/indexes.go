@@ -11,6 +11,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
@@ -45,7 +46,7 @@ a file that a live process holds are counted one value after the other while it 
 		RunE: func(cmd *cobra.Command, args []string) error { return runIndexes(cmd.Context(), o, args) },
 	}
 	o.database.Add(o.env, cmd)
-	addSecretsFlag(cmd, &o.showSecrets)
+	selection.AddSecretsFlag(cmd, &o.showSecrets)
 	o.table.Add(cmd)
 	return cmd
 }

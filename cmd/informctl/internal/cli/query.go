@@ -4,12 +4,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 )
 
 func newQueryCommand(e cmdutil.Env) *cobra.Command {
-	o := &readOptions{env: e}
-	var text sieveFlags
+	o := &selection.Options{Env: e}
+	var text selection.SieveFlags
 	var watch bool
 	cmd := &cobra.Command{
 		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
@@ -67,17 +69,17 @@ custom resources are known if the file holds their definitions.`),
   informctl query pods --group-by spec.nodeName --since 7d
   informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.complete(cmd, args); err != nil {
+			if err := o.Complete(cmd, args); err != nil {
 				return err
 			}
-			if err := o.completeAt(cmd, "at"); err != nil {
+			if err := o.CompleteAt(cmd, "at"); err != nil {
 				return err
 			}
-			if err := o.sieve.complete(cmd, &text, &o.filter, o.env.Now()); err != nil {
+			if err := o.Sieve.Complete(cmd, &text, &o.Filter, o.Env.Now()); err != nil {
 				return err
 			}
-			if s := &o.sieve.summary; s.asked() {
-				if err := completeGroups(&o.format, cmd, s); err != nil {
+			if s := &o.Sieve.Summary; s.Asked() {
+				if err := completeGroups(&o.Format, cmd, s); err != nil {
 					return err
 				}
 			}
@@ -87,12 +89,12 @@ custom resources are known if the file holds their definitions.`),
 			return runRead(cmd.Context(), o)
 		},
 	}
-	o.addFlags(cmd)
-	o.addAtFlag(cmd)
-	cmd.Flags().StringArrayVar(&o.indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
-	o.sieve.add(cmd, &text)
+	o.AddFlags(cmd)
+	o.AddAtFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.Indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
+	o.Sieve.Add(cmd, &text)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
-	completeObjects(o, cmd, printer.ObjectFormats...)
+	complete.Objects(o, cmd, printer.ObjectFormats...)
 	return cmd
 }
 
@@ -100,7 +102,7 @@ custom resources are known if the file holds their definitions.`),
 var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
 
 // watchObjects prints what is there and then what is changed.
-func watchObjects(o *readOptions, cmd *cobra.Command) error {
+func watchObjects(o *selection.Options, cmd *cobra.Command) error {
 	for _, name := range notWatched {
 		if cmd.Flags().Changed(name) {
 			return cmdutil.Usagef(cmd, "--watch and --%s do not go together", name)
@@ -108,5 +110,5 @@ func watchObjects(o *readOptions, cmd *cobra.Command) error {
 	}
 	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
-	return (&changes{env: o.env, selection: *o, initial: true, plain: true}).run(ctx)
+	return (&changes{selection: *o, initial: true, plain: true}).run(ctx)
 }

@@ -10,14 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/table"
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func printTables(o *readOptions, w io.Writer, db *source.Database, items []source.Item, kinds bool) error {
-	now := o.env.Now()
+func printTables(o *selection.Options, w io.Writer, db *source.Database, items []source.Item, kinds bool) error {
+	now := o.Env.Now()
 	for n, some := range byTable(items) {
 		if n > 0 {
 			if _, err := io.WriteString(w, "\n"); err != nil {
@@ -35,10 +36,10 @@ func printTables(o *readOptions, w io.Writer, db *source.Database, items []sourc
 		}
 		namespaced := slices.ContainsFunc(some, func(i source.Item) bool { return i.Namespace != "" })
 		options := printer.TableOptions{
-			Namespaces: namespaced && o.filter.namespace == "",
+			Namespaces: namespaced && o.Filter.Namespace == "",
 			Kinds:      kinds, Now: func() time.Time { return now },
 		}
-		if err := printer.Print(w, some, o.format.Table(kind, d, options)); err != nil {
+		if err := printer.Print(w, some, o.Format.Table(kind, d, options)); err != nil {
 			return err
 		}
 	}

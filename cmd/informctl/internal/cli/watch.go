@@ -26,8 +26,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/wire"
@@ -37,20 +39,19 @@ import (
 // watchOptions are the options of watch.
 type watchOptions struct {
 	changes changes
-	text    sieveFlags
+	text    selection.SieveFlags
 }
 
 // changes are the changes of the selected objects, as a process receives them.
 type changes struct {
-	env       cmdutil.Env
-	selection readOptions
+	selection selection.Options
 	initial   bool   // what is there already comes first
 	since     string // a resource version; "" means now
 	plain     bool   // objects as query prints them, without what has become of them
 }
 
 func newWatchCommand(e cmdutil.Env) *cobra.Command {
-	o := &watchOptions{changes: changes{env: e, selection: readOptions{env: e}}}
+	o := &watchOptions{changes: changes{selection: selection.Options{Env: e}}}
 	cmd := &cobra.Command{
 		Use:   "watch [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
 		Short: "Print the changes that the process which keeps a file receives",
@@ -85,14 +86,14 @@ or of several clusters: their versions do not compare.`),
 			return o.changes.run(ctx)
 		},
 	}
-	o.changes.selection.database.AddPath(o.changes.env, cmd)
-	o.changes.selection.format.AddForms(cmd)
-	o.changes.selection.addSelectionFlags(cmd)
+	o.changes.selection.Database.AddPath(o.changes.selection.Env, cmd)
+	o.changes.selection.Format.AddForms(cmd)
+	o.changes.selection.AddSelectionFlags(cmd)
 	flags := cmd.Flags()
-	o.text.addConditions(flags)
+	o.text.AddConditions(flags)
 	flags.BoolVar(&o.changes.initial, "initial", false, "What is there already first, as ADDED.")
 	flags.StringVar(&o.changes.since, "since-rv", "", "What came after this resource version first; needs RESOURCE.")
-	completeObjects(&o.changes.selection, cmd, printer.ObjectFormats...)
+	complete.Objects(&o.changes.selection, cmd, printer.ObjectFormats...)
 	return cmd
 }
 
@@ -106,10 +107,10 @@ func (o *changes) run(ctx context.Context) error {
 }
 
 func (o *watchOptions) completeWatch(cmd *cobra.Command, args []string) error {
-	if err := o.changes.selection.complete(cmd, args); err != nil {
+	if err := o.changes.selection.Complete(cmd, args); err != nil {
 		return err
 	}
-	if err := o.changes.selection.sieve.complete(cmd, &o.text, &o.changes.selection.filter, o.changes.env.Now()); err != nil {
+	if err := o.changes.selection.Sieve.Complete(cmd, &o.text, &o.changes.selection.Filter, o.changes.selection.Env.Now()); err != nil {
 		return err
 	}
 	return o.completeSince(cmd)
@@ -125,7 +126,7 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 	switch {
 	case err != nil:
 		return cmdutil.Usagef(cmd, "--since-rv %q is no resource version, which is a number from 1 on", o.changes.since)
-	case o.changes.selection.wanted[0].Resource == "":
+	case o.changes.selection.Wanted[0].Resource == "":
 		return cmdutil.Usagef(cmd, "--since-rv needs RESOURCE")
 	case o.changes.initial:
 		return cmdutil.Usagef(cmd, "--since-rv and --initial do not go together")
@@ -138,9 +139,9 @@ func (o *watchOptions) completeSince(cmd *cobra.Command) error {
 func runWatch(ctx context.Context, o *changes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := source.NewProcess(ctx, o.selection.database.Path, o.selection.showSecrets)
+	l := source.NewProcess(ctx, o.selection.Database.Path, o.selection.ShowSecrets)
 	defer func() { _ = l.Close() }()
-	views, err := followedBy(l, o.selection.wanted)
+	views, err := followedBy(l, o.selection.Wanted)
 	if errors.Is(err, source.ErrNobody) {
 		if _, statErr := os.Stat(l.Path); statErr != nil {
 			return source.OpenError(l.Path, statErr)
@@ -150,11 +151,11 @@ func runWatch(ctx context.Context, o *changes) error {
 	if err != nil {
 		return err
 	}
-	if o.selection.sieve.where != nil {
-		o.selection.sieve.where.goesOn = true
+	if o.selection.Sieve.Where != nil {
+		o.selection.Sieve.Where.GoesOn = true
 	}
 	for _, v := range views {
-		o.selection.noteHidden(o.selection.wanted[0].Resource, v.Info.Scope)
+		o.selection.NoteHidden(o.selection.Wanted[0].Resource, v.Info.Scope)
 	}
 	if o.since != "" {
 		if err := haveOneHistory(views); err != nil {
@@ -163,7 +164,7 @@ func runWatch(ctx context.Context, o *changes) error {
 	}
 	parameters := url.Values{
 		"initial": {strconv.FormatBool(o.initial)}, "secrets": {l.Secrets},
-		"namespace": {o.selection.filter.namespace}, "selector": {o.selection.selector}, "old": {strconv.FormatBool(o.selection.sieve.decodes())},
+		"namespace": {o.selection.Filter.Namespace}, "selector": {o.selection.Selector}, "old": {strconv.FormatBool(o.selection.Sieve.Decodes())},
 		"bookmarks": {"true"},
 	}
 	if o.since != "" {
@@ -193,7 +194,7 @@ func runWatch(ctx context.Context, o *changes) error {
 	for range changes { // until all goroutines have ended
 		continue
 	}
-	return cmp.Or(err, cmdutil.FirstCause(failed), o.selection.explain(nil))
+	return cmp.Or(err, cmdutil.FirstCause(failed), o.selection.Explain(nil))
 }
 
 // haveOneHistory checks that the resource versions of all scopes can be compared. A
@@ -339,11 +340,11 @@ func (o *changes) selected(v watched, line wire.ChangeLine) (e informer.Event, o
 	e.Inside = line.Inside
 	m, err := meta.Accessor(e.Object)
 	if err != nil || len(v.names) > 0 && !slices.Contains(v.names, m.GetName()) ||
-		slices.ContainsFunc(o.selection.filter.fields, func(r requirement) bool { return r.excludes(m.GetNamespace(), m.GetName()) }) {
+		slices.ContainsFunc(o.selection.Filter.Fields, func(r selection.Requirement) bool { return r.Excludes(m.GetNamespace(), m.GetName()) }) {
 		return e, false, err
 	}
 	i := source.Item{View: v.View, Namespace: m.GetNamespace(), Name: m.GetName()}
-	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.selection.sieve.passes(i, obj, time.Time{}) })
+	e, ok, err = e.Selected(func(obj runtime.Object) (bool, error) { return o.selection.Sieve.Passes(i, obj, time.Time{}) })
 	if err != nil {
 		err = i.Wrap(err)
 	}
@@ -372,7 +373,7 @@ func cutOff(l *source.Process) error {
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
 func (o *changes) print(l *source.Process, changes <-chan printer.Object, oneResource bool) error {
-	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.env.Streams.Out})
+	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.selection.Env.Streams.Out})
 	p := o.printer(l, oneResource)
 	if err := p.Begin(w); err != nil {
 		return err
@@ -390,12 +391,12 @@ func (o *changes) print(l *source.Process, changes <-chan printer.Object, oneRes
 			}
 			return nil
 		}
-		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.selection.format.ShowsManagedFields() {
+		if u, ok := change.Object.(*unstructured.Unstructured); ok && !o.selection.Format.ShowsManagedFields() {
 			u.SetManagedFields(nil)
 		}
 		rendered, err := p.Render(change)
 		if errors.As(err, new(printer.Misfit)) {
-			o.env.Note("%s", change.Wrap(err))
+			o.selection.Env.Note("%s", change.Wrap(err))
 			continue
 		}
 		if err == nil {
@@ -411,7 +412,7 @@ func (o *changes) print(l *source.Process, changes <-chan printer.Object, oneRes
 }
 
 func (o *changes) printer(l *source.Process, oneResource bool) printer.Printer {
-	if p := o.selection.format.OneByOne(!o.plain); p != nil {
+	if p := o.selection.Format.OneByOne(!o.plain); p != nil {
 		return p
 	}
 	return &watchTable{o: o, oneResource: oneResource, live: l}

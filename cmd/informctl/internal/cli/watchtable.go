@@ -31,9 +31,9 @@ func (t *watchTable) Render(o printer.Object) (printer.Piece, error) {
 		if err != nil {
 			return printer.Piece{}, err
 		}
-		t.Table = t.o.selection.format.Table(kind, source.Record, printer.TableOptions{
-			Namespaces: t.o.selection.filter.namespace == "" && (o.Namespace != "" || !t.oneResource),
-			Kinds:      !t.oneResource, Now: t.o.env.Now,
+		t.Table = t.o.selection.Format.Table(kind, source.Record, printer.TableOptions{
+			Namespaces: t.o.selection.Filter.Namespace == "" && (o.Namespace != "" || !t.oneResource),
+			Kinds:      !t.oneResource, Now: t.o.selection.Env.Now,
 		})
 		if err := t.Table.Begin(t.w); err != nil {
 			return printer.Piece{}, err

@@ -1,11 +1,11 @@
-package cli_test
+package selection_test
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/informctl/informctl/cmd/informctl/internal/cli"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 )
 
 // TestParts checks that a query decodes only the fields it reads, and the whole object if
@@ -32,7 +32,7 @@ func TestParts(t *testing.T) {
 		{"object.spec.nodeName == 'a'", ".status.phase", []string{"spec", "status"}},
 		{"object.spec.nodeName == 'a'", "..phase", nil},
 	} {
-		got, err := cli.Parts(test.where, test.sortBy)
+		got, err := selection.Parts(test.where, test.sortBy)
 		if err != nil {
 			t.Errorf("%q, %q: %v", test.where, test.sortBy, err)
 			continue

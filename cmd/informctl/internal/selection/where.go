@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"errors"
@@ -22,19 +22,19 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
-// condition is an expression of --where. An object does not match if the expression fails
+// Condition is an expression of --where. An object does not match if the expression fails
 // for it, most often because it lacks a field. Failures are counted: an expression that
 // fails for every object is most likely a mistake of the user.
-type condition struct {
+type Condition struct {
 	text    string
 	program cel.Program
 	fields  []string // top-level fields of the object that the expression reads
 	whole   bool     // the expression may read all fields
 	paths   []string // of the fields that it reads of all variables
 
-	// goesOn means that an object for which the expression takes too many steps does not
+	// GoesOn means that an object for which the expression takes too many steps does not
 	// match, as one that it has no answer for: it must not end a watch of others.
-	goesOn bool
+	GoesOn bool
 
 	asked, lacking, failing atomic.Int64
 	missing                 atomic.Pointer[string] // a field that one of them lacks
@@ -44,8 +44,8 @@ type condition struct {
 // whereVariable is the name of the object in an expression.
 const whereVariable = "object"
 
-// oldVariable is the name of the state before a change, as in admission.
-const oldVariable = "oldObject"
+// OldVariable is the name of the state before a change, as in admission.
+const OldVariable = "oldObject"
 
 // nowFunction returns the function now of an expression. It always returns the same
 // moment, so that a state of an object has one answer during the whole command.
@@ -54,9 +54,9 @@ func nowFunction(now time.Time) cel.EnvOption {
 		cel.FunctionBinding(func(...ref.Val) ref.Val { return types.Timestamp{Time: now} })))
 }
 
-// parseCondition compiles an expression with now and the functions of Kubernetes' CEL
+// ParseCondition compiles an expression with now and the functions of Kubernetes' CEL
 // environment. others are names of variables beside object.
-func parseCondition(text string, now time.Time, others ...string) (*condition, error) {
+func ParseCondition(text string, now time.Time, others ...string) (*Condition, error) {
 	options := []cel.EnvOption{cel.Variable(whereVariable, cel.DynType), nowFunction(now)}
 	for _, name := range others {
 		options = append(options, cel.Variable(name, cel.DynType))
@@ -81,7 +81,7 @@ func parseCondition(text string, now time.Time, others ...string) (*condition, e
 	if err != nil {
 		return nil, err
 	}
-	c := &condition{text: text, program: program}
+	c := &Condition{text: text, program: program}
 	for _, e := range celast.MatchDescendants(celast.NavigateAST(ast.NativeRep()), celast.KindMatcher(celast.IdentKind)) {
 		if name := e.AsIdent(); name == whereVariable || slices.Contains(others, name) {
 			if path := pathOf(e); path != "" {
@@ -122,13 +122,13 @@ func compileError(text string, issues *cel.Issues) error {
 
 // matches evaluates the expression. It is safe for concurrent use. Its error is
 // errCostly.
-func (c *condition) matches(obj runtime.Object) (bool, error) {
+func (c *Condition) matches(obj runtime.Object) (bool, error) {
 	return c.holds(map[string]any{whereVariable: celValue(obj)})
 }
 
-// matchesChange does what matches does for a change. A state that is nil was not there.
-func (c *condition) matchesChange(before, after runtime.Object) (bool, error) {
-	return c.holds(map[string]any{whereVariable: celValue(after), oldVariable: celValue(before)})
+// MatchesChange does what matches does for a change. A state that is nil was not there.
+func (c *Condition) MatchesChange(before, after runtime.Object) (bool, error) {
+	return c.holds(map[string]any{whereVariable: celValue(after), OldVariable: celValue(before)})
 }
 
 // celValue returns the value of an object; null if it is nil.
@@ -150,7 +150,7 @@ var errCostly = fmt.Errorf("--where takes more than %d steps for this object, as
 
 const tooManySteps = "it takes too many steps"
 
-func (c *condition) holds(variables map[string]any) (bool, error) {
+func (c *Condition) holds(variables map[string]any) (bool, error) {
 	c.asked.Add(1)
 	out, _, err := c.program.Eval(variables)
 	if err == nil {
@@ -161,7 +161,7 @@ func (c *condition) holds(variables map[string]any) (bool, error) {
 	}
 	var cancelled interpreter.EvalCancelledError
 	if errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded {
-		if !c.goesOn {
+		if !c.GoesOn {
 			return false, errCostly
 		}
 		err = errors.New(tooManySteps)
@@ -179,7 +179,7 @@ func typeName(v ref.Val) string {
 
 // fail records a failure. It does not keep the text of most errors, which may contain the
 // object's values.
-func (c *condition) fail(err error) {
+func (c *Condition) fail(err error) {
 	text := err.Error()
 	for _, lack := range []string{"no such key", "index out of bounds"} {
 		if !strings.HasPrefix(text, lack) {
@@ -208,7 +208,7 @@ func (c *condition) fail(err error) {
 
 // verdict returns what a user should know after the last object. It returns an error if
 // the expression failed for every object, and not only because fields are missing.
-func (c *condition) verdict() (note string, err error) {
+func (c *Condition) verdict() (note string, err error) {
 	asked, lacking, failing := c.asked.Load(), c.lacking.Load(), c.failing.Load()
 	missing, wrong := c.missing.Load(), c.wrong.Load()
 	switch {

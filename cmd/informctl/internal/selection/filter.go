@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"fmt"
@@ -14,23 +14,23 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// filter selects objects of a scope.
-type filter struct {
-	namespace string // "" means all
-	labels    labels.Selector
-	fields    []requirement
+// Filter selects objects of a scope.
+type Filter struct {
+	Namespace string // "" means all
+	Labels    labels.Selector
+	Fields    []Requirement
 	indexes   []string // NAME=VALUE, all must match
 	names     []string // empty means all
 }
 
-// isWithin reports whether the namespace of an object passes. As in kubectl, a namespace
+// IsWithin reports whether the namespace of an object passes. As in kubectl, a namespace
 // selects among the objects that have one.
-func (f filter) isWithin(namespace string) bool {
-	return f.namespace == "" || namespace == "" || namespace == f.namespace
+func (f Filter) IsWithin(namespace string) bool {
+	return f.Namespace == "" || namespace == "" || namespace == f.Namespace
 }
 
 // keys returns the keys of the scope's objects that pass, without decoding objects.
-func (f filter) keys(v *source.View) ([]string, error) {
+func (f Filter) keys(v *source.View) ([]string, error) {
 	keys, err := f.candidates(v)
 	if err != nil {
 		return nil, err
@@ -38,19 +38,19 @@ func (f filter) keys(v *source.View) ([]string, error) {
 	v.Search.Keys += len(keys)
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		i := source.NewItem(v, key)
-		return !f.isWithin(i.Namespace) ||
+		return !f.IsWithin(i.Namespace) ||
 			len(f.names) > 0 && !slices.Contains(f.names, i.Name) ||
-			slices.ContainsFunc(f.fields, func(r requirement) bool { return r.excludes(i.Namespace, i.Name) })
+			slices.ContainsFunc(f.Fields, func(r Requirement) bool { return r.Excludes(i.Namespace, i.Name) })
 	})
-	if len(keys) == 0 || f.labels == nil || f.labels.Empty() {
+	if len(keys) == 0 || f.Labels == nil || f.Labels.Empty() {
 		return keys, nil
 	}
 	if len(keys) < v.Info.Objects/8 {
 		v.Search.Labels = "these"
-		return v.Among(keys, f.labels)
+		return v.Among(keys, f.Labels)
 	}
 	v.Search.Labels = "all"
-	labelled, err := v.Labelled(f.labels)
+	labelled, err := v.Labelled(f.Labels)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +59,8 @@ func (f filter) keys(v *source.View) ([]string, error) {
 
 // candidates returns the sorted keys that remain after using indexes: the indexes that
 // the user named, and those that fit the other conditions.
-func (f filter) candidates(v *source.View) ([]string, error) {
-	if len(f.indexes) == 0 && f.namespace != "" && len(f.names) > 0 {
+func (f Filter) candidates(v *source.View) ([]string, error) {
+	if len(f.indexes) == 0 && f.Namespace != "" && len(f.names) > 0 {
 		return f.named(v)
 	}
 	lookups := f.fitting(v)
@@ -107,7 +107,7 @@ type lookup struct {
 
 // fitting returns the index lookups that contain all objects that can pass. It identifies
 // an index by its identity.
-func (f filter) fitting(v *source.View) (out []lookup) {
+func (f Filter) fitting(v *source.View) (out []lookup) {
 	try := func(idx index.Index, value string, orNone bool) {
 		l := lookup{idx.Name, value, orNone}
 		if !slices.Contains(out, l) && slices.ContainsFunc(v.Info.Indexes, func(i store.IndexInfo) bool {
@@ -116,7 +116,7 @@ func (f filter) fitting(v *source.View) (out []lookup) {
 			out = append(out, l)
 		}
 	}
-	for _, r := range f.fields {
+	for _, r := range f.Fields {
 		if _, ok := r.label(v.Info.Scope.Resource); ok {
 			continue // an index has the values of the path
 		}
@@ -130,8 +130,8 @@ func (f filter) fitting(v *source.View) (out []lookup) {
 			try(index.Namespace(), r.value, false)
 		}
 	}
-	if f.labels != nil {
-		requirements, _ := f.labels.Requirements()
+	if f.Labels != nil {
+		requirements, _ := f.Labels.Requirements()
 		for _, r := range requirements {
 			if values := r.ValuesUnsorted(); len(values) == 1 && slices.Contains(
 				[]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
@@ -139,8 +139,8 @@ func (f filter) fitting(v *source.View) (out []lookup) {
 			}
 		}
 	}
-	if f.namespace != "" {
-		try(index.Namespace(), f.namespace, true)
+	if f.Namespace != "" {
+		try(index.Namespace(), f.Namespace, true)
 	}
 	return out
 }
@@ -152,9 +152,9 @@ func mayLookUp(v *source.View, i store.IndexInfo) bool {
 }
 
 // named returns those of the named keys that exist.
-func (f filter) named(v *source.View) (keys []string, err error) {
+func (f Filter) named(v *source.View) (keys []string, err error) {
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(f.names))) {
-		keys = append(keys, name, f.namespace+"/"+name)
+		keys = append(keys, name, f.Namespace+"/"+name)
 	}
 	slices.Sort(keys)
 	return v.Among(keys, labels.Everything())
@@ -163,15 +163,15 @@ func (f filter) named(v *source.View) (keys []string, err error) {
 // missing returns the names that no scope has, in the form used in messages, whatever the
 // other conditions are. found contains names that exist; missing adds the others that
 // exist.
-func (f filter) missing(views []*source.View, found map[string]bool) (out []string, err error) {
+func (f Filter) missing(views []*source.View, found map[string]bool) (out []string, err error) {
 	for _, v := range views {
-		f = filter{namespace: f.namespace, names: slices.DeleteFunc(slices.Clone(f.names), func(name string) bool { return found[name] })}
+		f = Filter{Namespace: f.Namespace, names: slices.DeleteFunc(slices.Clone(f.names), func(name string) bool { return found[name] })}
 		if len(f.names) == 0 {
 			return nil, nil
 		}
 		keys, err := f.candidates(v)
 		if err == nil {
-			keys, _, _, err = latest(v, keys)
+			keys, _, _, err = Latest(v, keys)
 		}
 		if err != nil {
 			return nil, err

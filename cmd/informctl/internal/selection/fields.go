@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"cmp"
@@ -110,36 +110,37 @@ func (p *path) verdict() (note string, err error) {
 	return fmt.Sprintf("%d of %d objects count as ones without the field that %s asks for: %s", n, asked, p.flag, p.err), nil
 }
 
-// requirement is one requirement of --field-selector.
-type requirement struct {
+// Requirement is one requirement of --field-selector.
+type Requirement struct {
 	*path
 	equal bool
 	value string // "" also matches no value, as in the API server
 }
 
-func parseFieldSelector(text string) ([]requirement, error) {
+// ParseFieldSelector parses the value of --field-selector.
+func ParseFieldSelector(text string) ([]Requirement, error) {
 	selector, err := fields.ParseSelector(text)
 	if err != nil {
 		return nil, err
 	}
-	var out []requirement
+	var out []Requirement
 	for _, r := range selector.Requirements() {
 		p, err := parsePath("--field-selector", r.Field)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, requirement{p, r.Operator != selection.NotEquals, r.Value})
+		out = append(out, Requirement{p, r.Operator != selection.NotEquals, r.Value})
 	}
 	return out, nil
 }
 
 // onKey reports whether the key alone decides if an object matches.
-func (r requirement) onKey() bool {
+func (r Requirement) onKey() bool {
 	return r.name() == "metadata.name" || r.name() == "metadata.namespace"
 }
 
-// excludes reports whether an object with that key cannot match.
-func (r requirement) excludes(namespace, name string) bool {
+// Excludes reports whether an object with that key cannot match.
+func (r Requirement) Excludes(namespace, name string) bool {
 	switch r.name() {
 	case "metadata.name":
 		return (name == r.value) != r.equal
@@ -149,15 +150,15 @@ func (r requirement) excludes(namespace, name string) bool {
 	return false
 }
 
-// matches is safe for concurrent use.
-func (r requirement) matches(i source.Item, obj runtime.Object) bool {
+// Matches is safe for concurrent use.
+func (r Requirement) Matches(i source.Item, obj runtime.Object) bool {
 	values := r.valuesOf(i, obj)
 	has := slices.Contains(values, r.value) || r.value == "" && len(values) == 0
 	return has == r.equal
 }
 
 // verdict also says that no object has the field, which is most likely a mistake.
-func (r requirement) verdict() (note string, err error) {
+func (r Requirement) verdict() (note string, err error) {
 	note, err = r.path.verdict()
 	if asked := r.asked.Load(); note == "" && err == nil && asked > 0 && r.having.Load() == 0 {
 		note = fmt.Sprintf("none of %d objects has the field %q that --field-selector asks for", asked, r.name())

@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"fmt"
@@ -14,20 +14,21 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// noteHidden says once which flag asks for values of Secrets that are not shown, so that
+// NoteHidden says once which flag asks for values of Secrets that are not shown, so that
 // nothing matches, if the user has named their resource.
-func (o *readOptions) noteHidden(named string, scopes ...store.Scope) {
+func (o *Options) NoteHidden(named string, scopes ...store.Scope) {
 	secrets := slices.IndexFunc(scopes, store.Scope.IsSecret)
-	if o.showSecrets || o.hiddenTold || named == "" || secrets < 0 {
+	if o.ShowSecrets || o.hiddenTold || named == "" || secrets < 0 {
 		return
 	}
-	if flag, path := o.sieve.hidden(); flag != "" {
+	if flag, path := o.Sieve.hidden(); flag != "" {
 		o.hiddenTold = true
-		o.env.Note("%s: %s %q may contain values of Secrets, which --show-secrets is for", scopes[secrets].Resource, flag, path)
+		o.Env.Note("%s: %s %q may contain values of Secrets, which --show-secrets is for", scopes[secrets].Resource, flag, path)
 	}
 }
 
-func scopesOf(views []*source.View) (scopes []store.Scope) {
+// ScopesOf returns the scopes of views.
+func ScopesOf(views []*source.View) (scopes []store.Scope) {
 	for _, v := range views {
 		scopes = append(scopes, v.Info.Scope)
 	}
@@ -35,20 +36,20 @@ func scopesOf(views []*source.View) (scopes []store.Scope) {
 }
 
 // hidden returns the first flag that reads a field of Secrets that is not shown.
-func (s *sieve) hidden() (flag, path string) {
-	if s.where != nil {
-		for _, path := range s.where.paths {
+func (s *Sieve) hidden() (flag, path string) {
+	if s.Where != nil {
+		for _, path := range s.Where.paths {
 			if isHidden(path) {
 				return "--where", path
 			}
 		}
 	}
-	for _, r := range s.fields {
+	for _, r := range s.Fields {
 		if isHidden(r.name()) {
 			return r.flag, r.name()
 		}
 	}
-	for _, p := range append(s.summary.paths(), s.sortBy) {
+	for _, p := range append(s.Summary.paths(), s.sortBy) {
 		if p != nil && isHidden(p.name()) {
 			return p.flag, p.name()
 		}

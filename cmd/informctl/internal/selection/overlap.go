@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"cmp"
@@ -18,8 +18,8 @@ import (
 // Several scopes may hold objects of one resource: namespaces, selectors, forms. The
 // latest of those that hold or cover an object has its state, or says that it is deleted.
 
-// linkOverlaps gives each view the views of the same collection that are later.
-func linkOverlaps(views []*source.View) {
+// LinkOverlaps gives each view the views of the same collection that are later.
+func LinkOverlaps(views []*source.View) {
 	views = slices.SortedFunc(slices.Values(views), func(a, b *source.View) int { return compareAge(b, a) })
 	for i, v := range views {
 		for _, w := range views[:i] {
@@ -49,9 +49,9 @@ func compareAge(a, b *source.View) int {
 // hasFieldSelector reports whether it takes whole objects to know what a scope covers.
 func hasFieldSelector(info store.Info) bool { return info.Scope.FieldSelector != "" }
 
-// latest splits sorted keys of a scope into those whose state here is the latest, those
+// Latest splits sorted keys of a scope into those whose state here is the latest, those
 // that a later scope holds, and those that a later scope covers and no longer holds.
-func latest(v *source.View, keys []string) (here, held, gone []string, err error) {
+func Latest(v *source.View, keys []string) (here, held, gone []string, err error) {
 	here = keys
 	for _, later := range v.Later {
 		covered := inNamespace(v, later.Info.Scope.Namespace, here)
@@ -120,20 +120,20 @@ func coveredBy(v, later *source.View, keys []string) ([]string, error) {
 	if err != nil || later.Info.Checkpoint.RV == "" || later.Info.Checkpoint.RV == v.Info.Checkpoint.RV {
 		return nil, nil //nolint:nilerr // it cannot be said what the scope covers
 	}
-	fields, err := parseFieldSelector(later.Info.Scope.FieldSelector)
+	fields, err := ParseFieldSelector(later.Info.Scope.FieldSelector)
 	if err != nil {
 		return nil, nil //nolint:nilerr // as above
 	}
 	keys = slices.DeleteFunc(keys, func(key string) bool {
 		i := source.NewItem(v, key)
-		return slices.ContainsFunc(fields, func(r requirement) bool { return r.excludes(i.Namespace, i.Name) })
+		return slices.ContainsFunc(fields, func(r Requirement) bool { return r.Excludes(i.Namespace, i.Name) })
 	})
 	if len(keys) > 0 && !selector.Empty() {
 		if keys, err = v.Among(keys, selector); err != nil {
 			return nil, err
 		}
 	}
-	fields = slices.DeleteFunc(fields, requirement.onKey)
+	fields = slices.DeleteFunc(fields, Requirement.onKey)
 	depth := source.Header
 	if len(fields) > 0 {
 		depth = source.Record
@@ -161,7 +161,7 @@ func coveredBy(v, later *source.View, keys []string) ([]string, error) {
 
 // isWithin reports whether an object certainly has the fields, in a state that was there
 // at a resource version.
-func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
+func isWithin(obj runtime.Object, fields []Requirement, rv string) bool {
 	m, err := meta.Accessor(obj)
 	if err != nil {
 		return false
@@ -169,15 +169,15 @@ func isWithin(obj runtime.Object, fields []requirement, rv string) bool {
 	if order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), rv); err != nil || order > 0 {
 		return false
 	}
-	return !slices.ContainsFunc(fields, func(r requirement) bool {
+	return !slices.ContainsFunc(fields, func(r Requirement) bool {
 		values, err := r.values(obj)
 		return err != nil || len(values) == 0 || slices.Contains(values, r.value) != r.equal
 	})
 }
 
-// withoutNewerEvents removes the events that are there as core's, too, which kubectl
+// WithoutNewerEvents removes the events that are there as core's, too, which kubectl
 // prints.
-func withoutNewerEvents(items []source.Item) []source.Item {
+func WithoutNewerEvents(items []source.Item) []source.Item {
 	type key struct{ cluster, namespace, name string }
 	keyOf := func(i source.Item) key { return key{i.View.Info.Scope.Cluster, i.Namespace, i.Name} }
 	core := map[key]bool{}

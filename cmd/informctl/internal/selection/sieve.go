@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"cmp"
@@ -14,21 +14,21 @@ import (
 	"github.com/informctl/informctl/internal/parallel"
 )
 
-// sieve contains the conditions of query that need decoded objects, and how the result is
+// Sieve contains the conditions of query that need decoded objects, and how the result is
 // sorted, grouped and limited. The zero value passes all objects unchanged.
-type sieve struct {
-	where   *condition
-	fields  []requirement // all must hold
+type Sieve struct {
+	Where   *Condition
+	Fields  []Requirement // all must hold
 	since   time.Duration // 0 means any age
 	sortBy  *path
 	descend bool // sort the largest first
-	summary summary
-	limit   int // of objects or, with a summary, of groups; 0 means all
+	Summary Summary
+	Limit   int // of objects or, with a summary, of groups; 0 means all
 	explain bool
 }
 
-// sieveFlags are the flag values of a sieve.
-type sieveFlags struct {
+// SieveFlags are the flag values of a Sieve.
+type SieveFlags struct {
 	where, fields, since, sortBy string
 	groupBy                      []string
 
@@ -36,9 +36,10 @@ type sieveFlags struct {
 	aggregates []struct{ verb, path string }
 }
 
-func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
+// Add adds the flags. Complete parses text afterwards.
+func (s *Sieve) Add(cmd *cobra.Command, text *SieveFlags) {
 	flags := cmd.Flags()
-	text.addConditions(flags)
+	text.AddConditions(flags)
 	flags.StringVar(&text.since, "since", "", "Only objects created or changed within this time: 30m, 12h, 7d.")
 	flags.StringVar(&text.sortBy, "sort-by", "", "Sort by this field, a JSONPath as kubectl has it.")
 	flags.BoolVar(&s.descend, "descending", false, "With --sort-by: the largest first, objects without the field last.")
@@ -49,31 +50,31 @@ func (s *sieve) add(cmd *cobra.Command, text *sieveFlags) {
 			return nil
 		})
 	}
-	flags.IntVar(&s.limit, "limit", 0, "At most this many objects, after sorting; with --group-by, this many groups, the largest.")
+	flags.IntVar(&s.Limit, "limit", 0, "At most this many objects, after sorting; with --group-by, this many groups, the largest.")
 	flags.BoolVar(&s.explain, "explain", false, "Say which index was used and how many objects were looked at.")
 }
 
-// addConditions adds the flags of the conditions that one object fulfils or not.
-func (text *sieveFlags) addConditions(flags *pflag.FlagSet) {
+// AddConditions adds the flags of the conditions that one object fulfils or not.
+func (text *SieveFlags) AddConditions(flags *pflag.FlagSet) {
 	flags.StringVar(&text.where, "where", "", "Only objects for which this `expression` of object in CEL is true.")
 	flags.StringVar(&text.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
 }
 
-// complete parses the flag values into the sieve and the filter.
-func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now time.Time) (err error) {
+// Complete parses the flag values into the sieve and the filter.
+func (s *Sieve) Complete(cmd *cobra.Command, text *SieveFlags, f *Filter, now time.Time) (err error) {
 	if text.where != "" {
-		if s.where, err = parseCondition(text.where, now); err != nil {
+		if s.Where, err = ParseCondition(text.where, now); err != nil {
 			return cmdutil.Usagef(cmd, "--where: %w", err)
 		}
 	}
-	requirements, err := parseFieldSelector(text.fields)
+	requirements, err := ParseFieldSelector(text.fields)
 	if err != nil {
 		return cmdutil.Usagef(cmd, "--field-selector %q: %w", text.fields, err)
 	}
-	f.fields = requirements
+	f.Fields = requirements
 	for _, r := range requirements {
 		if !r.onKey() {
-			s.fields = append(s.fields, r)
+			s.Fields = append(s.Fields, r)
 		}
 	}
 	if text.since != "" {
@@ -94,62 +95,65 @@ func (s *sieve) complete(cmd *cobra.Command, text *sieveFlags, f *filter, now ti
 		if err != nil {
 			return cmdutil.Usagef(cmd, "--group-by: %w", err)
 		}
-		s.summary.by = append(s.summary.by, p)
+		s.Summary.by = append(s.Summary.by, p)
 	}
 	for _, a := range text.aggregates {
 		p, err := parsePath("--"+a.verb, a.path)
 		if err != nil {
 			return cmdutil.Usagef(cmd, "--%s: %w", a.verb, err)
 		}
-		s.summary.aggregates = append(s.summary.aggregates, aggregate{a.verb, p})
+		s.Summary.aggregates = append(s.Summary.aggregates, aggregate{a.verb, p})
 	}
-	if s.limit < 0 {
-		return cmdutil.Usagef(cmd, "--limit is %d, and has to be a number of objects", s.limit)
+	if s.Limit < 0 {
+		return cmdutil.Usagef(cmd, "--limit is %d, and has to be a number of objects", s.Limit)
 	}
 	return nil
 }
 
 // verdicts returns what a user should know about the conditions after the last object,
 // and the error of the first that makes sense of no object.
-func (s *sieve) verdicts() (notes []string, err error) {
+func (s *Sieve) verdicts() (notes []string, err error) {
 	add := func(note string, verdictErr error) {
 		if note != "" {
 			notes = append(notes, note)
 		}
 		err = cmp.Or(err, verdictErr)
 	}
-	for _, r := range s.fields {
+	for _, r := range s.Fields {
 		add(r.verdict())
 	}
-	for _, p := range append(s.summary.paths(), s.sortBy) {
+	for _, p := range append(s.Summary.paths(), s.sortBy) {
 		if p != nil {
 			add(p.verdict())
 		}
 	}
-	if s.where != nil {
-		add(s.where.verdict())
+	if s.Where != nil {
+		add(s.Where.verdict())
 	}
 	return notes, err
 }
 
-// decodes reports whether the sieve needs decoded objects.
-func (s *sieve) decodes() bool {
-	return s.where != nil || len(s.fields) > 0 || s.since > 0 || s.sortBy != nil || s.summary.asked()
+// SortedBy returns the path of --sort-by, which must be set.
+func (s *Sieve) SortedBy() string { return s.sortBy.name() }
+
+// Decodes reports whether the sieve needs decoded objects.
+func (s *Sieve) Decodes() bool {
+	return s.Where != nil || len(s.Fields) > 0 || s.since > 0 || s.sortBy != nil || s.Summary.Asked()
 }
 
 // parts returns the top-level fields of an object that the sieve reads. all is true if
 // they are not known.
-func (s *sieve) parts() (names []string, all bool) {
+func (s *Sieve) parts() (names []string, all bool) {
 	if s.since > 0 {
 		names = append(names, metadataField)
 	}
-	if s.where != nil {
-		names, all = append(names, s.where.fields...), s.where.whole
+	if s.Where != nil {
+		names, all = append(names, s.Where.fields...), s.Where.whole
 	}
-	for _, r := range s.fields {
+	for _, r := range s.Fields {
 		names = append(names, r.tops()...)
 	}
-	for _, p := range append(s.summary.paths(), s.sortBy) {
+	for _, p := range append(s.Summary.paths(), s.sortBy) {
 		if p != nil {
 			names = append(names, p.top())
 		}
@@ -157,24 +161,24 @@ func (s *sieve) parts() (names []string, all bool) {
 	return names, all || slices.Contains(names, "")
 }
 
-// sifted is the result of sift.
-type sifted struct {
-	items    []source.Item
-	tallies  map[string]*tally // the groups of the summary
-	unsorted bool              // no object has the field of --sort-by
+// Sifted is the result of sift.
+type Sifted struct {
+	Items    []source.Item
+	Tallies  map[string]*Tally // the groups of the summary
+	Unsorted bool              // no object has the field of --sort-by
 }
 
-// sift returns the items that pass, in the order of output. It decodes objects in chunks
+// Sift returns the items that pass, in the order of output. It decodes objects in chunks
 // and does not keep them. It calls looked with the number of objects that it has read.
-func (s *sieve) sift(items []source.Item, now time.Time, looked func(int)) (sifted, error) {
-	out := sifted{tallies: map[string]*tally{}}
-	limit := s.limit
-	if limit == 0 || s.summary.asked() {
+func (s *Sieve) Sift(items []source.Item, now time.Time, looked func(int)) (Sifted, error) {
+	out := Sifted{Tallies: map[string]*Tally{}}
+	limit := s.Limit
+	if limit == 0 || s.Summary.Asked() {
 		limit = len(items)
 	}
-	if !s.decodes() {
-		out.items = items[:min(limit, len(items))]
-		for _, i := range out.items {
+	if !s.Decodes() {
+		out.Items = items[:min(limit, len(items))]
+		for _, i := range out.Items {
 			i.View.Search.Matched++
 		}
 		return out, nil
@@ -198,23 +202,23 @@ func (s *sieve) sift(items []source.Item, now time.Time, looked func(int)) (sift
 		looked(done)
 		for i, t := range tests[:len(part.Items)] {
 			part.Items[i].View.Search.Decoded++
-			if !t.passes || s.sortBy == nil && len(out.items) >= limit {
+			if !t.passes || s.sortBy == nil && len(out.Items) >= limit {
 				continue
 			}
 			part.Items[i].View.Search.Matched++
-			out.items, order = append(out.items, part.Items[i]), append(order, t.order)
-			if s.summary.asked() {
-				s.summary.add(out.tallies, t.summand)
+			out.Items, order = append(out.Items, part.Items[i]), append(order, t.order)
+			if s.Summary.Asked() {
+				s.Summary.add(out.Tallies, t.summand)
 			}
 		}
-		if s.sortBy == nil && len(out.items) >= limit {
+		if s.sortBy == nil && len(out.Items) >= limit {
 			break
 		}
 	}
 	if s.sortBy != nil {
-		out.unsorted = !slices.ContainsFunc(order, func(v sortValue) bool { return v.known })
-		out.items = sorted(out.items, order, s.descend)
-		out.items = out.items[:min(limit, len(out.items))]
+		out.Unsorted = !slices.ContainsFunc(order, func(v sortValue) bool { return v.known })
+		out.Items = sorted(out.Items, order, s.descend)
+		out.Items = out.Items[:min(limit, len(out.Items))]
 	}
 	return out, nil
 }
@@ -226,40 +230,40 @@ type tested struct {
 	summand summand
 }
 
-func (s *sieve) test(i source.Item, e source.Encoded, oldest time.Time) (t tested, err error) {
+func (s *Sieve) test(i source.Item, e source.Encoded, oldest time.Time) (t tested, err error) {
 	obj, err := i.Load(e)
 	if err != nil || obj == nil {
 		return t, err
 	}
-	if t.passes, err = s.passes(i, obj, oldest); err != nil {
+	if t.passes, err = s.Passes(i, obj, oldest); err != nil {
 		return t, i.Wrap(err)
 	}
 	if t.passes && s.sortBy != nil {
 		t.order = sortValueOf(i, s.sortBy, obj)
 	}
-	if t.passes && s.summary.asked() {
-		t.summand = s.summary.summandOf(i, obj)
+	if t.passes && s.Summary.Asked() {
+		t.summand = s.Summary.summandOf(i, obj)
 	}
 	return t, nil
 }
 
-// passes tests the cheapest conditions first.
-func (s *sieve) passes(i source.Item, obj runtime.Object, oldest time.Time) (bool, error) {
+// Passes tests the cheapest conditions first.
+func (s *Sieve) Passes(i source.Item, obj runtime.Object, oldest time.Time) (bool, error) {
 	if s.since > 0 {
 		at, err := changedAt(obj)
 		if err != nil || at.Before(oldest) {
 			return false, err
 		}
 	}
-	for _, r := range s.fields {
-		if !r.matches(i, obj) {
+	for _, r := range s.Fields {
+		if !r.Matches(i, obj) {
 			return false, nil
 		}
 	}
-	if s.where == nil {
+	if s.Where == nil {
 		return true, nil
 	}
-	return s.where.matches(obj)
+	return s.Where.matches(obj)
 }
 
 // sorted sorts items by their values. Items with equal values keep the order of output.
@@ -283,7 +287,7 @@ func sorted(items []source.Item, order []sortValue, descend bool) []source.Item 
 }
 
 // oldest returns the earliest permitted time of the last change; zero means any time.
-func (s *sieve) oldest(now time.Time) time.Time {
+func (s *Sieve) oldest(now time.Time) time.Time {
 	if s.since == 0 {
 		return time.Time{}
 	}

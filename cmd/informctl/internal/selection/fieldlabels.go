@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"slices"
@@ -41,14 +41,14 @@ func labelOf(zero string, paths ...string) fieldLabel {
 
 // label returns the field label of the server that a requirement is on, if the path is
 // not enough.
-func (r requirement) label(resource string) (fieldLabel, bool) {
+func (r Requirement) label(resource string) (fieldLabel, bool) {
 	l, ok := fieldLabels[resource][r.name()]
 	return l, ok
 }
 
 // tops returns the top-level fields that the requirement reads of objects of any
 // resource.
-func (r requirement) tops() []string {
+func (r Requirement) tops() []string {
 	names := []string{r.top()}
 	for resource := range fieldLabels {
 		l, _ := r.label(resource)
@@ -61,7 +61,7 @@ func (r requirement) tops() []string {
 }
 
 // valuesOf returns the values of an item's object as the server selects by them.
-func (r requirement) valuesOf(i source.Item, obj runtime.Object) []string {
+func (r Requirement) valuesOf(i source.Item, obj runtime.Object) []string {
 	l, ok := r.label(i.View.Info.Scope.Resource)
 	if !ok {
 		return r.path.valuesOf(i, obj)

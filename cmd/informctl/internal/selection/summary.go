@@ -1,4 +1,4 @@
-package cli
+package selection
 
 import (
 	"cmp"
@@ -15,9 +15,9 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
-// summary says how the objects that pass are grouped, and what is calculated of each
+// Summary says how the objects that pass are grouped, and what is calculated of each
 // group. The zero value groups nothing.
-type summary struct {
+type Summary struct {
 	by         []*path // without one, all objects are one group
 	aggregates []aggregate
 }
@@ -39,19 +39,44 @@ var verbs = []struct{ name, usage string }{
 // name returns the name of the aggregate's column.
 func (a aggregate) name() string { return a.verb + "(" + a.path.name() + ")" }
 
-// asked reports whether a summary is printed instead of objects.
-func (s *summary) asked() bool { return len(s.by)+len(s.aggregates) > 0 }
+// Asked reports whether a summary is printed instead of objects.
+func (s *Summary) Asked() bool { return len(s.by)+len(s.aggregates) > 0 }
 
-// flag returns the first flag that asks for a summary.
-func (s *summary) flag() string {
+// Flag returns the first flag that asks for a summary.
+func (s *Summary) Flag() string {
 	if len(s.by) > 0 {
 		return "--group-by"
 	}
 	return "--" + s.aggregates[0].verb
 }
 
+// Keys returns the paths whose values are those of a Tally.
+func (s *Summary) Keys() (names []string) {
+	for _, p := range s.by {
+		names = append(names, p.name())
+	}
+	return names
+}
+
+// Columns returns the names of the aggregates, as sum(PATH).
+func (s *Summary) Columns() (names []string) {
+	for _, a := range s.aggregates {
+		names = append(names, a.name())
+	}
+	return names
+}
+
+// Results returns the results of the aggregates for a group, in the order of Columns. One
+// is nil if there is nothing to calculate from.
+func (s *Summary) Results(t *Tally) (results []*resource.Quantity) {
+	for i, a := range s.aggregates {
+		results = append(results, t.amounts[i].result(a.verb))
+	}
+	return results
+}
+
 // paths returns all paths that the summary reads.
-func (s *summary) paths() []*path {
+func (s *Summary) paths() []*path {
 	paths := slices.Clone(s.by)
 	for _, a := range s.aggregates {
 		paths = append(paths, a.path)
@@ -66,7 +91,7 @@ type summand struct {
 }
 
 // summandOf reads an object. An object is in a group for each combination of its values.
-func (s *summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
+func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
 	out.groups = [][]string{nil}
 	for _, p := range s.by {
 		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
@@ -104,10 +129,10 @@ func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resou
 	return amounts
 }
 
-// tally is a group with what was added to it.
-type tally struct {
-	values  []string // by key
-	count   int      // of objects
+// Tally is a group with what was added to it.
+type Tally struct {
+	Values  []string // by key
+	Count   int      // of objects
 	amounts []amount // by aggregate
 }
 
@@ -148,15 +173,15 @@ func (a *amount) result(verb string) *resource.Quantity {
 }
 
 // add adds an object to its groups.
-func (s *summary) add(tallies map[string]*tally, from summand) {
+func (s *Summary) add(tallies map[string]*Tally, from summand) {
 	for _, values := range from.groups {
 		key := strings.Join(values, "\x00")
 		t := tallies[key]
 		if t == nil {
-			t = &tally{values: values, amounts: make([]amount, len(s.aggregates))}
+			t = &Tally{Values: values, amounts: make([]amount, len(s.aggregates))}
 			tallies[key] = t
 		}
-		t.count++
+		t.Count++
 		for i, amounts := range from.amounts {
 			for _, q := range amounts {
 				t.amounts[i].add(s.aggregates[i].verb, q.DeepCopy())
@@ -165,9 +190,9 @@ func (s *summary) add(tallies map[string]*tally, from summand) {
 	}
 }
 
-// lacking returns the notes on fields that no object has.
-func (s *summary) lacking(tallies map[string]*tally, objects int) (notes []string) {
-	note := func(p *path, flag string, lacks func(*tally) bool) {
+// Lacking returns the notes on fields that no object has.
+func (s *Summary) Lacking(tallies map[string]*Tally, objects int) (notes []string) {
+	note := func(p *path, flag string, lacks func(*Tally) bool) {
 		for _, t := range tallies {
 			if !lacks(t) {
 				return
@@ -176,27 +201,27 @@ func (s *summary) lacking(tallies map[string]*tally, objects int) (notes []strin
 		notes = append(notes, fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), flag))
 	}
 	for i, p := range s.by {
-		note(p, "--group-by", func(t *tally) bool { return t.values[i] == cmdutil.NoValue })
+		note(p, "--group-by", func(t *Tally) bool { return t.Values[i] == cmdutil.NoValue })
 	}
 	for i, a := range s.aggregates {
-		note(a.path, "--"+a.verb, func(t *tally) bool { return t.amounts[i].number == 0 })
+		note(a.path, "--"+a.verb, func(t *Tally) bool { return t.amounts[i].number == 0 })
 	}
 	return notes
 }
 
-// largest returns at most limit groups, the largest by the first aggregate or, without
+// Largest returns at most limit groups, the largest by the first aggregate or, without
 // one, by count; 0 means all.
-func (s *summary) largest(tallies map[string]*tally, limit int) []*tally {
+func (s *Summary) Largest(tallies map[string]*Tally, limit int) []*Tally {
 	if len(s.by) == 0 && len(tallies) == 0 {
-		tallies = map[string]*tally{"": {amounts: make([]amount, len(s.aggregates))}}
+		tallies = map[string]*Tally{"": {amounts: make([]amount, len(s.aggregates))}}
 	}
 	all := slices.Collect(maps.Values(tallies))
-	slices.SortFunc(all, func(a, b *tally) int {
+	slices.SortFunc(all, func(a, b *Tally) int {
 		if len(s.aggregates) == 0 {
-			return cmp.Or(cmp.Compare(b.count, a.count), slices.Compare(a.values, b.values))
+			return cmp.Or(cmp.Compare(b.Count, a.Count), slices.Compare(a.Values, b.Values))
 		}
 		verb := s.aggregates[0].verb
-		return cmp.Or(compareResults(b.amounts[0].result(verb), a.amounts[0].result(verb)), slices.Compare(a.values, b.values))
+		return cmp.Or(compareResults(b.amounts[0].result(verb), a.amounts[0].result(verb)), slices.Compare(a.Values, b.Values))
 	})
 	if limit > 0 {
 		all = all[:min(limit, len(all))]
