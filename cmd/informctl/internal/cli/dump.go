@@ -7,6 +7,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/show"
 )
 
 func newDumpCommand(e cmdutil.Env) *cobra.Command {
@@ -39,7 +40,7 @@ How old the objects are is said on standard error, unless a process follows them
 			if err := o.CompleteAt(cmd, "at"); err != nil {
 				return err
 			}
-			return runRead(cmd.Context(), o)
+			return show.Objects(cmd.Context(), o)
 		},
 	}
 	o.AddFlags(cmd)

@@ -7,6 +7,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/complete"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/show"
 )
 
 func newQueryCommand(e cmdutil.Env) *cobra.Command {
@@ -86,7 +87,7 @@ custom resources are known if the file holds their definitions.`),
 			if watch {
 				return watchObjects(o, cmd)
 			}
-			return runRead(cmd.Context(), o)
+			return show.Objects(cmd.Context(), o)
 		},
 	}
 	o.AddFlags(cmd)
@@ -110,5 +111,13 @@ func watchObjects(o *selection.Options, cmd *cobra.Command) error {
 	}
 	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
-	return (&changes{selection: *o, initial: true, plain: true}).run(ctx)
+	return (&show.Changes{Selection: *o, Initial: true, Plain: true}).Run(ctx)
+}
+
+// completeGroups checks that the summary supports the format.
+func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
+	if f.Format != "" && f.Format != "table" && f.Format != "json" {
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
+	}
+	return nil
 }

@@ -1,4 +1,4 @@
-package cli
+package show
 
 import (
 	"io"
@@ -8,32 +8,32 @@ import (
 	"github.com/informctl/informctl/table"
 )
 
-// watchTable prints changes as rows of a table. The columns are known when the first
+// changeTable prints changes as rows of a table. The columns are known when the first
 // object is. Objects of several resources have only name and age in common.
-type watchTable struct {
-	o           *changes
+type changeTable struct {
+	o           *Changes
 	live        *source.Process
 	oneResource bool
 	w           io.Writer
 	*printer.Table
 }
 
-func (*watchTable) Needs() source.Depth { return source.Record }
+func (*changeTable) Needs() source.Depth { return source.Record }
 
-func (t *watchTable) Begin(w io.Writer) error {
+func (t *changeTable) Begin(w io.Writer) error {
 	t.w = w
 	return nil
 }
 
-func (t *watchTable) Render(o printer.Object) (printer.Piece, error) {
+func (t *changeTable) Render(o printer.Object) (printer.Piece, error) {
 	if t.Table == nil {
 		kind, err := t.columns(o)
 		if err != nil {
 			return printer.Piece{}, err
 		}
-		t.Table = t.o.selection.Format.Table(kind, source.Record, printer.TableOptions{
-			Namespaces: t.o.selection.Filter.Namespace == "" && (o.Namespace != "" || !t.oneResource),
-			Kinds:      !t.oneResource, Now: t.o.selection.Env.Now,
+		t.Table = t.o.Selection.Format.Table(kind, source.Record, printer.TableOptions{
+			Namespaces: t.o.Selection.Filter.Namespace == "" && (o.Namespace != "" || !t.oneResource),
+			Kinds:      !t.oneResource, Now: t.o.Selection.Env.Now,
 		})
 		if err := t.Table.Begin(t.w); err != nil {
 			return printer.Piece{}, err
@@ -42,7 +42,7 @@ func (t *watchTable) Render(o printer.Object) (printer.Piece, error) {
 	return t.Table.Render(o)
 }
 
-func (t *watchTable) columns(o printer.Object) (table.Kind, error) {
+func (t *changeTable) columns(o printer.Object) (table.Kind, error) {
 	if !t.oneResource {
 		return table.Named(), nil
 	}

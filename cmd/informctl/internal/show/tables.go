@@ -1,4 +1,4 @@
-package cli
+package show
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ import (
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func printTables(o *selection.Options, w io.Writer, db *source.Database, items []source.Item, kinds bool) error {
+func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, kinds bool) error {
 	now := o.Env.Now()
 	for n, some := range byTable(items) {
 		if n > 0 {

@@ -1,4 +1,6 @@
-package cli
+// Package show prints what a selection selects: the objects that there are, or their
+// changes as the process receives them that keeps the file.
+package show
 
 import (
 	"context"
@@ -10,8 +12,8 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 )
 
-// runRead prints the objects that the options select.
-func runRead(ctx context.Context, o *selection.Options) error {
+// Objects prints the objects that the options select.
+func Objects(ctx context.Context, o *selection.Options) error {
 	db, err := o.OpenAt(ctx)
 	if err != nil {
 		return err
@@ -56,10 +58,10 @@ func runRead(ctx context.Context, o *selection.Options) error {
 			return err
 		case o.Sieve.Summary.Asked():
 			s := &o.Sieve.Summary
-			return printGroups(&o.Format, w, s, s.Largest(result.Tallies, o.Sieve.Limit))
+			return printGroups(w, &o.Format, s, s.Largest(result.Tallies, o.Sieve.Limit))
 		}
 		if o.Format.IsTable() {
-			return printTables(o, w, db, result.Items, chosen.OfSeveral())
+			return printTables(w, o, db, result.Items, chosen.OfSeveral())
 		}
 		return printer.Print(w, result.Items, o.Format.Printer(o.IsOne(result.Items)))
 	})

@@ -1,10 +1,8 @@
-package cli
+package show
 
 import (
 	"io"
 	"slices"
-
-	"github.com/spf13/cobra"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
@@ -19,16 +17,8 @@ type group struct {
 	Aggregates map[string]string `json:"aggregates,omitempty"` // by column
 }
 
-// completeGroups checks that the summary supports the format.
-func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
-	if f.Format != "" && f.Format != "table" && f.Format != "json" {
-		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
-	}
-	return nil
-}
-
 // printGroups prints groups with a column for each key and each aggregate.
-func printGroups(f *printer.Flags, w io.Writer, s *selection.Summary, tallies []*selection.Tally) error {
+func printGroups(w io.Writer, f *printer.Flags, s *selection.Summary, tallies []*selection.Tally) error {
 	keys, columns := s.Keys(), s.Columns()
 	headers := slices.Concat(keys, []string{"Count"}, columns)
 	rows := make([][]any, 0, len(tallies))
