@@ -28,6 +28,26 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/audit"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/compact"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/completion"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/consumers"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/diff"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/dump"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/exportimport"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/history"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/indexes"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/info"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/query"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/rekey"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/snapshot"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/status"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/top"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/verify"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/version"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/watch"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/wipe"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
@@ -95,27 +115,27 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 		return cmdutil.Usagef(cmd, "%w", err)
 	})
 	root.AddCommand(
-		newRunCommand(e),
-		newDumpCommand(e),
-		newQueryCommand(e),
-		newWatchCommand(e),
-		newConsumersCommand(e),
-		newHistoryCommand(e),
-		newInfoCommand(e),
-		newStatusCommand(e),
-		newTopCommand(e),
-		newIndexesCommand(e),
-		newVerifyCommand(e),
-		newExportCommand(e),
-		newImportCommand(e),
-		newDiffCommand(e),
-		newSnapshotCommand(e),
-		newCompactCommand(e),
-		newRekeyCommand(e),
-		newAuditCommand(e),
-		newWipeCommand(e),
-		newCompletionCommand(e),
-		newVersionCommand(e),
+		run.NewCommand(e),
+		dump.NewCommand(e),
+		query.NewCommand(e),
+		watch.NewCommand(e),
+		consumers.NewCommand(e),
+		history.NewCommand(e),
+		info.NewCommand(e),
+		status.NewCommand(e),
+		top.NewCommand(e),
+		indexes.NewCommand(e),
+		verify.NewCommand(e),
+		exportimport.NewExportCommand(e),
+		exportimport.NewImportCommand(e),
+		diff.NewCommand(e),
+		snapshot.NewCommand(e),
+		compact.NewCommand(e),
+		rekey.NewCommand(e),
+		audit.NewCommand(e),
+		wipe.NewCommand(e),
+		completion.NewCommand(e),
+		version.NewCommand(e),
 	)
 	root.SetHelpCommand(newHelpCommand())
 	return root
