@@ -32,7 +32,8 @@ func TestRooms(t *testing.T) {
 				return err
 			}
 			command, ok := strings.CutPrefix(imported, commands)
-			if ok && in != "../cli" && in != "../cmd/"+command { // a test is beside what it tests
+			// A test is beside what it tests.
+			if ok && in != "../cli" && in != "../cmd/"+command {
 				t.Errorf("%s imports the command %s", name, command)
 			}
 		}

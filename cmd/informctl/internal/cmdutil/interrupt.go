@@ -8,17 +8,6 @@ import (
 	"syscall"
 )
 
-// FirstCause returns the first error that is not a result of ending the others. failed
-// holds the errors of all; nothing is sent to it any more.
-func FirstCause(failed chan error) error {
-	for len(failed) > 0 {
-		if err := <-failed; !errors.Is(err, ErrInterrupted) {
-			return err
-		}
-	}
-	return nil
-}
-
 // ErrInterrupted indicates that a signal ended the command.
 var ErrInterrupted = errors.New("interrupted, nothing was changed")
 
@@ -47,4 +36,15 @@ func UnlessInterrupted(ctx context.Context, err error) error {
 		return ErrInterrupted
 	}
 	return err
+}
+
+// FirstCause returns the first error that is not a result of ending the others. failed
+// holds the errors of all; nothing is sent to it any more.
+func FirstCause(failed chan error) error {
+	for len(failed) > 0 {
+		if err := <-failed; !errors.Is(err, ErrInterrupted) {
+			return err
+		}
+	}
+	return nil
 }

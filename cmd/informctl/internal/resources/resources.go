@@ -54,8 +54,11 @@ func Is(s store.Scope, name string) bool {
 	return !dotted || slices.Contains([]string{group, version + "." + group, version}, rest)
 }
 
-// CoreEvents and NewerEvents are the two resources as which the server serves one event.
-const CoreEvents, NewerEvents = "events", "events.events.k8s.io"
+// The two resources as which the server serves one event.
+const (
+	CoreEvents  = "events"
+	NewerEvents = "events.events.k8s.io"
+)
 
 // Definitions is the resource of the definitions of custom resources.
 const Definitions = "customresourcedefinitions.apiextensions.k8s.io"

@@ -140,7 +140,7 @@ func (o *Options) OpenAt(ctx context.Context) (*source.Database, error) {
 	if err != nil {
 		return nil, err
 	}
-	return db.Then(o.At), nil
+	return db.At(o.At), nil
 }
 
 // IsOne reports whether the items are the object of one NAME. Several namespaces may have

@@ -101,8 +101,13 @@ func (d *Database) Named(err error) error {
 // copyOrigin is a copy.
 type copyOrigin struct{ origin }
 
-// CopyPages writes the pages of the file as one read transaction sees them.
+// CopyPages writes the pages of the file as one read transaction sees them. Damaged pages
+// are an error. If there is no space for them, it also sets to.Short.
 func CopyPages(ctx context.Context, e cmdutil.Env, path string, to *space.Writer) error {
+	return Guard(path, func() error { return copyPages(ctx, e, path, to) })
+}
+
+func copyPages(ctx context.Context, e cmdutil.Env, path string, to *space.Writer) error {
 	src, err := bbolt.Open(path, 0o600, &bbolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return err

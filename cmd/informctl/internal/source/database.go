@@ -40,9 +40,9 @@ type Database struct {
 	WithGone    bool // Find finds scopes of which only the log is left
 }
 
-// Then returns the database as it was at a place; the zero Place is now. Both share the
+// At returns the database as it was at a place; the zero Place is now. Both share the
 // open file, which is closed once.
-func (d *Database) Then(place store.Place) *Database {
+func (d *Database) At(place store.Place) *Database {
 	then := *d
 	then.origin = atPlace(d.origin, place)
 	return &then

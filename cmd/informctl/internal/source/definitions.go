@@ -54,7 +54,7 @@ func (d *Database) readDefinitions(choose func(Reader) ([]string, error)) (found
 			infos = append(infos, info)
 		}
 	}
-	opened, err := d.Then(store.Place{}).Open(infos, WholeObjects)
+	opened, err := d.At(store.Place{}).Open(infos, WholeObjects)
 	if err != nil {
 		return nil, err
 	}

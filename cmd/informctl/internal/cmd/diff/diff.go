@@ -143,7 +143,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 		defer func() { _ = now.Close() }()
 		now.WithGone = true
 		followed = now
-		if sides, err = o.chooseBoth(now.Then(o.selection.At), now, &unread); err != nil {
+		if sides, err = o.chooseBoth(now.At(o.selection.At), now, &unread); err != nil {
 			return false, err
 		}
 		if len(unread.Errs) > 0 && len(sides[0].Views)+len(sides[1].Views) == 0 {

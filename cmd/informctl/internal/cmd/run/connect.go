@@ -25,12 +25,12 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// connection is the server and the sources that run follows.
+// connection is the server and its collections that run follows.
 type connection struct {
 	*cluster.Server
-	identity string
-	version  string // of the server; "" if it does not say
-	sources  []*cluster.Collection
+	identity    string
+	version     string // of the server; "" if it does not say
+	collections []*cluster.Collection
 
 	// Of --all.
 	everything *cluster.Everything
@@ -101,13 +101,13 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 		return err
 	}
 	c.version = c.Version()
-	c.sources = nil
+	c.collections = nil
 	for _, m := range mappings {
-		src, err := c.source(o, m)
+		src, err := c.collectionOf(o, m)
 		if err != nil {
 			return err
 		}
-		c.sources = append(c.sources, src)
+		c.collections = append(c.collections, src)
 	}
 	return c.addDefinitions(ctx, o, mapper)
 }
@@ -133,8 +133,8 @@ func (o *options) leavesOut(m *meta.RESTMapping, excluded sets.Set[string]) bool
 	return isOfNone || excluded.Has(name)
 }
 
-// source returns the source of a resource's objects that run follows.
-func (c *connection) source(o *options, m *meta.RESTMapping) (*cluster.Collection, error) {
+// collectionOf returns the collection of a resource that run follows.
+func (c *connection) collectionOf(o *options, m *meta.RESTMapping) (*cluster.Collection, error) {
 	scope := store.Scope{
 		Cluster: c.identity, Resource: cluster.NameOf(m), Kind: m.GroupVersionKind,
 		LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
@@ -159,7 +159,7 @@ func (c *connection) source(o *options, m *meta.RESTMapping) (*cluster.Collectio
 // short names, if one may be followed and definitions may be listed.
 func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta.RESTMapper) error {
 	var are, isThere bool
-	for _, src := range c.sources {
+	for _, src := range c.collections {
 		are = are || src.Scope.Form == store.Unstructured
 		isThere = isThere || src.Scope.Resource == resources.Definitions
 	}
@@ -169,7 +169,7 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 	}
 	unselected := *o
 	unselected.labelSelector, unselected.fieldSelector = "", ""
-	src, err := c.source(&unselected, m)
+	src, err := c.collectionOf(&unselected, m)
 	if err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 		o.env.Note("%s are not followed, so that custom resources have no columns: %s", resources.Definitions, cmdutil.OneLine(err))
 		return nil
 	}
-	c.sources = append(c.sources, src)
+	c.collections = append(c.collections, src)
 	return nil
 }
 

@@ -97,6 +97,11 @@ func (c *customResources) present() (there map[string]*meta.RESTMapping, gone se
 	return there, c.ever.Difference(sets.KeySet(there))
 }
 
+// RediscoverEvery is how often the server is asked for its resources: built-in ones come
+// and go with its version, others with an aggregated API or its server. Only tests change
+// it, before a command runs.
+var RediscoverEvery = time.Minute
+
 // followResources takes up the resources that come and drops those that go, until ctx
 // ends. c is nil if the definitions of custom resources are not followed.
 func (fs *followers) followResources(ctx context.Context, c *customResources) {
@@ -172,7 +177,7 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		src, err := fs.cluster.source(fs.o, wanted[name])
+		src, err := fs.cluster.collectionOf(fs.o, wanted[name])
 		if err == nil && !c.has(name) && (!src.Scope.IsSecret() || fs.o.database.Keys != nil) {
 			err = fs.add(ctx, src)
 		}
@@ -203,7 +208,7 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 		if fs.o.leavesOut(m, fs.cluster.excluded) {
 			continue
 		}
-		src, err := fs.cluster.source(fs.o, m)
+		src, err := fs.cluster.collectionOf(fs.o, m)
 		if err != nil {
 			return err
 		}
@@ -325,7 +330,3 @@ func isReplaced(followers []*follower, s store.Scope) bool {
 		return other == s
 	})
 }
-
-// RediscoverEvery is how often the server is asked for its resources: built-in ones come
-// and go with its version, others with an aggregated API or its server.
-var RediscoverEvery = time.Minute

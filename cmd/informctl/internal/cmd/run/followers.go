@@ -40,7 +40,7 @@ type followers struct {
 	errs []error
 }
 
-// newFollowers returns followers of the cluster's sources, which do not run yet.
+// newFollowers returns followers of the collections, which do not run yet.
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
 	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
 	if o.all {
@@ -50,7 +50,7 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	for _, src := range c.sources {
+	for _, src := range c.collections {
 		f, err := fs.newFollower(src)
 		if err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (fs *followers) start(ctx context.Context, f *follower) {
 	})
 }
 
-// add starts a follower of a source that has come.
+// add starts a follower of a collection that has come.
 func (fs *followers) add(ctx context.Context, src *cluster.Collection) error {
 	f, err := fs.newFollower(src)
 	if err != nil {

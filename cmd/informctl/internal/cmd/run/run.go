@@ -179,7 +179,7 @@ func run(ctx context.Context, o *options) error {
 		return o.unlessInterrupted(ctx, err)
 	}
 	refused := c.refuseSecrets(o)
-	if len(c.sources) == 0 {
+	if len(c.collections) == 0 {
 		return cmp.Or(refused, errors.New("there is nothing to follow"))
 	}
 	c.noteLeftOut(logger, nil)
@@ -221,7 +221,7 @@ func (o *options) unlessInterrupted(ctx context.Context, err error) error {
 	return nil
 }
 
-// followAll runs an informer for each source. A failure of one does not affect the
+// followAll runs an informer for each collection. A failure of one does not affect the
 // others.
 func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Terminal, logger logr.Logger, c *connection) error {
 	fs, err := o.newFollowers(c, db, logger)
@@ -239,7 +239,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 		return err
 	}
 	if db.Suspended() == nil {
-		logger.Info("Keeping", "file", db.Path(), "scopes", len(c.sources))
+		logger.Info("Keeping", "file", db.Path(), "scopes", len(c.collections))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -270,21 +270,21 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 
 var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
 
-// refuseSecrets removes the sources that may not be stored. It returns an error if a user
-// named one.
+// refuseSecrets removes the collections that may not be stored. It returns an error if a
+// user named one.
 func (c *connection) refuseSecrets(o *options) error {
 	if o.database.Keys != nil {
 		return nil
 	}
-	before := len(c.sources)
-	c.sources = slices.DeleteFunc(c.sources, func(src *cluster.Collection) bool { return src.Scope.IsSecret() })
+	before := len(c.collections)
+	c.collections = slices.DeleteFunc(c.collections, func(src *cluster.Collection) bool { return src.Scope.IsSecret() })
 	switch {
-	case len(c.sources) == before:
+	case len(c.collections) == before:
 		return nil
 	case o.all:
 		c.everything.Left = append(c.everything.Left, cluster.LeftOut{Resource: "secrets", Because: errSecrets.Error()})
 		return nil
-	case len(c.sources) > 0:
+	case len(c.collections) > 0:
 		o.env.Note("%v; the other resources go on", errSecrets)
 	}
 	return errSecrets

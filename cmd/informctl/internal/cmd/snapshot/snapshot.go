@@ -66,7 +66,7 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, out string) 
 			return err
 		}
 		w := &space.Writer{Writer: f, Path: temporary}
-		err = source.Guard(db.Path, func() error { return source.CopyPages(ctx, e, db.Path, w) })
+		err = source.CopyPages(ctx, e, db.Path, w)
 		if err == nil {
 			err = f.Sync()
 		}
