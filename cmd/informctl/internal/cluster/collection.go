@@ -31,23 +31,23 @@ type Collection struct {
 // Collection returns what lists and watches the objects of a scope.
 func (srv *Server) Collection(scope store.Scope) (*Collection, error) {
 	r := schema.ParseGroupResource(scope.Resource).WithVersion(scope.Kind.Version)
-	src := &Collection{Scope: scope}
+	collection := &Collection{Scope: scope}
 	if scope.Form == store.Typed {
-		return src, src.useTyped(srv.Config, srv.client, r)
+		return collection, collection.useTyped(srv.Config, srv.client, r)
 	}
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(scope.Kind)
-	src.Example = u
+	collection.Example = u
 	resource := srv.dynamic.Resource(r).Namespace(scope.Namespace)
-	src.List = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	collection.List = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return resource.List(ctx, options)
 	}
-	src.Watch = resource.Watch
-	return src, nil
+	collection.Watch = resource.Watch
+	return collection, nil
 }
 
-func (src *Collection) useTyped(config *rest.Config, client *http.Client, r schema.GroupVersionResource) (err error) {
-	if src.Example, err = scheme.Scheme.New(src.Scope.Kind); err != nil {
+func (c *Collection) useTyped(config *rest.Config, client *http.Client, r schema.GroupVersionResource) (err error) {
+	if c.Example, err = scheme.Scheme.New(c.Scope.Kind); err != nil {
 		return err
 	}
 	config = rest.CopyConfig(config)
@@ -59,17 +59,17 @@ func (src *Collection) useTyped(config *rest.Config, client *http.Client, r sche
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	config.ContentType = runtime.ContentTypeProtobuf
-	c, err := rest.RESTClientForConfigAndClient(config, client)
+	restClient, err := rest.RESTClientForConfigAndClient(config, client)
 	if err != nil {
-		return fmt.Errorf("client for %s: %w", src.Scope.Resource, err)
+		return fmt.Errorf("client for %s: %w", c.Scope.Resource, err)
 	}
 	get := func(options metav1.ListOptions) *rest.Request {
-		return c.Get().Namespace(src.Scope.Namespace).Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec)
+		return restClient.Get().Namespace(c.Scope.Namespace).Resource(r.Resource).VersionedParams(&options, scheme.ParameterCodec)
 	}
-	src.List = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	c.List = func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 		return get(options).Do(ctx).Get()
 	}
-	src.Watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	c.Watch = func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 		options.Watch = true
 		return get(options).Watch(ctx)
 	}
@@ -78,15 +78,15 @@ func (src *Collection) useTyped(config *rest.Config, client *http.Client, r sche
 
 // ListerWatcher returns a ListerWatcher that calls done at the end of each request. verb
 // is list or watch.
-func (src *Collection) ListerWatcher(done func(verb string, err error)) cache.ListerWatcher {
+func (c *Collection) ListerWatcher(done func(verb string, err error)) cache.ListerWatcher {
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			list, err := src.List(ctx, src.Selected(options))
+			list, err := c.List(ctx, c.Selected(options))
 			done("list", err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			w, err := src.Watch(ctx, src.Selected(options))
+			w, err := c.Watch(ctx, c.Selected(options))
 			done("watch", err)
 			return w, err
 		},
@@ -94,18 +94,18 @@ func (src *Collection) ListerWatcher(done func(verb string, err error)) cache.Li
 }
 
 // Selected returns options with the selectors of the scope.
-func (src *Collection) Selected(options metav1.ListOptions) metav1.ListOptions {
-	options.LabelSelector, options.FieldSelector = src.Scope.LabelSelector, src.Scope.FieldSelector
+func (c *Collection) Selected(options metav1.ListOptions) metav1.ListOptions {
+	options.LabelSelector, options.FieldSelector = c.Scope.LabelSelector, c.Scope.FieldSelector
 	return options
 }
 
 // Total returns the number of objects on the server, 0 if it is not known. The server
 // does not count objects of a request with selectors.
-func (src *Collection) Total(ctx context.Context) int {
-	if src.Scope.LabelSelector != "" || src.Scope.FieldSelector != "" {
+func (c *Collection) Total(ctx context.Context) int {
+	if c.Scope.LabelSelector != "" || c.Scope.FieldSelector != "" {
 		return 0
 	}
-	list, err := src.List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := c.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0
 	}

@@ -56,14 +56,14 @@ func (o *Changes) Run(ctx context.Context) error {
 func runWatch(ctx context.Context, o *Changes) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	l := source.NewProcess(ctx, o.Selection.Database.Path, o.Selection.ShowSecrets)
-	defer func() { _ = l.Close() }()
-	views, err := followedBy(l, o.Selection.Wanted)
+	process := source.NewProcess(ctx, o.Selection.Database.Path, o.Selection.ShowSecrets)
+	defer func() { _ = process.Close() }()
+	views, err := followedBy(process, o.Selection.Wanted)
 	if errors.Is(err, source.ErrNobody) {
-		if _, statErr := os.Stat(l.Path); statErr != nil {
-			return source.OpenError(l.Path, statErr)
+		if _, statErr := os.Stat(process.Path); statErr != nil {
+			return source.OpenError(process.Path, statErr)
 		}
-		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", l.Path, source.ErrNobody, l.Socket)
+		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket)
 	}
 	if err != nil {
 		return err
@@ -80,7 +80,7 @@ func runWatch(ctx context.Context, o *Changes) error {
 		}
 	}
 	parameters := url.Values{
-		"initial": {strconv.FormatBool(o.Initial)}, "secrets": {l.Secrets},
+		"initial": {strconv.FormatBool(o.Initial)}, "secrets": {process.Secrets},
 		"namespace": {o.Selection.Filter.Namespace}, "selector": {o.Selection.Selector}, "old": {strconv.FormatBool(o.Selection.Sieve.Decodes())},
 		"bookmarks": {"true"},
 	}
@@ -92,7 +92,7 @@ func runWatch(ctx context.Context, o *Changes) error {
 	var following sync.WaitGroup
 	for _, v := range views {
 		following.Go(func() {
-			last, err := o.follow(l, v, parameters, changes)
+			last, err := o.follow(process, v, parameters, changes)
 			if last != "" && len(views) == 1 && !o.Initial && !errors.Is(err, cmdutil.ErrInterrupted) {
 				err = fmt.Errorf("%w; --since-rv %s goes on from there", err, last)
 			}
@@ -104,7 +104,7 @@ func runWatch(ctx context.Context, o *Changes) error {
 		following.Wait()
 		close(changes)
 	}()
-	err = o.print(l, changes, !slices.ContainsFunc(views, func(v watched) bool {
+	err = o.print(process, changes, !slices.ContainsFunc(views, func(v watched) bool {
 		return v.Info.Scope.Resource != views[0].Info.Scope.Resource
 	}))
 	cancel()
@@ -138,15 +138,15 @@ type watched struct {
 }
 
 // followedBy returns the wanted scopes that the process' informers hold.
-func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error) {
-	body, err := l.Ask("/v1/scopes", nil)
+func followedBy(process *source.Process, wanted []resources.Wanted) ([]watched, error) {
+	body, err := process.Ask("/v1/scopes", nil)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
 	var scopes []informer.ScopeStatus
 	if err := json.NewDecoder(body).Decode(&scopes); err != nil {
-		return nil, l.Failed(err)
+		return nil, process.Failed(err)
 	}
 	var held []*source.View
 	var names []string
@@ -165,7 +165,7 @@ func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error)
 		}
 	}
 	if len(held) == 0 {
-		return nil, fmt.Errorf("the process of %s follows nothing", l.Path)
+		return nil, fmt.Errorf("the process of %s follows nothing", process.Path)
 	}
 	var views []watched
 	for _, want := range wanted {
@@ -186,7 +186,7 @@ func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error)
 			}
 		}
 		if !known {
-			return nil, resources.Unknown(want.Resource, "the process of "+l.Path+" follows",
+			return nil, resources.Unknown(want.Resource, "the process of "+process.Path+" follows",
 				slices.Compact(slices.Sorted(slices.Values(names))), "informctl status")
 		}
 	}
@@ -195,10 +195,10 @@ func followedBy(l *source.Process, wanted []resources.Wanted) ([]watched, error)
 
 // follow sends the changes of a scope to changes until the context or the process ends.
 // It returns the last resource version from which a client can continue.
-func (o *Changes) follow(l *source.Process, v watched, parameters url.Values, changes chan<- printer.Object) (last string, err error) {
+func (o *Changes) follow(process *source.Process, v watched, parameters url.Values, changes chan<- printer.Object) (last string, err error) {
 	parameters = maps.Clone(parameters)
 	parameters.Set("scope", v.Info.ID)
-	body, err := l.Ask("/v1/changes", parameters)
+	body, err := process.Ask("/v1/changes", parameters)
 	if err != nil {
 		return "", err
 	}
@@ -209,12 +209,12 @@ func (o *Changes) follow(l *source.Process, v watched, parameters url.Values, ch
 			wire.Failure
 		}
 		switch err := dec.Decode(&line); {
-		case l.Ctx.Err() != nil:
+		case process.Ctx.Err() != nil:
 			return last, cmdutil.ErrInterrupted
 		case err != nil:
-			return last, cutOff(l)
+			return last, cutOff(process)
 		case line.Text != "":
-			return last, fmt.Errorf("the process of %s ended the watch: %w", l.Path, &line.Failure)
+			return last, fmt.Errorf("the process of %s ended the watch: %w", process.Path, &line.Failure)
 		}
 		event, ok, err := o.selected(v, line.ChangeLine)
 		if err != nil {
@@ -232,7 +232,7 @@ func (o *Changes) follow(l *source.Process, v watched, parameters url.Values, ch
 			}
 			select {
 			case changes <- change:
-			case <-l.Ctx.Done():
+			case <-process.Ctx.Done():
 				return last, cmdutil.ErrInterrupted
 			}
 		}
@@ -278,20 +278,20 @@ func sentObject(b []byte) (*unstructured.Unstructured, error) {
 }
 
 // cutOff returns the reason why the stream of changes ended without an error.
-func cutOff(l *source.Process) error {
-	body, err := l.Ask("/v1/scopes", nil)
+func cutOff(process *source.Process) error {
+	body, err := process.Ask("/v1/scopes", nil)
 	if err != nil {
-		return fmt.Errorf("the process of %s has ended", l.Path)
+		return fmt.Errorf("the process of %s has ended", process.Path)
 	}
 	_ = body.Close()
-	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", l.Path)
+	return fmt.Errorf("the process of %s ended the watch: changes were taken more slowly than they came", process.Path)
 }
 
 // print prints changes until the channel is closed. It flushes the output when no change
 // is waiting.
-func (o *Changes) print(l *source.Process, changes <-chan printer.Object, oneResource bool) error {
+func (o *Changes) print(process *source.Process, changes <-chan printer.Object, oneResource bool) error {
 	w := bufio.NewWriter(cmdutil.StandardOutput{Writer: o.Selection.Env.Streams.Out})
-	p := o.printer(l, oneResource)
+	p := o.printer(process, oneResource)
 	if err := p.Begin(w); err != nil {
 		return err
 	}
@@ -328,9 +328,9 @@ func (o *Changes) print(l *source.Process, changes <-chan printer.Object, oneRes
 	}
 }
 
-func (o *Changes) printer(l *source.Process, oneResource bool) printer.Printer {
+func (o *Changes) printer(process *source.Process, oneResource bool) printer.Printer {
 	if p := o.Selection.Format.OneByOne(!o.Plain); p != nil {
 		return p
 	}
-	return &changeTable{o: o, oneResource: oneResource, live: l}
+	return &changeTable{o: o, oneResource: oneResource, process: process}
 }

@@ -12,7 +12,7 @@ import (
 // object is. Objects of several resources have only name and age in common.
 type changeTable struct {
 	o           *Changes
-	live        *source.Process
+	process     *source.Process
 	oneResource bool
 	w           io.Writer
 	*printer.Table
@@ -53,7 +53,7 @@ func (t *changeTable) columns(o printer.Object) (table.Kind, error) {
 	if kind, ok := table.Of(scope.Kind); ok {
 		return kind, nil
 	}
-	db, err := source.OpenProcess(t.live.Ctx, t.live.Path, false)
+	db, err := source.OpenProcess(t.process.Ctx, t.process.Path, false)
 	if err != nil {
 		return table.Kind{}, err
 	}

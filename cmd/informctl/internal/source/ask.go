@@ -35,9 +35,9 @@ func AskFor[T any](ctx context.Context, path, question string) (answer T, err er
 
 // ask sends a query to the process that holds a file.
 func ask(ctx context.Context, path, question string) ([]byte, error) {
-	l := NewProcess(ctx, path, false)
-	defer func() { _ = l.Close() }()
-	body, err := l.Ask(question, nil)
+	process := NewProcess(ctx, path, false)
+	defer func() { _ = process.Close() }()
+	body, err := process.Ask(question, nil)
 	if errors.Is(err, ErrNobody) {
 		if _, statErr := os.Stat(path); statErr != nil {
 			return nil, OpenError(path, statErr)
@@ -49,7 +49,7 @@ func ask(ctx context.Context, path, question string) ([]byte, error) {
 	defer func() { _ = body.Close() }()
 	answer, err := io.ReadAll(body)
 	if err != nil {
-		return nil, l.Failed(err)
+		return nil, process.Failed(err)
 	}
 	return answer, nil
 }
@@ -67,16 +67,16 @@ func (db *Database) Consumers(ctx context.Context) (found []durable.Status, err 
 // Await waits until the scopes of the wanted resources are not older than a resource
 // version.
 func (db *Database) Await(wanted []resources.Wanted, rv string) error {
-	l := db.Process()
+	process := db.Process()
 	for _, want := range wanted {
 		infos, err := db.Find(want.Resource)
 		if err != nil {
 			return err
 		}
 		for _, info := range infos {
-			if l != nil {
+			if process != nil {
 				// No object has this key; the process answers when it is there.
-				_, err = (&liveScope{Process: l, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {rv}})
+				_, err = (&liveScope{Process: process, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {rv}})
 			} else if is := info.Checkpoint.RV; is == "" || store.Higher(is, rv) != is {
 				err = fmt.Errorf("nothing follows %s in %s, which is at resource version %s and not at %s",
 					info.Scope, db.Path, cmp.Or(is, "none"), rv)
@@ -86,8 +86,8 @@ func (db *Database) Await(wanted []resources.Wanted, rv string) error {
 			}
 		}
 	}
-	if l != nil {
-		return db.describe(l) // the scopes as they are now
+	if process != nil {
+		return db.describe(process) // the scopes as they are now
 	}
 	return nil
 }

@@ -21,15 +21,15 @@ import (
 
 // CopyTo writes the copy of the file that the process sends to a new file, and syncs it
 // to disk.
-func (l *Process) CopyTo(e cmdutil.Env, path string) error {
+func (p *Process) CopyTo(e cmdutil.Env, path string) error {
 	// The process copies its file before it begins to answer.
-	l.Transport.(*http.Transport).ResponseHeaderTimeout = 0
-	body, err := l.Ask("/v1/snapshot", nil)
+	p.client.Transport.(*http.Transport).ResponseHeaderTimeout = 0
+	body, err := p.Ask("/v1/snapshot", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = body.Close() }()
-	if info, err := os.Stat(l.Path); err == nil {
+	if info, err := os.Stat(p.Path); err == nil {
 		if err := space.Check(filepath.Dir(path), info.Size()); err != nil {
 			return err
 		}
@@ -41,10 +41,10 @@ func (l *Process) CopyTo(e cmdutil.Env, path string) error {
 	m := e.NewMeter("copying", cmdutil.BytesUnit, 0)
 	defer m.Stop()
 	w := &space.Writer{Writer: f, Path: filepath.Dir(path)}
-	_, err = io.Copy(&checkedWriter{Writer: w, ctx: l.Ctx, meter: m}, body)
+	_, err = io.Copy(&checkedWriter{Writer: w, ctx: p.Ctx, meter: m}, body)
 	var onDisk *fs.PathError
 	if err != nil && !errors.Is(err, cmdutil.ErrInterrupted) && !errors.As(err, &onDisk) && w.Short == nil {
-		err = l.Failed(err)
+		err = p.Failed(err)
 	}
 	if err == nil {
 		err = f.Sync()
@@ -62,17 +62,17 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 	if err != nil {
 		return nil, err
 	}
-	l := db.Process()
-	if l == nil {
+	process := db.Process()
+	if process == nil {
 		return db, nil
 	}
-	defer func() { _ = l.Close() }()
+	defer func() { _ = process.Close() }()
 	dir, err := os.MkdirTemp("", "informctl-*")
 	if err != nil {
 		return nil, err
 	}
 	copied := filepath.Join(dir, "copy.db")
-	err = l.CopyTo(e, copied)
+	err = process.CopyTo(e, copied)
 	var whole *Database
 	if err == nil {
 		if whole, err = OpenDatabase(copied, f.Keys, showSecrets); err != nil {

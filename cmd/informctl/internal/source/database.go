@@ -56,8 +56,8 @@ func (d *Database) IsFile() bool {
 
 // Process returns the process through which the scopes are read, nil if it is a file.
 func (d *Database) Process() *Process {
-	l, _ := d.origin.(*Process)
-	return l
+	process, _ := d.origin.(*Process)
+	return process
 }
 
 // present returns the scopes that have a state at the moment that is read.

@@ -41,39 +41,39 @@ type Process struct {
 	Path    string          // of the file
 	Socket  string
 	Secrets string // whether Secrets are sent: "redact" or "show"
-	http.Client
+	client  http.Client
 }
 
 // NewProcess returns the process of a file. It asks nothing. The caller must close it.
 func NewProcess(ctx context.Context, path string, showSecrets bool) *Process {
-	l := &Process{Ctx: ctx, Path: path, Socket: inspect.SocketPath(path), Secrets: "redact"}
+	process := &Process{Ctx: ctx, Path: path, Socket: inspect.SocketPath(path), Secrets: "redact"}
 	if showSecrets {
-		l.Secrets = "show"
+		process.Secrets = "show"
 	}
-	l.Transport = &http.Transport{
+	process.client.Transport = &http.Transport{
 		ResponseHeaderTimeout: askPatience,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", l.Socket)
+			return (&net.Dialer{}).DialContext(ctx, "unix", process.Socket)
 		},
 	}
-	return l
+	return process
 }
 
 // OpenProcess returns a database that is read through the process that holds the file. It
 // returns ErrNobody if no process answers.
 func OpenProcess(ctx context.Context, path string, showSecrets bool) (*Database, error) {
-	l := NewProcess(ctx, path, showSecrets)
-	db := &Database{origin: l, Path: path, ShowSecrets: showSecrets}
-	if err := db.describe(l); err != nil {
-		_ = l.Close()
+	process := NewProcess(ctx, path, showSecrets)
+	db := &Database{origin: process, Path: path, ShowSecrets: showSecrets}
+	if err := db.describe(process); err != nil {
+		_ = process.Close()
 		return nil, err
 	}
 	return db, nil
 }
 
 // describe queries the process for the scopes that it holds now.
-func (d *Database) describe(l *Process) error {
-	file, err := l.file()
+func (d *Database) describe(process *Process) error {
+	file, err := process.file()
 	if err != nil {
 		return err
 	}
@@ -88,56 +88,56 @@ func (d *Database) describe(l *Process) error {
 
 // file queries the process for the scopes it holds, and checks that its file is the one
 // at path.
-func (l *Process) file() (file wire.File, err error) {
-	body, err := l.Ask("/v1/file", nil)
+func (p *Process) file() (file wire.File, err error) {
+	body, err := p.Ask("/v1/file", nil)
 	if err != nil {
 		return file, err
 	}
 	defer func() { _ = body.Close() }()
 	if err := json.NewDecoder(body).Decode(&file); err != nil {
-		return file, l.Failed(err)
+		return file, p.Failed(err)
 	}
-	info, err := os.Stat(l.Path)
+	info, err := os.Stat(p.Path)
 	if err != nil {
-		return file, OpenError(l.Path, err)
+		return file, OpenError(p.Path, err)
 	}
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && (uint64(stat.Dev) != file.Device || stat.Ino != file.Inode) { //nolint:unconvert // Dev is an int32 on macOS
-		return file, fmt.Errorf("the process that answers at %s keeps another file than %s: %s", l.Socket, l.Path, file.Path)
+		return file, fmt.Errorf("the process that answers at %s keeps another file than %s: %s", p.Socket, p.Path, file.Path)
 	}
 	return file, nil
 }
 
 // Close closes the connections.
-func (l *Process) Close() error {
-	l.CloseIdleConnections()
+func (p *Process) Close() error {
+	p.client.CloseIdleConnections()
 	return nil
 }
 
 // Ask returns the body of an answer. The caller must close it. Without a process, the
 // error wraps ErrNobody; after the context has ended, it is cmdutil.ErrInterrupted.
-func (l *Process) Ask(path string, parameters url.Values) (io.ReadCloser, error) {
+func (p *Process) Ask(path string, parameters url.Values) (io.ReadCloser, error) {
 	u := "http://informctl" + path
 	if len(parameters) > 0 {
 		u += "?" + parameters.Encode()
 	}
-	request, err := http.NewRequestWithContext(l.Ctx, http.MethodGet, u, http.NoBody)
+	request, err := http.NewRequestWithContext(p.Ctx, http.MethodGet, u, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
-	response, err := l.Do(request)
+	response, err := p.client.Do(request)
 	switch {
-	case l.Ctx.Err() != nil:
+	case p.Ctx.Err() != nil:
 		return nil, cmdutil.ErrInterrupted
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR), errors.Is(err, syscall.ECONNREFUSED):
-		return nil, fmt.Errorf("no process answers for %s: %w at %s", l.Path, ErrNobody, l.Socket)
+		return nil, fmt.Errorf("no process answers for %s: %w at %s", p.Path, ErrNobody, p.Socket)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", l.Path, l.Socket)
+		return nil, fmt.Errorf("the process of %s belongs to another user: %s may not be opened", p.Path, p.Socket)
 	case os.IsTimeout(err):
-		return nil, fmt.Errorf("the process of %s does not answer", l.Path)
+		return nil, fmt.Errorf("the process of %s does not answer", p.Path)
 	case err != nil:
 		// err is not wrapped: EPIPE from the process would look like EPIPE from the
 		// output. It would also contain every key of the query.
-		return nil, fmt.Errorf("the process of %s has ended before it had answered", l.Path)
+		return nil, fmt.Errorf("the process of %s has ended before it had answered", p.Path)
 	case response.StatusCode == http.StatusOK:
 		return response.Body, nil
 	}
@@ -147,23 +147,23 @@ func (l *Process) Ask(path string, parameters url.Values) (io.ReadCloser, error)
 	if err != nil || json.Unmarshal(body, &answer) != nil || answer.Text == "" {
 		answer.Text = response.Status
 	}
-	return nil, l.Failed(&answer)
+	return nil, p.Failed(&answer)
 }
 
 // Failed describes an error that a body of Ask has returned, or that its content is.
-func (l *Process) Failed(err error) error {
-	if l.Ctx.Err() != nil {
+func (p *Process) Failed(err error) error {
+	if p.Ctx.Err() != nil {
 		return cmdutil.ErrInterrupted
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) {
-		return fmt.Errorf("the process of %s has ended before it had answered", l.Path)
+		return fmt.Errorf("the process of %s has ended before it had answered", p.Path)
 	}
-	return fmt.Errorf("ask the process of %s: %w", l.Path, err)
+	return fmt.Errorf("ask the process of %s: %w", p.Path, err)
 }
 
 // OpenScope implements origin.
-func (l *Process) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
-	return &liveScope{Process: l, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
+func (p *Process) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
+	return &liveScope{Process: p, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
 }
 
 // liveScope is one scope of a process.

@@ -155,7 +155,7 @@ func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Databa
 	case info.Scope.Cluster == "":
 		o.env.Note("%s: it names no cluster, so it is compared with whichever answers", info.Scope)
 	}
-	src, c, why, err := auditSource(srv, info)
+	collection, c, why, err := auditSource(srv, info)
 	if err != nil {
 		return 0, err
 	}
@@ -172,7 +172,7 @@ func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Databa
 	done := 0
 	result, err := audit.Run(ctx, audit.Options{
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return src.List(ctx, src.Selected(options))
+			return collection.List(ctx, collection.Selected(options))
 		},
 		Store: s, From: info.Checkpoint.RV, Content: why == "",
 		Pause: func(ctx context.Context) error {
@@ -197,16 +197,16 @@ func (o *options) auditScope(ctx context.Context, w io.Writer, db *source.Databa
 // auditSource returns a source that lists a scope's objects. If this program knows their
 // type, the objects have the stored form and c encodes them. Otherwise why says why the
 // content cannot be compared.
-func auditSource(srv *cluster.Server, info store.Info) (src *cluster.Collection, c codec.Codec, why string, err error) {
+func auditSource(srv *cluster.Server, info store.Info) (collection *cluster.Collection, c codec.Codec, why string, err error) {
 	scope := info.Scope
 	if scope.Form == store.Metadata || scope.Form == store.Typed && !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form, why = store.Unstructured, "its type is not known here"
 	}
-	if src, err = srv.Collection(scope); err != nil {
+	if collection, err = srv.Collection(scope); err != nil {
 		return nil, nil, "", err
 	}
 	if why == "" {
-		if c, err = codec.For(src.Example); err != nil {
+		if c, err = codec.For(collection.Example); err != nil {
 			return nil, nil, "", err
 		}
 		switch {
@@ -216,5 +216,5 @@ func auditSource(srv *cluster.Server, info store.Info) (src *cluster.Collection,
 			why = "it was stored from another version of its type"
 		}
 	}
-	return src, c, why, nil
+	return collection, c, why, nil
 }

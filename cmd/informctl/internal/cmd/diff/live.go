@@ -182,12 +182,12 @@ func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, 
 	if !scheme.Scheme.Recognizes(scope.Kind) {
 		scope.Form = store.Unstructured // the form in which the file is read
 	}
-	src, err := srv.Collection(scope)
+	collection, err := srv.Collection(scope)
 	if err != nil {
 		return err
 	}
 	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return src.List(ctx, src.Selected(options))
+		return collection.List(ctx, collection.Selected(options))
 	})
 	p.PageSize, p.PageBufferSize = serverPage, 1
 	err = p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {

@@ -103,11 +103,11 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 	c.version = c.Version()
 	c.collections = nil
 	for _, m := range mappings {
-		src, err := c.collectionOf(o, m)
+		collection, err := c.collectionOf(o, m)
 		if err != nil {
 			return err
 		}
-		c.collections = append(c.collections, src)
+		c.collections = append(c.collections, collection)
 	}
 	return c.addDefinitions(ctx, o, mapper)
 }
@@ -159,9 +159,9 @@ func (c *connection) collectionOf(o *options, m *meta.RESTMapping) (*cluster.Col
 // short names, if one may be followed and definitions may be listed.
 func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta.RESTMapper) error {
 	var are, isThere bool
-	for _, src := range c.collections {
-		are = are || src.Scope.Form == store.Unstructured
-		isThere = isThere || src.Scope.Resource == resources.Definitions
+	for _, collection := range c.collections {
+		are = are || collection.Scope.Form == store.Unstructured
+		isThere = isThere || collection.Scope.Resource == resources.Definitions
 	}
 	m, err := cluster.MappingOf(mapper, resources.Definitions)
 	if o.all || !are || isThere || err != nil {
@@ -169,11 +169,11 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 	}
 	unselected := *o
 	unselected.labelSelector, unselected.fieldSelector = "", ""
-	src, err := c.collectionOf(&unselected, m)
+	collection, err := c.collectionOf(&unselected, m)
 	if err != nil {
 		return err
 	}
-	_, err = src.List(ctx, metav1.ListOptions{Limit: 1})
+	_, err = collection.List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil && cluster.Unreachable(err) {
 		return err
 	}
@@ -181,7 +181,7 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 		o.env.Note("%s are not followed, so that custom resources have no columns: %s", resources.Definitions, cmdutil.OneLine(err))
 		return nil
 	}
-	c.collections = append(c.collections, src)
+	c.collections = append(c.collections, collection)
 	return nil
 }
 

@@ -177,9 +177,9 @@ func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {
-		src, err := fs.cluster.collectionOf(fs.o, wanted[name])
-		if err == nil && !c.has(name) && (!src.Scope.IsSecret() || fs.o.database.Keys != nil) {
-			err = fs.add(ctx, src)
+		collection, err := fs.cluster.collectionOf(fs.o, wanted[name])
+		if err == nil && !c.has(name) && (!collection.Scope.IsSecret() || fs.o.database.Keys != nil) {
+			err = fs.add(ctx, collection)
 		}
 		if err != nil {
 			return err
@@ -208,22 +208,22 @@ func (fs *followers) adjust(ctx context.Context, c *customResources) error {
 		if fs.o.leavesOut(m, fs.cluster.excluded) {
 			continue
 		}
-		src, err := fs.cluster.collectionOf(fs.o, m)
+		collection, err := fs.cluster.collectionOf(fs.o, m)
 		if err != nil {
 			return err
 		}
-		wanted[name] = src
+		wanted[name] = collection
 	}
 	for _, f := range fs.list() {
-		src := wanted[f.Scope.Resource]
+		collection := wanted[f.Scope.Resource]
 		switch {
 		case gone.Has(f.Scope.Resource):
 			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "its definition is deleted, or not established")
 			fs.remove(f)
-		case src != nil && src.Scope.ID() == f.Scope.ID():
+		case collection != nil && collection.Scope.ID() == f.Scope.ID():
 			delete(wanted, f.Scope.Resource)
-		case src != nil:
-			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", src.Scope.Kind.Version)
+		case collection != nil:
+			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", collection.Scope.Kind.Version)
 			fs.remove(f)
 		}
 	}

@@ -44,10 +44,10 @@ type follower struct {
 	left    bool   // it ended because the server refuses it
 }
 
-func (o *options) newFollower(src *cluster.Collection, db store.Backend) (*follower, error) {
-	f := &follower{Collection: src, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
+func (o *options) newFollower(collection *cluster.Collection, db store.Backend) (*follower, error) {
+	f := &follower{Collection: collection, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
 	var err error
-	if f.Scope, err = src.Scope.Canonical(); err != nil {
+	if f.Scope, err = collection.Scope.Canonical(); err != nil {
 		return nil, err
 	}
 	indexes := make([]index.Index, 0, len(o.indexes))
@@ -61,7 +61,7 @@ func (o *options) newFollower(src *cluster.Collection, db store.Backend) (*follo
 		}
 		indexes = append(indexes, idx)
 	}
-	f.informer, err = informer.New(src.ListerWatcher(f.answered), src.Example, informer.Options{
+	f.informer, err = informer.New(collection.ListerWatcher(f.answered), collection.Example, informer.Options{
 		Backend: db, Scope: f.Scope, Indexes: indexes, DecodedBytes: 1,
 	})
 	if err != nil {

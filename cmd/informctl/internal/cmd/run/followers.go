@@ -50,8 +50,8 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	if err != nil {
 		return nil, err
 	}
-	for _, src := range c.collections {
-		f, err := fs.newFollower(src)
+	for _, collection := range c.collections {
+		f, err := fs.newFollower(collection)
 		if err != nil {
 			return nil, err
 		}
@@ -61,8 +61,8 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	return fs, nil
 }
 
-func (fs *followers) newFollower(src *cluster.Collection) (*follower, error) {
-	f, err := fs.o.newFollower(src, fs.db)
+func (fs *followers) newFollower(collection *cluster.Collection) (*follower, error) {
+	f, err := fs.o.newFollower(collection, fs.db)
 	if err != nil {
 		return nil, err
 	}
@@ -103,8 +103,8 @@ func (fs *followers) start(ctx context.Context, f *follower) {
 }
 
 // add starts a follower of a collection that has come.
-func (fs *followers) add(ctx context.Context, src *cluster.Collection) error {
-	f, err := fs.newFollower(src)
+func (fs *followers) add(ctx context.Context, collection *cluster.Collection) error {
+	f, err := fs.newFollower(collection)
 	if err != nil {
 		return err
 	}

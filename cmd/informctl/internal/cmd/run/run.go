@@ -277,7 +277,7 @@ func (c *connection) refuseSecrets(o *options) error {
 		return nil
 	}
 	before := len(c.collections)
-	c.collections = slices.DeleteFunc(c.collections, func(src *cluster.Collection) bool { return src.Scope.IsSecret() })
+	c.collections = slices.DeleteFunc(c.collections, func(collection *cluster.Collection) bool { return collection.Scope.IsSecret() })
 	switch {
 	case len(c.collections) == before:
 		return nil

@@ -46,9 +46,9 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, out string) 
 		return err
 	}
 	defer func() { _ = db.Close() }()
-	if l := db.Process(); l != nil {
+	if process := db.Process(); process != nil {
 		return source.NewFile(out, func(temporary string) error {
-			if err := l.CopyTo(e, temporary); err != nil {
+			if err := process.CopyTo(e, temporary); err != nil {
 				return err
 			}
 			if _, err := source.Checked(ctx, e, temporary, file.Keys); err != nil {
