@@ -13,14 +13,13 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -28,6 +27,28 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/audit"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/compact"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/completion"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/consumers"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/diff"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/dump"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/exportimport"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/history"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/indexes"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/info"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/query"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/rekey"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/snapshot"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/status"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/top"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/verify"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/version"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/watch"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/wipe"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
 
 // Main runs one command line and returns the exit code of the process: 0, 1 for an error,
@@ -36,106 +57,52 @@ func Main(ctx context.Context, streams genericiooptions.IOStreams, args []string
 	// A write to a pipe without a reader then returns an error, and the command can close
 	// the file before the process ends.
 	signal.Ignore(syscall.SIGPIPE)
-	return execute(ctx, env{streams: streams, now: time.Now}, args)
+	return execute(ctx, cmdutil.Env{Streams: streams, Now: time.Now}, args)
 }
 
-// env is the environment of a command.
-type env struct {
-	streams genericiooptions.IOStreams
-	now     func() time.Time
-	plugin  bool // called by kubectl
-}
-
-// note prints a message that is neither data nor an error.
-func (e env) note(format string, args ...any) {
-	program, text := "informctl", fmt.Sprintf(format, args...)
-	if e.plugin {
-		program, text = pluginCalled, asPlugin(text)
-	}
-	_, _ = fmt.Fprintf(e.streams.ErrOut, "%s: %s\n", program, text)
-}
-
-// incomplete ends a command that has printed what it could. It prints each error.
-func (e env) incomplete(errs []error) error {
-	if len(errs) == 0 {
-		return nil
-	}
-	for _, err := range errs {
-		e.note("%s", oneLine(withHint(err)))
-	}
-	return &statusError{code: exitError}
-}
-
-// output calls fn with a buffered writer to standard output.
-func (e env) output(fn func(io.Writer) error) error {
-	w := bufio.NewWriterSize(output{e.streams.Out}, 64<<10)
-	if err := fn(w); err != nil {
-		return err
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("write output: %w", err)
-	}
-	return nil
-}
-
-// output is standard output. It distinguishes a reader that has gone away, which is no
-// error of the command, from other broken connections.
-type output struct{ io.Writer }
-
-var errNoReader = errors.New("nobody reads the output")
-
-// Write implements io.Writer.
-func (o output) Write(b []byte) (int, error) {
-	n, err := o.Writer.Write(b)
-	if errors.Is(err, syscall.EPIPE) {
-		err = errNoReader
-	}
-	return n, err
-}
-
-func execute(ctx context.Context, e env, args []string) int {
-	e.plugin = filepath.Base(os.Args[0]) == pluginName
+func execute(ctx context.Context, e cmdutil.Env, args []string) int {
+	e.Plugin = filepath.Base(os.Args[0]) == cmdutil.PluginName
 	root := newRootCommand(e)
-	if e.plugin {
+	if e.Plugin {
 		describeAsPlugin(root)
 	}
 	root.SetArgs(args)
-	root.SetIn(e.streams.In)
-	root.SetOut(e.streams.Out)
-	root.SetErr(e.streams.ErrOut)
+	root.SetIn(e.Streams.In)
+	root.SetOut(e.Streams.Out)
+	root.SetErr(e.Streams.ErrOut)
 	err := root.ExecuteContext(ctx)
-	code := exitCode(err)
-	if status := (*statusError)(nil); errors.As(err, &status) && status.err == nil {
+	code := cmdutil.ExitCode(err)
+	if status := (*cmdutil.StatusError)(nil); errors.As(err, &status) && status.Err == nil {
 		return code
 	}
-	if code != exitOK {
-		e.note("%s", oneLine(withHint(err)))
-		var pointed *pointedError
+	if code != cmdutil.ExitOK {
+		e.Note("%s", cmdutil.OneLine(cmdutil.WithHint(err)))
+		var pointed *cmdutil.PointedError
 		if errors.As(err, &pointed) {
-			_, _ = fmt.Fprintln(e.streams.ErrOut, pointed.point())
+			_, _ = fmt.Fprintln(e.Streams.ErrOut, pointed.Point())
 		}
-		var usage *usageError
+		var usage *cmdutil.UsageError
 		if errors.As(err, &usage) {
-			_, _ = fmt.Fprintf(e.streams.ErrOut, "See '%s --help'.\n", usage.command)
+			_, _ = fmt.Fprintf(e.Streams.ErrOut, "See '%s --help'.\n", usage.Command)
 		}
 	}
 	return code
 }
 
-func newRootCommand(e env) *cobra.Command {
+func newRootCommand(e cmdutil.Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "informctl",
 		Short: "Keep Kubernetes objects in a file and read them from it",
-		Long:  describe("Keep Kubernetes objects in a file and read them from it."),
+		Long:  cmdutil.Describe("Keep Kubernetes objects in a file and read them from it."),
 		Example: `  informctl run pods configmaps --db informers.db
   informctl query pods --index namespace=default --db informers.db`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "unknown command %q", args[0])
+				return cmdutil.Usagef(cmd, "unknown command %q", args[0])
 			}
-			return usagef(cmd, "no command given")
+			return cmdutil.Usagef(cmd, "no command given")
 		},
 		Args: cobra.ArbitraryArgs,
 	}
@@ -143,32 +110,32 @@ func newRootCommand(e env) *cobra.Command {
 		var value *pflag.InvalidValueError
 		var number *strconv.NumError // its text names Go's functions
 		if errors.As(err, &value) && errors.As(err, &number) {
-			return usagef(cmd, "--%s: %q is no %s", value.GetFlag().Name, value.GetValue(), value.GetFlag().Value.Type())
+			return cmdutil.Usagef(cmd, "--%s: %q is no %s", value.GetFlag().Name, value.GetValue(), value.GetFlag().Value.Type())
 		}
-		return usagef(cmd, "%w", err)
+		return cmdutil.Usagef(cmd, "%w", err)
 	})
 	root.AddCommand(
-		newRunCommand(e),
-		newDumpCommand(e),
-		newQueryCommand(e),
-		newWatchCommand(e),
-		newConsumersCommand(e),
-		newHistoryCommand(e),
-		newInfoCommand(e),
-		newStatusCommand(e),
-		newTopCommand(e),
-		newIndexesCommand(e),
-		newVerifyCommand(e),
-		newExportCommand(e),
-		newImportCommand(e),
-		newDiffCommand(e),
-		newSnapshotCommand(e),
-		newCompactCommand(e),
-		newRekeyCommand(e),
-		newAuditCommand(e),
-		newWipeCommand(e),
-		newCompletionCommand(e),
-		newVersionCommand(e),
+		run.NewCommand(e),
+		dump.NewCommand(e),
+		query.NewCommand(e),
+		watch.NewCommand(e),
+		consumers.NewCommand(e),
+		history.NewCommand(e),
+		info.NewCommand(e),
+		status.NewCommand(e),
+		top.NewCommand(e),
+		indexes.NewCommand(e),
+		verify.NewCommand(e),
+		exportimport.NewExportCommand(e),
+		exportimport.NewImportCommand(e),
+		diff.NewCommand(e),
+		snapshot.NewCommand(e),
+		compact.NewCommand(e),
+		rekey.NewCommand(e),
+		audit.NewCommand(e),
+		wipe.NewCommand(e),
+		completion.NewCommand(e),
+		version.NewCommand(e),
 	)
 	root.SetHelpCommand(newHelpCommand())
 	return root
@@ -181,7 +148,7 @@ func newHelpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return usagef(cmd, "unknown command %q", args[len(args)-1])
+				return cmdutil.Usagef(cmd, "unknown command %q", args[len(args)-1])
 			}
 			of.InitDefaultHelpFlag()
 			return of.Help()
@@ -189,9 +156,10 @@ func newHelpCommand() *cobra.Command {
 	}
 }
 
-// describe appends the exit codes to the help of a command.
-func describe(text string) string {
-	return text + `
-
-Exit codes: 0 done, 1 error, 3 the file is damaged, 64 wrong usage.`
+// describeAsPlugin rewrites help, usage and examples to what a user of kubectl types.
+func describeAsPlugin(root *cobra.Command) {
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: cmdutil.PluginCalled}
+	for _, cmd := range slices.Concat(root.Commands(), []*cobra.Command{root}) {
+		cmd.Long, cmd.Example = cmdutil.AsPlugin(cmd.Long), cmdutil.AsPlugin(cmd.Example)
+	}
 }

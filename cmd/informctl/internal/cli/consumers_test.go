@@ -112,11 +112,3 @@ func TestMissingOfStopped(t *testing.T) {
 		}
 	}
 }
-
-// TestSharedErrors checks that consumers says which consumer cannot share, and why.
-func TestSharedErrors(t *testing.T) {
-	got := cli.SharedErrors([]durable.Status{{Name: "a"}, {Name: "b", SharedError: "no rights"}})
-	if len(got) != 1 || !strings.Contains(got[0], "consumer b") || !strings.Contains(got[0], "no rights") {
-		t.Errorf("notes %q", got)
-	}
-}

@@ -4,28 +4,27 @@ import (
 	"context"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/durable"
-	"github.com/informctl/informctl/store"
 )
 
 // Commands returns all commands, to test their help.
 func Commands() []*cobra.Command {
-	root := newRootCommand(env{})
+	root := newRootCommand(cmdutil.Env{})
 	// This is a copy, because the root appends to its own list.
 	return slices.Concat(root.Commands(), []*cobra.Command{root})
 }
 
 // OpenError describes to a user why a file cannot be opened.
-var OpenError = openError
+var OpenError = source.OpenError
 
 // MainAt is Main with a fixed time.
 func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []string, now time.Time) int {
@@ -34,84 +33,17 @@ func MainAt(ctx context.Context, streams genericiooptions.IOStreams, args []stri
 
 // MainWith is Main with a clock.
 func MainWith(ctx context.Context, streams genericiooptions.IOStreams, args []string, now func() time.Time) int {
-	return execute(ctx, env{streams: streams, now: now}, args)
+	return execute(ctx, cmdutil.Env{Streams: streams, Now: now}, args)
 }
 
 // SetRediscoverEvery changes how often run --all asks for the server's resources.
 func SetRediscoverEvery(d time.Duration) (restore func()) {
-	was := rediscoverEvery
-	rediscoverEvery = d
-	return func() { rediscoverEvery = was }
-}
-
-// Follow follows a collection of pods until the context ends, as run does.
-func Follow(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext) error {
-	f, err := newPodFollower(db, lw)
-	if err != nil {
-		return err
-	}
-	return f.run(ctx)
-}
-
-// Progress does what Follow does, and shows the progress of the first list. progressed is
-// closed when that is no longer shown.
-func Progress(ctx context.Context, db store.Backend, lw cache.ListerWatcherWithContext, progressed chan<- struct{}) error {
-	f, err := newPodFollower(db, lw)
-	if err != nil {
-		return err
-	}
-	go func() {
-		defer close(progressed)
-		newProgress(newTerminal(io.Discard), klog.FromContext(ctx), []*follower{f}).run(ctx)
-	}()
-	return f.run(ctx)
-}
-
-// FollowAll does what Follow does for several collections, whose outages are logged once.
-func FollowAll(ctx context.Context, db store.Backend, of map[store.Scope]cache.ListerWatcherWithContext) error {
-	shared := &outages{logger: klog.FromContext(ctx), server: "https://test"}
-	var running sync.WaitGroup
-	defer running.Wait()
-	for scope, lw := range of {
-		f, err := newFollowerOf(db, scope, lw)
-		if err != nil {
-			return err
-		}
-		f.outages = shared
-		running.Go(func() { _ = f.run(ctx) })
-	}
-	return nil
-}
-
-func newPodFollower(db store.Backend, lw cache.ListerWatcherWithContext) (*follower, error) {
-	return newFollowerOf(db, store.Scope{Cluster: "one", Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}, lw)
-}
-
-func newFollowerOf(db store.Backend, scope store.Scope, lw cache.ListerWatcherWithContext) (*follower, error) {
-	return (&runOptions{}).newFollower(&source{
-		scope:   scope,
-		example: &corev1.Pod{}, list: lw.ListWithContext, watch: lw.WatchWithContext,
-	}, db)
-}
-
-// Parts returns the top-level fields of an object that a query reads; nil means all.
-func Parts(where, sortBy string) ([]string, error) {
-	var s sieve
-	err := s.complete(&cobra.Command{}, &sieveFlags{where: where, sortBy: sortBy}, &filter{}, time.Time{})
-	if err != nil {
-		return nil, err
-	}
-	names, all := s.parts()
-	if all {
-		return nil, nil
-	}
-	return append([]string{}, names...), nil
+	was := run.RediscoverEvery
+	run.RediscoverEvery = d
+	return func() { run.RediscoverEvery = was }
 }
 
 // PrintConsumers prints consumers as the command does.
 func PrintConsumers(w io.Writer, format string, found []durable.Status) error {
-	return printConsumers(w, tableFlags{format: format, noHeaders: true}, found)
+	return printer.Consumers(w, printer.TableFlags{Format: format, NoHeaders: true}, found)
 }
-
-// SharedErrors returns the notes of consumers.
-func SharedErrors(found []durable.Status) []string { return sharedErrors(found) }

@@ -164,7 +164,8 @@ func TestPastIsTold(t *testing.T) {
 		}
 		args[len(args)-1] = begins
 		got = sayAt(t.Context(), later, append(args, db...)...)
-		if strings.Contains(got.Err, "begins") || got.Code != 0 {
+		// There are differences if a second has passed while the file was written.
+		if most := map[string]int{"diff": 1}[args[0]]; strings.Contains(got.Err, "begins") || got.Code > most {
 			t.Errorf("%q: %+v", args, got)
 		}
 	}

@@ -1,9 +1,0 @@
-package cli
-
-import "k8s.io/apimachinery/pkg/runtime"
-
-// contentOf returns an object as a map. For an unstructured object that is the object's
-// own map.
-func contentOf(obj runtime.Object) (map[string]any, error) {
-	return runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-}

@@ -1,0 +1,123 @@
+// Package cluster reaches an API server: the kubeconfig that names it, what it serves,
+// and the objects of one resource.
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"syscall"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+)
+
+// Config returns the client configuration that kubectl's flags and files give.
+func Config(kube *genericclioptions.ConfigFlags) (*rest.Config, error) {
+	config, err := kube.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	if err := namesCluster(kube, config); err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	config.UserAgent = fmt.Sprintf("informctl/%s (%s/%s)", cmdutil.Version(), runtime.GOOS, runtime.GOARCH)
+	config.QPS = -1 // mostly watches; the server limits by itself
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	return config, nil
+}
+
+// namesCluster returns an error if the configuration is only client-go's default, a
+// server at localhost:8080, because no file names a cluster, no flag a server, and this
+// is no pod.
+func namesCluster(kube *genericclioptions.ConfigFlags, config *rest.Config) error {
+	loader := kube.ToRawKubeConfigLoader()
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return err
+	}
+	if len(raw.Clusters) > 0 || *kube.APIServer != "" || os.Getenv("KUBERNETES_MASTER") != "" || config.Host != clientcmd.ClusterDefaults.Server {
+		return nil
+	}
+	files := loader.ConfigAccess().GetLoadingPrecedence()
+	verb := "name"
+	if len(files) == 1 {
+		verb = "names"
+	}
+	return fmt.Errorf("%s %s no cluster; give --kubeconfig or --server", strings.Join(files, " and "), verb)
+}
+
+// NewFlags returns kubectl's flags without those that have no use here: a timeout would
+// end every watch, and discovery is not cached on disk.
+func NewFlags() *genericclioptions.ConfigFlags {
+	flags := genericclioptions.NewConfigFlags(true)
+	flags.Timeout, flags.CacheDir = nil, nil
+	return flags
+}
+
+// Server is an API server with the client that all of its collections share.
+type Server struct {
+	Config  *rest.Config
+	client  *http.Client
+	dynamic dynamic.Interface
+}
+
+// NewServer returns the server of a configuration. It makes no request.
+func NewServer(config *rest.Config) (*Server, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	dyn, err := dynamic.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return &Server{config, client, dyn}, nil
+}
+
+// Discovery returns a client that asks the server for its resources.
+func (s *Server) Discovery() (*discovery.DiscoveryClient, error) {
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(s.Config, s.client)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return d, nil
+}
+
+// Version asks the server for its version, "" if it does not say.
+func (s *Server) Version() string {
+	d, err := s.Discovery()
+	if err != nil {
+		return ""
+	}
+	info, err := d.ServerVersion()
+	if err != nil {
+		return ""
+	}
+	return info.GitVersion
+}
+
+// Unreachable reports whether the server did not answer, or asked the client to retry.
+func Unreachable(err error) bool {
+	var network net.Error
+	var operation *net.OpError
+	return errors.As(err, &network) || errors.As(err, &operation) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errors.Is(err, context.Canceled) || utilnet.IsHTTP2ConnectionLost(err) ||
+		apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}

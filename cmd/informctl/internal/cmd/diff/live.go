@@ -1,0 +1,207 @@
+package diff
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/store"
+)
+
+// serverPage is the number of objects per page that is requested from a server.
+const serverPage = 500
+
+// withServer compares a file with the server of its cluster. It holds one or two pages of
+// the server's objects and only the keys of the file's objects.
+func (d *differ) withServer(ctx context.Context, path string, views []*source.View, items []source.Item) error {
+	config, err := cluster.Config(d.o.kube)
+	if err != nil {
+		return err
+	}
+	identity, err := informer.ClusterIdentity(ctx, config)
+	if ctx.Err() != nil {
+		return cmdutil.ErrInterrupted
+	}
+	if err != nil && cluster.Unreachable(err) {
+		return fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+	}
+	if err != nil {
+		return fmt.Errorf("server %s: %w", config.Host, err)
+	}
+	for _, v := range views {
+		if of := v.Info.Scope.Cluster; of != "" && of != identity {
+			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",
+				path, config.Host, v.Info.Scope.Resource, of, identity)
+		}
+	}
+	srv, err := cluster.NewServer(config)
+	if err != nil {
+		return err
+	}
+	d.o.env.NoteNewer(srv.Version(), source.CountTyped(items))
+	known := map[string]source.Item{}
+	for _, i := range items {
+		known[i.View.Info.Scope.Resource+" "+i.Key()] = i
+	}
+	m := d.o.env.NewMeter("comparing", "objects", len(items))
+	defer m.Stop()
+	seen := make(map[string]bool, len(items))
+	for _, v := range views {
+		part := make([]listed, 0, source.ChunkSize)
+		err := d.list(ctx, srv, v, func(obj runtime.Object) error {
+			key, err := cache.MetaNamespaceKeyFunc(obj)
+			if err != nil {
+				return err
+			}
+			id := v.Info.Scope.Resource + " " + key
+			if seen[id] {
+				return nil // seen in another scope, or before the list was restarted
+			}
+			seen[id] = true
+			m.Set(len(seen))
+			of, ok := known[id]
+			if !ok {
+				of = source.NewItem(v, key)
+			}
+			if part = append(part, listed{of, ok, obj}); len(part) < source.ChunkSize {
+				return nil
+			}
+			err = d.compareListed(part)
+			part = part[:0]
+			return err
+		})
+		if ctx.Err() != nil {
+			return cmdutil.ErrInterrupted
+		}
+		if err == nil {
+			err = d.compareListed(part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	for _, i := range items {
+		if seen[i.View.Info.Scope.Resource+" "+i.Key()] {
+			continue
+		}
+		if err := d.print(i.View.Info.Scope.Resource, i.Key(), &unstructured.Unstructured{}, nil, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// listed is an object of the server and the item of the file if it exists there.
+type listed struct {
+	source.Item
+	stored bool
+	object runtime.Object
+}
+
+func (d *differ) compareListed(part []listed) error {
+	var items []source.Item
+	for _, l := range part {
+		if l.stored {
+			items = append(items, l.Item)
+		}
+	}
+	found, err := source.Fetch(items, source.Record)
+	if err != nil {
+		return err
+	}
+	stored := make([]source.Encoded, len(part))
+	for i, l := range part {
+		if l.stored {
+			stored[i], found = found[0], found[1:]
+		}
+	}
+	before := make([]runtime.Object, len(part))
+	fields := make([][]objectdiff.Field, len(part))
+	err = parallel.Do(len(part), func(i int) error {
+		l := part[i]
+		obj, err := l.Load(stored[i])
+		if err != nil || obj == nil {
+			return err
+		}
+		before[i] = obj
+		a, b := obj, l.object
+		if l.View.Info.Scope.Form == store.Metadata {
+			if a, err = metadataOf(a); err == nil {
+				b, err = metadataOf(b)
+			}
+		}
+		if err == nil {
+			fields[i], err = d.comparison().Fields(secret.Is(l.View.Info.Scope, obj), a, b)
+		}
+		if err != nil {
+			return l.Wrap(err)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, l := range part {
+		if err := d.print(l.View.Info.Scope.Resource, l.Key(), before[i], l.object, fields[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// metadataOf returns only the metadata of an object.
+func metadataOf(obj runtime.Object) (runtime.Object, error) {
+	content, err := printer.Content(obj)
+	if err != nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"metadata": content["metadata"]}}, nil
+}
+
+// list calls fn for every object of the server that belongs to the scope and that the
+// options select. If the server no longer continues the list at a page, list may start
+// again.
+func (d *differ) list(ctx context.Context, srv *cluster.Server, v *source.View, fn func(runtime.Object) error) error {
+	scope := v.Info.Scope
+	if !scheme.Scheme.Recognizes(scope.Kind) {
+		scope.Form = store.Unstructured // the form in which the file is read
+	}
+	collection, err := srv.Collection(scope)
+	if err != nil {
+		return err
+	}
+	p := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return collection.List(ctx, collection.Selected(options))
+	})
+	p.PageSize, p.PageBufferSize = serverPage, 1
+	err = p.EachListItem(ctx, metav1.ListOptions{}, func(obj runtime.Object) error {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return err
+		}
+		if !d.o.selection.Filter.IsWithin(m.GetNamespace()) || !d.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())) {
+			return nil
+		}
+		return fn(v.WithKinds(obj))
+	})
+	if err != nil {
+		return fmt.Errorf("%s of server %s: %w", scope.Resource, srv.Config.Host, err)
+	}
+	return nil
+}

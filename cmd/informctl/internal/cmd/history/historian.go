@@ -1,0 +1,263 @@
+package history
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/objectdiff"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/internal/secret"
+	"github.com/informctl/informctl/internal/wire"
+)
+
+// historian reads the history of one scope.
+type historian struct {
+	o     *options
+	view  *source.View
+	names []string
+	head  *wire.HistoryHead // nil before it is read
+}
+
+// read reads what was changed from a moment on, and what is changed, if it follows.
+func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
+	var part []source.Change
+	flush := func() error {
+		rows := make([]*loggedChange, len(part))
+		err := parallel.Do(len(part), func(i int) (err error) {
+			rows[i], err = h.row(part[i])
+			return err
+		})
+		part = part[:0]
+		if err != nil {
+			return err
+		}
+		var some []loggedChange
+		for _, r := range rows {
+			if r != nil {
+				some = append(some, *r)
+			}
+		}
+		if len(some) == 0 {
+			return nil
+		}
+		return take(some)
+	}
+	for c, err := range h.view.Changes(ctx, from, follow, func(head wire.HistoryHead) { h.head = &head }) {
+		if err != nil {
+			return err
+		}
+		if !h.o.to.IsZero() && c.Time.After(h.o.to) {
+			break
+		}
+		i := source.NewItem(h.view, c.Key)
+		switch {
+		case follow && !c.Time.After(from) && !from.Equal(h.o.from):
+			continue // it was found
+		case !h.o.selection.Filter.IsWithin(i.Namespace):
+			continue
+		case len(h.names) > 0 && !slices.Contains(h.names, i.Name):
+			continue
+		case h.o.deleted && c.New != nil:
+			continue
+		}
+		if part = append(part, c); len(part) == source.ChunkSize || follow {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
+}
+
+// row returns the line of a change, or nil if it is not asked for.
+func (h *historian) row(c source.Change) (*loggedChange, error) {
+	i := source.NewItem(h.view, c.Key)
+	var states [2]runtime.Object
+	known := true
+	for n, e := range []*source.Encoded{c.Old, c.New} {
+		if e == nil {
+			continue
+		}
+		if e.Decode == nil {
+			known = false
+			continue
+		}
+		obj, err := e.Decode()
+		if err != nil {
+			return nil, i.Wrap(err)
+		}
+		states[n] = h.view.WithKinds(obj)
+	}
+	passes, err := h.passes(i, states)
+	if err != nil {
+		return nil, i.Wrap(err)
+	}
+	if !passes {
+		return nil, nil
+	}
+	out := &loggedChange{
+		Line: objectdiff.Line{
+			Time: c.Time, Resource: h.view.Info.Scope.Resource, Namespace: i.Namespace, Name: i.Name,
+			ResourceVersion: c.RV, Change: "updated",
+		},
+		scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
+	}
+	if !c.Since.IsZero() {
+		out.Since = &c.Since
+	}
+	switch {
+	case c.New == nil:
+		out.Change = "deleted"
+	case c.Old == nil:
+		out.Change = "created"
+	}
+	for n, obj := range states {
+		if obj == nil {
+			continue
+		}
+		if m, err := meta.Accessor(obj); err == nil {
+			out.UID = string(m.GetUID())
+			if n == 0 {
+				out.from = m.GetResourceVersion()
+			}
+		}
+	}
+	if c.New != nil && known {
+		out.Managers = managers(states[0], states[1])
+	}
+	if c.Old != nil && c.New != nil && known {
+		out.Fields, err = h.fieldsOf(states[0], states[1])
+	}
+	return out, err
+}
+
+// shown returns the states as they may be shown, which is also what conditions are about.
+func (h *historian) shown(states [2]runtime.Object) (out [2]runtime.Object, err error) {
+	for n, obj := range states {
+		if out[n] = obj; obj != nil && !h.o.selection.ShowSecrets && secret.Is(h.view.Info.Scope, obj) {
+			if out[n], err = secret.Redact(obj); err != nil {
+				return out, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// passes reports whether a change is asked for by what its objects contain.
+func (h *historian) passes(i source.Item, states [2]runtime.Object) (_ bool, err error) {
+	either := func(test func(runtime.Object) (bool, error)) (bool, error) {
+		for _, obj := range states {
+			if obj == nil {
+				continue
+			}
+			if ok, err := test(obj); ok || err != nil {
+				return ok, err
+			}
+		}
+		return false, nil
+	}
+	if h.o.selection.Filter.Labels != nil && !h.o.selection.Filter.Labels.Empty() {
+		ok, err := either(func(obj runtime.Object) (bool, error) {
+			m, err := meta.Accessor(obj)
+			return err == nil && h.o.selection.Filter.Labels.Matches(labels.Set(m.GetLabels())), err
+		})
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	if len(h.o.selection.Sieve.Fields) == 0 && h.o.selection.Sieve.Where == nil {
+		return true, nil
+	}
+	if states, err = h.shown(states); err != nil {
+		return false, err
+	}
+	if len(h.o.selection.Sieve.Fields) > 0 {
+		ok, err := either(func(obj runtime.Object) (bool, error) {
+			return !slices.ContainsFunc(h.o.selection.Sieve.Fields, func(r selection.Requirement) bool { return !r.Matches(i, obj) }), nil
+		})
+		if !ok || err != nil {
+			return false, err
+		}
+	}
+	if h.o.selection.Sieve.Where == nil {
+		return true, nil
+	}
+	return h.o.selection.Sieve.Where.MatchesChange(states[0], states[1])
+}
+
+// fieldsOf returns the fields that differ, without what every change changes.
+func (h *historian) fieldsOf(a, b runtime.Object) (out []objectdiff.ChangedField, err error) {
+	isSecret := secret.Is(h.view.Info.Scope, a) || secret.Is(h.view.Info.Scope, b)
+	found, err := objectdiff.Comparison{ShowSecrets: h.o.selection.ShowSecrets}.Fields(isSecret, a.DeepCopyObject(), b.DeepCopyObject())
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range found {
+		if f.Path == "metadata.resourceVersion" {
+			continue
+		}
+		out = append(out, f.Changed())
+	}
+	return out, nil
+}
+
+// managers returns the managers that have made a change: those with a new entry, a new
+// time or more fields. An entry that only loses fields does so by another manager, who
+// takes or removes them. before is nil for a creation.
+func managers(before, after runtime.Object) (names []string) {
+	type key struct{ manager, operation, subresource, apiVersion string }
+	entries := func(obj runtime.Object) map[key]metav1.ManagedFieldsEntry {
+		found := map[key]metav1.ManagedFieldsEntry{}
+		if obj == nil {
+			return found
+		}
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return found
+		}
+		for _, e := range m.GetManagedFields() {
+			found[key{e.Manager, string(e.Operation), e.Subresource, e.APIVersion}] = e
+		}
+		return found
+	}
+	old := entries(before)
+	for key, e := range entries(after) {
+		was, known := old[key]
+		if key.manager != "" && (!known || !was.Time.Equal(e.Time) || gains(fieldsOf(was), fieldsOf(e))) {
+			names = append(names, key.manager)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// fieldsOf returns the fields of a manager, none if they cannot be read.
+func fieldsOf(e metav1.ManagedFieldsEntry) (fields map[string]any) {
+	if e.FieldsV1 != nil && json.Unmarshal(e.FieldsV1.GetRawBytes(), &fields) != nil {
+		return nil
+	}
+	return fields
+}
+
+// gains reports whether fields are there that were not.
+func gains(was, is map[string]any) bool {
+	for name, v := range is {
+		old, ok := was[name]
+		below, _ := v.(map[string]any)
+		oldBelow, _ := old.(map[string]any)
+		if !ok || gains(oldBelow, below) {
+			return true
+		}
+	}
+	return false
+}

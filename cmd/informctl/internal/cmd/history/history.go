@@ -1,0 +1,282 @@
+// Package history is the command that prints what was changed, which managers did it, and
+// from which value to which.
+package history
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
+)
+
+// options are the options of history.
+type options struct {
+	env          cmdutil.Env
+	selection    selection.Options
+	since, until string
+	deleted      bool
+	follow       bool
+	where        string
+	fields       string
+	output       string
+	noHeaders    bool
+
+	from, to time.Time // zero means no bound
+}
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	o := &options{env: e, selection: selection.Options{Env: e}}
+	cmd := &cobra.Command{
+		Use:   "history [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Print what was changed, by whom, and from which value to which",
+		Long: cmdutil.Describe(`Print what was changed, by whom, and from which value to which, newest last.
+
+The file has a log of its last changes: by default of an hour and 32 MiB for each
+resource, deletions longer than the rest. It is the same before and after a restart. A
+time is that at which the change was written, up to a second after it was made; an
+interval means that it was made while nobody looked, and caught up on. Changes of one
+object within the same second may be shown as one.
+
+WHO are the managers whose managedFields have a new time or more fields: nobody knows
+who deleted an object. CHANGES are the first fields that differ; -o wide has all of them, json and
+yaml too. Elements of lists are compared by their keys, as in diff. Of Secrets they are paths only, unless --show-secrets is given.
+
+-l and --field-selector select objects that match before or after the change. --where
+is an expression in CEL of object and oldObject, as in admission: oldObject is null
+for a creation, object for a deletion; now() is the moment at which the command began.
+
+With --follow it goes on with what is changed in all of the resources, as long as the
+process that keeps the file is there.`),
+		Example: `  informctl history pods --deleted --since 1h
+  informctl history deployments web -n default -o wide
+  informctl history pods --where 'object.status.phase != oldObject.status.phase'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.completeHistory(cmd, args); err != nil {
+				return err
+			}
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
+			defer stop()
+			err := run(ctx, o)
+			if o.follow && ctx.Err() != nil {
+				return nil
+			}
+			return err
+		},
+	}
+	o.selection.Database.Add(o.env, cmd)
+	o.selection.AddSelectionFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&o.since, "since", "", "Only changes from this time on: 30m, 12h, 7d ago, or a time as 2026-01-02T15:04:05Z.")
+	flags.StringVar(&o.until, "until", "", "Only changes up to this time, as --since has it.")
+	flags.BoolVar(&o.deleted, "deleted", false, "Only deletions.")
+	flags.BoolVarP(&o.follow, "follow", "f", false, "Go on with what is changed from now on.")
+	flags.StringVar(&o.where, "where", "", "Only changes for which this `expression` of object and oldObject in CEL is true.")
+	flags.StringVar(&o.fields, "field-selector", "", "Only objects whose fields match: PATH=VALUE, PATH!=VALUE, separated by commas; any field.")
+	flags.StringVarP(&o.output, "output", "o", "table", "How to print, one of: table, wide, json, yaml, name.")
+	flags.BoolVar(&o.noHeaders, "no-headers", false, "With a table: no line of headers.")
+	complete.Objects(&o.selection, cmd, printer.PlainFormats...)
+	return cmd
+}
+
+func (o *options) completeHistory(cmd *cobra.Command, args []string) (err error) {
+	if err := o.selection.CompleteSelection(cmd, args); err != nil {
+		return err
+	}
+	if !slices.Contains(printer.PlainFormats, o.output) {
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", o.output, strings.Join(printer.PlainFormats, ", "))
+	}
+	if o.from, err = cmdutil.ParseMoment(o.since, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--since: %w", err)
+	}
+	if err := o.env.IsOver(o.from, o.since); err != nil {
+		return cmdutil.Usagef(cmd, "--since: %w", err)
+	}
+	if o.to, err = cmdutil.ParseMoment(o.until, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--until: %w", err)
+	}
+	if !o.from.IsZero() && !o.to.IsZero() && o.to.Before(o.from) {
+		return cmdutil.Usagef(cmd, "--until %s is before --since %s", o.until, o.since)
+	}
+	if o.follow && o.until != "" {
+		return cmdutil.Usagef(cmd, "--follow and --until do not go together")
+	}
+	if o.where != "" {
+		if o.selection.Sieve.Where, err = selection.ParseCondition(o.where, o.env.Now(), selection.OldVariable); err != nil {
+			return cmdutil.Usagef(cmd, "--where: %w", err)
+		}
+		o.selection.Sieve.Where.GoesOn = o.follow
+	}
+	if o.selection.Sieve.Fields, err = selection.ParseFieldSelector(o.fields); err != nil {
+		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fields, err)
+	}
+	return nil
+}
+
+func run(ctx context.Context, o *options) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	o.selection.Whole = true
+	// The comparison needs the values of Secrets, whether they are shown or not.
+	db, err := o.selection.Database.Open(ctx, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	db.WithGone = true
+	ends := o.follow && db.IsFile()
+	o.follow = o.follow && !ends
+	var unread source.Unread
+	historians, err := o.historians(db, &unread)
+	if err != nil {
+		return err
+	}
+	if o.follow {
+		o.to = time.Now() // the rest is followed
+	}
+	var found []loggedChange
+	for _, h := range historians {
+		err := h.read(ctx, o.from, false, func(some []loggedChange) error { found = append(found, some...); return nil })
+		if err != nil {
+			if err := unread.Add(h.view.Info, err); err != nil {
+				return err
+			}
+		}
+	}
+	o.noteBegins(historians)
+	found = withoutRepeated(found)
+	slices.SortStableFunc(found, func(a, b loggedChange) int { return a.Time.Compare(b.Time) })
+	err = o.selection.Explain(nil)
+	if o.follow {
+		if err != nil {
+			o.env.Note("%s", err) // there may be objects that have an answer
+		}
+		return o.goOn(ctx, cancel, historians, found)
+	}
+	if err != nil {
+		return err
+	}
+	if len(found) == 0 && len(unread.Errs) == 0 {
+		o.env.Note("nothing found in %s", db.Path)
+	}
+	if err := o.env.Output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
+		return err
+	}
+	views := make([]*source.View, len(historians))
+	for i, h := range historians {
+		views[i] = h.view
+	}
+	failures := unread.Lines()
+	if ends {
+		failures = append(failures, fmt.Errorf("no process keeps %s, so nothing follows what is printed", db.Path))
+	} else if err := db.NoteAge(ctx, o.env, views, store.Place{Time: o.to}); err != nil {
+		return err
+	}
+	return o.env.Incomplete(failures)
+}
+
+// historians returns one historian for each scope that is asked for.
+func (o *options) historians(db *source.Database, unread *source.Unread) (all []*historian, err error) {
+	for _, want := range o.selection.Wanted {
+		infos, err := db.Find(want.Resource)
+		if err != nil {
+			return nil, err
+		}
+		opened, err := o.selection.Open(db, infos, unread)
+		if err != nil {
+			return nil, err
+		}
+		o.selection.NoteHidden(want.Resource, selection.ScopesOf(opened)...)
+		for _, v := range opened {
+			i := slices.IndexFunc(all, func(h *historian) bool { return h.view.Info.ID == v.Info.ID })
+			switch {
+			case i < 0:
+				all = append(all, &historian{o: o, view: v, names: want.Names})
+			case len(want.Names) == 0 || len(all[i].names) == 0:
+				all[i].names = nil
+			default: // the resource is named twice
+				all[i].names = slices.Concat(all[i].names, want.Names)
+			}
+		}
+	}
+	return all, nil
+}
+
+// goOn prints what was found up to o.to, and then what is changed, as it comes, until one
+// of the scopes ends. cancel ends the requests of all.
+func (o *options) goOn(ctx context.Context, cancel func(), historians []*historian, found []loggedChange) error {
+	var mu sync.Mutex // held while something is printed; protects told
+	var told toldChanges
+	take := func(some []loggedChange) error {
+		mu.Lock()
+		defer mu.Unlock()
+		some = slices.DeleteFunc(some, told.again)
+		return o.env.Output(func(w io.Writer) error { return o.lines(w, some) })
+	}
+	if err := take(found); err != nil {
+		return err
+	}
+	from := o.to
+	if o.to = (time.Time{}); o.from.After(from) {
+		from = o.from
+	}
+	ended := make(chan error, len(historians))
+	var running sync.WaitGroup
+	for _, h := range historians {
+		running.Go(func() {
+			ended <- h.read(ctx, from, true, take)
+			cancel() // the first scope that ends also ends the others
+		})
+	}
+	running.Wait()
+	return cmdutil.FirstCause(ended)
+}
+
+// noteBegins says where the logs begin that begin later than what was asked for, in one
+// line if there are several.
+func (o *options) noteBegins(historians []*historian) {
+	var without, late []store.Scope
+	var last time.Time
+	for _, h := range historians {
+		if h.head == nil {
+			continue
+		}
+		begins := h.head.Complete
+		if h.o.deleted && !h.head.Begins.IsZero() && h.head.Begins.Before(begins) {
+			begins = h.head.Begins
+		}
+		switch {
+		case begins.IsZero():
+			without = append(without, h.view.Info.Scope)
+		case !h.o.from.IsZero() && h.o.from.Before(begins):
+			late = append(late, h.view.Info.Scope)
+			if begins.After(last) {
+				last = begins
+			}
+		}
+	}
+	switch {
+	case len(without) == 1:
+		o.env.Note("%s: there is no log yet", without[0])
+	case len(without) > 1:
+		o.env.Note("%d resources have no log yet", len(without))
+	}
+	switch {
+	case len(late) == 1:
+		o.env.Note("%s: the log begins at %s", late[0], source.FromThen(last))
+	case len(late) > 1:
+		o.env.Note("the logs of %d resources begin later, the last at %s", len(late), source.FromThen(last))
+	}
+}

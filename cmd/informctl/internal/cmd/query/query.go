@@ -1,0 +1,126 @@
+// Package query is the command that prints the objects that indexes, labels, fields,
+// expressions or names select.
+package query
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/complete"
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/show"
+)
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	o := &selection.Options{Env: e}
+	var text selection.SieveFlags
+	var watch bool
+	cmd := &cobra.Command{
+		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Short: "Print the objects that indexes, labels, fields, expressions or names select",
+		Long: cmdutil.Describe(`Print the objects that indexes, labels, fields, expressions or names select.
+
+All conditions must hold. Where an index fits -n, -l or --field-selector it is used;
+--index asks for one by name, and indexes lists them. --field-selector takes any
+field, found by its JSONPath; a list matches if one of its values does, and a missing
+field is equal to nothing, as in "spec.nodeName=". A field that no object has is noted.
+An object that the path of a flag does not fit, or where it finds an object or a list,
+counts as one without the field, which is noted; if that is so for all, it is an error.
+The field labels of the API server mean what they mean there: source of events,
+status.successful of jobs, and bools and numbers that are absent.
+
+--where is an expression in CEL of the variable object, with the functions that
+Kubernetes has in admission, such as quantity, ip, cidr, semver, url and find:
+
+  object.status.phase == "Running" && object.spec.containers.size() > 1
+  object.spec.containers.exists(c, c.image.endsWith(":latest"))
+  has(object.spec.priority) && object.spec.priority > 0
+  object.status.phase == "Pending" &&
+    now() - timestamp(object.metadata.creationTimestamp) > duration("10m")
+
+now() is the moment at which the command began, the same for all objects.
+
+An object that lacks a field does not match, and neither does one that the expression
+has no answer for otherwise. It is an error if that is so for all objects, unless
+what they lack is a field, and if the expression takes more steps for an object than
+Kubernetes allows: then the search ends at that object.
+
+--sort-by sorts numbers and quantities by their size, and objects without the field come
+first; --descending turns that round, so that --limit keeps the largest.
+
+--group-by prints groups instead of objects, the largest first. --sum, --max, --min and
+--avg calculate of each group, or of all objects, and the first of them says which group
+is the largest. They read numbers and quantities, as 500m and 1Gi; an object without the
+field adds nothing, and one with several values, as in containers[*], adds each. A value
+that is neither adds nothing, and is an error if there is no other.
+
+With --watch, what is there is followed by each change of what is selected, as in
+kubectl: an object as it is now, and a last time when it is deleted or no longer
+selected. watch says which of these it was.
+
+The output is that of dump, except that the only object with a single NAME is printed
+without a List around it, as in kubectl; a List is empty where nothing matches. A NAME
+that is not there is an error, which ends it with 1 when what is there has been
+printed. A file that a live process holds is read as dump reads it.
+
+RESOURCE is a plural, a singular, a kind, a short name or the category "all". Those of
+custom resources are known if the file holds their definitions.`),
+		Example: `  informctl query pods --index namespace=default --index label:app=web
+  informctl query pods/web-1 -n a -o yaml
+  informctl query pods --where 'object.status.phase != "Running"' --sort-by .metadata.creationTimestamp
+  informctl query pods --group-by spec.nodeName --since 7d
+  informctl query pods --group-by spec.nodeName --sum 'spec.containers[*].resources.requests.cpu'`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.Complete(cmd, args); err != nil {
+				return err
+			}
+			if err := o.CompleteAt(cmd, "at"); err != nil {
+				return err
+			}
+			if err := o.Sieve.Complete(cmd, &text, &o.Filter, o.Env.Now()); err != nil {
+				return err
+			}
+			if s := &o.Sieve.Summary; s.Asked() {
+				if err := completeGroups(&o.Format, cmd, s); err != nil {
+					return err
+				}
+			}
+			if watch {
+				return watchObjects(o, cmd)
+			}
+			return show.Objects(cmd.Context(), o)
+		},
+	}
+	o.AddFlags(cmd)
+	o.AddAtFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.Indexes, "index", nil, "Only objects that this index has under this value, as NAME=VALUE; repeatable.")
+	o.Sieve.Add(cmd, &text)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "Go on with what is changed, until interrupted.")
+	complete.Objects(o, cmd, printer.ObjectFormats...)
+	return cmd
+}
+
+// notWatched are the flags that make no sense for what comes one by one.
+var notWatched = []string{"at", "not-older-than", "index", "sort-by", "descending", "limit", "since", "group-by", "sum", "max", "min", "avg", "explain"}
+
+// watchObjects prints what is there and then what is changed.
+func watchObjects(o *selection.Options, cmd *cobra.Command) error {
+	for _, name := range notWatched {
+		if cmd.Flags().Changed(name) {
+			return cmdutil.Usagef(cmd, "--watch and --%s do not go together", name)
+		}
+	}
+	ctx, stop := cmdutil.Interruptible(cmd.Context())
+	defer stop()
+	return (&show.Changes{Selection: *o, Initial: true, Plain: true}).Run(ctx)
+}
+
+// completeGroups checks that the summary supports the format.
+func completeGroups(f *printer.Flags, cmd *cobra.Command, s *selection.Summary) error {
+	if f.Format != "" && f.Format != "table" && f.Format != "json" {
+		return cmdutil.Usagef(cmd, "%s prints as table or json, not as %s", s.Flag(), f.Format)
+	}
+	return nil
+}

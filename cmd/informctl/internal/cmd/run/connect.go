@@ -1,0 +1,206 @@
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+)
+
+// connection is the server and its collections that run follows.
+type connection struct {
+	*cluster.Server
+	identity    string
+	version     string // of the server; "" if it does not say
+	collections []*cluster.Collection
+
+	// Of --all.
+	everything *cluster.Everything
+	excluded   sets.Set[string]
+}
+
+// connect resolves the resources and the identity of the cluster. While the server cannot
+// be reached it waits, unless --once is set.
+func connect(ctx context.Context, o *options) (*connection, error) {
+	config, err := cluster.Config(o.kube)
+	if err != nil {
+		return nil, err
+	}
+	srv, err := cluster.NewServer(config)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Server: srv}
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+	for told := false; ; {
+		err := c.resolve(ctx, o)
+		if apierrors.IsUnauthorized(err) {
+			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
+		}
+		if err == nil || !cluster.Unreachable(err) {
+			if told && err == nil {
+				warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
+			}
+			return c, err
+		}
+		if o.once {
+			return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
+		}
+		if !told && ctx.Err() == nil {
+			warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(backoff.Step()):
+		}
+	}
+}
+
+// resolve makes one attempt to resolve the resources and the cluster.
+func (c *connection) resolve(ctx context.Context, o *options) error {
+	d, err := c.Discovery()
+	if err != nil {
+		return err
+	}
+	cached := memory.NewMemCacheClient(d)
+	groups, err := restmapper.GetAPIGroupResources(cached)
+	if err != nil {
+		return fmt.Errorf("ask for the server's resources: %w", err)
+	}
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
+	var mappings []*meta.RESTMapping
+	if o.all {
+		mappings, err = c.resolveAll(o, cached, mapper)
+	} else {
+		mappings, err = cluster.MappingsOf(mapper, o.resources)
+	}
+	if err != nil {
+		return err
+	}
+	if c.identity, err = informer.ClusterIdentity(ctx, c.Config); err != nil {
+		return err
+	}
+	c.version = c.Version()
+	c.collections = nil
+	for _, m := range mappings {
+		collection, err := c.collectionOf(o, m)
+		if err != nil {
+			return err
+		}
+		c.collections = append(c.collections, collection)
+	}
+	return c.addDefinitions(ctx, o, mapper)
+}
+
+// resolveAll returns the resources of --all.
+func (c *connection) resolveAll(o *options, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
+	if c.excluded, err = excluded(mapper, o.exclude); err != nil {
+		return nil, err
+	}
+	if c.everything, err = cluster.DiscoverAll(d); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(c.everything.Followed), func(m *meta.RESTMapping) bool {
+		return o.leavesOut(m, c.excluded)
+	}), nil
+}
+
+// leavesOut reports whether --all leaves a resource out because of --exclude or, with a
+// namespace, because its objects are of none. The definitions of custom resources stay.
+func (o *options) leavesOut(m *meta.RESTMapping, excluded sets.Set[string]) bool {
+	name := cluster.NameOf(m)
+	isOfNone := o.namespace() != "" && m.Scope.Name() != meta.RESTScopeNameNamespace && name != resources.Definitions
+	return isOfNone || excluded.Has(name)
+}
+
+// collectionOf returns the collection of a resource that run follows.
+func (c *connection) collectionOf(o *options, m *meta.RESTMapping) (*cluster.Collection, error) {
+	scope := store.Scope{
+		Cluster: c.identity, Resource: cluster.NameOf(m), Kind: m.GroupVersionKind,
+		LabelSelector: o.labelSelector, FieldSelector: o.fieldSelector, Form: store.Unstructured,
+	}
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		scope.Namespace = o.namespace()
+	}
+	if o.all && scope.Resource == resources.Definitions {
+		scope.LabelSelector, scope.FieldSelector = "", "" // they say what else there is
+	}
+	if scheme.Scheme.Recognizes(m.GroupVersionKind) {
+		scope.Form = store.Typed
+	}
+	scope, err := scope.Canonical()
+	if err != nil {
+		return nil, err
+	}
+	return c.Server.Collection(scope)
+}
+
+// addDefinitions adds the definitions of custom resources, which have their columns and
+// short names, if one may be followed and definitions may be listed.
+func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta.RESTMapper) error {
+	var are, isThere bool
+	for _, collection := range c.collections {
+		are = are || collection.Scope.Form == store.Unstructured
+		isThere = isThere || collection.Scope.Resource == resources.Definitions
+	}
+	m, err := cluster.MappingOf(mapper, resources.Definitions)
+	if o.all || !are || isThere || err != nil {
+		return nil //nolint:nilerr // a server may have no custom resources
+	}
+	unselected := *o
+	unselected.labelSelector, unselected.fieldSelector = "", ""
+	collection, err := c.collectionOf(&unselected, m)
+	if err != nil {
+		return err
+	}
+	_, err = collection.List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil && cluster.Unreachable(err) {
+		return err
+	}
+	if err != nil {
+		o.env.Note("%s are not followed, so that custom resources have no columns: %s", resources.Definitions, cmdutil.OneLine(err))
+		return nil
+	}
+	c.collections = append(c.collections, collection)
+	return nil
+}
+
+// excluded returns the resources that a user excludes. One that names its group may not
+// be there yet.
+func excluded(mapper meta.RESTMapper, names []string) (sets.Set[string], error) {
+	out := sets.New[string]()
+	for _, name := range names {
+		m, err := cluster.MappingOf(mapper, name)
+		switch {
+		case err == nil:
+			out.Insert(cluster.NameOf(m))
+		case !meta.IsNoMatchError(err):
+			return nil, err
+		case strings.Contains(name, "."):
+			out.Insert(name)
+		default:
+			return nil, fmt.Errorf("--exclude: the server has no resource %q; one that comes later is named with its group", name)
+		}
+	}
+	return out, nil
+}

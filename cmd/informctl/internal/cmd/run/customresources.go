@@ -1,0 +1,332 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
+)
+
+// customResources are the custom resources of a cluster, as the follower of their
+// definitions is told.
+type customResources struct {
+	definitions *follower
+	told        cache.DoneChecker // the follower's first definitions were told
+	changed     chan struct{}     // capacity 1
+
+	mu     sync.Mutex                   // protects the fields below
+	byName map[string]*meta.RESTMapping // the established ones, by the definition's name
+	ever   sets.Set[string]             // the names of all definitions that there were
+}
+
+// customResources returns the custom resources of the cluster, nil if their definitions
+// are not followed. It must be called before the followers run.
+func (fs *followers) customResources() (*customResources, error) {
+	for _, f := range fs.all {
+		if f.Scope.Resource == resources.Definitions {
+			c := &customResources{
+				definitions: f, changed: make(chan struct{}, 1),
+				byName: map[string]*meta.RESTMapping{}, ever: sets.New[string](),
+			}
+			told, err := f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+				AddFunc:    func(obj any) { c.set(obj, true) },
+				UpdateFunc: func(_, obj any) { c.set(obj, true) },
+				DeleteFunc: func(obj any) { c.set(obj, false) },
+			})
+			if err != nil {
+				return nil, err
+			}
+			c.told = told.HasSyncedChecker()
+			return c, nil
+		}
+	}
+	return nil, nil
+}
+
+// set notes the present state of a definition.
+func (c *customResources) set(obj any, exists bool) {
+	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = t.Obj
+	}
+	crd, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	c.ever.Insert(crd.GetName())
+	delete(c.byName, crd.GetName())
+	if m := cluster.CustomResource(crd); exists && m != nil {
+		c.byName[crd.GetName()] = m
+	}
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// has reports whether a definition of that name was told.
+func (c *customResources) has(name string) bool {
+	if c == nil {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ever.Has(name)
+}
+
+// present returns the custom resources that the server serves, and the names of those
+// that are gone.
+func (c *customResources) present() (there map[string]*meta.RESTMapping, gone sets.Set[string]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	there = maps.Clone(c.byName)
+	return there, c.ever.Difference(sets.KeySet(there))
+}
+
+// RediscoverEvery is how often the server is asked for its resources: built-in ones come
+// and go with its version, others with an aggregated API or its server. Only tests change
+// it, before a command runs.
+var RediscoverEvery = time.Minute
+
+// followResources takes up the resources that come and drops those that go, until ctx
+// ends. c is nil if the definitions of custom resources are not followed.
+func (fs *followers) followResources(ctx context.Context, c *customResources) {
+	var told <-chan struct{}
+	var changed chan struct{}
+	if c != nil {
+		told, changed = c.told.Done(), c.changed
+	}
+	again := time.NewTicker(RediscoverEvery)
+	defer again.Stop()
+	for ask := len(fs.cluster.everything.Unknown) > 0; ; {
+		var err error
+		if ask {
+			err = fs.rediscover(ctx, c)
+		}
+		switch {
+		case c == nil:
+			err = errors.Join(err, fs.dropGone(ctx, nil, nil))
+		case cache.IsDone(c.told): // else what is known of them may be old
+			err = errors.Join(err, fs.adjust(ctx, c))
+		}
+		if err != nil && ctx.Err() == nil && !cluster.Unreachable(err) {
+			fs.logger.Error(err, "Resources that have come or gone could not be taken up or dropped")
+		}
+		select {
+		case <-told:
+			told, ask = nil, len(fs.cluster.everything.Unknown) > 0
+		case <-changed:
+			ask = false
+		case <-again.C:
+			ask = true
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rediscover makes the followers those of the resources that the server names now, but
+// for custom resources whose definitions are followed. A resource that is gone or has
+// another version is believed when two answers in a row say so: servers of two versions
+// may answer in turn.
+func (fs *followers) rediscover(ctx context.Context, c *customResources) error {
+	d, err := fs.cluster.Discovery()
+	if err != nil {
+		return err
+	}
+	now, err := cluster.DiscoverAll(d)
+	if err != nil {
+		return err
+	}
+	before := fs.cluster.everything
+	now.Asked = before.Served
+	fs.cluster.everything = now
+	said := slices.Clone(before.Left)
+	for gv := range now.Unknown { // what is followed of it stays
+		said = append(said, cluster.LeftOut{Resource: gv.String()})
+	}
+	fs.cluster.noteLeftOut(fs.logger, said)
+	wanted, agreed := fs.wantedOf(now), fs.wantedOf(before)
+	for _, f := range fs.list() {
+		name := f.Scope.Resource
+		m := wanted[name]
+		delete(wanted, name)
+		switch is := f.Scope.Kind; {
+		case c.has(name), now.IsUnknown(is.Group), before.IsUnknown(is.Group):
+		case m == nil && agreed[name] == nil:
+			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "the server no longer serves it")
+			fs.remove(f)
+		case m != nil && m.GroupVersionKind != is && agreed[name] != nil && agreed[name].GroupVersionKind == m.GroupVersionKind:
+			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", m.GroupVersionKind.Version)
+			fs.remove(f)
+			wanted[name] = m
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		collection, err := fs.cluster.collectionOf(fs.o, wanted[name])
+		if err == nil && !c.has(name) && (!collection.Scope.IsSecret() || fs.o.database.Keys != nil) {
+			err = fs.add(ctx, collection)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wantedOf returns the resources to follow of those that a server serves, by name.
+func (fs *followers) wantedOf(e *cluster.Everything) map[string]*meta.RESTMapping {
+	wanted := map[string]*meta.RESTMapping{}
+	for _, m := range e.Followed {
+		if !fs.o.leavesOut(m, fs.cluster.excluded) {
+			wanted[cluster.NameOf(m)] = m
+		}
+	}
+	return wanted
+}
+
+// adjust makes the followers those of the custom resources that there are, and drops what
+// the file holds of others.
+func (fs *followers) adjust(ctx context.Context, c *customResources) error {
+	there, gone := c.present()
+	wanted := map[string]*cluster.Collection{}
+	for name, m := range there {
+		if fs.o.leavesOut(m, fs.cluster.excluded) {
+			continue
+		}
+		collection, err := fs.cluster.collectionOf(fs.o, m)
+		if err != nil {
+			return err
+		}
+		wanted[name] = collection
+	}
+	for _, f := range fs.list() {
+		collection := wanted[f.Scope.Resource]
+		switch {
+		case gone.Has(f.Scope.Resource):
+			fs.logger.Info("No longer followed", "resource", f.Scope.String(), "because", "its definition is deleted, or not established")
+			fs.remove(f)
+		case collection != nil && collection.Scope.ID() == f.Scope.ID():
+			delete(wanted, f.Scope.Resource)
+		case collection != nil:
+			fs.logger.Info("Followed in another version", "resource", f.Scope.String(), "version", collection.Scope.Kind.Version)
+			fs.remove(f)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(wanted)) {
+		if err := fs.add(ctx, wanted[name]); err != nil {
+			return err
+		}
+	}
+	return fs.dropGone(ctx, there, gone)
+}
+
+// dropGone drops what the file holds of resources that are followed in another version,
+// or that the server no longer serves. Of these the objects are deleted first, as they
+// are in the cluster: the log, with their last states, stays for its age.
+func (fs *followers) dropGone(ctx context.Context, there map[string]*meta.RESTMapping, gone sets.Set[string]) error {
+	infos, err := fs.stored()
+	if err != nil {
+		return err
+	}
+	followers, known := fs.list(), fs.cluster.everything
+	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
+		s := i.Scope
+		return s.Cluster != fs.cluster.identity || isHeld(followers, s) ||
+			!isReplaced(followers, s) && !gone.Has(s.Resource) &&
+				(there[s.Resource] != nil || known.Served.Has(s.Resource) || known.Asked.Has(s.Resource) || known.IsUnknown(s.Kind.Group))
+	})
+	var failed error
+	infos = slices.DeleteFunc(infos, func(i store.Info) bool {
+		if isReplaced(followers, i.Scope) {
+			return false
+		}
+		kept, err := fs.keepLog(ctx, i)
+		failed = errors.Join(failed, err)
+		return kept || err != nil
+	})
+	for _, i := range infos {
+		fs.logger.Info("Dropped from the file, the server no longer serves it", "resource", i.Scope.String(), "version", i.Scope.Kind.Version, "objects", i.Objects)
+	}
+	return errors.Join(failed, fs.drop(infos))
+}
+
+// keepLog deletes the objects of a scope that the server no longer serves. It returns
+// false if nothing of the scope is to be kept: it was never complete, or its log is empty
+// or too old.
+func (fs *followers) keepLog(ctx context.Context, i store.Info) (kept bool, err error) {
+	_, age := store.History{}.Bounds()
+	switch {
+	case !i.Complete:
+		return false, nil
+	case source.IsGone(i):
+		return i.Log.Entries > 0 && fs.o.env.Now().Sub(i.Checkpoint.Time) <= age, nil
+	}
+	s, err := fs.db.Open(i.Scope, store.Options{TransformVersion: i.TransformVersion})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", i.Scope, err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if err := fs.deleteAll(ctx, s); err != nil {
+		return false, fmt.Errorf("%s: delete the objects: %w", i.Scope, err)
+	}
+	fs.logger.Info("Deleted in the file, the server no longer serves it", "resource", i.Scope.String(),
+		"version", i.Scope.Kind.Version, "objects", i.Objects, "logStaysFor", age)
+	return true, nil
+}
+
+// deleteAll applies a list without objects to a scope, at the resource version of the
+// definitions, which say that there are none.
+func (fs *followers) deleteAll(ctx context.Context, s store.Store) error {
+	rv := ""
+	for _, f := range fs.list() {
+		if f.Scope.Resource == resources.Definitions {
+			rv = f.informer.LastSyncResourceVersion()
+		}
+	}
+	if rv == "" {
+		return errors.New("the definitions of custom resources are not listed")
+	}
+	list, err := s.Relist()
+	if err != nil {
+		return err
+	}
+	for part, err := range list.Parts(rv) {
+		if err = errors.Join(err, s.Apply(part)); err != nil {
+			return errors.Join(err, list.Close())
+		}
+	}
+	// The resource version is written first, so that the log can be read up to it.
+	if err := errors.Join(list.Close(), s.Flush(ctx)); err != nil {
+		return err
+	}
+	return s.Invalidate(ctx, source.ReasonGone)
+}
+
+// isHeld reports whether a scope is followed.
+func isHeld(followers []*follower, s store.Scope) bool {
+	return slices.ContainsFunc(followers, func(f *follower) bool { return f.Scope == s })
+}
+
+// isReplaced reports whether a scope, which is not followed, is in another version.
+func isReplaced(followers []*follower, s store.Scope) bool {
+	return slices.ContainsFunc(followers, func(f *follower) bool {
+		other := f.Scope
+		other.Kind = s.Kind
+		return other == s
+	})
+}

@@ -1,0 +1,101 @@
+package run
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+)
+
+// newLogger returns a logger that writes one line per message.
+func newLogger(w io.Writer, format string) logr.Logger {
+	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			// JSON would contain nanoseconds.
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}}
+	if format == "json" {
+		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
+	}
+	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
+}
+
+// progress shows the progress of the first lists. Nothing else in run takes long.
+type progress struct {
+	out    *cmdutil.Terminal
+	logger logr.Logger
+	cold   []*follower
+}
+
+func newProgress(out *cmdutil.Terminal, logger logr.Logger, followers []*follower) *progress {
+	p := &progress{out: out, logger: logger}
+	for _, f := range followers {
+		if !f.warm {
+			p.cold = append(p.cold, f)
+		}
+	}
+	return p
+}
+
+// run shows progress until all first lists are complete or the context ends.
+func (p *progress) run(ctx context.Context) {
+	defer p.out.Clear()
+	if len(p.cold) == 0 {
+		return
+	}
+	total := p.total(ctx)
+	every := 5 * time.Second
+	if p.out.Is {
+		every = 100 * time.Millisecond
+	}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		objects, done := p.objects()
+		switch {
+		case done:
+			return
+		case p.out.Is:
+			p.out.Set(objects, total)
+		case objects > 0:
+			p.logger.Info("Listing", "objects", objects, "of", total)
+		}
+	}
+}
+
+// total returns the sum of the sizes of the collections, 0 if one of them is not known.
+func (p *progress) total(ctx context.Context) (sum int) {
+	for _, f := range p.cold {
+		n := f.Total(ctx)
+		if n == 0 {
+			return 0
+		}
+		sum += n
+	}
+	return sum
+}
+
+func (p *progress) objects() (sum int, done bool) {
+	done = true
+	for _, f := range p.cold {
+		status := f.informer.Status()
+		if cache.IsDone(f.informer.HasSyncedChecker()) || status.Lists > 0 {
+			sum += status.Objects
+			continue
+		}
+		sum, done = sum+status.Listed, done && f.isDenied()
+	}
+	return sum, done
+}

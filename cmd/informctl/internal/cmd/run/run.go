@@ -1,0 +1,304 @@
+// Package run is the command that keeps a file up to date with a cluster.
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// options are the options of run.
+type options struct {
+	env      cmdutil.Env
+	database source.FileFlags
+	kube     *genericclioptions.ConfigFlags
+
+	resources     []string
+	all           bool
+	exclude       []string
+	allNamespaces bool
+	labelSelector string
+	fieldSelector string
+	indexSpecs    []string
+	once          bool
+	logFormat     string
+
+	metricsAddress string
+	pprof          bool
+
+	indexes []index.Index
+}
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	o := &options{env: e, kube: cluster.NewFlags()}
+	cmd := &cobra.Command{
+		Use:   "run [RESOURCE[,RESOURCE...]...]",
+		Short: "Keep a file up to date with a cluster until interrupted",
+		Long: cmdutil.Describe(`Keep a file up to date with a cluster until interrupted.
+
+Resources are named as kubectl takes them. --all follows every resource that can be
+listed and watched, in the server's preferred version; with -n, those that are in a
+namespace. Custom resources come and go with their definitions. The server is asked
+each minute for all others, which come and go with its version and aggregated APIs;
+what two answers in a row lack is no longer followed. Of a resource that is gone the
+log stays for an hour, which history and query --at read. What it leaves out it says,
+and why. What is refused is tried again, and stops nothing else. The definitions of
+custom resources are followed with these, where they may be listed: they have the
+columns.
+
+What an earlier run stored is resumed where the server's history allows, and listed
+again by comparison where not.
+A file that cannot be used, as one of another user or in a directory that cannot be
+written, ends nothing: all is held in memory then, and the log and the status say why.
+With --once it is an error.
+An interrupt, SIGTERM or SIGHUP writes what waits and ends with 0. Secrets are stored with a key only.
+Other processes of the user may ask it meanwhile, as informctl status does.`),
+		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
+  informctl run pods deployments.apps --db informers.db --index label:app
+  informctl run pods -n default --once`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(cmd, args); err != nil {
+				return err
+			}
+			return run(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	o.database.Kube = o.kube
+	o.database.Add(o.env, cmd)
+	o.kube.AddFlags(flags)
+	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
+	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched.")
+	flags.StringSliceVar(&o.exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
+	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
+	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
+	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
+	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
+	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus at this address, as :8080; they are on the socket in any case.")
+	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
+	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	o.addCompletion(cmd)
+	return cmd
+}
+
+// complete checks the command line before any request is made.
+func (o *options) complete(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		o.resources = append(o.resources, strings.Split(arg, ",")...)
+	}
+	for _, resource := range slices.Concat(o.resources, o.exclude) {
+		if resource == "" || strings.Contains(resource, "/") {
+			return cmdutil.Usagef(cmd, "%q is no resource", resource)
+		}
+	}
+	switch {
+	case o.all && len(o.resources) > 0:
+		return cmdutil.Usagef(cmd, "--all follows every resource, so none is named; --exclude leaves some out")
+	case !o.all && len(o.exclude) > 0:
+		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
+	case !o.all && len(o.resources) == 0:
+		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
+	}
+	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
+		return cmdutil.Usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
+	}
+	if o.logFormat != "text" && o.logFormat != "json" {
+		return cmdutil.Usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+	}
+	if _, err := labels.Parse(o.labelSelector); err != nil {
+		return cmdutil.Usagef(cmd, "--selector %q: %w", o.labelSelector, err)
+	}
+	if _, err := fields.ParseSelector(o.fieldSelector); err != nil {
+		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fieldSelector, err)
+	}
+	o.indexes = []index.Index{index.Namespace()}
+	for _, spec := range o.indexSpecs {
+		idx, err := index.Parse(spec)
+		if err != nil {
+			return cmdutil.Usagef(cmd, "--index %s: %w", spec, err)
+		}
+		if !hasIndex(o.indexes, idx.Name) {
+			o.indexes = append(o.indexes, idx)
+		}
+	}
+	return nil
+}
+
+func hasIndex(indexes []index.Index, name string) bool {
+	for _, idx := range indexes {
+		if idx.Name == name {
+			return true
+		}
+	}
+	return false
+}
+
+// namespace returns the requested namespace; "" means all.
+func (o *options) namespace() string {
+	if o.allNamespaces {
+		return ""
+	}
+	return *o.kube.Namespace
+}
+
+// run blocks until the context ends or a signal arrives. With --once, it returns when
+// all scopes are caught up and written.
+func run(ctx context.Context, o *options) error {
+	ctx, stop := cmdutil.Interruptible(ctx)
+	defer stop()
+
+	out := cmdutil.NewTerminal(o.env.Streams.ErrOut)
+	logger := newLogger(out, o.logFormat)
+	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
+	ctx = klog.NewContext(ctx, logger)
+
+	c, err := connect(ctx, o)
+	if err != nil {
+		return o.unlessInterrupted(ctx, err)
+	}
+	refused := c.refuseSecrets(o)
+	if len(c.collections) == 0 {
+		return cmp.Or(refused, errors.New("there is nothing to follow"))
+	}
+	c.noteLeftOut(logger, nil)
+	if err := source.RefuseSpecial(o.database.Path); err != nil {
+		return err
+	}
+	opts := bolt.Options{Logger: logger, Keys: o.database.Keys}
+	db, err := bolt.Open(o.database.Path, opts)
+	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
+		return source.OpenError(o.database.Path, err)
+	}
+	if err != nil {
+		err = source.OpenError(o.database.Path, err)
+	} else if o.once && db.Suspended() != nil {
+		err = errors.Join(db.Suspended(), db.Close())
+	}
+	if err != nil {
+		if o.once { // nothing would be left of it
+			return fmt.Errorf("nothing can be stored: %w", err)
+		}
+		db = bolt.WithoutFile(o.database.Path, err, opts)
+	}
+	err = o.followAll(ctx, db, out, logger, c)
+	if closeErr := db.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
+	}
+	return errors.Join(err, refused)
+}
+
+// unlessInterrupted returns nil if the user ended a command that runs until it is
+// interrupted.
+func (o *options) unlessInterrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil {
+		return err
+	}
+	if o.once {
+		return errors.New("interrupted before it was caught up")
+	}
+	return nil
+}
+
+// followAll runs an informer for each collection. A failure of one does not affect the
+// others.
+func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Terminal, logger logr.Logger, c *connection) error {
+	fs, err := o.newFollowers(c, db, logger)
+	if err != nil {
+		return err
+	}
+	var custom *customResources
+	if o.all {
+		if custom, err = fs.customResources(); err != nil {
+			return err
+		}
+	}
+	scraped, err := o.listenForMetrics(ctx)
+	if err != nil {
+		return err
+	}
+	if db.Suspended() == nil {
+		logger.Info("Keeping", "file", db.Path(), "scopes", len(c.collections))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var shown sync.WaitGroup
+	if scraped != nil {
+		shown.Go(func() { serveMetrics(ctx, scraped, logger, fs) })
+	}
+	shown.Go(func() { fs.noteServer(ctx, logger) })
+	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
+	for _, f := range fs.list() {
+		fs.start(ctx, f)
+	}
+	if o.all && !o.once {
+		fs.running.Go(func() { fs.followResources(ctx, custom) })
+	}
+	if !o.once {
+		shown.Go(func() { o.serve(ctx, fs) })
+	}
+	err = fs.wait()
+	cancel()
+	shown.Wait()
+	if custom != nil && o.once && cache.IsDone(custom.told) {
+		there, gone := custom.present()
+		err = errors.Join(err, fs.dropGone(context.WithoutCancel(ctx), there, gone))
+	}
+	return errors.Join(err, fs.dropUnlisted())
+}
+
+var errSecrets = errors.New("secrets are not stored without a key; give --key-file or --key-command")
+
+// refuseSecrets removes the collections that may not be stored. It returns an error if a
+// user named one.
+func (c *connection) refuseSecrets(o *options) error {
+	if o.database.Keys != nil {
+		return nil
+	}
+	before := len(c.collections)
+	c.collections = slices.DeleteFunc(c.collections, func(collection *cluster.Collection) bool { return collection.Scope.IsSecret() })
+	switch {
+	case len(c.collections) == before:
+		return nil
+	case o.all:
+		c.everything.Left = append(c.everything.Left, cluster.LeftOut{Resource: "secrets", Because: errSecrets.Error()})
+		return nil
+	case len(c.collections) > 0:
+		o.env.Note("%v; the other resources go on", errSecrets)
+	}
+	return errSecrets
+}
+
+// noteLeftOut says what --all does not follow, unless it was said before.
+func (c *connection) noteLeftOut(logger logr.Logger, said []cluster.LeftOut) {
+	if c.everything == nil {
+		return
+	}
+	for _, left := range c.everything.Left {
+		if slices.ContainsFunc(said, func(l cluster.LeftOut) bool { return l.Resource == left.Resource }) {
+			continue
+		}
+		logger.Info("Left out", "resource", left.Resource, "because", left.Because)
+	}
+}

@@ -1,0 +1,101 @@
+// Package verify is the command that checks every page, record, index and log of a file.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
+)
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	var file source.FileFlags
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Check every page, record, index and log of a file",
+		Long: cmdutil.Describe(`Check every page, record, index and log of a file, and that every object decodes.
+
+One line for each scope says what it has or what is wrong with it. What is encrypted
+is read with its key only; that it adds up is seen without. The file is not changed;
+informctl run sets a damaged one aside and lists again. It does not if only a log is
+damaged, or what a consumer remembers: then the objects are whole, and history is not. Of a file that a live process
+holds a copy is checked, as snapshot makes it, which is removed afterwards.`),
+		Example: `  informctl verify --db informers.db
+  informctl verify --db informers.db && echo whole`,
+		Args: cmdutil.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := cmdutil.Interruptible(cmd.Context())
+			defer stop()
+			return run(ctx, e, file)
+		},
+	}
+	file.Add(e, cmd)
+	return cmd
+}
+
+func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
+	db, err := file.OpenWhole(ctx, e, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if len(db.Scopes) == 0 {
+		e.Note("%s holds nothing", db.Path)
+	}
+	var damage *store.CorruptionError
+	damaged, where := 0, cmdutil.BesideObjects
+	var parts []string
+	line := func(w io.Writer, name string, damage *store.CorruptionError) error {
+		if !cmdutil.IsBesideObjects(damage) {
+			where = "contents"
+		}
+		_, err := fmt.Fprintf(w, "%s: damaged: %v\n", name, damage.Err)
+		return err
+	}
+	err = e.Output(func(w io.Writer) error {
+		for _, part := range []struct {
+			name string
+			err  error
+		}{{"pages", source.VerifyPages(ctx, db)}, {"ledgers", source.VerifyLedgers(ctx, db)}} {
+			err := part.err
+			if errors.As(err, &damage) {
+				parts = append(parts, part.name)
+				err = line(w, part.name, damage)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return db.Verify(ctx, e, func(info store.Info, err error) error {
+			text := fmt.Sprintf("%s: whole: %d objects, %d indexes", info.Scope, info.Objects, len(info.Indexes))
+			switch {
+			case errors.Is(err, store.ErrNoKey):
+				text = fmt.Sprintf("%s: adds up: %d objects, encrypted, not read without the key", info.Scope, info.Objects)
+			case errors.As(err, &damage):
+				damaged++
+				return line(w, info.Scope.String(), damage)
+			case err != nil:
+				return err
+			case !info.Complete:
+				text = fmt.Sprintf("%s: whole: first list not complete", info.Scope)
+			}
+			_, err = fmt.Fprintln(w, text)
+			return err
+		})
+	})
+	if damaged > 0 {
+		parts = append(parts, fmt.Sprintf("%d of %d scopes", damaged, len(db.Scopes)))
+	}
+	if err == nil && len(parts) > 0 {
+		err = &store.CorruptionError{Path: db.Path, Where: where, Err: errors.New(strings.Join(parts, ", "))}
+	}
+	return db.Named(err)
+}

@@ -1,0 +1,62 @@
+package cmdutil
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/informctl/informctl/store"
+)
+
+// ParseMoment parses a time, or a duration before now. An empty text is the zero time.
+func ParseMoment(text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if t, err := time.Parse(time.RFC3339Nano, text); err == nil {
+		return t, nil
+	}
+	ago, err := ParseSince(text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z", text)
+	}
+	return now.Add(-ago), nil
+}
+
+// ParseSince parses Go's durations and days, such as 90m, 36h and 7d.
+func ParseSince(text string) (time.Duration, error) {
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 {
+			return 24 * hours, nil
+		}
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d <= 0 {
+		return 0, fmt.Errorf("%q is no duration; write 30m, 12h or 7d", text)
+	}
+	return d, nil
+}
+
+// ParsePlace parses a moment of the log. An empty text is the zero Place.
+func ParsePlace(text string, now time.Time) (store.Place, error) {
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return store.Place{RV: text}, nil
+	}
+	if p, err := store.ParsePlace(text); err == nil {
+		return p, nil
+	}
+	t, err := ParseMoment(text, now)
+	if err != nil {
+		return store.Place{}, fmt.Errorf("%q is neither a duration, as 30m, 12h or 7d, nor a time, as 2026-01-02T15:04:05Z, nor a resource version", text)
+	}
+	return store.Place{Time: t}, nil
+}
+
+// IsOver returns an error if a moment, as the user wrote it, is to come.
+func (e Env) IsOver(moment time.Time, text string) error {
+	if now := e.Now(); moment.After(now) {
+		return fmt.Errorf("%s is in the future; it is %s", text, now.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

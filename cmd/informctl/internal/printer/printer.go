@@ -1,0 +1,309 @@
+// Package printer prints objects as kubectl does: as tables, JSON, YAML and names, and
+// with the templates of a user.
+package printer
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+)
+
+// Object is one selected object. Object is nil if the printer does not need it decoded.
+type Object struct {
+	source.Item
+	runtime.Object
+	Event string // of a watch: ADDED, MODIFIED, DELETED
+}
+
+// Piece is the result of rendering one object.
+type Piece struct {
+	text  []byte
+	row   metav1.TableRow
+	event string // of a row of a watch
+	value map[string]any
+}
+
+// Printer writes a list of objects: Begin, what Emit is given of Render, End. Render must
+// be safe for concurrent use; the other methods are called from one goroutine. The pieces
+// arrive in the order of the list.
+type Printer interface {
+	Needs() source.Depth
+	Begin(io.Writer) error
+	Render(Object) (Piece, error)
+	Emit(io.Writer, []Piece) error
+	End(io.Writer) error
+}
+
+// Flags are the flags that define how objects are printed. Complete must be called before
+// anything is printed.
+type Flags struct {
+	Format       string
+	Count        bool
+	NoHeaders    bool
+	showLabels   bool
+	labelColumns []string
+	objects      *genericclioptions.JSONYamlPrintFlags
+
+	path     *jsonPath   // of -o jsonpath=
+	template *goTemplate // of -o go-template=
+	columns  *columns    // of -o custom-columns=
+}
+
+// PlainFormats are the formats without a template.
+var PlainFormats = []string{"table", "wide", "json", "yaml", "name"}
+
+// ObjectFormats are what a shell completes -o to, for commands that print objects.
+var ObjectFormats = slices.Concat(PlainFormats, []string{"jsonpath=", "go-template=", "custom-columns="})
+
+const formats = "table, wide, json, yaml, name, jsonpath=TEMPLATE, go-template=TEMPLATE, custom-columns=HEADER:PATH,..."
+
+// Add adds all flags.
+func (f *Flags) Add(cmd *cobra.Command) {
+	f.AddForms(cmd)
+	cmd.Flags().BoolVar(&f.Count, "count", false, "Print the number of objects only.")
+}
+
+// AddForms does what Add does, without --count.
+func (f *Flags) AddForms(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.Format, "output", "o", "table", "How to print, one of: "+formats+".")
+	flags.BoolVar(&f.NoHeaders, "no-headers", false, "With a table: no line of headers.")
+	flags.BoolVar(&f.showLabels, "show-labels", false, "With a table: all labels in the last column.")
+	flags.StringSliceVarP(&f.labelColumns, "label-columns", "L", nil, "With a table: a column for each of these labels, separated by commas.")
+	f.objects = genericclioptions.NewJSONYamlPrintFlags()
+	f.objects.AddFlags(cmd)
+}
+
+// Complete checks the format. A template is applied to the List, as in kubectl.
+func (f *Flags) Complete(cmd *cobra.Command) (err error) {
+	form, argument, hasArgument := strings.Cut(f.Format, "=")
+	switch {
+	case hasArgument && form == "jsonpath":
+		f.path, err = parseJSONPath(argument)
+	case hasArgument && form == "go-template":
+		f.template, err = parseGoTemplate(argument)
+	case hasArgument && form == "custom-columns":
+		f.columns, err = parseColumns(argument)
+	case f.Format != "" && !slices.Contains(PlainFormats, f.Format):
+		return cmdutil.Usagef(cmd, "unknown output format %q; there are %s", f.Format, formats)
+	}
+	if err != nil {
+		return cmdutil.Usagef(cmd, "--output %s: %w", f.Format, err)
+	}
+	if f.Count && f.Format != "" && f.Format != "table" {
+		return cmdutil.Usagef(cmd, "--count prints a number, which -o %s does not change; leave one of them out", form)
+	}
+	return nil
+}
+
+// Whole reports whether the format prints more of an object than its metadata.
+func (f *Flags) Whole() bool {
+	return f.path != nil || f.template != nil || f.columns != nil || f.Format == "json" || f.Format == "yaml"
+}
+
+// IsTable reports whether the format is a table.
+func (f *Flags) IsTable() bool {
+	return !f.Whole() && f.Format != "name" && !f.Count
+}
+
+// showsLabels reports whether labels are in the table. A process sends headers without
+// them.
+func (f *Flags) showsLabels() bool { return f.showLabels || len(f.labelColumns) > 0 }
+
+// ShowsManagedFields reports whether objects are printed with their managedFields.
+func (f *Flags) ShowsManagedFields() bool { return f.objects.ShowManagedFields }
+
+// Printer returns the printer of a format that is no table. one is set for the object of
+// one NAME, which is printed by itself, as in kubectl.
+func (f *Flags) Printer(one bool) Printer {
+	switch {
+	case f.path != nil:
+		return f.path.printer(one)
+	case f.template != nil:
+		return f.template.printer(one)
+	case f.columns != nil:
+		f.columns.noHeaders = f.NoHeaders
+		return f.columns
+	case one && (f.Format == "json" || f.Format == "yaml"):
+		return oneObject{objectRenderer{f.objects, f.Format}}
+	case f.Format == "json":
+		return &jsonList{objectRenderer: objectRenderer{f.objects, "json"}}
+	case f.Format == "yaml":
+		return &yamlList{objectRenderer: objectRenderer{f.objects, "yaml"}}
+	}
+	return nameList{}
+}
+
+// listOf returns the List that a template is applied to.
+func listOf(items []any) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "List", "items": items,
+		"metadata": map[string]any{"resourceVersion": ""},
+	}
+}
+
+// objectRenderer prints single objects in the same way as kubectl.
+type objectRenderer struct {
+	flags  *genericclioptions.JSONYamlPrintFlags
+	format string
+}
+
+func (objectRenderer) Needs() source.Depth { return source.Record }
+
+// text prints one object with prefix before every line except the first line and empty
+// lines. The objects of a List are part of a larger document. This indentation does not
+// change strings: a JSON or YAML string contains line breaks only where indentation is
+// not part of it.
+func (r objectRenderer) text(o Object, prefix string) ([]byte, error) {
+	// A YAML printer writes separators between the documents it prints, so each object
+	// has its own printer.
+	p, err := r.flags.ToPrinter(r.format)
+	if err != nil {
+		return nil, err
+	}
+	var buf bytes.Buffer
+	if err := p.PrintObj(o.Object, &buf); err != nil {
+		return nil, err
+	}
+	lines := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	out := make([]byte, 0, len(lines)+bytes.Count(lines, []byte("\n"))*len(prefix))
+	for i, line := 0, []byte(nil); len(lines) > 0; i++ {
+		line, lines, _ = bytes.Cut(lines, []byte("\n"))
+		if i > 0 {
+			out = append(out, '\n')
+			if len(line) > 0 {
+				out = append(out, prefix...)
+			}
+		}
+		out = append(out, line...)
+	}
+	return out, nil
+}
+
+// oneObject prints the only object in the same way as kubectl.
+type oneObject struct{ objectRenderer }
+
+func (oneObject) Begin(io.Writer) error { return nil }
+func (oneObject) End(io.Writer) error   { return nil }
+
+func (p oneObject) Render(o Object) (Piece, error) {
+	text, err := p.text(o, "")
+	return Piece{text: append(text, '\n')}, err
+}
+
+func (oneObject) Emit(w io.Writer, pieces []Piece) error { return writeTexts(w, pieces) }
+
+// writeTexts writes the texts of pieces.
+func writeTexts(w io.Writer, pieces []Piece) error {
+	for _, piece := range pieces {
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// jsonList prints a v1 List in the same way as kubectl, one element at a time.
+type jsonList struct {
+	objectRenderer
+	printed bool
+}
+
+func (p *jsonList) Begin(w io.Writer) error {
+	_, err := io.WriteString(w, "{\n    \"apiVersion\": \"v1\",\n    \"items\": [")
+	return err
+}
+
+func (p *jsonList) Render(o Object) (Piece, error) {
+	text, err := p.text(o, "        ")
+	return Piece{text: text}, err
+}
+
+func (p *jsonList) Emit(w io.Writer, pieces []Piece) error {
+	for _, piece := range pieces {
+		separator := ",\n        "
+		if !p.printed {
+			separator = "\n        "
+		}
+		p.printed = true
+		if _, err := io.WriteString(w, separator); err != nil {
+			return err
+		}
+		if _, err := w.Write(piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *jsonList) End(w io.Writer) error {
+	closing := "]"
+	if p.printed {
+		closing = "\n    ]"
+	}
+	_, err := io.WriteString(w, closing+",\n    \"kind\": \"List\",\n    \"metadata\": {\n        \"resourceVersion\": \"\"\n    }\n}\n")
+	return err
+}
+
+// yamlList does the same as YAML.
+type yamlList struct {
+	objectRenderer
+	printed bool
+}
+
+func (p *yamlList) Begin(w io.Writer) error {
+	_, err := io.WriteString(w, "apiVersion: v1\nitems:")
+	return err
+}
+
+func (p *yamlList) Render(o Object) (Piece, error) {
+	text, err := p.text(o, "  ")
+	return Piece{text: text}, err
+}
+
+func (p *yamlList) Emit(w io.Writer, pieces []Piece) error {
+	for _, piece := range pieces {
+		p.printed = true
+		if _, err := fmt.Fprintf(w, "\n- %s", piece.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *yamlList) End(w io.Writer) error {
+	empty := ""
+	if !p.printed {
+		empty = " []"
+	}
+	_, err := io.WriteString(w, empty+"\nkind: List\nmetadata:\n  resourceVersion: \"\"\n")
+	return err
+}
+
+// nameList prints kind/name. It needs only the keys.
+type nameList struct{}
+
+func (nameList) Needs() source.Depth   { return source.Nothing }
+func (nameList) Begin(io.Writer) error { return nil }
+func (nameList) End(io.Writer) error   { return nil }
+
+func (nameList) Render(o Object) (Piece, error) {
+	obj := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: o.Name}}
+	obj.SetGroupVersionKind(o.Kind())
+	var buf bytes.Buffer
+	err := (&printers.NamePrinter{ShortOutput: true}).PrintObj(obj, &buf)
+	return Piece{text: buf.Bytes()}, err
+}
+
+func (nameList) Emit(w io.Writer, pieces []Piece) error { return writeTexts(w, pieces) }

@@ -1,0 +1,64 @@
+// Package resources knows the names of resources: as a user writes them, as an API server
+// has them, and those that the commands treat in their own way.
+package resources
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/informctl/informctl/store"
+)
+
+// shortNames are the short names that an API server defines for its built-in resources.
+// Those of custom resources are in their definitions.
+var shortNames = map[string]string{
+	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events",
+	"limits": "limitranges", "no": "nodes", "ns": "namespaces", "po": "pods",
+	"pv": "persistentvolumes", "pvc": "persistentvolumeclaims", "quota": "resourcequotas",
+	"rc": "replicationcontrollers", "sa": "serviceaccounts", "svc": "services",
+	"deploy": "deployments", "ds": "daemonsets", "rs": "replicasets", "sts": "statefulsets",
+	"cj": "cronjobs", "hpa": "horizontalpodautoscalers", "pdb": "poddisruptionbudgets",
+	"ing": "ingresses", "netpol": "networkpolicies", "pc": "priorityclasses",
+	"sc": "storageclasses", "vac": "volumeattributesclasses", "csr": "certificatesigningrequests",
+	"crd": "customresourcedefinitions", "crds": "customresourcedefinitions",
+}
+
+// all are the built-in resources of the category "all".
+var all = []string{
+	"pods", "replicationcontrollers", "services", "daemonsets.apps", "deployments.apps", "replicasets.apps",
+	"statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
+}
+
+// IsInCategory reports whether the resource of a scope is in a category of built-in
+// resources.
+func IsInCategory(s store.Scope, name string) bool {
+	return strings.EqualFold(name, "all") && slices.Contains(all, s.Resource)
+}
+
+// Is reports whether the scope has the resource that a user named: its plural, its kind
+// or its short name, each with or without a group, or with version and group.
+func Is(s store.Scope, name string) bool {
+	plural, group, _ := strings.Cut(s.Resource, ".")
+	if group == "" {
+		group = s.Kind.Group
+	}
+	name = strings.ToLower(name)
+	first, rest, dotted := strings.Cut(name, ".")
+	if long, ok := shortNames[first]; ok {
+		first = long
+	}
+	if first != strings.ToLower(plural) && first != strings.ToLower(s.Kind.Kind) {
+		return false
+	}
+	version := strings.ToLower(s.Kind.Version)
+	return !dotted || slices.Contains([]string{group, version + "." + group, version}, rest)
+}
+
+// The two resources as which the server serves one event.
+const (
+	CoreEvents  = "events"
+	NewerEvents = "events.events.k8s.io"
+)
+
+// Definitions is the resource of the definitions of custom resources.
+const Definitions = "customresourcedefinitions.apiextensions.k8s.io"

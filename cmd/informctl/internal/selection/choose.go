@@ -1,0 +1,187 @@
+package selection
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
+)
+
+// Chosen is the result of selecting objects by keys, labels and indexes.
+type Chosen struct {
+	Items   []source.Item // in the order of output
+	Views   []*source.View
+	Unread  source.Unread
+	Missing []string // named objects that do not exist, such as pods "a"
+
+	// States that are not the latest: of objects that a later scope holds, and of others
+	// that one covers.
+	repeated, gone []source.Item
+}
+
+// OfSeveral reports whether objects of several resources were looked for.
+func (c Chosen) OfSeveral() bool {
+	return slices.ContainsFunc(c.Views, func(v *source.View) bool {
+		return v.Info.Scope.Resource != c.Views[0].Info.Scope.Resource
+	})
+}
+
+// Shown returns the views that objects are printed of, all where nothing is found.
+func (c *Chosen) Shown() []*source.View {
+	var shown []*source.View
+	for _, i := range c.Items {
+		if n := len(shown); n > 0 && shown[n-1] == i.View {
+			continue
+		}
+		if !slices.Contains(shown, i.View) {
+			shown = append(shown, i.View)
+		}
+	}
+	if len(shown) == 0 {
+		return c.Views
+	}
+	return shown
+}
+
+// Choose returns the objects of a database that the options select by keys, labels and
+// indexes; what needs decoded objects is left to the Sieve. It notes what is left out.
+func (o *Options) Choose(db *source.Database) (out Chosen, err error) {
+	views := map[string]*source.View{}
+	for _, want := range o.Wanted {
+		infos, err := db.Find(want.Resource)
+		if err != nil {
+			return out, err
+		}
+		infos = slices.DeleteFunc(slices.Clone(infos), func(info store.Info) bool { return o.Skipped[info.ID] })
+		opened, err := o.Open(db, infos, &out.Unread)
+		if err != nil {
+			return out, err
+		}
+		o.NoteHidden(want.Resource, ScopesOf(opened)...)
+		for i, v := range opened {
+			if known := views[v.Info.ID]; known != nil {
+				opened[i] = known
+			}
+			views[v.Info.ID] = opened[i]
+		}
+		if err := o.chooseOf(opened, want.Names, &out); err != nil {
+			return out, err
+		}
+	}
+	for _, items := range []*[]source.Item{&out.Items, &out.repeated, &out.gone} {
+		slices.SortFunc(*items, source.CompareItems)
+		*items = slices.Compact(*items) // a resource may be named twice
+	}
+	if n := len(out.repeated); n > 0 {
+		o.Env.Note("%d objects are held by several scopes; the latest state of each is shown", n)
+	}
+	if n := len(out.gone); n > 0 {
+		o.Env.Note("%d objects are left out: a scope that was followed later no longer holds them", n)
+	}
+	return out, nil
+}
+
+// chooseOf adds the selected objects in the scopes of one resource.
+func (o *Options) chooseOf(views []*source.View, names []string, out *Chosen) error {
+	f := o.Filter
+	f.names = names
+	found := map[string]bool{} // the names that exist
+	for _, v := range views {
+		keys, err := f.keys(v)
+		var held, gone []string
+		if err == nil {
+			keys, held, gone, err = Latest(v, keys)
+		}
+		if err == nil {
+			err = o.readable(v, keys)
+		}
+		if err != nil {
+			if err := out.Unread.Add(v.Info, err); err != nil {
+				return err
+			}
+			continue
+		}
+		if !slices.Contains(out.Views, v) {
+			out.Views = append(out.Views, v)
+		}
+		out.Items = source.AppendItems(out.Items, v, keys)
+		out.repeated, out.gone = source.AppendItems(out.repeated, v, held), source.AppendItems(out.gone, v, gone)
+		for _, key := range keys {
+			if len(names) > 0 {
+				found[source.NewItem(v, key).Name] = true
+			}
+		}
+	}
+	if len(views) == 0 {
+		return nil // an error says why
+	}
+	missing, err := f.missing(views, found)
+	for _, name := range missing {
+		if !slices.Contains(out.Missing, name) { // the resource may be named twice
+			out.Missing = append(out.Missing, name)
+		}
+	}
+	return err
+}
+
+// NotFound returns the error for a named object that does not exist.
+func (o *Options) NotFound(name, file string) error {
+	if o.Filter.Namespace != "" {
+		file = "namespace " + o.Filter.Namespace + " of " + file
+	}
+	return fmt.Errorf("%s not found in %s", name, file)
+}
+
+// readable decodes the first object, to check that its encryption key is available if it
+// needs one.
+func (o *Options) readable(v *source.View, keys []string) error {
+	decodes := o.Whole || o.Sieve.Decodes() || !o.Format.Count && o.Format.Format != "name"
+	if !v.Info.Encrypted || len(keys) == 0 || !decodes {
+		return nil
+	}
+	found, err := v.Fetch(keys[:1], source.Record)
+	if err == nil && found[0].Decode != nil {
+		_, err = found[0].Decode()
+	}
+	return err
+}
+
+// Open opens the scopes that can answer and prints which cannot, or adds to unread why
+// not. It returns an error if none can: an empty result would look like an answer.
+func (o *Options) Open(db *source.Database, infos []store.Info, unread *source.Unread) ([]*source.View, error) {
+	decoder := o.decoderFor
+	if len(infos) > 1 && slices.ContainsFunc(infos, hasFieldSelector) {
+		decoder = source.WholeObjects
+	}
+	opened, err := db.Open(infos, decoder)
+	if err != nil {
+		return nil, err
+	}
+	views, left := opened.Views, opened.Left
+	unread.Join(opened.Unread)
+	LinkOverlaps(views)
+	if len(left) > 0 && len(views)+len(opened.Unread.Errs) == 0 {
+		return nil, fmt.Errorf("%w: %s", store.ErrIncomplete, strings.Join(left, ", "))
+	}
+	for _, scope := range left {
+		o.Env.Note("%s: left out, its first list is not complete; %s", scope, cmdutil.Completes)
+	}
+	for _, v := range views {
+		if cp := v.Info.Checkpoint; cp.RV == "" && !source.IsGone(v.Info) {
+			o.Env.Note("%s: to be listed again, so objects may be missing or old: %s", v.Info.Scope, cp.Reason)
+		}
+	}
+	able := slices.DeleteFunc(slices.Clone(views), func(v *source.View) bool { return !hasIndexes(v, o.Indexes) })
+	if len(able) == 0 {
+		return views, nil // a later step reports the missing index
+	}
+	for _, v := range views {
+		if !slices.Contains(able, v) {
+			o.Env.Note("%s: left out, its indexes are %s", v.Info.Scope, indexNames(v))
+		}
+	}
+	return able, nil
+}

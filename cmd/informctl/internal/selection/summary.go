@@ -1,0 +1,243 @@
+package selection
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"gopkg.in/inf.v0"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+)
+
+// Summary says how the objects that pass are grouped, and what is calculated of each
+// group. The zero value groups nothing.
+type Summary struct {
+	by         []*path // without one, all objects are one group
+	aggregates []aggregate
+}
+
+// aggregate is a calculation over the values of a path.
+type aggregate struct {
+	verb string // sum, max, min or avg
+	*path
+}
+
+// verbs are the aggregates that there are, with the help of their flags.
+var verbs = []struct{ name, usage string }{
+	{"sum", "Print the sum of this `field` of each group, a number or a quantity; repeatable."},
+	{"max", "Print the largest value of this `field`, as --sum."},
+	{"min", "Print the smallest value of this `field`, as --sum."},
+	{"avg", "Print the average of the values of this `field`, as --sum."},
+}
+
+// name returns the name of the aggregate's column.
+func (a aggregate) name() string { return a.verb + "(" + a.path.name() + ")" }
+
+// Asked reports whether a summary is printed instead of objects.
+func (s *Summary) Asked() bool { return len(s.by)+len(s.aggregates) > 0 }
+
+// Flag returns the first flag that asks for a summary.
+func (s *Summary) Flag() string {
+	if len(s.by) > 0 {
+		return "--group-by"
+	}
+	return "--" + s.aggregates[0].verb
+}
+
+// Keys returns the paths whose values are those of a Tally.
+func (s *Summary) Keys() (names []string) {
+	for _, p := range s.by {
+		names = append(names, p.name())
+	}
+	return names
+}
+
+// Columns returns the names of the aggregates, as sum(PATH).
+func (s *Summary) Columns() (names []string) {
+	for _, a := range s.aggregates {
+		names = append(names, a.name())
+	}
+	return names
+}
+
+// Results returns the results of the aggregates for a group, in the order of Columns. One
+// is nil if there is nothing to calculate from.
+func (s *Summary) Results(t *Tally) (results []*resource.Quantity) {
+	for i, a := range s.aggregates {
+		results = append(results, t.amounts[i].result(a.verb))
+	}
+	return results
+}
+
+// paths returns all paths that the summary reads.
+func (s *Summary) paths() []*path {
+	paths := slices.Clone(s.by)
+	for _, a := range s.aggregates {
+		paths = append(paths, a.path)
+	}
+	return paths
+}
+
+// summand is what one object adds to a summary.
+type summand struct {
+	groups  [][]string            // the values of each group that it is in
+	amounts [][]resource.Quantity // by aggregate
+}
+
+// summandOf reads an object. An object is in a group for each combination of its values.
+func (s *Summary) summandOf(i source.Item, obj runtime.Object) (out summand) {
+	out.groups = [][]string{nil}
+	for _, p := range s.by {
+		values := slices.Compact(slices.Sorted(slices.Values(p.valuesOf(i, obj))))
+		if len(values) == 0 {
+			values = []string{cmdutil.NoValue}
+		}
+		var groups [][]string
+		for _, group := range out.groups {
+			for _, value := range values {
+				groups = append(groups, append(slices.Clone(group), value))
+			}
+		}
+		out.groups = groups
+	}
+	for _, a := range s.aggregates {
+		out.amounts = append(out.amounts, a.amountsOf(i, obj))
+	}
+	return out
+}
+
+// amountsOf returns the numbers and quantities among the values of an object.
+func (a aggregate) amountsOf(i source.Item, obj runtime.Object) (amounts []resource.Quantity) {
+	values := a.valuesOf(i, obj)
+	for _, value := range values {
+		if q, err := resource.ParseQuantity(value); err == nil {
+			amounts = append(amounts, q)
+		}
+	}
+	if len(amounts) < len(values) {
+		a.misfit(i, &a.texts, fmt.Errorf("%s: a value is neither a number nor a quantity, such as 500m or 1Gi", a.path.name()))
+	}
+	if len(values) > 0 && len(amounts) == 0 {
+		a.having.Add(-1)
+	}
+	return amounts
+}
+
+// Tally is a group with what was added to it.
+type Tally struct {
+	Values  []string // by key
+	Count   int      // of objects
+	amounts []amount // by aggregate
+}
+
+// amount is the state of an aggregate.
+type amount struct {
+	number int64 // of values
+	value  resource.Quantity
+}
+
+func (a *amount) add(verb string, q resource.Quantity) {
+	a.number++
+	switch verb {
+	case "sum", "avg":
+		a.value.Add(q)
+		return
+	case "max":
+		if a.number > 1 && q.Cmp(a.value) <= 0 {
+			return
+		}
+	case "min":
+		if a.number > 1 && q.Cmp(a.value) >= 0 {
+			return
+		}
+	}
+	a.value = q
+}
+
+// result returns nil if there is nothing to calculate from.
+func (a *amount) result(verb string) *resource.Quantity {
+	switch {
+	case a.number == 0 && verb != "sum":
+		return nil
+	case verb == "avg":
+		quotient := new(inf.Dec).QuoRound(a.value.AsDec(), inf.NewDec(a.number, 0), 3, inf.RoundHalfUp)
+		return resource.NewDecimalQuantity(*quotient, a.value.Format)
+	}
+	return &a.value
+}
+
+// add adds an object to its groups.
+func (s *Summary) add(tallies map[string]*Tally, from summand) {
+	for _, values := range from.groups {
+		key := strings.Join(values, "\x00")
+		t := tallies[key]
+		if t == nil {
+			t = &Tally{Values: values, amounts: make([]amount, len(s.aggregates))}
+			tallies[key] = t
+		}
+		t.Count++
+		for i, amounts := range from.amounts {
+			for _, q := range amounts {
+				t.amounts[i].add(s.aggregates[i].verb, q.DeepCopy())
+			}
+		}
+	}
+}
+
+// Lacking returns the notes on fields that no object has.
+func (s *Summary) Lacking(tallies map[string]*Tally, objects int) (notes []string) {
+	note := func(p *path, flag string, lacks func(*Tally) bool) {
+		for _, t := range tallies {
+			if !lacks(t) {
+				return
+			}
+		}
+		notes = append(notes, fmt.Sprintf("none of %d objects has the field %q that %s asks for", objects, p.name(), flag))
+	}
+	for i, p := range s.by {
+		note(p, "--group-by", func(t *Tally) bool { return t.Values[i] == cmdutil.NoValue })
+	}
+	for i, a := range s.aggregates {
+		note(a.path, "--"+a.verb, func(t *Tally) bool { return t.amounts[i].number == 0 })
+	}
+	return notes
+}
+
+// Largest returns at most limit groups, the largest by the first aggregate or, without
+// one, by count; 0 means all.
+func (s *Summary) Largest(tallies map[string]*Tally, limit int) []*Tally {
+	if len(s.by) == 0 && len(tallies) == 0 {
+		tallies = map[string]*Tally{"": {amounts: make([]amount, len(s.aggregates))}}
+	}
+	all := slices.Collect(maps.Values(tallies))
+	slices.SortFunc(all, func(a, b *Tally) int {
+		if len(s.aggregates) == 0 {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), slices.Compare(a.Values, b.Values))
+		}
+		verb := s.aggregates[0].verb
+		return cmp.Or(compareResults(b.amounts[0].result(verb), a.amounts[0].result(verb)), slices.Compare(a.Values, b.Values))
+	})
+	if limit > 0 {
+		all = all[:min(limit, len(all))]
+	}
+	return all
+}
+
+// compareResults orders nil before all quantities.
+func compareResults(a, b *resource.Quantity) int {
+	switch {
+	case a == nil && b == nil:
+		return 0
+	case a == nil:
+		return -1
+	case b == nil:
+		return 1
+	}
+	return a.Cmp(*b)
+}

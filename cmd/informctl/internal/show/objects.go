@@ -1,0 +1,76 @@
+// Package show prints what a selection selects: the objects that there are, or their
+// changes as the process receives them that keeps the file.
+package show
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/printer"
+	"github.com/informctl/informctl/cmd/informctl/internal/selection"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+)
+
+// Objects prints the objects that the options select.
+func Objects(ctx context.Context, o *selection.Options) error {
+	db, err := o.OpenAt(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	chosen, err := o.Choose(db)
+	if err != nil {
+		return err
+	}
+	failures := chosen.Unread.Lines()
+	if len(failures) > 0 && len(chosen.Views) == 0 {
+		return o.Env.Incomplete(failures)
+	}
+	chosen.Items = selection.WithoutNewerEvents(chosen.Items)
+	m := o.Env.NewMeter("searching", "objects", len(chosen.Items))
+	result, err := o.Sieve.Sift(chosen.Items, o.Env.Now(), m.Set)
+	m.Stop()
+	if err != nil {
+		return err
+	}
+	if err := o.Explain(chosen.Views); err != nil {
+		return err
+	}
+	for _, name := range chosen.Missing {
+		failures = append(failures, o.NotFound(name, db.Path))
+	}
+	switch {
+	case len(result.Items) == 0 && !o.Format.Count && len(failures) == 0:
+		o.Env.Note("nothing found in %s", db.Path)
+	case len(result.Items) > 0 && result.Unsorted:
+		o.Env.Note("nothing that is printed has the field %q that --sort-by asks for", o.Sieve.SortedBy())
+	}
+	if n := len(result.Items); n > 0 {
+		for _, note := range o.Sieve.Summary.Lacking(result.Tallies, n) {
+			o.Env.Note("%s", note)
+		}
+	}
+	err = o.Env.Output(func(w io.Writer) error {
+		switch {
+		case o.Format.Count:
+			_, err := fmt.Fprintln(w, len(result.Items))
+			return err
+		case o.Sieve.Summary.Asked():
+			s := &o.Sieve.Summary
+			return printGroups(w, &o.Format, s, s.Largest(result.Tallies, o.Sieve.Limit))
+		}
+		if o.Format.IsTable() {
+			return printTables(w, o, db, result.Items, chosen.OfSeveral())
+		}
+		return printer.Print(w, result.Items, o.Format.Printer(o.IsOne(result.Items)))
+	})
+	if err == nil {
+		o.Env.NoteNewer(db.ServerVersion(ctx), source.CountTyped(result.Items))
+		err = db.NoteAge(ctx, o.Env, chosen.Shown(), o.At)
+	}
+	if err != nil {
+		return err
+	}
+	return o.Env.Incomplete(failures)
+}

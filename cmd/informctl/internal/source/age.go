@@ -1,0 +1,94 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
+)
+
+// NoteAge says how old what is printed is, one line for each reason: what is there at a
+// moment, now where it is zero, unless it is followed, or was until after that moment.
+func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at store.Place) error {
+	if !at.IsZero() && at.Time.IsZero() {
+		return nil // the log has the state of a resource version
+	}
+	statuses, err := d.statuses(ctx)
+	if err != nil {
+		return err
+	}
+	var reasons []string
+	oldest := map[string]time.Time{}
+	for _, v := range views {
+		info := d.now(v)
+		if IsGone(info) && len(statuses) > 0 {
+			continue // the server has nothing of it to follow
+		}
+		reason, set := freshness(info, statuses)
+		if reason == "" || !at.IsZero() && !at.Time.After(set) {
+			continue
+		}
+		if was, known := oldest[reason]; !known || !set.IsZero() && (was.IsZero() || set.Before(was)) {
+			oldest[reason] = set
+		}
+		if !slices.Contains(reasons, reason) {
+			reasons = append(reasons, reason)
+		}
+	}
+	for _, reason := range reasons {
+		if set := oldest[reason]; !set.IsZero() {
+			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, e.Now()), reason)
+		}
+		e.Note("%s", reason)
+	}
+	return nil
+}
+
+// freshness returns why a scope may be behind its server, "" if it is not, and when its
+// checkpoint was set.
+func freshness(info store.Info, statuses []informer.Status) (reason string, set time.Time) {
+	of := slices.DeleteFunc(slices.Clone(statuses), func(s informer.Status) bool { return s.Scope.ID != info.ID })
+	switch {
+	case len(statuses) == 0:
+		return "nothing follows this file", info.Checkpoint.Time
+	case len(of) == 0:
+		return "nothing follows " + info.Scope.String(), info.Checkpoint.Time
+	}
+	s := of[0]
+	switch {
+	case health.IsDisconnected(s):
+		reason = "disconnected from the server, and informctl status says why"
+	case !s.CaughtUp:
+		reason = "not caught up with the server yet"
+	}
+	return reason, s.Checkpoint.Time
+}
+
+// now returns the description of a scope as it is now, whatever moment is read.
+func (d *Database) now(v *View) store.Info {
+	for _, info := range d.Scopes {
+		if info.ID == v.Info.ID {
+			return info
+		}
+	}
+	return v.Info
+}
+
+// statuses returns the status of each informer of the process that holds the file, none
+// if there is no such process.
+func (d *Database) statuses(ctx context.Context) (statuses []informer.Status, err error) {
+	if d.IsFile() {
+		return nil, nil
+	}
+	statuses, err = AskFor[[]informer.Status](ctx, d.Path, "/v1/status")
+	if errors.Is(err, ErrNobody) {
+		return nil, nil // it has ended since it was asked for a copy
+	}
+	return statuses, err
+}

@@ -1,0 +1,94 @@
+package source
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+)
+
+const (
+	// hereFile is the file of a working directory.
+	hereFile = "informers.db"
+	// inCluster stands for the context of a pod, whose configuration has none.
+	inCluster = "in-cluster"
+)
+
+// addContext adds the flags that name the context whose file is meant.
+func (f *FileFlags) addContext(cmd *cobra.Command) {
+	f.Kube = &genericclioptions.ConfigFlags{KubeConfig: new(string), Context: new(string)}
+	cmd.Flags().StringVar(f.Kube.Context, "context", "", "The context whose file is meant where --db names none; the current one of the kubeconfig by default.")
+	cmd.Flags().StringVar(f.Kube.KubeConfig, "kubeconfig", "", "The kubeconfig that has the context.")
+}
+
+// Complete finds the file if neither --db nor $INFORMCTL_DB names it: that of the working
+// directory, if there is one, else that of the context. It is that of the working
+// directory, too, if there is no context or no directory for caches.
+func (f *FileFlags) Complete(e cmdutil.Env) error {
+	if f.Path != "" {
+		return nil
+	}
+	path, err := f.ofContext()
+	switch {
+	case isThere(hereFile):
+		f.Path = hereFile
+		if path != "" && isThere(path) {
+			e.Note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
+		}
+	case err != nil:
+		return fmt.Errorf("kubeconfig: %w", err)
+	case path == "":
+		f.Path = hereFile
+	default:
+		f.Path, f.byContext = path, true
+	}
+	return nil
+}
+
+func isThere(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+// ofContext returns the path of the context's file, "" if there is no context or no
+// directory for it.
+func (f *FileFlags) ofContext() (string, error) {
+	raw, err := f.Kube.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return "", err
+	}
+	name := raw.CurrentContext
+	if *f.Kube.Context != "" {
+		name = *f.Kube.Context
+	}
+	if name == "" {
+		if _, err := rest.InClusterConfig(); err != nil {
+			return "", nil //nolint:nilerr // this is no pod
+		}
+		name = inCluster
+	} else if raw.Contexts[name] == nil {
+		return "", fmt.Errorf("context %q does not exist", name)
+	}
+	dir, err := os.UserCacheDir()
+	if err != nil {
+		return "", nil //nolint:nilerr // a process without a home has no cache
+	}
+	return filepath.Join(dir, "informctl", url.PathEscape(name)+".db"), nil
+}
+
+// MakeDir makes the directory of a context's file.
+func (f *FileFlags) MakeDir() error {
+	if !f.byContext {
+		return nil
+	}
+	if err := os.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
+		return InDirectory(f.Path, err)
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+// Package source is where the commands read from: a file, the process that holds it, or a
+// copy that this process has made.
+//
+// # Locks
+//
+// A file that is open for reading is locked against writers until it is closed. A process
+// that keeps a file answers through its socket instead, for as long as the context of the
+// caller lasts.
+//
+// # Errors
+//
+// An error about damage wraps store.ErrCorrupt. One about a process that is not there
+// wraps ErrNobody. An error names the file of the user, also where a copy was read.
+//
+// # Concurrency
+//
+// A Database and its Views are used by one goroutine, except Encoded.Decode.
+package source
+
+import (
+	"context"
+	"slices"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// Database is a file open for reading, or the process that holds the file, and the
+// scopes. It must be closed.
+type Database struct {
+	origin
+	Path        string
+	File        *bolt.DB     // nil if a process is queried
+	server      string       // version of the process's server; "" if it is unknown
+	Stored      []store.Info // the scopes of the file
+	Scopes      []store.Info // those that can be read, also from memory
+	ShowSecrets bool
+	WithGone    bool // Find finds scopes of which only the log is left
+}
+
+// At returns the database as it was at a place; the zero Place is now. Both share the
+// open file, which is closed once.
+func (d *Database) At(place store.Place) *Database {
+	then := *d
+	then.origin = atPlace(d.origin, place)
+	return &then
+}
+
+// IsFile reports whether the file itself is read, since no process holds it.
+func (d *Database) IsFile() bool {
+	_, ok := d.origin.(fileSource)
+	return ok
+}
+
+// Process returns the process through which the scopes are read, nil if it is a file.
+func (d *Database) Process() *Process {
+	process, _ := d.origin.(*Process)
+	return process
+}
+
+// present returns the scopes that have a state at the moment that is read.
+func (d *Database) present() []store.Info {
+	if d.WithGone || isPast(d.origin) {
+		return d.Scopes
+	}
+	return slices.DeleteFunc(slices.Clone(d.Scopes), IsGone)
+}
+
+// Resources returns the resources of the file, sorted.
+func (d *Database) Resources() []string {
+	var names []string
+	for _, info := range d.present() {
+		names = append(names, info.Scope.Resource)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(names)))
+}
+
+// ServerVersion returns the version of the server that run has last followed, "" if it is
+// unknown.
+func (db *Database) ServerVersion(ctx context.Context) string {
+	if db.File == nil {
+		return db.server
+	}
+	values, err := db.File.Ledger(ctx, wire.ServerLedger)
+	if err != nil {
+		return "" // what is read of the file reports the damage
+	}
+	return string(values[wire.ServerVersion])
+}
+
+// Find returns the file's scopes of a resource.
+func (d *Database) Find(resource string) ([]store.Info, error) {
+	scopes := d.present()
+	if resource == "" {
+		return scopes, nil
+	}
+	var found []store.Info
+	for _, info := range scopes {
+		if resources.Is(info.Scope, resource) {
+			found = append(found, info)
+		}
+	}
+	if len(found) == 0 {
+		named, err := d.resourcesNamed(resource)
+		if err != nil {
+			return nil, err
+		}
+		for _, info := range scopes {
+			if slices.Contains(named, info.Scope.Resource) || resources.IsInCategory(info.Scope, resource) {
+				found = append(found, info)
+			}
+		}
+	}
+	if len(found) == 0 {
+		return nil, resources.Unknown(resource, d.Path+" holds", d.Resources(), "informctl info")
+	}
+	return found, nil
+}

@@ -1,0 +1,159 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/inspect"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// OpenFile opens the file itself for reading. It waits for its lock for that long, 0 is
+// the default of the store. The caller must close it.
+func OpenFile(path string, keys codec.KeyProvider, patience time.Duration) (*bolt.DB, error) {
+	// Decoded objects become garbage at once and little is kept. Collecting garbage less
+	// often saves a fifth of the time for about ten megabytes of memory.
+	debug.SetGCPercent(400)
+	if err := RefuseSpecial(path); err != nil {
+		return nil, err
+	}
+	return bolt.OpenReadOnly(path, bolt.Options{LockTimeout: patience, Keys: keys, Logger: noLogger})
+}
+
+// OpenDatabase opens the file itself for reading. The caller must close it.
+func OpenDatabase(path string, keys codec.KeyProvider, showSecrets bool) (*Database, error) {
+	file, err := OpenFile(path, keys, 0)
+	return databaseOf(path, showSecrets, file, err)
+}
+
+func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*Database, error) {
+	if err != nil {
+		return nil, OpenError(path, err)
+	}
+	scopes, err := file.Scopes()
+	if err != nil {
+		_ = file.Close()
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	return &Database{origin: fileSource{DB: file}, Path: path, File: file, Stored: scopes, Scopes: scopes, ShowSecrets: showSecrets}, nil
+}
+
+// RefuseSpecial refuses a path that is neither a file nor a directory before it is
+// opened: opening a named pipe would block until another process opens it for writing.
+func RefuseSpecial(path string) error {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return nil // opening the file reports the error
+	}
+	for mode, what := range map[fs.FileMode]string{
+		fs.ModeNamedPipe: "a named pipe", fs.ModeDevice: "a device", fs.ModeSocket: "a socket",
+	} {
+		if info.Mode()&mode != 0 {
+			return fmt.Errorf("%s is %s; an informctl cache is a regular file", path, what)
+		}
+	}
+	return nil
+}
+
+// noLogger is for commands that print the errors themselves.
+var noLogger = funcr.New(func(string, string) {}, funcr.Options{})
+
+// OpenToWrite opens the file for writing, and makes one that is missing. The caller must
+// close it.
+func OpenToWrite(path string, keys codec.KeyProvider) (*bolt.DB, error) {
+	db, err := bolt.Open(path, bolt.Options{Keys: keys, Logger: noLogger})
+	if err == nil && db.Suspended() != nil {
+		return nil, errors.Join(db.Suspended(), db.Close())
+	}
+	return db, err
+}
+
+// OpenError describes to a user why a file cannot be opened.
+func OpenError(path string, err error) error {
+	var damage *store.CorruptionError
+	var file *fs.PathError
+	var network *bolt.NetworkFSError
+	switch {
+	case errors.As(err, &network):
+		return fmt.Errorf("%s is on %s, where locks and mapped memory cannot be trusted; --db must name a file on a local disk", path, network.FileSystem)
+	case errors.As(err, &damage):
+		return damage
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: no such file; informctl run RESOURCE --db %s makes one", path, path)
+	case errors.Is(err, store.ErrLocked):
+		return lockedError(path)
+	case errors.Is(err, store.ErrNotOurs) && isDirectory(path):
+		return fmt.Errorf("%s is a directory; an informctl cache is a regular file", path)
+	case errors.Is(err, store.ErrNotOurs):
+		return fmt.Errorf("%s is not an informctl cache; it was not changed", path)
+	case errors.As(err, &file):
+		return fmt.Errorf("%s: %w", path, file.Err)
+	}
+	return err
+}
+
+func isDirectory(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// lockedError is the path of a file that another process holds.
+type lockedError string
+
+func (e lockedError) Error() string {
+	return string(e) + " is in use by another process; try again when that has ended"
+}
+
+func (lockedError) Is(target error) bool { return target == store.ErrLocked }
+
+// Wipeable checks everything that can be wrong before a resource of a file is dropped,
+// "" for all, without changing anything.
+func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) error {
+	db, err := OpenDatabase(file.Path, file.Keys, false)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	db.WithGone = true
+	if _, err := db.Find(resource); err != nil {
+		return err
+	}
+	return db.Writable(ctx, e)
+}
+
+// InUse adds what to do if another process holds the file; or is another way.
+func InUse(path string, err error, or string) error {
+	if !errors.Is(err, store.ErrLocked) {
+		return err
+	}
+	return fmt.Errorf("%s is in use by another process; end that first%s", path, or)
+}
+
+// Open opens the file for reading, or queries the process that holds it, until ctx ends.
+// The caller must close the database.
+func (f *FileFlags) Open(ctx context.Context, showSecrets bool) (*Database, error) {
+	// A single attempt: the process that holds the file may answer queries.
+	file, err := OpenFile(f.Path, f.Keys, time.Nanosecond)
+	if errors.Is(err, store.ErrLocked) {
+		db, askErr := OpenProcess(ctx, f.Path, showSecrets)
+		if !errors.Is(askErr, ErrNobody) {
+			return db, askErr
+		}
+		// Other commands hold a file for a moment and do not serve queries.
+		if file, err = OpenFile(f.Path, f.Keys, 0); errors.Is(err, store.ErrLocked) {
+			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
+				f.Path, inspect.SocketPath(f.Path))
+		}
+	}
+	return databaseOf(f.Path, showSecrets, file, err)
+}
