@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer/internal/cluster"
 )
 
 // hold is what keeps the stored resource version back (promise 2): while it is not empty,
@@ -26,8 +28,8 @@ func (h *hold) why() string {
 	if n := len(h.rejected); n > 0 && h.foreign == "" {
 		return fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(h.rejected))))
 	}
-	if h.foreign == foreignCluster {
-		return foreignContent
+	if h.foreign == cluster.Foreign {
+		return cluster.ForeignContent
 	}
 	return h.foreign
 }
@@ -51,13 +53,6 @@ func (inf *Informer) rejectLocked(ctx context.Context, key string, cause error) 
 type repair struct {
 	last time.Time   // when the last one was requested
 	next *time.Timer // requests the next one; nil if none is due
-}
-
-// identity is what the server has said of its cluster; see Informer.verify.
-type identity struct {
-	verified   bool // it has confirmed the scope's cluster
-	unanswered int  // answers in a row that did not name the cluster
-	failed     bool // the last answer did not, or there was none
 }
 
 // findings are what Status and audits report.

@@ -21,6 +21,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/informer/internal/tap"
 	"github.com/informctl/informctl/reflector"
@@ -104,12 +105,13 @@ type Informer struct {
 	opts    Options
 	indexer *store.CacheIndexer
 	queue   *fifo.Queue
-	hub     *delivery.Hub   // brings changes to handlers
-	factory *Factory        // nil: opts.Scope is the scope
-	client  *scopeTransport // of lw, if it is one of the factory; set by findScope
-	metrics *metrics
-	tap     *tap.Tap // nil: objects of the server are decoded; set by install
-	sieve   *tap.Sieve
+	hub     *delivery.Hub // brings changes to handlers
+	factory *Factory      // nil: opts.Scope is the scope
+	// verifier is nil unless the factory has found the scope; set by findScope.
+	verifier *cluster.Verifier
+	metrics  *metrics
+	tap      *tap.Tap // nil: objects of the server are decoded; set by install
+	sieve    *tap.Sieve
 	// caught contains the keys of the objects that have changed while the informer
 	// catches up. Only processLoop uses it.
 	caught sets.Set[string]
@@ -159,7 +161,6 @@ type Informer struct {
 	listing   listing
 	hold      hold
 	repair    repair
-	identity  identity
 	findings  findings
 
 	// Guarded by mu before the start, and fixed by it.
@@ -196,7 +197,7 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	if err != nil {
 		return nil, fmt.Errorf("informer: example object: %w", err)
 	}
-	scope, err := completeScope(opts.Scope, example)
+	scope, err := cluster.Complete(opts.Scope, example)
 	if err != nil {
 		return nil, fmt.Errorf("informer: Scope: %w", err)
 	}
@@ -249,7 +250,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	}
 	inf.hub.Begin()
 	scope, err := inf.findScope(ctx)
-	if errors.Is(err, errNoTransport) && inf.factory.opts.RequireTransport {
+	if errors.Is(err, cluster.ErrNoTransport) && inf.factory.opts.RequireTransport {
 		inf.refuse(ctx, err)
 		return
 	}

@@ -8,49 +8,14 @@ import (
 	"path/filepath"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
 )
-
-// completeScope sets the fields of the scope that follow from the example.
-func completeScope(s store.Scope, example runtime.Object) (store.Scope, error) {
-	switch example.(type) {
-	case *unstructured.Unstructured:
-		s.Form = store.Unstructured
-	case *metav1.PartialObjectMetadata:
-		s.Form = store.Metadata
-	default:
-		s.Form = store.Typed
-	}
-	if s.Kind.Empty() {
-		s.Kind = kindOf(example)
-	}
-	if s.Resource == "" && !s.Kind.Empty() {
-		gvr, _ := meta.UnsafeGuessKindToResource(s.Kind)
-		s.Resource = gvr.GroupResource().String()
-	}
-	return s.Canonical()
-}
-
-func kindOf(example runtime.Object) schema.GroupVersionKind {
-	if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
-		return gvk
-	}
-	if kinds, _, err := scheme.Scheme.ObjectKinds(example); err == nil && len(kinds) > 0 {
-		return kinds[0]
-	}
-	return schema.GroupVersionKind{}
-}
 
 func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
 	return mem.New().Open(inf.scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
@@ -124,7 +89,7 @@ func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	if inf.factory == nil {
 		return inf.scope, nil
 	}
-	scope, client, err := inf.factory.scope(ctx, inf.lw, inf.example, func(err error) { inf.waits(ctx, err) })
+	scope, client, err := inf.factory.finder.Scope(ctx, inf.lw, inf.example, func(err error) { inf.waits(ctx, err) })
 	if err != nil {
 		return scope, err
 	}
@@ -134,7 +99,7 @@ func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
 	}
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	inf.scope, inf.client = scope, client
+	inf.scope, inf.verifier = scope, cluster.NewVerifier(client, inf.lw, scope.Cluster)
 	return scope, nil
 }
 
@@ -181,32 +146,10 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 	if err != nil {
 		return nil, err
 	}
-	if err := dropForeign(s); err != nil {
+	if err := cluster.DropForeign(s); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-// dropForeign deletes what an earlier process has listed of another cluster. The log has
-// these objects, so it needs their deletions, too.
-func dropForeign(s store.Store) error {
-	if s.Checkpoint().Reason != foreignContent || s.Len() == 0 {
-		return nil
-	}
-	nothing, err := s.Relist()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = nothing.Close() }()
-	for b, err := range nothing.Parts("") {
-		if err != nil {
-			return err
-		}
-		if err := s.Apply(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // withoutIndexes returns the indexers without those that an index with an identity

@@ -16,6 +16,7 @@ import (
 
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/fifo"
+	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
@@ -287,7 +288,7 @@ var errUnidentified = errors.New("the server does not serve the resource, and do
 func (inf *Informer) isIdentified() bool {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	return !inf.identity.failed && inf.hold.foreign == ""
+	return !inf.verifier.Failed() && inf.hold.foreign == ""
 }
 
 func (inf *Informer) isCaughtUp() bool {
@@ -385,8 +386,8 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 	if r.reason == reflector.NoResource && inf.holdsNothing() {
 		return nil
 	}
-	if r.reason == foreignCluster {
-		if err := (*sink)(inf).invalidate(ctx, foreignContent); err != nil {
+	if r.reason == cluster.Foreign {
+		if err := (*sink)(inf).invalidate(ctx, cluster.ForeignContent); err != nil {
 			return err
 		}
 	}
