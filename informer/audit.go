@@ -68,9 +68,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 // audit runs one audit, and requests a list if it has findings.
 func (inf *Informer) audit(ctx context.Context) {
 	logger := klog.FromContext(ctx)
-	inf.mu.Lock()
-	caughtUp := inf.isCaughtUpLocked()
-	inf.mu.Unlock()
+	caughtUp := inf.state.IsCaughtUp()
 	var from string
 	var held *btree.Set[string]
 	_ = inf.hub.Do(func(turn delivery.Turn) error { // as of one moment

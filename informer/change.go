@@ -47,10 +47,7 @@ func (c change) stored() store.Change {
 // the one that the watch resumes at, and this process has not changed it. Changes after
 // catch-up are no replays. Only processLoop calls markReplays.
 func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
-	inf.mu.Lock()
-	over := inf.resumedAt == "" || inf.isCaughtUpLocked()
-	inf.mu.Unlock()
-	if over {
+	if inf.resumedAt == "" || inf.state.IsCaughtUp() {
 		inf.caught = nil
 		return
 	}
@@ -74,11 +71,9 @@ func (inf *Informer) markReplays(stream []fifo.Keyed, told []change) {
 // acceptReplays ends the rejection of objects whose stored state, or one before it, has
 // come again: the watch has brought the malformed states before that again, too.
 func (inf *Informer) acceptReplays(told []change) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
 	for _, c := range told {
 		if c.fate == isReplay {
-			delete(inf.hold.rejected, c.Key)
+			inf.state.Accept(c.Key)
 		}
 	}
 }
@@ -129,7 +124,7 @@ func (inf *Informer) headersOf(keys []string) map[string]store.Header {
 	}
 	slices.Sort(keys)
 	headers, err := inf.store.HeadersOf(slices.Compact(keys))
-	if inf.noticed(err) != nil {
+	if inf.state.Noticed(err) != nil {
 		return nil
 	}
 	byKey := make(map[string]store.Header, len(headers))

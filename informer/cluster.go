@@ -1,6 +1,7 @@
 package informer
 
 import (
+	"cmp"
 	"context"
 
 	"k8s.io/client-go/rest"
@@ -24,10 +25,7 @@ func ClusterIdentity(ctx context.Context, cfg *rest.Config) (string, error) {
 // call it.
 func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	answer := inf.verifier.Ask(ctx)
-	inf.mu.Lock()
-	was := inf.hold.foreign
-	inf.mu.Unlock()
-	if was != "" {
+	if inf.state.Foreign() != "" {
 		// What is still in the queue must not count as the right cluster's.
 		if err := inf.queue.Idle(ctx); err != nil {
 			return "", err
@@ -37,15 +35,8 @@ func (inf *Informer) verify(ctx context.Context) (relist string, err error) {
 	if !judged {
 		return "", err
 	}
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.hold.foreign = is
-	switch is {
-	case was:
+	if inf.state.SetForeign(is) == is {
 		return "", nil
-	case "":
-		inf.reached = "" // of the other cluster
-		return cluster.HomeAgain, nil
 	}
-	return is, nil
+	return cmp.Or(is, cluster.HomeAgain), nil
 }

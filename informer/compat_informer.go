@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 )
 
 // This file contains the rest of cache.SharedIndexInformer, after client-go's rules
@@ -75,13 +76,10 @@ func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 // is taken, a function is nil or fails, or the informer has stopped. It may block while
 // Run waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
-	inf.mu.Lock()
-	ended := inf.phase == ended
-	inf.mu.Unlock()
-	if ended {
+	if inf.state.Phase() == heal.Ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
 	}
-	return inf.noticed(inf.addIndexers(indexers))
+	return inf.state.Noticed(inf.addIndexers(indexers))
 }
 
 func (inf *Informer) addIndexers(indexers cache.Indexers) error {
@@ -138,7 +136,7 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.phase != created {
+	if inf.state.Phase() != heal.Created {
 		return errors.New("informer: watch error handler was not set: informer has already started")
 	}
 	inf.errorHandler = handle
@@ -155,7 +153,7 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.phase != created {
+	if inf.state.Phase() != heal.Created {
 		return errors.New("informer: transform was not set: informer has already started")
 	}
 	inf.transform = transform

@@ -23,3 +23,14 @@ func (inf *Informer) depart(batch *store.Batch, changes []change, stored map[str
 		}
 	}
 }
+
+// departed notes the objects that have departed with a batch that the store has taken.
+func (inf *Informer) departed(batch store.Batch) {
+	inf.mu.Lock()
+	defer inf.mu.Unlock()
+	for _, c := range batch.Changes {
+		if c.Departs {
+			inf.atStart.Delete(c.Key)
+		}
+	}
+}

@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/informer/internal/tap"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
@@ -138,29 +139,20 @@ type Informer struct {
 	looking chan struct{} // capacity 1: held by the goroutine that computes Status
 	seen    atomic.Pointer[Status]
 
-	lists atomic.Uint64 // completely applied lists; changed under mu
-
 	ending   chan struct{} // closed when Run's context ends
 	released chan struct{} // closed when the scope is released
 
+	state *heal.State // how far the store has come, and what is missing
+
 	// mu protects the fields below. The hub's lock may be held when it is taken, and not
 	// the other way around: no method of the hub is called with mu held.
-	mu     sync.Mutex
-	cond   *sync.Cond // broadcast when a read that waits for a list may try again
-	scope  store.Scope
-	store  store.Store
-	phase  phase
-	before phase // of ended
+	mu    sync.Mutex
+	scope store.Scope
+	store store.Store
 	// resumedAt is the resource version that the store was complete up to at the start.
 	resumedAt string
-	// reached is the resource version of the last list, event or bookmark that was
-	// applied; "" if it says nothing of the state.
-	reached   string
 	reflector *reflector.Reflector
 	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
-	listing   listing
-	hold      hold
-	repair    repair
 	findings  findings
 
 	// Guarded by mu before the start, and fixed by it.
@@ -209,13 +201,11 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 		ending:    make(chan struct{}),
 		released:  make(chan struct{}),
 		looking:   make(chan struct{}, 1),
-		hold:      hold{rejected: map[string]error{}},
-		findings:  findings{unindexed: map[string]error{}},
 	}
 	inf.sieve = inf.newSieve()
-	inf.cond = sync.NewCond(&inf.mu)
+	inf.state = heal.New(func() func() { return inf.hub.Urge() })
 	inf.hub = delivery.New(delivery.Env{
-		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
+		Failed: inf.state.Failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
 		Dir: inf.spillDir, Name: func() string { return "informer for " + inf.Scope().String() },
 		Scope:  func() (store.Scope, bool) { return inf.Scope(), inf.Persisted() },
 		Logger: func() klog.Logger { return inf.logger },
@@ -264,7 +254,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	parts.Go(func() { inf.reflector.Run(ctx) })
 	parts.Go(func() { inf.processLoop(ctx) })
 	parts.Go(func() { inf.hub.RunResyncs(ctx) })
-	parts.Go(func() { inf.noticeLosses(ctx) })
+	parts.Go(func() { inf.state.NoticeLosses(ctx, inf.store) })
 	parts.Go(func() { inf.auditLoop(ctx) })
 	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
 	<-ctx.Done()
@@ -274,13 +264,7 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 	if err := inf.store.Close(); err != nil {
 		logger.Error(err, "Last changes could not be written")
 	}
-	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
-	if inf.repair.next != nil {
-		inf.repair.next.Stop()
-	}
-	inf.cond.Broadcast()
-	inf.mu.Unlock()
+	inf.state.End()
 	inf.hub.End()
 	close(inf.released)
 	if inf.factory != nil {
@@ -298,10 +282,7 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 	inf.mu.Unlock()
 	<-ctx.Done()
 	close(inf.ending)
-	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
-	inf.cond.Broadcast()
-	inf.mu.Unlock()
+	inf.state.End()
 	inf.hub.End()
 	close(inf.released)
 	inf.factory.forget(inf)
@@ -309,13 +290,9 @@ func (inf *Informer) refuse(ctx context.Context, why error) {
 
 // claim reports whether this call of Run is the first.
 func (inf *Informer) claim() bool {
-	inf.mu.Lock()
+	inf.mu.Lock() // the transform and the error handler are fixed from now on
 	defer inf.mu.Unlock()
-	if inf.phase != created {
-		return false
-	}
-	inf.moveLocked(opening, created)
-	return true
+	return inf.state.Claim()
 }
 
 func (inf *Informer) setStore(s store.Store) {
@@ -377,14 +354,11 @@ func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool
 	}
 	inf.reflector = r
 	cp := inf.store.Checkpoint()
-	inf.resumedAt, inf.reached = cp.RV, cp.RV
-	inf.cond.Broadcast()
+	inf.resumedAt = cp.RV
 	if warm = cp.RV != "" || inf.store.Len() > 0; warm {
 		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
-	if inf.moveLocked(loading, opening); warm {
-		inf.moveLocked(catchingUp, loading)
-	}
+	inf.state.Open(ctx, cp.RV, warm, r.Relist)
 	return warm
 }
 

@@ -65,7 +65,7 @@ func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	key := cache.NewObjectName(namespace, name).String()
 	item, exists, err := l.inf.present().Object(key)
 	if err != nil {
-		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.noticed(err))
+		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.state.Noticed(err))
 	}
 	if !exists {
 		return none, apierrors.NewNotFound(l.resource(), name)
@@ -91,7 +91,7 @@ func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, erro
 	s := l.inf.present()
 	objects, err := store.ByIndex(s, "", []string{value}, store.Query{Selector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
+		return nil, fmt.Errorf("list %s: %w", l.resource(), l.inf.state.Noticed(err))
 	}
 	entries := make([]store.Entry, len(objects))
 	for i, obj := range objects {
@@ -151,7 +151,7 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 		objects, err = store.DecodeAll[T](s, entries)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
+		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.state.Noticed(err))
 	}
 	if len(entries) > 0 {
 		last = entries[len(entries)-1].Key

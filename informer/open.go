@@ -122,9 +122,7 @@ func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, inde
 		Fresh:            inf.transform != nil && inf.transformVersion() == "",
 		DecodedBytes:     inf.opts.DecodedBytes,
 		Rejected: func(bad *store.ObjectError) {
-			inf.mu.Lock()
-			defer inf.mu.Unlock()
-			inf.findings.unindexed[bad.Key] = bad
+			inf.state.Unindexed(bad)
 			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
 		},
 	}

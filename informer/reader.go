@@ -24,17 +24,16 @@ func (inf *Informer) Reader() store.Reader { return reader{inf} }
 
 // Opened reports whether Run has opened the scope.
 func (inf *Informer) Opened() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isOpenedLocked()
+	return inf.state.IsOpened()
 }
 
 // Persisted reports whether the objects are in the Backend's file. A second informer of
 // the same scope holds its objects in memory.
 func (inf *Informer) Persisted() bool {
+	opened := inf.state.IsOpened()
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	return inf.isPersistedLocked()
+	return opened && inf.isPersistentLocked()
 }
 
 // Info describes the scope as readers see it, in the form of Backend.Scopes. It contains
@@ -91,42 +90,42 @@ func (r reader) History() (store.LogState, error) { return r.inf.present().Histo
 
 func (r reader) Entry(key string) (store.Entry, bool, error) {
 	e, ok, err := r.inf.present().Entry(key)
-	return e, ok, r.inf.noticed(err)
+	return e, ok, r.inf.state.Noticed(err)
 }
 
 func (r reader) Select(q store.Query) ([]store.Entry, error) {
 	entries, err := r.inf.present().Select(q)
-	return entries, r.inf.noticed(err)
+	return entries, r.inf.state.Noticed(err)
 }
 
 func (r reader) HeadersOf(keys []string) ([]store.Header, error) {
 	headers, err := r.inf.present().HeadersOf(keys)
-	return headers, r.inf.noticed(err)
+	return headers, r.inf.state.Noticed(err)
 }
 
 func (r reader) Object(key string) (obj runtime.Object, exists bool, err error) {
 	obj, exists, err = r.inf.present().Object(key)
-	return obj, exists, r.inf.noticed(err)
+	return obj, exists, r.inf.state.Noticed(err)
 }
 
 func (r reader) Objects(q store.Query) ([]runtime.Object, error) {
 	objects, err := r.inf.present().Objects(q)
-	return objects, r.inf.noticed(err)
+	return objects, r.inf.state.Noticed(err)
 }
 
 func (r reader) Keys(q store.Query) ([]string, error) {
 	keys, err := r.inf.present().Keys(q)
-	return keys, r.inf.noticed(err)
+	return keys, r.inf.state.Noticed(err)
 }
 
 func (r reader) Values(indexName string) ([]string, error) {
 	values, err := r.inf.present().Values(indexName)
-	return values, r.inf.noticed(err)
+	return values, r.inf.state.Noticed(err)
 }
 
 func (r reader) Decode(e store.Entry) (runtime.Object, error) {
 	obj, err := r.inf.present().Decode(e)
-	return obj, r.inf.noticed(err)
+	return obj, r.inf.state.Noticed(err)
 }
 
 // Records implements store.Recorder.
@@ -136,5 +135,5 @@ func (r reader) Records(keys []string) (store.Records, error) {
 		return store.Records{}, errors.ErrUnsupported
 	}
 	records, err := recorder.Records(keys)
-	return records, r.inf.noticed(err)
+	return records, r.inf.state.Noticed(err)
 }

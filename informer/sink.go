@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,6 +16,7 @@ import (
 	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -66,9 +65,7 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	if err == nil {
 		if key, _ := cache.MetaNamespaceKeyFunc(transformed); key != own {
 			// It may have been rejected under its own name, and is told under another.
-			s.mu.Lock()
-			delete(s.hold.rejected, own)
-			s.mu.Unlock()
+			s.state.Accept(own)
 		}
 		return s.queue.Push(ctx, t, transformed, rv)
 	}
@@ -132,10 +129,7 @@ func (s *sink) Reject(ctx context.Context, obj runtime.Object, cause error) {
 	if s.queue.Idle(ctx) != nil { // else an earlier state in the queue would unmark it
 		return
 	}
-	inf := (*Informer)(s)
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.rejectLocked(ctx, key, cause)
+	s.state.Reject(ctx, key, cause)
 }
 
 // rejectedKey returns the key that an object had before a transform changed it, or "".
@@ -207,22 +201,10 @@ func (s *sink) CaughtUp(ctx context.Context) error {
 		return err
 	}
 	inf := (*Informer)(s)
-	if err := inf.catchUp(ctx); err != nil {
+	if err := inf.state.CatchUp(ctx); err != nil {
 		return err
 	}
 	inf.hub.MarkSynced()
-	return nil
-}
-
-// catchUp moves the informer to the phase current, unless changes are missing.
-func (inf *Informer) catchUp(ctx context.Context) error {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if cause := inf.hold.missing; cause != nil {
-		inf.loseLocked(ctx, cause)
-		return fmt.Errorf("changes are missing from the store: %w", cause)
-	}
-	inf.moveLocked(current, loading, catchingUp)
 	return nil
 }
 
@@ -252,20 +234,8 @@ func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, err
 	if err != nil {
 		return nil, err
 	}
-	// The checkpoint has no RV now, so nothing has to freeze it. Objects of the new list
-	// that cannot be stored are rejected again.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	list := &relist{
-		Relist: r, inf: (*Informer)(s), reason: reason,
-		listing: s.listing, rejected: s.hold.rejected, missing: s.hold.missing,
-	}
-	s.hold.rejected, s.hold.missing = map[string]error{}, nil
-	s.listing.runs = true
-	if rewound {
-		s.reached = "" // of the other history
-	}
-	return list, nil
+	// The checkpoint has no RV now, so nothing has to freeze it.
+	return &relist{Relist: r, inf: (*Informer)(s), reason: reason, held: s.state.Begin(rewound)}, nil
 }
 
 // invalidate notes on disk that what is stored has no resource version. The error is that
@@ -286,15 +256,7 @@ var errUnidentified = errors.New("the server does not serve the resource, and do
 // isIdentified reports whether the server last identified itself as the right cluster, as
 // far as it was asked.
 func (inf *Informer) isIdentified() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return !inf.verifier.Failed() && inf.hold.foreign == ""
-}
-
-func (inf *Informer) isCaughtUp() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isCaughtUpLocked()
+	return !inf.verifier.Failed() && inf.state.Foreign() == ""
 }
 
 // isRewound reports whether what is stored is not the server's history.
@@ -308,31 +270,16 @@ func (inf *Informer) isRewound(reason string) bool {
 
 type relist struct {
 	store.Relist
-	inf    *Informer
-	reason string
-
-	// What the begin of the list has replaced. If the list is not applied, a watch may
-	// continue, and what could not be stored before is still not stored.
-	listing  listing
-	rejected map[string]error
-	missing  error
-	applied  bool // in part at least
+	inf      *Informer
+	reason   string
+	held     *heal.List
 	finished bool
 }
 
 // Close implements reflector.Relist.
 func (r *relist) Close() error {
 	if !r.finished {
-		r.inf.mu.Lock()
-		if !r.applied {
-			r.inf.listing = r.listing
-		}
-		hold := &r.inf.hold
-		maps.Copy(hold.rejected, r.rejected)
-		if hold.missing == nil {
-			hold.missing = r.missing
-		}
-		r.inf.mu.Unlock()
+		r.held.Break()
 		r.inf.tap.Begin() // a watch may continue: what the list has left is not missed
 	}
 	return r.Relist.Close()
@@ -370,10 +317,7 @@ func (r *relist) Remove(ctx context.Context, obj runtime.Object) error {
 		return err
 	}
 	r.Relist.Remove(key)
-	r.inf.mu.Lock()
-	defer r.inf.mu.Unlock()
-	delete(r.inf.hold.rejected, own)
-	delete(r.inf.hold.rejected, key)
+	r.inf.state.Accept(own, key)
 	return nil
 }
 
@@ -406,10 +350,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err := inf.apply(ctx, b, changes); err != nil {
 			return err
 		}
-		r.applied = true
-		for _, c := range b.Changes {
-			delete(r.rejected, c.Key)
-		}
+		r.held.Stored(b)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -419,7 +360,9 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 		if err := turn.MarkListed(); err != nil {
 			return err
 		}
-		why = inf.listed(rv)
+		if why = inf.state.Listed(rv); why == cluster.Foreign {
+			why = cluster.ForeignContent
+		}
 		if inf.opts.NotifyUnchanged {
 			turn.Resync()
 		}
@@ -446,21 +389,6 @@ func (inf *Informer) holdsNothing() bool {
 		return nil
 	})
 	return nothing
-}
-
-// listed records that a list has been applied. It returns why the stored resource version
-// has to be taken back, or "".
-func (inf *Informer) listed(rv string) (why string) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.lists.Add(1)
-	inf.reached = rv
-	// The list compared every record and rewrote the damaged ones.
-	inf.hold.missing = nil
-	inf.listing = listing{upTo: rv}
-	inf.moveLocked(catchingUp, loading)
-	inf.cond.Broadcast()
-	return inf.hold.why()
 }
 
 // processLoop applies the changes of the watch until the queue is closed.
@@ -498,7 +426,7 @@ func (inf *Informer) process(ctx context.Context, b fifo.Batch) error {
 	}
 	inf.markReplays(b.Stream, told)
 	inf.acceptReplays(told)
-	batch := store.Batch{RV: b.RV, CatchUp: !inf.isCaughtUp()}
+	batch := store.Batch{RV: b.RV, CatchUp: !inf.state.IsCaughtUp()}
 	last := make(map[string]int, len(told)) // the last change of each key
 	for i, c := range told {
 		last[c.Key] = i
@@ -525,7 +453,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		e, ok, err := inf.store.Entry(c.Key)
 		if err != nil {
 			// The old state cannot be read; a new list repairs the record.
-			inf.lose(ctx, err)
+			inf.state.Lose(ctx, err)
 			e, ok = store.Entry{Key: c.Key}, inf.hub.IsKnown(c.Key)
 		}
 		if ok {
@@ -538,7 +466,7 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 	}
 	rv := batch.RV
 	return inf.hub.Do(func(turn delivery.Turn) error {
-		if inf.reject(ctx, batch, rejected) {
+		if inf.state.Store(ctx, batch, rejected) {
 			batch.RV = "" // frozen
 		}
 		if turn.Untold() && !batch.Loaded {
@@ -547,12 +475,13 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 			}
 		}
 		if err := inf.store.Apply(batch); err != nil {
-			inf.lose(ctx, err)
+			inf.state.Lose(ctx, err)
 			return err
 		}
 		inf.metrics.stored(batch.RV)
 		inf.rememberRV()
-		inf.applied(batch, rv)
+		inf.departed(batch)
+		inf.state.Applied(rv)
 		for _, c := range changes {
 			if c.fate == toTell {
 				turn.Tell(c.Change, old[c.Key], slim)
@@ -567,45 +496,6 @@ func (inf *Informer) apply(ctx context.Context, batch store.Batch, changes []cha
 		return nil
 	})
 }
-
-// reject records what of a batch can and cannot be stored. It reports whether the stored
-// resource version is frozen.
-func (inf *Informer) reject(ctx context.Context, batch store.Batch, rejected map[string]error) (frozen bool) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	for _, c := range batch.Changes {
-		delete(inf.hold.rejected, c.Key)
-		delete(inf.findings.unindexed, c.Key)
-	}
-	for key, cause := range rejected {
-		inf.rejectLocked(ctx, key, cause)
-	}
-	if batch.Loaded {
-		// The list contains everything that was lost before.
-		inf.hold.missing = nil
-	}
-	return !inf.hold.isEmpty()
-}
-
-// applied notes what has departed with a batch that the store has taken, and the resource
-// version that is reached with it, which is not stored while the stored one is frozen.
-func (inf *Informer) applied(batch store.Batch, rv string) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if rv != "" && inf.isKnownLocked() {
-		inf.reached = rv
-	}
-	for _, c := range batch.Changes {
-		if c.Departs {
-			inf.atStart.Delete(c.Key)
-		}
-	}
-	inf.cond.Broadcast()
-}
-
-// mendEvery is the minimum time between lists that repair the store: damage that a list
-// cannot repair must not cause lists in a loop.
-const mendEvery = time.Minute
 
 // prepare encodes the objects of a batch, without mu and before any handler holds them.
 // It returns, by key, the errors of objects that cannot be stored. For such an object it

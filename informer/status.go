@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -232,26 +233,18 @@ func (inf *Informer) lastSeen() Status {
 
 // look returns the state of the informer. It waits for locks without a limit.
 func (inf *Informer) look() Status {
+	is := inf.state.Report() // before the store, which is opened earlier
 	inf.mu.Lock()
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(inf.scope),
-		Persisted: inf.isPersistedLocked(), Memory: inf.findings.memory,
-		Synced: inf.HasSynced(), CaughtUp: inf.isCaughtUpLocked(),
+		Persisted: is.Opened && inf.isPersistentLocked(), Memory: inf.findings.memory,
+		Synced: inf.HasSynced(), CaughtUp: is.CaughtUp,
 		ProcessBytes: processBytes(),
+		Rejected:     is.Rejected, RejectedCount: len(is.Rejected),
 	}
-	if cause := inf.hold.missing; cause != nil {
-		s.Missing = cause.Error()
+	if is.Missing != nil {
+		s.Missing = is.Missing.Error()
 	}
-	s.Rejected = make([]string, 0, len(inf.hold.rejected)+len(inf.findings.unindexed))
-	for key := range inf.hold.rejected {
-		s.Rejected = append(s.Rejected, key)
-	}
-	for key := range inf.findings.unindexed {
-		if inf.hold.rejected[key] == nil {
-			s.Rejected = append(s.Rejected, key)
-		}
-	}
-	s.RejectedCount = len(s.Rejected)
 	if inf.opts.AuditInterval > 0 {
 		audited := inf.findings.audited
 		s.Audit = &audited
@@ -260,14 +253,14 @@ func (inf *Informer) look() Status {
 		s.Commits = &CommitStatus{Degraded: true, Error: s.Memory}
 	}
 	waits := inf.findings.waits
-	held, r, phase := inf.store, inf.reflector, inf.phase
+	held, r := inf.store, inf.reflector
 	inf.mu.Unlock()
 	s.BlockedSeconds = inf.hub.Blocked().Seconds()
 	handlers, known := inf.hub.Status()
 	memory := int64(known) * delivery.KeyBytes
-	for _, is := range handlers {
-		s.Handlers = append(s.Handlers, HandlerStatus(is))
-		memory += is.BytesInMemory
+	for _, h := range handlers {
+		s.Handlers = append(s.Handlers, HandlerStatus(h))
+		memory += h.BytesInMemory
 	}
 	s.sort()
 	if r != nil {
@@ -286,7 +279,7 @@ func (inf *Informer) look() Status {
 			s.FileBytes = info.Size()
 		}
 	}
-	s.Behind = s.behind(phase)
+	s.Behind = s.behind(is.Phase)
 	return s
 }
 
@@ -296,8 +289,9 @@ func processBytes() int64 {
 	return int64(counts[0].Value.Uint64() - counts[1].Value.Uint64())
 }
 
-func (inf *Informer) isPersistedLocked() bool {
-	return inf.isOpenedLocked() && inf.opts.Backend != nil && inf.findings.memory == ""
+// isPersistentLocked reports whether the Backend holds the objects of an opened scope.
+func (inf *Informer) isPersistentLocked() bool {
+	return inf.opts.Backend != nil && inf.findings.memory == ""
 }
 
 func (s *Status) sort() {
@@ -367,17 +361,17 @@ func (s *Status) setStore(held store.Store) {
 }
 
 // behind returns the reason why the informer has not caught up, or "".
-func (s *Status) behind(in phase) string {
+func (s *Status) behind(in heal.Phase) string {
 	switch {
-	case in == ended:
+	case in == heal.Ended:
 		return "stopped"
 	case s.CaughtUp:
 		return ""
-	case in == created:
+	case in == heal.Created:
 		return "not started"
-	case in == opening && s.LastError != "":
+	case in == heal.Opening && s.LastError != "":
 		return "finding out what is listed, and of which cluster: " + s.LastError
-	case in == opening:
+	case in == heal.Opening:
 		return "finding out what is listed, and of which cluster"
 	case s.LastError != "":
 		return s.LastError
