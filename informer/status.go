@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
@@ -206,39 +207,45 @@ func (inf *Informer) Status() Status {
 	seen := make(chan Status, 1)
 	select {
 	// One call at a time reads the state: a hanging disk must not accumulate goroutines.
-	case inf.looking <- struct{}{}:
+	case inf.looks.looking <- struct{}{}:
 	case <-t.C:
-		return inf.lastSeen()
+		return inf.looks.last()
 	}
 	go func() {
-		s := inf.look()
-		inf.seen.Store(&s)
-		<-inf.looking
+		s := look(inf)
+		inf.looks.seen.Store(&s)
+		<-inf.looks.looking
 		seen <- s
 	}()
 	select {
 	case s := <-seen:
 		return s
 	case <-t.C:
-		return inf.lastSeen()
+		return inf.looks.last()
 	}
 }
 
-func (inf *Informer) lastSeen() Status {
-	if s := inf.seen.Load(); s != nil {
+// looks are the calls of Status.
+type looks struct {
+	looking chan struct{} // capacity 1: held by the goroutine that reads the state
+	seen    atomic.Pointer[Status]
+}
+
+// last returns the result of the last call that could read the state.
+func (l *looks) last() Status {
+	if s := l.seen.Load(); s != nil {
 		return *s
 	}
 	return Status{}
 }
 
 // look returns the state of the informer. It waits for locks without a limit.
-func (inf *Informer) look() Status {
+func look(inf *Informer) Status {
 	is := inf.state.Report() // before the store, which is opened earlier
-	inf.mu.Lock()
 	s := Status{
-		Time: time.Now(), Scope: scopeStatus(inf.scope),
-		Persisted: is.Opened && inf.isPersistentLocked(), Memory: inf.findings.memory,
-		Synced: inf.HasSynced(), CaughtUp: is.CaughtUp,
+		Time: time.Now(), Scope: scopeStatus(inf.Scope()),
+		Persisted: is.Opened && inf.opener.isPersistent(),
+		Synced:    inf.HasSynced(), CaughtUp: is.CaughtUp,
 		ProcessBytes: processBytes(),
 		Rejected:     is.Rejected, RejectedCount: len(is.Rejected),
 	}
@@ -246,14 +253,12 @@ func (inf *Informer) look() Status {
 		s.Missing = is.Missing.Error()
 	}
 	if inf.opts.AuditInterval > 0 {
-		audited := inf.findings.audited
+		audited := AuditStatus(inf.audits.Tally())
 		s.Audit = &audited
 	}
-	if inf.findings.unusable {
-		s.Commits = &CommitStatus{Degraded: true, Error: s.Memory}
-	}
-	waits := inf.findings.waits
-	held, r := inf.store, inf.reflector
+	waited := inf.opener.report(&s)
+	inf.mu.Lock()
+	held, pipeline := inf.content.present(), inf.pipeline
 	inf.mu.Unlock()
 	s.BlockedSeconds = inf.hub.Blocked().Seconds()
 	handlers, known := inf.hub.Status()
@@ -263,17 +268,17 @@ func (inf *Informer) look() Status {
 		memory += h.BytesInMemory
 	}
 	s.sort()
-	if r != nil {
-		s.setReflector(r.Status())
+	if pipeline != nil {
+		s.setReflector(pipeline.Reflector().Status())
 	} else {
-		s.LastError, s.LastErrorTime = waits.last, waits.time
+		s.LastError, s.LastErrorTime = waited.last, waited.time
 	}
-	s.Errors += waits.n
+	s.Errors += waited.n
 	s.setStore(held)
 	if s.Reads != nil && s.Commits != nil {
 		s.MemoryBytes = memory + s.Reads.DecodedBytes + s.Commits.PendingBytes
 	}
-	if path := inf.databasePath(); path != "" && s.Persisted {
+	if path := inf.opener.path(); path != "" && s.Persisted {
 		s.File = path
 		if info, err := os.Stat(s.File); err == nil {
 			s.FileBytes = info.Size()
@@ -289,9 +294,15 @@ func processBytes() int64 {
 	return int64(counts[0].Value.Uint64() - counts[1].Value.Uint64())
 }
 
-// isPersistentLocked reports whether the Backend holds the objects of an opened scope.
-func (inf *Informer) isPersistentLocked() bool {
-	return inf.opts.Backend != nil && inf.findings.memory == ""
+// report sets what the opener knows, and returns for what it has waited.
+func (o *opener) report(s *Status) waits {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Memory = o.memory
+	if o.unusable {
+		s.Commits = &CommitStatus{Degraded: true, Error: o.memory}
+	}
+	return o.waited
 }
 
 func (s *Status) sort() {

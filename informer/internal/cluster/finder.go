@@ -219,16 +219,10 @@ func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error, report
 	}
 	klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
 	report(cause)
-	return sleep(ctx, backoff.Step())
-}
-
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-t.C:
+	case <-time.After(backoff.Step()):
 		return nil
 	}
 }

@@ -9,12 +9,12 @@ const module = "github.com/informctl/informctl/"
 // transforms, index functions, watch error handlers and ListerWatchers.
 var callers = []string{
 	"reflector.",
+	"internal/audit.",
 	"internal/endable.",
-	"informer.(*Informer).processLoop",
-	"informer.(*Informer).auditLoop",
-	"informer.(*Informer).addIndexers",
-	"informer.(*Informer).openStore",
-	"informer.(*Informer).waits",
+	"informer/internal/ingest.",
+	"informer.(*content).addIndexers",
+	"informer.(*opener).open",
+	"informer.(*opener).waits",
 }
 
 // isCaller reports whether a function of this module, without the module's name, is one
