@@ -38,8 +38,8 @@ type FactoryOptions struct {
 // NewInformer with equal arguments for each namespace and selector; these are hidden in
 // the closures of the ListerWatcher. So the factory wraps the transport of the
 // configuration from which the ListerWatcher's client is created, and sends a request
-// through the ListerWatcher that shows them. With the credentials of this request, it asks
-// the cluster for its identity.
+// through the ListerWatcher that shows them. With the credentials of this request, it
+// asks the cluster for its identity.
 type Factory struct {
 	backend store.Backend
 	finder  *cluster.Finder

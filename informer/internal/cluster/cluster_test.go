@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -84,7 +85,7 @@ func TestScope(t *testing.T) {
 func TestScopeOfAnotherClient(t *testing.T) {
 	f, _ := newFinder(t, &server{})
 	_, lw := newFinder(t, &server{})
-	if _, _, err := f.Scope(t.Context(), lw, &corev1.Pod{}, func(error) {}); err != cluster.ErrNoTransport {
+	if _, _, err := f.Scope(t.Context(), lw, &corev1.Pod{}, func(error) {}); !errors.Is(err, cluster.ErrNoTransport) {
 		t.Errorf("got error %v, want ErrNoTransport", err)
 	}
 }

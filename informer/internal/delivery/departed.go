@@ -3,6 +3,7 @@ package delivery
 import (
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
@@ -82,11 +83,11 @@ func (r *Registration) loadDepartedLocked() bool {
 				continue // without a readable state there is no add
 			}
 		}
-		last := notification{kind: vanished, key: d.Before.Key, old: d.Before}
+		last := queue.Notification{Kind: queue.Vanished, Key: d.Before.Key, Old: d.Before}
 		if isReadable(d.Last) {
-			last.kind, last.old = deleted, d.Last
+			last.Kind, last.Old = queue.Deleted, d.Last
 		}
-		r.walkLocked(notification{kind: added, key: d.Before.Key, new: d.Before, initial: true}, last)
+		r.walkLocked(queue.Notification{Kind: queue.Added, Key: d.Before.Key, New: d.Before, Initial: true}, last)
 		r.deletions++
 	}
 	if len(gone) < departedChunk {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
 )
 
@@ -85,7 +86,7 @@ type Hub struct {
 	synced     chan struct{} // closed by MarkSynced
 	resyncWake chan struct{}
 	running    sync.WaitGroup // handlers' goroutines
-	backlogged atomic.Bool    // set under mu: a queue is longer than keptDecoded
+	backlogged atomic.Bool    // set under mu: a queue is longer than queue.KeptDecoded
 	store      Store          // set by Open, before any handler's goroutine starts
 	scope      string         // its ID; set with it
 
@@ -101,7 +102,8 @@ type Hub struct {
 	handlers map[*Registration]struct{}
 	keys     keys
 	resync   time.Duration // how often resyncs are checked
-	files    files
+	files    queue.Files   // of all queues
+	room     room
 }
 
 // keys are the keys that handlers know. Hub.mu protects the fields.
@@ -117,11 +119,12 @@ type keys struct {
 // New returns a Hub without handlers. resync is how often resyncs are checked.
 func New(env Env, resync time.Duration) *Hub {
 	h := &Hub{
-		Limits: defaultLimits, env: env, resync: resync,
+		Limits: queue.DefaultLimits, env: env, resync: resync,
 		synced: make(chan struct{}), resyncWake: make(chan struct{}, 1),
 		handlers: map[*Registration]struct{}{},
 	}
 	h.cond = sync.NewCond(&h.mu)
+	h.files.Freed = h.cond.Broadcast
 	return h
 }
 
@@ -351,68 +354,4 @@ func (h *Hub) Status() (handlers []Status, known int) {
 		handlers = append(handlers, r.statusLocked())
 	}
 	return handlers, h.keys.known.Len()
-}
-
-// Room blocks while the files of backlogs exceed their limit. It does not block before
-// HasSynced, nor between Urge and the end of what it began: a slow handler may wait for
-// either.
-func (h *Hub) Room(ctx context.Context) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.isFullLocked(ctx) {
-		return
-	}
-	klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", h.files.bytes)
-	h.files.blockedSince = time.Now()
-	stop := context.AfterFunc(ctx, func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.cond.Broadcast()
-	})
-	defer stop()
-	for h.isFullLocked(ctx) {
-		h.cond.Wait()
-	}
-	h.files.blocked, h.files.blockedSince = h.blockedLocked(), time.Time{}
-}
-
-func (h *Hub) isFullLocked(ctx context.Context) bool {
-	// What cannot be told yet is told with the next changes: Room must not block them.
-	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.isToldLocked() && h.files.urgent == 0 && ctx.Err() == nil
-}
-
-// Urge keeps Room from blocking until the returned function is called: somebody waits for
-// the changes that come next.
-func (h *Hub) Urge() (end func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.files.urgent++
-	h.cond.Broadcast()
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.files.urgent--
-	}
-}
-
-// Blocked returns the total time that Room has blocked.
-func (h *Hub) Blocked() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.blockedLocked()
-}
-
-func (h *Hub) blockedLocked() time.Duration {
-	if h.files.blockedSince.IsZero() {
-		return h.files.blocked
-	}
-	return h.files.blocked + time.Since(h.files.blockedSince)
-}
-
-// InFiles returns the bytes of all files of backlogs, and of what should be in files and
-// could not be written.
-func (h *Hub) InFiles() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.files.bytes
 }

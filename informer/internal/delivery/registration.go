@@ -10,34 +10,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
-
-// kind is the type of a notification.
-type kind uint8
-
-const (
-	added kind = iota
-	updated
-	deleted
-	vanished // deleted, with the last known state only: from a list or the queue
-	resynced // an update with the same pointer as old and new
-	synced   // the handler has received everything up to HasSynced
-)
-
-// notification is one call of a handler. Its objects are decoded shortly before the call.
-type notification struct {
-	kind    kind
-	initial bool
-	newer   bool // an add that is left out unless it is above resumption.newer
-	key     string
-	// old is the state before, without an object if it is not known; of the kind deleted
-	// it is the last state that the watch has sent. new is the new state; of the kind
-	// deleted it is the state before, for clients only.
-	old, new store.Entry
-}
 
 const (
 	// CursorChunk is the number of stored objects that a cursor reads at a time.
@@ -89,9 +66,9 @@ type Registration struct {
 	told    chan struct{} // closed when the handler has synced
 
 	// hub.mu protects the fields below.
-	waiting   backlog
-	walked    []notification // chunk of the cursor, delivered before waiting
-	streamed  int            // notifications taken from waiting since that chunk
+	waiting   *queue.Queue
+	walked    []queue.Notification // chunk of the cursor, delivered before waiting
+	streamed  int                  // notifications taken from waiting since that chunk
 	stage     stage
 	departed  uint64              // departed objects up to this number are appended
 	deletions int                 // deletions queued and not yet delivered
@@ -113,7 +90,7 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 	r := &Registration{
 		hub: h, handler: handler, client: opts.Client, logger: logger,
 		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
-		waiting: backlog{limits: &h.Limits},
+		waiting: queue.New(&h.Limits, &h.files),
 	}
 	r.over, r.end = context.WithCancel(context.Background())
 	if resumed, ok := handler.(resume.Handler); ok {
@@ -123,48 +100,46 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 }
 
 // changedLocked appends a change. was is the state that was stored before.
-func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim) {
+func (r *Registration) changedLocked(n queue.Notification, was store.Entry, slim Slim) {
 	switch r.stage {
 	case attaching, passive:
 		return // the cursor, the departed objects or the log will have it
 	case departing:
 		// The same, but the handler knows objects of another process, and without a log
 		// nothing else has the deletion of one that is younger than this process.
-		if r.resumed.newer == "" || !n.kind.isDeletion() {
+		if r.resumed.newer == "" || !n.Kind.IsDeletion() {
 			return
 		}
 	case walking, live, resuming:
 	}
 	if !r.resumed.from.IsZero() {
-		n.initial = false // it is new to a handler that goes on
+		n.Initial = false // it is new to a handler that goes on
 	}
-	if r.waiting.isLong() {
-		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
+	if r.waiting.IsLong() {
+		was, n.Old, n.New = slim.entry(was), slim.entry(n.Old), slim.entry(n.New)
 	}
-	if r.client && n.kind == deleted {
-		n.new = was
+	if r.client && n.Kind == queue.Deleted {
+		n.New = was
 	}
-	if r.stage == walking && n.key > r.cursor {
-		if _, early := r.early[n.key]; !early {
-			r.early[n.key] = struct{}{}
+	if r.stage == walking && n.Key > r.cursor {
+		if _, early := r.early[n.Key]; !early {
+			r.early[n.Key] = struct{}{}
 			switch {
 			case isReadable(was):
 				r.queueLocked(r.addLocked(was))
 			case was.Key == "": // not stored before: n is the add
-			case n.kind == updated: // the first readable state becomes the add
-				n = r.addLocked(n.new)
+			case n.Kind == queue.Updated: // the first readable state becomes the add
+				n = r.addLocked(n.New)
 			default:
 				return // deleted before the handler received it
 			}
 		}
 	}
-	if n.kind.isDeletion() {
+	if n.Kind.IsDeletion() {
 		r.deletions++
 	}
 	r.queueLocked(n)
 }
-
-func (k kind) isDeletion() bool { return k == deleted || k == vanished }
 
 // isReadable reports whether an entry has an object. The entry of a damaged object has
 // only a key.
@@ -174,7 +149,7 @@ func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
 // informer has synced and the cursor has finished.
 func (r *Registration) markSyncedLocked() {
 	if r.hub.isSynced() && (r.stage == live && !r.resumed.everything || r.stage == passive) {
-		r.queueLocked(notification{kind: synced})
+		r.queueLocked(queue.Notification{Kind: queue.Synced})
 	}
 }
 
@@ -203,12 +178,12 @@ func (r *Registration) run() {
 			if r.isOver() {
 				return
 			}
-			batch[i] = notification{} // the backlog still references the array
+			batch[i] = queue.Notification{} // the queue still references the array
 			if !r.isReplayed(n, i) {
 				r.deliverOne(n)
 			}
-			if n.kind.isDeletion() || n.kind == synced {
-				r.settle(n.kind)
+			if n.Kind.IsDeletion() || n.Kind == queue.Synced {
+				r.settle(n.Kind)
 			}
 		}
 		r.handle()
@@ -216,9 +191,9 @@ func (r *Registration) run() {
 }
 
 // deliverOne makes one call, and pauses after a panic.
-func (r *Registration) deliverOne(n notification) {
+func (r *Registration) deliverOne(n queue.Notification) {
 	panicked := r.deliver(n)
-	unreadable := n.new.Object == nil && !n.kind.isDeletion() && n.kind != synced || n.old.Object == nil && n.old.Raw != nil
+	unreadable := n.New.Object == nil && !n.Kind.IsDeletion() && n.Kind != queue.Synced || n.Old.Object == nil && n.Old.Raw != nil
 	if panicked || unreadable {
 		r.fail()
 	}
@@ -228,10 +203,10 @@ func (r *Registration) deliverOne(n notification) {
 }
 
 // settle records that the handler has received a deletion or the synced mark.
-func (r *Registration) settle(k kind) {
+func (r *Registration) settle(k queue.Kind) {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	if k.isDeletion() && r.resumed.inWork > 0 { // else Begin has dropped it
+	if k.IsDeletion() && r.resumed.inWork > 0 { // else Begin has dropped it
 		r.deletions--
 	}
 	r.hub.settleLocked()
@@ -263,7 +238,7 @@ func (r *Registration) isOver() bool {
 // take blocks until there are notifications to deliver, or, if it returns none, until the
 // log is to be replayed. It returns false when the handler is removed or the informer has
 // ended.
-func (r *Registration) take() (batch []notification, ok bool) {
+func (r *Registration) take() (batch []queue.Notification, ok bool) {
 	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -287,8 +262,8 @@ func (r *Registration) take() (batch []notification, ok bool) {
 			r.walkAfterLogLocked()
 		case r.stage == departing && (h.phase != loading || !h.keys.compared) && r.loadDepartedLocked():
 		case r.isCursorsTurnLocked() && r.loadLocked():
-		case !r.waiting.isEmpty():
-			if batch := r.waiting.take(takeAtOnce); len(batch) > 0 {
+		case !r.waiting.IsEmpty():
+			if batch := r.waiting.Take(takeAtOnce); len(batch) > 0 {
 				r.streamed += len(batch)
 				return batch, true
 			}
@@ -310,7 +285,7 @@ func (h *Hub) isToldLocked() bool { return h.phase == ready && !h.keys.untold }
 
 // isCursorsTurnLocked reports whether the cursor goes on.
 func (r *Registration) isCursorsTurnLocked() bool {
-	return r.stage == walking && r.hub.isToldLocked() && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
+	return r.stage == walking && r.hub.isToldLocked() && (r.waiting.IsEmpty() || r.streamed >= cursorEvery)
 }
 
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot
@@ -339,10 +314,10 @@ func (r *Registration) loadLocked() bool {
 
 // decode decodes the encoded objects of a batch in parallel. It adds the objects that the
 // handler will receive to the mutation detector.
-func (r *Registration) decode(batch []notification) {
+func (r *Registration) decode(batch []queue.Notification) {
 	var waiting []*store.Entry
 	for i := range batch {
-		for _, e := range []*store.Entry{&batch[i].old, &batch[i].new} {
+		for _, e := range []*store.Entry{&batch[i].Old, &batch[i].New} {
 			if e.Object == nil && e.Raw != nil {
 				waiting = append(waiting, e)
 			}
@@ -358,8 +333,8 @@ func (r *Registration) decode(batch []notification) {
 		return nil
 	})
 	for _, n := range batch {
-		if n.new.Object != nil {
-			r.hub.env.Handed(n.new.Object)
+		if n.New.Object != nil {
+			r.hub.env.Handed(n.New.Object)
 		}
 	}
 }
@@ -367,33 +342,33 @@ func (r *Registration) decode(batch []notification) {
 // deliver makes one call. A panic is handled as in client-go: the handler's logger logs
 // it and the process ends, or, with utilruntime.ReallyCrash off, the notification is
 // skipped.
-func (r *Registration) deliver(n notification) (panicked bool) {
+func (r *Registration) deliver(n queue.Notification) (panicked bool) {
 	panicked = true
 	defer utilruntime.HandleCrashWithLogger(*r.logger)
 	if f, ok := r.handler.(Follower); ok && r.follow(f, n) {
 		return false
 	}
-	switch n.kind {
-	case added:
-		if n.new.Object != nil {
-			r.handler.OnAdd(n.new.Object, n.initial)
+	switch n.Kind {
+	case queue.Added:
+		if n.New.Object != nil {
+			r.handler.OnAdd(n.New.Object, n.Initial)
 		}
-	case updated:
-		if n.old.Object == nil {
-			n.old.Object = n.new.Object
+	case queue.Updated:
+		if n.Old.Object == nil {
+			n.Old.Object = n.New.Object
 		}
-		if n.new.Object != nil {
-			r.handler.OnUpdate(n.old.Object, n.new.Object)
+		if n.New.Object != nil {
+			r.handler.OnUpdate(n.Old.Object, n.New.Object)
 		}
-	case resynced:
-		if n.new.Object != nil {
-			r.handler.OnUpdate(n.new.Object, n.new.Object)
+	case queue.Resynced:
+		if n.New.Object != nil {
+			r.handler.OnUpdate(n.New.Object, n.New.Object)
 		}
-	case deleted:
+	case queue.Deleted:
 		r.handler.OnDelete(r.lastState(n))
-	case vanished:
-		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: r.lastState(n)})
-	case synced:
+	case queue.Vanished:
+		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.Key, Obj: r.lastState(n)})
+	case queue.Synced:
 		if !cache.IsDone(r) { // a handler that waited has synced before
 			close(r.told)
 		}
@@ -416,17 +391,17 @@ type Follower interface {
 
 // follow makes the call of a Follower. It returns false if the notification is for
 // another method.
-func (r *Registration) follow(f Follower, n notification) bool {
-	switch n.kind {
-	case updated:
-		if n.new.Object != nil {
-			f.Updated(n.old.Object, n.new.Object)
+func (r *Registration) follow(f Follower, n queue.Notification) bool {
+	switch n.Kind {
+	case queue.Updated:
+		if n.New.Object != nil {
+			f.Updated(n.Old.Object, n.New.Object)
 		}
-	case deleted:
-		f.Deleted(n.new.Object, r.lastState(n))
-	case vanished:
-		f.Deleted(n.old.Object, r.lastState(n))
-	case added, resynced, synced:
+	case queue.Deleted:
+		f.Deleted(n.New.Object, r.lastState(n))
+	case queue.Vanished:
+		f.Deleted(n.Old.Object, r.lastState(n))
+	case queue.Added, queue.Resynced, queue.Synced:
 		return false
 	}
 	return true
@@ -434,11 +409,11 @@ func (r *Registration) follow(f Follower, n notification) bool {
 
 // lastState returns the last state of a deleted object. It is never nil, because handlers
 // assert its type. If the last state cannot be read, the object has only its name.
-func (r *Registration) lastState(n notification) kruntime.Object {
-	if n.old.Object != nil {
-		return n.old.Object
+func (r *Registration) lastState(n queue.Notification) kruntime.Object {
+	if n.Old.Object != nil {
+		return n.Old.Object
 	}
-	return r.hub.env.Blank(n.key)
+	return r.hub.env.Blank(n.Key)
 }
 
 // HasSynced implements cache.ResourceEventHandlerRegistration.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
@@ -194,19 +195,19 @@ func (f feed) Sweep(after string, limit int) (last string, more bool, err error)
 	entries, err := h.store.Select(store.Query{After: after, Limit: limit})
 	for _, e := range entries {
 		after = e.Key
-		r.queueLocked(notification{kind: added, key: e.Key, new: e, initial: true})
+		r.queueLocked(queue.Notification{Kind: queue.Added, Key: e.Key, New: e, Initial: true})
 	}
 	return after, len(entries) == limit || err != nil, err
 }
 
 // queueLocked appends a notification behind what waits.
-func (r *Registration) queueLocked(n notification) {
-	r.waiting.add(n)
+func (r *Registration) queueLocked(n queue.Notification) {
+	r.waiting.Add(n)
 	r.resumed.queued++
 }
 
 // walkLocked appends notifications of the cursor, before what waits.
-func (r *Registration) walkLocked(some ...notification) {
+func (r *Registration) walkLocked(some ...queue.Notification) {
 	r.walked = append(r.walked, some...)
 	r.resumed.queued += uint64(len(some))
 }
@@ -256,9 +257,9 @@ func (r *Registration) beginAgainLocked(from, oldest store.Place) {
 }
 
 // addLocked returns the notification of a cursor.
-func (r *Registration) addLocked(e store.Entry) notification {
+func (r *Registration) addLocked(e store.Entry) queue.Notification {
 	newer := r.resumed.newer != ""
-	return notification{kind: added, key: e.Key, new: e, initial: !newer, newer: newer}
+	return queue.Notification{Kind: queue.Added, Key: e.Key, New: e, Initial: !newer, Newer: newer}
 }
 
 // errOver ends followLog when the handler is removed or the informer ends.
@@ -307,7 +308,7 @@ func (r *Registration) followLog(from store.Place) error {
 	if !from.Exact() && !state.Newer && from.RV == state.Last.RV {
 		return nil // Follow would wait
 	}
-	var batch []notification
+	var batch []queue.Notification
 	for e, err := range s.Follow(r.over, from) {
 		if err != nil {
 			return err
@@ -340,27 +341,27 @@ func (r *Registration) followLog(from store.Place) error {
 
 // logged returns the notification of an event of the log. ok is false if there is
 // nothing to say: a later event has the object.
-func (r *Registration) logged(e store.Event) (n notification, ok bool, err error) {
-	n = notification{kind: updated, key: e.Key}
+func (r *Registration) logged(e store.Event) (n queue.Notification, ok bool, err error) {
+	n = queue.Notification{Kind: queue.Updated, Key: e.Key}
 	rv := e.RV
 	if e.Old == nil {
-		n.kind = added
+		n.Kind = queue.Added
 	} else {
-		n.old = e.Old.Entry
+		n.Old = e.Old.Entry
 	}
 	switch {
 	case e.New == nil:
-		if n.kind = deleted; e.Old == nil || !e.Old.IsKnown() {
-			n.kind = vanished
+		if n.Kind = queue.Deleted; e.Old == nil || !e.Old.IsKnown() {
+			n.Kind = queue.Vanished
 		}
 	case e.New.IsKnown():
-		n.new, rv = e.New.Entry, e.New.Header.RV
+		n.New, rv = e.New.Entry, e.New.Header.RV
 	default:
-		if n.new, ok, err = r.hub.store.Entry(e.Key); err != nil {
+		if n.New, ok, err = r.hub.store.Entry(e.Key); err != nil {
 			return n, false, err
 		}
 		if !ok { // it is gone now
-			n.kind = deleted
+			n.Kind = queue.Deleted
 			if e.Old == nil || !e.Old.IsKnown() {
 				return n, false, nil // its deletion follows
 			}
@@ -379,7 +380,7 @@ func (r *Registration) logged(e store.Event) (n notification, ok bool, err error
 }
 
 // handOver delivers a batch of the log.
-func (r *Registration) handOver(batch []notification) error {
+func (r *Registration) handOver(batch []queue.Notification) error {
 	r.decode(batch)
 	for _, n := range batch {
 		if r.isOver() {
@@ -393,24 +394,24 @@ func (r *Registration) handOver(batch []notification) error {
 // isReplayed reports whether the handler has received this state, or a later one, from
 // the log or in an earlier process. n is the notification at i of the batch that is in
 // work; its objects are decoded.
-func (r *Registration) isReplayed(n notification, i int) bool {
+func (r *Registration) isReplayed(n queue.Notification, i int) bool {
 	if r.resumed.handler == nil {
 		return false
 	}
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
 	waited := r.resumed.handled+uint64(i) < r.resumed.behind
-	last, ok := r.resumed.replayed[n.key]
+	last, ok := r.resumed.replayed[n.Key]
 	// A deletion may be newer than the state that comes with it.
-	if n.newer || waited && !ok && n.kind != deleted {
+	if n.Newer || waited && !ok && n.Kind != queue.Deleted {
 		last, ok = replayed{rv: r.resumed.newer}, r.resumed.newer != ""
 	}
-	if !ok || !waited && !n.newer || n.kind == vanished {
+	if !ok || !waited && !n.Newer || n.Kind == queue.Vanished {
 		return false
 	}
-	state := n.new.Object
-	if n.kind == deleted {
-		state = n.old.Object
+	state := n.New.Object
+	if n.Kind == queue.Deleted {
+		state = n.Old.Object
 	}
 	if state == nil {
 		return false
@@ -421,7 +422,7 @@ func (r *Registration) isReplayed(n notification, i int) bool {
 	}
 	// A deleted object may have the resource version of its last state.
 	order, err := resourceversion.CompareResourceVersion(m.GetResourceVersion(), last.rv)
-	return err == nil && (order < 0 || order == 0 && last.deleted == (n.kind == deleted))
+	return err == nil && (order < 0 || order == 0 && last.deleted == (n.Kind == queue.Deleted))
 }
 
 // handle records that the handler has returned from what was taken.

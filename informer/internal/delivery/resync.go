@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
 )
 
@@ -121,7 +122,7 @@ func (r *Registration) loadResyncLocked() bool {
 	}
 	for _, e := range entries {
 		r.resync.after = e.Key
-		r.queueLocked(notification{kind: resynced, key: e.Key, new: e})
+		r.queueLocked(queue.Notification{Kind: queue.Resynced, Key: e.Key, New: e})
 	}
 	if len(entries) < CursorChunk {
 		r.resync.running = false

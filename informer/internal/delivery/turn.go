@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
 )
 
@@ -36,7 +37,7 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	if h.phase == unreadable {
 		return // a list's: cursors find its objects
 	}
-	n := notification{kind: added, key: c.Key, old: was, new: c.Is, initial: !h.isSynced()}
+	n := queue.Notification{Kind: queue.Added, Key: c.Key, Old: was, New: c.Is, Initial: !h.isSynced()}
 	if c.Is.Key == "" {
 		h.keys.known.Delete(c.Key)
 	} else {
@@ -45,17 +46,17 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	switch {
 	case c.Is.Key != "":
 		if was.Key != "" {
-			n.kind, n.initial = updated, false
+			n.Kind, n.Initial = queue.Updated, false
 		}
 	case was.Key == "":
 		return // not stored, so no handler knows it
 	default:
-		n.kind = vanished
+		n.Kind = queue.Vanished
 		if c.Last != nil {
-			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: c.Last}
+			n.Kind, n.Old = queue.Deleted, store.Entry{Key: c.Key, Object: c.Last}
 		}
 	}
-	if n.kind.isDeletion() {
+	if n.Kind.IsDeletion() {
 		h.keys.deletions++
 	}
 	for r := range h.handlers {

@@ -16,7 +16,7 @@ type Metrics struct {
 	queue *cache.RealFIFO
 	store cache.Store
 	added atomic.Int64 // numbers added to the queue so far
-	taken int64        // numbers taken from it; only the goroutine that applies the watch uses it
+	taken int64        // numbers taken from it; only applyWatch uses it
 }
 
 // NewMetrics returns the metrics of an informer. It returns nil, which publishes nothing,

@@ -6,14 +6,14 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// departures tells which deletions are of objects that were stored when the process began.
-// Only the goroutine that applies uses it.
+// departures tells which deletions are of objects that were stored when the process
+// began. Only the goroutine that applies uses it.
 type departures struct {
 	atStart btree.Set[string] // keys stored at the start, minus departed ones
 }
 
-// begin notes the keys of the objects that were stored at the start, unless they could not
-// be read.
+// begin notes the keys of the objects that were stored at the start, unless they could
+// not be read.
 func (d *departures) begin(known *btree.Set[string], err error) {
 	if err == nil && known != nil {
 		d.atStart = *known

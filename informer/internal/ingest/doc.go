@@ -2,8 +2,8 @@
 // handlers.
 //
 // A [Pipeline] receives the objects from a reflector. It takes them as the server has
-// encoded them, or transforms them, queues the events of the watch, and applies batches of
-// them: it leaves out what an earlier process has stored, takes out the objects that
+// encoded them, or transforms them, queues the events of the watch, and applies batches
+// of them: it leaves out what an earlier process has stored, takes out the objects that
 // cannot be stored, marks what has departed, and stores the rest and appends it to the
 // queues of the handlers in one turn.
 //

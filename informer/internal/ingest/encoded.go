@@ -76,8 +76,8 @@ func (w *wire) entry(key string, obj runtime.Object) store.Entry {
 	return e
 }
 
-// ListerWatcher is the ListerWatcher of an informer. Objects that the Go type does not take
-// come as stand-ins; see tap.Sieve.
+// ListerWatcher is the ListerWatcher of an informer. Objects that the Go type does not
+// take come as stand-ins; see tap.Sieve.
 type ListerWatcher struct {
 	cache.ListerWatcher
 	sieve *tap.Sieve

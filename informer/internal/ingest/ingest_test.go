@@ -23,8 +23,8 @@ func object(name, uid, rv string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: rv}}
 }
 
-// newPipeline returns a Pipeline of an empty store in memory, whose watch is applied while
-// the test runs. The test plays the reflector.
+// newPipeline returns a Pipeline of an empty store in memory, whose watch is applied
+// while the test runs. The test plays the reflector.
 func newPipeline(t *testing.T, transform cache.TransformFunc) *Pipeline {
 	t.Helper()
 	c, err := codec.For(&corev1.ConfigMap{})

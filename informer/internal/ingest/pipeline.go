@@ -34,11 +34,11 @@ type Options struct {
 	Codec         codec.Codec
 	Example       runtime.Object
 	Transform     cache.TransformFunc // nil: objects are stored as they are
-	Strip         bool                // Transform removes managedFields, and does nothing else
+	Strip         bool                // Transform removes managedFields, nothing else
 	// Verifier asks the server for its cluster. nil: it is not asked.
 	Verifier        *cluster.Verifier
 	NoProbe         bool // see reflector.Options.NoProbe
-	NotifyUnchanged bool // all handlers are resynced after a list
+	NotifyUnchanged bool // resync all handlers after a list
 	Metrics         *Metrics
 	OnError         func(context.Context, error) // see reflector.Options.OnError
 	// Applied is called after each batch that was stored, with the Hub's lock held.
@@ -46,10 +46,10 @@ type Options struct {
 }
 
 // Pipeline brings lists and watches to the store and the handlers. It is a
-// reflector.Sink. Watch events go through the queue to the goroutine of applyWatch. A list
-// goes to the store's relist; when it is complete and the queue is idle, the reflector's
-// goroutine applies it. So one goroutine at a time applies, and what only it uses needs no
-// lock.
+// reflector.Sink. Watch events go through the queue to the goroutine of applyWatch. A
+// list goes to the store's relist; when it is complete and the queue is idle, the
+// reflector's goroutine applies it. So one goroutine at a time applies, and what only it
+// uses needs no lock.
 type Pipeline struct {
 	opts      Options
 	store     store.Store

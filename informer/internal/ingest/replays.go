@@ -11,8 +11,8 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// replays finds the changes that an earlier process has stored and the watch brings again.
-// Only the goroutine that applies the changes of the watch uses it.
+// replays finds the changes that an earlier process has stored and the watch brings
+// again. Only the goroutine that applies the changes of the watch uses it.
 type replays struct {
 	state *heal.State
 	// resumedAt is the resource version that the store was complete up to at the start.

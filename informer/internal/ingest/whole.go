@@ -98,9 +98,10 @@ func (w *whole) compare(_ context.Context, list runtime.Object) (same bool, reli
 	return same && listed.Len() == w.store.Len(), "", nil
 }
 
-// compareOne compares an object of a list with what is stored. client-go removes apiVersion
-// and kind from an object with a Go type that a watch brings, and not from one in a list,
-// where a server may send them (of a custom resource it does): they do not count.
+// compareOne compares an object of a list with what is stored. client-go removes
+// apiVersion and kind from an object with a Go type that a watch brings, and not from one
+// in a list, where a server may send them (of a custom resource it does): they do not
+// count.
 func (w *whole) compareOne(obj runtime.Object) (held store.Header, same bool, err error) {
 	held, same, err = w.store.Compare(obj)
 	if err != nil || same || w.scope.Form == store.Unstructured {
