@@ -44,12 +44,3 @@ func (s Slim) entry(e store.Entry) store.Entry {
 	e.Cell = nil // else it would keep the object decoded
 	return e
 }
-
-// noteBacklogLocked records for the next batch whether encoded objects are needed.
-func (h *Hub) noteBacklogLocked() {
-	long := false
-	for r := range h.handlers {
-		long = long || r.waiting.IsLong()
-	}
-	h.backlogged.Store(long)
-}

@@ -30,17 +30,14 @@ func (h *Hub) Spill(ctx context.Context) {
 	}
 }
 
-// unlocked calls read without mu, which the caller holds.
-func (h *Hub) unlocked(read func()) {
-	h.mu.Unlock()
-	defer h.mu.Lock()
-	read()
-}
-
 // loadChunkLocked makes the spilled entries that come next available. It returns false if
 // they are still being written.
 func (r *Registration) loadChunkLocked() bool {
-	loaded, err := r.waiting.Load(r.hub.unlocked)
+	loaded, err := r.waiting.Load(func(read func()) {
+		r.hub.mu.Unlock()
+		defer r.hub.mu.Lock()
+		read()
+	})
 	if err != nil {
 		r.logger.Error(err, "What waited for a slow handler could not be read, it is told of the present state instead")
 		return r.catchUpLocked()
@@ -48,7 +45,7 @@ func (r *Registration) loadChunkLocked() bool {
 	return loaded
 }
 
-// catchUpLocked replaces a backlog that cannot be read: the handler receives the present
+// catchUpLocked replaces a queue that cannot be read: the handler receives the present
 // state of every object in it, once. It returns false if a chunk is still being written
 // or the store cannot be read now. Nothing but the chunks and what is behind them waits.
 func (r *Registration) catchUpLocked() bool {
@@ -88,10 +85,10 @@ func (r *Registration) catchUpLocked() bool {
 	r.dropWaitingLocked()
 	// The states before are lost, so a handler that resumes must receive them once more
 	// in the next process.
-	r.resumed.handled, r.resumed.failed = r.resumed.handled+uint64(len(keys)), true
+	r.fences.Lose(len(keys))
 	for _, n := range now {
 		if n.Kind.IsDeletion() {
-			r.deletions++
+			r.departed.Deletions++
 		}
 		r.queueLocked(n)
 	}
@@ -101,5 +98,5 @@ func (r *Registration) catchUpLocked() bool {
 // dropWaitingLocked drops the queued entries.
 func (r *Registration) dropWaitingLocked() {
 	r.waiting.Drop()
-	r.deletions = 0
+	r.departed.Deletions = 0
 }

@@ -1,10 +1,6 @@
 package delivery
 
-import (
-	"fmt"
-
-	"github.com/informctl/informctl/informer/internal/delivery/queue"
-)
+import "github.com/informctl/informctl/informer/internal/delivery/queue"
 
 // Status describes one handler.
 type Status struct {
@@ -13,16 +9,6 @@ type Status struct {
 	BytesInFile   int64  // spilled
 	BytesInMemory int64  // of the other notifications, without decoded objects
 	Synced        bool
-}
-
-func (r *Registration) statusLocked() Status {
-	s := Status{Type: fmt.Sprintf("%T", r.handler), Synced: r.HasSynced()}
-	s.Waiting, s.BytesInFile, s.BytesInMemory = r.waiting.Size()
-	for _, n := range r.walked {
-		s.Waiting++
-		s.BytesInMemory += int64(n.Bytes())
-	}
-	return s
 }
 
 // KeyBytes is the approximate memory of one key.

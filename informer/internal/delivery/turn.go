@@ -18,7 +18,11 @@ func (h *Hub) Do(f func(t Turn) error) error {
 	defer h.mu.Unlock()
 	defer h.cond.Broadcast()
 	err := f(Turn{h})
-	h.noteBacklogLocked()
+	long := false // for the next batch: whether encoded objects are needed
+	for r := range h.handlers {
+		long = long || r.waiting.IsLong()
+	}
+	h.backlogged.Store(long)
 	return err
 }
 
@@ -57,7 +61,7 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 		}
 	}
 	if n.Kind.IsDeletion() {
-		h.keys.deletions++
+		h.departures.Delete()
 	}
 	for r := range h.handlers {
 		r.changedLocked(n, was, slim)

@@ -3,6 +3,7 @@ package heal_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,10 +14,10 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// lists are the reasons of the lists that a State has requested.
-type lists []string
+// lists are the lists that a State has requested.
+type lists struct{ atomic.Int64 }
 
-func (l *lists) request(reason string) { *l = append(*l, reason) }
+func (l *lists) request(string) { l.Add(1) }
 
 // opened returns the State of an informer that has opened a store without a list.
 func opened(t *testing.T) (*heal.State, *lists) {
@@ -96,19 +97,19 @@ func TestOneListAMinute(t *testing.T) {
 		for range 3 {
 			s.Lose(t.Context(), store.ErrCorrupt)
 		}
-		if len(*requested) != 1 {
-			t.Errorf("%q are requested at once", *requested)
+		if n := requested.Load(); n != 1 {
+			t.Errorf("%d lists are requested at once", n)
 		}
 		<-time.After(61 * time.Second)
 		synctest.Wait()
-		if len(*requested) != 2 {
-			t.Errorf("%q are requested in a minute", *requested)
+		if n := requested.Load(); n != 2 {
+			t.Errorf("%d lists are requested in a minute", n)
 		}
 		s.Begin(false)
 		s.Listed("1")
 		<-time.After(2 * time.Minute)
-		if len(*requested) != 2 {
-			t.Errorf("%q are requested, though nothing is missing", *requested)
+		if n := requested.Load(); n != 2 {
+			t.Errorf("%d lists are requested, though nothing is missing", n)
 		}
 		s.End()
 	})
@@ -118,21 +119,21 @@ func TestOneListAMinute(t *testing.T) {
 func TestWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, requested := opened(t)
-		damaged := true
+		var repaired atomic.Bool
 		done := make(chan error, 1)
 		go func() {
 			done <- s.Whole(func() error {
-				if damaged {
-					return store.ErrCorrupt
+				if repaired.Load() {
+					return nil
 				}
-				return nil
+				return store.ErrCorrupt
 			})
 		}()
 		synctest.Wait()
-		if len(*requested) != 1 {
-			t.Fatalf("%q are requested", *requested)
+		if n := requested.Load(); n != 1 {
+			t.Fatalf("%d lists are requested", n)
 		}
-		damaged = false
+		repaired.Store(true)
 		s.Begin(false)
 		s.Listed("1")
 		if err := <-done; err != nil {

@@ -42,3 +42,7 @@ type Key struct {
 }
 
 func keyOf(n Notification) Key { return Key{n.Key, n.Kind != Added, n.Initial, n.Newer} }
+
+// IsReadable reports whether an entry has an object. The entry of a damaged object has
+// only a key.
+func IsReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
