@@ -35,7 +35,7 @@ func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 // is taken, a function is nil or fails, or the informer has stopped. It may block while
 // Run waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
-	if inf.state.Phase() == heal.Ended {
+	if inf.state.Life().Phase() == heal.Ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
 	}
 	return inf.content.noticed(inf.content.addIndexers(indexers))
@@ -89,7 +89,7 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.state.Phase() != heal.Created {
+	if inf.state.Life().Phase() != heal.Created {
 		return errors.New("informer: watch error handler was not set: informer has already started")
 	}
 	inf.errorHandler = handle
@@ -106,7 +106,7 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.state.Phase() != heal.Created {
+	if inf.state.Life().Phase() != heal.Created {
 		return errors.New("informer: transform was not set: informer has already started")
 	}
 	inf.transform = transform

@@ -235,7 +235,7 @@ func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 // An event may be of a change that is not in the file yet. For what came after a resource
 // version, and for places to come back to, see store.Reader.Follow.
 func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[Event, error], error) {
-	if inf.state.Phase() == heal.Ended {
+	if inf.state.Life().Phase() == heal.Ended {
 		return nil, ErrStopped
 	}
 	return func(yield func(Event, error) bool) {

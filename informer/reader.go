@@ -24,13 +24,13 @@ func (inf *Informer) Reader() store.Reader { return reader{inf.content} }
 
 // Opened reports whether Run has opened the scope.
 func (inf *Informer) Opened() bool {
-	return inf.state.IsOpened()
+	return inf.state.Life().IsOpened()
 }
 
 // Persisted reports whether the objects are in the Backend's file. A second informer of
 // the same scope holds its objects in memory.
 func (inf *Informer) Persisted() bool {
-	return inf.state.IsOpened() && inf.opener.isPersistent()
+	return inf.state.Life().IsOpened() && inf.opener.isPersistent()
 }
 
 // Info describes the scope as readers see it, in the form of Backend.Scopes. It contains
@@ -74,7 +74,7 @@ func (inf *Informer) History() (store.LogState, error) { return inf.content.pres
 
 // Follow implements store.Reader. Before Opened there is nothing to follow.
 func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
-	if !r.state.IsOpened() {
+	if !r.state.Life().IsOpened() {
 		return func(yield func(store.Event, error) bool) { yield(store.Event{}, store.ErrIncomplete) }
 	}
 	return r.present().Follow(ctx, after)

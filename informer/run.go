@@ -156,7 +156,7 @@ func (r run) audit(ctx context.Context, opened store.Store, p *ingest.Pipeline) 
 			return endable.Call(ctx, func() (runtime.Object, error) { return lister.ListWithContext(ctx, opts) }, nil)
 		},
 		Moment: func() (rv string, held *btree.Set[string], ok bool) {
-			caughtUp := r.state.IsCaughtUp()
+			caughtUp := r.state.Life().IsCaughtUp()
 			_ = r.hub.Do(func(turn delivery.Turn) error {
 				rv, held = opened.Checkpoint().RV, turn.Known()
 				return nil

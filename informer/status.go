@@ -244,8 +244,8 @@ func look(inf *Informer) Status {
 	is := inf.state.Report() // before the store, which is opened earlier
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(inf.Scope()),
-		Persisted: is.Opened && inf.opener.isPersistent(),
-		Synced:    inf.HasSynced(), CaughtUp: is.CaughtUp,
+		Persisted: is.Life.IsOpened() && inf.opener.isPersistent(),
+		Synced:    inf.HasSynced(), CaughtUp: is.Life.IsCaughtUp(),
 		ProcessBytes: processBytes(),
 		Rejected:     is.Rejected, RejectedCount: len(is.Rejected),
 	}
@@ -284,7 +284,7 @@ func look(inf *Informer) Status {
 			s.FileBytes = info.Size()
 		}
 	}
-	s.Behind = s.behind(is.Phase)
+	s.Behind = s.behind(is.Life.Phase())
 	return s
 }
 

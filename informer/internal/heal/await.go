@@ -18,7 +18,10 @@ var (
 // Await blocks until the resource version that is reached is not lower than rv. The error
 // is that of the context, ErrStopped, or that of a caller for which a list waits.
 func (s *State) Await(ctx context.Context, rv string) error {
-	if s.isAt(rv) {
+	s.mu.Lock()
+	isAt := s.isAtLocked(rv)
+	s.mu.Unlock()
+	if isAt {
 		return nil
 	}
 	if isCalledBack() {
@@ -35,7 +38,7 @@ func (s *State) Await(ctx context.Context, rv string) error {
 	defer stop()
 	for !s.isAtLocked(rv) {
 		why := ctx.Err()
-		if s.phase == Ended {
+		if s.life.phase == Ended {
 			why = ErrStopped
 		}
 		if why != nil {
@@ -44,12 +47,6 @@ func (s *State) Await(ctx context.Context, rv string) error {
 		s.cond.Wait()
 	}
 	return nil
-}
-
-func (s *State) isAt(rv string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.isAtLocked(rv)
 }
 
 func (s *State) isAtLocked(rv string) bool {

@@ -3,8 +3,8 @@
 //
 // A [State] has one owner for each of these: the phase of the informer, the resource
 // version that is reached, what keeps the stored one back, the list that runs, and the
-// lists that are due. The ones that apply changes tell it what has become of them; those
-// that read ask it, and wait for it.
+// lists that are due. Package ingest tells it what has become of changes; those that read
+// ask it, and wait for it.
 //
-// It knows neither the store nor the reflector: a list is requested by a function.
+// It applies and lists nothing: a list is requested by a function.
 package heal

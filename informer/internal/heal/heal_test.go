@@ -44,7 +44,7 @@ func TestPhases(t *testing.T) {
 	s, _ := opened(t)
 	want := func(p heal.Phase) {
 		t.Helper()
-		if got := s.Phase(); got != p {
+		if got := s.Life().Phase(); got != p {
 			t.Errorf("phase %d, want %d", got, p)
 		}
 	}
@@ -58,7 +58,7 @@ func TestPhases(t *testing.T) {
 	want(heal.Current)
 	s.End()
 	want(heal.Ended)
-	if !s.IsOpened() || !s.IsCaughtUp() {
+	if !s.Life().IsOpened() || !s.Life().IsCaughtUp() {
 		t.Error("the end has changed what was reached")
 	}
 }

@@ -1,9 +1,12 @@
 package heal
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
+
+	"k8s.io/klog/v2"
 )
 
 // hold is what keeps the stored resource version back (promise 2): while it is not empty,
@@ -27,4 +30,19 @@ func (h *hold) why() string {
 		return fmt.Sprintf("objects could not be stored: %d, %q first", n, slices.Min(slices.Collect(maps.Keys(h.rejected))))
 	}
 	return h.foreign
+}
+
+// reject notes why an object with a key cannot be stored or, without a key, why changes
+// are missing.
+func (h *hold) reject(ctx context.Context, key string, cause error) {
+	if key == "" {
+		h.missing = cause
+	} else {
+		_, known := h.rejected[key]
+		h.rejected[key] = cause
+		if known {
+			return // it is logged once, and may change all the time
+		}
+	}
+	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
 }

@@ -26,6 +26,16 @@ type repair struct {
 	next *time.Timer // requests the next one; nil if none is due
 }
 
+// request requests a list, because changes are missing.
+func (r *repair) request(relist func(reason string), missing error) {
+	r.last = time.Now()
+	reason := "the store is damaged or could not take a change"
+	if errors.Is(missing, store.ErrWiped) {
+		reason = "what was stored was wiped"
+	}
+	relist(reason)
+}
+
 // Lose notes that changes could not be applied: the stored resource version is frozen
 // (promise 2), and a new list restores the missing changes.
 func (s *State) Lose(ctx context.Context, cause error) {
@@ -43,32 +53,23 @@ func (s *State) Failed(cause error) {
 
 func (s *State) loseLocked(ctx context.Context, cause error) {
 	if s.hold.missing == nil {
-		s.rejectLocked(ctx, "", cause)
+		s.hold.reject(ctx, "", cause)
 	}
 	s.hold.missing, s.reached = cause, ""
 	wait := mendEvery - time.Since(s.repair.last)
 	switch {
 	case wait <= 0:
-		s.mendLocked()
+		s.repair.request(s.relist, s.hold.missing)
 	case s.repair.next == nil:
 		s.repair.next = time.AfterFunc(wait, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.repair.next = nil
-			if s.hold.missing != nil && s.phase != Ended {
-				s.mendLocked()
+			if s.hold.missing != nil && s.life.phase != Ended {
+				s.repair.request(s.relist, s.hold.missing)
 			}
 		})
 	}
-}
-
-func (s *State) mendLocked() {
-	s.repair.last = time.Now()
-	reason := "the store is damaged or could not take a change"
-	if errors.Is(s.hold.missing, store.ErrWiped) {
-		reason = "what was stored was wiped"
-	}
-	s.relist(reason)
 }
 
 // NoticeLosses requests a list when the store reports that it has lost its content;
@@ -102,7 +103,7 @@ func (s *State) Noticed(err error) error {
 	if isMended(err) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.runsLocked() {
+		if s.life.runs() {
 			s.loseLocked(s.ctx, err)
 		}
 	}
@@ -133,7 +134,7 @@ func (s *State) waitForList(cause error, lists uint64) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.runsLocked() {
+	if !s.life.runs() {
 		return false
 	}
 	if s.lists.Load() != lists {
@@ -144,7 +145,7 @@ func (s *State) waitForList(cause error, lists uint64) bool {
 		return false
 	}
 	s.cond.Wait()
-	return s.phase != Ended
+	return s.life.phase != Ended
 }
 
 // isCalledBack reports whether the caller is a transform, an index function, a watch

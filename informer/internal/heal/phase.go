@@ -2,10 +2,11 @@ package heal
 
 import (
 	"context"
+	"fmt"
 	"slices"
 )
 
-// Phase is where an informer is in its life. Only moveLocked changes it.
+// Phase is where an informer is in its life. Only Life.move changes it.
 //
 //	from                 to          when
 //	Created              Opening     Claim
@@ -28,36 +29,56 @@ const (
 	Ended
 )
 
-// moveLocked changes the phase if it is one of from.
-func (s *State) moveLocked(to Phase, from ...Phase) {
-	if !slices.Contains(from, s.phase) {
+// Life is the phase of an informer, and the last one before the end.
+type Life struct{ phase, before Phase }
+
+// move changes the phase if it is one of from.
+func (l *Life) move(to Phase, from ...Phase) {
+	if !slices.Contains(from, l.phase) {
 		return
 	}
 	if to == Ended {
-		s.before = s.phase
+		l.before = l.phase
 	}
-	s.phase = to
+	l.phase = to
 }
 
-// wasLocked returns the phase, or the last one before the end.
-func (s *State) wasLocked() Phase {
-	if s.phase == Ended {
-		return s.before
+// Phase returns the phase.
+func (l Life) Phase() Phase { return l.phase }
+
+// was returns the phase, or the last one before the end.
+func (l Life) was() Phase {
+	if l.phase == Ended {
+		return l.before
 	}
-	return s.phase
+	return l.phase
 }
 
-// runsLocked reports whether the store is opened and the informer has not ended.
-func (s *State) runsLocked() bool { return s.phase >= Loading && s.phase != Ended }
+// runs reports whether the store is opened and the informer has not ended.
+func (l Life) runs() bool { return l.phase >= Loading && l.phase != Ended }
+
+// IsOpened reports whether the store has been opened, even if the informer has ended
+// since.
+func (l Life) IsOpened() bool { return l.was() >= Loading }
+
+// IsCaughtUp reports whether the store has reached the server's state at the start.
+func (l Life) IsCaughtUp() bool { return l.was() == Current }
+
+// Life returns where the informer is in its life.
+func (s *State) Life() Life {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life
+}
 
 // Claim begins the life of the informer. It reports whether this call is the first.
 func (s *State) Claim() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase != Created {
+	if s.life.phase != Created {
 		return false
 	}
-	s.moveLocked(Opening, Created)
+	s.life.move(Opening, Created)
 	return true
 }
 
@@ -68,8 +89,8 @@ func (s *State) Open(ctx context.Context, rv string, warm bool, relist func(reas
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ctx, s.relist, s.reached = ctx, relist, rv
-	if s.moveLocked(Loading, Opening); warm {
-		s.moveLocked(CatchingUp, Loading)
+	if s.life.move(Loading, Opening); warm {
+		s.life.move(CatchingUp, Loading)
 	}
 	s.cond.Broadcast()
 }
@@ -78,36 +99,12 @@ func (s *State) Open(ctx context.Context, rv string, warm bool, relist func(reas
 func (s *State) End() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.moveLocked(Ended, Created, Opening, Loading, CatchingUp, Current)
+	s.life.move(Ended, Created, Opening, Loading, CatchingUp, Current)
 	if s.repair.next != nil {
 		s.repair.next.Stop()
 	}
 	s.cond.Broadcast()
 }
-
-// Phase returns the phase.
-func (s *State) Phase() Phase {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.phase
-}
-
-// IsOpened reports whether the store has been opened, even if the informer has ended
-// since.
-func (s *State) IsOpened() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.wasLocked() >= Loading
-}
-
-// IsCaughtUp reports whether the store has reached the server's state at the start.
-func (s *State) IsCaughtUp() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.isCaughtUpLocked()
-}
-
-func (s *State) isCaughtUpLocked() bool { return s.wasLocked() == Current }
 
 // CatchUp moves to the phase Current, unless changes are missing: the error says why, and
 // a list is requested.
@@ -116,8 +113,8 @@ func (s *State) CatchUp(ctx context.Context) error {
 	defer s.mu.Unlock()
 	if cause := s.hold.missing; cause != nil {
 		s.loseLocked(ctx, cause)
-		return missingError(cause)
+		return fmt.Errorf("changes are missing from the store: %w", cause)
 	}
-	s.moveLocked(Current, Loading, CatchingUp)
+	s.life.move(Current, Loading, CatchingUp)
 	return nil
 }

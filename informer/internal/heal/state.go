@@ -2,13 +2,11 @@ package heal
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"sync"
 	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/store"
 )
@@ -26,8 +24,7 @@ type State struct {
 	cond   *sync.Cond      // broadcast when a read or a wait may go on
 	ctx    context.Context // of Open
 	relist func(reason string)
-	phase  Phase
-	before Phase // of Ended
+	life   Life
 	// reached is the resource version of the last list, event or bookmark that was
 	// applied; "" if it says nothing of the state.
 	reached   string
@@ -71,20 +68,7 @@ func (s *State) IsListed(rv string) bool {
 func (s *State) Reject(ctx context.Context, key string, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rejectLocked(ctx, key, cause)
-}
-
-func (s *State) rejectLocked(ctx context.Context, key string, cause error) {
-	if key == "" {
-		s.hold.missing = cause
-	} else {
-		_, known := s.hold.rejected[key]
-		s.hold.rejected[key] = cause
-		if known {
-			return // it is logged once, and may change all the time
-		}
-	}
-	klog.FromContext(ctx).Error(cause, "Object cannot be stored, its last good state stays", "key", key)
+	s.hold.reject(ctx, key, cause)
 }
 
 // Accept ends the rejection of objects.
@@ -113,7 +97,7 @@ func (s *State) Store(ctx context.Context, batch store.Batch, rejected map[strin
 		delete(s.unindexed, c.Key)
 	}
 	for key, cause := range rejected {
-		s.rejectLocked(ctx, key, cause)
+		s.hold.reject(ctx, key, cause)
 	}
 	if batch.Loaded {
 		// The list contains everything that was lost before.
@@ -208,17 +192,15 @@ func (s *State) Listed(rv string) (why string) {
 	// The list compared every record and rewrote the damaged ones.
 	s.hold.missing = nil
 	s.listing = listing{upTo: rv}
-	s.moveLocked(CatchingUp, Loading)
+	s.life.move(CatchingUp, Loading)
 	s.cond.Broadcast()
 	return s.hold.why()
 }
 
 // Report is what a State knows at one moment.
 type Report struct {
-	Phase    Phase
-	Opened   bool // see IsOpened
-	CaughtUp bool // see IsCaughtUp
-	Missing  error
+	Life    Life
+	Missing error // why changes are missing
 	// Rejected contains, in no order, the keys of objects that cannot be stored, and of
 	// stored ones that are not in an index.
 	Rejected []string
@@ -229,7 +211,7 @@ func (s *State) Report() Report {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := Report{
-		Phase: s.phase, Opened: s.wasLocked() >= Loading, CaughtUp: s.isCaughtUpLocked(), Missing: s.hold.missing,
+		Life: s.life, Missing: s.hold.missing,
 		Rejected: make([]string, 0, len(s.hold.rejected)+len(s.unindexed)),
 	}
 	for key := range s.hold.rejected {
@@ -241,8 +223,4 @@ func (s *State) Report() Report {
 		}
 	}
 	return r
-}
-
-func missingError(cause error) error {
-	return fmt.Errorf("changes are missing from the store: %w", cause)
 }

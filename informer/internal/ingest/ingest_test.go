@@ -101,7 +101,7 @@ func TestListAndWatch(t *testing.T) {
 		p.Push(t.Context(), cache.Deleted, object("a", "1", "6"), "6"),
 		p.Push(t.Context(), cache.Added, object("c", "3", "7"), "7"),
 		p.Bookmark(t.Context(), "9"), p.CaughtUp(t.Context()))
-	if err != nil || !p.state.IsCaughtUp() {
+	if err != nil || !p.state.Life().IsCaughtUp() {
 		t.Error("it has not caught up:", err)
 	}
 	wantStored(t, p, "9", "b", "c")

@@ -166,7 +166,7 @@ func (p *Pipeline) process(ctx context.Context, b fifo.Batch) error {
 	}
 	p.replays.mark(b.Stream, told, p.headersOf)
 	p.replays.accept(told)
-	batch := store.Batch{RV: b.RV, CatchUp: !p.state.IsCaughtUp()}
+	batch := store.Batch{RV: b.RV, CatchUp: !p.state.Life().IsCaughtUp()}
 	last := make(map[string]int, len(told)) // the last change of each key
 	for i, c := range told {
 		last[c.Key] = i

@@ -29,7 +29,7 @@ type replays struct {
 // the one that the watch resumes at, and this process has not changed it. Changes after
 // catch-up are no replays. stored returns the headers of stored objects.
 func (r *replays) mark(stream []fifo.Keyed, told []change, stored func(keys []string) map[string]store.Header) {
-	if r.resumedAt == "" || r.state.IsCaughtUp() {
+	if r.resumedAt == "" || r.state.Life().IsCaughtUp() {
 		r.caught = nil
 		return
 	}
