@@ -15,6 +15,7 @@ import (
 
 	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/informer/internal/ingest"
 	"github.com/informctl/informctl/internal/audit"
 	"github.com/informctl/informctl/internal/endable"
@@ -109,12 +110,10 @@ func (r run) start(ctx context.Context, opened store.Store, verifier *cluster.Ve
 // list.
 func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.Verifier) (p *ingest.Pipeline, warm bool) {
 	if !r.opener.isPersistent() {
-		verifier = nil // what is in memory is of no other cluster
+		verifier = nil // nothing of another cluster is stored
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_ = r.content.present().Close() // the one in memory
-	r.content.set(opened)
 	p = ingest.New(ingest.Options{
 		Store: opened, Hub: r.hub, State: r.state,
 		ListerWatcher: r.lw, Scope: r.scope, Kind: r.expectedKind(), Codec: r.codec, Example: r.example,
@@ -127,7 +126,13 @@ func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.
 	if warm = cp.RV != "" || opened.Len() > 0; warm {
 		klog.FromContext(ctx).Info("Loaded", "objects", opened.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
 	}
-	r.state.Open(ctx, cp.RV, warm, p.Reflector().Relist)
+	r.state.Open(ctx, heal.Opened{
+		RV: cp.RV, Warm: warm, Relist: p.Reflector().Relist,
+		Show: func() {
+			_ = r.content.present().Close() // the one in memory
+			r.content.set(opened)
+		},
+	})
 	return p, warm
 }
 

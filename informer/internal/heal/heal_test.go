@@ -27,7 +27,7 @@ func opened(t *testing.T) (*heal.State, *lists) {
 	if !s.Claim() || s.Claim() {
 		t.Fatal("an informer is not started once")
 	}
-	s.Open(t.Context(), "", false, requested.request)
+	s.Open(t.Context(), heal.Opened{Show: func() {}, Relist: requested.request})
 	return s, requested
 }
 

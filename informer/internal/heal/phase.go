@@ -82,14 +82,24 @@ func (s *State) Claim() bool {
 	return true
 }
 
-// Open says that the store is opened, which is complete up to rv. warm says that it holds
-// a whole list. relist requests a list; it does not block. Messages are logged with the
-// logger of ctx.
-func (s *State) Open(ctx context.Context, rv string, warm bool, relist func(reason string)) {
+// Opened is what State.Open is told.
+type Opened struct {
+	RV   string // that the store is complete up to
+	Warm bool   // the store holds a whole list
+	// Show makes the store the one that is read, at the moment at which the informer is
+	// opened. It must not block.
+	Show func()
+	// Relist requests a list. It must not block.
+	Relist func(reason string)
+}
+
+// Open says that the store is opened. Messages are logged with the logger of ctx.
+func (s *State) Open(ctx context.Context, o Opened) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.ctx, s.relist, s.reached = ctx, relist, rv
-	if s.life.move(Loading, Opening); warm {
+	o.Show()
+	s.ctx, s.relist, s.reached = ctx, o.Relist, o.RV
+	if s.life.move(Loading, Opening); o.Warm {
 		s.life.move(CatchingUp, Loading)
 	}
 	s.cond.Broadcast()

@@ -17,9 +17,9 @@ type State struct {
 	urge  func() (end func())
 	lists atomic.Uint64 // completely applied lists; changed under mu
 
-	// mu protects the fields below. The lock of the delivery's Hub may be held when it is
-	// taken, and not the other way around: only relist, which takes no lock of the
-	// informer, is called with mu held.
+	// mu protects the fields below. The lock of delivery's Hub may be held when it is
+	// taken, and not the other way around: with mu held, only the functions of Opened are
+	// called.
 	mu     sync.Mutex
 	cond   *sync.Cond      // broadcast when a read or a wait may go on
 	ctx    context.Context // of Open

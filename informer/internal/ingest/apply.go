@@ -66,10 +66,10 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 	})
 }
 
-// prepare encodes the objects of a batch, before any handler holds them.
-// It returns, by key, the errors of objects that cannot be stored. For such an object it
-// puts the previous state of the key into the batch, for example its deletion, if the
-// changes contain one.
+// prepare encodes the objects of a batch, before any handler holds them. It returns, by
+// key, the errors of objects that cannot be stored. For such an object it puts the
+// previous state of the key into the batch, for example its deletion, if the changes
+// contain one.
 func (p *Pipeline) prepare(batch *store.Batch, changes []change, stored map[string]string) map[string]error {
 	rejected := map[string]error{}
 	tried := batch.Changes

@@ -47,7 +47,9 @@ func newPipeline(t *testing.T, transform cache.TransformFunc) *Pipeline {
 		Example: &corev1.ConfigMap{}, Transform: transform, Applied: func() {},
 	})
 	state.Claim()
-	state.Open(t.Context(), "", false, func(reason string) { t.Errorf("a list is requested: %s", reason) })
+	state.Open(t.Context(), heal.Opened{
+		Show: func() {}, Relist: func(reason string) { t.Errorf("a list is requested: %s", reason) },
+	})
 	hub.Begin()
 	p.Open(hub.Open(s, false))
 	ended := make(chan struct{})

@@ -38,7 +38,7 @@ func (p *Pipeline) Push(ctx context.Context, t cache.DeltaType, obj runtime.Obje
 	}
 	if _, encoded := obj.(*store.EncodedObject); encoded {
 		if _, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
-			return err // entryOf needs the key
+			return err // wire.entry needs the key
 		}
 		return p.queue.Push(ctx, t, obj, rv) // the tap has transformed it
 	}
