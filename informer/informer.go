@@ -94,11 +94,10 @@ type Options struct {
 }
 
 // Informer is a cache.SharedIndexInformer. Create one with New.
-//
-// It is the face of what does the work: package ingest brings lists and watches into the
-// store, delivery brings changes to handlers, and heal knows how far the informer has
-// come.
 type Informer struct {
+	// An Informer is the face of what does the work: package ingest brings lists and
+	// watches into the store, delivery brings changes to handlers, heal knows how far the
+	// informer has come, and run has them work together.
 	handlers
 	lw      cache.ListerWatcher
 	example runtime.Object
