@@ -40,7 +40,7 @@ func (r run) run(ctx context.Context) {
 	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
 	pipeline := r.start(ctx, opened, f.verifier)
 	r.content.opening.Unlock()
-	var parts sync.WaitGroup
+	var parts sync.WaitGroup // each ends when ctx does
 	parts.Go(func() { pipeline.Run(ctx) })
 	parts.Go(func() { r.hub.RunResyncs(ctx) })
 	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })

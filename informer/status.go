@@ -241,9 +241,12 @@ func (l *looks) last() Status {
 
 // look returns the state of the informer. It waits for locks without a limit.
 func look(inf *Informer) Status {
-	is := inf.state.Report() // before the store, which is opened earlier
+	inf.mu.Lock() // the store is opened with this lock held
+	is, scope := inf.state.Report(), inf.scope
+	held, pipeline := inf.content.present(), inf.pipeline
+	inf.mu.Unlock()
 	s := Status{
-		Time: time.Now(), Scope: scopeStatus(inf.Scope()),
+		Time: time.Now(), Scope: scopeStatus(scope),
 		Persisted: is.Life.IsOpened() && inf.opener.isPersistent(),
 		Synced:    inf.HasSynced(), CaughtUp: is.Life.IsCaughtUp(),
 		ProcessBytes: processBytes(),
@@ -257,9 +260,6 @@ func look(inf *Informer) Status {
 		s.Audit = &audited
 	}
 	waited := inf.opener.report(&s)
-	inf.mu.Lock()
-	held, pipeline := inf.content.present(), inf.pipeline
-	inf.mu.Unlock()
 	s.BlockedSeconds = inf.hub.Blocked().Seconds()
 	handlers, known := inf.hub.Status()
 	memory := int64(known) * delivery.KeyBytes
