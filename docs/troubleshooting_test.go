@@ -23,7 +23,7 @@ func sources(t *testing.T) []*ast.File {
 	t.Helper()
 	var files []*ast.File
 	set := token.NewFileSet()
-	for _, dir := range []string{"cmd", "codec", "durable", "fifo", "index", "informer", "inspect", "internal/parallel", "reflector", "store"} {
+	for _, dir := range []string{"cmd", "codec", "durable", "fifo", "index", "informer", "inspect", "internal/audit", "internal/parallel", "reflector", "store"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
 			switch {
 			case err != nil:

@@ -3,64 +3,24 @@ package informer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 )
 
-// This file contains the rest of cache.SharedIndexInformer, after client-go's rules
+// This file contains most of cache.SharedIndexInformer, after client-go's rules
 // (k8s.io/client-go/tools/cache/shared_informer.go).
 
 // Run implements cache.SharedInformer.
 func (inf *Informer) Run(stopCh <-chan struct{}) {
 	inf.RunWithContext(wait.ContextForChannel(stopCh))
-}
-
-// AddEventHandler implements cache.SharedInformer.
-func (inf *Informer) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
-	return inf.AddEventHandlerWithOptions(h, cache.HandlerOptions{})
-}
-
-// AddEventHandlerWithResyncPeriod implements cache.SharedInformer.
-func (inf *Informer) AddEventHandlerWithResyncPeriod(h cache.ResourceEventHandler, resyncPeriod time.Duration) (cache.ResourceEventHandlerRegistration, error) {
-	return inf.AddEventHandlerWithOptions(h, cache.HandlerOptions{ResyncPeriod: &resyncPeriod})
-}
-
-// AddEventHandlerWithOptions implements cache.SharedInformer. It never waits for the
-// stored objects: a cursor delivers them to the handler.
-func (inf *Informer) AddEventHandlerWithOptions(eh cache.ResourceEventHandler, options cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
-	if isNil(eh) {
-		return nil, errors.New("informer: event handler is nil")
-	}
-	period := inf.opts.ResyncPeriod
-	if options.ResyncPeriod != nil {
-		period = *options.ResyncPeriod
-	}
-	h := inf.hub.Add(eh, delivery.Options{Resync: period, Logger: options.Logger})
-	if h == nil {
-		return nil, fmt.Errorf("informer: handler of type %T was not added to shared informer because it has stopped already", eh)
-	}
-	return h, nil
-}
-
-// RemoveEventHandler implements cache.SharedInformer. It does not wait for a call of the
-// handler that is in progress; cache.ShutDownEventHandler does. Removing a handler twice,
-// or a handler of another informer, does nothing.
-func (inf *Informer) RemoveEventHandler(handle cache.ResourceEventHandlerRegistration) error {
-	h, ok := handle.(*delivery.Registration)
-	if !ok {
-		return fmt.Errorf("informer: a %T is no handle of this informer", handle)
-	}
-	inf.hub.Remove(h)
-	return nil
 }
 
 // GetStore implements cache.SharedInformer.
@@ -75,19 +35,10 @@ func (inf *Informer) GetIndexer() cache.Indexer { return inf.indexer }
 // is taken, a function is nil or fails, or the informer has stopped. It may block while
 // Run waits for another informer to release the scope.
 func (inf *Informer) AddIndexers(indexers cache.Indexers) error {
-	inf.mu.Lock()
-	ended := inf.phase == ended
-	inf.mu.Unlock()
-	if ended {
+	if inf.state.Life().Phase() == heal.Ended {
 		return errors.New("informer: indexer was not added because it has stopped already")
 	}
-	return inf.noticed(inf.addIndexers(indexers))
-}
-
-func (inf *Informer) addIndexers(indexers cache.Indexers) error {
-	inf.indexersMu.Lock()
-	defer inf.indexersMu.Unlock()
-	return inf.present().AddIndexes(indexers)
+	return inf.content.noticed(inf.content.addIndexers(indexers))
 }
 
 // HasSynced implements cache.SharedInformer. Options.SyncWhen defines it for a warm
@@ -110,10 +61,10 @@ func (c *checker) Done() <-chan struct{} { return c.hub.Synced() }
 func (inf *Informer) LastSyncResourceVersion() string {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.reflector == nil {
+	if inf.pipeline == nil {
 		return ""
 	}
-	return inf.reflector.LastSyncResourceVersion()
+	return inf.pipeline.Reflector().LastSyncResourceVersion()
 }
 
 // IsStopped implements cache.SharedInformer. It is true after Run's context has ended and
@@ -138,7 +89,7 @@ func (inf *Informer) SetWatchErrorHandler(handle cache.WatchErrorHandler) error 
 func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHandlerWithContext) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.phase != created {
+	if inf.state.Life().Phase() != heal.Created {
 		return errors.New("informer: watch error handler was not set: informer has already started")
 	}
 	inf.errorHandler = handle
@@ -155,28 +106,11 @@ func (inf *Informer) SetWatchErrorHandlerWithContext(handle cache.WatchErrorHand
 func (inf *Informer) SetTransform(transform cache.TransformFunc) error {
 	inf.mu.Lock()
 	defer inf.mu.Unlock()
-	if inf.phase != created {
+	if inf.state.Life().Phase() != heal.Created {
 		return errors.New("informer: transform was not set: informer has already started")
 	}
 	inf.transform = transform
 	return nil
-}
-
-// placeholder returns an object of the example's type with only a key.
-func (inf *Informer) placeholder(key string) runtime.Object {
-	obj, ok := reflect.New(reflect.TypeOf(inf.example).Elem()).Interface().(runtime.Object)
-	if !ok {
-		return nil
-	}
-	if u, isUnstructured := obj.(*unstructured.Unstructured); isUnstructured {
-		u.SetGroupVersionKind(inf.Scope().Kind)
-	}
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if accessor, accessErr := meta.Accessor(obj); err == nil && accessErr == nil {
-		accessor.SetNamespace(namespace)
-		accessor.SetName(name)
-	}
-	return obj
 }
 
 // GetController implements cache.SharedInformer.
@@ -200,4 +134,21 @@ func (c *controller) HasSyncedChecker() cache.DoneChecker { return (*checker)(c)
 // LastSyncResourceVersion returns the informer's LastSyncResourceVersion.
 func (c *controller) LastSyncResourceVersion() string {
 	return (*Informer)(c).LastSyncResourceVersion()
+}
+
+// blank returns an object of the example's type and of a kind, with only a key.
+func blank(example runtime.Object, kind schema.GroupVersionKind, key string) runtime.Object {
+	obj, ok := reflect.New(reflect.TypeOf(example).Elem()).Interface().(runtime.Object)
+	if !ok {
+		return nil
+	}
+	if u, isUnstructured := obj.(*unstructured.Unstructured); isUnstructured {
+		u.SetGroupVersionKind(kind)
+	}
+	namespace, name, err := cache.SplitMetaNamespaceKey(key)
+	if accessor, accessErr := meta.Accessor(obj); err == nil && accessErr == nil {
+		accessor.SetNamespace(namespace)
+		accessor.SetName(name)
+	}
+	return obj
 }

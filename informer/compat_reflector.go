@@ -15,7 +15,7 @@ import (
 // cache.Reflector with the informer's name, type and LastSyncResourceVersion. Only a list
 // can set the latter, so the reflector runs an empty list into a store that holds
 // nothing.
-func (inf *Informer) compatReflector() *cache.Reflector {
+func compatReflector(inf *Informer) *cache.Reflector {
 	version := onlyVersion(inf.LastSyncResourceVersion())
 	r := cache.NewReflectorWithOptions(version, inf.example, nowhere{}, cache.ReflectorOptions{
 		Name: "informer for " + inf.Scope().String(), TypeDescription: inf.Scope().Kind.String(),

@@ -1,19 +1,11 @@
 package informer
 
 import (
-	"context"
 	"net/http"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/watchlist"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/informer/internal/tap"
-	"github.com/informctl/informctl/store"
 )
 
 // TakeEncoded wraps cfg's transport, so that informers store objects as the server
@@ -46,48 +38,3 @@ func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // WrappedRoundTripper gives client-go access to the wrapped transport.
 func (t encodedTransport) WrappedRoundTripper() http.RoundTripper { return t.next }
-
-// newTap returns the tap of an informer whose store can take encoded objects, else nil.
-func (inf *Informer) newTap(opened store.Store) *tap.Tap {
-	c, ok := inf.codec.(codec.FromServer)
-	_, takes := opened.(store.EncodedTaker)
-	strip := stripsManagedFields(inf.transform)
-	if !ok || !takes || inf.transform != nil && !strip || inf.scope.Form != store.Typed {
-		return nil
-	}
-	return tap.New(c, inf.scope.Kind, strip)
-}
-
-// sifting is the ListerWatcher of an informer. Objects that the Go type does not take
-// come as stand-ins; see tap.Sieve.
-type sifting struct {
-	cache.ListerWatcher
-	sieve *tap.Sieve
-}
-
-// newSieve returns the Sieve of an informer, nil if its objects have no Go type.
-func (inf *Informer) newSieve() *tap.Sieve {
-	if inf.scope.Form == store.Unstructured {
-		return nil
-	}
-	return tap.NewSieve(inf.example)
-}
-
-func (inf *Informer) lister() sifting { return sifting{inf.lw, inf.sieve} }
-
-// ListWithContext implements cache.ListerWithContext.
-func (s sifting) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return s.sieve.List(ctx, func(ctx context.Context) (runtime.Object, error) {
-		return cache.ToListerWithContext(s.ListerWatcher).ListWithContext(ctx, opts)
-	})
-}
-
-// WatchWithContext implements cache.WatcherWithContext.
-func (s sifting) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return cache.ToWatcherWithContext(s.ListerWatcher).WatchWithContext(s.sieve.With(ctx), opts)
-}
-
-// IsWatchListSemanticsUnSupported is how client-go's fakes say so.
-func (s sifting) IsWatchListSemanticsUnSupported() bool {
-	return watchlist.DoesClientNotSupportWatchListSemantics(s.ListerWatcher)
-}

@@ -11,9 +11,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 )
 
 // EventType is the type of an Event.
@@ -121,7 +121,7 @@ var (
 	// ErrNotOpened indicates an informer that has not opened its scope yet.
 	ErrNotOpened = errors.New("the informer has not opened what it stored yet")
 	// ErrStopped indicates an informer that has ended.
-	ErrStopped = errors.New("the informer has stopped")
+	ErrStopped = heal.ErrStopped
 	// ErrSlow indicates a consumer that takes events more slowly than they come.
 	ErrSlow = fmt.Errorf("the client takes changes more slowly than they come: %d wait", followBuffer)
 )
@@ -235,9 +235,7 @@ func (f *feed) tooSlow() { f.slowOnce.Do(func() { close(f.slow) }) }
 // An event may be of a change that is not in the file yet. For what came after a resource
 // version, and for places to come back to, see store.Reader.Follow.
 func (inf *Informer) Follow(ctx context.Context, opts FollowOptions) (iter.Seq2[Event, error], error) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.phase == ended {
+	if inf.state.Life().Phase() == heal.Ended {
 		return nil, ErrStopped
 	}
 	return func(yield func(Event, error) bool) {
@@ -309,30 +307,9 @@ func (f *feed) yield(inf *Informer, h *delivery.Registration, yield func(Event, 
 	}
 }
 
-// listing tells the changes of a list from those of the watch, whose resource versions
-// are places. A list's changes come in key order, so a client that has the newest of them
-// may lack others. Informer.mu protects it.
-type listing struct {
-	runs bool   // a list is compared or applied, or one has not ended
-	upTo string // the resource version of the last list of this process
-}
-
-// isListed reports whether the resource version of a change is no place: the change may
-// come from a list, or something before it could not be stored. It may be true for other
-// changes, too.
-func (inf *Informer) isListed(rv string) bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if inf.listing.runs || !inf.hold.isEmpty() {
-		return true
-	}
-	order, err := resourceversion.CompareResourceVersion(rv, inf.listing.upTo)
-	return inf.listing.upTo != "" && (err != nil || order <= 0)
-}
-
 func (f *feed) yieldOne(inf *Informer, e Event, yield func(Event, error) bool) bool {
 	if m, err := meta.Accessor(e.Object); err == nil {
-		e.Listed = inf.isListed(m.GetResourceVersion())
+		e.Listed = inf.state.IsListed(m.GetResourceVersion())
 	}
 	e.More = len(f.out) > 0
 	return yield(e, nil)

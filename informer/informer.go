@@ -7,23 +7,20 @@ import (
 	"reflect"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/fifo"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/informer/internal/delivery"
-	"github.com/informctl/informctl/informer/internal/tap"
-	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/informer/internal/heal"
+	"github.com/informctl/informctl/informer/internal/ingest"
+	"github.com/informctl/informctl/internal/audit"
 	"github.com/informctl/informctl/store"
 )
 
@@ -98,69 +95,38 @@ type Options struct {
 
 // Informer is a cache.SharedIndexInformer. Create one with New.
 type Informer struct {
+	// An Informer is the face of what does the work: package ingest brings lists and
+	// watches into the store, delivery brings changes to handlers, heal knows how far the
+	// informer has come, and run has them work together.
+	handlers
 	lw      cache.ListerWatcher
 	example runtime.Object
 	codec   codec.Codec
 	opts    Options
+	factory *Factory    // nil: opts.Scope is the scope
+	state   *heal.State // how far the store has come, and what is missing
+	opener  *opener
+	content *content // the store that readers use
 	indexer *store.CacheIndexer
-	queue   *fifo.Queue
-	hub     *delivery.Hub   // brings changes to handlers
-	factory *Factory        // nil: opts.Scope is the scope
-	client  *scopeTransport // of lw, if it is one of the factory; set by findScope
-	metrics *metrics
-	tap     *tap.Tap // nil: objects of the server are decoded; set by install
-	sieve   *tap.Sieve
-	// caught contains the keys of the objects that have changed while the informer
-	// catches up. Only processLoop uses it.
-	caught sets.Set[string]
+	audits  audit.Loop
+	metrics *ingest.Metrics
+	looks   looks
 	// mutations panics when an object that a caller or handler received has been changed,
 	// if the environment variable KUBE_CACHE_MUTATION_DETECTOR is set.
 	mutations cache.MutationDetector
 
-	// ctx is Run's context; other goroutines take the logger from it. logger is the one
-	// that Run was given, for consumers: it does not name the resource. current is the
-	// store for readers, which never wait for mu.
-	ctx     context.Context
-	logger  klog.Logger
-	current atomic.Pointer[store.Store]
-
-	// transforming is held while the transform runs, so that one goroutine at a time
-	// calls it.
-	transforming sync.Mutex
-
-	// indexersMu is held while the store is opened and while indexers are added, so that
-	// none is lost between the store in memory and the opened one. It is locked before
-	// mu.
-	indexersMu sync.Mutex
-
-	looking chan struct{} // capacity 1: held by the goroutine that computes Status
-	seen    atomic.Pointer[Status]
-
-	lists atomic.Uint64 // completely applied lists; changed under mu
+	// logger is the one that Run was given, for consumers: it does not name the resource.
+	logger klog.Logger
 
 	ending   chan struct{} // closed when Run's context ends
 	released chan struct{} // closed when the scope is released
 
 	// mu protects the fields below. The hub's lock may be held when it is taken, and not
-	// the other way around: no method of the hub is called with mu held.
-	mu     sync.Mutex
-	cond   *sync.Cond // broadcast when a read that waits for a list may try again
-	scope  store.Scope
-	store  store.Store
-	phase  phase
-	before phase // of ended
-	// resumedAt is the resource version that the store was complete up to at the start.
-	resumedAt string
-	// reached is the resource version of the last list, event or bookmark that was
-	// applied; "" if it says nothing of the state.
-	reached   string
-	reflector *reflector.Reflector
-	atStart   btree.Set[string] // keys stored when Run began, minus departed ones
-	listing   listing
-	hold      hold
-	repair    repair
-	identity  identity
-	findings  findings
+	// the other way around: no method of the hub is called with mu held. The lock of
+	// state may be taken while it is held.
+	mu       sync.Mutex
+	scope    store.Scope
+	pipeline *ingest.Pipeline // nil until the store is opened
 
 	// Guarded by mu before the start, and fixed by it.
 	transform    cache.TransformFunc
@@ -196,35 +162,34 @@ func New(lw cache.ListerWatcher, example runtime.Object, opts Options) (*Informe
 	if err != nil {
 		return nil, fmt.Errorf("informer: example object: %w", err)
 	}
-	scope, err := completeScope(opts.Scope, example)
+	scope, err := cluster.Complete(opts.Scope, example)
 	if err != nil {
 		return nil, fmt.Errorf("informer: Scope: %w", err)
 	}
 	inf := &Informer{
 		lw: lw, example: example, codec: c, opts: opts, scope: scope,
-		queue:     fifo.New(fifo.Options{}),
-		metrics:   newMetrics(opts.Identifier, opts.MetricsProvider),
+		metrics:   ingest.NewMetrics(opts.Identifier, opts.MetricsProvider),
 		mutations: cache.NewCacheMutationDetector(fmt.Sprintf("%T", example)),
 		ending:    make(chan struct{}),
 		released:  make(chan struct{}),
-		looking:   make(chan struct{}, 1),
-		hold:      hold{rejected: map[string]error{}},
-		findings:  findings{unindexed: map[string]error{}},
+		looks:     looks{looking: make(chan struct{}, 1)},
 	}
-	inf.sieve = inf.newSieve()
-	inf.cond = sync.NewCond(&inf.mu)
-	inf.hub = delivery.New(delivery.Env{
-		Failed: inf.failed, Blank: inf.placeholder, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
-		Dir: inf.spillDir, Name: func() string { return "informer for " + inf.Scope().String() },
+	inf.state = heal.New(func() func() { return inf.hub.Urge() })
+	inf.opener = &opener{example: example, codec: c, opts: opts, onError: inf.onError, unindexed: inf.state.Unindexed}
+	inf.handlers = handlers{resync: opts.ResyncPeriod, hub: delivery.New(delivery.Env{
+		Failed: inf.state.Failed, Handed: func(obj runtime.Object) { inf.mutations.AddObject(obj) },
+		Blank: func(key string) runtime.Object { return blank(example, inf.Scope().Kind, key) },
+		Dir:   inf.opener.dir, Name: func() string { return "informer for " + inf.Scope().String() },
 		Scope:  func() (store.Scope, bool) { return inf.Scope(), inf.Persisted() },
 		Logger: func() klog.Logger { return inf.logger },
-	}, opts.ResyncPeriod)
-	memory, err := inf.openMemory(withoutIndexes(opts.Indexers, opts.Indexes))
+	}, opts.ResyncPeriod)}
+	memory, err := inf.opener.inMemory(scope, withoutIndexes(opts.Indexers, opts.Indexes))
 	if err != nil {
 		return nil, fmt.Errorf("informer: %w", err)
 	}
-	inf.setStore(memory)
-	inf.indexer = inf.newIndexer()
+	inf.content = &content{state: inf.state}
+	inf.content.set(memory)
+	inf.indexer = inf.content.indexer(inf.mutations.AddObject, inf.AddIndexers)
 	return inf, nil
 }
 
@@ -247,153 +212,14 @@ func (inf *Informer) RunWithContext(ctx context.Context) {
 		klog.FromContext(ctx).Info("Informer was started before, a second Run does nothing")
 		return
 	}
-	inf.hub.Begin()
-	scope, err := inf.findScope(ctx)
-	if errors.Is(err, errNoTransport) && inf.factory.opts.RequireTransport {
-		inf.refuse(ctx, err)
-		return
-	}
-	inf.logger = klog.FromContext(ctx)
-	logger := klog.LoggerWithValues(inf.logger, "resource", inf.Scope().String())
-	ctx = klog.NewContext(ctx, logger)
-	inf.indexersMu.Lock() // AddIndexers waits until the store is opened
-	inf.start(ctx, inf.openStore(ctx, scope, err))
-	inf.indexersMu.Unlock()
-	var parts sync.WaitGroup
-	parts.Go(func() { inf.reflector.Run(ctx) })
-	parts.Go(func() { inf.processLoop(ctx) })
-	parts.Go(func() { inf.hub.RunResyncs(ctx) })
-	parts.Go(func() { inf.noticeLosses(ctx) })
-	parts.Go(func() { inf.auditLoop(ctx) })
-	parts.Go(func() { inf.mutations.Run(ctx.Done()) })
-	<-ctx.Done()
-	close(inf.ending)
-	inf.queue.Close()
-	parts.Wait()
-	if err := inf.store.Close(); err != nil {
-		logger.Error(err, "Last changes could not be written")
-	}
-	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
-	if inf.repair.next != nil {
-		inf.repair.next.Stop()
-	}
-	inf.cond.Broadcast()
-	inf.mu.Unlock()
-	inf.hub.End()
-	close(inf.released)
-	if inf.factory != nil {
-		inf.factory.forget(inf)
-	}
-	inf.hub.Wait()
-}
-
-// refuse blocks until the context ends and then ends the informer, which may not run in
-// memory.
-func (inf *Informer) refuse(ctx context.Context, why error) {
-	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", inf.example))
-	inf.mu.Lock()
-	inf.findings.memory = why.Error()
-	inf.mu.Unlock()
-	<-ctx.Done()
-	close(inf.ending)
-	inf.mu.Lock()
-	inf.moveLocked(ended, created, opening, loading, catchingUp, current)
-	inf.cond.Broadcast()
-	inf.mu.Unlock()
-	inf.hub.End()
-	close(inf.released)
-	inf.factory.forget(inf)
+	run{inf}.run(ctx)
 }
 
 // claim reports whether this call of Run is the first.
 func (inf *Informer) claim() bool {
-	inf.mu.Lock()
+	inf.mu.Lock() // the transform and the error handler are fixed from now on
 	defer inf.mu.Unlock()
-	if inf.phase != created {
-		return false
-	}
-	inf.moveLocked(opening, created)
-	return true
-}
-
-func (inf *Informer) setStore(s store.Store) {
-	inf.store = s
-	inf.current.Store(&s)
-}
-
-// start installs the opened store and starts the handlers.
-func (inf *Informer) start(ctx context.Context, opened store.Store) {
-	warm := inf.install(ctx, opened)
-	inf.rememberRV()
-	known, err := inf.hub.Open(opened, warm)
-	inf.noteKeys(known, err)
-	if err == nil && warm && inf.opts.SyncWhen == Loaded {
-		inf.hub.MarkSynced()
-	}
-}
-
-// noteKeys notes the keys of the objects that were stored at the start.
-func (inf *Informer) noteKeys(known *btree.Set[string], err error) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	if err == nil && known != nil {
-		inf.atStart = *known
-	}
-}
-
-// readKeys reads the keys of the stored objects if start could not.
-func (inf *Informer) readKeys() error {
-	known, err := inf.hub.ReadKeys()
-	if known != nil {
-		inf.noteKeys(known, err)
-	}
-	return err
-}
-
-// install makes the opened store the informer's and reports whether it holds a whole
-// list.
-func (inf *Informer) install(ctx context.Context, opened store.Store) (warm bool) {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	_ = inf.store.Close() // the one in memory
-	inf.ctx = ctx
-	inf.setStore(opened)
-	opts := reflector.Options{
-		ListerWatcher: inf.lister(), Undecodable: inf.sieve.Start, Example: inf.example, Kind: inf.expectedKind(),
-		Sink: (*sink)(inf), OnError: inf.onError, NoProbe: inf.opts.NoProbe,
-	}
-	if inf.factory != nil && inf.findings.memory == "" {
-		opts.Verify = inf.verify
-	}
-	if inf.tap = inf.newTap(opened); inf.tap != nil {
-		opts.Request = inf.tap.With
-	}
-	opts.IsSmall, opts.Compare, opts.Len = inf.isSmall, inf.compareWhole, inf.store.Len
-	r, err := reflector.New(opts)
-	if err != nil {
-		panic(err) // New has validated these options
-	}
-	inf.reflector = r
-	cp := inf.store.Checkpoint()
-	inf.resumedAt, inf.reached = cp.RV, cp.RV
-	inf.cond.Broadcast()
-	if warm = cp.RV != "" || inf.store.Len() > 0; warm {
-		klog.FromContext(ctx).Info("Loaded", "objects", inf.store.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
-	}
-	if inf.moveLocked(loading, opening); warm {
-		inf.moveLocked(catchingUp, loading)
-	}
-	return warm
-}
-
-// expectedKind returns the kind that the reflector checks; only unstructured objects
-// contain theirs.
-func (inf *Informer) expectedKind() schema.GroupVersionKind {
-	if inf.scope.Form == store.Unstructured && inf.scope.Kind.Kind != "" {
-		return inf.scope.Kind
-	}
-	return schema.GroupVersionKind{}
+	return inf.state.Claim()
 }
 
 // Scope returns the scope of the informer. The scope of a Factory's informer is known
@@ -411,5 +237,5 @@ func (inf *Informer) onError(ctx context.Context, err error) {
 	if handle == nil {
 		handle = cache.DefaultWatchErrorHandler
 	}
-	handle(ctx, inf.compatReflector(), err)
+	handle(ctx, compatReflector(inf), err)
 }

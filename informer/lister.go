@@ -63,9 +63,9 @@ func (l *Lister[T]) All(selector labels.Selector) iter.Seq2[T, error] {
 func (l *Lister[T]) Get(namespace, name string) (T, error) {
 	var none T
 	key := cache.NewObjectName(namespace, name).String()
-	item, exists, err := l.inf.present().Object(key)
+	item, exists, err := l.inf.content.present().Object(key)
 	if err != nil {
-		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.noticed(err))
+		return none, fmt.Errorf("get %s %q: %w", l.resource(), key, l.inf.content.noticed(err))
 	}
 	if !exists {
 		return none, apierrors.NewNotFound(l.resource(), name)
@@ -88,10 +88,10 @@ func (l *Lister[T]) ByIndex(indexName, value string, selector labels.Selector) (
 
 // byUnnamed is ByIndex for the index whose name is "".
 func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, error) {
-	s := l.inf.present()
+	s := l.inf.content.present()
 	objects, err := store.ByIndex(s, "", []string{value}, store.Query{Selector: selector})
 	if err != nil {
-		return nil, fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
+		return nil, fmt.Errorf("list %s: %w", l.resource(), l.inf.content.noticed(err))
 	}
 	entries := make([]store.Entry, len(objects))
 	for i, obj := range objects {
@@ -140,7 +140,7 @@ func (l *Lister[T]) resource() schema.GroupResource {
 }
 
 func (l *Lister[T]) list(q store.Query) ([]T, error) {
-	objects, _, err := l.decoded(l.inf.present(), q)
+	objects, _, err := l.decoded(l.inf.content.present(), q)
 	return objects, err
 }
 
@@ -151,7 +151,7 @@ func (l *Lister[T]) decoded(s store.Store, q store.Query) (objects []T, last str
 		objects, err = store.DecodeAll[T](s, entries)
 	}
 	if err != nil {
-		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.noticed(err))
+		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.content.noticed(err))
 	}
 	if len(entries) > 0 {
 		last = entries[len(entries)-1].Key
@@ -164,7 +164,7 @@ const listerChunk = 256
 
 func (l *Lister[T]) all(q store.Query) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		s := l.inf.present()
+		s := l.inf.content.present()
 		part := q // the caller may iterate again
 		for part.Limit = listerChunk; ; {
 			objects, last, err := l.decoded(s, part)

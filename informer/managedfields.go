@@ -47,11 +47,11 @@ func stripsManagedFields(transform cache.TransformFunc) bool {
 	return strings.Contains(fn.Name(), ".TransformStripManagedFields.func") && controllerRuntimeCache.MatchString(file)
 }
 
-// transformVersion returns Options.TransformVersion, or that of a transform that is
-// recognized.
-func (inf *Informer) transformVersion() string {
-	if inf.opts.TransformVersion == "" && stripsManagedFields(inf.transform) {
+// transformVersion returns a version of Options.TransformVersion, or that of a transform
+// that is recognized.
+func transformVersion(version string, transform cache.TransformFunc) string {
+	if version == "" && stripsManagedFields(transform) {
 		return strippedVersion
 	}
-	return inf.opts.TransformVersion
+	return version
 }

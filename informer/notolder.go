@@ -2,16 +2,10 @@ package informer
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-
-	"github.com/informctl/informctl/store"
 )
-
-// errFromList is the error of a wait that what the informer waits for has called.
-var errFromList = errors.New("the informer waits for the caller: a transform, an index function, a ListerWatcher or a watch error handler")
 
 // NotOlderThan blocks until the informer's state is at least as new as a resource
 // version of its server: that of an applied list, event or bookmark is not lower. Reads
@@ -30,47 +24,11 @@ func (inf *Informer) NotOlderThan(ctx context.Context, rv string) error {
 	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil {
 		return fmt.Errorf("informer: resource version is %q, want a number from 1 on", rv)
 	}
-	if inf.isAt(rv) {
-		return nil
-	}
-	if isCalledBack() {
-		return fmt.Errorf("informer: wait for resource version %s: %w", rv, errFromList)
-	}
-	defer inf.hub.Urge()()
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	stop := context.AfterFunc(ctx, func() {
-		inf.mu.Lock()
-		defer inf.mu.Unlock()
-		inf.cond.Broadcast()
-	})
-	defer stop()
-	for !inf.isAtLocked(rv) {
-		why := ctx.Err()
-		if inf.phase == ended {
-			why = ErrStopped
-		}
-		if why != nil {
-			return fmt.Errorf("informer: wait for resource version %s, it is at %q: %w", rv, inf.reached, why)
-		}
-		inf.cond.Wait()
+	if err := inf.state.Await(ctx, rv); err != nil {
+		return fmt.Errorf("informer: %w", err)
 	}
 	return nil
 }
-
-func (inf *Informer) isAt(rv string) bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isAtLocked(rv)
-}
-
-func (inf *Informer) isAtLocked(rv string) bool {
-	return inf.isKnownLocked() && inf.reached != "" && store.Higher(inf.reached, rv) == inf.reached
-}
-
-// isKnownLocked reports whether resource versions say how new the state is: changes are
-// not missing, and the server is not another cluster.
-func (inf *Informer) isKnownLocked() bool { return inf.hold.missing == nil && inf.hold.foreign == "" }
 
 // NotOlderThan is Informer.NotOlderThan: it blocks until reads of the Lister return a
 // state that is at least as new as a resource version.

@@ -6,106 +6,172 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/informer/internal/cluster"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/mem"
 )
 
-// completeScope sets the fields of the scope that follow from the example.
-func completeScope(s store.Scope, example runtime.Object) (store.Scope, error) {
-	switch example.(type) {
-	case *unstructured.Unstructured:
-		s.Form = store.Unstructured
-	case *metav1.PartialObjectMetadata:
-		s.Form = store.Metadata
-	default:
-		s.Form = store.Typed
-	}
-	if s.Kind.Empty() {
-		s.Kind = kindOf(example)
-	}
-	if s.Resource == "" && !s.Kind.Empty() {
-		gvr, _ := meta.UnsafeGuessKindToResource(s.Kind)
-		s.Resource = gvr.GroupResource().String()
-	}
-	return s.Canonical()
+// opener opens the store of an informer, and knows why that is in memory. One goroutine
+// calls its methods, except that any may call those that read.
+type opener struct {
+	example runtime.Object
+	codec   codec.Codec
+	opts    Options
+	onError func(context.Context, error)
+	// unindexed is called with each stored object for which an index function fails.
+	unindexed func(*store.ObjectError)
+
+	// mu protects the fields below.
+	mu       sync.Mutex
+	memory   string // why Backend is not used; "" if it is used or nil
+	unusable bool   // Backend could not open the scope, which is not expected
+	waited   waits
 }
 
-func kindOf(example runtime.Object) schema.GroupVersionKind {
-	if gvk := example.GetObjectKind().GroupVersionKind(); !gvk.Empty() {
-		return gvk
-	}
-	if kinds, _, err := scheme.Scheme.ObjectKinds(example); err == nil && len(kinds) > 0 {
-		return kinds[0]
-	}
-	return schema.GroupVersionKind{}
+// waits are the errors because of which an informer has waited for its scope.
+type waits struct {
+	last string
+	time time.Time // of last
+	n    int
 }
 
-func (inf *Informer) openMemory(indexers cache.Indexers) (store.Store, error) {
-	return mem.New().Open(inf.scope, store.Options{Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes})
+// inMemory opens a scope in memory.
+func (o *opener) inMemory(scope store.Scope, indexers cache.Indexers) (store.Store, error) {
+	return mem.New().Open(scope, store.Options{Codec: o.codec, Indexers: indexers, Indexes: o.opts.Indexes})
 }
 
-// openStore opens the scope, in memory if it may not or cannot be persisted: a cache must
-// not be able to take its controller down (promise 5). scopeErr is why the scope is not
-// known. The caller holds indexersMu.
-func (inf *Informer) openStore(ctx context.Context, scope store.Scope, scopeErr error) store.Store {
-	indexers := inf.store.Indexers()
-	for _, idx := range inf.opts.Indexes {
+// found is a scope, and what opens it.
+type found struct {
+	scope    store.Scope
+	verifier *cluster.Verifier // nil if the caller has named the cluster
+	err      error             // why the scope is not known; scope is then the caller's
+	// group shares the budget of decoded objects, if it is not nil.
+	group any
+	open  func(context.Context, store.Scope, store.Options) (store.Store, error)
+}
+
+// find finds the scope of a Factory's informer with a request through the ListerWatcher.
+func (o *opener) find(ctx context.Context, f *cluster.Finder, lw cache.ListerWatcher, own store.Scope) found {
+	scope, client, err := f.Scope(ctx, lw, o.example, func(err error) { o.waits(ctx, err) })
+	if err == nil {
+		scope.Form = own.Form
+		scope, err = scope.Canonical()
+	}
+	if err != nil {
+		return found{scope: own, err: err}
+	}
+	return found{scope: scope, verifier: cluster.NewVerifier(client, lw, scope.Cluster)}
+}
+
+// waits reports an error because of which the informer waits for its scope.
+func (o *opener) waits(ctx context.Context, cause error) {
+	o.mu.Lock()
+	o.waited = waits{last: cause.Error(), time: time.Now(), n: o.waited.n + 1}
+	o.mu.Unlock()
+	o.onError(ctx, cause)
+}
+
+// open opens the scope, in memory if it may not or cannot be persisted: a cache must not
+// be able to take its controller down (promise 5).
+func (o *opener) open(ctx context.Context, f found, transform cache.TransformFunc, indexers cache.Indexers) store.Store {
+	for _, idx := range o.opts.Indexes {
 		delete(indexers, idx.Name)
 	}
-	if inf.opts.Backend != nil {
+	if o.opts.Backend != nil {
 		var s store.Store
-		err := scopeErr
+		err := f.err
 		if err == nil {
-			s, err = inf.openPersistent(ctx, scope, indexers)
+			s, err = o.inBackend(ctx, f, transform, indexers)
 		}
 		if err == nil {
 			return s
 		}
-		unusable := scopeErr == nil && !isExpectedInMemory(err)
 		if isExpectedInMemory(err) {
 			klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
 		} else {
 			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
 		}
-		inf.mu.Lock()
-		inf.findings.memory, inf.findings.unusable = err.Error(), unusable
-		inf.mu.Unlock()
+		o.refuse(err, f.err == nil && !isExpectedInMemory(err))
 	}
-	s, err := inf.openMemory(indexers)
+	s, err := o.inMemory(f.scope, indexers)
 	if err != nil {
 		panic(err) // New has opened a store with the same options
 	}
 	return s
 }
 
-// spillDir returns the directory of the database; "" means the system's temporary
-// directory.
-func (inf *Informer) spillDir() string {
-	if path := inf.databasePath(); path != "" {
-		return filepath.Dir(path)
+// refuse notes why Backend is not used. unusable says that this is not expected.
+func (o *opener) refuse(why error, unusable bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.memory, o.unusable = why.Error(), unusable
+}
+
+// inBackend opens the scope in the Backend.
+func (o *opener) inBackend(ctx context.Context, f found, transform cache.TransformFunc, indexers cache.Indexers) (store.Store, error) {
+	if f.scope.Kind.Empty() {
+		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", o.example)
+	}
+	version := transformVersion(o.opts.TransformVersion, transform)
+	opts := store.Options{
+		Codec: o.codec, Indexers: indexers, Indexes: o.opts.Indexes,
+		TransformVersion: version,
+		Fresh:            transform != nil && version == "",
+		DecodedBytes:     o.opts.DecodedBytes,
+		DecodedGroup:     f.group,
+		Rejected: func(bad *store.ObjectError) {
+			o.unindexed(bad)
+			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
+		},
+	}
+	if opts.Fresh {
+		// Else a start without the transform would resume transformed objects.
+		opts.TransformVersion = "unversioned"
+	}
+	if f.verifier == nil && f.scope.Cluster == "" {
+		klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
+	}
+	s, err := f.open(ctx, f.scope, opts)
+	if err != nil {
+		return nil, err
+	}
+	if err := cluster.DropForeign(s); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// isPersistent reports whether the Backend holds the objects, once the store is opened.
+func (o *opener) isPersistent() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.opts.Backend != nil && o.memory == ""
+}
+
+// path returns the path of the database, "" if the backend has no file.
+func (o *opener) path() string {
+	if s, ok := o.opts.Backend.(interface{ Suspended() error }); ok && s.Suspended() != nil {
+		return ""
+	}
+	if located, ok := o.opts.Backend.(interface{ Path() string }); ok {
+		return located.Path()
 	}
 	return ""
 }
 
-// databasePath returns the path of the database, "" if the backend has no file.
-func (inf *Informer) databasePath() string {
-	if s, ok := inf.opts.Backend.(interface{ Suspended() error }); ok && s.Suspended() != nil {
-		return ""
-	}
-	if located, ok := inf.opts.Backend.(interface{ Path() string }); ok {
-		return located.Path()
+// dir returns the directory of the database; "" means the system's temporary directory.
+func (o *opener) dir() string {
+	if path := o.path(); path != "" {
+		return filepath.Dir(path)
 	}
 	return ""
 }
@@ -116,97 +182,6 @@ func (inf *Informer) databasePath() string {
 func isExpectedInMemory(err error) bool {
 	return errors.Is(err, store.ErrNoKey) || errors.Is(err, store.ErrInUse) || errors.Is(err, store.ErrClosed) ||
 		errors.Is(err, context.Canceled)
-}
-
-// findScope returns the caller's scope. For an informer of a Factory, it finds the scope
-// with a request through the ListerWatcher.
-func (inf *Informer) findScope(ctx context.Context) (store.Scope, error) {
-	if inf.factory == nil {
-		return inf.scope, nil
-	}
-	scope, client, err := inf.factory.scope(ctx, inf.lw, inf.example, func(err error) { inf.waits(ctx, err) })
-	if err != nil {
-		return scope, err
-	}
-	scope.Form = inf.scope.Form
-	if scope, err = scope.Canonical(); err != nil {
-		return scope, err
-	}
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	inf.scope, inf.client = scope, client
-	return scope, nil
-}
-
-// waits reports an error because of which the informer waits for its scope.
-func (inf *Informer) waits(ctx context.Context, cause error) {
-	inf.mu.Lock()
-	was := inf.findings.waits
-	inf.findings.waits = waits{last: cause.Error(), time: time.Now(), n: was.n + 1}
-	inf.mu.Unlock()
-	inf.onError(ctx, cause)
-}
-
-func (inf *Informer) openPersistent(ctx context.Context, scope store.Scope, indexers cache.Indexers) (store.Store, error) {
-	if scope.Kind.Empty() {
-		return nil, fmt.Errorf("the kind of a %T is not known; name it in Scope", inf.example)
-	}
-	opts := store.Options{
-		Codec: inf.codec, Indexers: indexers, Indexes: inf.opts.Indexes,
-		TransformVersion: inf.transformVersion(),
-		Fresh:            inf.transform != nil && inf.transformVersion() == "",
-		DecodedBytes:     inf.opts.DecodedBytes,
-		Rejected: func(bad *store.ObjectError) {
-			inf.mu.Lock()
-			defer inf.mu.Unlock()
-			inf.findings.unindexed[bad.Key] = bad
-			klog.FromContext(ctx).Error(bad, "Stored object is not in an index", "key", bad.Key)
-		},
-	}
-	if opts.Fresh {
-		// Else a start without the transform would resume transformed objects.
-		opts.TransformVersion = "unversioned"
-	}
-	var s store.Store
-	var err error
-	if inf.factory != nil {
-		opts.DecodedGroup = inf.factory
-		s, err = inf.factory.open(ctx, inf, scope, opts)
-	} else {
-		if scope.Cluster == "" {
-			klog.FromContext(ctx).Info("Scope names no cluster: what is stored is resumed against whichever server answers")
-		}
-		s, err = inf.opts.Backend.Open(scope, opts)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := dropForeign(s); err != nil {
-		return nil, errors.Join(err, s.Close())
-	}
-	return s, nil
-}
-
-// dropForeign deletes what an earlier process has listed of another cluster. The log has
-// these objects, so it needs their deletions, too.
-func dropForeign(s store.Store) error {
-	if s.Checkpoint().Reason != foreignContent || s.Len() == 0 {
-		return nil
-	}
-	nothing, err := s.Relist()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = nothing.Close() }()
-	for b, err := range nothing.Parts("") {
-		if err != nil {
-			return err
-		}
-		if err := s.Apply(b); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // withoutIndexes returns the indexers without those that an index with an identity

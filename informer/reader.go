@@ -20,29 +20,25 @@ import (
 // request the list and return the error at once. The value also implements
 // store.Recorder; Records returns errors.ErrUnsupported if the objects are held in
 // memory.
-func (inf *Informer) Reader() store.Reader { return reader{inf} }
+func (inf *Informer) Reader() store.Reader { return reader{inf.content} }
 
 // Opened reports whether Run has opened the scope.
 func (inf *Informer) Opened() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isOpenedLocked()
+	return inf.state.Life().IsOpened()
 }
 
 // Persisted reports whether the objects are in the Backend's file. A second informer of
 // the same scope holds its objects in memory.
 func (inf *Informer) Persisted() bool {
-	inf.mu.Lock()
-	defer inf.mu.Unlock()
-	return inf.isPersistedLocked()
+	return inf.state.Life().IsOpened() && inf.opener.isPersistent()
 }
 
 // Info describes the scope as readers see it, in the form of Backend.Scopes. It contains
 // no sizes.
 func (inf *Informer) Info() store.Info {
-	scope, s := inf.Scope(), inf.present()
+	scope, s := inf.Scope(), inf.content.present()
 	inf.mu.Lock()
-	version := inf.transformVersion()
+	version := transformVersion(inf.opts.TransformVersion, inf.transform)
 	inf.mu.Unlock()
 	checkpoint := s.Checkpoint()
 	info := store.Info{
@@ -66,75 +62,72 @@ func (inf *Informer) Info() store.Info {
 	return info
 }
 
-// present returns the store that readers use now.
-func (inf *Informer) present() store.Store { return *inf.current.Load() }
-
 // reader implements Reader.
-type reader struct{ inf *Informer }
+type reader struct{ *content }
 
-func (r reader) Checkpoint() store.Checkpoint { return r.inf.present().Checkpoint() }
-func (r reader) Len() int                     { return r.inf.present().Len() }
-func (r reader) Indexers() cache.Indexers     { return r.inf.present().Indexers() }
+func (r reader) Checkpoint() store.Checkpoint { return r.present().Checkpoint() }
+func (r reader) Len() int                     { return r.present().Len() }
+func (r reader) Indexers() cache.Indexers     { return r.present().Indexers() }
 
 // History describes the log of the informer's scope; see store.Store.
-func (inf *Informer) History() (store.LogState, error) { return inf.present().History() }
+func (inf *Informer) History() (store.LogState, error) { return inf.content.present().History() }
 
 // Follow implements store.Reader. Before Opened there is nothing to follow.
 func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error] {
-	if !r.inf.Opened() {
+	if !r.state.Life().IsOpened() {
 		return func(yield func(store.Event, error) bool) { yield(store.Event{}, store.ErrIncomplete) }
 	}
-	return r.inf.present().Follow(ctx, after)
+	return r.present().Follow(ctx, after)
 }
 
-func (r reader) History() (store.LogState, error) { return r.inf.present().History() }
+func (r reader) History() (store.LogState, error) { return r.present().History() }
 
 func (r reader) Entry(key string) (store.Entry, bool, error) {
-	e, ok, err := r.inf.present().Entry(key)
-	return e, ok, r.inf.noticed(err)
+	e, ok, err := r.present().Entry(key)
+	return e, ok, r.noticed(err)
 }
 
 func (r reader) Select(q store.Query) ([]store.Entry, error) {
-	entries, err := r.inf.present().Select(q)
-	return entries, r.inf.noticed(err)
+	entries, err := r.present().Select(q)
+	return entries, r.noticed(err)
 }
 
 func (r reader) HeadersOf(keys []string) ([]store.Header, error) {
-	headers, err := r.inf.present().HeadersOf(keys)
-	return headers, r.inf.noticed(err)
+	headers, err := r.present().HeadersOf(keys)
+	return headers, r.noticed(err)
 }
 
 func (r reader) Object(key string) (obj runtime.Object, exists bool, err error) {
-	obj, exists, err = r.inf.present().Object(key)
-	return obj, exists, r.inf.noticed(err)
+	obj, exists, err = r.present().Object(key)
+	return obj, exists, r.noticed(err)
 }
 
 func (r reader) Objects(q store.Query) ([]runtime.Object, error) {
-	objects, err := r.inf.present().Objects(q)
-	return objects, r.inf.noticed(err)
+	objects, err := r.present().Objects(q)
+	return objects, r.noticed(err)
 }
 
 func (r reader) Keys(q store.Query) ([]string, error) {
-	keys, err := r.inf.present().Keys(q)
-	return keys, r.inf.noticed(err)
+	keys, err := r.present().Keys(q)
+	return keys, r.noticed(err)
 }
 
 func (r reader) Values(indexName string) ([]string, error) {
-	values, err := r.inf.present().Values(indexName)
-	return values, r.inf.noticed(err)
+	values, err := r.present().Values(indexName)
+	return values, r.noticed(err)
 }
 
 func (r reader) Decode(e store.Entry) (runtime.Object, error) {
-	obj, err := r.inf.present().Decode(e)
-	return obj, r.inf.noticed(err)
+	obj, err := r.present().Decode(e)
+	return obj, r.noticed(err)
 }
 
 // Records implements store.Recorder.
 func (r reader) Records(keys []string) (store.Records, error) {
-	recorder, ok := r.inf.present().(store.Recorder)
+	recorder, ok := r.present().(store.Recorder)
 	if !ok {
 		return store.Records{}, errors.ErrUnsupported
 	}
 	records, err := recorder.Records(keys)
-	return records, r.inf.noticed(err)
+	return records, r.noticed(err)
 }

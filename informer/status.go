@@ -8,9 +8,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -205,88 +207,84 @@ func (inf *Informer) Status() Status {
 	seen := make(chan Status, 1)
 	select {
 	// One call at a time reads the state: a hanging disk must not accumulate goroutines.
-	case inf.looking <- struct{}{}:
+	case inf.looks.looking <- struct{}{}:
 	case <-t.C:
-		return inf.lastSeen()
+		return inf.looks.last()
 	}
 	go func() {
-		s := inf.look()
-		inf.seen.Store(&s)
-		<-inf.looking
+		s := look(inf)
+		inf.looks.seen.Store(&s)
+		<-inf.looks.looking
 		seen <- s
 	}()
 	select {
 	case s := <-seen:
 		return s
 	case <-t.C:
-		return inf.lastSeen()
+		return inf.looks.last()
 	}
 }
 
-func (inf *Informer) lastSeen() Status {
-	if s := inf.seen.Load(); s != nil {
+// looks are the calls of Status.
+type looks struct {
+	looking chan struct{} // capacity 1: held by the goroutine that reads the state
+	seen    atomic.Pointer[Status]
+}
+
+// last returns the result of the last call that could read the state.
+func (l *looks) last() Status {
+	if s := l.seen.Load(); s != nil {
 		return *s
 	}
 	return Status{}
 }
 
 // look returns the state of the informer. It waits for locks without a limit.
-func (inf *Informer) look() Status {
-	inf.mu.Lock()
+func look(inf *Informer) Status {
+	inf.mu.Lock() // the store is opened with this lock held
+	is, scope := inf.state.Report(), inf.scope
+	held, pipeline := inf.content.present(), inf.pipeline
+	inf.mu.Unlock()
 	s := Status{
-		Time: time.Now(), Scope: scopeStatus(inf.scope),
-		Persisted: inf.isPersistedLocked(), Memory: inf.findings.memory,
-		Synced: inf.HasSynced(), CaughtUp: inf.isCaughtUpLocked(),
+		Time: time.Now(), Scope: scopeStatus(scope),
+		Persisted: is.Life.IsOpened() && inf.opener.isPersistent(),
+		Synced:    inf.HasSynced(), CaughtUp: is.Life.IsCaughtUp(),
 		ProcessBytes: processBytes(),
+		Rejected:     is.Rejected, RejectedCount: len(is.Rejected),
 	}
-	if cause := inf.hold.missing; cause != nil {
-		s.Missing = cause.Error()
+	if is.Missing != nil {
+		s.Missing = is.Missing.Error()
 	}
-	s.Rejected = make([]string, 0, len(inf.hold.rejected)+len(inf.findings.unindexed))
-	for key := range inf.hold.rejected {
-		s.Rejected = append(s.Rejected, key)
-	}
-	for key := range inf.findings.unindexed {
-		if inf.hold.rejected[key] == nil {
-			s.Rejected = append(s.Rejected, key)
-		}
-	}
-	s.RejectedCount = len(s.Rejected)
 	if inf.opts.AuditInterval > 0 {
-		audited := inf.findings.audited
+		audited := AuditStatus(inf.audits.Tally())
 		s.Audit = &audited
 	}
-	if inf.findings.unusable {
-		s.Commits = &CommitStatus{Degraded: true, Error: s.Memory}
-	}
-	waits := inf.findings.waits
-	held, r, phase := inf.store, inf.reflector, inf.phase
-	inf.mu.Unlock()
+	waited := inf.opener.report(&s)
 	s.BlockedSeconds = inf.hub.Blocked().Seconds()
 	handlers, known := inf.hub.Status()
 	memory := int64(known) * delivery.KeyBytes
-	for _, is := range handlers {
-		s.Handlers = append(s.Handlers, HandlerStatus(is))
-		memory += is.BytesInMemory
+	for _, h := range handlers {
+		s.Handlers = append(s.Handlers, HandlerStatus(h))
+		memory += h.BytesInMemory
 	}
 	s.sort()
-	if r != nil {
-		s.setReflector(r.Status())
+	if pipeline != nil {
+		s.setReflector(pipeline.Reflector().Status())
 	} else {
-		s.LastError, s.LastErrorTime = waits.last, waits.time
+		s.LastError, s.LastErrorTime = waited.last, waited.time
 	}
-	s.Errors += waits.n
+	s.Errors += waited.n
 	s.setStore(held)
 	if s.Reads != nil && s.Commits != nil {
 		s.MemoryBytes = memory + s.Reads.DecodedBytes + s.Commits.PendingBytes
 	}
-	if path := inf.databasePath(); path != "" && s.Persisted {
+	if path := inf.opener.path(); path != "" && s.Persisted {
 		s.File = path
 		if info, err := os.Stat(s.File); err == nil {
 			s.FileBytes = info.Size()
 		}
 	}
-	s.Behind = s.behind(phase)
+	s.Behind = s.behind(is.Life.Phase())
 	return s
 }
 
@@ -296,8 +294,15 @@ func processBytes() int64 {
 	return int64(counts[0].Value.Uint64() - counts[1].Value.Uint64())
 }
 
-func (inf *Informer) isPersistedLocked() bool {
-	return inf.isOpenedLocked() && inf.opts.Backend != nil && inf.findings.memory == ""
+// report sets what the opener knows, and returns for what it has waited.
+func (o *opener) report(s *Status) waits {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.Memory = o.memory
+	if o.unusable {
+		s.Commits = &CommitStatus{Degraded: true, Error: o.memory}
+	}
+	return o.waited
 }
 
 func (s *Status) sort() {
@@ -367,17 +372,17 @@ func (s *Status) setStore(held store.Store) {
 }
 
 // behind returns the reason why the informer has not caught up, or "".
-func (s *Status) behind(in phase) string {
+func (s *Status) behind(in heal.Phase) string {
 	switch {
-	case in == ended:
+	case in == heal.Ended:
 		return "stopped"
 	case s.CaughtUp:
 		return ""
-	case in == created:
+	case in == heal.Created:
 		return "not started"
-	case in == opening && s.LastError != "":
+	case in == heal.Opening && s.LastError != "":
 		return "finding out what is listed, and of which cluster: " + s.LastError
-	case in == opening:
+	case in == heal.Opening:
 		return "finding out what is listed, and of which cluster"
 	case s.LastError != "":
 		return s.LastError

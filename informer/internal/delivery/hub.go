@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
+	"github.com/informctl/informctl/informer/internal/delivery/replay"
 	"github.com/informctl/informctl/store"
 )
 
@@ -39,7 +42,7 @@ type Env struct {
 	Blank func(key string) runtime.Object
 	// Handed is called with every object before a handler receives it.
 	Handed func(runtime.Object)
-	// Dir returns the directory for the files of backlogs; "" means the system's.
+	// Dir returns the directory for the files of queues; "" means the system's.
 	Dir func() string
 	// Name describes the informer.
 	Name func() string
@@ -81,11 +84,11 @@ type Hub struct {
 	// is added.
 	Limits Limits
 
+	room
 	env        Env
-	synced     chan struct{} // closed by MarkSynced
-	resyncWake chan struct{}
+	synced     chan struct{}  // closed by MarkSynced
 	running    sync.WaitGroup // handlers' goroutines
-	backlogged atomic.Bool    // set under mu: a queue is longer than keptDecoded
+	backlogged atomic.Bool    // set under mu: a queue is longer than queue.KeptDecoded
 	store      Store          // set by Open, before any handler's goroutine starts
 	scope      string         // its ID; set with it
 
@@ -94,34 +97,36 @@ type Hub struct {
 	// to a queue and advance the cursor". Encoding, decoding and callbacks run without
 	// it. It protects the fields below and those of every Registration. The informer's
 	// lock may be taken while it is held, and not the other way around.
-	mu       sync.Mutex
-	cond     *sync.Cond // broadcast when a goroutine that waits on it may continue
-	phase    phase
-	whole    bool // the store held a whole list at Open
-	handlers map[*Registration]struct{}
-	keys     keys
-	resync   time.Duration // how often resyncs are checked
-	files    files
+	mu         sync.Mutex
+	cond       *sync.Cond // broadcast when a goroutine that waits on it may continue
+	phase      phase
+	whole      bool // the store held a whole list at Open
+	handlers   map[*Registration]struct{}
+	keys       keys
+	departures replay.Departures
+	resyncs    resyncs
 }
 
 // keys are the keys that handlers know. Hub.mu protects the fields.
 type keys struct {
-	known      btree.Set[string] // of stored objects
-	superseded map[uint64]bool   // numbers of departed objects that no handler receives
-	compared   bool              // the first list may find departed objects
-	untold     bool              // handlers have not received all of a loaded list
-	deletions  uint64            // that were appended to the queues
-	owed       int               // handlers that were removed: see departed.go
+	known  btree.Set[string] // of stored objects
+	untold bool              // handlers have not received all of a loaded list
 }
 
 // New returns a Hub without handlers. resync is how often resyncs are checked.
 func New(env Env, resync time.Duration) *Hub {
 	h := &Hub{
-		Limits: defaultLimits, env: env, resync: resync,
-		synced: make(chan struct{}), resyncWake: make(chan struct{}, 1),
+		Limits: queue.DefaultLimits, env: env, synced: make(chan struct{}),
 		handlers: map[*Registration]struct{}{},
+		resyncs:  resyncs{check: resync, wake: make(chan struct{}, 1)},
 	}
 	h.cond = sync.NewCond(&h.mu)
+	h.room = room{
+		mu: &h.mu, cond: h.cond, limits: &h.Limits, files: queue.Files{Freed: h.cond.Broadcast},
+		// What cannot be told yet is told with the next changes: Room must not block
+		// them.
+		mayWait: func() bool { return h.isSynced() && h.isToldLocked() },
+	}
 	return h
 }
 
@@ -136,6 +141,7 @@ func (h *Hub) Begin() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.moveLocked(starting, created)
+	h.resyncs.fixed = true
 }
 
 // Open starts the handlers. whole says that the store holds a whole list. Open returns
@@ -145,6 +151,8 @@ func (h *Hub) Open(s Store, whole bool) (*btree.Set[string], error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.store, h.whole = s, whole
+	departer, _ := s.(store.Departer)
+	h.departures.Open(departer)
 	if h.env.Scope != nil {
 		scope, _ := h.env.Scope()
 		h.scope = scope.ID()
@@ -182,7 +190,7 @@ func (h *Hub) beginLocked() error {
 	if h.whole {
 		h.moveLocked(ready, loading)
 	}
-	if !h.noteSupersededLocked() {
+	if !h.departures.Find(h.keys.known.Contains) {
 		// Nothing has departed, so a change that comes next follows the add of the stored
 		// object.
 		for r := range h.handlers {
@@ -288,7 +296,7 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		return nil
 	}
 	r := newRegistration(h, handler, opts)
-	h.setResyncLocked(r, opts.Resync)
+	h.resyncs.setLocked(r, opts.Resync, h.handlers)
 	switch {
 	case opts.FromNow && h.phase == ready:
 		r.stage = live
@@ -298,8 +306,8 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 		r.fromNow = opts.FromNow && h.phase < loading
 	}
 	h.handlers[r] = struct{}{}
-	if r.resumed.handler != nil && h.keys.owed > 0 {
-		h.keys.owed--
+	if r.goesOn != nil {
+		h.departures.Repay()
 	}
 	h.settleLocked()
 	if h.phase >= loading {
@@ -312,8 +320,8 @@ func (h *Hub) Add(handler cache.ResourceEventHandler, opts Options) *Registratio
 // progress: Registration.ShutdownChan does. It does nothing if the handler was removed or
 // belongs to another Hub.
 func (h *Hub) Remove(r *Registration) {
-	if h.remove(r) && r.resumed.handler != nil {
-		r.resumed.handler.Removed(feed{r})
+	if h.remove(r) && r.goesOn != nil {
+		r.goesOn.Removed(feed{r})
 	}
 }
 
@@ -323,12 +331,13 @@ func (h *Hub) remove(r *Registration) bool {
 	if r.hub != h || r.removed {
 		return false
 	}
-	r.removed, r.early, r.walked = true, nil, nil
+	r.removed = true
+	r.cursor.drop()
 	r.end()
 	r.dropWaitingLocked()
 	delete(h.handlers, r)
-	if r.resumed.handler != nil {
-		h.keys.owed++
+	if r.goesOn != nil {
+		h.departures.Owe()
 	}
 	h.settleLocked()
 	if !r.running {
@@ -348,71 +357,35 @@ func (h *Hub) Status() (handlers []Status, known int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for r := range h.handlers {
-		handlers = append(handlers, r.statusLocked())
+		s := Status{Type: fmt.Sprintf("%T", r.calls.handler), Synced: r.HasSynced()}
+		s.Waiting, s.BytesInFile, s.BytesInMemory = r.waiting.Size()
+		n, bytes := r.cursor.size()
+		s.Waiting += n
+		s.BytesInMemory += bytes
+		handlers = append(handlers, s)
 	}
 	return handlers, h.keys.known.Len()
 }
 
-// Room blocks while the files of backlogs exceed their limit. It does not block before
-// HasSynced, nor between Urge and the end of what it began: a slow handler may wait for
-// either.
-func (h *Hub) Room(ctx context.Context) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.isFullLocked(ctx) {
-		return
-	}
-	klog.FromContext(ctx).Info("Waiting for a slow handler", "waitingBytes", h.files.bytes)
-	h.files.blockedSince = time.Now()
-	stop := context.AfterFunc(ctx, func() {
+// isToldLocked reports whether what the store holds has been appended to the queues, so
+// that it may be read for a handler. Of a loaded list that is not so until TellLoaded has
+// ended: else a cursor would pass objects that are gone, and the handler would receive
+// their deletion without an add; a resync would bring objects before their add.
+func (h *Hub) isToldLocked() bool { return h.phase == ready && !h.keys.untold }
+
+// pause waits for d, or until a handler is removed or the informer ends.
+func (h *Hub) pause(r *Registration, d time.Duration) {
+	over := false
+	t := time.AfterFunc(d, func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
+		over = true
 		h.cond.Broadcast()
 	})
-	defer stop()
-	for h.isFullLocked(ctx) {
+	defer t.Stop()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for !over && !r.removed && h.phase != ended {
 		h.cond.Wait()
 	}
-	h.files.blocked, h.files.blockedSince = h.blockedLocked(), time.Time{}
-}
-
-func (h *Hub) isFullLocked(ctx context.Context) bool {
-	// What cannot be told yet is told with the next changes: Room must not block them.
-	return h.files.bytes >= h.Limits.Files && h.isSynced() && h.isToldLocked() && h.files.urgent == 0 && ctx.Err() == nil
-}
-
-// Urge keeps Room from blocking until the returned function is called: somebody waits for
-// the changes that come next.
-func (h *Hub) Urge() (end func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.files.urgent++
-	h.cond.Broadcast()
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.files.urgent--
-	}
-}
-
-// Blocked returns the total time that Room has blocked.
-func (h *Hub) Blocked() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.blockedLocked()
-}
-
-func (h *Hub) blockedLocked() time.Duration {
-	if h.files.blockedSince.IsZero() {
-		return h.files.blocked
-	}
-	return h.files.blocked + time.Since(h.files.blockedSince)
-}
-
-// InFiles returns the bytes of all files of backlogs, and of what should be in files and
-// could not be written.
-func (h *Hub) InFiles() int64 {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.files.bytes
 }

@@ -5,39 +5,14 @@ import (
 	"fmt"
 	"time"
 
-	kruntime "k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
+	"github.com/informctl/informctl/informer/internal/delivery/replay"
 	"github.com/informctl/informctl/internal/resume"
 	"github.com/informctl/informctl/store"
 )
-
-// kind is the type of a notification.
-type kind uint8
-
-const (
-	added kind = iota
-	updated
-	deleted
-	vanished // deleted, with the last known state only: from a list or the queue
-	resynced // an update with the same pointer as old and new
-	synced   // the handler has received everything up to HasSynced
-)
-
-// notification is one call of a handler. Its objects are decoded shortly before the call.
-type notification struct {
-	kind    kind
-	initial bool
-	newer   bool // an add that is left out unless it is above resumption.newer
-	key     string
-	// old is the state before, without an object if it is not known; of the kind deleted
-	// it is the last state that the watch has sent. new is the new state; of the kind
-	// deleted it is the state before, for clients only.
-	old, new store.Entry
-}
 
 const (
 	// CursorChunk is the number of stored objects that a cursor reads at a time.
@@ -78,30 +53,26 @@ const (
 // changes of the object in order (promise 4), after a cold start, after a warm start and
 // when it is added late, and no other goroutine waits for it.
 type Registration struct {
+	*latches
 	hub     *Hub
-	handler cache.ResourceEventHandler
 	client  bool // see Options.Client
 	fromNow bool // see Options.FromNow; it was added before Open
 	logger  *klog.Logger
-	done    chan struct{}   // closed when the goroutine ends, or will never start
+	calls   calls
+	goesOn  resume.Handler  // the handler, if it is such a one; else nil
 	over    context.Context // ends when the handler is removed or the informer ends
 	end     context.CancelFunc
-	told    chan struct{} // closed when the handler has synced
 
 	// hub.mu protects the fields below.
-	waiting   backlog
-	walked    []notification // chunk of the cursor, delivered before waiting
-	streamed  int            // notifications taken from waiting since that chunk
-	stage     stage
-	departed  uint64              // departed objects up to this number are appended
-	deletions int                 // deletions queued and not yet delivered
-	confirmed uint64              // the last departed object that is not needed any more
-	cursor    string              // keys up to this one are appended
-	early     map[string]struct{} // keys after the cursor that are already appended
-	resync    resync
-	resumed   resumption
-	running   bool
-	removed   bool
+	waiting  *queue.Queue
+	cursor   cursor
+	fences   replay.Fences
+	resumed  replay.Resumption
+	departed replay.Receipt
+	stage    stage
+	resync   resync
+	running  bool
+	removed  bool
 }
 
 func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *Registration {
@@ -111,70 +82,72 @@ func newRegistration(h *Hub, handler cache.ResourceEventHandler, opts Options) *
 		logger = &background
 	}
 	r := &Registration{
-		hub: h, handler: handler, client: opts.Client, logger: logger,
-		done: make(chan struct{}), told: make(chan struct{}), early: map[string]struct{}{},
-		waiting: backlog{limits: &h.Limits},
+		hub: h, client: opts.Client, logger: logger,
+		latches: &latches{
+			name: func() string { return fmt.Sprintf("handler %T of the %s", handler, h.env.Name()) },
+			told: make(chan struct{}), done: make(chan struct{}),
+		},
+		waiting: queue.New(&h.Limits, &h.files),
 	}
+	r.calls = calls{handler: handler, logger: logger, latches: r.latches, env: &h.env}
+	r.cursor.begin()
 	r.over, r.end = context.WithCancel(context.Background())
 	if resumed, ok := handler.(resume.Handler); ok {
-		r.resumed.handler, r.stage = resumed, attaching
+		r.goesOn, r.stage = resumed, attaching
 	}
 	return r
 }
 
 // changedLocked appends a change. was is the state that was stored before.
-func (r *Registration) changedLocked(n notification, was store.Entry, slim Slim) {
+func (r *Registration) changedLocked(n queue.Notification, was store.Entry, slim Slim) {
 	switch r.stage {
 	case attaching, passive:
 		return // the cursor, the departed objects or the log will have it
 	case departing:
 		// The same, but the handler knows objects of another process, and without a log
 		// nothing else has the deletion of one that is younger than this process.
-		if r.resumed.newer == "" || !n.kind.isDeletion() {
+		if !r.resumed.IsSelective() || !n.Kind.IsDeletion() {
 			return
 		}
 	case walking, live, resuming:
 	}
-	if !r.resumed.from.IsZero() {
-		n.initial = false // it is new to a handler that goes on
+	if !r.resumed.From().IsZero() {
+		n.Initial = false // it is new to a handler that goes on
 	}
-	if r.waiting.isLong() {
-		was, n.old, n.new = slim.entry(was), slim.entry(n.old), slim.entry(n.new)
+	if r.waiting.IsLong() {
+		was, n.Old, n.New = slim.entry(was), slim.entry(n.Old), slim.entry(n.New)
 	}
-	if r.client && n.kind == deleted {
-		n.new = was
+	if r.client && n.Kind == queue.Deleted {
+		n.New = was
 	}
-	if r.stage == walking && n.key > r.cursor {
-		if _, early := r.early[n.key]; !early {
-			r.early[n.key] = struct{}{}
-			switch {
-			case isReadable(was):
-				r.queueLocked(r.addLocked(was))
-			case was.Key == "": // not stored before: n is the add
-			case n.kind == updated: // the first readable state becomes the add
-				n = r.addLocked(n.new)
-			default:
-				return // deleted before the handler received it
-			}
+	if r.stage == walking && r.cursor.isEarly(n.Key) {
+		switch {
+		case queue.IsReadable(was):
+			r.queueLocked(r.resumed.Add(was))
+		case was.Key == "": // not stored before: n is the add
+		case n.Kind == queue.Updated: // the first readable state becomes the add
+			n = r.resumed.Add(n.New)
+		default:
+			return // deleted before the handler received it
 		}
 	}
-	if n.kind.isDeletion() {
-		r.deletions++
+	if n.Kind.IsDeletion() {
+		r.departed.Deletions++
 	}
 	r.queueLocked(n)
 }
 
-func (k kind) isDeletion() bool { return k == deleted || k == vanished }
-
-// isReadable reports whether an entry has an object. The entry of a damaged object has
-// only a key.
-func isReadable(e store.Entry) bool { return e.Object != nil || e.Raw != nil }
+// queueLocked appends a notification behind what waits.
+func (r *Registration) queueLocked(n queue.Notification) {
+	r.waiting.Add(n)
+	r.fences.Queue(1)
+}
 
 // markSyncedLocked appends the notification that marks the handler as synced, if the
 // informer has synced and the cursor has finished.
 func (r *Registration) markSyncedLocked() {
-	if r.hub.isSynced() && (r.stage == live && !r.resumed.everything || r.stage == passive) {
-		r.queueLocked(notification{kind: synced})
+	if r.hub.isSynced() && (r.stage == live && !r.resumed.Everything() || r.stage == passive) {
+		r.queueLocked(queue.Notification{Kind: queue.Synced})
 	}
 }
 
@@ -185,7 +158,7 @@ func (r *Registration) run() {
 	defer func() {
 		r.hub.mu.Lock()
 		defer r.hub.mu.Unlock()
-		r.walked = nil
+		r.cursor.drop()
 		r.dropWaitingLocked()
 	}()
 	r.attach()
@@ -198,17 +171,17 @@ func (r *Registration) run() {
 			r.replay()
 			continue
 		}
-		r.decode(batch)
+		r.calls.decode(batch, r.hub.store)
 		for i, n := range batch {
 			if r.isOver() {
 				return
 			}
-			batch[i] = notification{} // the backlog still references the array
+			batch[i] = queue.Notification{} // the queue still references the array
 			if !r.isReplayed(n, i) {
 				r.deliverOne(n)
 			}
-			if n.kind.isDeletion() || n.kind == synced {
-				r.settle(n.kind)
+			if n.Kind.IsDeletion() || n.Kind == queue.Synced {
+				r.settle(n.Kind)
 			}
 		}
 		r.handle()
@@ -216,42 +189,27 @@ func (r *Registration) run() {
 }
 
 // deliverOne makes one call, and pauses after a panic.
-func (r *Registration) deliverOne(n notification) {
-	panicked := r.deliver(n)
-	unreadable := n.new.Object == nil && !n.kind.isDeletion() && n.kind != synced || n.old.Object == nil && n.old.Raw != nil
+func (r *Registration) deliverOne(n queue.Notification) {
+	panicked := r.calls.deliver(n)
+	unreadable := n.New.Object == nil && !n.Kind.IsDeletion() && n.Kind != queue.Synced || n.Old.Object == nil && n.Old.Raw != nil
 	if panicked || unreadable {
-		r.fail()
+		r.hub.mu.Lock()
+		r.fences.Fail() // its place stays where it is
+		r.hub.mu.Unlock()
 	}
 	if panicked {
-		r.pause(panicPause)
+		r.hub.pause(r, panicPause)
 	}
 }
 
 // settle records that the handler has received a deletion or the synced mark.
-func (r *Registration) settle(k kind) {
+func (r *Registration) settle(k queue.Kind) {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	if k.isDeletion() && r.resumed.inWork > 0 { // else Begin has dropped it
-		r.deletions--
+	if k.IsDeletion() && r.fences.IsInWork() { // else Begin has dropped it
+		r.departed.Deletions--
 	}
 	r.hub.settleLocked()
-}
-
-// pause waits for d, or until the handler is removed or the informer ends.
-func (r *Registration) pause(d time.Duration) {
-	over := false
-	t := time.AfterFunc(d, func() {
-		r.hub.mu.Lock()
-		defer r.hub.mu.Unlock()
-		over = true
-		r.hub.cond.Broadcast()
-	})
-	defer t.Stop()
-	r.hub.mu.Lock()
-	defer r.hub.mu.Unlock()
-	for !over && !r.removed && r.hub.phase != ended {
-		r.hub.cond.Wait()
-	}
 }
 
 func (r *Registration) isOver() bool {
@@ -263,33 +221,28 @@ func (r *Registration) isOver() bool {
 // take blocks until there are notifications to deliver, or, if it returns none, until the
 // log is to be replayed. It returns false when the handler is removed or the informer has
 // ended.
-func (r *Registration) take() (batch []notification, ok bool) {
+func (r *Registration) take() (batch []queue.Notification, ok bool) {
 	h := r.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	defer func() { r.resumed.inWork = uint64(len(batch)) }()
+	defer func() { r.fences.Take(len(batch)) }()
 	for {
 		switch {
 		case r.removed || h.phase == ended:
 			return nil, false
-		case len(r.walked) > 0:
-			n := min(takeAtOnce, len(r.walked))
-			batch := r.walked[:n:n]
-			if r.walked = r.walked[n:]; len(r.walked) == 0 {
-				r.walked = nil // releases the array
-			}
-			return batch, true
+		case len(r.cursor.walked) > 0:
+			return r.cursor.take(takeAtOnce), true
 		case r.stage == resuming && h.phase == ready:
 			return nil, true
 		case r.stage == resuming:
 			h.cond.Wait()
-		case r.stage == live && r.resumed.everything && r.resumed.handled >= r.resumed.behind:
+		case r.stage == live && r.resumed.Everything() && !r.resumed.IsBehind(&r.fences, 0):
 			r.walkAfterLogLocked()
-		case r.stage == departing && (h.phase != loading || !h.keys.compared) && r.loadDepartedLocked():
-		case r.isCursorsTurnLocked() && r.loadLocked():
-		case !r.waiting.isEmpty():
-			if batch := r.waiting.take(takeAtOnce); len(batch) > 0 {
-				r.streamed += len(batch)
+		case r.stage == departing && (h.phase != loading || !h.departures.Compares()) && r.loadDepartedLocked():
+		case r.stage == walking && h.isToldLocked() && r.cursor.isNext(r.waiting.IsEmpty()) && r.loadLocked():
+		case !r.waiting.IsEmpty():
+			if batch := r.waiting.Take(takeAtOnce); len(batch) > 0 {
+				r.cursor.streamed += len(batch)
 				return batch, true
 			}
 			if !r.loadChunkLocked() {
@@ -302,159 +255,18 @@ func (r *Registration) take() (batch []notification, ok bool) {
 	}
 }
 
-// isToldLocked reports whether what the store holds has been appended to the queues, so
-// that it may be read for a handler. Of a loaded list that is not so until TellLoaded has
-// ended: else a cursor would pass objects that are gone, and the handler would receive
-// their deletion without an add; a resync would bring objects before their add.
-func (h *Hub) isToldLocked() bool { return h.phase == ready && !h.keys.untold }
-
-// isCursorsTurnLocked reports whether the cursor goes on.
-func (r *Registration) isCursorsTurnLocked() bool {
-	return r.stage == walking && r.hub.isToldLocked() && (r.waiting.isEmpty() || r.streamed >= cursorEvery)
-}
-
 // loadLocked reads the next chunk of initial adds. It returns false if the store cannot
 // be read now.
 func (r *Registration) loadLocked() bool {
-	entries, err := r.hub.store.Select(store.Query{After: r.cursor, Limit: CursorChunk})
+	n, last, err := r.cursor.load(r.hub.store, r.resumed.Add)
 	if err != nil {
 		r.hub.env.Failed(err)
 		return false
 	}
-	r.streamed = 0
-	for _, e := range entries {
-		r.cursor = e.Key
-		if _, early := r.early[e.Key]; early {
-			delete(r.early, e.Key)
-			continue
-		}
-		r.walkLocked(r.addLocked(e))
-	}
-	if len(entries) < CursorChunk {
-		r.stage, r.early = live, nil
+	r.fences.Queue(n)
+	if last {
+		r.stage = live
 		r.markSyncedLocked()
 	}
 	return true
 }
-
-// decode decodes the encoded objects of a batch in parallel. It adds the objects that the
-// handler will receive to the mutation detector.
-func (r *Registration) decode(batch []notification) {
-	var waiting []*store.Entry
-	for i := range batch {
-		for _, e := range []*store.Entry{&batch[i].old, &batch[i].new} {
-			if e.Object == nil && e.Raw != nil {
-				waiting = append(waiting, e)
-			}
-		}
-	}
-	_ = parallel.Do(len(waiting), func(i int) error {
-		obj, err := r.hub.store.Decode(*waiting[i])
-		if err != nil {
-			r.hub.env.Failed(err) // logs the error and requests a list
-			return nil
-		}
-		*waiting[i] = store.Entry{Key: waiting[i].Key, Object: obj}
-		return nil
-	})
-	for _, n := range batch {
-		if n.new.Object != nil {
-			r.hub.env.Handed(n.new.Object)
-		}
-	}
-}
-
-// deliver makes one call. A panic is handled as in client-go: the handler's logger logs
-// it and the process ends, or, with utilruntime.ReallyCrash off, the notification is
-// skipped.
-func (r *Registration) deliver(n notification) (panicked bool) {
-	panicked = true
-	defer utilruntime.HandleCrashWithLogger(*r.logger)
-	if f, ok := r.handler.(Follower); ok && r.follow(f, n) {
-		return false
-	}
-	switch n.kind {
-	case added:
-		if n.new.Object != nil {
-			r.handler.OnAdd(n.new.Object, n.initial)
-		}
-	case updated:
-		if n.old.Object == nil {
-			n.old.Object = n.new.Object
-		}
-		if n.new.Object != nil {
-			r.handler.OnUpdate(n.old.Object, n.new.Object)
-		}
-	case resynced:
-		if n.new.Object != nil {
-			r.handler.OnUpdate(n.new.Object, n.new.Object)
-		}
-	case deleted:
-		r.handler.OnDelete(r.lastState(n))
-	case vanished:
-		r.handler.OnDelete(cache.DeletedFinalStateUnknown{Key: n.key, Obj: r.lastState(n)})
-	case synced:
-		if !cache.IsDone(r) { // a handler that waited has synced before
-			close(r.told)
-		}
-	}
-	return false
-}
-
-// Follower is a handler that distinguishes states that are not known. It belongs to a
-// client (Options.Client), receives these calls instead of OnUpdate and OnDelete, and no
-// resyncs.
-type Follower interface {
-	cache.ResourceEventHandler
-	// Updated receives a changed object. before is nil if the state before is not known.
-	Updated(before, now kruntime.Object)
-	// Deleted receives the last state of a deleted object, which has nothing but its name
-	// if it is not known. before is the last state that handlers have received, nil if it
-	// is not known; the last state is another one if that could not be stored.
-	Deleted(before, last kruntime.Object)
-}
-
-// follow makes the call of a Follower. It returns false if the notification is for
-// another method.
-func (r *Registration) follow(f Follower, n notification) bool {
-	switch n.kind {
-	case updated:
-		if n.new.Object != nil {
-			f.Updated(n.old.Object, n.new.Object)
-		}
-	case deleted:
-		f.Deleted(n.new.Object, r.lastState(n))
-	case vanished:
-		f.Deleted(n.old.Object, r.lastState(n))
-	case added, resynced, synced:
-		return false
-	}
-	return true
-}
-
-// lastState returns the last state of a deleted object. It is never nil, because handlers
-// assert its type. If the last state cannot be read, the object has only its name.
-func (r *Registration) lastState(n notification) kruntime.Object {
-	if n.old.Object != nil {
-		return n.old.Object
-	}
-	return r.hub.env.Blank(n.key)
-}
-
-// HasSynced implements cache.ResourceEventHandlerRegistration.
-func (r *Registration) HasSynced() bool { return cache.IsDone(r) }
-
-// HasSyncedChecker implements cache.ResourceEventHandlerRegistration.
-func (r *Registration) HasSyncedChecker() cache.DoneChecker { return r }
-
-// Name implements cache.DoneChecker.
-func (r *Registration) Name() string {
-	return fmt.Sprintf("handler %T of the %s", r.handler, r.hub.env.Name())
-}
-
-// Done implements cache.DoneChecker.
-func (r *Registration) Done() <-chan struct{} { return r.told }
-
-// ShutdownChan returns a channel that is closed when the handler receives no more
-// notifications; see cache.ShutDownEventHandler.
-func (r *Registration) ShutdownChan() <-chan struct{} { return r.done }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
 )
 
@@ -22,9 +23,12 @@ type resync struct {
 // RunResyncs starts the resyncs that are due, until the context ends.
 func (h *Hub) RunResyncs(ctx context.Context) {
 	for {
-		wait := h.startDueResyncs(time.Now())
+		h.mu.Lock()
+		wait := h.resyncs.startLocked(h.handlers, time.Now())
+		h.cond.Broadcast()
+		h.mu.Unlock()
 		if wait == 0 {
-			wait = time.Hour // resyncWake ends the wait
+			wait = time.Hour // wake ends the wait
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -32,33 +36,10 @@ func (h *Hub) RunResyncs(ctx context.Context) {
 			t.Stop()
 			return
 		case <-t.C:
-		case <-h.resyncWake:
+		case <-h.resyncs.wake:
 		}
 		t.Stop()
 	}
-}
-
-// startDueResyncs starts the resyncs that are due. It returns the time until the next
-// one, 0 if there is none.
-func (h *Hub) startDueResyncs(now time.Time) (next time.Duration) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for r := range h.handlers {
-		if r.resync.every <= 0 {
-			continue
-		}
-		if !r.resync.due.After(now) {
-			r.resync.due = now.Add(r.resync.every)
-			if !r.resync.running {
-				r.resyncLocked()
-			}
-		}
-		if left := r.resync.due.Sub(now); next == 0 || left < next {
-			next = left
-		}
-	}
-	h.cond.Broadcast()
-	return next
 }
 
 // resyncLocked begins a resync, if the informer has synced. A handler that has not begun
@@ -67,46 +48,6 @@ func (r *Registration) resyncLocked() {
 	if r.hub.isSynced() && !r.client && r.stage != attaching && r.stage != passive {
 		r.resync.running, r.resync.after = true, ""
 	}
-}
-
-// setResyncLocked sets the resync period of a handler after client-go's rules. If the
-// informer has no period of its own, no handler has one. A period below the informer's
-// makes the informer check more often, unless it runs already.
-func (h *Hub) setResyncLocked(r *Registration, period time.Duration) {
-	if period > 0 && period < minimumResync {
-		r.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
-		period = minimumResync
-	}
-	if 0 < period && period < h.resync {
-		if h.phase != created {
-			r.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", h.resync)
-			period = h.resync
-		} else {
-			h.resync = period
-		}
-	}
-	r.resync.wanted = period
-	for other := range h.handlers {
-		every := h.resyncPeriodLocked(other)
-		other.resync.due = other.resync.due.Add(every - other.resync.every)
-		other.resync.every = every
-	}
-	if r.resync.every = h.resyncPeriodLocked(r); r.resync.every > 0 {
-		r.resync.due = time.Now().Add(r.resync.every)
-		select {
-		case h.resyncWake <- struct{}{}:
-		default:
-		}
-	}
-}
-
-// resyncPeriodLocked rounds the period of a handler up to a whole number of checks.
-func (h *Hub) resyncPeriodLocked(r *Registration) time.Duration {
-	check := h.resync
-	if check <= 0 || r.resync.wanted <= 0 {
-		return 0
-	}
-	return (r.resync.wanted + check - 1) / check * check
 }
 
 // loadResyncLocked appends the next chunk of a resync. It is called when the queue is
@@ -121,10 +62,78 @@ func (r *Registration) loadResyncLocked() bool {
 	}
 	for _, e := range entries {
 		r.resync.after = e.Key
-		r.queueLocked(notification{kind: resynced, key: e.Key, new: e})
+		r.queueLocked(queue.Notification{Kind: queue.Resynced, Key: e.Key, New: e})
 	}
 	if len(entries) < CursorChunk {
 		r.resync.running = false
 	}
 	return true
+}
+
+// resyncs are when the resyncs of a Hub are due. Hub.mu protects the fields but wake.
+type resyncs struct {
+	check time.Duration // how often they are checked
+	fixed bool          // check is that of a running informer
+	wake  chan struct{} // capacity 1: ends the wait for the next one
+}
+
+// setLocked sets the resync period of a handler that is added to others, after
+// client-go's rules. If the informer has no period of its own, no handler has one. A
+// period below the informer's makes the informer check more often, unless it runs
+// already.
+func (s *resyncs) setLocked(r *Registration, period time.Duration, others map[*Registration]struct{}) {
+	if period > 0 && period < minimumResync {
+		r.logger.Info("Resync period is raised to the minimum", "period", period, "minimum", minimumResync)
+		period = minimumResync
+	}
+	if 0 < period && period < s.check {
+		if s.fixed {
+			r.logger.Info("Resync period is raised to the running informer's", "period", period, "informer", s.check)
+			period = s.check
+		} else {
+			s.check = period
+		}
+	}
+	r.resync.wanted = period
+	for other := range others {
+		every := s.period(other)
+		other.resync.due = other.resync.due.Add(every - other.resync.every)
+		other.resync.every = every
+	}
+	if r.resync.every = s.period(r); r.resync.every > 0 {
+		r.resync.due = time.Now().Add(r.resync.every)
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// period rounds the period of a handler up to a whole number of checks.
+func (s *resyncs) period(r *Registration) time.Duration {
+	check := s.check
+	if check <= 0 || r.resync.wanted <= 0 {
+		return 0
+	}
+	return (r.resync.wanted + check - 1) / check * check
+}
+
+// startLocked starts the resyncs that are due. It returns the time until the next
+// one, 0 if there is none.
+func (s *resyncs) startLocked(handlers map[*Registration]struct{}, now time.Time) (next time.Duration) {
+	for r := range handlers {
+		if r.resync.every <= 0 {
+			continue
+		}
+		if !r.resync.due.After(now) {
+			r.resync.due = now.Add(r.resync.every)
+			if !r.resync.running {
+				r.resyncLocked()
+			}
+		}
+		if left := r.resync.due.Sub(now); next == 0 || left < next {
+			next = left
+		}
+	}
+	return next
 }

@@ -1,6 +1,6 @@
 package delivery
 
-import "fmt"
+import "github.com/informctl/informctl/informer/internal/delivery/queue"
 
 // Status describes one handler.
 type Status struct {
@@ -11,40 +11,16 @@ type Status struct {
 	Synced        bool
 }
 
-func (r *Registration) statusLocked() Status {
-	s := Status{Type: fmt.Sprintf("%T", r.handler), Synced: r.HasSynced()}
-	s.Waiting, s.BytesInFile, s.BytesInMemory = r.waiting.size()
-	for _, n := range r.walked {
-		s.Waiting++
-		s.BytesInMemory += int64(n.encodedBytes())
-	}
-	return s
-}
-
 // KeyBytes is the approximate memory of one key.
-const KeyBytes = 70
+const KeyBytes = queue.KeyBytes
 
-// size returns the number of queued notifications, and their bytes in files and in
-// memory.
-func (b *backlog) size() (n int, inFiles, inMemory int64) {
-	n = len(b.first) + len(b.last)
-	inMemory = int64(b.firstBytes + b.lastBytes)
-	for _, c := range b.chunks {
-		n += len(c.keys)
-		if c.file == nil {
-			inMemory += int64(c.bytes)
-			continue
-		}
-		inFiles += c.size
-		inMemory += int64(KeyBytes * len(c.keys))
-	}
-	return n, inFiles, inMemory
-}
+// Limits bound the handler queues, in bytes.
+type Limits = queue.Limits
 
 // Waiting returns the number of queued notifications behind those of the cursor.
 func (r *Registration) Waiting() int {
 	r.hub.mu.Lock()
 	defer r.hub.mu.Unlock()
-	n, _, _ := r.waiting.size()
+	n, _, _ := r.waiting.Size()
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/tidwall/btree"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
 	"github.com/informctl/informctl/store"
 )
 
@@ -17,7 +18,11 @@ func (h *Hub) Do(f func(t Turn) error) error {
 	defer h.mu.Unlock()
 	defer h.cond.Broadcast()
 	err := f(Turn{h})
-	h.noteBacklogLocked()
+	long := false // for the next batch: whether encoded objects are needed
+	for r := range h.handlers {
+		long = long || r.waiting.IsLong()
+	}
+	h.backlogged.Store(long)
 	return err
 }
 
@@ -36,7 +41,7 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	if h.phase == unreadable {
 		return // a list's: cursors find its objects
 	}
-	n := notification{kind: added, key: c.Key, old: was, new: c.Is, initial: !h.isSynced()}
+	n := queue.Notification{Kind: queue.Added, Key: c.Key, Old: was, New: c.Is, Initial: !h.isSynced()}
 	if c.Is.Key == "" {
 		h.keys.known.Delete(c.Key)
 	} else {
@@ -45,18 +50,18 @@ func (t Turn) Tell(c Change, was store.Entry, slim Slim) {
 	switch {
 	case c.Is.Key != "":
 		if was.Key != "" {
-			n.kind, n.initial = updated, false
+			n.Kind, n.Initial = queue.Updated, false
 		}
 	case was.Key == "":
 		return // not stored, so no handler knows it
 	default:
-		n.kind = vanished
+		n.Kind = queue.Vanished
 		if c.Last != nil {
-			n.kind, n.old = deleted, store.Entry{Key: c.Key, Object: c.Last}
+			n.Kind, n.Old = queue.Deleted, store.Entry{Key: c.Key, Object: c.Last}
 		}
 	}
-	if n.kind.isDeletion() {
-		h.keys.deletions++
+	if n.Kind.IsDeletion() {
+		h.departures.Delete()
 	}
 	for r := range h.handlers {
 		r.changedLocked(n, was, slim)

@@ -1,4 +1,4 @@
-package informer
+package ingest
 
 import (
 	"context"
@@ -14,6 +14,15 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
+// whole compares small collections with the server's, so that a warm start of one needs
+// no watch to catch up. Only the reflector's goroutine uses it.
+type whole struct {
+	store     store.Store
+	scope     store.Scope
+	transform *transform
+	other     func() // the store is found to be of another history
+}
+
 // A collection of at most smallObjects objects and smallBytes bytes is small: the first
 // probe of a warm start asks for all of it. Where nothing has changed, the informer is
 // synced at once, else after a bookmark, which the server sends about a second later.
@@ -25,12 +34,12 @@ const (
 // isSmall reports whether the stored collection is small and of the resource version of
 // its checkpoint. If an object is newer, as after an object that could not be stored, the
 // watch brings again what was told before, and catching up ends behind that.
-func (inf *Informer) isSmall() bool {
-	if inf.store.Len() > smallObjects {
+func (w *whole) isSmall() bool {
+	if w.store.Len() > smallObjects {
 		return false
 	}
-	size, complete := int64(0), inf.store.Checkpoint().RV
-	for h, err := range store.HeadersOfAll(inf.store) {
+	size, complete := int64(0), w.store.Checkpoint().RV
+	for h, err := range store.HeadersOfAll(w.store) {
 		if err != nil {
 			return false
 		}
@@ -42,20 +51,19 @@ func (inf *Informer) isSmall() bool {
 	return true
 }
 
-// compareWhole reports whether a whole list is what is stored, for
-// reflector.Options.Compare.
-func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
+// compare reports whether a whole list is what is stored, for reflector.Options.Compare.
+func (w *whole) compare(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
 	same = true
 	other := false
 	listed := sets.New[string]()
-	complete := inf.store.Checkpoint().RV
+	complete := w.store.Checkpoint().RV
 	err = meta.EachListItem(list, func(obj runtime.Object) error {
 		accessor, err := meta.Accessor(obj)
 		if err != nil {
 			return err
 		}
 		rv := accessor.GetResourceVersion()
-		if obj, err = inf.transformed(obj); err != nil {
+		if obj, err = w.transform.apply(obj); err != nil {
 			return err
 		}
 		key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
@@ -63,7 +71,7 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same 
 			return err
 		}
 		listed.Insert(key)
-		held, equal, err := inf.compare(obj)
+		held, equal, err := w.compareOne(obj)
 		if err != nil || equal {
 			return err
 		}
@@ -82,27 +90,28 @@ func (inf *Informer) compareWhole(_ context.Context, list runtime.Object) (same 
 		return false, "", err
 	}
 	if relist != "" {
-		inf.mu.Lock()
-		defer inf.mu.Unlock()
-		inf.findings.other = inf.findings.other || other
+		if other {
+			w.other()
+		}
 		return false, relist, nil
 	}
-	return same && listed.Len() == inf.store.Len(), "", nil
+	return same && listed.Len() == w.store.Len(), "", nil
 }
 
-// compare compares an object of a list with what is stored. client-go removes apiVersion
-// and kind from an object with a Go type that a watch brings, and not from one in a list,
-// where a server may send them (of a custom resource it does): they do not count.
-func (inf *Informer) compare(obj runtime.Object) (held store.Header, same bool, err error) {
-	held, same, err = inf.store.Compare(obj)
-	if err != nil || same || inf.scope.Form == store.Unstructured {
+// compareOne compares an object of a list with what is stored. client-go removes
+// apiVersion and kind from an object with a Go type that a watch brings, and not from one
+// in a list, where a server may send them (of a custom resource it does): they do not
+// count.
+func (w *whole) compareOne(obj runtime.Object) (held store.Header, same bool, err error) {
+	held, same, err = w.store.Compare(obj)
+	if err != nil || same || w.scope.Form == store.Unstructured {
 		return held, same, err
 	}
 	kind := obj.GetObjectKind()
 	if kind.GroupVersionKind().Empty() {
-		kind.SetGroupVersionKind(inf.scope.Kind)
+		kind.SetGroupVersionKind(w.scope.Kind)
 	} else {
 		kind.SetGroupVersionKind(schema.GroupVersionKind{})
 	}
-	return inf.store.Compare(obj)
+	return w.store.Compare(obj)
 }

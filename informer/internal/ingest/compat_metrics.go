@@ -1,4 +1,4 @@
-package informer
+package ingest
 
 import (
 	"strconv"
@@ -7,27 +7,27 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// metrics publishes the metrics of client-go's informers through the same provider: the
+// Metrics publishes the metrics of client-go's informers through the same provider: the
 // number of queued changes, the duration of a batch, the store's resource version. Only
 // client-go's own queue and store can reach a provider that was set for the process. So
 // an informer with a name also runs these two: the queue contains a number for each
 // queued change, the store nothing.
-type metrics struct {
+type Metrics struct {
 	queue *cache.RealFIFO
 	store cache.Store
 	added atomic.Int64 // numbers added to the queue so far
-	taken int64        // numbers taken from it; only processLoop uses it
+	taken int64        // numbers taken from it; only applyWatch uses it
 }
 
-// newMetrics returns the metrics of an informer. It returns nil, which publishes nothing,
+// NewMetrics returns the metrics of an informer. It returns nil, which publishes nothing,
 // for an informer without a name, and for a second informer of the same name and
 // resource.
-func newMetrics(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *metrics {
+func NewMetrics(id cache.InformerNameAndResource, provider cache.InformerMetricsProvider) *Metrics {
 	if !id.Reserved() {
 		return nil
 	}
 	key := func(obj interface{}) (string, error) { return strconv.FormatInt(obj.(int64), 10), nil }
-	return &metrics{
+	return &Metrics{
 		queue: cache.NewRealFIFOWithOptions(cache.RealFIFOOptions{
 			KeyFunction: key, AtomicEvents: true, UnlockWhileProcessing: true, Identifier: id, MetricsProvider: provider,
 		}),
@@ -36,14 +36,14 @@ func newMetrics(id cache.InformerNameAndResource, provider cache.InformerMetrics
 }
 
 // pushed counts one queued change.
-func (m *metrics) pushed() {
+func (m *Metrics) pushed() {
 	if m != nil {
 		_ = m.queue.Add(m.added.Add(1)) // only the key function returns errors
 	}
 }
 
 // processing runs process. waiting is the number of changes that are queued afterwards.
-func (m *metrics) processing(waiting int, process func() error) error {
+func (m *Metrics) processing(waiting int, process func() error) error {
 	if m == nil {
 		return process()
 	}
@@ -63,7 +63,7 @@ func (m *metrics) processing(waiting int, process func() error) error {
 }
 
 // stored publishes the resource version of the store.
-func (m *metrics) stored(rv string) {
+func (m *Metrics) stored(rv string) {
 	if m != nil && rv != "" {
 		m.store.Bookmark(rv)
 	}

@@ -1,4 +1,4 @@
-package informer
+package ingest
 
 import (
 	"encoding/json"

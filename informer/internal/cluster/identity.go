@@ -1,0 +1,107 @@
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Identity returns an identity that distinguishes the cluster behind cfg from others, for
+// store.Scope.Cluster. It is the UID of the kube-system namespace; if that
+// may not be read, the UID of the requesting ServiceAccount, which also belongs to one
+// cluster; if the user has no UID, the host and its CA. An error means that the server
+// could not be asked, or that no API server has answered.
+func Identity(ctx context.Context, cfg *rest.Config) (string, error) {
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("identify the cluster: %w", err)
+	}
+	return identify(ctx, client, cfg, isRefusal)
+}
+
+// identify implements Identity with a client. isRefusal reports whether the server
+// has refused to answer, so that another way is tried.
+func identify(ctx context.Context, client kubernetes.Interface, cfg *rest.Config, isRefusal func(error) bool) (string, error) {
+	ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err == nil {
+		return "kube-system/" + string(ns.UID), nil
+	}
+	if !isRefusal(err) {
+		return "", fmt.Errorf("identify the cluster: %w", err)
+	}
+	self, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err == nil && self.Status.UserInfo.UID != "" {
+		return "user/" + self.Status.UserInfo.UID, nil
+	}
+	if err != nil && !isRefusal(err) {
+		return "", fmt.Errorf("identify the cluster: %w", err)
+	}
+	ca, err := caDigest(cfg)
+	if err != nil {
+		return "", err
+	}
+	return "host/" + cfg.Host + "/" + ca, nil
+}
+
+// wayOf returns how a cluster was identified.
+func wayOf(cluster string) string {
+	way, _, _ := strings.Cut(cluster, "/")
+	return way
+}
+
+// caDigest returns a digest of the CA certificates in cfg.
+func caDigest(cfg *rest.Config) (string, error) {
+	ca := cfg.CAData
+	if len(ca) == 0 && cfg.CAFile != "" {
+		var err error
+		if ca, err = os.ReadFile(cfg.CAFile); err != nil {
+			return "", fmt.Errorf("identify the cluster: %w", err)
+		}
+	}
+	sum := sha256.Sum256(ca)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// isServed reports whether an error is the server's answer to this request, and not to
+// every request, as one of an API server whose etcd is away, or of a proxy without an API
+// server.
+func isServed(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code < http.StatusInternalServerError && isAnswer(err) && !isNoAPI(err)
+}
+
+// isAnswer reports whether the server has answered, even with an error. What it, or a
+// proxy, answers to every request in an outage is no answer to this one.
+func isAnswer(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	switch status.Status().Code {
+	case http.StatusUnauthorized, http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return false
+	}
+	return true
+}
+
+// isRefusal reports whether the server has refused to answer.
+func isRefusal(err error) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)) && !isNoAPI(err)
+}
+
+// isNoAPI reports whether an error is a 404 without a Status, as of a proxy without an
+// API server behind it, for which no path exists.
+func isNoAPI(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}

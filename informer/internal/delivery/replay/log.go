@@ -1,0 +1,149 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
+	"github.com/informctl/informctl/store"
+)
+
+// flushPatience is how long a handler that goes on from the log waits until what was
+// applied before is written. After that the caller tries again: without it, changes would
+// be passed over.
+const flushPatience = 30 * time.Second
+
+// ErrOver says that the handler was removed or the informer has ended.
+var ErrOver = errors.New("the handler receives nothing more")
+
+// Store is what a Log reads. Every store.Store is one.
+type Store interface {
+	Entry(key string) (store.Entry, bool, error)
+	Flush(ctx context.Context) error
+	Follow(ctx context.Context, after store.Place) iter.Seq2[store.Event, error]
+	History() (store.LogState, error)
+}
+
+// Log delivers what the log of a scope has after a place.
+type Log struct {
+	Store  Store
+	Synced <-chan struct{} // closed when the informer has synced
+	Limit  int             // of the notifications that are delivered at a time
+	// Note is called with each state. If it returns false, the state is left out.
+	Note func(key, rv string, deleted bool) bool
+	// Deliver delivers notifications. An error ends Follow.
+	Deliver func([]queue.Notification) error
+}
+
+// isAhead reports whether a place that has only a resource version is after another one.
+func isAhead(p, last store.Place) bool {
+	order, err := resourceversion.CompareResourceVersion(p.RV, last.RV)
+	return !p.Exact() && err == nil && order > 0
+}
+
+// written returns the state of the log when what was applied before is in it.
+func (l Log) written(ctx context.Context) (store.LogState, error) {
+	ctx, cancel := context.WithTimeout(ctx, flushPatience)
+	defer cancel()
+	if err := l.Store.Flush(ctx); err != nil {
+		return store.LogState{}, fmt.Errorf("what was applied before is not written: %w", err)
+	}
+	return l.Store.History()
+}
+
+// Follow delivers what was changed after a place, up to what has been applied when it is
+// called. It blocks until that is delivered. The error is that of the store,
+// store.ErrTrimmed or store.ErrLineage if the log does not lead on from the place, that
+// of Deliver, or ErrOver if the context ends.
+func (l Log) Follow(ctx context.Context, from store.Place) error {
+	state, err := l.written(ctx)
+	if err != nil {
+		return err
+	}
+	if isAhead(from, state.Last) {
+		// It is not where the informer has begun, or the server was restored to an
+		// earlier state.
+		select {
+		case <-l.Synced:
+		case <-ctx.Done():
+			return ErrOver
+		}
+		if state, err = l.written(ctx); err != nil {
+			return err
+		}
+		if isAhead(from, state.Last) {
+			return store.ErrLineage
+		}
+	}
+	if from.Lineage == state.Last.Lineage && from.Mark == state.Last.Mark && from.Random == state.Last.Random {
+		return nil
+	}
+	if !from.Exact() && !state.Newer && from.RV == state.Last.RV {
+		return nil // the store's Follow would wait
+	}
+	var batch []queue.Notification
+	for e, err := range l.Store.Follow(ctx, from) {
+		if err != nil {
+			return err
+		}
+		if m := e.Mark; m != nil {
+			switch {
+			case m.Begins:
+				return store.ErrTrimmed
+			case m.Mark >= state.Last.Mark:
+				return l.Deliver(batch)
+			}
+			continue
+		}
+		n, ok, err := l.event(e)
+		if err != nil {
+			return err
+		}
+		if ok {
+			batch = append(batch, n)
+		}
+		if len(batch) == l.Limit {
+			if err := l.Deliver(batch); err != nil {
+				return err
+			}
+			batch = nil
+		}
+	}
+	return ErrOver
+}
+
+// event returns the notification of an event of the log. ok is false if there is nothing
+// to say: a later event has the object.
+func (l Log) event(e store.Event) (n queue.Notification, ok bool, err error) {
+	n = queue.Notification{Kind: queue.Updated, Key: e.Key}
+	rv := e.RV
+	if e.Old == nil {
+		n.Kind = queue.Added
+	} else {
+		n.Old = e.Old.Entry
+	}
+	switch {
+	case e.New == nil:
+		if n.Kind = queue.Deleted; e.Old == nil || !e.Old.IsKnown() {
+			n.Kind = queue.Vanished
+		}
+	case e.New.IsKnown():
+		n.New, rv = e.New.Entry, e.New.Header.RV
+	default:
+		if n.New, ok, err = l.Store.Entry(e.Key); err != nil {
+			return n, false, err
+		}
+		if !ok { // it is gone now
+			n.Kind = queue.Deleted
+			if e.Old == nil || !e.Old.IsKnown() {
+				return n, false, nil // its deletion follows
+			}
+		}
+	}
+	return n, l.Note(e.Key, rv, e.New == nil), nil
+}

@@ -1,0 +1,196 @@
+package replay_test
+
+import (
+	"context"
+	"iter"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/informctl/informctl/informer/internal/delivery/queue"
+	"github.com/informctl/informctl/informer/internal/delivery/replay"
+	"github.com/informctl/informctl/store"
+)
+
+func entry(key, rv string) store.Entry {
+	return store.Entry{Key: key, Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: key, ResourceVersion: rv}}}
+}
+
+func update(key, rv string) queue.Notification {
+	return queue.Notification{Kind: queue.Updated, Key: key, New: entry(key, rv)}
+}
+
+// log is a Store with a log that a test has written.
+type log struct {
+	last   store.Place
+	events []store.Event
+}
+
+func (*log) Entry(string) (store.Entry, bool, error) { return store.Entry{}, false, nil }
+func (*log) Flush(context.Context) error             { return nil }
+
+func (l *log) History() (store.LogState, error) { return store.LogState{Last: l.last}, nil }
+
+func (l *log) Follow(context.Context, store.Place) iter.Seq2[store.Event, error] {
+	return func(yield func(store.Event, error) bool) {
+		for _, e := range l.events {
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+func TestFences(t *testing.T) {
+	var f replay.Fences
+	f.Queue(3)
+	fence, ok := f.Fence()
+	f.Queue(1)
+	f.Take(2)
+	f.Return()
+	if !ok || f.Passed(fence) || !f.IsBefore(fence, 0) || f.IsBefore(fence, 1) {
+		t.Error("a fence is passed before the handler has returned from what is before it")
+	}
+	f.Take(2)
+	f.Return()
+	if !f.Passed(fence) {
+		t.Error("a fence is not passed")
+	}
+	f.Queue(5)
+	fence, _ = f.Fence()
+	f.Drop()
+	if !f.Passed(fence) {
+		t.Error("a fence is not passed by what was dropped")
+	}
+	f.Fail()
+	if _, ok := f.Fence(); ok || f.Passed(fence) {
+		t.Error("a handler that has failed passes fences")
+	}
+}
+
+// TestHas is what was queued while the log was delivered, and is in the log or not.
+func TestHas(t *testing.T) {
+	var r replay.Resumption
+	r.Begin(store.Place{Lineage: "l", Mark: 1}, false)
+	if !r.Note("a", "5", false) || !r.Note("gone", "6", true) {
+		t.Fatal("a state of the log is left out")
+	}
+	tests := map[string]struct {
+		n      queue.Notification
+		waited bool
+		want   bool
+	}{
+		"older":          {update("a", "4"), true, true},
+		"the same":       {update("a", "5"), true, true},
+		"newer":          {update("a", "6"), true, false},
+		"queued since":   {update("a", "4"), false, false},
+		"not in the log": {update("b", "4"), true, false},
+		"deleted":        {queue.Notification{Kind: queue.Deleted, Key: "gone", Old: entry("gone", "6")}, true, true},
+		// A list may have brought it, and nothing has its resource version.
+		"vanished": {queue.Notification{Kind: queue.Vanished, Key: "gone", Old: entry("gone", "6")}, true, false},
+	}
+	for name, tt := range tests {
+		if got := r.Has(tt.n, tt.waited); got != tt.want {
+			t.Errorf("%s: the handler has it: %t, want %t", name, got, tt.want)
+		}
+	}
+}
+
+// TestSelective is a place with nothing but a resource version, from which the log does
+// not lead on.
+func TestSelective(t *testing.T) {
+	var r replay.Resumption
+	r.Begin(store.Place{RV: "5"}, false)
+	r.BeginAgain(store.Place{})
+	if !r.Everything() || !r.IsSelective() {
+		t.Error("a cursor does not bring what is newer")
+	}
+	if r.Note("a", "5", false) || !r.Note("b", "6", false) {
+		t.Error("states of the log are not those after the place")
+	}
+	for rv, want := range map[string]bool{"4": true, "5": true, "6": false} {
+		if got := r.Has(r.Add(entry("c", rv)), false); got != want {
+			t.Errorf("the handler has a stored object at %s: %t, want %t", rv, got, want)
+		}
+	}
+}
+
+func TestLog(t *testing.T) {
+	mark := func(n uint64) store.Place { return store.Place{Lineage: "l", Mark: n, Random: n, RV: "9"} }
+	state := func(key, rv string) *store.Version {
+		return &store.Version{Entry: entry(key, rv), Header: store.Header{Key: key, RV: rv}}
+	}
+	l := &log{last: mark(2), events: []store.Event{
+		{Key: "a", RV: "7", New: state("a", "7")},
+		{Key: "b", RV: "8", Old: state("b", "3")},
+		{Mark: &store.Mark{Place: mark(2)}},
+		{Key: "later", RV: "10", New: state("later", "10")},
+	}}
+	var got []string
+	follow := replay.Log{
+		Store: l, Limit: 1, Note: func(string, string, bool) bool { return true },
+		Deliver: func(batch []queue.Notification) error {
+			for _, n := range batch {
+				got = append(got, n.Key)
+			}
+			return nil
+		},
+	}
+	if err := follow.Follow(t.Context(), mark(1)); err != nil {
+		t.Error(err)
+	}
+	if diff := cmp.Diff([]string{"a", "b"}, got); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+}
+
+// departed is a store.Departer.
+type departed struct {
+	store.Departer
+	gone    []store.Departed
+	settled bool
+}
+
+func (d *departed) Departed(after uint64, limit int) (some []store.Departed, err error) {
+	for _, one := range d.gone {
+		if one.Number > after && len(some) < limit {
+			some = append(some, one)
+		}
+	}
+	return some, nil
+}
+
+func (*departed) Compares() bool { return false }
+func (d *departed) Settle()      { d.settled = true }
+func (d *departed) Unsettle()    { d.settled = false }
+
+// TestDepartures are three objects: of one, the key was taken by another one that has
+// departed since, and of one by a stored one.
+func TestDepartures(t *testing.T) {
+	s := &departed{gone: []store.Departed{
+		{Number: 1, Before: entry("a", "1")}, {Number: 2, Before: entry("b", "2")}, {Number: 3, Before: entry("a", "3")},
+	}}
+	var d replay.Departures
+	d.Open(s)
+	if !d.Find(func(key string) bool { return key == "b" }) {
+		t.Error("nothing has departed")
+	}
+	var r replay.Receipt
+	some, more, err := d.Next(&r)
+	if err != nil || more || len(some) != 2 || some[0].Kind != queue.Added || some[1].Kind != queue.Vanished || some[0].New.Object != s.gone[2].Before.Object {
+		t.Errorf("got %v, more %t, %v", some, more, err)
+	}
+	if r.After != 3 || r.Deletions != 1 {
+		t.Errorf("receipt %v", r)
+	}
+	last := d.Last()
+	if d.Settle(last, last); !s.settled {
+		t.Error("what all handlers have confirmed is not settled")
+	}
+	d.Delete()
+	if d.Settle(last, d.Last()); s.settled {
+		t.Error("a deletion that nobody has confirmed is settled")
+	}
+}

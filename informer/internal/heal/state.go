@@ -1,0 +1,226 @@
+package heal
+
+import (
+	"context"
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"github.com/informctl/informctl/store"
+)
+
+// State is how far the store of an informer has come, and what is missing in it. Its
+// methods may be called by any goroutine; those that block say so.
+type State struct {
+	urge  func() (end func())
+	lists atomic.Uint64 // completely applied lists; changed under mu
+
+	// mu protects the fields below. The lock of delivery's Hub may be held when it is
+	// taken, and not the other way around: with mu held, only the functions of Opened are
+	// called.
+	mu     sync.Mutex
+	cond   *sync.Cond      // broadcast when a read or a wait may go on
+	ctx    context.Context // of Open
+	relist func(reason string)
+	life   Life
+	// reached is the resource version of the last list, event or bookmark that was
+	// applied; "" if it says nothing of the state.
+	reached   string
+	hold      hold
+	listing   listing
+	repair    repair
+	unindexed map[string]error // by key: why an index function failed at the start
+}
+
+// New returns the State of an informer that has not started. urge keeps slow handlers
+// from delaying changes until the function that it returns is called.
+func New(urge func() (end func())) *State {
+	s := &State{urge: urge, hold: hold{rejected: map[string]error{}}, unindexed: map[string]error{}}
+	s.cond = sync.NewCond(&s.mu)
+	return s
+}
+
+// listing tells the changes of a list from those of the watch, whose resource versions
+// are places. A list's changes come in key order, so a client that has the newest of them
+// may lack others.
+type listing struct {
+	runs bool   // a list is compared or applied, or one has not ended
+	upTo string // the resource version of the last list of this process
+}
+
+// IsListed reports whether the resource version of a change is no place: the change may
+// come from a list, or something before it could not be stored. It may be true for other
+// changes, too.
+func (s *State) IsListed(rv string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.listing.runs || !s.hold.isEmpty() {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(rv, s.listing.upTo)
+	return s.listing.upTo != "" && (err != nil || order <= 0)
+}
+
+// Reject freezes the stored resource version until the object with that key can be stored
+// or is deleted. Without a key, a new list is needed.
+func (s *State) Reject(ctx context.Context, key string, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hold.reject(ctx, key, cause)
+}
+
+// Accept ends the rejection of objects.
+func (s *State) Accept(keys ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, key := range keys {
+		delete(s.hold.rejected, key)
+	}
+}
+
+// Unindexed notes a stored object for which an index function has failed.
+func (s *State) Unindexed(bad *store.ObjectError) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unindexed[bad.Key] = bad
+}
+
+// Store notes which objects of a batch can and cannot be stored. It reports whether the
+// stored resource version is frozen.
+func (s *State) Store(ctx context.Context, batch store.Batch, rejected map[string]error) (frozen bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range batch.Changes {
+		delete(s.hold.rejected, c.Key)
+		delete(s.unindexed, c.Key)
+	}
+	for key, cause := range rejected {
+		s.hold.reject(ctx, key, cause)
+	}
+	if batch.Loaded {
+		// The list contains everything that was lost before.
+		s.hold.missing = nil
+	}
+	return !s.hold.isEmpty()
+}
+
+// Applied notes that a batch was stored. rv is the resource version that is reached with
+// it, which is not stored while the stored one is frozen; "" if it is unknown.
+func (s *State) Applied(rv string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if rv != "" && s.hold.isOrdered() {
+		s.reached = rv
+	}
+	s.cond.Broadcast()
+}
+
+// Foreign returns why the server may be another cluster, or "".
+func (s *State) Foreign() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.hold.foreign
+}
+
+// SetForeign notes why the server may be another cluster, "" if it is the right one. It
+// returns what Foreign returned before.
+func (s *State) SetForeign(why string) (was string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	was, s.hold.foreign = s.hold.foreign, why
+	if was != "" && why == "" {
+		s.reached = "" // of the other cluster
+	}
+	return was
+}
+
+// List is a list that runs. If it is not applied, a watch may continue, and what could
+// not be stored before is still not stored.
+type List struct {
+	s        *State
+	listing  listing
+	rejected map[string]error
+	missing  error
+	stored   bool // in part at least
+}
+
+// Begin notes that a list begins. Its objects that cannot be stored are rejected again.
+// rewound says that what is stored is of another history.
+func (s *State) Begin(rewound bool) *List {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, missing: s.hold.missing}
+	s.hold.rejected, s.hold.missing = map[string]error{}, nil
+	s.listing.runs = true
+	if rewound {
+		s.reached = "" // of the other history
+	}
+	return l
+}
+
+// Stored notes that a part of the list was stored. One goroutine uses a List.
+func (l *List) Stored(b store.Batch) {
+	l.stored = true
+	for _, c := range b.Changes {
+		delete(l.rejected, c.Key)
+	}
+}
+
+// Break notes that the list has ended before it was whole.
+func (l *List) Break() {
+	s := l.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !l.stored {
+		s.listing = l.listing
+	}
+	maps.Copy(s.hold.rejected, l.rejected)
+	if s.hold.missing == nil {
+		s.hold.missing = l.missing
+	}
+}
+
+// Listed notes that a whole list was stored. It returns why the stored resource version
+// has to be taken back, or "".
+func (s *State) Listed(rv string) (why string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lists.Add(1)
+	s.reached = rv
+	// The list compared every record and rewrote the damaged ones.
+	s.hold.missing = nil
+	s.listing = listing{upTo: rv}
+	s.life.move(CatchingUp, Loading)
+	s.cond.Broadcast()
+	return s.hold.why()
+}
+
+// Report is what a State knows at one moment.
+type Report struct {
+	Life    Life
+	Missing error // why changes are missing
+	// Rejected contains, in no order, the keys of objects that cannot be stored, and of
+	// stored ones that are not in an index.
+	Rejected []string
+}
+
+// Report returns what the State knows.
+func (s *State) Report() Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := Report{
+		Life: s.life, Missing: s.hold.missing,
+		Rejected: make([]string, 0, len(s.hold.rejected)+len(s.unindexed)),
+	}
+	for key := range s.hold.rejected {
+		r.Rejected = append(r.Rejected, key)
+	}
+	for key := range s.unindexed {
+		if s.hold.rejected[key] == nil {
+			r.Rejected = append(r.Rejected, key)
+		}
+	}
+	return r
+}

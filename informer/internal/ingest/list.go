@@ -1,0 +1,139 @@
+package ingest
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer/internal/cluster"
+	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+// relist is one list of the reflector.
+type relist struct {
+	store.Relist
+	p        *Pipeline
+	reason   string
+	held     *heal.List
+	finished bool
+}
+
+// Close implements reflector.Relist.
+func (r *relist) Close() error {
+	if !r.finished {
+		r.held.Break()
+		r.p.wire.tap.Begin() // a watch may continue: what the list has left is not missed
+	}
+	return r.Relist.Close()
+}
+
+// Add implements reflector.Relist.
+func (r *relist) Add(ctx context.Context, obj runtime.Object) error {
+	obj, err := r.p.wire.take(ctx, obj)
+	if err != nil {
+		return err
+	}
+	transformed, err := r.p.transform.apply(obj)
+	if err != nil {
+		if key := rejectedKey(err, obj); key != "" {
+			r.Keep(key)
+		}
+		return err
+	}
+	return r.Relist.Add(transformed)
+}
+
+// Remove implements reflector.Relist.
+func (r *relist) Remove(ctx context.Context, obj runtime.Object) error {
+	obj, err := r.p.wire.take(ctx, obj)
+	if err != nil {
+		return err
+	}
+	own, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
+	key := own
+	if transformed, transformErr := r.p.transform.apply(obj); transformErr == nil {
+		// Add uses the key of the transformed object.
+		key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, transformed)
+	}
+	if err != nil {
+		return err
+	}
+	r.Relist.Remove(key)
+	r.p.state.Accept(own, key)
+	return nil
+}
+
+// Finish implements reflector.Relist.
+func (r *relist) Finish(ctx context.Context, rv string) error {
+	p := r.p
+	if err := p.wire.reached(ctx, rv); err != nil {
+		return err
+	}
+	if r.reason == reflector.NoResource && p.holdsNothing() {
+		return nil
+	}
+	if r.reason == cluster.Foreign {
+		if err := p.invalidate(ctx, cluster.ForeignContent); err != nil {
+			return err
+		}
+	}
+	_ = p.readKeys() // else cursors deliver what the list leaves
+	for b, err := range r.Parts(rv) {
+		if err != nil {
+			return err
+		}
+		changes := make([]change, len(b.Changes))
+		for i, c := range b.Changes {
+			changes[i].Key = c.Key
+			if !c.IsDeletion() {
+				changes[i].Is = c.Entry()
+			}
+		}
+		if err := p.apply(ctx, b, changes); err != nil {
+			return err
+		}
+		r.held.Stored(b)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	why := ""
+	err := p.hub.Do(func(turn delivery.Turn) error {
+		if err := turn.MarkListed(); err != nil {
+			return err
+		}
+		if why = p.state.Listed(rv); why == cluster.Foreign {
+			why = cluster.ForeignContent
+		}
+		if p.opts.NotifyUnchanged {
+			turn.Resync()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	r.finished = true
+	if why != "" {
+		// Readers of the file must see that objects are missing or old.
+		if err := p.store.Invalidate(ctx, why); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Rejected objects could not be noted on disk")
+		}
+	}
+	return ctx.Err()
+}
+
+// holdsNothing reports whether neither the store nor a handler has an object.
+func (p *Pipeline) holdsNothing() bool {
+	nothing := false
+	_ = p.hub.Do(func(turn delivery.Turn) error {
+		nothing = p.store.Len() == 0 && turn.Known().Len() == 0
+		return nil
+	})
+	return nothing
+}

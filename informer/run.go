@@ -1,0 +1,176 @@
+package informer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/tidwall/btree"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/informer/internal/cluster"
+	"github.com/informctl/informctl/informer/internal/delivery"
+	"github.com/informctl/informctl/informer/internal/heal"
+	"github.com/informctl/informctl/informer/internal/ingest"
+	"github.com/informctl/informctl/internal/audit"
+	"github.com/informctl/informctl/internal/endable"
+	"github.com/informctl/informctl/store"
+)
+
+// run is what an Informer does from Run to its end. Only Run's goroutine uses it.
+type run struct{ *Informer }
+
+// run opens the store and has everything work until the context ends.
+func (r run) run(ctx context.Context) {
+	r.hub.Begin()
+	f := r.find(ctx)
+	if errors.Is(f.err, cluster.ErrNoTransport) && r.factory.opts.RequireTransport {
+		r.refuse(ctx, f.err)
+		return
+	}
+	r.logger = klog.FromContext(ctx)
+	logger := klog.LoggerWithValues(r.logger, "resource", r.Scope().String())
+	ctx = klog.NewContext(ctx, logger)
+	r.content.opening.Lock() // AddIndexers waits until the store is opened
+	opened := r.opener.open(ctx, f, r.transform, r.content.present().Indexers())
+	pipeline := r.start(ctx, opened, f.verifier)
+	r.content.opening.Unlock()
+	var parts sync.WaitGroup // each ends when ctx does
+	parts.Go(func() { pipeline.Run(ctx) })
+	parts.Go(func() { r.hub.RunResyncs(ctx) })
+	parts.Go(func() { r.state.NoticeLosses(ctx, opened) })
+	parts.Go(func() { r.audit(ctx, opened, pipeline) })
+	parts.Go(func() { r.mutations.Run(ctx.Done()) })
+	<-ctx.Done()
+	close(r.ending)
+	parts.Wait()
+	if err := opened.Close(); err != nil {
+		logger.Error(err, "Last changes could not be written")
+	}
+	r.release()
+	r.hub.Wait()
+}
+
+// find finds the scope of the informer.
+func (r run) find(ctx context.Context) found {
+	if r.factory == nil {
+		return found{scope: r.scope, open: func(_ context.Context, s store.Scope, opts store.Options) (store.Store, error) {
+			return r.opts.Backend.Open(s, opts)
+		}}
+	}
+	f := r.opener.find(ctx, r.factory.finder, r.lw, r.scope)
+	f.group = r.factory
+	f.open = func(ctx context.Context, s store.Scope, opts store.Options) (store.Store, error) {
+		return r.factory.open(ctx, r.Informer, s, opts)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.scope = f.scope
+	return f
+}
+
+// refuse blocks until the context ends and then ends the informer, which may not run in
+// memory.
+func (r run) refuse(ctx context.Context, why error) {
+	klog.FromContext(ctx).Error(why, "Informer does not run, it could not be persisted", "type", fmt.Sprintf("%T", r.example))
+	r.opener.refuse(why, false)
+	<-ctx.Done()
+	close(r.ending)
+	r.release()
+}
+
+// release ends the informer, but for calls of handlers that are in progress.
+func (r run) release() {
+	r.state.End()
+	r.hub.End()
+	close(r.released)
+	if r.factory != nil {
+		r.factory.forget(r.Informer)
+	}
+}
+
+// start makes the opened store the informer's and starts the handlers.
+func (r run) start(ctx context.Context, opened store.Store, verifier *cluster.Verifier) *ingest.Pipeline {
+	pipeline, warm := r.install(ctx, opened, verifier)
+	r.rememberRV()
+	known, err := r.hub.Open(opened, warm)
+	pipeline.Open(known, err)
+	if err == nil && warm && r.opts.SyncWhen == Loaded {
+		r.hub.MarkSynced()
+	}
+	return pipeline
+}
+
+// install makes the opened store the informer's and reports whether it holds a whole
+// list.
+func (r run) install(ctx context.Context, opened store.Store, verifier *cluster.Verifier) (p *ingest.Pipeline, warm bool) {
+	if !r.opener.isPersistent() {
+		verifier = nil // nothing of another cluster is stored
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p = ingest.New(ingest.Options{
+		Store: opened, Hub: r.hub, State: r.state,
+		ListerWatcher: r.lw, Scope: r.scope, Kind: r.expectedKind(), Codec: r.codec, Example: r.example,
+		Transform: r.transform, Strip: stripsManagedFields(r.transform), Verifier: verifier,
+		NoProbe: r.opts.NoProbe, NotifyUnchanged: r.opts.NotifyUnchanged,
+		Metrics: r.metrics, OnError: r.onError, Applied: r.rememberRV,
+	})
+	r.pipeline = p
+	cp := opened.Checkpoint()
+	if warm = cp.RV != "" || opened.Len() > 0; warm {
+		klog.FromContext(ctx).Info("Loaded", "objects", opened.Len(), "resourceVersion", cp.RV, "age", time.Since(cp.Time).Round(time.Second))
+	}
+	r.state.Open(ctx, heal.Opened{
+		RV: cp.RV, Warm: warm, Relist: p.Reflector().Relist,
+		Show: func() {
+			_ = r.content.present().Close() // the one in memory
+			r.content.set(opened)
+		},
+	})
+	return p, warm
+}
+
+// expectedKind returns the kind that the reflector checks; only unstructured objects
+// contain theirs.
+func (r run) expectedKind() schema.GroupVersionKind {
+	if r.scope.Form == store.Unstructured && r.scope.Kind.Kind != "" {
+		return r.scope.Kind
+	}
+	return schema.GroupVersionKind{}
+}
+
+// rememberRV has the indexer remember the stored resource version, for readers that ask
+// when the store has lost it.
+func (r run) rememberRV() { _ = r.indexer.LastStoreSyncResourceVersion() }
+
+// audit audits every AuditInterval until the context ends.
+func (r run) audit(ctx context.Context, opened store.Store, p *ingest.Pipeline) {
+	if r.opts.AuditInterval == 0 {
+		return
+	}
+	lister := p.ListerWatcher()
+	r.audits.Run(ctx, audit.LoopOptions{
+		Interval: r.opts.AuditInterval, Store: opened, Transform: p.Transform,
+		List: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return endable.Call(ctx, func() (runtime.Object, error) { return lister.ListWithContext(ctx, opts) }, nil)
+		},
+		Moment: func() (rv string, held *btree.Set[string], ok bool) {
+			caughtUp := r.state.Life().IsCaughtUp()
+			_ = r.hub.Do(func(turn delivery.Turn) error {
+				rv, held = opened.Checkpoint().RV, turn.Known()
+				return nil
+			})
+			return rv, held, caughtUp && rv != ""
+		},
+		Other: func(first audit.Finding) {
+			p.OtherHistory()
+			p.Reflector().Relist("an audit found another history: " + first.String())
+		},
+	})
+}
