@@ -188,6 +188,16 @@ func (s *pointedStore) Entry(key string) (store.Entry, bool, error) {
 	return s.Store.Entry(key)
 }
 
+func (s *pointedStore) Select(q store.Query) ([]store.Entry, error) {
+	defer s.around()()
+	return s.Store.Select(q)
+}
+
+func (s *pointedStore) HeadersOf(keys []string) ([]store.Header, error) {
+	defer s.around()()
+	return s.Store.HeadersOf(keys)
+}
+
 func (s *pointedStore) Apply(b store.Batch) error {
 	defer s.around()()
 	return s.Store.Apply(b)

@@ -90,6 +90,14 @@ func collect[T any](s *lease, q store.Query, value func(*item) T) ([]T, error) {
 		if labels.MatchesNothing(matcher) {
 			return nil, nil
 		}
+		if q.Keys != nil {
+			for _, key := range slices.Compact(slices.Sorted(slices.Values(q.Keys))) {
+				if it, ok := st.objects.Get(key); ok && key > after && !take(it) {
+					break
+				}
+			}
+			return found, err
+		}
 		if matcher.Empty() && prefix == "" && q.Limit <= 0 {
 			found = make([]T, 0, st.objects.Len())
 		}
