@@ -171,7 +171,7 @@ func (d *DB) writeCaptures(captures []capture) error {
 	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
-			c.stored = -1
+			c.stored, c.Held = -1, c.s.heldOfLog()
 			if !d.isCurrent(c.s) || c.isLost() {
 				// The scope was closed while the disk was broken and opened again since,
 				// or the file that it was captured for is lost.
@@ -299,6 +299,12 @@ func (s *scopeStore) copyAttempts() []changelog.Attempt {
 	return slices.Clone(s.changelog.Attempts)
 }
 
+func (s *scopeStore) heldOfLog() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.changelog.Captured().Held
+}
+
 func (s *scopeStore) forgetAttempts() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -377,11 +383,15 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 
 // appender returns what appends to the log what a commit changes.
 func (c *capture) appender(w *writer) *changelog.Appender {
+	return changelog.NewAppender(w.Writer, c.Capture, c.logOptions())
+}
+
+func (c *capture) logOptions() changelog.Options {
 	s := c.s
-	return changelog.NewAppender(w.Writer, c.Capture, changelog.Options{
+	return changelog.Options{
 		Bounds: s.boundsOfLog, Seal: s.seal, Codec: s.codecID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
 		RV: c.checkpoint.RV, Loading: c.loading, Settled: c.settled, Befores: c.befores, Finals: c.finals,
-	})
+	}
 }
 
 // apply writes one entry, and logs it.

@@ -116,6 +116,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if m == nil {
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
+	s.startDepartures(m.Log)
 	s.startFrom(m)
 	d.mu.Lock()
 	defer d.mu.Unlock()

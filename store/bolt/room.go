@@ -151,7 +151,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 		return 0, log, err
 	}
 	before = w.Manifest.Log.Bytes
-	if err := c.appender(w).TrimBy(n); err != nil || w.Manifest.Log.Bytes == before {
+	if err := changelog.TrimBy(w.Writer, c.Capture, c.logOptions(), n); err != nil || w.Manifest.Log.Bytes == before {
 		return before, w.Manifest.Log, err
 	}
 	return before, w.Manifest.Log, w.End()

@@ -136,9 +136,6 @@ func (f *File) Rebuilds() int { return int(f.rebuilds.Load()) }
 // LongestRead returns the longest duration of a read transaction.
 func (f *File) LongestRead() time.Duration { return time.Duration(f.longestRead.Load()) }
 
-// Size returns the size of the file that was opened last, in bytes.
-func (f *File) Size() int64 { return f.info.Size() }
-
 // at returns the path of the file: as the caller passed it until the file has been
 // opened, so that errors name it, and the absolute path afterwards.
 func (f *File) at() string {

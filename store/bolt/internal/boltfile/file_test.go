@@ -252,3 +252,17 @@ func TestRead(t *testing.T) {
 		t.Errorf("without a transaction: %v", err)
 	}
 }
+
+// TestReadThatFails checks that a transaction that has begun for a read that fails ends.
+func TestReadThatFails(t *testing.T) {
+	f, _ := open(t, filepath.Join(t.TempDir(), "notes.db"))
+	failed := errors.New("it fails")
+	err := f.Read("test", func(_ bool, begin func() error) error { return errors.Join(begin(), failed) }, nil)
+	if !errors.Is(err, failed) {
+		t.Fatal(err)
+	}
+	if n := f.Handle().Stats().OpenTxN; n != 0 {
+		t.Fatalf("%d transactions are open", n)
+	}
+	must(t, f.Close())
+}

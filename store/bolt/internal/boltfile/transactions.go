@@ -36,6 +36,9 @@ func (f *File) Read(where string, at func(isOpen bool, begin func() error) error
 		return err
 	})
 	if err != nil {
+		if tx != nil {
+			_ = tx.Rollback()
+		}
 		return err
 	}
 	if tx == nil {

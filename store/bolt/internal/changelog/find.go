@@ -49,7 +49,7 @@ func (r *Reader) Find(p store.Place, readable bool) (from uint64, inside bool, e
 // Cut turns damage in the log into store.ErrTrimmed: the log ends there for a caller
 // that comes from before, and no relist can mend it.
 func Cut(err error) error {
-	if errors.Is(err, store.ErrCorrupt) {
+	if errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrTrimmed) {
 		return fmt.Errorf("%w: %w", store.ErrTrimmed, err)
 	}
 	return err

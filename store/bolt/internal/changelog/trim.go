@@ -8,6 +8,7 @@ import (
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/content"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -44,8 +45,10 @@ func (lw *Appender) trimAll(t trimming) error {
 	return lw.trimLogTo(b, binary.BigEndian.Uint64(k), t)
 }
 
-// TrimBy frees about n bytes. It keeps all departures that handlers have not received.
-func (lw *Appender) TrimBy(n int64) error {
+// TrimBy frees about n bytes of the log of the scope that w writes. It keeps all
+// departures that handlers have not received, and begins no lineage.
+func TrimBy(w *content.Writer, c Capture, o Options, n int64) error {
+	lw := &Appender{w: w, c: c, Options: o, Held: c.Held}
 	t := lw.trimming()
 	t.bound, t.budget, t.holds = max(lw.w.Manifest.Log.Bytes-n, 0), n, true
 	return lw.trimAll(t)

@@ -13,6 +13,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -34,7 +35,7 @@ type Writer struct {
 	headers, objects *bbolt.Bucket
 	lastDictionary   uint64 // the last one that is known to be in the file
 	hasNew           bool   // a dictionary was written
-	recounts         bool   // Manifest.Uses has what a damaged record has used
+	recounts         bool   // a damaged record was overwritten
 }
 
 // NewWriter returns a Writer of a scope's bucket. The errors are those of damage.
@@ -138,31 +139,39 @@ func (w *Writer) Use(id uint64) error {
 
 // End writes the manifest. It drops the dictionaries that nothing uses, if one was
 // written, or if there are several and this is the first End since the scope was opened.
+// What is damaged elsewhere is for those to report who need it, so that it ends no write.
 func (w *Writer) End() error {
 	if w.recounts {
-		if err := w.recount(); err != nil {
-			return err
-		}
+		w.recount()
 	}
-	if first := w.opts.Packer.IsUntidy(); first || w.hasNew {
-		if err := w.opts.Packer.DropUnused(w.Scope, w.Manifest); err != nil {
-			// They take some space. What is damaged is for those to report who need it.
+	packer := w.opts.Packer
+	if tidies := packer.IsUntidy(); tidies || w.hasNew {
+		if err := pack.DropUnused(w.Scope, w.Manifest); err != nil {
 			w.opts.Logger.Error(w.opts.Corrupt("scope "+w.Manifest.Scope().String(), err), "Dictionaries that may not be used any more are kept")
 		}
+		n := w.Manifest.Dictionaries.Count
+		w.Scope.Tx().OnCommit(func() { packer.Tidied(n) })
 	}
 	return layout.WriteManifest(w.Scope, w.Manifest)
 }
 
-// recount counts the uses of dictionaries anew: which one a damaged record has used is
-// not known.
-func (w *Writer) recount() error {
-	w.Manifest.Uses = record.Uses{}
-	return w.objects.ForEach(func(k, v []byte) error {
-		if _, err := record.Decode(string(k), v); err == nil {
-			w.Manifest.Uses.Add(v)
-		}
-		return nil
+// recount counts the objects anew. Of a damaged record that was overwritten it is not
+// known which dictionary it has used, nor which checksum was counted.
+func (w *Writer) recount() {
+	tally, uses := record.Tally{}, record.Uses{}
+	err := pagefile.Guard(w.Scope.Tx().DB().Path(), "objects", func() error {
+		return w.objects.ForEach(func(k, v []byte) error {
+			tally.Add(record.Sum(v))
+			if _, err := record.Decode(string(k), v); err == nil {
+				uses.Add(v)
+			}
+			return nil
+		})
 	})
+	// Otherwise the next Open finds what is missing.
+	if err == nil && tally.Count == w.Manifest.Objects.Count {
+		w.Manifest.Objects, w.Manifest.Uses = tally, uses
+	}
 }
 
 // index replaces the index entries of one object. The old header may name entries of an

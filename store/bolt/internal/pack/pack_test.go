@@ -159,7 +159,7 @@ func TestStored(t *testing.T) {
 			}
 		}
 		m.Uses[second.Dictionary] = 1
-		if err := renewed.DropUnused(b, m); err != nil {
+		if err := pack.DropUnused(b, m); err != nil {
 			return err
 		}
 		ids, err := pack.Verify(m, b)

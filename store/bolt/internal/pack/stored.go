@@ -9,6 +9,7 @@ import (
 
 	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/pagefile"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -34,9 +35,16 @@ func (p *Packer) Load(scope *bbolt.Bucket) error {
 	return err
 }
 
-// IsUntidy reports whether the file may have dictionaries that nothing uses, and forgets
-// that: the caller has to call DropUnused.
-func (p *Packer) IsUntidy() bool { return p.untidy.Load() && p.untidy.Swap(false) }
+// IsUntidy reports whether the file may have dictionaries that nothing uses: the caller
+// has to call DropUnused.
+func (p *Packer) IsUntidy() bool { return p.untidy.Load() }
+
+// Tidied notes that a transaction was committed that has called DropUnused, and how many
+// dictionaries the file has.
+func (p *Packer) Tidied(stored uint64) {
+	p.stored.Store(int64(stored))
+	p.untidy.Store(false)
+}
 
 // Persist writes a dictionary, if it is one and the file does not contain it. It reports
 // whether it has.
@@ -57,14 +65,29 @@ func (p *Packer) Persist(scope *bbolt.Bucket, m *record.Manifest, id uint64) (wr
 		return false, err
 	}
 	m.Dictionaries.Add(record.Sum(value))
-	p.stored.Store(int64(m.Dictionaries.Count))
 	return true, b.Put(key(id), value)
 }
 
 // DropUnused drops the dictionaries that neither the content, nor the former content, nor
 // the log uses. A Packer keeps them, because readers may have records that are compressed
 // with them. The errors are those of damage: nothing is dropped then.
-func (p *Packer) DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
+func DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
+	unused := map[uint64]uint32{} // id -> checksum
+	err := pagefile.Guard(scope.Tx().DB().Path(), "dictionaries", func() error { return findUnused(scope, m, unused) })
+	if err != nil {
+		return err
+	}
+	for id, sum := range unused {
+		if err := scope.Bucket(layout.Dictionaries).Delete(key(id)); err != nil {
+			return err
+		}
+		m.Dictionaries.Remove(sum)
+	}
+	return nil
+}
+
+// findUnused adds the dictionaries that nothing uses, with their checksums.
+func findUnused(scope *bbolt.Bucket, m *record.Manifest, unused map[uint64]uint32) error {
 	used, err := usedByLog(scope)
 	if err != nil {
 		return err
@@ -82,24 +105,12 @@ func (p *Packer) DropUnused(scope *bbolt.Bucket, m *record.Manifest) error {
 			used[id] = true
 		}
 	}
-	unused := map[uint64]uint32{} // id -> checksum
-	err = Each(scope, func(id uint64, _, stored []byte) error {
+	return Each(scope, func(id uint64, _, stored []byte) error {
 		if !used[id] {
 			unused[id] = record.Sum(stored)
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	for id, sum := range unused {
-		if err := scope.Bucket(layout.Dictionaries).Delete(key(id)); err != nil {
-			return err
-		}
-		m.Dictionaries.Remove(sum)
-	}
-	p.stored.Store(int64(m.Dictionaries.Count))
-	return nil
 }
 
 // usedByLog returns the ids of the dictionaries that the log uses.

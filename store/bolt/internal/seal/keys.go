@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/informctl/informctl/codec"
@@ -27,11 +28,14 @@ type Keys struct {
 	// the first Load.
 	Budget uint64
 
-	// mu protects the fields below. It is held during a call of the provider and of read,
+	// mu protects ring. It is held during a call of the provider and of read,
 	// so it is taken before the locks of the file.
-	mu    sync.Mutex
-	ring  *Keyring // nil until a scope needs it
-	dirty bool     // ring was wrapped anew and is not written
+	mu   sync.Mutex
+	ring *Keyring // nil until a scope needs it
+
+	// dirty is ring if it was wrapped anew and is not written. The committer, which must
+	// not wait for a provider, takes it.
+	dirty atomic.Pointer[Keyring]
 
 	// Wrapped is called when the ring was wrapped anew: see Dirty. It must not wait.
 	Wrapped func()
@@ -83,7 +87,8 @@ func (k *Keys) Load(read func() (*Stored, error), begin bool) (*Keyring, error) 
 	}
 	switch {
 	case found != nil:
-		if k.dirty = found.Wrap(user[0], false); k.dirty {
+		if found.Wrap(user[0], false) {
+			k.dirty.Store(found)
 			k.Wrapped()
 		}
 	case !begin && stored == nil:
@@ -106,15 +111,7 @@ func (k *Keys) Loaded() *Keyring {
 
 // Dirty returns the keyring if it was wrapped anew and has to be written, else nil. It is
 // dirty once: a keyring that seals is written, too.
-func (k *Keys) Dirty() *Keyring {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !k.dirty {
-		return nil
-	}
-	k.dirty = false
-	return k.ring
-}
+func (k *Keys) Dirty() *Keyring { return k.dirty.Swap(nil) }
 
 // Forget drops the data keys, because the file contains nothing sealed with them.
 func (k *Keys) Forget() {
