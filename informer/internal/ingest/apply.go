@@ -17,7 +17,18 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 	forgetOtherLast(changes, stored)
 	p.departures.mark(&batch, changes, stored)
 	rejected := p.prepare(&batch, changes, stored)
-	old := p.storedOf(ctx, batch.Changes)
+	old := make(map[string]store.Entry, len(batch.Changes))
+	for _, c := range batch.Changes {
+		e, ok, err := p.store.Entry(c.Key)
+		if err != nil {
+			// The old state cannot be read; a new list repairs the record.
+			p.state.Lose(ctx, err)
+			e, ok = store.Entry{Key: c.Key}, p.hub.IsKnown(c.Key)
+		}
+		if ok {
+			old[c.Key] = e
+		}
+	}
 	slim := p.hub.NewSlim()
 	for _, c := range changes {
 		slim.Add(old[c.Key].Object, c.Is.Object, c.Last)
@@ -53,35 +64,6 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 		}
 		return nil
 	})
-}
-
-// storedOf returns, by key, the stored objects that changes replace or delete. Of one
-// that cannot be read only the key is known; a new list repairs its record.
-func (p *Pipeline) storedOf(ctx context.Context, changes []store.Change) map[string]store.Entry {
-	old := make(map[string]store.Entry, len(changes))
-	if len(changes) > 1 { // in one transaction
-		keys := make([]string, len(changes))
-		for i, c := range changes {
-			keys[i] = c.Key
-		}
-		if entries, err := p.store.Select(store.Query{Keys: keys}); err == nil {
-			for _, e := range entries {
-				old[e.Key] = e
-			}
-			return old
-		}
-	}
-	for _, c := range changes {
-		e, ok, err := p.store.Entry(c.Key)
-		if err != nil {
-			p.state.Lose(ctx, err)
-			e, ok = store.Entry{Key: c.Key}, p.hub.IsKnown(c.Key)
-		}
-		if ok {
-			old[c.Key] = e
-		}
-	}
-	return old
 }
 
 // prepare encodes the objects of a batch, before any handler holds them. It returns, by
