@@ -203,8 +203,9 @@ func isNil(v any) bool {
 }
 
 // RunWithContext implements cache.SharedInformer. It blocks until the context ends and
-// all goroutines of the informer have ended. It flushes the store and releases the scope
-// before it waits for handlers.
+// all goroutines of the informer have ended, but for a question for the identity of the
+// server, which ends after 5 s. It flushes the store and releases the scope before it
+// waits for handlers.
 func (inf *Informer) RunWithContext(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

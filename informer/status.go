@@ -241,14 +241,15 @@ func (l *looks) last() Status {
 
 // look returns the state of the informer. It waits for locks without a limit.
 func look(inf *Informer) Status {
-	inf.mu.Lock() // the store is opened with this lock held
+	synced := inf.HasSynced() // before the phase: what has synced has caught up
+	inf.mu.Lock()             // the store is opened with this lock held
 	is, scope := inf.state.Report(), inf.scope
 	held, pipeline := inf.content.present(), inf.pipeline
 	inf.mu.Unlock()
 	s := Status{
 		Time: time.Now(), Scope: scopeStatus(scope),
 		Persisted: is.Life.IsOpened() && inf.opener.isPersistent(),
-		Synced:    inf.HasSynced(), CaughtUp: is.Life.IsCaughtUp(),
+		Synced:    synced, CaughtUp: is.Life.IsCaughtUp(),
 		ProcessBytes: processBytes(),
 		Rejected:     is.Rejected, RejectedCount: len(is.Rejected),
 	}

@@ -30,9 +30,9 @@ type Verifier struct {
 	lw     cache.ListerWatcher
 	want   string // the cluster of the scope
 
-	confirmed  bool // the server has been that cluster, or another one that it named
-	unanswered int  // answers in a row that did not name the cluster
-	failed     bool // the last answer did not, or there was none
+	named      string // the cluster that the server has named last; "" before it has
+	unanswered int    // answers in a row that did not name the cluster
+	failed     bool   // the last answer did not, or there was none
 }
 
 // NewVerifier returns a Verifier of the cluster of a scope, which asks through a client.
@@ -64,7 +64,7 @@ func (v *Verifier) Judge(ctx context.Context, a Answer) (is string, judged bool,
 	v.failed = err != nil
 	switch {
 	case err == nil:
-		v.confirmed, v.unanswered = true, 0
+		v.named, v.unanswered = a.cluster, 0
 		if a.cluster != v.want {
 			is = Foreign
 		}
@@ -79,10 +79,11 @@ func (v *Verifier) Judge(ctx context.Context, a Answer) (is string, judged bool,
 		if v.unanswered++; v.unanswered < identityTries {
 			return "", false, err
 		}
-		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
-		if v.confirmed {
-			return "", false, nil // the last answer was the right cluster
+		if v.named != "" {
+			klog.FromContext(ctx).Error(err, "The server does not say which cluster it is, going on as with the one that it named last", "cluster", v.named)
+			return "", false, nil
 		}
+		klog.FromContext(ctx).Error(err, "Going on without knowing which cluster the server is")
 		is = Unknown
 	}
 	return is, true, nil

@@ -332,7 +332,7 @@ func (h *Hub) remove(r *Registration) bool {
 		return false
 	}
 	r.removed = true
-	r.cursor.drop()
+	r.cursor = cursor{}
 	r.end()
 	r.dropWaitingLocked()
 	delete(h.handlers, r)

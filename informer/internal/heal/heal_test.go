@@ -49,7 +49,7 @@ func TestPhases(t *testing.T) {
 		}
 	}
 	want(heal.Loading)
-	s.Begin(false)
+	s.Begin()
 	s.Listed("1")
 	want(heal.CatchingUp)
 	if err := s.CatchUp(t.Context()); err != nil {
@@ -71,7 +71,7 @@ func TestRejected(t *testing.T) {
 	if !s.Store(t.Context(), changes("b"), bad) {
 		t.Error("a rejected object does not freeze the resource version")
 	}
-	l := s.Begin(false)
+	l := s.Begin()
 	if s.Store(t.Context(), changes("b"), nil) {
 		t.Error("a list begins frozen")
 	}
@@ -79,7 +79,7 @@ func TestRejected(t *testing.T) {
 	if got := s.Report().Rejected; !cmp.Equal(got, []string{"a"}) {
 		t.Errorf("after a broken list %q are rejected", got)
 	}
-	l = s.Begin(false)
+	l = s.Begin()
 	s.Store(t.Context(), changes("a"), bad)
 	l.Stored(changes("a"))
 	if why := s.Listed("2"); why == "" {
@@ -105,7 +105,7 @@ func TestOneListAMinute(t *testing.T) {
 		if n := requested.Load(); n != 2 {
 			t.Errorf("%d lists are requested in a minute", n)
 		}
-		s.Begin(false)
+		s.Begin()
 		s.Listed("1")
 		<-time.After(2 * time.Minute)
 		if n := requested.Load(); n != 2 {
@@ -134,7 +134,7 @@ func TestWhole(t *testing.T) {
 			t.Fatalf("%d lists are requested", n)
 		}
 		repaired.Store(true)
-		s.Begin(false)
+		s.Begin()
 		s.Listed("1")
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -156,7 +156,7 @@ func TestAwait(t *testing.T) {
 			return done
 		}
 		reached := wait(t.Context(), "5")
-		s.Begin(false)
+		s.Begin()
 		s.Listed("4")
 		s.Applied("5")
 		if err := <-reached; err != nil {

@@ -146,17 +146,20 @@ type List struct {
 	stored   bool // in part at least
 }
 
+// Rewind forgets how far the informer has come: that was in another history.
+func (s *State) Rewind() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reached = ""
+}
+
 // Begin notes that a list begins. Its objects that cannot be stored are rejected again.
-// rewound says that what is stored is of another history.
-func (s *State) Begin(rewound bool) *List {
+func (s *State) Begin() *List {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := &List{s: s, listing: s.listing, rejected: s.hold.rejected, missing: s.hold.missing}
 	s.hold.rejected, s.hold.missing = map[string]error{}, nil
 	s.listing.runs = true
-	if rewound {
-		s.reached = "" // of the other history
-	}
 	return l
 }
 

@@ -29,6 +29,11 @@ func (r *relist) Close() error {
 		r.held.Break()
 		r.p.wire.tap.Begin() // a watch may continue: what the list has left is not missed
 	}
+	if r.p.other.Load() {
+		// An audit has found it while the list began, which seemed to be the one that it
+		// has asked for.
+		r.p.reflector.Relist("what is stored is of another history")
+	}
 	return r.Relist.Close()
 }
 

@@ -101,14 +101,21 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	}
 	isOther := p.other.Load()
 	rewound := isOther || reason == reflector.Rewound
-	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != reason) {
+	if rewound {
+		p.state.Rewind()
+	}
+	noted := reason
+	if was := p.store.Checkpoint().Reason; was == cluster.ForeignContent {
+		noted = was // until the right cluster is listed: the next process drops it
+	}
+	if cp := p.store.Checkpoint(); rewound && (cp.RV != "" || cp.Reason != noted) {
 		// Places in the log belong to the other history from here on; after a list that
 		// failed they do already. A store that refuses this has lost its log already, or
 		// is closed.
-		_ = p.store.Apply(store.Batch{Reason: reason, Rewound: true})
+		_ = p.store.Apply(store.Batch{Reason: noted, Rewound: true})
 	}
 	if cp := p.store.Checkpoint(); cp.RV != "" || rewound {
-		if err := p.invalidate(ctx, reason); err != nil {
+		if err := p.invalidate(ctx, noted); err != nil {
 			return nil, err
 		}
 	}
@@ -120,7 +127,7 @@ func (p *Pipeline) Relist(ctx context.Context, reason string) (reflector.Relist,
 	// A list that could not begin leaves that to the next one.
 	p.other.CompareAndSwap(isOther, false)
 	// The checkpoint has no RV now, so nothing has to freeze it.
-	return &relist{Relist: r, p: p, reason: reason, held: p.state.Begin(rewound)}, nil
+	return &relist{Relist: r, p: p, reason: reason, held: p.state.Begin()}, nil
 }
 
 // invalidate notes on disk that what is stored has no resource version. The error is that
