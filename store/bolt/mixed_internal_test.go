@@ -145,23 +145,22 @@ func TestMendedChecksum(t *testing.T) {
 	}
 }
 
+// openUnlogged opens a scope whose log uses no dictionary.
+func openUnlogged(t *testing.T, path string) *sharingScope {
+	t.Helper()
+	db, err := Open(path, Options{CommitInterval: time.Hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return openIn(t, db, "", store.Options{History: store.History{Bytes: -1}})
+}
+
 // TestTidyAgain checks that a dictionary that nothing uses is dropped although the first
 // commit after the start has failed.
 func TestTidyAgain(t *testing.T) {
 	for _, fails := range []bool{false, true} {
 		path := filepath.Join(t.TempDir(), "i.db")
-		open := func() *sharingScope {
-			db, err := Open(path, Options{CommitInterval: time.Hour})
-			if err != nil {
-				t.Fatal(err)
-			}
-			c, _ := codec.For(&corev1.ConfigMap{})
-			s, err := db.Open(store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, store.Options{Codec: c, History: store.History{Bytes: -1}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
-		}
+		open := func() *sharingScope { return openUnlogged(t, path) }
 		count := func(w *sharingScope) (n int) {
 			w.must(w.db.view("test", func(tx *bbolt.Tx) error {
 				return pack.Each(w.s.bucket(tx), func(uint64, []byte, []byte) error { n++; return nil })
@@ -377,18 +376,7 @@ func TestCommitBesideProvider(t *testing.T) {
 // allowed gets another one when it does not use them any more and was opened again.
 func TestDictionariesComeAgain(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "i.db")
-	open := func() *sharingScope {
-		db, err := Open(path, Options{CommitInterval: time.Hour})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, _ := codec.For(&corev1.ConfigMap{})
-		s, err := db.Open(store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}, store.Options{Codec: c, History: store.History{Bytes: -1}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
-	}
+	open := func() *sharingScope { return openUnlogged(t, path) }
 	w := open()
 	w.list(200, randomText(300))
 	for k := range 12 {
@@ -431,8 +419,6 @@ func TestDictionariesComeAgain(t *testing.T) {
 // nothing to trim.
 func TestOldIndexBesideTrim(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "i.db")
-	c, _ := codec.For(&corev1.ConfigMap{})
-	scope := store.Scope{Cluster: "c", Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
 	open := func(idx index.Index, hook bool) *sharingScope {
 		db, err := Open(path, Options{CommitInterval: time.Hour})
 		if err != nil {
@@ -447,11 +433,7 @@ func TestOldIndexBesideTrim(t *testing.T) {
 				return func([]byte, int64) (int, error) { return 0, errors.New("on purpose") }
 			})
 		}
-		s, err := db.Open(scope, store.Options{Codec: c, Indexes: []index.Index{idx}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
+		return openIn(t, db, "", store.Options{Indexes: []index.Index{idx}})
 	}
 	w := open(index.Namespace(), false)
 	w.list(20, "text")

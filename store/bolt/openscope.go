@@ -353,12 +353,7 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 			return err
 		}
 	}
-	for _, name := range [][]byte{layout.Headers, layout.Objects} {
-		if _, err := b.CreateBucket(name); err != nil {
-			return err
-		}
-	}
-	if err := layout.WriteManifest(b, m); err != nil {
+	if err := layout.CreateContent(b, m); err != nil {
 		return err
 	}
 	if err := s.seal.Persist(tx); err != nil {

@@ -59,12 +59,10 @@ func open(t *testing.T, bound int64) *scope {
 	s.state.Opened(m)
 	s.update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket(bucket)
-		for _, name := range [][]byte{layout.Headers, layout.Objects} {
-			if err == nil {
-				_, err = b.CreateBucket(name)
-			}
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, layout.WriteManifest(b, m))
+		return layout.CreateContent(b, m)
 	})
 	return s
 }

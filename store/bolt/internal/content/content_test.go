@@ -51,12 +51,10 @@ func newFile(t *testing.T) *file {
 	f := &file{T: t, db: db, id: m.Scope().ID(), packer: packer}
 	f.update(func(tx *bbolt.Tx) error {
 		b, err := tx.CreateBucket([]byte("scope"))
-		for _, name := range [][]byte{layout.Headers, layout.Objects} {
-			if err == nil {
-				_, err = b.CreateBucket(name)
-			}
+		if err != nil {
+			return err
 		}
-		return errors.Join(err, layout.WriteManifest(b, m))
+		return layout.CreateContent(b, m)
 	})
 	return f
 }

@@ -60,6 +60,16 @@ func ReadManifest(id string, b *bbolt.Bucket) (*record.Manifest, error) {
 	return m, nil
 }
 
+// CreateContent creates the buckets of an empty content, and writes its manifest.
+func CreateContent(b *bbolt.Bucket, m *record.Manifest) error {
+	for _, name := range [][]byte{Headers, Objects} {
+		if _, err := b.CreateBucket(name); err != nil {
+			return err
+		}
+	}
+	return WriteManifest(b, m)
+}
+
 // WriteManifest writes the manifest of a scope's bucket.
 func WriteManifest(b *bbolt.Bucket, m *record.Manifest) error {
 	data, err := record.Marshal(m)
