@@ -214,6 +214,24 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
+// TestCallFaultsInARow makes several syncs fail in a row, so that the attempt that mends a
+// failed commit fails, too. A commit whose second sync fails returns an error and is in
+// the file.
+func TestCallFaultsInARow(t *testing.T) {
+	t.Parallel()
+	met := 0
+	for _, name := range slices.Sorted(maps.Keys(stories)) {
+		for _, when := range []string{"1..6", "1..9+2", "2..10+2", "4..12+2"} {
+			m, err := callFault(t, name, "fdatasync", "error=EIO:when="+when)
+			if err != nil {
+				t.Fatalf("%s: %s: %v", name, when, err)
+			}
+			met += m
+		}
+	}
+	t.Logf("%d calls failed", met)
+}
+
 // callFault tells a story with a fault in a child process and returns the number of
 // injected faults.
 func callFault(t *testing.T, name, call, inject string) (met int, err error) {

@@ -86,9 +86,10 @@ type File struct {
 	poisoned bool
 	lock     *os.File // the file of handle, to release its lock without handle
 	found    uint64   // bbolt's number of the last transaction when the file was opened
-	// written is the number of the last transaction that this process wrote. It changes
-	// under writeMu.
-	written uint64
+	// written is the number of the last transaction that this process wrote, and tried that
+	// of the last one that it tried to write: a commit that returned an error may be in the
+	// file. They change under writeMu.
+	written, tried uint64
 
 	beside *os.File // the lock file, whose lock is held until Close; nil if there is none
 
@@ -278,7 +279,8 @@ func (f *File) open(what purpose) error {
 	}
 	f.beginMu.Lock()
 	defer f.beginMu.Unlock()
-	f.handle, f.lock, f.poisoned, f.working, f.found, f.written = handle, opened, false, f.info, found, written
+	f.handle, f.lock, f.poisoned, f.working = handle, opened, false, f.info
+	f.found, f.written, f.tried = found, written, written
 	return nil
 }
 

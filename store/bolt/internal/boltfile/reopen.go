@@ -38,7 +38,7 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 		_ = f.closeHandle(f.handle)
 		f.handle = nil
 	}
-	before, written := f.working, f.written
+	before, written, tried := f.working, f.written, f.tried
 	if again && !f.lost {
 		err = cause
 	} else {
@@ -49,8 +49,8 @@ func (f *File) replaceHandle(again bool, cause error) (err error) {
 		f.lost = false
 		f.lose(errors.New("another one has its name now"))
 		return f.takeOver()
-	case err == nil && os.SameFile(before, f.working) && f.found-written <= 1:
-		return nil // the last transaction is in it, perhaps also the failed one
+	case err == nil && os.SameFile(before, f.working) && written <= f.found && f.found <= tried:
+		return nil // the last transaction is in it, perhaps also one that failed
 	case err == nil && os.SameFile(before, f.working):
 		f.lose(errWritten)
 		return f.takeOver()
@@ -96,6 +96,7 @@ func (f *File) loseOnce(cause error) {
 // file. If that fails, the owner has to try again before its first write. The caller must
 // hold handleMu for writing.
 func (f *File) takeOver() error {
+	f.tried = f.written + 1
 	err := pagefile.Guard(f.path, "epoch", func() error { return f.handle.Update(f.owner.TakeOver) })
 	if err == nil {
 		f.written, err = f.lastWritten(f.handle)

@@ -178,6 +178,7 @@ func (f *File) try(where string, fn func(*bbolt.Tx) error) error {
 		if err := fn(tx); err != nil {
 			return errors.Join(err, tx.Rollback())
 		}
+		f.tried = number
 		err := tx.Commit()
 		if err == nil {
 			f.written = number
@@ -193,9 +194,8 @@ func (f *File) try(where string, fn func(*bbolt.Tx) error) error {
 }
 
 // isNext reports whether a transaction with that number follows what this process has
-// written: the last transaction, or one more whose commit returned an error but may be in
-// the file.
-func (f *File) isNext(number uint64) bool { return number == f.written+1 || number == f.written+2 }
+// written or tried to write. Several commits in a row may have returned errors.
+func (f *File) isNext(number uint64) bool { return f.written < number && number <= f.tried+1 }
 
 // Usable returns an error if the file is closed or suspended.
 func (f *File) Usable() error {
