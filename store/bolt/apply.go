@@ -2,16 +2,9 @@ package bolt
 
 import (
 	"errors"
-	"maps"
-
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
-	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // Prepare implements store.Store.
@@ -23,7 +16,7 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 	kept := b.Changes[:0]
 	for _, c := range b.Changes {
 		if e, ok := c.Prepared.(*overlay.Entry); !ok || e.Indexes != indexes {
-			e, err := s.prepareChange(indexes, c)
+			e, err := s.codec.PrepareChange(indexes, c)
 			if err != nil {
 				errs = append(errs, err)
 				continue
@@ -37,75 +30,6 @@ func (s *scopeStore) Prepare(b *store.Batch) error {
 	b.Changes = kept
 	return errors.Join(errs...)
 }
-
-func (s *scopeStore) prepareChange(indexes *indexes.Set, c store.Change) (*overlay.Entry, error) {
-	if c.IsDeletion() && c.Key == "" {
-		return nil, &store.ObjectError{Err: errors.New("deletion without a key")}
-	}
-	e := &overlay.Entry{Key: record.FileKey(c.Key), Name: c.Key, Indexes: indexes}
-	if !c.IsDeletion() {
-		var err error
-		if e, err = s.prepareEntry(indexes, c.Entry()); err != nil {
-			return nil, err
-		}
-	}
-	e.DeletedAt = c.RV
-	if c.Departs {
-		e.Departing, e.Last = true, s.encodeLast(c.Last)
-	}
-	return e, nil
-}
-
-// prepareObject encodes an object and computes its index values. If key is "", it
-// computes the key from the object.
-func (s *scopeStore) prepareObject(indexes *indexes.Set, key string, obj runtime.Object) (*overlay.Entry, error) {
-	return s.prepareWith(indexes, key, obj, nil)
-}
-
-// prepareWith is like prepareObject; indexes.Set.Values explains failed.
-func (s *scopeStore) prepareWith(indexes *indexes.Set, key string, obj runtime.Object, failed func(error)) (*overlay.Entry, error) {
-	var err error
-	if key == "" {
-		if key, err = store.KeyOf(cache.MetaNamespaceKeyFunc, obj); err != nil {
-			return nil, err
-		}
-	}
-	fail := func(err error) (*overlay.Entry, error) { return nil, &store.ObjectError{Key: key, Err: err} }
-	accessor, err := meta.Accessor(obj)
-	if err != nil {
-		return fail(err)
-	}
-	if s.opts.Codec == nil {
-		return fail(errNoCodec)
-	}
-	payload, err := s.encode(obj)
-	if err != nil {
-		return fail(err)
-	}
-	e := s.newEntry(indexes, key, payload)
-	e.Object = obj
-	e.Head.UID, e.Head.RV, e.Head.Labels = string(accessor.GetUID()), accessor.GetResourceVersion(), maps.Clone(accessor.GetLabels())
-	if created := accessor.GetCreationTimestamp(); !created.IsZero() {
-		e.Head.Created = created.Unix()
-	}
-	if e.Head.Index, e.Volatile, err = indexes.Values(obj, failed); err != nil {
-		return fail(err)
-	}
-	return e, nil
-}
-
-// newEntry returns the entry of an encoded object. Its header lacks what is read from the
-// object.
-func (s *scopeStore) newEntry(indexes *indexes.Set, key string, payload []byte) *overlay.Entry {
-	e := &overlay.Entry{Key: record.FileKey(key), Name: key, Indexes: indexes, Payload: record.Packed{Bytes: payload}}
-	e.Head = &record.Header{Hash: s.seal.PayloadHash(key, payload), Size: int64(len(payload))}
-	if record.IsHashed(e.Key) {
-		e.Head.Name = key
-	}
-	return e
-}
-
-var errNoCodec = errors.New("the scope was opened without a codec")
 
 // Apply implements store.Store.
 func (s *scopeStore) Apply(b store.Batch) error {

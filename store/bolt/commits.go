@@ -2,7 +2,6 @@ package bolt
 
 import (
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/informctl/informctl/store"
@@ -17,21 +16,8 @@ var (
 func (s *scopeStore) Reads() store.Reads {
 	return store.Reads{
 		Hits: s.hits.Load(), Misses: s.misses.Load(), Longest: s.db.file.LongestRead(),
-		Encodes: s.encodes.read(), Decodes: s.decodes.read(), DecodedBytes: s.objects.Bytes(),
+		Encodes: s.codec.Encodes.Read(), Decodes: s.codec.Decodes.Read(), DecodedBytes: s.objects.Bytes(),
 	}
-}
-
-// work is a store.Work that several goroutines may add to.
-type work struct{ count, took atomic.Int64 }
-
-// add counts n operations that began at the given time and end now.
-func (w *work) add(n int64, began time.Time) {
-	w.count.Add(n)
-	w.took.Add(int64(time.Since(began)))
-}
-
-func (w *work) read() store.Work {
-	return store.Work{Count: uint64(w.count.Load()), Took: time.Duration(w.took.Load())}
 }
 
 // Commits implements store.Committer.

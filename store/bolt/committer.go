@@ -352,7 +352,7 @@ func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*writer, error) {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 	}
 	c, err := content.NewWriter(s.id, b, content.Options{
-		Packer: s.packer.Load(), Codec: s.codecID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
+		Packer: s.packer.Load(), Codec: s.codec.ID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
 	})
 	if err != nil {
 		return nil, err
@@ -389,7 +389,7 @@ func (c *capture) appender(w *writer) *changelog.Appender {
 func (c *capture) logOptions() changelog.Options {
 	s := c.s
 	return changelog.Options{
-		Bounds: s.boundsOfLog, Seal: s.seal, Codec: s.codecID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
+		Bounds: s.boundsOfLog, Seal: s.seal, Codec: s.codec.ID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
 		RV: c.checkpoint.RV, Loading: c.loading, Settled: c.settled, Befores: c.befores, Finals: c.finals,
 	}
 }

@@ -19,13 +19,9 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	if s, err = s.reader(); err != nil {
 		return held, false, err
 	}
-	var hash []byte
-	if s.opts.Codec != nil {
-		payload, err := s.encode(obj)
-		if err != nil {
-			return held, false, &store.ObjectError{Key: key, Err: err}
-		}
-		hash = s.seal.PayloadHash(key, payload)
+	hash, err := s.codec.Hash(key, obj)
+	if err != nil {
+		return held, false, err
 	}
 	var h *record.Header
 	err = s.read("header "+key, func(sn *snapshot) (err error) {

@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"encoding/binary"
 	"sync/atomic"
 	"time"
 
@@ -37,21 +36,14 @@ func (p *packing) Lost(error) { p.packer.Store(p.packer.Load().Renew()) }
 func (s *scopeStore) newPacker() (*pack.Packer, error) {
 	o := pack.Options{
 		Trains: s.db.opts.Compression == Dictionary && s.seal == nil, // else as Zstd
-		Plain:  dictionary.None, Seal: s.seal, Codec: s.codecID(), Samples: s.samples,
+		Plain:  dictionary.None, Seal: s.seal, Codec: s.codec.ID(), Samples: s.samples,
 		// The object was counted when it was encoded.
-		Spent: func(began time.Time) { s.encodes.add(0, began) },
+		Spent: func(began time.Time) { s.codec.Encodes.Add(0, began) },
 	}
 	if c := s.db.opts.Compression; c == Zstd || c == Dictionary && s.seal != nil {
 		o.Plain = dictionary.Plain
 	}
 	return pack.New(o)
-}
-
-func (s *scopeStore) codecID() byte {
-	if s.opts.Codec == nil {
-		return 0 // only deletions can be written
-	}
-	return s.opts.Codec.ID()
 }
 
 // samples returns encoded objects of a scope that has grown without a list.
@@ -73,10 +65,4 @@ func (s *scopeStore) samples() (payloads [][]byte) {
 		}
 	}
 	return payloads
-}
-
-// rawForm returns the raw form of a packed payload.
-func rawForm(codecID byte, p record.Packed) []byte {
-	b := make([]byte, 0, 1+binary.MaxVarintLen64+len(p.Bytes))
-	return record.AppendRaw(b, codecID, p.Dictionary, p.Bytes)
 }

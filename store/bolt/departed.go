@@ -7,8 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime"
-
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
@@ -17,18 +15,6 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
-
-// encodeLast encodes a final state. A state that cannot be encoded counts as unknown.
-func (s *scopeStore) encodeLast(last runtime.Object) record.Packed {
-	if last == nil || s.opts.Codec == nil {
-		return record.Packed{}
-	}
-	payload, err := s.encode(last)
-	if err != nil {
-		return record.Packed{}
-	}
-	return record.Packed{Bytes: payload}
-}
 
 // Departed implements store.Departer.
 func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, err error) {
@@ -164,18 +150,18 @@ func (s *scopeStore) departedAt(sn *snapshot, places []graveyard.Place) (found [
 func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	out := store.Departed{Number: d.number}
 	if d.gone != nil {
-		out.Before = s.pendingEntry(d.gone.Before)
+		out.Before = s.codec.Pending(d.gone.Before)
 		return out
 	}
 	key, rec := "", []byte(nil)
 	if d.pending != nil {
 		out.Before.Key, key = d.pending.Name, d.pending.Key
 		if d.pending.Last.Bytes != nil && !changelog.IsAnother(s.seal, key, sn.headerOf(key), d.pending.Before) {
-			out.Last = store.Entry{Key: d.pending.Name, Raw: rawForm(s.codecID(), d.pending.Last)}
+			out.Last = s.codec.FinalEntry(d.pending.Name, d.pending.Last)
 		}
 		if rec = sn.record(key); rec == nil {
 			if d.pending.Before != nil {
-				out.Before = s.pendingEntry(d.pending.Before)
+				out.Before = s.codec.Pending(d.pending.Before)
 			}
 			return out
 		}
@@ -190,7 +176,7 @@ func (s *scopeStore) openDeparted(sn *snapshot, d departing) store.Departed {
 	if rec == nil {
 		return out
 	}
-	before, err := s.fileEntry(key, rec)
+	before, err := s.codec.Stored(key, rec)
 	if err != nil {
 		s.db.opts.Logger.Error(s.db.unreadable(fmt.Sprintf("departed object %d", d.number), err), "A deleted object cannot be read")
 		return out

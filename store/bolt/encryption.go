@@ -87,15 +87,6 @@ func (s *scopeStore) otherSeal(m *record.Manifest) string {
 	return why
 }
 
-// checkRecord returns an error if a stored record cannot be read.
-func (s *scopeStore) checkRecord(key string, b []byte) error {
-	r, err := record.Decode(key, b)
-	if err == nil && s.seal != nil {
-		_, err = s.seal.AppendPayload(nil, seal.InScope, key, r)
-	}
-	return err
-}
-
 // eachIndexed calls fn with each entry of a stored index in the file. The index entries
 // of an encrypted scope are HMACs, so their values are taken from the headers.
 func (s *scopeStore) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {

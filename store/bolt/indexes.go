@@ -138,7 +138,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 			if err != nil {
 				return err
 			}
-			p, err := s.prepareWith(s.indexes, e.Key, obj, s.rejects(e.Key))
+			p, err := s.codec.Prepare(s.indexes, e.Key, obj, s.rejects(e.Key))
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/objcodec"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
@@ -78,6 +79,10 @@ func (s *scopeStore) replaceBy(next *scopeStore) {
 func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (*scopeStore, error) {
 	s := &scopeStore{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
+	}
+	s.codec = &objcodec.Codec{
+		Scope: scope, Codec: opts.Codec, Seal: sealed, DecodesAll: opts.DecodedBytes < 0, Corrupt: d.corrupt, Unreadable: d.unreadable,
+		Decompress: func(id uint64, payload []byte) ([]byte, error) { return s.packer.Load().Decompress(id, payload) },
 	}
 	s.state.init(&d.shared, opts)
 	packer, err := s.newPacker()

@@ -155,7 +155,7 @@ func (r *relist) stagedInFile(after string) (entries []*overlay.Entry, err error
 // staged before an AddIndexes call lacks the values of the added functions: Prepare runs
 // the functions again.
 func (r *relist) change(e *overlay.Entry) (store.Change, error) {
-	c := r.s.pendingEntry(e)
+	c := r.s.codec.Pending(e)
 	if r.s.opts.DecodedBytes < 0 {
 		obj, err := r.s.Decode(c)
 		if err != nil {

@@ -284,7 +284,7 @@ func (p *picker) entry(key, name string, pending *overlay.Entry, hash []byte) (e
 		return store.Entry{Key: name, Object: obj}, false
 	}
 	if pending != nil {
-		e = p.s.pendingEntry(pending)
+		e = p.s.codec.Pending(pending)
 		return e, e.Object != nil
 	}
 	p.records = append(p.records, found{len(p.entries), key, p.objects.get(key)})
@@ -322,7 +322,7 @@ func (p *picker) copyPart(records []found) error {
 		if r.record == nil {
 			return p.s.db.corrupt("object "+e.Key, errors.New("missing"))
 		}
-		raw, err := p.s.appendRaw(buf, r.key, r.record)
+		raw, err := p.s.codec.AppendRaw(buf, r.key, r.record)
 		if err != nil {
 			return err
 		}

@@ -2,20 +2,14 @@ package bolt
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	bbolt "go.etcd.io/bbolt"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/dictionary"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
@@ -169,7 +163,7 @@ func (s *scopeStore) header(sn *snapshot, key string) (*record.Header, error) {
 // raw returns a copy of the stored form of one object.
 func (s *scopeStore) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 	if e, ok := sn.over.Get(key); ok {
-		return s.pendingEntry(e), e.Head != nil, nil
+		return s.codec.Pending(e), e.Head != nil, nil
 	}
 	if sn.objects == nil {
 		return store.Entry{}, false, nil
@@ -181,7 +175,7 @@ func (s *scopeStore) raw(sn *snapshot, key string) (store.Entry, bool, error) {
 		}
 		return store.Entry{}, false, nil
 	}
-	e, err := s.fileEntry(key, b)
+	e, err := s.codec.Stored(key, b)
 	if err == nil {
 		err = s.named(sn, &e)
 	}
@@ -198,106 +192,20 @@ func (s *scopeStore) named(sn *snapshot, e *store.Entry) error {
 	return nil
 }
 
-func (s *scopeStore) pendingEntry(e *overlay.Entry) store.Entry {
-	if e.Head == nil {
-		return store.Entry{Key: e.Name}
-	}
-	return store.Entry{Key: e.Name, Raw: rawForm(cmp.Or(e.Codec, s.codecID()), e.Payload)}
-}
-
-func (s *scopeStore) fileEntry(key string, b []byte) (store.Entry, error) {
-	raw, err := s.appendRaw(nil, key, b)
-	return store.Entry{Key: key, Raw: raw}, err
-}
-
-// appendRaw is seal.Seal.AppendRaw for a record of the objects bucket.
-func (s *scopeStore) appendRaw(buf []byte, key string, b []byte) ([]byte, error) {
-	raw, err := s.seal.AppendRaw(buf, seal.InScope, key, b)
-	if err != nil {
-		return nil, s.db.unreadable("object "+key, err)
-	}
-	return raw, nil
-}
-
 // Encode implements store.Store.
-func (s *scopeStore) Encode(obj kruntime.Object) (store.Entry, error) {
-	key, err := store.KeyOf(cache.MetaNamespaceKeyFunc, obj)
-	if err != nil {
-		return store.Entry{}, err
-	}
-	if s.opts.Codec == nil {
-		return store.Entry{}, &store.ObjectError{Key: key, Err: errNoCodec}
-	}
-	payload, err := s.encode(obj.DeepCopyObject())
-	if err != nil {
-		return store.Entry{}, &store.ObjectError{Key: key, Err: err}
-	}
-	return store.Entry{Key: key, Raw: rawForm(s.opts.Codec.ID(), record.Packed{Bytes: payload})}, nil
-}
+func (s *scopeStore) Encode(obj kruntime.Object) (store.Entry, error) { return s.codec.Encode(obj) }
 
-// encode encodes an object. The scope must have a codec.
-func (s *scopeStore) encode(obj kruntime.Object) ([]byte, error) {
-	defer s.encodes.add(1, time.Now())
-	return s.opts.Codec.Encode(obj)
+// EncodedEntry implements store.EncodedTaker.
+func (s *scopeStore) EncodedEntry(o *store.EncodedObject) (store.Entry, error) {
+	return s.codec.EncodedEntry(o)
 }
 
 // Decode implements store.Store.
 func (s *scopeStore) Decode(e store.Entry) (kruntime.Object, error) {
-	if e.Object != nil {
-		return e.Object, nil
-	}
-	if e.Cell != nil {
-		return e.Cell.Decode(func() (kruntime.Object, error) { return s.decodeEntry(e, !e.Cell.IsShared()) })
-	}
-	return s.decodeEntry(e, false)
-}
-
-// decodeEntry decodes an entry. isAlone means that nothing else is in the memory of its
-// Raw, so that the object may keep it.
-func (s *scopeStore) decodeEntry(e store.Entry, isAlone bool) (kruntime.Object, error) {
 	if now, err := s.reader(); err == nil && now != s {
-		if obj, err := now.decodeEntry(e, isAlone); err == nil {
-			return obj, nil
-		}
+		return s.codec.Decode(e, now.codec)
 	}
-	obj, err := s.decode(e.Raw, isAlone)
-	if err != nil {
-		return nil, s.db.corrupt("object "+e.Key, err)
-	}
-	return obj, nil
-}
-
-func (s *scopeStore) decode(raw []byte, isAlone bool) (kruntime.Object, error) {
-	defer s.decodes.add(1, time.Now())
-	codecID, id, payload, err := record.ParseRaw(raw)
-	if err != nil {
-		return nil, err
-	}
-	// In memory of its own, because the object may refer to it.
-	payload, err = s.packer.Load().Decompress(id, payload)
-	if err != nil {
-		return nil, err
-	}
-	owned := id != dictionary.None
-	if !owned && !isAlone {
-		payload, owned = bytes.Clone(payload), true
-	}
-	switch {
-	case s.opts.Codec != nil && s.opts.Codec.ID() == codecID:
-		return codec.DecodeAliased(s.opts.Codec, payload, owned)
-	case s.scope.Form == store.Metadata:
-		return decodeMetadata(payload, owned)
-	default:
-		return codec.DecodeAny(codecID, s.scope.Kind, payload)
-	}
-}
-
-func decodeMetadata(payload []byte, owned bool) (kruntime.Object, error) {
-	c, err := codec.For(&metav1.PartialObjectMetadata{})
-	if err != nil {
-		return nil, err
-	}
-	return codec.DecodeAliased(c, payload, owned)
+	return s.codec.Decode(e, nil)
 }
 
 // Entry implements store.Store.

@@ -111,13 +111,7 @@ func (r *relist) Add(obj runtime.Object) error {
 	r.s.mu.Lock()
 	indexes := r.s.indexes
 	r.s.mu.Unlock()
-	var e *overlay.Entry
-	var err error
-	if o, ok := obj.(*store.EncodedObject); ok {
-		e, err = r.s.prepareEncodedObject(indexes, o)
-	} else {
-		e, err = r.s.prepareObject(indexes, "", obj)
-	}
+	e, err := r.s.codec.PrepareListed(indexes, obj)
 	if err != nil {
 		var bad *store.ObjectError
 		if errors.As(err, &bad) && bad.Key != "" {
@@ -264,7 +258,7 @@ func (r *relist) isStored(e *overlay.Entry) (same bool, err error) {
 		// A damaged object counts as different, so that this list replaces it.
 		h, err := r.s.header(sn, e.Key)
 		if err == nil && h != nil && !sn.over.Has(e.Key) {
-			err = r.s.checkRecord(e.Key, sn.objects.Get([]byte(e.Key)))
+			err = r.s.codec.Check(e.Key, sn.objects.Get([]byte(e.Key)))
 		}
 		same = err == nil && h != nil && h.SameContent(e.Head)
 		return nil
@@ -387,7 +381,7 @@ func (s *scopeStore) leftEntries() ([]*overlay.Entry, error) {
 		if e.Head == nil || e.Indexes == indexes {
 			continue
 		}
-		again, err := s.prepareEntry(indexes, s.pendingEntry(e))
+		again, err := s.codec.PrepareEntry(indexes, s.codec.Pending(e))
 		if err != nil {
 			return nil, err
 		}
@@ -477,7 +471,7 @@ func (r *relist) spill(entries []*overlay.Entry) error {
 				}
 				continue
 			}
-			v, err := encodeStaged(e, s.opts.Codec.ID(), packed[i])
+			v, err := encodeStaged(e, s.codec.ID(), packed[i])
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/objcodec"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
@@ -48,7 +49,7 @@ type scopeStore struct {
 
 	next atomic.Pointer[scopeStore] // opened after this one was closed; nil: none
 
-	encodes, decodes work // of objects
+	codec *objcodec.Codec
 
 	past atomic.Pointer[past] // of a read-only database; see past.go
 

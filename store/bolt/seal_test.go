@@ -163,7 +163,7 @@ func TestSealedIsBound(t *testing.T) {
 			*r = recordOf(w.T, bucket(scopes, other), "a")
 		}},
 		"staged record": {false, func(w *sealWorld, _ *bbolt.Bucket, r *record.Record, _ *record.Header) {
-			e, err := w.s.prepareObject(w.s.indexes, "", sealObjects()[0])
+			e, err := w.s.codec.Prepare(w.s.indexes, "", sealObjects()[0], nil)
 			w.must(err)
 			p, err := w.s.packer.Load().Pack(seal.InStaging, []*overlay.Entry{e})
 			w.must(err)

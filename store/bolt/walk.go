@@ -38,11 +38,11 @@ func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []stor
 		var e store.Entry
 		switch {
 		case p != nil:
-			e = s.pendingEntry(p)
+			e = s.codec.Pending(p)
 		case string(k) != key:
 			err = s.db.corrupt("object "+key, errors.New("missing"))
 		default:
-			if e, err = s.fileEntry(key, v); err == nil {
+			if e, err = s.codec.Stored(key, v); err == nil {
 				err = s.named(sn, &e)
 			}
 		}
