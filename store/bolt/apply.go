@@ -91,7 +91,7 @@ func (s *scopeStore) whichExist(entries []*overlay.Entry) (existed []bool, known
 	}
 	err := s.readAs("headers", want{beside: true}, func(sn *snapshot) error {
 		for i, e := range entries {
-			existed[i] = sn.exists(e.Key)
+			existed[i] = sn.Exists(e.Key)
 		}
 		return nil
 	})

@@ -25,7 +25,7 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 	}
 	var h *record.Header
 	err = s.read("header "+key, func(sn *snapshot) (err error) {
-		h, err = s.header(sn, record.FileKey(key))
+		h, err = sn.Header(record.FileKey(key))
 		return err
 	})
 	if err == nil && h == nil && s.db.readOnly {

@@ -87,33 +87,6 @@ func (s *scopeStore) otherSeal(m *record.Manifest) string {
 	return why
 }
 
-// eachIndexed calls fn with each entry of a stored index in the file. The index entries
-// of an encrypted scope are HMACs, so their values are taken from the headers.
-func (s *scopeStore) eachIndexed(sn *snapshot, name string, fn func(key, value string)) error {
-	if sn.scope == nil || layout.Index(sn.scope, name) == nil {
-		return nil
-	}
-	if s.seal == nil {
-		return layout.Index(sn.scope, name).ForEach(func(k, v []byte) error {
-			if value, key, ok := record.ParseIndexEntry(k, v); ok {
-				fn(string(key), string(value))
-			}
-			return nil
-		})
-	}
-	return sn.headers.ForEach(func(k, v []byte) error {
-		key := string(k)
-		h, err := s.seal.Header(seal.InScope, key, v)
-		if err != nil {
-			return s.db.unreadable("header "+key, err)
-		}
-		for _, value := range h.Index[name] {
-			fn(key, value)
-		}
-		return nil
-	})
-}
-
 // unreadable returns the error of a failed read: a missing key is not damage.
 func (d *DB) unreadable(where string, err error) error {
 	if errors.Is(err, store.ErrNoKey) {

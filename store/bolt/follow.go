@@ -144,17 +144,17 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part change
 // logOf returns a reader of the log in a snapshot.
 func (s *scopeStore) logOf(sn *snapshot) *changelog.Reader {
 	return &changelog.Reader{
-		Scope: s.scope, Bucket: sn.logScope(), Headers: sn.headers, Objects: sn.objects, Log: sn.logged, StoredRV: sn.storedRV,
+		Scope: s.scope, Bucket: sn.logScope(), Headers: sn.Headers, Objects: sn.Objects, Log: sn.logged, StoredRV: sn.storedRV,
 		Seal: s.seal, Logger: s.db.opts.Logger, Corrupt: s.db.corrupt, Unreadable: s.db.unreadable,
 	}
 }
 
 // logScope returns the bucket of the scope with its log, nil if there is none.
 func (sn *snapshot) logScope() *bbolt.Bucket {
-	if sn.scope == nil {
+	if sn.Scope == nil {
 		return sn.left
 	}
-	return sn.scope
+	return sn.Scope
 }
 
 // History implements store.Reader.
@@ -170,10 +170,10 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 			last := reader.Mark(&l.Mark)
 			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
 		}
-		if sn.scope == nil || sn.scope.Bucket(layout.Log) == nil {
+		if sn.Scope == nil || sn.Scope.Bucket(layout.Log) == nil {
 			return nil
 		}
-		state.Begins = changelog.Begin(sn.scope)
+		state.Begins = changelog.Begin(sn.Scope)
 		return reader.EachBlock(max(l.Full, l.Begin), func(b *record.Block) bool {
 			if b.Mark == nil || b.Mark.Number < max(l.Full, l.Begin) || b.Mark.Number > l.Last {
 				return b.Last() < l.Last
@@ -188,9 +188,9 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 // verifyOwnLog checks the log of a scope that was opened read-only.
 func (s *scopeStore) verifyOwnLog() error {
 	return s.read("log of "+s.scope.String(), func(sn *snapshot) error {
-		if sn.scope == nil {
+		if sn.Scope == nil {
 			return nil
 		}
-		return s.db.verifyLogOf(s.id, sn.scope)
+		return s.db.verifyLogOf(s.id, sn.Scope)
 	})
 }

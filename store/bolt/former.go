@@ -2,19 +2,17 @@ package bolt
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
-	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // The former content of a scope is a whole list that Open could not use, for example
@@ -32,7 +30,7 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 // findLeft finds what an earlier process has left. While the disk is full, that is still
 // where it was: see beginAgain. It takes no lock, since it runs inside a transaction.
 func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
-	b := sn.scope
+	b := sn.Scope
 	if sn.isLeft && s.db.isOfEpoch(tx) {
 		b = s.bucketIn(tx)
 	}
@@ -121,19 +119,6 @@ func (w *writer) dropFormer() error {
 	return w.Scope.DeleteBucket(layout.Former)
 }
 
-// comparison compares the former content with the list that has been loaded.
-type comparison struct {
-	s       *scopeStore
-	sn      *snapshot
-	former  *bbolt.Bucket
-	since   time.Time // when the former content was last known to be current
-	listed  map[string]bool
-	left    map[string]*overlay.Entry // what the list has left to the committer
-	room    int64                     // bytes
-	gone    []*overlay.Entry          // entries of deletions, with the state before
-	dropped int
-}
-
 // loadedList is what is left to do when a first list is applied.
 type loadedList struct {
 	left    []*overlay.Entry // to the committer
@@ -166,99 +151,19 @@ func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.
 		return nil, 0, nil
 	}
 	bound, _ := s.boundsOfLog(s.bytesOfLog())
-	var c comparison
+	var c graveyard.Comparison
 	err = s.readAs("former objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		if sn.former == nil {
 			return nil
 		}
-		c = comparison{
-			s: s, sn: sn, former: sn.former, listed: r.seen,
-			left: map[string]*overlay.Entry{}, room: 2 * changelog.BoundOfDeletions(bound),
+		c = graveyard.Comparison{
+			Content: &sn.Snapshot, Former: sn.former, Listed: r.seen,
+			Left: map[string]*overlay.Entry{}, Room: 2 * changelog.BoundOfDeletions(bound),
 		}
 		for _, e := range left {
-			c.left[e.Key] = e
+			c.Left[e.Key] = e
 		}
-		return c.compare()
+		return c.Compare()
 	})
-	return c.gone, c.dropped, err // after a panic of bbolt, too
-}
-
-// compare returns the error of the first object that cannot be compared. It passes over
-// such objects.
-func (c *comparison) compare() error {
-	m, err := layout.ReadManifest(c.s.id, c.former)
-	if err != nil {
-		return c.s.db.corrupt("former objects of "+c.s.scope.String(), err)
-	}
-	c.since = m.Time
-	if m.Log.AsOf != 0 {
-		c.since = time.Unix(0, m.Log.AsOf)
-	}
-	headers, objects := c.former.Bucket(layout.Headers), c.former.Bucket(layout.Objects)
-	if headers == nil || objects == nil {
-		return c.s.db.corrupt("former objects of "+c.s.scope.String(), errors.New("headers or objects are missing"))
-	}
-	var failed error
-	cursor := headers.Cursor()
-	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
-		failed = cmp.Or(failed, c.compareOne(string(k), v, objects))
-	}
-	return failed
-}
-
-func (c *comparison) compareOne(key string, header []byte, objects *bbolt.Bucket) error {
-	head, err := c.s.seal.Header(seal.InScope, key, header)
-	if err != nil {
-		return c.s.db.unreadable("former header "+key, err)
-	}
-	if is, err := c.isListed(key, head); is || err != nil {
-		return err
-	}
-	return c.depart(key, head, objects.Get([]byte(key)))
-}
-
-// isListed reports whether the list has the object of a former header. It has not if
-// another object has the name now.
-func (c *comparison) isListed(key string, former *record.Header) (bool, error) {
-	if _, listed := c.listed[key]; !listed {
-		return false, nil
-	}
-	now, err := c.s.header(c.sn, key)
-	if e := c.left[key]; e != nil {
-		now, err = e.Head, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return now == nil || !now.IsAnother(former), nil
-}
-
-// depart adds an object that is gone.
-func (c *comparison) depart(key string, head *record.Header, b []byte) error {
-	rec, err := record.Decode(key, b)
-	if err != nil {
-		return c.s.db.corrupt("former object "+key, err)
-	}
-	payload, err := c.s.seal.AppendPayload(nil, seal.InScope, key, rec)
-	if err != nil {
-		return c.s.db.unreadable("former object "+key, err)
-	}
-	name := key
-	if head.Name != "" {
-		name = head.Name
-	}
-	e := &overlay.Entry{
-		Key: key, Name: name, Since: c.since,
-		Before: &overlay.Entry{
-			Key: key, Name: name, Head: head, Codec: rec.Codec,
-			Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload},
-		},
-	}
-	e.Before.Head.Index = nil
-	if c.room -= int64(e.Size()); c.room < 0 {
-		c.dropped++
-		return nil
-	}
-	c.gone = append(c.gone, e)
-	return nil
+	return c.Gone, c.Dropped, err // after a panic of bbolt, too
 }

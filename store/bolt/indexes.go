@@ -200,7 +200,7 @@ func (s *scopeStore) fillIndexes() error {
 			continue
 		}
 		err := s.read("index "+name, func(sn *snapshot) error {
-			return s.eachIndexed(sn, name, m.Add)
+			return sn.EachIndexed(name, m.Add)
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/view"
 )
 
 func sortedKeys[V any](m map[string]V) []string {
@@ -41,23 +42,24 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	if err := s.whyIncomplete(); err != nil {
 		return nil, err
 	}
-	p, find, err := s.newPicker(q, q.Index, q.Values)
+	find, err := s.finder(q.Index, q.Values, !q.At.IsZero())
 	if err != nil {
 		return nil, err
 	}
+	p := view.NewPicker(q, s.objects, find)
 	// Without any other condition, the keys can be read without the headers, whose
 	// checksums a reader's Open has not checked.
-	whole := q.Keys == nil && p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
+	whole := q.Keys == nil && p.SelectsAll()
 	err = s.readAs("keys", want{index: q.Index, values: q.Values, at: q.At}, func(sn *snapshot) (err error) {
 		switch {
 		case whole && q.Index != "":
-			keys, err = s.namedKeys(sn, find)
+			keys, err = sn.NamedKeys(find)
 		case whole && !s.db.readOnly:
-			if keys, err = sn.keys("", -1); err != nil {
+			if keys, err = sn.Keys("", -1); err != nil {
 				err = s.db.corrupt("scope "+s.scope.String(), err)
 			}
 		default:
-			keys, err = p.keys(sn, find)
+			keys, err = p.Keys(&sn.Snapshot)
 		}
 		return err
 	})
@@ -66,20 +68,6 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 	}
 	if err != nil {
 		return nil, err
-	}
-	return keys, nil
-}
-
-// namedKeys returns the objects' own keys of what find finds.
-func (s *scopeStore) namedKeys(sn *snapshot, find finder) ([]string, error) {
-	keys, err := find(sn)
-	if err != nil {
-		return nil, err
-	}
-	for i, key := range keys {
-		if keys[i], err = sn.name(key); err != nil {
-			return nil, s.db.corrupt("header "+key, err)
-		}
 	}
 	return keys, nil
 }
@@ -108,10 +96,10 @@ func (s *scopeStore) Values(indexName string) (values []string, err error) {
 		return nil, s.noIndex(indexName)
 	}
 	err = s.read("index "+indexName, func(sn *snapshot) (err error) {
-		if err := s.verifyIndex(sn, indexName); err != nil {
+		if err := s.verifyIndex(&sn.Snapshot, indexName); err != nil {
 			return err
 		}
-		values, err = s.indexValues(sn, indexName)
+		values, err = sn.IndexValues(indexName)
 		return err
 	})
 	return values, err
@@ -125,21 +113,20 @@ func (s *scopeStore) whyIncomplete() error {
 	return s.whyIncompleteLocked()
 }
 
-// finder returns the file keys of some values of one index, in order. nil: there is no
-// index to ask.
-type finder func(*snapshot) ([]string, error)
-
+// finder returns what finds the keys of some values of an index, nil if the name is "".
 // past asks the file, since an index in memory is that of now.
-func (s *scopeStore) finder(name string, values []string, past bool) (finder, error) {
+func (s *scopeStore) finder(name string, values []string, past bool) (view.Finder, error) {
 	s.mu.Lock()
 	_, isStored := s.indexes.Stored[name]
 	inMemory := s.inMemory[name] != nil
 	s.mu.Unlock()
 	switch {
+	case name == "":
+		return nil, nil
 	case inMemory && !past:
-		return func(sn *snapshot) ([]string, error) {
-			slices.Sort(sn.found)
-			return sn.found, nil
+		return func(sn *view.Snapshot) ([]string, error) {
+			slices.Sort(sn.Found)
+			return sn.Found, nil
 		}, nil
 	case isStored:
 		stored := make([]string, len(values))
@@ -149,16 +136,16 @@ func (s *scopeStore) finder(name string, values []string, past bool) (finder, er
 				return nil, err
 			}
 		}
-		return func(sn *snapshot) ([]string, error) {
+		return func(sn *view.Snapshot) ([]string, error) {
 			if err := s.verifyIndex(sn, name); err != nil {
 				return nil, err
 			}
 			if len(values) == 1 {
-				return sn.indexKeys(name, values[0], stored[0]), nil
+				return sn.IndexKeys(name, values[0], stored[0]), nil
 			}
 			found := map[string]struct{}{}
 			for i, value := range values {
-				for _, key := range sn.indexKeys(name, value, stored[i]) {
+				for _, key := range sn.IndexKeys(name, value, stored[i]) {
 					found[key] = struct{}{}
 				}
 			}

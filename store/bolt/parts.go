@@ -43,7 +43,7 @@ func (r *relist) deletions(yield func(store.Batch, error) bool) bool {
 	for after, more := "", true; more; {
 		var keys []string
 		err := r.s.read("keys", func(sn *snapshot) (err error) {
-			if keys, err = sn.keys(after, 8*partChanges); err != nil {
+			if keys, err = sn.Keys(after, 8*partChanges); err != nil {
 				err = r.s.db.corrupt("scope "+r.s.scope.String(), err)
 			}
 			return err
@@ -176,7 +176,7 @@ func (r *relist) replaces(b store.Batch, yield func(store.Batch, error) bool) bo
 		for i := range b.Changes {
 			e := b.Changes[i].Prepared.(*overlay.Entry)
 			// A damaged header is overwritten; its UID is not known.
-			if h, err := r.s.header(sn, e.Key); err == nil && h != nil {
+			if h, err := sn.Header(e.Key); err == nil && h != nil {
 				b.Changes[i].Departs = h.IsAnother(e.Head)
 			}
 		}

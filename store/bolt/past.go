@@ -13,7 +13,7 @@ import (
 // of pending entries, the state of each key before its first change after the place.
 func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if kept := s.past.Load(); kept != nil && kept.at == w.at {
-		sn.over, sn.length = kept.over, -1
+		sn.Overlay, sn.Length = kept.over, -1
 		return s.isIndexOlder(sn, w.index, kept.from)
 	}
 	reader := s.logOf(sn)
@@ -27,10 +27,10 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 	if err != nil {
 		return err
 	}
-	if sn.over, err = reader.Before(from); err != nil {
+	if sn.Overlay, err = reader.Before(from); err != nil {
 		return err
 	}
-	sn.length = -1
+	sn.Length = -1
 	if s.db.readOnly {
 		s.keepPast(sn, w.at, from)
 	}
@@ -48,7 +48,7 @@ type past struct {
 // keepPast keeps copies, because what sn has is part of the file's memory.
 func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
 	kept := overlay.NewView()
-	sn.over.Scan(func(e *overlay.Entry) bool {
+	sn.Overlay.Scan(func(e *overlay.Entry) bool {
 		c := *e
 		c.Payload.Bytes = bytes.Clone(c.Payload.Bytes)
 		kept.Put(&c)
@@ -60,10 +60,10 @@ func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
 // isIndexOlder returns an error if the entries of an index do not say what the index was
 // like at an item of the log.
 func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) error {
-	if sn.scope == nil || name == "" {
+	if sn.Scope == nil || name == "" {
 		return nil
 	}
-	m, err := layout.ReadManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.Scope)
 	if err != nil {
 		return s.db.corrupt("scope "+s.scope.String(), err)
 	}

@@ -25,7 +25,7 @@ func (s *scopeStore) Records(keys []string) (out store.Records, err error) {
 	out.Records = make([]store.Record, 0, len(keys))
 	err = s.read("objects", func(sn *snapshot) error {
 		for _, key := range keys {
-			e, ok, err := s.raw(sn, record.FileKey(key))
+			e, ok, err := sn.Raw(record.FileKey(key))
 			if err != nil {
 				return err
 			}

@@ -256,9 +256,9 @@ func (r *relist) unstage(key string) bool {
 func (r *relist) isStored(e *overlay.Entry) (same bool, err error) {
 	err = r.s.read("header "+e.Key, func(sn *snapshot) error {
 		// A damaged object counts as different, so that this list replaces it.
-		h, err := r.s.header(sn, e.Key)
-		if err == nil && h != nil && !sn.over.Has(e.Key) {
-			err = r.s.codec.Check(e.Key, sn.objects.Get([]byte(e.Key)))
+		h, err := sn.Header(e.Key)
+		if err == nil && h != nil && !sn.Overlay.Has(e.Key) {
+			err = r.s.codec.Check(e.Key, sn.Objects.Get([]byte(e.Key)))
 		}
 		same = err == nil && h != nil && h.SameContent(e.Head)
 		return nil

@@ -15,6 +15,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
+	"github.com/informctl/informctl/store/bolt/internal/view"
 )
 
 // indexDepth is the depth of index/<name>: root, scope, <id>, index, <name>.
@@ -101,8 +102,8 @@ func (s *scopeStore) verifyStored() error {
 
 // verifyIndex checks that an index exists. For a scope that was opened read-only it also
 // checks the index's tally: unlike the objects, index entries are few bytes.
-func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
-	if sn.scope == nil {
+func (s *scopeStore) verifyIndex(sn *view.Snapshot, name string) error {
+	if sn.Scope == nil {
 		return nil
 	}
 	if !s.db.readOnly {
@@ -114,10 +115,10 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 	if done {
 		return err
 	}
-	m, err := layout.ReadManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.Scope)
 	if err == nil {
 		var t record.Tally
-		if b := layout.Index(sn.scope, name); b != nil {
+		if b := layout.Index(sn.Scope, name); b != nil {
 			c := b.Cursor()
 			for k, _ := c.First(); k != nil; k, _ = c.Next() {
 				t.Add(record.Checksum(k))
@@ -140,11 +141,11 @@ func (s *scopeStore) verifyIndex(sn *snapshot, name string) error {
 
 // isIndexThere returns an error if the manifest counts entries of an index whose bucket
 // is missing: a lookup in it would silently find nothing.
-func (s *scopeStore) isIndexThere(sn *snapshot, name string) error {
-	if layout.Index(sn.scope, name) != nil {
+func (s *scopeStore) isIndexThere(sn *view.Snapshot, name string) error {
+	if layout.Index(sn.Scope, name) != nil {
 		return nil
 	}
-	m, err := layout.ReadManifest(s.id, sn.scope)
+	m, err := layout.ReadManifest(s.id, sn.Scope)
 	if err == nil && m.Indexes[name].Tally.Count > 0 {
 		err = fmt.Errorf("%d entries are missing", m.Indexes[name].Tally.Count)
 	}

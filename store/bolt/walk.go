@@ -1,15 +1,12 @@
 package bolt
 
 import (
-	"errors"
 	"fmt"
 	"iter"
 
-	bbolt "go.etcd.io/bbolt"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -17,44 +14,9 @@ import (
 // one moment. It reads no headers; readAs explains loaded.
 func (s *scopeStore) scanAs(loaded bool, after string, limit int) (entries []store.Entry, err error) {
 	err = s.readAs("objects", want{loaded: loaded}, func(sn *snapshot) (err error) {
-		entries, err = s.scan(sn, after, limit)
+		entries, err = sn.Scan(after, limit)
 		return err
 	})
-	return entries, err
-}
-
-func (s *scopeStore) scan(sn *snapshot, after string, limit int) (entries []store.Entry, err error) {
-	// The headers come first, so that an object that a damaged page has lost is noticed.
-	var records *bbolt.Cursor
-	var k, v []byte
-	order := sn.over.Merge(sn.headers, record.FileKey(after), func(key string, p *overlay.Entry, _ []byte) bool {
-		if p == nil && records != nil {
-			k, v = records.Next()
-		}
-		if p == nil && string(k) != key {
-			records = sn.objects.Cursor()
-			k, v = records.Seek([]byte(key))
-		}
-		var e store.Entry
-		switch {
-		case p != nil:
-			e = s.codec.Pending(p)
-		case string(k) != key:
-			err = s.db.corrupt("object "+key, errors.New("missing"))
-		default:
-			if e, err = s.codec.Stored(key, v); err == nil {
-				err = s.named(sn, &e)
-			}
-		}
-		if err != nil {
-			return false
-		}
-		entries = append(entries, e)
-		return len(entries) < limit
-	})
-	if err == nil && order != nil {
-		err = s.db.corrupt("scope "+s.scope.String(), order)
-	}
 	return entries, err
 }
 
@@ -106,7 +68,7 @@ func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
 	headers := make([]store.Header, 0, len(keys))
 	err = s.read("headers", func(sn *snapshot) error {
 		for _, key := range keys {
-			h, err := s.header(sn, record.FileKey(key))
+			h, err := sn.Header(record.FileKey(key))
 			if err != nil {
 				return err
 			}
@@ -132,25 +94,4 @@ func (s *scopeStore) isWhole(n int) error {
 		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
 	}
 	return nil
-}
-
-// keys returns up to limit keys after the given one. A negative limit means all keys.
-func (sn *snapshot) keys(after string, limit int) (keys []string, err error) {
-	var damage error
-	err = sn.over.Merge(sn.headers, record.FileKey(after), func(key string, p *overlay.Entry, v []byte) bool {
-		if p != nil {
-			key = p.Name
-		} else if key, damage = record.HeaderName(key, v); damage != nil {
-			return false
-		}
-		keys = append(keys, key)
-		return limit < 0 || len(keys) < limit
-	})
-	if err == nil {
-		err = damage
-	}
-	if err == nil && after == "" && limit < 0 && sn.headers != nil && sn.isShort(len(keys)) {
-		err = fmt.Errorf("%d headers instead of %d", len(keys), sn.length)
-	}
-	return keys, err
 }

@@ -1,0 +1,111 @@
+package graveyard
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	bbolt "go.etcd.io/bbolt"
+
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/seal"
+	"github.com/informctl/informctl/store/bolt/internal/view"
+)
+
+// Comparison compares the former content with the list that has been loaded.
+type Comparison struct {
+	Content *view.Snapshot // with what was loaded
+	Former  *bbolt.Bucket
+	Listed  map[string]bool           // keys of the list
+	Left    map[string]*overlay.Entry // what the list has left to the committer
+	Room    int64                     // bytes that Gone may take
+
+	// Gone are the objects that the former content has and the list has not, each as the
+	// entry of a deletion with the state before.
+	Gone    []*overlay.Entry
+	Dropped int // objects that are gone, for which there was no room
+
+	since time.Time // when the former content was last known to be current
+}
+
+// Compare returns the error of the first object that cannot be compared. It passes over
+// such objects.
+func (c *Comparison) Compare() error {
+	m, err := layout.ReadManifest(c.Content.Codec.Scope.ID(), c.Former)
+	if err != nil {
+		return c.Content.Codec.Corrupt("former objects of "+c.Content.Codec.Scope.String(), err)
+	}
+	c.since = m.Time
+	if m.Log.AsOf != 0 {
+		c.since = time.Unix(0, m.Log.AsOf)
+	}
+	headers, objects := c.Former.Bucket(layout.Headers), c.Former.Bucket(layout.Objects)
+	if headers == nil || objects == nil {
+		return c.Content.Codec.Corrupt("former objects of "+c.Content.Codec.Scope.String(), errors.New("headers or objects are missing"))
+	}
+	var failed error
+	cursor := headers.Cursor()
+	for k, v := cursor.First(); k != nil; k, v = cursor.Next() {
+		failed = cmp.Or(failed, c.compareOne(string(k), v, objects))
+	}
+	return failed
+}
+
+func (c *Comparison) compareOne(key string, header []byte, objects *bbolt.Bucket) error {
+	head, err := c.Content.Codec.Seal.Header(seal.InScope, key, header)
+	if err != nil {
+		return c.Content.Codec.Unreadable("former header "+key, err)
+	}
+	if is, err := c.isListed(key, head); is || err != nil {
+		return err
+	}
+	return c.depart(key, head, objects.Get([]byte(key)))
+}
+
+// isListed reports whether the list has the object of a former header. It has not if
+// another object has the name now.
+func (c *Comparison) isListed(key string, former *record.Header) (bool, error) {
+	if _, listed := c.Listed[key]; !listed {
+		return false, nil
+	}
+	now, err := c.Content.Header(key)
+	if e := c.Left[key]; e != nil {
+		now, err = e.Head, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return now == nil || !now.IsAnother(former), nil
+}
+
+// depart adds an object that is gone.
+func (c *Comparison) depart(key string, head *record.Header, b []byte) error {
+	rec, err := record.Decode(key, b)
+	if err != nil {
+		return c.Content.Codec.Corrupt("former object "+key, err)
+	}
+	payload, err := c.Content.Codec.Seal.AppendPayload(nil, seal.InScope, key, rec)
+	if err != nil {
+		return c.Content.Codec.Unreadable("former object "+key, err)
+	}
+	name := key
+	if head.Name != "" {
+		name = head.Name
+	}
+	e := &overlay.Entry{
+		Key: key, Name: name, Since: c.since,
+		Before: &overlay.Entry{
+			Key: key, Name: name, Head: head, Codec: rec.Codec,
+			Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload},
+		},
+	}
+	e.Before.Head.Index = nil
+	if c.Room -= int64(e.Size()); c.Room < 0 {
+		c.Dropped++
+		return nil
+	}
+	c.Gone = append(c.Gone, e)
+	return nil
+}
