@@ -75,9 +75,7 @@ func (d *DB) noteCommit(took time.Duration, captures []capture) {
 	d.commits.Took += took
 	wrote := 0
 	for i := range captures {
-		for _, p := range captures[i].packed {
-			wrote += len(p.Bytes)
-		}
+		wrote += captures[i].PackedBytes()
 	}
 	d.commits.Bytes += int64(wrote)
 	countIn(d.commits.Durations, took.Seconds())

@@ -3,20 +3,15 @@ package bolt
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
-	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/commit"
 	"github.com/informctl/informctl/store/bolt/internal/content"
-	"github.com/informctl/informctl/store/bolt/internal/overlay"
-	"github.com/informctl/informctl/store/bolt/internal/pack"
-	"github.com/informctl/informctl/store/bolt/internal/record"
-	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
 // Each DB has one committer goroutine. Close ends it after a last attempt to write.
@@ -89,36 +84,14 @@ func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
 	return false
 }
 
-// capture is the state of a scope at one moment.
+// capture is the state of a scope at one moment, and its part of a commit.
 type capture struct {
-	s          *scopeStore
-	over       overlay.View
-	packer     *pack.Packer
-	checkpoint store.Checkpoint
-	loading    bool
-	applied    uint64
-	losses     uint64
-	share      int64            // of the log, in bytes
-	entries    []*overlay.Entry // of over, in key order
-	packed     []record.Packed  // of entries
-	told       uint64           // the last departed object that was delivered
-	settled    uint64           // the same by an earlier process
-	gone       []*overlay.Entry // see departures
-	log        record.LogState  // after it
-	departed   int              // departed objects that were written
-	dropped    int              // departed objects that were not kept
-	earlier    tally            // what dropFormer has written and not kept
-	stored     int              // objects in the file after it; -1: nothing written
-	bytes      int64            // of their records
-	changelog.Capture
-
-	// befores are the states that depart and were never written, finals the final states
-	// of what departs.
-	befores, finals map[*overlay.Entry]record.Packed
+	s       *scopeStore
+	applied uint64
+	losses  uint64
+	share   int64 // of the log, in bytes
+	commit.Part
 }
-
-// tally counts departed objects.
-type tally struct{ departed, dropped int }
 
 // commit writes the waiting changes of all scopes in one transaction.
 func (d *DB) commit() error {
@@ -141,7 +114,7 @@ func (d *DB) commit() error {
 	begin := time.Now()
 	var err error
 	for i := range captures {
-		err = errors.Join(err, captures[i].pack())
+		err = errors.Join(err, captures[i].Pack())
 	}
 	if err == nil {
 		if err = d.writeCaptures(captures); lacksRoom(err) && d.makeRoom(captures) {
@@ -171,7 +144,7 @@ func (d *DB) writeCaptures(captures []capture) error {
 	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
-			c.stored, c.Held = -1, c.s.heldOfLog()
+			c.Written, c.Held = false, c.s.heldOfLog()
 			if !d.isCurrent(c.s) || c.isLost() {
 				// The scope was closed while the disk was broken and opened again since,
 				// or the file that it was captured for is lost.
@@ -215,72 +188,14 @@ func (c *capture) isLost() bool {
 	return c.s.losses != c.losses
 }
 
-// pack compresses and encrypts the entries before the transaction begins.
-func (c *capture) pack() (err error) {
-	c.entries = c.over.All()
-	if c.packed, err = c.packer.Pack(seal.InScope, c.entries); err != nil {
-		return err
-	}
-	c.befores, c.finals = map[*overlay.Entry]record.Packed{}, map[*overlay.Entry]record.Packed{}
-	for _, e := range c.entries {
-		if e.Departs != 0 && e.Last.Bytes != nil {
-			c.finals[e] = c.packer.Final(e)
-		}
-		if e.Before == nil || e.Departs == 0 {
-			continue
-		}
-		if err := c.packBefore(e); err != nil {
-			return err
-		}
-	}
-	for _, e := range c.gone {
-		if err := c.packBefore(e); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// packBefore packs the state before of an entry.
-func (c *capture) packBefore(e *overlay.Entry) error {
-	before, err := c.packer.Pack(seal.InScope, []*overlay.Entry{e.Before})
-	if err != nil {
-		return err
-	}
-	c.befores[e] = before[0]
-	return nil
-}
-
 func (c *capture) write(tx *bbolt.Tx) error {
 	w, err := c.s.writer(tx)
+	if err == nil {
+		err = c.Write(w, c.s.logOptions())
+	}
 	if err != nil {
 		return err
 	}
-	w.logged = c.appender(w)
-	for i, e := range c.entries {
-		runtime.Gosched() // let event handling run first
-		if err := w.apply(e, c.packed[i]); err != nil {
-			return err
-		}
-	}
-	for _, e := range c.gone {
-		if err := w.logged.NoteGone(e); err != nil {
-			return err
-		}
-	}
-	if c.Lists > 0 {
-		if err := w.dropFormer(); err != nil {
-			return err
-		}
-	}
-	w.Manifest.SetCheckpoint(c.checkpoint)
-	w.Manifest.Complete = !c.loading
-	w.Manifest.Log.Settled = c.told
-	if err := w.logged.End(); err != nil {
-		return err
-	}
-	c.log, c.departed, c.dropped, c.Held = w.Manifest.Log, c.earlier.departed+w.logged.Departed, c.earlier.dropped+w.logged.Dropped, w.logged.Held
-	c.stored, c.bytes = int(w.Manifest.Objects.Count), w.Manifest.Bytes
 	c.s.noteAttempt(c.Attempt())
 	return w.End()
 }
@@ -317,28 +232,21 @@ func (s *scopeStore) committedUpTo(c capture, err error) {
 	defer s.mu.Unlock()
 	if s.committed(c, err) {
 		s.db.opts.Logger.Info("More objects were deleted than are kept for handlers that have not been told",
-			"scope", s.scope.String(), "logBytes", c.log.Bytes)
+			"scope", s.scope.String(), "logBytes", c.Log.Bytes)
 	}
 }
 
-// writer changes one scope's content, log and manifest inside a transaction.
-type writer struct {
-	*content.Writer
-	s      *scopeStore
-	logged *changelog.Appender // nil: what is written is not logged
-}
-
 // writer returns a writer of the scope's content. The caller has to call its End.
-func (s *scopeStore) writer(tx *bbolt.Tx) (*writer, error) {
+func (s *scopeStore) writer(tx *bbolt.Tx) (*content.Writer, error) {
 	w, err := s.writerOfLog(tx)
 	if err == nil {
-		err = w.dropOldIndexes(tx)
+		err = s.dropOldIndexes(tx, w)
 	}
 	return w, err
 }
 
 // writerOfLog returns a writer that has changed nothing yet.
-func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*writer, error) {
+func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*content.Writer, error) {
 	if s.needsBucket() {
 		if err := s.createFirst(tx, "nothing stored yet"); err != nil {
 			return nil, err
@@ -351,18 +259,17 @@ func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*writer, error) {
 	if b == nil {
 		return nil, s.db.corrupt("scope "+s.scope.String(), errors.New("missing"))
 	}
-	c, err := content.NewWriter(s.id, b, content.Options{
+	w, err := content.NewWriter(s.id, b, content.Options{
 		Packer: s.packer.Load(), Codec: s.codec.ID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &writer{Writer: c, s: s}, s.seal.Persist(tx)
+	return w, s.seal.Persist(tx)
 }
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.
-func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
-	s := w.s
+func (s *scopeStore) dropOldIndexes(tx *bbolt.Tx, w *content.Writer) error {
 	s.mu.Lock()
 	old := s.oldIndexes
 	s.mu.Unlock()
@@ -381,26 +288,8 @@ func (w *writer) dropOldIndexes(tx *bbolt.Tx) error {
 	return nil
 }
 
-// appender returns what appends to the log what a commit changes.
-func (c *capture) appender(w *writer) *changelog.Appender {
-	return changelog.NewAppender(w.Writer, c.Capture, c.logOptions())
-}
-
-func (c *capture) logOptions() changelog.Options {
-	s := c.s
+func (s *scopeStore) logOptions() changelog.Options {
 	return changelog.Options{
 		Bounds: s.boundsOfLog, Seal: s.seal, Codec: s.codec.ID(), Logger: s.db.opts.Logger, Corrupt: s.db.corrupt,
-		RV: c.checkpoint.RV, Loading: c.loading, Settled: c.settled, Befores: c.befores, Finals: c.finals,
 	}
-}
-
-// apply writes one entry, and logs it.
-func (w *writer) apply(e *overlay.Entry, p record.Packed) error {
-	before := w.Before(e.Key)
-	if w.logged != nil {
-		if err := w.logged.Note(e, e.Stored(p), before); err != nil {
-			return err
-		}
-	}
-	return w.Put(e, p, before)
 }

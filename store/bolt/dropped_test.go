@@ -154,7 +154,7 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 					w.Fatal("nothing to write")
 				}
 				lose()
-				w.must(c.pack())
+				w.must(c.Pack())
 				w.list(200, kept)
 			},
 			"commit in flight with a trial": func(w *sharingScope, lose func(), dropped, kept string) {
@@ -163,7 +163,7 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 				w.apply(100, dropped)
 				c, _ := w.s.capture(1 << 40)
 				lose()
-				w.must(c.pack())
+				w.must(c.Pack())
 				w.list(200, kept)
 				w.s.packer.Load().SetTrials(1)
 				w.apply(40, kept)
@@ -285,7 +285,7 @@ func TestFormerDroppedFirst(t *testing.T) {
 	departed(w, gone...)
 
 	c, due := w.s.capture(math.MaxInt64)
-	if w.must(c.pack()); !due || !w.db.makeRoom([]capture{c}) {
+	if w.must(c.Pack()); !due || !w.db.makeRoom([]capture{c}) {
 		t.Fatal("the former content is not dropped")
 	}
 	departed(w, gone...)

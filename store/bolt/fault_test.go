@@ -214,8 +214,8 @@ func TestCallFaults(t *testing.T) {
 	}
 }
 
-// TestCallFaultsInARow makes several syncs fail in a row, so that the attempt that mends a
-// failed commit fails, too. A commit whose second sync fails returns an error and is in
+// TestCallFaultsInARow makes several syncs fail in a row, so that the attempt that mends
+// a failed commit fails, too. A commit whose second sync fails returns an error and is in
 // the file.
 func TestCallFaultsInARow(t *testing.T) {
 	t.Parallel()

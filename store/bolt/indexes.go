@@ -159,7 +159,7 @@ func (s *scopeStore) buildIndexes(names []string) error {
 				return err
 			}
 			for i, p := range prepared {
-				if err := w.apply(p, packed[i]); err != nil {
+				if err := w.Put(p, packed[i], w.Before(p.Key)); err != nil {
 					return err
 				}
 			}

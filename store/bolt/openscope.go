@@ -9,6 +9,7 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
@@ -347,7 +348,8 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		case err != nil: // nothing in it can be used
 			err, b = scopes.DeleteBucket([]byte(s.id)), nil
 		default:
-			err = s.beginAgain(b, was, m)
+			// What another process, or a wipe of unknown outcome, has left is of no use.
+			err = graveyard.BeginAgain(b, was, m, s.isReadable(was) && s.countLosses() == 0)
 		}
 		if err != nil {
 			return err

@@ -289,7 +289,7 @@ func (r *relist) load(entries []*overlay.Entry, train bool) error {
 		// A server lists in key order, so new keys are appended.
 		w.Append()
 		for i, e := range entries {
-			if err := w.apply(e, packed[i]); err != nil {
+			if err := w.Put(e, packed[i], w.Before(e.Key)); err != nil {
 				return err
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"syscall"
@@ -13,7 +12,6 @@ import (
 	bbolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
-	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
@@ -79,7 +77,7 @@ func (d *DB) trimFor(captures []capture, try int) bool {
 	for i := range captures {
 		// The commit that has failed may be in the file.
 		captures[i].Attempts = captures[i].s.copyAttempts()
-		need += 2 * captures[i].size()
+		need += 2 * captures[i].Size()
 	}
 	if need = need<<try - d.trimmed; need <= 0 {
 		return false
@@ -151,7 +149,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 		return 0, log, err
 	}
 	before = w.Manifest.Log.Bytes
-	if err := changelog.TrimBy(w.Writer, c.Capture, c.logOptions(), n); err != nil || w.Manifest.Log.Bytes == before {
+	if err := c.Trim(w, s.logOptions(), n); err != nil || w.Manifest.Log.Bytes == before {
 		return before, w.Manifest.Log, err
 	}
 	return before, w.Manifest.Log, w.End()
@@ -187,38 +185,16 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 	return made
 }
 
-// dropFormer logs what has departed from the former content and drops it, if that makes
-// room for the rest of the commit. Until that is written the scope is not complete: after
-// a crash it is listed again.
+// dropFormer is commit.Part.DropFormer in a transaction.
 func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	w, err := c.s.writerOfLog(tx)
-	if err != nil || w.Scope.Bucket(layout.Former) == nil {
+	if err != nil {
 		return false, err
 	}
-	former, err := layout.ReadManifest(c.s.id, w.Scope.Bucket(layout.Former))
-	if err != nil || c.size() > former.Bytes {
+	attempt, err := c.DropFormer(w, c.s.logOptions())
+	if err != nil || attempt == nil {
 		return false, err
 	}
-	first := *c
-	first.Random = rand.Uint64()
-	w.logged = first.appender(w)
-	for _, e := range c.gone {
-		if err := w.logged.NoteGone(e); err != nil {
-			return false, err
-		}
-	}
-	if err := errors.Join(w.dropFormer(), w.logged.End()); err != nil {
-		return false, err
-	}
-	c.s.noteAttempt(changelog.Attempt{Mark: first.Random})
-	c.earlier = tally{w.logged.Departed, w.logged.Dropped}
+	c.s.noteAttempt(*attempt)
 	return true, w.End()
-}
-
-// size returns the bytes of the packed entries.
-func (c *capture) size() (n int64) {
-	for i, e := range c.entries {
-		n += int64(len(e.Key) + len(c.packed[i].Bytes))
-	}
-	return n
 }

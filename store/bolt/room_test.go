@@ -106,14 +106,14 @@ func TestLogGivesRoomOnce(t *testing.T) {
 	}
 	w.apply(10, randomText(50_000))
 	c, _ := w.s.capture(math.MaxInt64)
-	w.must(c.pack())
+	w.must(c.Pack())
 	before := w.s.bytesOfLog()
 	for i := range 10 {
 		if trimmed := w.db.trimFor([]capture{c}, 0); trimmed != (i == 0) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}
-	if freed, need := before-w.s.bytesOfLog(), 2*c.size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
+	if freed, need := before-w.s.bytesOfLog(), 2*c.Size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
 		t.Errorf("%d bytes were freed, want %d", freed, need)
 	}
 	w.must(w.s.Flush(t.Context()))
@@ -212,7 +212,7 @@ func TestDeparturesOfTwoTransactions(t *testing.T) {
 		w.must(r.Close())
 		if first {
 			c, _ := w.s.capture(math.MaxInt64)
-			w.must(c.pack())
+			w.must(c.Pack())
 			captures := []capture{c}
 			if !w.db.makeRoom(captures) {
 				t.Fatal("no room")

@@ -6,6 +6,7 @@ import (
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/commit"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
@@ -158,9 +159,10 @@ func (s *state) captured(share int64) (c capture, due bool) {
 		over = s.overlay.View()
 	}
 	return capture{
-		share: share, over: over, packer: s.packer.Load(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
-		losses: s.losses, stored: -1, told: s.departed.Told, settled: s.departed.Settled, gone: s.departed.Gone,
-		Capture: s.changelog.Captured(),
+		applied: s.latest, losses: s.losses, share: share, Part: commit.Part{
+			Overlay: over, Packer: s.packer.Load(), Checkpoint: s.checkpoint, Loading: s.phase == phaseLoading || s.phase == phaseEmpty,
+			Told: s.departed.Told, Settled: s.departed.Settled, Gone: s.departed.Gone, Capture: s.changelog.Captured(),
+		},
 	}, (s.dirty || s.changelog.HasMoreThan(share)) && s.cause == nil
 }
 
@@ -168,10 +170,10 @@ func (s *state) captured(share int64) (c capture, due bool) {
 // written. It reports whether departed objects were dropped for the first time.
 func (s *state) committed(c capture, err error) (overflows bool) {
 	if err == nil && s.losses == c.losses {
-		s.overlay.Committed(c.over)
-		if c.stored >= 0 {
-			overflows = s.departed.Committed(len(c.gone), c.departed, c.dropped)
-			s.changelog.Committed(c.Capture, c.log, c.checkpoint.RV, c.share)
+		s.overlay.Committed(c.Overlay)
+		if c.Written {
+			overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
+			s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
 		}
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied

@@ -210,19 +210,19 @@ func (m *machine) commit(written, lost bool, err error) bool {
 	}
 	m.captured = nil
 	if written && c.losses == m.s.losses {
-		c.over.Scan(func(e *overlay.Entry) bool {
+		c.Overlay.Scan(func(e *overlay.Entry) bool {
 			if m.file[e.Key] = version(e); e.Head == nil {
 				delete(m.file, e.Key)
 			}
 			return true
 		})
-		c.stored, c.bytes, c.log = len(m.file), 1, m.s.changelog.Log
-		c.log.Last++
-		c.log.Bytes += 10
-		if !c.loading && m.visible {
+		c.Written, c.Stored, c.Bytes, c.Log = true, len(m.file), 1, m.s.changelog.Log
+		c.Log.Last++
+		c.Log.Bytes += 10
+		if !c.Loading && m.visible {
 			m.complete = true
 			if !maps.Equal(m.file, m.snapshot) {
-				m.fail("the file has %v at %q, and %v was captured", m.file, c.checkpoint.RV, m.snapshot)
+				m.fail("the file has %v at %q, and %v was captured", m.file, c.Checkpoint.RV, m.snapshot)
 			}
 		}
 	}

@@ -86,9 +86,9 @@ type File struct {
 	poisoned bool
 	lock     *os.File // the file of handle, to release its lock without handle
 	found    uint64   // bbolt's number of the last transaction when the file was opened
-	// written is the number of the last transaction that this process wrote, and tried that
-	// of the last one that it tried to write: a commit that returned an error may be in the
-	// file. They change under writeMu.
+	// written is the number of the last transaction that this process wrote, and tried
+	// that of the last one that it tried to write: a commit that returned an error may be
+	// in the file. They change under writeMu.
 	written, tried uint64
 
 	beside *os.File // the lock file, whose lock is held until Close; nil if there is none

@@ -1,18 +1,89 @@
 package graveyard
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	bbolt "go.etcd.io/bbolt"
 
+	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 	"github.com/informctl/informctl/store/bolt/internal/view"
 )
+
+// The former content of a scope is a whole list that Open could not use, for example
+// because of another transform. Nobody reads it, but it is the only thing that knows what
+// was deleted while no process ran. So it stays in the file until the next list is whole:
+// an object that it has and the list has not, or has with another UID, departs then.
+
+// BeginAgain makes the bucket of a scope that of the manifest m, which has no content.
+// The log stays, with the dictionaries that it needs, and so does the former content. The
+// content of a whole list becomes the former content. isReadable is false if nothing in
+// the bucket can be read, or may be: then all of it is dropped.
+func BeginAgain(b *bbolt.Bucket, was, m *record.Manifest, isReadable bool) error {
+	keep := [][]byte{layout.Log, layout.Dictionaries, layout.Former}
+	m.Log, m.Dictionaries = was.Log, was.Dictionaries
+	if !isReadable {
+		keep, m.Log, m.Dictionaries = nil, record.LogState{}, record.Tally{}
+		changelog.Carry(m, was.Log)
+	}
+	changelog.NewLineage(&m.Log)
+	m.Log.Cut = m.Log.Last // the next list, which is not logged, replaces the last states
+	m.Log.Listing, m.Log.Listed, m.Log.AsOf = false, 0, 0
+	var drop [][]byte
+	err := b.ForEachBucket(func(name []byte) error {
+		if !slices.ContainsFunc(keep, func(kept []byte) bool { return bytes.Equal(name, kept) }) {
+			drop = append(drop, bytes.Clone(name))
+		}
+		return nil
+	})
+	if err == nil && keep != nil && was.Complete && was.Objects.Count > 0 {
+		drop = slices.DeleteFunc(drop, func(name []byte) bool {
+			return bytes.Equal(name, layout.Headers) || bytes.Equal(name, layout.Objects)
+		})
+		err = keepFormer(b, was)
+	}
+	for _, name := range drop {
+		err = errors.Join(err, b.DeleteBucket(name))
+	}
+	return err
+}
+
+// keepFormer moves the content of a scope to where the former content is.
+func keepFormer(b *bbolt.Bucket, was *record.Manifest) error {
+	if b.Bucket(layout.Former) != nil {
+		if err := b.DeleteBucket(layout.Former); err != nil {
+			return err
+		}
+	}
+	former, err := b.CreateBucket(layout.Former)
+	if err != nil {
+		return err
+	}
+	for _, name := range [][]byte{layout.Headers, layout.Objects} {
+		if err := b.MoveBucket(name, former); err != nil {
+			return fmt.Errorf("keep %s: %w", name, err)
+		}
+	}
+	m := *was
+	m.Indexes = nil // they stay behind
+	return layout.WriteManifest(former, &m)
+}
+
+// DropFormer drops the former content, if there is one.
+func DropFormer(scope *bbolt.Bucket) error {
+	if scope.Bucket(layout.Former) == nil {
+		return nil
+	}
+	return scope.DeleteBucket(layout.Former)
+}
 
 // Comparison compares the former content with the list that has been loaded.
 type Comparison struct {

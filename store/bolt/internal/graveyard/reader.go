@@ -17,8 +17,8 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/view"
 )
 
-// Reader finds departed objects: in the log, in what is not written yet, and in the former
-// content.
+// Reader finds departed objects: in the log, in what is not written yet, and in the
+// former content.
 type Reader struct {
 	Content *view.Snapshot
 	Log     *changelog.Reader
@@ -32,8 +32,8 @@ type departing struct {
 	pending, gone *overlay.Entry
 }
 
-// Read returns up to limit departed objects with a number above after, in the order of the
-// numbers. It reads and renews hint, which is not valid after an error.
+// Read returns up to limit departed objects with a number above after, in the order of
+// the numbers. It reads and renews hint, which is not valid after an error.
 func (r *Reader) Read(hint *Hint, after uint64, limit int) (out []store.Departed, err error) {
 	found, err := r.logged(hint, after, limit)
 	if err != nil {

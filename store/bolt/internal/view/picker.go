@@ -42,8 +42,8 @@ type Picker struct {
 	objects  walker
 }
 
-// NewPicker returns a Picker for a query. find has the keys of the values of its index; it
-// is nil if there is no index to ask.
+// NewPicker returns a Picker for a query. find has the keys of the values of its index;
+// it is nil if there is no index to ask.
 func NewPicker(q store.Query, cache *objcache.Cache, find Finder) *Picker {
 	after, prefix := q.Range()
 	p := &Picker{cache: cache, find: find, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
@@ -56,8 +56,8 @@ func NewPicker(q store.Query, cache *objcache.Cache, find Finder) *Picker {
 	return p
 }
 
-// SelectsAll reports whether the Picker leaves out nothing of what its Finder finds, or of
-// all keys.
+// SelectsAll reports whether the Picker leaves out nothing of what its Finder finds, or
+// of all keys.
 func (p *Picker) SelectsAll() bool {
 	return p.matcher.Empty() && p.after == "" && p.prefix == "" && p.limit <= 0
 }

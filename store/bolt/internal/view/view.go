@@ -20,8 +20,8 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/seal"
 )
 
-// Snapshot is the content of a scope at one moment. It is valid as long as the transaction
-// of its buckets, and one goroutine uses it.
+// Snapshot is the content of a scope at one moment. It is valid as long as the
+// transaction of its buckets, and one goroutine uses it.
 type Snapshot struct {
 	Codec   *objcodec.Codec
 	Path    string // of the file, for errors
@@ -35,7 +35,6 @@ type Snapshot struct {
 }
 
 // Exists reports whether there is an object with a file key.
-
 func (sn *Snapshot) Exists(key string) bool {
 	if e, ok := sn.Overlay.Get(key); ok {
 		return e.Head != nil
@@ -174,8 +173,8 @@ func (sn *Snapshot) name(key string) (string, error) {
 	return record.HeaderName(key, sn.Headers.Get([]byte(key)))
 }
 
-// Scan returns up to limit entries with keys greater than after, in key order. It reads no
-// headers.
+// Scan returns up to limit entries with keys greater than after, in key order. It reads
+// no headers.
 func (sn *Snapshot) Scan(after string, limit int) (entries []store.Entry, err error) {
 	// The headers come first, so that an object that a damaged page has lost is noticed.
 	var records *bbolt.Cursor
