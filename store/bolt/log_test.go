@@ -243,6 +243,9 @@ func TestLogOfLongList(t *testing.T) {
 		t.Errorf("kept are the deletions %q, want that before the list and that of the list", deletions)
 	}
 	after := l.history().Last
+	if left := l.history().LeftOut; left == 0 || left > 18 {
+		t.Errorf("%d changes of the list are left out, want some of 18", left)
+	}
 	l.put(3)
 	if events, err := eventsUntil(l.s, after, l.history().Last); err != nil || len(events) != 2 {
 		t.Errorf("%d events follow the list, %v, want a change and a mark", len(events), err)
@@ -259,8 +262,8 @@ func TestNoHistory(t *testing.T) {
 	l.drop(3)
 	must(t, l.s.Apply(store.Batch{RV: "20", Changes: []store.Change{{Key: small.key(4), Departs: true}}}))
 	must(t, l.s.Flush(t.Context()))
-	if state := l.history(); state.Entries != 1 {
-		t.Errorf("the log has %d entries, want one that departs", state.Entries)
+	if state := l.history(); state.Entries != 1 || state.LeftOut != 3 {
+		t.Errorf("the log has %d entries and has left out %d, want one that departs and 3", state.Entries, state.LeftOut)
 	}
 	l.wantTrimmed(begin)
 	l.verify()

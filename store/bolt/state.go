@@ -9,6 +9,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/commit"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/leftout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -28,6 +29,7 @@ type state struct {
 	overlay   overlay.Map
 	changelog changelog.State
 	departed  graveyard.State
+	leftOut   leftout.State
 	packing
 	indexing
 	cached
@@ -56,7 +58,7 @@ type part interface {
 
 // parts returns all parts. Whoever waits is told last.
 func (s *state) parts() []part {
-	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
+	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.leftOut, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
 }
 
 // opened takes over the stored content.
@@ -174,6 +176,7 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 		if c.Written {
 			overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
 			s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
+			s.leftOut.Committed(c.LeftOut)
 		}
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied

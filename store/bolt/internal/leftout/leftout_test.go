@@ -1,0 +1,18 @@
+package leftout_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/informctl/informctl/store/bolt/internal/leftout"
+)
+
+func TestState(t *testing.T) {
+	var s leftout.State
+	s.Committed(2)
+	s.Committed(0)
+	s.Lost(errors.New("gone"))
+	if s.Committed(3); s.Changes != 5 {
+		t.Errorf("%d changes are counted, want 5", s.Changes)
+	}
+}
