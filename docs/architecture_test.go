@@ -20,7 +20,7 @@ func TestWays(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := step.FindAllStringSubmatch(string(text), -1)
-	if len(steps) < 20 {
+	if len(steps) < 45 {
 		t.Errorf("%d steps are found", len(steps))
 	}
 	for _, s := range steps {
