@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/listing"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -127,42 +128,19 @@ type comparison struct {
 	sn      *snapshot
 	former  *bbolt.Bucket
 	since   time.Time // when the former content was last known to be current
-	listed  map[string]bool
+	listed  *listing.Keys
 	left    map[string]*overlay.Entry // what the list has left to the committer
 	room    int64                     // bytes
 	gone    []*overlay.Entry          // entries of deletions, with the state before
 	dropped int
 }
 
-// loadedList is what is left to do when a first list is applied.
-type loadedList struct {
-	left    []*overlay.Entry // to the committer
-	gone    []*overlay.Entry // of the former content, each as an entry that departs
-	dropped int              // objects that are gone and exceed the bound of the log
-}
-
-// loadedList returns what is left to do for the loaded list. The caller must hold
-// writerMu.
-func (s *scopeStore) loadedList() (l loadedList, err error) {
-	if l.left, err = s.leftEntries(); err != nil {
-		return l, err
-	}
-	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
-		// Nothing can restore the deletions. The list must be served.
-		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
-		err = nil
-	}
-	return l, err
-}
-
 // departedFromFormer returns the objects of the former content that are gone, each as an
 // entry that departs, and how many are not kept because of the bound of the log. The
 // caller must hold writerMu.
-func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
-	s.mu.Lock()
-	r, wasLost := s.relist, s.losses > 0
-	s.mu.Unlock()
-	if r == nil || wasLost {
+func (r *relist) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
+	s := r.s
+	if s.countLosses() > 0 {
 		return nil, 0, nil
 	}
 	bound, _ := s.boundsOfLog(s.bytesOfLog())
@@ -172,7 +150,7 @@ func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.
 			return nil
 		}
 		c = comparison{
-			s: s, sn: sn, former: sn.former, listed: r.seen,
+			s: s, sn: sn, former: sn.former, listed: &r.Listed,
 			left: map[string]*overlay.Entry{}, room: 2 * changelog.BoundOfDeletions(bound),
 		}
 		for _, e := range left {
@@ -220,7 +198,7 @@ func (c *comparison) compareOne(key string, header []byte, objects *bbolt.Bucket
 // isListed reports whether the list has the object of a former header. It has not if
 // another object has the name now.
 func (c *comparison) isListed(key string, former *record.Header) (bool, error) {
-	if _, listed := c.listed[key]; !listed {
+	if !c.listed.Has(key) {
 		return false, nil
 	}
 	now, err := c.s.header(c.sn, key)
