@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"github.com/informctl/informctl/store/bolt/internal/listing"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 )
@@ -28,10 +29,10 @@ func (c *count) applied(e *overlay.Entry, existed bool) {
 // listed counts the objects of a first list, and what was applied beside it. What the
 // file has is not asked: it may not be readable now, and a write that has failed may be
 // in it.
-func (c *count) listed(r *relist, beside overlay.View) {
-	c.length, c.miscounted = r.added, false
+func (c *count) listed(list *listing.Keys, beside overlay.View) {
+	c.length, c.miscounted = list.Added(), false
 	beside.Scan(func(e *overlay.Entry) bool {
-		switch isListed := r.seen[e.Key]; {
+		switch isListed := list.IsAdded(e.Key); {
 		case e.Head != nil && !isListed:
 			c.length++
 		case e.Head == nil && isListed:

@@ -21,6 +21,7 @@ import (
 	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/testobjects"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
 )
 
@@ -169,9 +170,15 @@ func TestNoDictionaryOfSamplesOfWhatWasDropped(t *testing.T) {
 				w.apply(40, kept)
 			},
 			"list in flight": func(w *sharingScope, lose func(), dropped, kept string) {
-				r := w.begin(100, dropped)
+				r := w.begin(0, "").(*relist)
+				entries := make([]*overlay.Entry, 100)
+				for i := range entries {
+					var err error
+					entries[i], err = r.Prepare(w.object(i, dropped))
+					w.must(err)
+				}
 				lose()
-				_, err := r.(*relist).packer.PackList(r.(*relist).staged.Values(), true)
+				_, err := r.packer.PackList(entries, true)
 				w.must(err)
 				w.must(r.Close())
 				w.list(200, kept)

@@ -16,7 +16,7 @@ import (
 )
 
 // SetRelistLimit sets the number of bytes that a relist keeps in memory.
-func SetRelistLimit(r store.Relist, limit int) { r.(*relist).limit = limit }
+func SetRelistLimit(r store.Relist, limit int) { r.(*relist).SetLimit(limit) }
 
 // WriteAt is the type of bbolt's write function.
 type WriteAt = func(b []byte, off int64) (n int, err error)

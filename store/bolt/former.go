@@ -47,35 +47,12 @@ func (s *scopeStore) countLosses() uint64 {
 	return s.losses
 }
 
-// loadedList is what is left to do when a first list is applied.
-type loadedList struct {
-	left    []*overlay.Entry // to the committer
-	gone    []*overlay.Entry // of the former content, each as an entry that departs
-	dropped int              // objects that are gone and exceed the bound of the log
-}
-
-// loadedList returns what is left to do for the loaded list. The caller must hold
-// writerMu.
-func (s *scopeStore) loadedList() (l loadedList, err error) {
-	if l.left, err = s.leftEntries(); err != nil {
-		return l, err
-	}
-	if l.gone, l.dropped, err = s.departedFromFormer(l.left); err != nil {
-		// Nothing can restore the deletions. The list must be served.
-		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
-		err = nil
-	}
-	return l, err
-}
-
 // departedFromFormer returns the objects of the former content that are gone, each as an
 // entry that departs, and how many are not kept because of the bound of the log. The
 // caller must hold writerMu.
-func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
-	s.mu.Lock()
-	r, wasLost := s.relist, s.losses > 0
-	s.mu.Unlock()
-	if r == nil || wasLost {
+func (r *relist) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
+	s := r.s
+	if s.countLosses() > 0 {
 		return nil, 0, nil
 	}
 	bound, _ := s.boundsOfLog(s.bytesOfLog())
@@ -85,7 +62,7 @@ func (s *scopeStore) departedFromFormer(left []*overlay.Entry) (gone []*overlay.
 			return nil
 		}
 		c = graveyard.Comparison{
-			Content: &sn.Snapshot, Former: sn.former, Listed: r.seen,
+			Content: &sn.Snapshot, Former: sn.former, Listed: &r.Listed,
 			Left: map[string]*overlay.Entry{}, Room: 2 * changelog.BoundOfDeletions(bound),
 		}
 		for _, e := range left {

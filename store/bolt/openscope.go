@@ -231,30 +231,6 @@ func (s *scopeStore) startDepartures(l record.LogState) {
 	s.departed.Opened(l)
 }
 
-// dropStaging drops the staging bucket of a relist that did not end.
-func (s *scopeStore) dropStaging() error {
-	if s.needsBucket() {
-		return nil
-	}
-	left := false
-	where := "staging of " + s.scope.String()
-	err := s.db.view(where, func(tx *bbolt.Tx) error {
-		b := s.bucket(tx)
-		left = b != nil && b.Bucket(layout.Staging) != nil
-		return nil
-	})
-	if err != nil || !left {
-		return err
-	}
-	return s.db.update(where, func(tx *bbolt.Tx) error {
-		b := s.bucket(tx)
-		if b == nil || b.Bucket(layout.Staging) == nil {
-			return nil // lost with the file meanwhile
-		}
-		return b.DeleteBucket(layout.Staging)
-	})
-}
-
 func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)

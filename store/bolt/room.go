@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -197,4 +198,27 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	}
 	c.s.noteAttempt(*attempt)
 	return true, w.End()
+}
+
+// roomToDrop are the bytes of the pages that a transaction takes which drops a bucket.
+const roomToDrop = 256 << 10
+
+// hasRoom reports whether a file that is bounded has room for records, and roomToDrop
+// beside them. It estimates how much of their pages bbolt fills, and knows that bbolt
+// extends a file by AllocSize more than it needs, or not at all.
+func (d *DB) hasRoom(tx *bbolt.Tx, records []record.Packed) bool {
+	if d.opts.MaxBytes <= 0 {
+		return true
+	}
+	file, err := os.Stat(d.file.Path())
+	if err != nil {
+		return true
+	}
+	need := int64(roomToDrop)
+	for _, p := range records {
+		need += int64(len(p.Bytes)) * 3 / 2
+	}
+	free := int64(tx.DB().Stats().FreePageN) * int64(tx.DB().Info().PageSize)
+	end := max(file.Size(), int64(d.opts.MaxBytes-tx.DB().AllocSize))
+	return need <= free+end-tx.Size()
 }

@@ -100,7 +100,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 			s.appliedEntry(e, true)
 		}
 		if r := s.loading.listed(); r != nil {
-			s.count.listed(r, s.overlay.View())
+			s.count.listed(&r.Listed, s.overlay.View())
 		}
 	}
 	s.departed.Joined(l.gone, l.dropped)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
+	"github.com/informctl/informctl/store/bolt/internal/listing"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/pack"
@@ -140,15 +141,15 @@ func (m *machine) listBegins() bool {
 	if m.s.relist != nil || m.s.phase == phaseHidden {
 		return false
 	}
-	if !m.s.listBegun(&relist{seen: map[string]bool{}}) {
+	if !m.s.listBegun(&relist{List: &listing.List{}}) {
 		return true
 	}
 	m.visible, m.complete = false, false
 	m.file, m.loaded, m.beside = map[string]int{}, map[string]int{}, map[string]int{}
 	for _, key := range []string{"a", "b", "c"}[:m.rng.IntN(4)] {
 		m.n++
-		m.loaded[key], m.s.relist.seen[key] = m.n, true
-		m.s.relist.added++
+		m.loaded[key] = m.n
+		m.s.relist.Listed.Add(key)
 	}
 	maps.Copy(m.file, m.loaded) // its parts are written while they arrive
 	return true

@@ -12,6 +12,7 @@ import (
 
 	"github.com/informctl/informctl/store/bolt/internal/changelog"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/listing"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/seal"
@@ -89,7 +90,7 @@ func DropFormer(scope *bbolt.Bucket) error {
 type Comparison struct {
 	Content *view.Snapshot // with what was loaded
 	Former  *bbolt.Bucket
-	Listed  map[string]bool           // keys of the list
+	Listed  *listing.Keys
 	Left    map[string]*overlay.Entry // what the list has left to the committer
 	Room    int64                     // bytes that Gone may take
 
@@ -138,7 +139,7 @@ func (c *Comparison) compareOne(key string, header []byte, objects *bbolt.Bucket
 // isListed reports whether the list has the object of a former header. It has not if
 // another object has the name now.
 func (c *Comparison) isListed(key string, former *record.Header) (bool, error) {
-	if _, listed := c.Listed[key]; !listed {
+	if !c.Listed.Has(key) {
 		return false, nil
 	}
 	now, err := c.Content.Header(key)

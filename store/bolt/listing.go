@@ -1,0 +1,396 @@
+package bolt
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"maps"
+
+	bbolt "go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/codec"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/boltfile"
+	"github.com/informctl/informctl/store/bolt/internal/indexes"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
+	"github.com/informctl/informctl/store/bolt/internal/listing"
+	"github.com/informctl/informctl/store/bolt/internal/overlay"
+	"github.com/informctl/informctl/store/bolt/internal/pack"
+)
+
+// relist is a list of a scope. A listing.List makes it a store.Relist, and it is the
+// Content of that List.
+//
+// If the scope has no list yet, objects are written directly to the objects bucket.
+// phaseLoading hides them, and the manifest marks them as incomplete: the next start
+// drops incomplete objects. Otherwise differing objects are staged, in memory and then in
+// the staging bucket of the file.
+type relist struct {
+	*listing.List
+	s       *scopeStore
+	indexes *indexes.Set // the scope's indexes at the start
+	packer  *pack.Packer
+	wrote   bool // something was or may have been written
+
+	// scopeStore.mu protects the fields below.
+	whole bool             // the whole list was loaded
+	left  []*overlay.Entry // what is left to the committer when the list is applied
+	lost  error            // what was written is lost
+}
+
+// loading is the list that is going on.
+type loading struct{ relist *relist }
+
+// listed ends the loading of a list that is applied. It returns nil if there is none.
+func (l *loading) listed() *relist {
+	if l.relist != nil {
+		l.relist.left = nil
+	}
+	return l.relist
+}
+
+// Lost ends the list, because it may have lost a part.
+func (l *loading) Lost(cause error) {
+	if l.relist != nil {
+		l.relist.lost = cause
+	}
+}
+
+// Relist implements store.Store.
+func (s *scopeStore) Relist() (store.Relist, error) {
+	s.mu.Lock()
+	old := s.relist
+	s.mu.Unlock()
+	if old != nil {
+		if err := old.Close(); err != nil {
+			return nil, err
+		}
+	}
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	leftover := s.isLoading()
+	s.mu.Unlock()
+	if leftover { // from a first list that could not be dropped
+		if err := s.discardLoad(true); err != nil {
+			return nil, err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.role != roleWriter {
+		return nil, store.ErrClosed
+	}
+	r := &relist{s: s, indexes: s.indexes, packer: s.packer.Load()}
+	r.List = listing.New(r, s.listBegun(r), s.db.opts.Logger.WithValues("scope", s.scope.String()))
+	return r, nil
+}
+
+// Parts implements store.Relist.
+func (r *relist) Parts(rv string) iter.Seq2[store.Batch, error] {
+	return func(yield func(store.Batch, error) bool) {
+		for b, err := range r.List.Parts(rv) {
+			r.waitForRoom()
+			if !yield(b, err) {
+				return
+			}
+		}
+	}
+}
+
+// waitForRoom bounds the pending changes if a relist makes changes faster than the disk
+// writes them. A transaction holds several times their bytes: whole pages, and the states
+// before for the log. Therefore the bound is lower than CommitBytes. waitForRoom waits
+// for one commit attempt, and not at all after a failed one.
+func (r *relist) waitForRoom() {
+	s := r.s
+	s.mu.Lock()
+	full := s.overlay.Bytes() > s.db.opts.CommitBytes/2 && s.commitErr == nil
+	s.mu.Unlock()
+	if full {
+		_ = s.flushOnce(context.Background()) // commitErr has its error
+	}
+}
+
+// Lost implements listing.Content.
+func (r *relist) Lost() error {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.lost
+}
+
+// Prepare implements listing.Content.
+func (r *relist) Prepare(obj runtime.Object) (e *overlay.Entry, err error) {
+	r.s.mu.Lock()
+	indexes := r.s.indexes
+	r.s.mu.Unlock()
+	if e, err = r.s.codec.PrepareListed(indexes, obj); err != nil {
+		return nil, err
+	}
+	e.Object, e.Encoded = nil, store.Entry{}
+	return e, nil
+}
+
+// Same implements listing.Content.
+func (r *relist) Same(e *overlay.Entry) (same bool, err error) {
+	err = r.s.read("header "+e.Key, func(sn *snapshot) error {
+		// A damaged object counts as different, so that this list replaces it.
+		h, err := sn.Header(e.Key)
+		if err == nil && h != nil && !sn.Overlay.Has(e.Key) {
+			err = r.s.codec.Check(e.Key, sn.Objects.Get([]byte(e.Key)))
+		}
+		same = err == nil && h != nil && h.SameContent(e.Head)
+		return nil
+	})
+	return same, r.giveUp(err)
+}
+
+// Keys implements listing.Content.
+func (r *relist) Keys(after string, n int) (keys []string, err error) {
+	err = r.s.read("keys", func(sn *snapshot) (err error) {
+		if keys, err = sn.Keys(after, n); err != nil {
+			err = r.s.db.corrupt("scope "+r.s.scope.String(), err)
+		}
+		return err
+	})
+	return keys, r.giveUp(err)
+}
+
+// Changes implements listing.Content.
+func (r *relist) Changes(entries []*overlay.Entry) (changes []store.Change, err error) {
+	for _, e := range entries {
+		c, err := r.change(e)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, c)
+	}
+	err = r.s.read("headers", func(sn *snapshot) error {
+		for i, e := range entries {
+			// A damaged header is overwritten; its UID is not known.
+			if h, err := sn.Header(e.Key); err == nil && h != nil {
+				changes[i].Departs = h.IsAnother(e.Head)
+			}
+		}
+		return nil
+	})
+	return changes, err
+}
+
+// change returns the change for a staged entry. The object stays encoded unless every
+// object is kept decoded; the receiver decodes it. An entry that was read back from the
+// file lacks the values of index functions without an identity, and an entry that was
+// staged before an AddIndexes call lacks the values of the added functions: Prepare runs
+// the functions again.
+func (r *relist) change(e *overlay.Entry) (store.Change, error) {
+	c := r.s.codec.Pending(e)
+	if r.s.opts.DecodedBytes < 0 {
+		obj, err := r.s.Decode(c)
+		if err != nil {
+			return store.Change{}, err
+		}
+		c, e.Object = store.Entry{Key: e.Name, Object: obj}, obj
+	}
+	if e.Indexes == nil && len(r.indexes.Volatile) == 0 {
+		e.Indexes = r.indexes // staged entries were made with this set
+	}
+	return store.Change{Key: e.Name, Object: c.Object, Raw: c.Raw, Prepared: e}, nil
+}
+
+// giveUp starts a new file if the list cannot be compared with damaged content: the next
+// list would meet the same damage.
+func (r *relist) giveUp(err error) error {
+	d := r.s.db
+	if !boltfile.IsDamage(err) {
+		return err
+	}
+	d.file.Lock()
+	defer d.file.Unlock()
+	if r.Lost() != nil || d.isClosed() {
+		return err
+	}
+	return errors.Join(err, d.file.Reopen(true, err))
+}
+
+// Load implements listing.Content.
+func (r *relist) Load(entries []*overlay.Entry) error { return r.load(entries, true) }
+
+// load writes entries of a first list.
+func (r *relist) load(entries []*overlay.Entry, train bool) error {
+	s := r.s
+	bytes := int64(0)
+	r.wrote = true
+	packed, err := r.packer.PackList(entries, train)
+	if err != nil {
+		return err
+	}
+	err = s.db.update("first list of "+s.scope.String(), func(tx *bbolt.Tx) (err error) {
+		if r.Lost() != nil {
+			return nil // the list has to start again in the new file
+		}
+		w, err := s.writer(tx)
+		if err != nil {
+			return err
+		}
+		if w.Scope.Bucket(layout.Former) != nil && !s.db.hasRoom(tx, packed) {
+			return bbolterrors.ErrMaxSizeReached // dropping that takes room, too
+		}
+		// A server lists in key order, so new keys are appended.
+		w.Append()
+		for i, e := range entries {
+			if err := w.Put(e, packed[i], w.Before(e.Key)); err != nil {
+				return err
+			}
+		}
+		bytes = w.Manifest.Bytes
+		w.Manifest.Complete = false
+		return w.End()
+	})
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r.lost != nil {
+		return r.lost
+	}
+	for name, m := range s.inMemory {
+		for _, e := range entries {
+			m.Set(e.Key, e.Values(name))
+		}
+	}
+	s.storedBytes = bytes
+	return nil
+}
+
+// LoadRest implements listing.Content. What the disk does not accept is left to the
+// committer. So is a small list without a dictionary, for a second time: it is written as
+// it is, because the training takes longer than such a list, and the committer compresses
+// it while readers read it from memory.
+func (r *relist) LoadRest(entries []*overlay.Entry, isAll bool) error {
+	s := r.s
+	again := isAll && len(entries) >= codec.MinSamples && r.packer.CanTrain()
+	err := r.load(entries, !again)
+	s.mu.Lock()
+	if r.lost != nil {
+		defer s.mu.Unlock()
+		return r.lost
+	}
+	r.whole = true
+	if again || err != nil {
+		r.left = entries
+	}
+	added := s.indexes != r.indexes
+	s.mu.Unlock()
+	if added {
+		r.indexAgain()
+	}
+	return nil
+}
+
+// loadedList is what is left to do when a first list is applied.
+type loadedList struct {
+	left    []*overlay.Entry // to the committer
+	gone    []*overlay.Entry // of the former content, each as an entry that departs
+	dropped int              // objects that are gone and exceed the bound of the log
+}
+
+// loadedList returns what is left to do for the loaded list. The caller must hold
+// writerMu.
+func (s *scopeStore) loadedList() (l loadedList, err error) {
+	s.mu.Lock()
+	r := s.relist
+	s.mu.Unlock()
+	if r == nil {
+		return l, nil
+	}
+	if l.left, err = r.leftEntries(); err != nil {
+		return l, err
+	}
+	if l.gone, l.dropped, err = r.departedFromFormer(l.left); err != nil {
+		// Nothing can restore the deletions. The list must be served.
+		s.db.opts.Logger.Error(err, "Not all that was deleted while no process ran can be told", "scope", s.scope.String())
+		err = nil
+	}
+	return l, err
+}
+
+// leftEntries returns what a first list has left to the committer, with the values of all
+// indexers. The caller must hold writerMu.
+func (r *relist) leftEntries() ([]*overlay.Entry, error) {
+	r.s.mu.Lock()
+	left, indexes := r.left, r.s.indexes
+	r.s.mu.Unlock()
+	if indexes == r.indexes {
+		return left, nil
+	}
+	for i, e := range left {
+		if e.Head == nil || e.Indexes == indexes {
+			continue
+		}
+		again, err := r.s.codec.PrepareEntry(indexes, r.s.codec.Pending(e))
+		if err != nil {
+			return nil, err
+		}
+		again.Object, again.Encoded = nil, store.Entry{}
+		left[i] = again
+	}
+	return left, nil
+}
+
+// indexAgain computes the entries of indexers that were added during the load, from all
+// objects.
+func (r *relist) indexAgain() {
+	s := r.s
+	s.writerMu.Lock()
+	defer s.writerMu.Unlock()
+	s.mu.Lock()
+	indexes := s.indexes
+	s.mu.Unlock()
+	built, err := s.computeVolatile(indexes.Volatile, true, nil)
+	if err != nil {
+		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	maps.Copy(s.inMemory, built)
+}
+
+// End implements listing.Content.
+func (r *relist) End() error {
+	s := r.s
+	s.mu.Lock()
+	s.relist = nil
+	unfinished := s.isLoading()
+	s.mu.Unlock()
+	if unfinished {
+		return s.discardLoad(r.wrote)
+	}
+	if !r.wrote {
+		return nil
+	}
+	return s.dropStaging()
+}
+
+// discardLoad drops what an unfinished first list has written.
+func (s *scopeStore) discardLoad(wrote bool) error {
+	if wrote {
+		s.mu.Lock()
+		why := s.checkpoint.Reason
+		s.mu.Unlock()
+		if err := s.startEmpty(true, why); mayGoOn(err) {
+			s.db.opts.Logger.Error(err, "Could not drop a list that did not end, the next write does", "scope", s.scope.String())
+			s.forgetAttempts() // what they may have written has to be dropped
+			s.setNoBucket(true)
+		} else if err != nil {
+			return err
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listBroken()
+	return nil
+}
