@@ -3,7 +3,6 @@ package bolt
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -104,7 +103,7 @@ func (d *DB) commit() error {
 		if c, due := s.capture(share); due {
 			captures = append(captures, c)
 		} else {
-			s.passOver()
+			s.locked((*state).passedOver)
 		}
 	}
 	d.mu.Unlock()
@@ -144,7 +143,7 @@ func (d *DB) writeCaptures(captures []capture) error {
 	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]
-			c.Written, c.Held = false, c.s.heldOfLog()
+			c.Written, c.Held = false, from(c.s, func(s *state) uint64 { return s.changelog.Captured().Held })
 			if !d.isCurrent(c.s) || c.isLost() {
 				// The scope was closed while the disk was broken and opened again since,
 				// or the file that it was captured for is lost.
@@ -173,13 +172,6 @@ func (s *scopeStore) capture(share int64) (c capture, due bool) {
 	return c, due
 }
 
-// passOver tells a scope that nothing of it is written.
-func (s *scopeStore) passOver() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.passedOver()
-}
-
 // isLost reports whether the captured content was lost since it was captured. The answer
 // does not change inside a transaction.
 func (c *capture) isLost() bool {
@@ -196,34 +188,8 @@ func (c *capture) write(tx *bbolt.Tx) error {
 	if err != nil {
 		return err
 	}
-	c.s.noteAttempt(c.Attempt())
+	c.s.locked(func(s *state) { s.attempted(c.Attempt()) })
 	return w.End()
-}
-
-// noteAttempt notes a commit before its outcome is known: if it is not, the file is
-// opened again before committedUpTo.
-func (s *scopeStore) noteAttempt(a changelog.Attempt) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changelog.Attempted(a)
-}
-
-func (s *scopeStore) copyAttempts() []changelog.Attempt {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.changelog.Attempts)
-}
-
-func (s *scopeStore) heldOfLog() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changelog.Captured().Held
-}
-
-func (s *scopeStore) forgetAttempts() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changelog.Attempts = nil
 }
 
 // committedUpTo tells a scope of the outcome of a commit.
@@ -247,13 +213,13 @@ func (s *scopeStore) writer(tx *bbolt.Tx) (*content.Writer, error) {
 
 // writerOfLog returns a writer that has changed nothing yet.
 func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*content.Writer, error) {
-	if s.needsBucket() {
+	if s.noBucket.Load() {
 		if err := s.createFirst(tx, "nothing stored yet"); err != nil {
 			return nil, err
 		}
 		// This runs under writeMu, else another writer would create the bucket again.
 		// Until then readers read everything from pending.
-		tx.OnCommit(func() { s.setNoBucket(false) })
+		tx.OnCommit(func() { s.noBucket.Store(false) })
 	}
 	b := s.bucketIn(tx)
 	if b == nil {
@@ -270,20 +236,14 @@ func (s *scopeStore) writerOfLog(tx *bbolt.Tx) (*content.Writer, error) {
 
 // dropOldIndexes drops the indexes that reconcileIndexes could not drop.
 func (s *scopeStore) dropOldIndexes(tx *bbolt.Tx, w *content.Writer) error {
-	s.mu.Lock()
-	old := s.oldIndexes
-	s.mu.Unlock()
+	old := from(s, func(s *state) []string { return s.oldIndexes })
 	for _, name := range old {
 		if err := w.DropIndex(name); err != nil {
 			return err
 		}
 	}
 	if old != nil {
-		tx.OnCommit(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.oldIndexes = nil
-		})
+		tx.OnCommit(func() { s.locked((*state).oldIndexesDropped) })
 	}
 	return nil
 }

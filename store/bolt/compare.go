@@ -28,8 +28,8 @@ func (s *scopeStore) Compare(obj kruntime.Object) (held store.Header, same bool,
 		h, err = sn.Header(record.FileKey(key))
 		return err
 	})
-	if err == nil && h == nil && s.db.readOnly {
-		err = s.verifyStored()
+	if err == nil && h == nil {
+		err = s.checks.stored()
 	}
 	if err != nil || h == nil {
 		return held, false, err

@@ -299,7 +299,7 @@ func (d *DB) Close() error {
 		closeError := d.file.Close()
 		for _, s := range scopes {
 			d.closeError = errors.Join(d.closeError, s.unwritten())
-			s.forgetDecoded()
+			s.locked(func(s *state) { s.objects.Forget() })
 		}
 		d.closeError = errors.Join(d.closeError, closeError)
 	})

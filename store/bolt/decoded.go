@@ -46,35 +46,30 @@ func (s *scopeStore) offer(key string, v objcache.Value, t objcache.Ticket) {
 	}
 }
 
-// forgetDecoded leaves the budget to other scopes. Nothing is offered after it, because
-// the database is closed, or this store is out of use.
-func (s *scopeStore) forgetDecoded() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.objects.Forget()
-}
+// memory answers queries from the decoded objects, without the file.
+type memory struct{ *scopeStore }
 
-// allDecoded returns all objects as of one moment, if every object is cached. A list then
+// all returns all objects as of one moment, if every object is cached. A list then
 // does not need the file. The caller must not change the result.
-func (s *scopeStore) allDecoded() (all *btree.Map[string, runtime.Object], ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.isWell() || s.miscounted {
+func (m memory) all() (all *btree.Map[string, runtime.Object], ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !m.isWellLocked() || m.miscounted {
 		return nil, false
 	}
-	return s.objects.All(s.length)
+	return m.scopeStore.objects.All(m.length)
 }
 
-// selectDecoded answers a query without an index and without a selector from the cache,
+// entries answers a query without an index and without a selector from the cache,
 // if every object is cached.
-func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
+func (m memory) entries(q store.Query) ([]store.Entry, bool) {
 	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
-	if !s.objects.HoldsAll() || q.Index != "" || !q.Selector.Empty() {
+	if !m.scopeStore.objects.HoldsAll() || q.Index != "" || !q.Selector.Empty() {
 		return nil, false
 	}
-	all, ok := s.allDecoded()
+	all, ok := m.all()
 	if !ok {
 		return nil, false
 	}
@@ -100,9 +95,9 @@ func (s *scopeStore) selectDecoded(q store.Query) ([]store.Entry, bool) {
 	return entries, true
 }
 
-// objectsDecoded answers a query without a selector from the cache, if all objects that
+// objects answers a query without a selector from the cache, if all objects that
 // it selects are cached. Those of an index are in no order.
-func (s *scopeStore) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
+func (m memory) objects(q store.Query) ([]runtime.Object, bool) {
 	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
@@ -110,27 +105,27 @@ func (s *scopeStore) objectsDecoded(q store.Query) ([]runtime.Object, bool) {
 	case !q.Selector.Empty() || q.Namespace != "" || q.After != "" || q.Limit > 0:
 		return nil, false
 	case q.Index != "":
-		return s.indexDecoded(q.Index, q.Values)
+		return m.byIndex(q.Index, q.Values)
 	}
-	all, ok := s.allDecoded()
+	all, ok := m.all()
 	if !ok {
 		return nil, false
 	}
 	return all.Values(), true
 }
 
-// indexDecoded returns the objects with some values of an index, if they are cached.
-func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Object, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m := s.inMemory[name]
-	if m == nil || !s.isWell() {
+// byIndex returns the objects with some values of an index, if they are cached.
+func (m memory) byIndex(name string, of []string) ([]runtime.Object, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	values := m.inMemory[name]
+	if values == nil || !m.isWellLocked() {
 		return nil, false
 	}
-	keys := m.Find(values)
+	keys := values.Find(of)
 	out := make([]runtime.Object, len(keys))
 	for i, key := range keys {
-		v, ok := s.objects.Get(key)
+		v, ok := m.scopeStore.objects.Get(key)
 		if ok {
 			out[i], ok = v.Decoded()
 		}
@@ -141,7 +136,7 @@ func (s *scopeStore) indexDecoded(name string, values []string) ([]runtime.Objec
 	return out, true
 }
 
-// isWell reports whether reads may be answered from memory without the file.
-func (s *scopeStore) isWell() bool {
-	return (s.phase == phaseEmpty || s.phase == phaseReady) && !s.db.readOnly && !s.db.isClosed()
+// isWellLocked reports whether reads may be answered from memory without the file.
+func (m memory) isWellLocked() bool {
+	return (m.phase == phaseEmpty || m.phase == phaseReady) && !m.db.readOnly && !m.db.isClosed()
 }

@@ -16,16 +16,15 @@ func (s *scopeStore) Departed(after uint64, limit int) (out []store.Departed, er
 	// Those of an earlier process are there while a first list is loaded.
 	err = s.readAs("departed objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		hint = sn.hint
-		r := graveyard.Reader{Content: &sn.Snapshot, Log: s.logOf(sn), Gone: sn.gone}
+		r := graveyard.Reader{Content: &sn.Snapshot, Log: sn.log(), Gone: sn.gone}
 		out, err = r.Read(&hint, max(after, sn.settled), limit)
 		return err
 	})
 	if err != nil {
 		return nil, err // the hint may lack places
 	}
-	s.mu.Lock() // not in the transaction: a reader that has mu may wait for its end
-	defer s.mu.Unlock()
-	s.departed.Hint = hint
+	// Not in the transaction: a reader that has the lock may wait for its end.
+	s.locked(func(s *state) { s.departed.Hint = hint })
 	return out, nil
 }
 
@@ -37,9 +36,7 @@ func (s *scopeStore) Unsettle() { s.SettleUpTo(0) }
 
 // LastDeparted implements store.PartSettler.
 func (s *scopeStore) LastDeparted() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.departed.Last
+	return from(s, func(s *state) uint64 { return s.departed.Last })
 }
 
 // SettleUpTo implements store.PartSettler.
@@ -49,17 +46,14 @@ func (s *scopeStore) SettleUpTo(number uint64) {
 	if s.next.Load() != nil || s.db.readOnly || s.db.isClosed() || s.cause != nil {
 		return
 	}
-	if s.departed.Settle(number) {
-		s.progress.changed()
+	if s.settled(number) {
 		s.db.tell(false)
 	}
 }
 
 // Compares implements store.Departer.
 func (s *scopeStore) Compares() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.departed.Compares
+	return from(s, func(s *state) bool { return s.departed.Compares })
 }
 
 // Departures implements store.Departer.

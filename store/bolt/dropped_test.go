@@ -245,9 +245,9 @@ func TestHidden(t *testing.T) {
 			}
 		}
 		check("before", 1, nil)
-		s.hide()
+		s.locked((*state).wiping)
 		check("while a wipe is going on", 0, store.ErrWiped)
-		s.show()
+		s.locked((*state).notWiped)
 		check("after a wipe that has not happened", 1, nil)
 		s.lose(store.ErrWiped)
 		check("after a wipe", 0, store.ErrWiped)
@@ -361,7 +361,7 @@ func TestLogsOfFileAfterBookmark(t *testing.T) {
 		w := &sharingScope{T: t, db: db, s: s.(*scopeStore)}
 		text := randomText(5000)
 		w.list(50, text)
-		for n := 0; w.s.bytesOfLog() < bytes && n < 100; n++ {
+		for n := 0; from(w.s, (*state).logBytes) < bytes && n < 100; n++ {
 			w.apply(50, text)
 			w.must(w.s.Flush(t.Context()))
 		}
@@ -429,7 +429,7 @@ func TestLogOfSmallerShare(t *testing.T) {
 			w.must(w.db.commit())
 		}
 	}
-	if got, share := w.s.bytesOfLog(), w.db.shareOfLogs(nil, 0); got > 2*share+1<<16 {
+	if got, share := from(w.s, (*state).logBytes), w.db.shareOfLogs(nil, 0); got > 2*share+1<<16 {
 		t.Errorf("the log has %d bytes, twice its share are %d", got, 2*share)
 	}
 }

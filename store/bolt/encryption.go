@@ -69,24 +69,6 @@ func (d *DB) readersSeal(m *record.Manifest) (*seal.Seal, error) {
 	return seal.For(keys, m.Scope().ID())
 }
 
-// otherSeal returns why a scope cannot be used whose stored encryption differs from the
-// requested one.
-func (s *scopeStore) otherSeal(m *record.Manifest) string {
-	why := "the key that it was encrypted with is lost"
-	switch {
-	case s.seal == nil:
-		why = "it is encrypted and no key was given"
-	case m.Keys == "":
-		why = "it was stored without encryption"
-	}
-	if m.Keys == "" {
-		s.db.opts.Logger.Info("Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
-	} else { // the given keys may be the wrong ones
-		s.db.opts.Logger.Error(nil, "Dropping what is stored of a scope", "scope", s.scope.String(), "because", why)
-	}
-	return why
-}
-
 // unreadable returns the error of a failed read: a missing key is not damage.
 func (d *DB) unreadable(where string, err error) error {
 	if errors.Is(err, store.ErrNoKey) {

@@ -30,8 +30,8 @@ var errNoMore = errors.New("no more")
 func (s *scopeStore) follow(ctx context.Context, after store.Place, yield func(store.Event, error) bool) error {
 	from, all := uint64(0), after.IsZero()
 	var insides store.Insides
-	if all && s.db.readOnly {
-		if err := s.verifyOwnLog(); err != nil {
+	if all {
+		if err := s.checks.log(); err != nil {
 			return err
 		}
 	}
@@ -118,7 +118,7 @@ func (s *scopeStore) find(p store.Place) (from uint64, insides store.Insides, er
 	}
 	err = s.read("log", func(sn *snapshot) error {
 		var inside bool
-		from, inside, err = s.logOf(sn).Find(p, false)
+		from, inside, err = sn.log().Find(p, false)
 		insides = store.InsidesOf(p, inside, sn.logged.Mark.Number)
 		return err
 	})
@@ -132,7 +132,7 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part change
 		if lineage != "" && lineage != sn.logged.Lineage {
 			return store.ErrLineage
 		}
-		part, err = s.logOf(sn).Read(from, all)
+		part, err = sn.log().Read(from, all)
 		return err
 	})
 	if !all {
@@ -141,8 +141,9 @@ func (s *scopeStore) readLog(from uint64, lineage string, all bool) (part change
 	return part, err
 }
 
-// logOf returns a reader of the log in a snapshot.
-func (s *scopeStore) logOf(sn *snapshot) *changelog.Reader {
+// log returns a reader of the log.
+func (sn *snapshot) log() *changelog.Reader {
+	s := sn.s
 	return &changelog.Reader{
 		Scope: s.scope, Bucket: sn.logScope(), Headers: sn.Headers, Objects: sn.Objects, Log: sn.logged, StoredRV: sn.storedRV,
 		Seal: s.seal, Logger: s.db.opts.Logger, Corrupt: s.db.corrupt, Unreadable: s.db.unreadable,
@@ -165,7 +166,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, LeftOut: sn.leftOut}
-		reader := s.logOf(sn)
+		reader := sn.log()
 		if l.Mark.Number > 0 {
 			last := reader.Mark(&l.Mark)
 			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
@@ -183,14 +184,4 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		})
 	})
 	return state, changelog.Cut(err)
-}
-
-// verifyOwnLog checks the log of a scope that was opened read-only.
-func (s *scopeStore) verifyOwnLog() error {
-	return s.read("log of "+s.scope.String(), func(sn *snapshot) error {
-		if sn.Scope == nil {
-			return nil
-		}
-		return s.db.verifyLogOf(s.id, sn.Scope)
-	})
 }

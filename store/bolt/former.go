@@ -19,7 +19,8 @@ func (s *scopeStore) isReadable(m *record.Manifest) bool {
 
 // findLeft finds what an earlier process has left. While the disk is full, that is still
 // where it was: see beginAgain. It takes no lock, since it runs inside a transaction.
-func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
+func (sn *snapshot) findLeft(tx *bbolt.Tx) {
+	s := sn.s
 	b := sn.Scope
 	if sn.isLeft && s.db.isOfEpoch(tx) {
 		b = s.bucketIn(tx)
@@ -40,22 +41,15 @@ func (s *scopeStore) findLeft(tx *bbolt.Tx, sn *snapshot) {
 	sn.former = b.Bucket(layout.Former)
 }
 
-// countLosses returns how often the content was lost since the scope was opened.
-func (s *scopeStore) countLosses() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.losses
-}
-
 // departedFromFormer returns the objects of the former content that are gone, each as an
 // entry that departs, and how many are not kept because of the bound of the log. The
 // caller must hold writerMu.
 func (r *relist) departedFromFormer(left []*overlay.Entry) (gone []*overlay.Entry, dropped int, err error) {
 	s := r.s
-	if s.countLosses() > 0 {
+	if from(s, (*state).countLosses) > 0 {
 		return nil, 0, nil
 	}
-	bound, _ := s.boundsOfLog(s.bytesOfLog())
+	bound, _ := s.boundsOfLog(from(s, (*state).logBytes))
 	var c graveyard.Comparison
 	err = s.readAs("former objects", want{loaded: true, left: true}, func(sn *snapshot) error {
 		if sn.former == nil {

@@ -54,7 +54,7 @@ func TestLentIsKept(t *testing.T) {
 	if !c.done {
 		t.Error("nothing has changed while it was decoded")
 	}
-	if _, ok := w.s.allDecoded(); !ok || len(held) != 2000 {
+	if _, ok := (memory{w.s}).all(); !ok || len(held) != 2000 {
 		t.Errorf("of %d objects not all are kept decoded: no list is answered from memory", len(held))
 	}
 }

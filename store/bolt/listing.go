@@ -251,18 +251,7 @@ func (r *relist) load(entries []*overlay.Entry, train bool) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r.lost != nil {
-		return r.lost
-	}
-	for name, m := range s.inMemory {
-		for _, e := range entries {
-			m.Set(e.Key, e.Values(name))
-		}
-	}
-	s.storedBytes = bytes
-	return nil
+	return from(s, func(s *state) error { return s.partLoaded(r, entries, bytes) })
 }
 
 // LoadRest implements listing.Content. What the disk does not accept is left to the
@@ -354,19 +343,13 @@ func (r *relist) indexAgain() {
 		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	maps.Copy(s.inMemory, built)
+	s.locked(func(s *state) { maps.Copy(s.inMemory, built) })
 }
 
 // End implements listing.Content.
 func (r *relist) End() error {
 	s := r.s
-	s.mu.Lock()
-	s.relist = nil
-	unfinished := s.isLoading()
-	s.mu.Unlock()
-	if unfinished {
+	if unfinished := from(s, (*state).listEnded); unfinished {
 		return s.discardLoad(r.wrote)
 	}
 	if !r.wrote {
@@ -378,19 +361,15 @@ func (r *relist) End() error {
 // discardLoad drops what an unfinished first list has written.
 func (s *scopeStore) discardLoad(wrote bool) error {
 	if wrote {
-		s.mu.Lock()
-		why := s.checkpoint.Reason
-		s.mu.Unlock()
+		why := from(s, func(s *state) string { return s.checkpoint.Reason })
 		if err := s.startEmpty(true, why); mayGoOn(err) {
 			s.db.opts.Logger.Error(err, "Could not drop a list that did not end, the next write does", "scope", s.scope.String())
-			s.forgetAttempts() // what they may have written has to be dropped
-			s.setNoBucket(true)
+			s.locked((*state).attemptsVoid)
+			s.noBucket.Store(true)
 		} else if err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.listBroken()
+	s.locked((*state).listBroken)
 	return nil
 }

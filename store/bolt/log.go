@@ -4,8 +4,6 @@ import (
 	"math"
 	"slices"
 	"time"
-
-	"github.com/informctl/informctl/store/bolt/internal/record"
 )
 
 // fileLogBytes bounds the logs of all open scopes of a file together: above it, the
@@ -33,7 +31,7 @@ func (d *DB) shareOfLogs(s *scopeStore, own int64) int64 {
 func (d *DB) shareOfLogsLocked(s *scopeStore, own int64) int64 {
 	all := d.logs.Bytes.Load() + own
 	if s != nil {
-		all -= s.bytesOfLog()
+		all -= from(s, (*state).logBytes)
 	}
 	if all <= d.logs.Max {
 		return math.MaxInt64
@@ -42,7 +40,7 @@ func (d *DB) shareOfLogsLocked(s *scopeStore, own int64) int64 {
 	for _, other := range d.scopes {
 		size := own
 		if other != s {
-			size = other.bytesOfLog()
+			size = from(other, (*state).logBytes)
 		}
 		sizes = append(sizes, size)
 	}
@@ -62,34 +60,15 @@ func share(sizes []int64, all int64) int64 {
 	return math.MaxInt64
 }
 
-func (s *scopeStore) bytesOfLog() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changelog.Log.Bytes
-}
-
-func (s *scopeStore) exceeds(share int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changelog.HasMoreThan(share)
-}
-
 // trimLater requests another commit if logs have more bytes than their share.
 func (d *DB) trimLater() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	share := d.shareOfLogsLocked(nil, 0)
 	for _, s := range d.scopes {
-		if s.exceeds(share) {
+		if from(s, func(s *state) bool { return s.changelog.HasMoreThan(share) }) {
 			d.tell(false)
 			return
 		}
 	}
-}
-
-// forgetLog takes the log of a store that is not used any more out of the file's sum.
-func (s *scopeStore) forgetLog() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.changelog.SetLog(record.LogState{}, "")
 }

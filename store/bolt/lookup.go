@@ -23,7 +23,7 @@ func (s *scopeStore) Objects(q store.Query) ([]runtime.Object, error) {
 		return nil, err
 	}
 	q.Selector = q.Matcher() // convert the selector only once
-	if objects, ok := s.objectsDecoded(q); ok {
+	if objects, ok := (memory{s}).objects(q); ok {
 		return objects, nil
 	}
 	name, values := s.narrowest(q)
@@ -64,7 +64,7 @@ func (s *scopeStore) Keys(q store.Query) (keys []string, err error) {
 		return err
 	})
 	if err == nil && whole && q.Index == "" && q.At.IsZero() {
-		err = s.isWhole(len(keys))
+		err = s.checks.all(len(keys))
 	}
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func (s *scopeStore) Values(indexName string) (values []string, err error) {
 		return nil, s.noIndex(indexName)
 	}
 	err = s.read("index "+indexName, func(sn *snapshot) (err error) {
-		if err := s.verifyIndex(&sn.Snapshot, indexName); err != nil {
+		if err := s.checks.index(&sn.Snapshot, indexName); err != nil {
 			return err
 		}
 		values, err = sn.IndexValues(indexName)
@@ -137,7 +137,7 @@ func (s *scopeStore) finder(name string, values []string, past bool) (view.Finde
 			}
 		}
 		return func(sn *view.Snapshot) ([]string, error) {
-			if err := s.verifyIndex(sn, name); err != nil {
+			if err := s.checks.index(sn, name); err != nil {
 				return nil, err
 			}
 			if len(values) == 1 {

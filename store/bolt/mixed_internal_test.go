@@ -216,7 +216,7 @@ func TestViewerSettlesNothing(t *testing.T) {
 	w.must(err)
 	v, _, err := db.View(w.s.id)
 	w.must(err)
-	SetFileLogBytes(db, v.(*scopeStore).bytesOfLog()*3/4)
+	SetFileLogBytes(db, from(v.(*scopeStore), (*state).logBytes)*3/4)
 	w.must(db.commit())
 	var now uint64
 	w.must(db.view("test", func(tx *bbolt.Tx) error {

@@ -53,8 +53,8 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		d.file.Lock()
 		d.file.Unlock() //nolint:staticcheck // nothing is done under it
 	}
-	if err := s.load(); err != nil {
-		s.forgetLog()
+	if err := (opening{s}).load(); err != nil {
+		s.locked((*state).dropLog)
 		d.mu.Lock()
 		if d.scopes[id] = old; old == nil {
 			delete(d.scopes, id)
@@ -81,6 +81,7 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 	s := &scopeStore{
 		db: d, id: scope.ID(), scope: scope, opts: opts, seal: sealed,
 	}
+	s.checks.s = s
 	s.codec = &objcodec.Codec{
 		Scope: scope, Codec: opts.Codec, Seal: sealed, DecodesAll: opts.DecodedBytes < 0, Corrupt: d.corrupt, Unreadable: d.unreadable,
 		Decompress: func(id uint64, payload []byte) ([]byte, error) { return s.packer.Load().Decompress(id, payload) },
@@ -151,86 +152,6 @@ func checkIndexName(name string) error {
 	return nil
 }
 
-// load reads what the file contains of the scope, drops it if it cannot be used, and
-// builds missing indexes.
-func (s *scopeStore) load() error {
-	m, err := s.readOwnManifest()
-	if err != nil {
-		return err
-	}
-	if s.db.readOnly {
-		if m == nil {
-			return fmt.Errorf("%s: %w", s.scope, store.ErrNotFound)
-		}
-		s.startDepartures(m.Log)
-		s.startFrom(m)
-		for name, state := range m.Indexes {
-			if state.Ready {
-				s.indexes.Stored[name] = index.Index{Name: name}
-			}
-		}
-		return nil
-	}
-	if why := s.useless(m); why != "" {
-		switch {
-		case m == nil:
-			s.packing.Lost(nil)
-		case s.isReadable(m):
-			s.startDepartures(m.Log)
-		default: // what has departed is dropped; its numbers are not used again
-			s.packing.Lost(nil)
-			l := m.Log
-			l.Settled = max(l.Departed, l.Settled)
-			s.startDepartures(l)
-		}
-		if err = s.startEmpty(m != nil, why); !mayGoOn(err) {
-			return err
-		}
-		// A full disk must not keep the scope from being persisted later: the first write
-		// creates its bucket.
-		s.db.opts.Logger.Error(err, "Could not begin a scope, keeping it in memory until it can be written", "scope", s.scope.String())
-		s.noBucket.Store(true)
-		s.mu.Lock()
-		s.departed.Compares = m != nil && s.isReadable(m)
-		s.changelog.BegunInMemory()
-		s.progress.changed() // the next commit drops the old bucket
-		s.mu.Unlock()
-		s.db.tell(false)
-		return nil
-	}
-	s.startDepartures(m.Log) // first: a commit may trim the log from startFrom on
-	s.startFrom(m)
-	if err := s.dropStaging(); mayGoOn(err) {
-		s.db.opts.Logger.Error(err, "Could not drop what a list has left, the next one does", "scope", s.scope.String())
-	} else if err != nil {
-		return err
-	}
-	if err := s.reconcileIndexes(m); err != nil {
-		return err
-	}
-	return s.fillIndexes()
-}
-
-// mayGoOn reports whether only a write failed, for example on a full disk, so that the
-// stored state can still be read.
-func mayGoOn(err error) bool {
-	return err != nil && !errors.Is(err, store.ErrCorrupt) && !errors.Is(err, store.ErrClosed)
-}
-
-// startFrom takes over the stored state. The committer may already use s.
-func (s *scopeStore) startFrom(m *record.Manifest) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.opened(m)
-}
-
-// startDepartures takes over the departed objects of an earlier process's log.
-func (s *scopeStore) startDepartures(l record.LogState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.departed.Opened(l)
-}
-
 func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 	err = s.db.view("manifest", func(tx *bbolt.Tx) error {
 		b := s.bucket(tx)
@@ -250,37 +171,11 @@ func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 	return m, err
 }
 
-// useless returns why the stored state cannot be used, or "" if it can be used.
-func (s *scopeStore) useless(m *record.Manifest) string {
-	codec := s.opts.Codec
-	switch {
-	case m == nil:
-		return "nothing stored yet"
-	case s.opts.Fresh:
-		return "asked to start fresh"
-	case !m.Complete:
-		return "first list did not end"
-	case m.Keys != s.seal.KeysID():
-		return s.otherSeal(m)
-	case s.seal != nil && m.Dictionaries.Count > 0:
-		return "its dictionary is not encrypted"
-	case codec != nil && (m.Codec != codec.Name() || m.Fingerprint != codec.Fingerprint()):
-		return "object type changed"
-	case m.Transform != s.opts.TransformVersion:
-		return "transform changed"
-	case s.db.opts.MaxAge > 0 && time.Since(m.Time).Abs() > s.db.opts.MaxAge:
-		return "older than the maximum age"
-	}
-	return ""
-}
-
 // startEmpty creates an empty bucket for the scope. If drop is set, it drops the old
 // bucket first.
 func (s *scopeStore) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)
-	s.mu.Lock()
-	s.checkpoint = m.Checkpoint()
-	s.mu.Unlock()
+	s.locked(func(s *state) { s.checkpoint = m.Checkpoint() })
 	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {
 		if err := s.db.beginEpochIn(tx); err != nil {
 			return err
@@ -288,10 +183,8 @@ func (s *scopeStore) startEmpty(drop bool, why string) error {
 		return s.create(tx, m, drop)
 	})
 	if err == nil {
-		s.setNoBucket(false)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.changelog.Opened(m)
+		s.noBucket.Store(false)
+		s.locked(func(s *state) { s.begun(m) })
 	}
 	return err
 }
@@ -304,7 +197,7 @@ func (s *scopeStore) createFirst(tx *bbolt.Tx, why string) error {
 		return err
 	}
 	if b := s.bucketIn(tx); b != nil {
-		if m, err := layout.ReadManifest(s.id, b); err == nil && s.hasWritten(m) {
+		if m, err := layout.ReadManifest(s.id, b); err == nil && from(s, func(s *state) bool { return s.mayHaveWritten(m) }) {
 			return nil
 		}
 	}
@@ -325,7 +218,7 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 			err, b = scopes.DeleteBucket([]byte(s.id)), nil
 		default:
 			// What another process, or a wipe of unknown outcome, has left is of no use.
-			err = graveyard.BeginAgain(b, was, m, s.isReadable(was) && s.countLosses() == 0)
+			err = graveyard.BeginAgain(b, was, m, s.isReadable(was) && from(s, (*state).countLosses) == 0)
 		}
 		if err != nil {
 			return err
@@ -343,20 +236,8 @@ func (s *scopeStore) create(tx *bbolt.Tx, m *record.Manifest, drop bool) error {
 		return err
 	}
 	compares := b.Bucket(layout.Former) != nil
-	tx.OnCommit(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.departed.Compares = compares
-	})
+	tx.OnCommit(func() { s.locked(func(s *state) { s.formerKept(compares) }) })
 	return layout.WriteScopeTally(tx)
-}
-
-// hasWritten reports whether the log in the file ends with a commit of s whose outcome
-// was not known.
-func (s *scopeStore) hasWritten(m *record.Manifest) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.changelog.MayHaveWritten(m.Log)
 }
 
 // emptyManifest returns the manifest of a scope that has not been listed, with the

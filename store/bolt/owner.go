@@ -66,7 +66,7 @@ func (o *owner) Reopened() error {
 	o.mu.Lock()
 	var scopes []*scopeStore
 	for _, s := range o.scopes {
-		if s.isLeased() && s.needsBucket() { // other scopes will not be relisted
+		if s.isLeased() && s.noBucket.Load() { // other scopes will not be relisted
 			scopes = append(scopes, s)
 		}
 	}
@@ -83,7 +83,7 @@ func (o *owner) Reopened() error {
 		return nil
 	})
 	for _, s := range scopes {
-		s.setNoBucket(err != nil)
+		s.noBucket.Store(err != nil)
 	}
 	return err
 }
@@ -100,5 +100,3 @@ var _ store.Loser = (*scopeStore)(nil)
 
 // Lost implements store.Loser.
 func (s *scopeStore) Lost() <-chan struct{} { return s.lostSignal }
-
-func (s *scopeStore) needsBucket() bool { return s.noBucket.Load() }

@@ -11,18 +11,18 @@ import (
 
 // rewind makes a snapshot that of a place: what is in the file, and over it, in the place
 // of pending entries, the state of each key before its first change after the place.
-func (s *scopeStore) rewind(sn *snapshot, w want) error {
-	if kept := s.past.Load(); kept != nil && kept.at == w.at {
+func (sn *snapshot) rewind(w want) error {
+	if kept := sn.s.past.Load(); kept != nil && kept.at == w.at {
 		sn.Overlay, sn.Length = kept.over, -1
-		return s.isIndexOlder(sn, w.index, kept.from)
+		return sn.isIndexOlder(w.index, kept.from)
 	}
-	reader := s.logOf(sn)
+	reader := sn.log()
 	from, inside, err := reader.Find(w.at, true)
 	if err == nil && inside {
 		err = store.ErrTrimmed // there never was such a state here
 	}
 	if err == nil {
-		err = s.isIndexOlder(sn, w.index, from)
+		err = sn.isIndexOlder(w.index, from)
 	}
 	if err != nil {
 		return err
@@ -31,8 +31,8 @@ func (s *scopeStore) rewind(sn *snapshot, w want) error {
 		return err
 	}
 	sn.Length = -1
-	if s.db.readOnly {
-		s.keepPast(sn, w.at, from)
+	if sn.s.db.readOnly {
+		sn.keepPast(w.at, from)
 	}
 	return nil
 }
@@ -46,7 +46,7 @@ type past struct {
 }
 
 // keepPast keeps copies, because what sn has is part of the file's memory.
-func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
+func (sn *snapshot) keepPast(at store.Place, from uint64) {
 	kept := overlay.NewView()
 	sn.Overlay.Scan(func(e *overlay.Entry) bool {
 		c := *e
@@ -54,18 +54,18 @@ func (s *scopeStore) keepPast(sn *snapshot, at store.Place, from uint64) {
 		kept.Put(&c)
 		return true
 	})
-	s.past.Store(&past{at, from, kept})
+	sn.s.past.Store(&past{at, from, kept})
 }
 
 // isIndexOlder returns an error if the entries of an index do not say what the index was
 // like at an item of the log.
-func (s *scopeStore) isIndexOlder(sn *snapshot, name string, number uint64) error {
+func (sn *snapshot) isIndexOlder(name string, number uint64) error {
 	if sn.Scope == nil || name == "" {
 		return nil
 	}
-	m, err := layout.ReadManifest(s.id, sn.Scope)
+	m, err := layout.ReadManifest(sn.s.id, sn.Scope)
 	if err != nil {
-		return s.db.corrupt("scope "+s.scope.String(), err)
+		return sn.s.db.corrupt("scope "+sn.s.scope.String(), err)
 	}
 	if state, ok := m.Indexes[name]; !ok || state.Since >= number {
 		return fmt.Errorf("index %q did not exist then, or has no entries in the file: %w", name, store.ErrNoIndex)

@@ -17,8 +17,8 @@ func TestPhases(t *testing.T) {
 		"list is applied":      func(s *scopeStore) { s.move(phaseReady, nil, allPhases...) },
 		"change is applied":    func(s *scopeStore) { s.move(phaseReady, nil, phaseEmpty) },
 		"file is lost":         func(s *scopeStore) { s.move(phaseLost, cause, allPhases...) },
-		"wipe begins":          func(s *scopeStore) { s.hide() },
-		"wipe did not happen":  func(s *scopeStore) { s.show() },
+		"wipe begins":          func(s *scopeStore) { s.locked((*state).wiping) },
+		"wipe did not happen":  func(s *scopeStore) { s.locked((*state).notWiped) },
 	}
 	for name, to := range map[string][]phase{ // from empty, loading, ready, lost, mending
 		"list begins":          {phaseLoading, phaseLoading, phaseReady, phaseMending, phaseMending},
@@ -45,11 +45,11 @@ func TestPhases(t *testing.T) {
 	// A list that begins while a wipe may have happened is loaded, whether it has or not.
 	for from, want := range []phase{phaseLoading, phaseLoading, phaseLoading} {
 		s := &scopeStore{state: state{standing: standing{phase: phase(from)}}}
-		s.hide()
+		s.locked((*state).wiping)
 		if !s.beginLoad() || !s.isLoading() {
 			t.Errorf("%s, hidden: the list is compared", phase(from))
 		}
-		if s.show(); s.phase != want {
+		if s.locked((*state).notWiped); s.phase != want {
 			t.Errorf("%s, hidden, list begins, shown: %s, want %s", phase(from), s.phase, want)
 		}
 	}

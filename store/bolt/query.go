@@ -21,7 +21,7 @@ func (s *scopeStore) Select(q store.Query) ([]store.Entry, error) {
 		return nil, err
 	}
 	q.Selector = q.Matcher() // convert the selector only once
-	if entries, ok := s.selectDecoded(q); ok {
+	if entries, ok := (memory{s}).entries(q); ok {
 		return entries, nil
 	}
 	name, values := s.narrowest(q)
@@ -67,7 +67,7 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 	}
 	if s.db.readOnly {
 		// A missing entry has no checksum that could fail.
-		if err := errors.Join(s.whyIncomplete(), s.verifyStored()); err != nil {
+		if err := errors.Join(s.whyIncomplete(), s.checks.stored()); err != nil {
 			return nil, err
 		}
 	}

@@ -18,6 +18,7 @@ import (
 // snapshot is the scope at one moment: the file and, merged over it, the pending entries.
 type snapshot struct {
 	view.Snapshot
+	s            *scopeStore
 	settled      uint64 // the last departed object that was delivered
 	hint         graveyard.Hint
 	gone         []*overlay.Entry // see departures
@@ -68,10 +69,10 @@ func (s *scopeStore) readAs(where string, w want, fn func(*snapshot) error) erro
 			}
 		}
 		if w.left {
-			s.findLeft(tx, sn)
+			sn.findLeft(tx)
 		}
 		if !w.at.IsZero() {
-			if err := s.rewind(sn, w); err != nil {
+			if err := sn.rewind(w); err != nil {
 				return err
 			}
 		}
@@ -104,7 +105,7 @@ func (s *scopeStore) snapshot(w want, isOpen bool, begin func() error) (sn *snap
 		}
 	}
 	isVisible := w.loaded || !s.isLoading()
-	sn = &snapshot{Snapshot: view.Snapshot{Codec: s.codec, Path: s.db.path, Overlay: overlay.NewView()}}
+	sn = &snapshot{s: s, Snapshot: view.Snapshot{Codec: s.codec, Path: s.db.path, Overlay: overlay.NewView()}}
 	if isVisible || w.beside {
 		sn.Overlay, sn.Length = s.overlay.View(), s.length
 	}
@@ -164,8 +165,8 @@ func (s *scopeStore) rawEntry(key string) (e store.Entry, hash []byte, ok bool, 
 		}
 		return err
 	})
-	if err == nil && !ok && s.db.readOnly {
-		err = s.verifyStored()
+	if err == nil && !ok {
+		err = s.checks.stored()
 	}
 	return e, hash, ok && err == nil, err
 }

@@ -116,8 +116,7 @@ func (d *DB) View(id string) (store.Store, store.Scope, error) {
 	if m == nil {
 		return nil, store.Scope{}, fmt.Errorf("%s: %w", id, store.ErrNotFound)
 	}
-	s.startDepartures(m.Log)
-	s.startFrom(m)
+	s.locked(func(s *state) { s.opened(m) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if opened := d.scopes[id]; opened != nil && opened != known {

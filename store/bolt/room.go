@@ -77,7 +77,7 @@ func (d *DB) trimFor(captures []capture, try int) bool {
 	need := int64(changelog.TrimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
-		captures[i].Attempts = captures[i].s.copyAttempts()
+		captures[i].Attempts = from(captures[i].s, (*state).attempts)
 		need += 2 * captures[i].Size()
 	}
 	if need = need<<try - d.trimmed; need <= 0 {
@@ -117,7 +117,7 @@ func (d *DB) trimLogs(n int64) (freed int64) {
 		return 0
 	}
 	for s, log := range trimmed {
-		s.tookLog(log)
+		s.locked(func(s *state) { s.trimmed(log) })
 	}
 	return freed
 }
@@ -129,7 +129,7 @@ func (d *DB) byLogBytes() []*scopeStore {
 	bytes := map[*scopeStore]int64{}
 	var scopes []*scopeStore
 	for _, s := range d.scopes {
-		if n := s.bytesOfLog(); n > 0 {
+		if n := from(s, (*state).logBytes); n > 0 {
 			bytes[s] = n
 			scopes = append(scopes, s)
 		}
@@ -142,7 +142,7 @@ func (d *DB) byLogBytes() []*scopeStore {
 // after it.
 func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.LogState, err error) {
 	c, _ := s.capture(math.MaxInt64)
-	if s.needsBucket() || c.isLost() || !s.db.isCurrent(s) {
+	if s.noBucket.Load() || c.isLost() || !s.db.isCurrent(s) {
 		return 0, log, nil
 	}
 	w, err := s.writerOfLog(tx)
@@ -156,19 +156,14 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 	return before, w.Manifest.Log, w.End()
 }
 
-func (s *scopeStore) tookLog(log record.LogState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.trimmed(log)
-}
-
 // makeRoom drops the former content for which the captured list is whole, and reports
 // whether it has. Without that, a file that cannot grow would never take what the list
 // has left.
 func (d *DB) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
-		c.Attempts = c.s.copyAttempts() // the commit that has failed may be in the file
+		// The commit that has failed may be in the file.
+		c.Attempts = from(c.s, (*state).attempts)
 		if c.Lists == c.Marked {
 			continue
 		}
@@ -181,7 +176,7 @@ func (d *DB) makeRoom(captures []capture) (made bool) {
 			return err
 		})
 		made = made || dropped && err == nil
-		c.Attempts = c.s.copyAttempts()
+		c.Attempts = from(c.s, (*state).attempts)
 	}
 	return made
 }
@@ -196,7 +191,7 @@ func (c *capture) dropFormer(tx *bbolt.Tx) (dropped bool, err error) {
 	if err != nil || attempt == nil {
 		return false, err
 	}
-	c.s.noteAttempt(*attempt)
+	c.s.locked(func(s *state) { s.attempted(*attempt) })
 	return true, w.End()
 }
 

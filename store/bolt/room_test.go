@@ -64,10 +64,10 @@ func TestLogGivesRoom(t *testing.T) {
 			w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv + 1), Changes: []store.Change{{Object: w.object((5*round+i)%59, text)}}}))
 		}
 		if err := w.db.commit(); err != nil {
-			t.Fatalf("after %d bytes, with a log of %d bytes: %v", written, w.s.bytesOfLog(), err)
+			t.Fatalf("after %d bytes, with a log of %d bytes: %v", written, from(w.s, (*state).logBytes), err)
 		}
 		if round >= 100 {
-			most = max(most, w.s.bytesOfLog())
+			most = max(most, from(w.s, (*state).logBytes))
 		}
 	}
 	if written < 2*bound {
@@ -100,20 +100,20 @@ func TestLogGivesRoom(t *testing.T) {
 func TestLogGivesRoomOnce(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
 	w.list(60, "")
-	for w.s.bytesOfLog() < 8<<20 {
+	for from(w.s, (*state).logBytes) < 8<<20 {
 		w.apply(60, randomText(5000))
 		w.must(w.s.Flush(t.Context()))
 	}
 	w.apply(10, randomText(50_000))
 	c, _ := w.s.capture(math.MaxInt64)
 	w.must(c.Pack())
-	before := w.s.bytesOfLog()
+	before := from(w.s, (*state).logBytes)
 	for i := range 10 {
 		if trimmed := w.db.trimFor([]capture{c}, 0); trimmed != (i == 0) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}
-	if freed, need := before-w.s.bytesOfLog(), 2*c.Size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
+	if freed, need := before-from(w.s, (*state).logBytes), 2*c.Size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
 		t.Errorf("%d bytes were freed, want %d", freed, need)
 	}
 	w.must(w.s.Flush(t.Context()))
@@ -267,7 +267,7 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 	if w.must(err); kept != 3 || dropped != 0 || len(found) != 3 {
 		t.Errorf("%d kept, %d dropped, %d found, want 3 departed objects", kept, dropped, len(found))
 	}
-	if logs := w.s.bytesOfLog(); logs > 12<<20 {
+	if logs := from(w.s, (*state).logBytes); logs > 12<<20 {
 		t.Errorf("the log has %d bytes, and there is room for few", logs)
 	}
 }

@@ -53,8 +53,7 @@ type scopeStore struct {
 
 	past atomic.Pointer[past] // of a read-only database; see past.go
 
-	verifyOnce sync.Once
-	verifyErr  error // set by verifyOnce
+	checks checks
 
 	// writerMu is held by Apply, AddIndexes and other writers, one at a time, so that an
 	// index can be built while readers continue. It is locked before mu.
@@ -126,6 +125,19 @@ func (p *progress) Lost(error) {
 
 var _ store.Store = (*scopeStore)(nil)
 
+// locked runs fn, which must not wait, under mu. It is how an event reaches the state.
+func (s *scopeStore) locked(fn func(*state)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	fn(&s.state)
+}
+
+// from returns what fn, which must not wait, finds in the state of a scope.
+func from[T any](s *scopeStore, fn func(*state) T) (v T) {
+	s.locked(func(s *state) { v = fn(s) })
+	return v
+}
+
 // reader returns the store that answers the reads of s: s itself or, after Close, the
 // store that was opened last in its place. It returns an error if that store does not
 // hold a complete list.
@@ -147,7 +159,7 @@ func (s *scopeStore) reader() (*scopeStore, error) {
 
 // bucket returns the scope's bucket, or nil if there is none that may be used.
 func (s *scopeStore) bucket(tx *bbolt.Tx) *bbolt.Bucket {
-	if s.needsBucket() {
+	if s.noBucket.Load() {
 		return nil
 	}
 	return s.bucketIn(tx)

@@ -16,7 +16,7 @@ import (
 // relist may have left in the staging bucket.
 func (r *relist) Stage(entries []*overlay.Entry, first bool) error {
 	s := r.s
-	if s.needsBucket() {
+	if s.noBucket.Load() {
 		return errors.New("nothing of the scope is in the file yet")
 	}
 	r.wrote = true
@@ -127,7 +127,7 @@ func (r *relist) Staged(after string, bytes int) (entries []*overlay.Entry, err 
 
 // dropStaging drops the staging bucket of a relist that did not end.
 func (s *scopeStore) dropStaging() error {
-	if s.needsBucket() {
+	if s.noBucket.Load() {
 		return nil
 	}
 	left := false

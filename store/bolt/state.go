@@ -1,6 +1,9 @@
 package bolt
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/index"
@@ -42,9 +45,8 @@ func (s *state) init(with *shared, opts store.Options) {
 	s.overlay = overlay.NewMap(&with.pending)
 	s.changelog.Sum, s.changelog.Unlogged = &with.logs, opts.History.Bytes < 0
 	s.indexing = indexing{
-		indexes:   &indexes.Set{Stored: map[string]index.Index{}, Volatile: cache.Indexers{}},
-		inMemory:  map[string]*indexes.Memory{},
-		indexErrs: map[string]error{},
+		indexes:  &indexes.Set{Stored: map[string]index.Index{}, Volatile: cache.Indexers{}},
+		inMemory: map[string]*indexes.Memory{},
 	}
 	s.progress.attempt, s.lostSignal, s.progress.shared = make(chan struct{}), make(chan struct{}, 1), with
 }
@@ -63,6 +65,7 @@ func (s *state) parts() []part {
 
 // opened takes over the stored content.
 func (s *state) opened(m *record.Manifest) {
+	s.departed.Opened(m.Log)
 	s.checkpoint = m.Checkpoint()
 	s.count.opened(m)
 	if m.Complete {
@@ -73,12 +76,48 @@ func (s *state) opened(m *record.Manifest) {
 	s.changelog.Opened(m)
 }
 
+// openedUseless takes over the log of stored content that cannot be used.
+func (s *state) openedUseless(l record.LogState) { s.departed.Opened(l) }
+
+// begun takes over the manifest of an empty content that was written.
+func (s *state) begun(m *record.Manifest) { s.changelog.Opened(m) }
+
+// begunInMemory notes that an empty content could not be written. compares reports
+// whether the file has a former content for it. The next commit drops the old bucket.
+func (s *state) begunInMemory(compares bool) {
+	s.departed.Compares = compares
+	s.changelog.BegunInMemory()
+	s.progress.changed()
+}
+
+// formerKept notes whether there is a former content to compare the next list with.
+func (s *state) formerKept(is bool) { s.departed.Compares = is }
+
 // listBegun reports whether the list is loaded: there is nothing to compare it with.
 func (s *state) listBegun(r *relist) (isLoaded bool) {
 	isLoaded = s.beginLoad()
 	s.relist = r
 	s.changelog.ListBegun(isLoaded)
 	return isLoaded
+}
+
+// partLoaded notes that a part of a list was written, after which the records in the file
+// have so many bytes. It returns the error of a list that is lost.
+func (s *state) partLoaded(r *relist, entries []*overlay.Entry, bytes int64) error {
+	if r.lost != nil {
+		return r.lost
+	}
+	for _, e := range entries {
+		s.indexing.applied(e)
+	}
+	s.storedBytes = bytes
+	return nil
+}
+
+// listEnded reports whether the list was being loaded and is not whole.
+func (s *state) listEnded() (isBroken bool) {
+	s.relist = nil
+	return s.isLoading()
 }
 
 // listBroken drops what was loaded of a list that has ended unfinished, and what was
@@ -142,6 +181,36 @@ func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
 	s.overlay.Set(e)
 }
 
+// indexesBuilt takes over a set of indexes, and the entries of those in memory, unless
+// they are of lost content: then it returns the cause.
+func (s *state) indexesBuilt(set *indexes.Set, built map[string]*indexes.Memory) error {
+	if s.cause != nil {
+		return s.cause
+	}
+	s.indexes = set
+	maps.Copy(s.inMemory, built)
+	return nil
+}
+
+// indexesNotStored takes over that indexes are kept in memory. The next commit drops old
+// ones from the file.
+func (s *state) indexesNotStored(set *indexes.Set, built map[string]*indexes.Memory, old []string) {
+	s.indexes, s.oldIndexes = set, old
+	maps.Copy(s.inMemory, built)
+	s.progress.changed()
+}
+
+func (s *state) oldIndexesDropped() { s.oldIndexes = nil }
+
+// settled notes that handlers have received all departed objects up to a number. It
+// reports whether that has to be written.
+func (s *state) settled(number uint64) (isNew bool) {
+	if isNew = s.departed.Settle(number); isNew {
+		s.progress.changed()
+	}
+	return isNew
+}
+
 // invalidated notes that the content is not that of a resource version any more.
 func (s *state) invalidated(b store.Batch) {
 	s.setCheckpoint(b.Checkpoint())
@@ -167,6 +236,17 @@ func (s *state) captured(share int64) (c capture, due bool) {
 		},
 	}, (s.dirty || s.changelog.HasMoreThan(share)) && s.cause == nil
 }
+
+// attempted notes a commit before its outcome is known: if it is not, the file is opened
+// again before committed.
+func (s *state) attempted(a changelog.Attempt) { s.changelog.Attempted(a) }
+
+// attemptsVoid notes that what commits of unknown outcome have written has to be dropped.
+func (s *state) attemptsVoid() { s.changelog.Attempts = nil }
+
+// mayHaveWritten reports whether the log in the file ends with a commit of unknown
+// outcome.
+func (s *state) mayHaveWritten(m *record.Manifest) bool { return s.changelog.MayHaveWritten(m.Log) }
 
 // committed takes over the outcome of a commit. What has changed since stays to be
 // written. It reports whether departed objects were dropped for the first time.
@@ -231,3 +311,13 @@ func (s *state) replaced() {
 	s.objects.Forget()
 	s.progress.replaced()
 }
+
+func (s *state) countLosses() uint64 { return s.losses }
+
+func (s *state) logBytes() int64 { return s.changelog.Log.Bytes }
+
+// attempts returns the commits that may be in the file.
+func (s *state) attempts() []changelog.Attempt { return slices.Clone(s.changelog.Attempts) }
+
+// dropLog takes the log out of the sum of the file's, because the scope is not used.
+func (s *state) dropLog() { s.changelog.SetLog(record.LogState{}, "") }

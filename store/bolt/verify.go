@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	bbolt "go.etcd.io/bbolt"
 
@@ -74,13 +75,27 @@ func verify(ctx context.Context, path string, tx *bbolt.Tx, how boltfile.Thoroug
 	})
 }
 
-// verifyStored checks every entry of a scope that was opened read-only, once: a writer's
-// Open has checked them, a reader's has not. It is called where an answer might be
+// checks are what an Open for reading has left out: they are made when an answer depends
+// on them. A writer's Open has checked everything. They are safe for concurrent use.
+type checks struct {
+	s    *scopeStore
+	once sync.Once
+	err  error // of stored
+
+	mu      sync.Mutex // protects indexes
+	indexes map[string]error
+}
+
+// stored checks every entry of the scope, once. It is called where an answer might be
 // incomplete without a failing checksum: nothing was found, or everything was listed.
-func (s *scopeStore) verifyStored() error {
-	s.verifyOnce.Do(func() {
+func (c *checks) stored() error {
+	s := c.s
+	if !s.db.readOnly {
+		return nil
+	}
+	c.once.Do(func() {
 		where := "scope " + s.scope.String()
-		s.verifyErr = s.db.view(where, func(tx *bbolt.Tx) error {
+		c.err = s.db.view(where, func(tx *bbolt.Tx) error {
 			b := s.bucket(tx)
 			m, err := layout.ReadManifest(s.id, b)
 			if err == nil {
@@ -97,33 +112,55 @@ func (s *scopeStore) verifyStored() error {
 			return nil
 		})
 	})
-	return s.verifyErr
+	return c.err
 }
 
-// verifyIndex checks that an index exists. For a scope that was opened read-only it also
-// checks the index's tally: unlike the objects, index entries are few bytes.
-func (s *scopeStore) verifyIndex(sn *view.Snapshot, name string) error {
+// all checks that a walk has found all objects.
+func (c *checks) all(n int) error {
+	if want := c.s.Len(); c.s.db.readOnly && n != want {
+		return c.s.db.corrupt("scope "+c.s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
+	}
+	return nil
+}
+
+// log checks the log.
+func (c *checks) log() error {
+	s := c.s
+	if !s.db.readOnly {
+		return nil
+	}
+	return s.read("log of "+s.scope.String(), func(sn *snapshot) error {
+		if sn.Scope == nil {
+			return nil
+		}
+		return s.db.verifyLogOf(s.id, sn.Scope)
+	})
+}
+
+// index checks that an index exists. After an Open for reading it also checks the index's
+// tally: unlike the objects, index entries are few bytes.
+func (c *checks) index(sn *view.Snapshot, name string) error {
 	if sn.Scope == nil {
 		return nil
 	}
-	if !s.db.readOnly {
-		return s.isIndexThere(sn, name)
+	if !c.s.db.readOnly {
+		return c.indexError(name, isIndexThere(c.s.id, sn.Scope, name))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	err, done := s.indexErrs[name]
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err, done := c.indexes[name]
 	if done {
 		return err
 	}
-	m, err := layout.ReadManifest(s.id, sn.Scope)
+	m, err := layout.ReadManifest(c.s.id, sn.Scope)
 	if err == nil {
 		var t record.Tally
 		if b := layout.Index(sn.Scope, name); b != nil {
-			c := b.Cursor()
-			for k, _ := c.First(); k != nil; k, _ = c.Next() {
+			cursor := b.Cursor()
+			for k, _ := cursor.First(); k != nil; k, _ = cursor.Next() {
 				t.Add(record.Checksum(k))
 			}
-			err = s.db.file.CheckBucket(b)
+			err = c.s.db.file.CheckBucket(b)
 		}
 		if want := m.Indexes[name].Tally; err == nil && t != want {
 			err = fmt.Errorf("%d entries instead of %d", t.Count, want.Count)
@@ -132,25 +169,29 @@ func (s *scopeStore) verifyIndex(sn *view.Snapshot, name string) error {
 			}
 		}
 	}
-	if err != nil {
-		err = s.db.corrupt(fmt.Sprintf("index %q of %s", name, s.scope), err)
+	if c.indexes == nil {
+		c.indexes = map[string]error{}
 	}
-	s.indexErrs[name] = err
-	return err
+	c.indexes[name] = c.indexError(name, err)
+	return c.indexes[name]
+}
+
+func (c *checks) indexError(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return c.s.db.corrupt(fmt.Sprintf("index %q of %s", name, c.s.scope), err)
 }
 
 // isIndexThere returns an error if the manifest counts entries of an index whose bucket
 // is missing: a lookup in it would silently find nothing.
-func (s *scopeStore) isIndexThere(sn *view.Snapshot, name string) error {
-	if layout.Index(sn.Scope, name) != nil {
+func isIndexThere(id string, scope *bbolt.Bucket, name string) error {
+	if layout.Index(scope, name) != nil {
 		return nil
 	}
-	m, err := layout.ReadManifest(s.id, sn.Scope)
+	m, err := layout.ReadManifest(id, scope)
 	if err == nil && m.Indexes[name].Tally.Count > 0 {
 		err = fmt.Errorf("%d entries are missing", m.Indexes[name].Tally.Count)
 	}
-	if err != nil {
-		return s.db.corrupt(fmt.Sprintf("index %q of %s", name, s.scope), err)
-	}
-	return nil
+	return err
 }

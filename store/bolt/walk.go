@@ -1,7 +1,6 @@
 package bolt
 
 import (
-	"fmt"
 	"iter"
 
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -36,7 +35,7 @@ func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 			entries, err := s.scanAs(false, after, chunk)
 			n += len(entries)
 			if err == nil && len(entries) < chunk {
-				err = s.isWhole(n)
+				err = s.checks.all(n)
 			}
 			var objects []kruntime.Object
 			if err == nil {
@@ -78,20 +77,11 @@ func (s *scopeStore) HeadersOf(keys []string) ([]store.Header, error) {
 		}
 		return nil
 	})
-	if err == nil && len(headers) < len(keys) && s.db.readOnly {
-		err = s.verifyStored()
+	if err == nil && len(headers) < len(keys) {
+		err = s.checks.stored()
 	}
 	if err != nil {
 		return nil, err
 	}
 	return headers, nil
-}
-
-// isWhole checks that a walk over a scope that was opened read-only has found all
-// objects.
-func (s *scopeStore) isWhole(n int) error {
-	if want := s.Len(); s.db.readOnly && n != want {
-		return s.db.corrupt("scope "+s.scope.String(), fmt.Errorf("%d objects instead of %d", n, want))
-	}
-	return nil
 }

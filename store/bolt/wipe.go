@@ -80,7 +80,7 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 	d.file.Lock()
 	defer d.file.Unlock()
 	for _, s := range open {
-		s.hide()
+		s.locked((*state).wiping)
 	}
 	err := d.file.Try("wiping", func(tx *bbolt.Tx) error { return d.wipeIn(tx, infos, open, all) })
 	if err != nil && !errors.Is(err, store.ErrClosed) {
@@ -99,10 +99,10 @@ func (d *DB) wipe(infos []store.Info, open []*scopeStore, all bool) error {
 		}
 		if wiped || !known {
 			s.lose(store.ErrWiped)
-			s.setNoBucket(!known)
+			s.noBucket.Store(!known)
 			continue
 		}
-		s.show()
+		s.locked((*state).notWiped)
 	}
 	return err
 }
@@ -152,25 +152,9 @@ func (d *DB) wipeIn(tx *bbolt.Tx, infos []store.Info, open []*scopeStore, all bo
 // errHidden is store.ErrWiped for a wipe whose outcome is not known yet.
 var errHidden = fmt.Errorf("%w", store.ErrWiped)
 
-// hide makes reads return store.ErrWiped.
-func (s *scopeStore) hide() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.wiping()
-}
-
-// show ends hide, unless the content was lost before or since.
-func (s *scopeStore) show() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.notWiped()
-}
-
-func (s *scopeStore) setNoBucket(is bool) { s.noBucket.Store(is) }
-
 // isWiped checks in the file whether a wipe of unknown outcome has happened.
 func (s *scopeStore) isWiped() (wiped, known bool) {
-	if s.needsBucket() {
+	if s.noBucket.Load() {
 		return false, false // a bucket in the file would not be this scope's
 	}
 	err := s.db.view("manifest", func(tx *bbolt.Tx) error {

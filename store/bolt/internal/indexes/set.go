@@ -20,6 +20,11 @@ type Set struct {
 	Volatile cache.Indexers
 }
 
+// Clone returns a copy whose maps are the caller's.
+func (x *Set) Clone() *Set {
+	return &Set{Stored: maps.Clone(x.Stored), Volatile: maps.Clone(x.Volatile)}
+}
+
 // Has reports whether there is an index of that name.
 func (x *Set) Has(name string) bool {
 	_, isStored := x.Stored[name]
