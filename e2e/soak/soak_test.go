@@ -315,8 +315,8 @@ func (w *world) fullDisks(ctx context.Context, rng *rand.Rand) error {
 }
 
 // atRest compares handlers, store, file and server after the faults have ended. It waits
-// until handlers have received a new object in each collection, because they receive it
-// after everything before it.
+// until handlers have received two new objects in each collection, one after the other:
+// the first may come with a list, whose other changes they receive after it.
 func (w *world) atRest() error {
 	begin := time.Now()
 	a, err := w.life.ask("look")
@@ -333,14 +333,16 @@ func (w *world) atRest() error {
 			return err
 		}
 	}
-	name := fmt.Sprintf("sentinel-%d", w.rounds)
-	for _, c := range collections {
-		if err := w.create(w.t.Context(), c, w.rounds, name); err != nil {
+	for _, nth := range []string{"first", "second"} {
+		name := fmt.Sprintf("sentinel-%d-%s", w.rounds, nth)
+		for _, c := range collections {
+			if err := w.create(w.t.Context(), c, w.rounds, name); err != nil {
+				return err
+			}
+		}
+		if _, err := w.life.ask("await " + namespace + "/" + name); err != nil {
 			return err
 		}
-	}
-	if _, err := w.life.ask("await " + namespace + "/" + name); err != nil {
-		return err
 	}
 	a, err = w.life.ask("report")
 	if err == nil {
