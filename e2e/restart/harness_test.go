@@ -144,19 +144,22 @@ func (c *life) kill() {
 	}
 }
 
-// atRest creates one object in each collection and waits until every handler has received
-// it. Events arrive in order, so the handlers have then received all earlier events too.
-// Then atRest checks that handlers, store and server are equal.
+// atRest creates two objects in each collection, one after the other, and waits until
+// every handler has received them. Events arrive in order, so the handlers have then
+// received all earlier events too: the first object may come with a list, whose other
+// changes follow it. Then atRest checks that handlers, store and server are equal.
 func (c *life) atRest() map[string]report {
 	w := c.w
 	w.t.Helper()
-	w.seq++
-	name := fmt.Sprintf("sentinel-%d", w.seq)
-	for _, col := range collections {
-		w.create(col, col.object(1_000_000+w.seq, "default", name))
+	for range 2 {
+		w.seq++
+		name := fmt.Sprintf("sentinel-%d", w.seq)
+		for _, col := range collections {
+			w.create(col, col.object(1_000_000+w.seq, "default", name))
+		}
+		var s string
+		c.ask("await default/"+name, &s)
 	}
-	var s string
-	c.ask("await default/"+name, &s)
 	var reports map[string]report
 	c.ask("rest", &reports)
 	w.held = map[string]map[string]guarantees.State{}

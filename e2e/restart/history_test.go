@@ -194,8 +194,8 @@ func TestRewound(t *testing.T) {
 			reports := c.atRest()
 			wantLists(t, reports, always)
 			for name, r := range reports {
-				if r.Told.Deletes != ghosts+1 { // one more for a sentinel
-					t.Errorf("%s: handlers were told of %d deletions, want %d", name, r.Told.Deletes, ghosts+1)
+				if r.Told.Deletes != ghosts+2 { // two more for those of atRest
+					t.Errorf("%s: handlers were told of %d deletions, want %d", name, r.Told.Deletes, ghosts+2)
 				}
 			}
 		})
