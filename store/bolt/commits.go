@@ -68,7 +68,7 @@ func (d *DB) noteWaiting() {
 }
 
 // noteCommit counts a committed transaction and the bytes that it wrote.
-func (d *DB) noteCommit(took time.Duration, captures []capture) {
+func (d *committer) noteCommit(took time.Duration, captures []capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.commits.Count++

@@ -20,6 +20,15 @@ import (
 // same or a later state is written again. Writing twice is correct, because the
 // transaction reads the old index values and sums from the file.
 
+// committer writes what waits in the scopes of a DB. One goroutine runs it, until the DB
+// is closed.
+type committer struct {
+	*DB
+	done      chan struct{} // closed when the goroutine has ended
+	trimmed   int64         // bytes; see trimFor
+	leastLogs int64         // bytes of logs that could not be trimmed
+}
+
 // maxBackoff bounds the time between attempts while the disk is broken.
 const maxBackoff = 30 * time.Second
 
@@ -47,8 +56,8 @@ func (d *shared) tell(urgent bool) {
 // wake requests a commit now.
 func (d *DB) wake() { d.tell(true) }
 
-func (d *DB) commitLoop(ctx context.Context) {
-	defer close(d.committer)
+func (d *committer) run(ctx context.Context) {
+	defer close(d.done)
 	backoff := d.opts.CommitInterval
 	for {
 		select {
@@ -71,7 +80,7 @@ func (d *DB) commitLoop(ctx context.Context) {
 
 // pause waits for the given duration or for the end of ctx. It ends early and returns
 // true if an urgent commit is requested.
-func (d *DB) pause(ctx context.Context, wait time.Duration) (urgent bool) {
+func (d *committer) pause(ctx context.Context, wait time.Duration) (urgent bool) {
 	t := time.NewTimer(wait)
 	defer t.Stop()
 	select {
@@ -93,7 +102,7 @@ type capture struct {
 }
 
 // commit writes the waiting changes of all scopes in one transaction.
-func (d *DB) commit() error {
+func (d *committer) commit() error {
 	d.writeRewrapped()
 	d.keepReserve()
 	d.mu.Lock()
@@ -139,7 +148,7 @@ func (d *DB) commit() error {
 	return err
 }
 
-func (d *DB) writeCaptures(captures []capture) error {
+func (d *committer) writeCaptures(captures []capture) error {
 	return d.update("commit", func(tx *bbolt.Tx) error {
 		for i := range captures {
 			c := &captures[i]

@@ -110,10 +110,6 @@ type DB struct {
 
 	shared
 
-	// The committer has these.
-	trimmed   int64 // bytes; see trimFor
-	leastLogs int64 // bytes of logs that could not be trimmed
-
 	// openMu is held for reading while a scope is opened and for writing while scopes are
 	// wiped. It is locked before all other locks.
 	openMu sync.RWMutex
@@ -126,7 +122,7 @@ type DB struct {
 	overwhelm atomic.Bool // more than MaxPending bytes wait, and that was logged
 
 	stop      context.CancelFunc // ends the committer after one last commit
-	committer chan struct{}      // closed when the committer has ended
+	committer *committer
 	// ledgerLosses counts the losses of all ledgers.
 	ledgerLosses atomic.Uint64
 	closeOnce    sync.Once
@@ -173,7 +169,7 @@ func Open(path string, opts Options) (*DB, error) {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	d.stop = cancel
-	go d.commitLoop(ctx)
+	go d.committer.run(ctx)
 	return d, nil
 }
 
@@ -225,7 +221,7 @@ func OpenReadOnly(path string, opts Options) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
 	}
-	close(d.committer)
+	close(d.committer.done)
 	d.stop = func() {}
 	if err = d.file.OpenReadOnly(); err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)
@@ -243,11 +239,11 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 			changed: make(chan struct{}, 1),
 			urgent:  make(chan struct{}, 1),
 		},
-		committer: make(chan struct{}),
 
 		// 1 ms to 33 s, and 1 KiB to 1 GiB.
 		commits: store.Commits{Durations: newBuckets(0.001, 2, 16), Sizes: newBuckets(1024, 4, 11)},
 	}
+	d.committer = &committer{DB: d, done: make(chan struct{})}
 	d.keys.Provider = opts.Keys
 	d.keys.Wrapped = func() { d.tell(false) } // the committer writes them
 	d.logs.Max, d.logs.Exceeded = fileLogBytes, func() { d.tell(false) }
@@ -295,7 +291,7 @@ func (d *DB) Close() error {
 			s.endWrites()
 		}
 		d.stop()
-		<-d.committer
+		<-d.committer.done
 		closeError := d.file.Close()
 		for _, s := range scopes {
 			d.closeError = errors.Join(d.closeError, s.unwritten())

@@ -292,7 +292,7 @@ func TestFormerDroppedFirst(t *testing.T) {
 	departed(w, gone...)
 
 	c, due := w.s.capture(math.MaxInt64)
-	if w.must(c.Pack()); !due || !w.db.makeRoom([]capture{c}) {
+	if w.must(c.Pack()); !due || !w.db.committer.makeRoom([]capture{c}) {
 		t.Fatal("the former content is not dropped")
 	}
 	departed(w, gone...)
@@ -372,7 +372,7 @@ func TestLogsOfFileAfterBookmark(t *testing.T) {
 	a.must(a.s.Flush(t.Context()))
 	fill("b", 1<<20)
 	for range 5 {
-		a.must(db.commit())
+		a.must(db.committer.commit())
 	}
 	if all := db.logs.Bytes.Load(); all > db.logs.Max+1<<19 {
 		t.Errorf("the logs have %d bytes, want %d at most", all, db.logs.Max)
@@ -426,7 +426,7 @@ func TestLogOfSmallerShare(t *testing.T) {
 		b.apply(50, text)
 		b.must(b.s.Flush(t.Context()))
 		for range 20 {
-			w.must(w.db.commit())
+			w.must(w.db.committer.commit())
 		}
 	}
 	if got, share := from(w.s, (*state).logBytes), w.db.shareOfLogs(nil, 0); got > 2*share+1<<16 {

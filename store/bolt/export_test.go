@@ -32,7 +32,7 @@ func HookWrites(d *DB, hook func(next WriteAt) WriteAt) {
 }
 
 // Commit commits once, while the committer pauses.
-func Commit(d *DB) error { return d.commit() }
+func Commit(d *DB) error { return d.committer.commit() }
 
 // Quiet runs fn while no other goroutine writes to the file.
 func Quiet(d *DB, fn func()) {

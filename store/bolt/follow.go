@@ -103,7 +103,7 @@ func wait(ctx context.Context, news <-chan struct{}, s *scopeStore) error {
 	select {
 	case <-news:
 		return nil
-	case <-s.db.committer:
+	case <-s.db.committer.done:
 		return store.ErrClosed
 	case <-ctx.Done():
 		return ctx.Err()

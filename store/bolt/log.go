@@ -61,7 +61,7 @@ func share(sizes []int64, all int64) int64 {
 }
 
 // trimLater requests another commit if logs have more bytes than their share.
-func (d *DB) trimLater() {
+func (d *committer) trimLater() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	share := d.shareOfLogsLocked(nil, 0)

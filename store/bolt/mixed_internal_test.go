@@ -37,7 +37,7 @@ func TestTrimBeginsNoLineage(t *testing.T) {
 	before, err := w.s.History()
 	w.must(err)
 	w.must(w.s.Apply(store.Batch{Reason: "rewound", Rewound: true}))
-	w.db.trimLogs(1 << 20)
+	w.db.committer.trimLogs(1 << 20)
 	after, err := w.s.History()
 	w.must(err)
 	if before.Last != after.Last {
@@ -96,7 +96,7 @@ func TestMendBesideDamagedPage(t *testing.T) {
 	}
 	w.must(w.s.Apply(store.Batch{RV: "1000", Changes: []store.Change{{Object: w.object(10, "new")}}}))
 	for range 3 {
-		if err := w.db.commit(); err != nil {
+		if err := w.db.committer.commit(); err != nil {
 			t.Logf("commit: %v", err)
 		}
 	}
@@ -186,10 +186,10 @@ func TestTidyAgain(t *testing.T) {
 			})
 		}
 		w.apply(1, text)
-		_ = w.db.commit()
-		w.must(w.db.commit())
+		_ = w.db.committer.commit()
+		w.must(w.db.committer.commit())
 		w.apply(1, text)
-		w.must(w.db.commit())
+		w.must(w.db.committer.commit())
 		if n := count(w); n != 1 {
 			t.Errorf("fails %t: %d dictionaries, want that the one that nothing uses was dropped", fails, n)
 		}
@@ -217,7 +217,7 @@ func TestViewerSettlesNothing(t *testing.T) {
 	v, _, err := db.View(w.s.id)
 	w.must(err)
 	SetFileLogBytes(db, from(v.(*scopeStore), (*state).logBytes)*3/4)
-	w.must(db.commit())
+	w.must(db.committer.commit())
 	var now uint64
 	w.must(db.view("test", func(tx *bbolt.Tx) error {
 		m, err := layout.ReadManifest(w.s.id, layout.Scope(tx, w.s.id))
@@ -270,14 +270,14 @@ func TestDepartsOnceBesideTrim(t *testing.T) {
 		})
 		w.rv++
 		w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: []store.Change{{Key: "d/o059", RV: fmt.Sprint(w.rv), Departs: true}}}))
-		if err := w.db.commit(); err == nil {
+		if err := w.db.committer.commit(); err == nil {
 			t.Fatal("the commit has not failed")
 		}
 		w.must(w.s.Apply(store.Batch{Reason: "rewound", Rewound: true}))
 		if trim {
-			w.db.trimLogs(1 << 19) // as keepReserve does
+			w.db.committer.trimLogs(1 << 19) // as keepReserve does
 		}
-		w.must(w.db.commit())
+		w.must(w.db.committer.commit())
 		out, err := w.s.Departed(0, 10)
 		w.must(err)
 		for _, d := range out {
@@ -324,7 +324,7 @@ func TestDictionaryBesideDamagedPage(t *testing.T) {
 			w.apply(10, "short")
 		}
 		for range 3 {
-			if err := w.db.commit(); err != nil {
+			if err := w.db.committer.commit(); err != nil {
 				t.Logf("train %t: commit: %v", train, err)
 			}
 		}
@@ -361,7 +361,7 @@ func TestCommitBesideProvider(t *testing.T) {
 	<-k.asked
 	w.apply(1, "x")
 	done := make(chan error, 1)
-	go func() { done <- w.db.commit() }()
+	go func() { done <- w.db.committer.commit() }()
 	select {
 	case err := <-done:
 		w.must(err)
@@ -443,8 +443,8 @@ func TestOldIndexBesideTrim(t *testing.T) {
 	if len(w.s.oldIndexes) == 0 {
 		t.Fatal("the index was dropped: this tests nothing")
 	}
-	w.db.trimLogs(1) // as keepReserve does, before each commit
-	w.must(w.db.commit())
+	w.db.committer.trimLogs(1) // as keepReserve does, before each commit
+	w.must(w.db.committer.commit())
 	w.must(w.db.Close())
 	w = open(index.Label("app"), false)
 	w.must(w.db.Close())

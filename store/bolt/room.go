@@ -29,7 +29,7 @@ const (
 
 // keepReserve trims the logs while there is less room than a commit may need. It waits
 // until a quarter of the reserve is missing, and does not try again what has not helped.
-func (d *DB) keepReserve() {
+func (d *committer) keepReserve() {
 	reserve, room := d.reserve()
 	logs := d.logs.Bytes.Load()
 	if room >= reserve-reserve/4 || logs <= d.leastLogs+changelog.TrimBytes {
@@ -42,7 +42,7 @@ func (d *DB) keepReserve() {
 
 // reserve returns how much room there should be, and how much there is: on the volume,
 // and in free pages of the file.
-func (d *DB) reserve() (want, is int64) {
+func (d *committer) reserve() (want, is int64) {
 	reserve := func(size int64) int64 { return min(size/reservedPart, maxReserved) }
 	size, is := d.file.Room(reserve)
 	return reserve(size), is
@@ -73,7 +73,7 @@ const trims = 4
 // trimFor trims the logs by what a commit needs that has failed, and reports whether it
 // has. It does not trim as much again before a commit has succeeded: if others fill the
 // disk, the history stays.
-func (d *DB) trimFor(captures []capture, try int) bool {
+func (d *committer) trimFor(captures []capture, try int) bool {
 	need := int64(changelog.TrimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
@@ -89,7 +89,7 @@ func (d *DB) trimFor(captures []capture, try int) bool {
 }
 
 // trimLogs trims the logs by n bytes, the largest first, and returns by how much it has.
-func (d *DB) trimLogs(n int64) (freed int64) {
+func (d *committer) trimLogs(n int64) (freed int64) {
 	scopes := d.byLogBytes()
 	if len(scopes) == 0 {
 		return 0
@@ -123,7 +123,7 @@ func (d *DB) trimLogs(n int64) (freed int64) {
 }
 
 // byLogBytes returns the open scopes that have a log in the file, the largest log first.
-func (d *DB) byLogBytes() []*scopeStore {
+func (d *committer) byLogBytes() []*scopeStore {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	bytes := map[*scopeStore]int64{}
@@ -159,7 +159,7 @@ func (s *scopeStore) trimBy(tx *bbolt.Tx, n int64) (before int64, log record.Log
 // makeRoom drops the former content for which the captured list is whole, and reports
 // whether it has. Without that, a file that cannot grow would never take what the list
 // has left.
-func (d *DB) makeRoom(captures []capture) (made bool) {
+func (d *committer) makeRoom(captures []capture) (made bool) {
 	for i := range captures {
 		c := &captures[i]
 		// The commit that has failed may be in the file.

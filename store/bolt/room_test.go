@@ -63,7 +63,7 @@ func TestLogGivesRoom(t *testing.T) {
 			written += len(text)
 			w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv + 1), Changes: []store.Change{{Object: w.object((5*round+i)%59, text)}}}))
 		}
-		if err := w.db.commit(); err != nil {
+		if err := w.db.committer.commit(); err != nil {
 			t.Fatalf("after %d bytes, with a log of %d bytes: %v", written, from(w.s, (*state).logBytes), err)
 		}
 		if round >= 100 {
@@ -109,7 +109,7 @@ func TestLogGivesRoomOnce(t *testing.T) {
 	w.must(c.Pack())
 	before := from(w.s, (*state).logBytes)
 	for i := range 10 {
-		if trimmed := w.db.trimFor([]capture{c}, 0); trimmed != (i == 0) {
+		if trimmed := w.db.committer.trimFor([]capture{c}, 0); trimmed != (i == 0) {
 			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
 		}
 	}
@@ -117,7 +117,7 @@ func TestLogGivesRoomOnce(t *testing.T) {
 		t.Errorf("%d bytes were freed, want %d", freed, need)
 	}
 	w.must(w.s.Flush(t.Context()))
-	if w.db.trimmed != 0 {
+	if w.db.committer.trimmed != 0 {
 		t.Errorf("a commit has succeeded, and the next gets no room")
 	}
 }
@@ -171,7 +171,7 @@ func TestRoomOnlyIfItLacks(t *testing.T) {
 			return 0, broken
 		}
 	})
-	if err := w.db.commit(); !errors.Is(err, broken) || tries != 1 {
+	if err := w.db.committer.commit(); !errors.Is(err, broken) || tries != 1 {
 		t.Fatalf("%d writes: %v", tries, err)
 	}
 	content, err := os.ReadFile(path) // the process dies
@@ -215,10 +215,10 @@ func TestDeparturesOfTwoTransactions(t *testing.T) {
 			c, _ := w.s.capture(math.MaxInt64)
 			w.must(c.Pack())
 			captures := []capture{c}
-			if !w.db.makeRoom(captures) {
+			if !w.db.committer.makeRoom(captures) {
 				t.Fatal("no room")
 			}
-			err := w.db.writeCaptures(captures)
+			err := w.db.committer.writeCaptures(captures)
 			w.s.committedUpTo(captures[0], err)
 			w.must(err)
 		}
@@ -238,7 +238,7 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 	w := openBounded(t, path, 64<<20, "", store.Options{})
 	w.list(100, randomText(10_000))
 	isShort := func() bool {
-		want, is := w.db.reserve()
+		want, is := w.db.committer.reserve()
 		return is < want-want/4
 	}
 	for n := 100; !isShort(); n += 100 {
@@ -251,7 +251,7 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 			changes = append(changes, store.Change{Object: w.object(n+i, text)})
 		}
 		w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: changes}))
-		w.must(w.db.commit())
+		w.must(w.db.committer.commit())
 	}
 	var gone []store.Change
 	for i := range 3 {
@@ -260,7 +260,7 @@ func TestDeparturesWhileRoomIsShort(t *testing.T) {
 	w.rv++
 	w.must(w.s.Apply(store.Batch{RV: fmt.Sprint(w.rv), Changes: gone}))
 	for range 4 {
-		w.must(w.db.commit())
+		w.must(w.db.committer.commit())
 	}
 	kept, dropped := w.s.Departures()
 	found, err := w.s.Departed(0, 10)

@@ -260,7 +260,7 @@ func (s *scopeStore) Flush(ctx context.Context) error {
 		}
 		select {
 		case <-attempt:
-		case <-s.db.committer:
+		case <-s.db.committer.done:
 			s.mu.Lock()
 			done := s.written >= target
 			s.mu.Unlock()
@@ -292,7 +292,7 @@ func (s *scopeStore) flushOnce(ctx context.Context) error {
 		s.db.wake()
 		select {
 		case <-attempt:
-		case <-s.db.committer:
+		case <-s.db.committer.done:
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -31,7 +31,7 @@ func (d *DB) suspend(cause error) {
 	d.file.Suspend(cause)
 	d.opts.Logger.Error(cause, "Cache file cannot be used, going on without", "path", d.path)
 	d.stop = func() {}
-	close(d.committer)
+	close(d.committer.done)
 }
 
 // isCallers reports whether Open returns err: path is not that of a cache, or another
