@@ -98,6 +98,7 @@ type capture struct {
 	loading    bool
 	applied    uint64
 	losses     uint64
+	turns      uint64
 	share      int64            // of the log, in bytes
 	entries    []*overlay.Entry // of over, in key order
 	packed     []record.Packed  // of entries

@@ -43,9 +43,6 @@ func (c *count) listed(r *relist, beside overlay.View) {
 
 // committed takes over the number of objects in the file if it has all of them.
 func (c *count) committed(written capture, hasAll bool) {
-	if written.stored < 0 {
-		return
-	}
 	if c.storedBytes = written.bytes; hasAll {
 		c.length, c.miscounted = written.stored, false
 	}

@@ -23,6 +23,9 @@ type state struct {
 	standing
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
+	// turns counts how often the content has become another one. The outcome of a commit
+	// says nothing of the content after a turn.
+	turns uint64
 	count
 	overlay   overlay.Map
 	changelog changelog.State
@@ -81,6 +84,7 @@ func (s *state) listBegun(r *relist) (isLoaded bool) {
 // listBroken drops what was loaded of a list that has ended unfinished, and what was
 // applied beside it.
 func (s *state) listBroken() {
+	s.turns++
 	s.endLoad()
 	s.count.forget()
 	s.overlay.Forget()
@@ -93,8 +97,13 @@ func (s *state) listBroken() {
 func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, existed []bool, known bool) {
 	s.miscounted = s.miscounted || !known
 	if b.Loaded {
+		// What was applied beside the list is newer.
+		beside := s.overlay.View()
+		beside.Scan(func(e *overlay.Entry) bool { s.indexing.applied(e); return true })
 		for _, e := range l.left {
-			s.appliedEntry(e, true)
+			if !beside.Has(e.Key) {
+				s.appliedEntry(e, true)
+			}
 		}
 		if r := s.loading.listed(); r != nil {
 			s.count.listed(r, s.overlay.View())
@@ -110,6 +119,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 	}
 	s.changelog.Applied(b, s.checkpoint.RV)
 	if b.Loaded {
+		s.turns++
 		s.move(phaseReady, nil, allPhases...)
 	}
 	switch {
@@ -127,13 +137,13 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 }
 
 func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
+	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
+		return // nothing was deleted, and nobody is told
+	}
 	s.cached.applied(e)
 	s.indexing.applied(e)
 	s.count.applied(e, existed)
 	e.Departing = e.Departing && existed
-	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
-		return // nothing was deleted, and nobody is told
-	}
 	old, _ := s.overlay.Get(e.Key)
 	s.departed.Applied(e, old)
 	s.overlay.Set(e)
@@ -159,7 +169,7 @@ func (s *state) captured(share int64) (c capture, due bool) {
 	}
 	return capture{
 		share: share, over: over, packer: s.packer.Load(), checkpoint: s.checkpoint, loading: s.phase == phaseLoading || s.phase == phaseEmpty, applied: s.latest,
-		losses: s.losses, stored: -1, told: s.departed.Told, settled: s.departed.Settled, gone: s.departed.Gone,
+		losses: s.losses, turns: s.turns, stored: -1, told: s.departed.Told, settled: s.departed.Settled, gone: s.departed.Gone,
 		Capture: s.changelog.Captured(),
 	}, (s.dirty || s.changelog.HasMoreThan(share)) && s.cause == nil
 }
@@ -167,12 +177,10 @@ func (s *state) captured(share int64) (c capture, due bool) {
 // committed takes over the outcome of a commit. What has changed since stays to be
 // written. It reports whether departed objects were dropped for the first time.
 func (s *state) committed(c capture, err error) (overflows bool) {
-	if err == nil && s.losses == c.losses {
+	if err == nil && c.stored >= 0 && s.turns == c.turns {
 		s.overlay.Committed(c.over)
-		if c.stored >= 0 {
-			overflows = s.departed.Committed(len(c.gone), c.departed, c.dropped)
-			s.changelog.Committed(c.Capture, c.log, c.checkpoint.RV, c.share)
-		}
+		overflows = s.departed.Committed(len(c.gone), c.departed, c.dropped)
+		s.changelog.Committed(c.Capture, c.log, c.checkpoint.RV, c.share)
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
 	}
@@ -199,6 +207,7 @@ func (s *state) trimmed(log record.LogState) {
 func (s *state) lost(cause error) {
 	s.move(phaseLost, cause, allPhases...)
 	s.losses++
+	s.turns++
 	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint()
 	for _, p := range s.parts() {
 		p.Lost(cause)
@@ -221,6 +230,7 @@ func (s *state) notWiped() {
 // replaced forgets what was not written, because the scope was closed and is opened
 // again.
 func (s *state) replaced() {
+	s.turns++
 	s.overlay.Forget()
 	s.changelog.SetLog(record.LogState{}, "")
 	s.objects.Forget()
