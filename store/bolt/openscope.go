@@ -51,7 +51,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		d.file.Lock()
 		d.file.Unlock() //nolint:staticcheck // nothing is done under it
 	}
-	if err := s.load(); err != nil {
+	if err := s.load(old); err != nil {
 		s.forgetLog()
 		d.mu.Lock()
 		if d.scopes[id] = old; old == nil {
@@ -64,6 +64,14 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		old.replaceBy(s)
 	}
 	return s, nil
+}
+
+// outdate makes reads return store.ErrClosed, because another store is about to drop what
+// they have read so far. A walk would go on with what is listed next.
+func (s *scopeStore) outdate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.outdated()
 }
 
 // replaceBy discards what a closed store could not write, and makes its reads use next,
@@ -147,7 +155,7 @@ func checkIndexName(name string) error {
 
 // load reads what the file contains of the scope, drops it if it cannot be used, and
 // builds missing indexes.
-func (s *scopeStore) load() error {
+func (s *scopeStore) load(old *scopeStore) error {
 	m, err := s.readOwnManifest()
 	if err != nil {
 		return err
@@ -166,6 +174,9 @@ func (s *scopeStore) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
+		if old != nil {
+			old.outdate()
+		}
 		switch {
 		case m == nil:
 			s.packing.Lost(nil)

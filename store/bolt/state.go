@@ -227,6 +227,12 @@ func (s *state) notWiped() {
 	}
 }
 
+// outdated ends the reads of a closed store before its scope begins again in another one.
+func (s *state) outdated() {
+	s.move(phaseLost, store.ErrClosed, allPhases...)
+	s.replaced()
+}
+
 // replaced forgets what was not written, because the scope was closed and is opened
 // again.
 func (s *state) replaced() {

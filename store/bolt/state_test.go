@@ -86,6 +86,9 @@ type machine struct {
 	view     held // what readers must see while the scope is well
 	departed []departure
 	last     uint64 // departure that was numbered
+	// departures up to these were received by all handlers of an earlier process, and of
+	// this one
+	settled, received uint64
 
 	isLost, isHidden bool // readers see nothing
 
@@ -93,6 +96,7 @@ type machine struct {
 	captured *capture
 	seen     held        // the view when captured was made
 	leaving  []departure // departed when captured was made
+	settles  uint64      // received when captured was made
 	written  bool        // captured was written, or skipped; its outcome was not told
 	err      error       // of captured
 }
@@ -422,6 +426,7 @@ func (m *machine) settle() bool {
 		return false
 	}
 	m.s.progress.changed()
+	m.received = m.last
 	return true
 }
 
@@ -538,7 +543,7 @@ func (m *machine) listBreaks() bool {
 // inFile returns what has departed in the file and was not received by all handlers of an
 // earlier process.
 func (m *machine) inFile() []departure {
-	return slices.DeleteFunc(slices.Clone(m.file.departed), func(d departure) bool { return d.number <= m.s.departed.Settled })
+	return slices.DeleteFunc(slices.Clone(m.file.departed), func(d departure) bool { return d.number <= m.settled })
 }
 
 // emptyFile begins the scope in the file again.
@@ -557,7 +562,8 @@ func (m *machine) capture() bool {
 	if !due {
 		return false
 	}
-	m.captured, m.seen, m.leaving = &c, m.view, slices.Clip(m.departed)
+	m.captured, m.seen = &c, m.view
+	m.leaving, m.settles = slices.Clip(m.departed), m.received
 	return true
 }
 
@@ -606,6 +612,9 @@ func (m *machine) write(writes bool, err error) bool {
 	f.log.Last++
 	f.log.Bytes += 10
 	f.log.Mark.Random, f.log.Mark.Number, f.log.Settled = c.Random, f.log.Last, c.told
+	if f.log.Settled != m.settles {
+		m.fail("departures up to %d are settled in the file, want %d", f.log.Settled, m.settles)
+	}
 	c.log, c.stored, c.bytes = f.log, f.len(), int64(f.len())
 	m.s.changelog.Attempted(c.Attempt())
 	if !f.whole {
@@ -640,12 +649,19 @@ func (m *machine) told() bool {
 		return false
 	}
 	m.captured, m.written = nil, false
-	attempt, written := m.s.attempt, m.s.written
-	if m.s.committed(*c, m.err); !isClosed(attempt) {
+	s := m.s
+	attempt, written, gone := s.attempt, s.written, len(s.departed.Gone)
+	if s.committed(*c, m.err); !isClosed(attempt) {
 		m.fail("who waits for an attempt is not told")
 	}
-	if (c.stored < 0 || m.err != nil) && m.s.written != written {
-		m.fail("what was not written counts as written")
+	switch {
+	case s.written == written: // nothing is taken over
+	case c.stored < 0 || m.err != nil || s.written != c.applied:
+		m.fail("%d changes count as written, and up to %d were captured", s.written, c.applied)
+	case len(s.departed.Gone) != gone-len(c.gone):
+		m.fail("%d of %d departed objects wait, and %d were written", len(s.departed.Gone), gone, len(c.gone))
+	case !s.dirty && s.overlay.Len() > 0 && !s.isLoading():
+		m.fail("%d changes wait when all is written", s.overlay.Len())
 	}
 	return true
 }
@@ -654,7 +670,7 @@ func (m *machine) lose() bool {
 	attempt := m.s.attempt
 	m.s.lost(store.ErrWiped)
 	m.file, m.view, m.departed = disk{}, held{}, nil
-	m.isLost = true
+	m.isLost, m.settled, m.received = true, m.last, m.last
 	if !isClosed(attempt) || len(m.s.lostSignal) == 0 {
 		m.fail("who waits is not told of the loss")
 	}
@@ -723,6 +739,9 @@ func (m *machine) openAgain(useful bool) bool {
 			}
 		}
 	} else {
+		if old.outdated(); old.cause == nil || old.isReady.Load() {
+			m.fail("a walk goes on in what is listed next")
+		}
 		if f.whole && f.len() > 0 {
 			f.former = f.held
 		}
@@ -741,8 +760,8 @@ func (m *machine) openAgain(useful bool) bool {
 		m.fail("%d changes of what was closed wait, %d of %d are written, a log of %d bytes counts", old.overlay.Len(), old.written, old.latest, old.changelog.Log.Bytes)
 	}
 	m.view, m.isLost, m.list = f.held, false, nil
-	m.departed = m.inFile()
-	m.last = max(f.log.Departed, f.log.Settled)
+	m.settled, m.received = f.log.Settled, f.log.Settled
+	m.departed, m.last = m.inFile(), max(f.log.Departed, f.log.Settled)
 	return true
 }
 
