@@ -97,6 +97,7 @@ type capture struct {
 	s       *scopeStore
 	applied uint64
 	losses  uint64
+	turns   uint64
 	share   int64 // of the log, in bytes
 	commit.Part
 }

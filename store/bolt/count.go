@@ -44,9 +44,6 @@ func (c *count) listed(list *listing.Keys, beside overlay.View) {
 
 // committed takes over the number of objects in the file if it has all of them.
 func (c *count) committed(written capture, hasAll bool) {
-	if !written.Written {
-		return
-	}
 	if c.storedBytes = written.Bytes; hasAll {
 		c.length, c.miscounted = written.Stored, false
 	}

@@ -19,7 +19,10 @@ import (
 // opening is a scope while it is opened: what is stored of it is read, dropped if it is
 // of no use, and given the indexes of the options. One goroutine has it. The committer
 // may already use the scope.
-type opening struct{ *scopeStore }
+type opening struct {
+	*scopeStore
+	old *scopeStore // that was opened before, and is closed; nil: none
+}
 
 // load reads what the file contains of the scope, drops it if it cannot be used, and
 // builds missing indexes.
@@ -41,6 +44,9 @@ func (s opening) load() error {
 		return nil
 	}
 	if why := s.useless(m); why != "" {
+		if s.old != nil {
+			s.old.locked((*state).outdated)
+		}
 		switch {
 		case m == nil:
 			s.packing.Lost(nil)

@@ -53,7 +53,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 		d.file.Lock()
 		d.file.Unlock() //nolint:staticcheck // nothing is done under it
 	}
-	if err := (opening{s}).load(); err != nil {
+	if err := (opening{s, old}).load(); err != nil {
 		s.locked((*state).dropLog)
 		d.mu.Lock()
 		if d.scopes[id] = old; old == nil {

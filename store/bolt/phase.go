@@ -16,7 +16,7 @@ import (
 //	empty                   loading  a list begins
 //	loading                 empty    the list ends unfinished
 //	empty, loading          ready    a list is applied whole, or a change without a list
-//	any                     lost     the file is lost, or the scope is wiped
+//	any                     lost     the file is lost, or the scope is wiped or replaced
 //	lost                    mending  a list begins
 //	mending                 lost     the list ends unfinished
 //	lost, mending, hidden   ready    a list is applied whole

@@ -8,7 +8,12 @@ import "flag"
 const fewer = 8
 
 func init() {
-	if err := flag.Set("rapid.checks", "25"); err != nil { // 100 by default
-		panic(err)
+	for name, value := range map[string]string{
+		"rapid.checks": "25", // 100 by default
+		"depth":        "4",  // 6 by default
+	} {
+		if err := flag.Set(name, value); err != nil {
+			panic(err)
+		}
 	}
 }

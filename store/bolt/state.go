@@ -28,6 +28,9 @@ type state struct {
 	standing
 	checkpoint store.Checkpoint
 	losses     uint64 // how often the stored content was lost
+	// turns counts how often the content has become another one. The outcome of a commit
+	// says nothing of the content after a turn.
+	turns uint64
 	count
 	overlay   overlay.Map
 	changelog changelog.State
@@ -123,6 +126,7 @@ func (s *state) listEnded() (isBroken bool) {
 // listBroken drops what was loaded of a list that has ended unfinished, and what was
 // applied beside it.
 func (s *state) listBroken() {
+	s.turns++
 	s.endLoad()
 	s.count.forget()
 	s.overlay.Forget()
@@ -135,8 +139,13 @@ func (s *state) listBroken() {
 func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, existed []bool, known bool) {
 	s.miscounted = s.miscounted || !known
 	if b.Loaded {
+		// What was applied beside the list is newer.
+		beside := s.overlay.View()
+		beside.Scan(func(e *overlay.Entry) bool { s.indexing.applied(e); return true })
 		for _, e := range l.left {
-			s.appliedEntry(e, true)
+			if !beside.Has(e.Key) {
+				s.appliedEntry(e, true)
+			}
 		}
 		if r := s.loading.listed(); r != nil {
 			s.count.listed(&r.Listed, s.overlay.View())
@@ -152,6 +161,7 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 	}
 	s.changelog.Applied(b, s.checkpoint.RV)
 	if b.Loaded {
+		s.turns++
 		s.move(phaseReady, nil, allPhases...)
 	}
 	switch {
@@ -169,13 +179,13 @@ func (s *state) applied(b store.Batch, entries []*overlay.Entry, l loadedList, e
 }
 
 func (s *state) appliedEntry(e *overlay.Entry, existed bool) {
+	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
+		return // nothing was deleted, and nobody is told
+	}
 	s.cached.applied(e)
 	s.indexing.applied(e)
 	s.count.applied(e, existed)
 	e.Departing = e.Departing && existed
-	if e.Head == nil && !existed && (e.Order == 0 || s.changelog.Unlogged) {
-		return // nothing was deleted, and nobody is told
-	}
 	old, _ := s.overlay.Get(e.Key)
 	s.departed.Applied(e, old)
 	s.overlay.Set(e)
@@ -230,7 +240,7 @@ func (s *state) captured(share int64) (c capture, due bool) {
 		over = s.overlay.View()
 	}
 	return capture{
-		applied: s.latest, losses: s.losses, share: share, Part: commit.Part{
+		applied: s.latest, losses: s.losses, turns: s.turns, share: share, Part: commit.Part{
 			Overlay: over, Packer: s.packer.Load(), Checkpoint: s.checkpoint, Loading: s.phase == phaseLoading || s.phase == phaseEmpty,
 			Told: s.departed.Told, Settled: s.departed.Settled, Gone: s.departed.Gone, Capture: s.changelog.Captured(),
 		},
@@ -251,13 +261,11 @@ func (s *state) mayHaveWritten(m *record.Manifest) bool { return s.changelog.May
 // committed takes over the outcome of a commit. What has changed since stays to be
 // written. It reports whether departed objects were dropped for the first time.
 func (s *state) committed(c capture, err error) (overflows bool) {
-	if err == nil && s.losses == c.losses {
+	if err == nil && c.Written && s.turns == c.turns {
 		s.overlay.Committed(c.Overlay)
-		if c.Written {
-			overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
-			s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
-			s.leftOut.Committed(c.LeftOut)
-		}
+		overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
+		s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
+		s.leftOut.Committed(c.LeftOut)
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
 	}
@@ -284,6 +292,7 @@ func (s *state) trimmed(log record.LogState) {
 func (s *state) lost(cause error) {
 	s.move(phaseLost, cause, allPhases...)
 	s.losses++
+	s.turns++
 	s.checkpoint = store.Batch{Reason: cause.Error()}.Checkpoint()
 	for _, p := range s.parts() {
 		p.Lost(cause)
@@ -303,9 +312,16 @@ func (s *state) notWiped() {
 	}
 }
 
+// outdated ends the reads of a closed store before its scope begins again in another one.
+func (s *state) outdated() {
+	s.move(phaseLost, store.ErrClosed, allPhases...)
+	s.replaced()
+}
+
 // replaced forgets what was not written, because the scope was closed and is opened
 // again.
 func (s *state) replaced() {
+	s.turns++
 	s.overlay.Forget()
 	s.changelog.SetLog(record.LogState{}, "")
 	s.objects.Forget()
