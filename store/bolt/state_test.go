@@ -155,7 +155,7 @@ func (m *machine) clone() *machine {
 	s.phase, s.before, s.cause, s.role = was.phase, was.before, was.cause, was.role
 	s.isReady.Store(was.isReady.Load())
 	s.checkpoint, s.losses, s.turns = was.checkpoint, was.losses, was.turns
-	s.count, s.departed = was.count, was.departed
+	s.count, s.departed, s.leftOut = was.count, was.departed, was.leftOut
 	was.overlay.View().Scan(func(e *overlay.Entry) bool { s.overlay.Set(e); return true })
 	s.changelog = was.changelog
 	s.changelog.Attempts, s.changelog.Sum = slices.Clip(was.changelog.Attempts), &s.shared.logs
@@ -183,10 +183,10 @@ func (m *machine) clone() *machine {
 // TestClone fails if clone does not know a field of a state.
 func TestClone(t *testing.T) {
 	for typ, fields := range map[reflect.Type]string{
-		reflect.TypeFor[state]():    "shared standing checkpoint losses turns count overlay changelog departed packing indexing cached loading progress",
+		reflect.TypeFor[state]():    "shared standing checkpoint losses turns count overlay changelog departed leftOut packing indexing cached loading progress",
 		reflect.TypeFor[standing](): "phase before cause role isReady",
 		reflect.TypeFor[packing]():  "packer",
-		reflect.TypeFor[indexing](): "indexes inMemory oldIndexes indexErrs",
+		reflect.TypeFor[indexing](): "indexes inMemory oldIndexes",
 		reflect.TypeFor[cached]():   "objects hits misses",
 		reflect.TypeFor[loading]():  "relist",
 		reflect.TypeFor[progress](): "dirty latest written commitErr attempt lostSignal shared",
@@ -662,6 +662,13 @@ func (m *machine) told() bool {
 		m.fail("%d of %d departed objects wait, and %d were written", len(s.departed.Gone), gone, len(c.Gone))
 	case !s.dirty && s.overlay.Len() > 0 && !s.isLoading():
 		m.fail("%d changes wait when all is written", s.overlay.Len())
+	default:
+		s.overlay.View().Scan(func(e *overlay.Entry) bool {
+			if slices.Contains(m.file.departed, departure{e.Departs, e.Key}) {
+				m.fail("%s departs as %d again", e.Key, e.Departs)
+			}
+			return true
+		})
 	}
 	return true
 }
