@@ -222,7 +222,14 @@ func testPlacesWhileLoading(t *testing.T) {
 }
 
 func testWalkOverUpgrade(t *testing.T) {
-	for name, list := range map[string]bool{"not listed": false, "listed": true} {
+	for name, then := range map[string]struct {
+		versions []string // the scope is opened again with
+		list     bool
+	}{
+		"not listed":             {[]string{"2"}, false},
+		"listed":                 {[]string{"2"}, true},
+		"listed, at a next time": {[]string{"1", "2"}, true},
+	} {
 		w := openSharingOf(t, filepath.Join(t.TempDir(), "informers.db"), "1")
 		w.list(2*chunk+10, "before")
 		seen := 0
@@ -232,10 +239,14 @@ func testWalkOverUpgrade(t *testing.T) {
 				break
 			}
 			if seen++; seen == 1 {
-				w.must(w.s.Close())
-				s, err := w.db.Open(w.s.scope, store.Options{Codec: w.s.opts.Codec, TransformVersion: "2"})
-				w.must(err)
-				if next := (&sharingScope{T: t, db: w.db, s: s.(*scopeStore), rv: w.rv}); list {
+				last := w.s
+				for _, version := range then.versions {
+					w.must(last.Close())
+					s, err := w.db.Open(w.s.scope, store.Options{Codec: w.s.opts.Codec, TransformVersion: version})
+					w.must(err)
+					last = s.(*scopeStore)
+				}
+				if next := (&sharingScope{T: t, db: w.db, s: last, rv: w.rv}); then.list {
 					next.list(2*chunk+10, "after")
 				}
 			}

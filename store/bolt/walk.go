@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"fmt"
 	"iter"
 
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,9 @@ func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 		n := 0
 		for after := ""; ; {
 			entries, err := s.scanAs(false, after, chunk)
+			if err == nil && s.next.Load() != nil {
+				err = fmt.Errorf("%s was closed, and is opened again: %w", s.scope, store.ErrClosed)
+			}
 			n += len(entries)
 			if err == nil && len(entries) < chunk {
 				err = s.checks.all(n)
