@@ -30,7 +30,7 @@ type encodedTransport struct{ next http.RoundTripper }
 func (t encodedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	resp, err := t.next.RoundTrip(r)
 	if err == nil {
-		tap.SieveFrom(r.Context()).Open(resp)
+		tap.StandInsFrom(r.Context()).Open(resp)
 		tap.From(r.Context()).Open(resp)
 	}
 	return resp, err

@@ -161,7 +161,7 @@ type LogState struct {
 	Entries int
 	Bytes   int64  // encoded
 	Dropped uint64 // entries that the bounds have dropped since the lineage began
-	// LeftOut counts the changes since the scope was opened that the log has never had: a
-	// commit had more of them than the log may hold, or there is no history.
-	LeftOut uint64
+	// Unlogged counts the changes since the scope was opened that the log has never had:
+	// a commit had more of them than the log may hold, or there is no history.
+	Unlogged uint64
 }

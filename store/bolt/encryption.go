@@ -14,7 +14,8 @@ import (
 )
 
 // sealOf returns the seal for opening a scope. It depends on the stored manifest and on
-// the options.
+// the options. It keeps Secrets off the disk: without a key, a scope of them is not
+// opened for writing, and the error is store.ErrNoKey.
 func (d *DB) sealOf(scope store.Scope) (*seal.Seal, error) {
 	stored := record.NewManifest(scope)
 	id := scope.ID()

@@ -165,7 +165,7 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 	}
 	err = s.readAs("log", want{loaded: true}, func(sn *snapshot) error {
 		l := &sn.logged
-		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, LeftOut: sn.leftOut}
+		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, Unlogged: sn.unlogged}
 		reader := sn.log()
 		if l.Mark.Number > 0 {
 			last := reader.Mark(&l.Mark)

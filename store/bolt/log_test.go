@@ -243,7 +243,7 @@ func TestLogOfLongList(t *testing.T) {
 		t.Errorf("kept are the deletions %q, want that before the list and that of the list", deletions)
 	}
 	after := l.history().Last
-	if left := l.history().LeftOut; left == 0 || left > 18 {
+	if left := l.history().Unlogged; left == 0 || left > 18 {
 		t.Errorf("%d changes of the list are left out, want some of 18", left)
 	}
 	l.put(3)
@@ -262,8 +262,8 @@ func TestNoHistory(t *testing.T) {
 	l.drop(3)
 	must(t, l.s.Apply(store.Batch{RV: "20", Changes: []store.Change{{Key: small.key(4), Departs: true}}}))
 	must(t, l.s.Flush(t.Context()))
-	if state := l.history(); state.Entries != 1 || state.LeftOut != 3 {
-		t.Errorf("the log has %d entries and has left out %d, want one that departs and 3", state.Entries, state.LeftOut)
+	if state := l.history(); state.Entries != 1 || state.Unlogged != 3 {
+		t.Errorf("the log has %d entries and has left out %d, want one that departs and 3", state.Entries, state.Unlogged)
 	}
 	l.wantTrimmed(begin)
 	l.verify()

@@ -12,9 +12,9 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/commit"
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/indexes"
-	"github.com/informctl/informctl/store/bolt/internal/leftout"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
+	"github.com/informctl/informctl/store/bolt/internal/unlogged"
 )
 
 // state is what an open scope has in memory. It has a part for each feature, in the file
@@ -35,7 +35,7 @@ type state struct {
 	overlay   overlay.Map
 	changelog changelog.State
 	departed  graveyard.State
-	leftOut   leftout.State
+	unlogged  unlogged.State
 	packing
 	indexing
 	cached
@@ -63,7 +63,7 @@ type part interface {
 
 // parts returns all parts. Whoever waits is told last.
 func (s *state) parts() []part {
-	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.leftOut, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
+	return []part{&s.count, &s.overlay, &s.changelog, &s.departed, &s.unlogged, &s.packing, &s.indexing, &s.cached, &s.loading, &s.progress}
 }
 
 // opened takes over the stored content.
@@ -265,7 +265,7 @@ func (s *state) committed(c capture, err error) (overflows bool) {
 		s.overlay.Committed(c.Overlay)
 		overflows = s.departed.Committed(len(c.Gone), c.Departed, c.Dropped)
 		s.changelog.Committed(c.Capture, c.Log, c.Checkpoint.RV, c.share)
-		s.leftOut.Committed(c.LeftOut)
+		s.unlogged.Committed(c.Unlogged)
 		s.count.committed(c, s.overlay.Len() == 0 && !s.isLoading())
 		s.written = c.applied
 	}
@@ -288,7 +288,7 @@ func (s *state) trimmed(log record.LogState) {
 	}
 }
 
-// Lost forgets everything that the file had, or may have had.
+// lost forgets everything that the file had, or may have had.
 func (s *state) lost(cause error) {
 	s.move(phaseLost, cause, allPhases...)
 	s.losses++

@@ -20,8 +20,8 @@ const reasonWiped = "wiped"
 
 // Wipe drops the scopes for which which returns true, or all scopes if which is nil, in
 // one transaction. It returns what the file contained of each. If no other scope is left,
-// Wipe also drops everything else that the file contains: the file is then as new, with
-// the same Epoch.
+// Wipe also drops everything else that the file contains, which are the keys and all
+// ledgers: the file is then as new, with the same Epoch. A file that was set aside stays.
 //
 // An open scope loses its content: its reads return store.ErrWiped until it has been
 // relisted. An informer relists at once and delivers to its handlers what differs from

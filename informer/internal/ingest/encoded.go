@@ -77,30 +77,30 @@ func (w *wire) entry(key string, obj runtime.Object) store.Entry {
 }
 
 // ListerWatcher is the ListerWatcher of an informer. Objects that the Go type does not
-// take come as stand-ins; see tap.Sieve.
+// take come as stand-ins; see tap.StandIns.
 type ListerWatcher struct {
 	cache.ListerWatcher
-	sieve *tap.Sieve
+	standIns *tap.StandIns
 }
 
-// newSieve returns the Sieve of an informer, nil if its objects have no Go type.
-func newSieve(scope store.Scope, example runtime.Object) *tap.Sieve {
+// newStandIns returns the StandIns of an informer, nil if its objects have no Go type.
+func newStandIns(scope store.Scope, example runtime.Object) *tap.StandIns {
 	if scope.Form == store.Unstructured {
 		return nil
 	}
-	return tap.NewSieve(example)
+	return tap.NewStandIns(example)
 }
 
 // ListWithContext implements cache.ListerWithContext.
 func (s ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-	return s.sieve.List(ctx, func(ctx context.Context) (runtime.Object, error) {
+	return s.standIns.List(ctx, func(ctx context.Context) (runtime.Object, error) {
 		return cache.ToListerWithContext(s.ListerWatcher).ListWithContext(ctx, opts)
 	})
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (s ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-	return cache.ToWatcherWithContext(s.ListerWatcher).WatchWithContext(s.sieve.With(ctx), opts)
+	return cache.ToWatcherWithContext(s.ListerWatcher).WatchWithContext(s.standIns.With(ctx), opts)
 }
 
 // IsWatchListSemanticsUnSupported is how client-go's fakes say so.

@@ -57,7 +57,7 @@ type Pipeline struct {
 	state     *heal.State
 	queue     *fifo.Queue
 	reflector *reflector.Reflector
-	sieve     *tap.Sieve
+	standIns  *tap.StandIns
 	transform *transform
 	wire      wire
 
@@ -74,14 +74,14 @@ var _ reflector.Sink = (*Pipeline)(nil)
 // New returns a Pipeline of an opened store. It panics if the options are not those of an
 // informer.
 func New(o Options) *Pipeline {
-	p := &Pipeline{opts: o, store: o.Store, hub: o.Hub, state: o.State, queue: fifo.New(fifo.Options{}), sieve: newSieve(o.Scope, o.Example)}
-	p.transform = &transform{fn: o.Transform, example: o.Example, sieve: p.sieve}
+	p := &Pipeline{opts: o, store: o.Store, hub: o.Hub, state: o.State, queue: fifo.New(fifo.Options{}), standIns: newStandIns(o.Scope, o.Example)}
+	p.transform = &transform{fn: o.Transform, example: o.Example, standIns: p.standIns}
 	p.replays = replays{state: o.State, resumedAt: o.Store.Checkpoint().RV}
-	small := &whole{store: o.Store, scope: o.Scope, transform: p.transform, other: p.OtherHistory}
+	compare := &small{store: o.Store, scope: o.Scope, transform: p.transform, other: p.OtherHistory}
 	opts := reflector.Options{
-		ListerWatcher: p.ListerWatcher(), Undecodable: p.sieve.Start, Example: o.Example, Kind: o.Kind,
+		ListerWatcher: p.ListerWatcher(), Undecodable: p.standIns.Start, Example: o.Example, Kind: o.Kind,
 		Sink: p, OnError: o.OnError, NoProbe: o.NoProbe,
-		IsSmall: small.isSmall, Compare: small.compare, Len: o.Store.Len,
+		IsSmall: compare.isSmall, Compare: compare.compare, Len: o.Store.Len,
 	}
 	if o.Verifier != nil {
 		opts.Verify = p.verify
@@ -119,7 +119,9 @@ func (p *Pipeline) Reflector() *reflector.Reflector { return p.reflector }
 
 // ListerWatcher returns the ListerWatcher of which objects that the Go type does not take
 // come as stand-ins.
-func (p *Pipeline) ListerWatcher() ListerWatcher { return ListerWatcher{p.opts.ListerWatcher, p.sieve} }
+func (p *Pipeline) ListerWatcher() ListerWatcher {
+	return ListerWatcher{p.opts.ListerWatcher, p.standIns}
+}
 
 // Transform returns an object in the form in which it is stored. The error is that of the
 // transform, or of an object that the Go type does not take.

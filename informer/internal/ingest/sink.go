@@ -24,7 +24,7 @@ func (p *Pipeline) Push(ctx context.Context, t cache.DeltaType, obj runtime.Obje
 	if err != nil {
 		return err
 	}
-	if bad := p.sieve.Refused(obj); bad != nil && t != cache.Deleted {
+	if bad := p.standIns.Refused(obj); bad != nil && t != cache.Deleted {
 		// The server will send it like that again.
 		p.Reject(ctx, obj, bad)
 		return nil

@@ -17,9 +17,9 @@ import (
 
 // transform is the transform of an informer. It may be used by any goroutine.
 type transform struct {
-	fn      cache.TransformFunc // nil: objects stay as they are
-	example runtime.Object
-	sieve   *tap.Sieve
+	fn       cache.TransformFunc // nil: objects stay as they are
+	example  runtime.Object
+	standIns *tap.StandIns
 
 	// running is held while fn runs, so that one goroutine at a time calls it.
 	running sync.Mutex
@@ -31,7 +31,7 @@ func (t *transform) apply(obj runtime.Object) (_ runtime.Object, err error) {
 	if _, encoded := obj.(*store.EncodedObject); encoded {
 		return obj, nil // the tap has transformed it
 	}
-	if bad := t.sieve.Refused(obj); bad != nil {
+	if bad := t.standIns.Refused(obj); bad != nil {
 		return nil, bad
 	}
 	if t.fn == nil {

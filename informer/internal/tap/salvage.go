@@ -29,7 +29,7 @@ var errList = errors.New("an object of the list cannot be decoded")
 // of the ListerWatcher do not come through Open, the objects are taken from the answer as
 // client-go logs it, and the result is a *metav1.List. Where an object could not be
 // decoded, the error has no content of it.
-func (s *Sieve) List(ctx context.Context, send func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
+func (s *StandIns) List(ctx context.Context, send func(context.Context) (runtime.Object, error)) (runtime.Object, error) {
 	list, err := send(s.With(ctx))
 	if s == nil || err == nil || !isDecoding(err) || ctx.Err() != nil {
 		return list, err
@@ -77,7 +77,7 @@ func isDecoding(err error) bool {
 }
 
 // salvage decodes a list one object at a time.
-func (s *Sieve) salvage(body []byte) (*metav1.List, bool) {
+func (s *StandIns) salvage(body []byte) (*metav1.List, bool) {
 	list := &metav1.List{}
 	add := func(into func(obj any) error) bool {
 		obj, err := s.decode(into)

@@ -28,7 +28,7 @@
 //
 // # Malformed objects
 //
-// A [Sieve] replaces objects that cannot be decoded, before a Tap sees them.
+// A [StandIns] replaces objects that cannot be decoded, before a Tap sees them.
 //
 // # Concurrency
 //

@@ -47,7 +47,7 @@ type Appender struct {
 
 	Departed int    // departed objects among the entries
 	Dropped  int    // departed objects that exceeded the bound
-	LeftOut  int    // changes that the log has no room for
+	Unlogged int    // changes that the log has no room for
 	Held     uint64 // see trimLog
 }
 
@@ -107,11 +107,11 @@ func (lw *Appender) Note(e *overlay.Entry, stored *record.Header, was content.Be
 	case departs == 0 && lw.isSame(e, stored, was):
 		return nil
 	case departs == 0 && lw.cut:
-		lw.LeftOut++
+		lw.Unlogged++
 		return nil
 	}
 	if lw.bound == 0 && departs == 0 {
-		lw.LeftOut++
+		lw.Unlogged++
 		return nil
 	}
 	if p, ok := lw.Finals[e]; ok && departs != 0 && !IsAnother(lw.Seal, e.Key, was.Header, e.Before) {
@@ -195,7 +195,7 @@ func (lw *Appender) End() error {
 	// A list has a mark even if it has changed nothing: a client that was ahead of it may
 	// have what it has not.
 	isDue := begins && !lw.Loading && !c.listing && !c.frozen || lw.listed && !c.listing
-	if len(lw.entries) == 0 && lw.LeftOut == 0 && !isDue {
+	if len(lw.entries) == 0 && lw.Unlogged == 0 && !isDue {
 		return lw.trim()
 	}
 	b, err := lw.w.Scope.CreateBucketIfNotExists(layout.Log)
@@ -246,7 +246,7 @@ func (lw *Appender) End() error {
 	if err := put(block); err != nil {
 		return err
 	}
-	if lw.LeftOut > 0 {
+	if lw.Unlogged > 0 {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
 	}
 	return lw.trimLog(b, first, appended)
@@ -275,7 +275,7 @@ func (lw *Appender) fit() {
 	left := func(n noted) bool {
 		size -= int64(n.Size())
 		lw.w.Manifest.Log.Dropped++
-		lw.LeftOut++
+		lw.Unlogged++
 		return true
 	}
 	lw.entries = slices.DeleteFunc(lw.entries, func(n noted) bool {

@@ -34,7 +34,7 @@ type Part struct {
 	Log      record.LogState // after it
 	Departed int             // departed objects that were written
 	Dropped  int             // departed objects that were not kept
-	LeftOut  int             // changes that the log does not have
+	Unlogged int             // changes that the log does not have
 	Stored   int             // objects in the file after it
 	Bytes    int64           // of their records
 
@@ -130,7 +130,7 @@ func (p *Part) Write(w *content.Writer, o changelog.Options) error {
 	if err := logged.End(); err != nil {
 		return err
 	}
-	p.Log, p.Held, p.LeftOut = w.Manifest.Log, logged.Held, logged.LeftOut
+	p.Log, p.Held, p.Unlogged = w.Manifest.Log, logged.Held, logged.Unlogged
 	p.Departed, p.Dropped = p.earlier.departed+logged.Departed, p.earlier.dropped+logged.Dropped
 	p.Written, p.Stored, p.Bytes = true, int(w.Manifest.Objects.Count), w.Manifest.Bytes
 	return nil

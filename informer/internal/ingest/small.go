@@ -14,9 +14,9 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// whole compares small collections with the server's, so that a warm start of one needs
+// small compares small collections with the server's, so that a warm start of one needs
 // no watch to catch up. Only the reflector's goroutine uses it.
-type whole struct {
+type small struct {
 	store     store.Store
 	scope     store.Scope
 	transform *transform
@@ -34,7 +34,7 @@ const (
 // isSmall reports whether the stored collection is small and of the resource version of
 // its checkpoint. If an object is newer, as after an object that could not be stored, the
 // watch brings again what was told before, and catching up ends behind that.
-func (w *whole) isSmall() bool {
+func (w *small) isSmall() bool {
 	if w.store.Len() > smallObjects {
 		return false
 	}
@@ -52,7 +52,7 @@ func (w *whole) isSmall() bool {
 }
 
 // compare reports whether a whole list is what is stored, for reflector.Options.Compare.
-func (w *whole) compare(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
+func (w *small) compare(_ context.Context, list runtime.Object) (same bool, relist string, err error) {
 	same = true
 	other := false
 	listed := sets.New[string]()
@@ -102,7 +102,7 @@ func (w *whole) compare(_ context.Context, list runtime.Object) (same bool, reli
 // apiVersion and kind from an object with a Go type that a watch brings, and not from one
 // in a list, where a server may send them (of a custom resource it does): they do not
 // count.
-func (w *whole) compareOne(obj runtime.Object) (held store.Header, same bool, err error) {
+func (w *small) compareOne(obj runtime.Object) (held store.Header, same bool, err error) {
 	held, same, err = w.store.Compare(obj)
 	if err != nil || same || w.scope.Form == store.Unstructured {
 		return held, same, err

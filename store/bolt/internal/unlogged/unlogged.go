@@ -1,6 +1,6 @@
-// Package leftout counts the changes that the log of a scope has left out: a commit had
+// Package unlogged counts the changes that the log of a scope has left out: a commit had
 // more than the bound of the log, or the scope keeps no history.
-package leftout
+package unlogged
 
 // State is the count of an open scope. Its owner does the locking.
 type State struct{ Changes uint64 }

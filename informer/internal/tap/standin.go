@@ -26,17 +26,17 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// Sieve replaces the objects of an answer that a Go type does not take, such as one with
-// a malformed quantity, by stand-ins, which have no more than the metadata that
+// StandIns replaces the objects of an answer that a Go type does not take, such as one
+// with a malformed quantity, by stand-ins, which have no more than the metadata that
 // identifies an object. client-go gives up a whole list, and ends a watch, for one such
 // object. The Go type that decodes the answers of a request is that of the informer's
 // example.
 //
-// A Sieve does nothing until Start is called, after client-go has failed to decode an
+// A StandIns does nothing until Start is called, after client-go has failed to decode an
 // answer, since it decodes each object once more. From then on it works on all answers.
 //
-// A nil *Sieve is valid and does nothing. A Sieve is safe for concurrent use.
-type Sieve struct {
+// A nil *StandIns is valid and does nothing. A StandIns is safe for concurrent use.
+type StandIns struct {
 	typ    reflect.Type // a pointer to a struct
 	mark   string       // how the selfLink of a stand-in begins
 	starts atomic.Bool
@@ -48,30 +48,31 @@ type Sieve struct {
 	unlogged atomic.Bool
 }
 
-// NewSieve returns a Sieve for objects of the type of example, a pointer to a struct.
-func NewSieve(example runtime.Object) *Sieve {
-	return &Sieve{typ: reflect.TypeOf(example), mark: newMark()}
+// NewStandIns returns a StandIns for objects of the type of example, a pointer to a
+// struct.
+func NewStandIns(example runtime.Object) *StandIns {
+	return &StandIns{typ: reflect.TypeOf(example), mark: newMark()}
 }
 
-type sieveKey struct{}
+type standInsKey struct{}
 
-// With returns a context whose answers go through the Sieve.
-func (s *Sieve) With(ctx context.Context) context.Context {
+// With returns a context whose answers go through the StandIns.
+func (s *StandIns) With(ctx context.Context) context.Context {
 	if s == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, sieveKey{}, s)
+	return context.WithValue(ctx, standInsKey{}, s)
 }
 
-// SieveFrom returns the Sieve of a request, nil if it has none.
-func SieveFrom(ctx context.Context) *Sieve {
-	s, _ := ctx.Value(sieveKey{}).(*Sieve)
+// StandInsFrom returns the StandIns of a request, nil if it has none.
+func StandInsFrom(ctx context.Context) *StandIns {
+	s, _ := ctx.Value(standInsKey{}).(*StandIns)
 	return s
 }
 
-// Start makes the Sieve work on the answers from now on. It returns false if that is of
-// no use, because no answer has come through Open.
-func (s *Sieve) Start() bool {
+// Start makes the StandIns work on the answers from now on. It returns false if that is
+// of no use, because no answer has come through Open.
+func (s *StandIns) Start() bool {
 	if s == nil || !s.passed.Load() {
 		return false
 	}
@@ -81,7 +82,7 @@ func (s *Sieve) Start() bool {
 
 // Refused returns an *store.ObjectError with the key of an object if it is a stand-in,
 // else nil. The error has no content of the object.
-func (s *Sieve) Refused(obj runtime.Object) error {
+func (s *StandIns) Refused(obj runtime.Object) error {
 	if s == nil {
 		return nil
 	}
@@ -101,7 +102,7 @@ func (s *Sieve) Refused(obj runtime.Object) error {
 }
 
 // Open replaces the body of an answer.
-func (s *Sieve) Open(resp *http.Response) {
+func (s *StandIns) Open(resp *http.Response) {
 	if s == nil || resp.StatusCode != http.StatusOK {
 		return
 	}
@@ -173,7 +174,7 @@ type form interface {
 }
 
 // decode decodes one object and returns why that fails, without content of the object.
-func (s *Sieve) decode(into func(obj any) error) (_ runtime.Object, err error) {
+func (s *StandIns) decode(into func(obj any) error) (_ runtime.Object, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.failed.Add(1)
@@ -203,7 +204,7 @@ func isObject(event string) bool {
 	return false
 }
 
-type jsonForm struct{ *Sieve }
+type jsonForm struct{ *StandIns }
 
 // sift returns an object, or its stand-in. ok is false if it needs none, or if not even
 // its metadata can be read.
@@ -281,7 +282,7 @@ func (f jsonForm) events(body io.Reader) func() ([]byte, error) {
 	}
 }
 
-type protobufForm struct{ *Sieve }
+type protobufForm struct{ *StandIns }
 
 // sift is like jsonForm.sift, for the message of an object.
 func (f protobufForm) sift(message []byte) (_ []byte, ok bool) {

@@ -1,14 +1,14 @@
-package leftout_test
+package unlogged_test
 
 import (
 	"errors"
 	"testing"
 
-	"github.com/informctl/informctl/store/bolt/internal/leftout"
+	"github.com/informctl/informctl/store/bolt/internal/unlogged"
 )
 
 func TestState(t *testing.T) {
-	var s leftout.State
+	var s unlogged.State
 	s.Committed(2)
 	s.Committed(0)
 	s.Lost(errors.New("gone"))

@@ -63,7 +63,7 @@ func TestListFromLog(t *testing.T) {
 		"the server is down":     {[]send{{err: refused}, {err: refused}}, nil, "refused"},
 		"it goes down meanwhile": {[]send{{err: own}, {nil, nil, refused}, {err: own}, {[]string{oneBad}, nil, bad}}, nil, "own"},
 	} {
-		s := tap.NewSieve(&corev1.ConfigMap{})
+		s := tap.NewStandIns(&corev1.ConfigMap{})
 		sent := 0
 		list := func() (runtime.Object, error) {
 			return s.List(klog.NewContext(t.Context(), klog.Logger{}), func(ctx context.Context) (runtime.Object, error) {
@@ -95,7 +95,7 @@ func TestListFromLog(t *testing.T) {
 }
 
 // names returns the names of listed objects, and the keys of stand-ins behind a "-".
-func names(t *testing.T, s *tap.Sieve, list runtime.Object) (names []string) {
+func names(t *testing.T, s *tap.StandIns, list runtime.Object) (names []string) {
 	t.Helper()
 	if list == nil {
 		return nil
@@ -127,7 +127,7 @@ func TestDumpedList(t *testing.T) {
 			{ObjectMeta: metav1.ObjectMeta{Name: "a" + strings.Repeat("a", length)}}, {ObjectMeta: metav1.ObjectMeta{Name: "b", GenerateName: "corrupt"}},
 		}}
 		body := bytes.Replace(encodedList(t, list), []byte("\x12\x07corrupt"), []byte("\x11\x07corrupt"), 1)
-		s := tap.NewSieve(&corev1.ConfigMap{})
+		s := tap.NewStandIns(&corev1.ConfigMap{})
 		got, err := s.List(t.Context(), func(ctx context.Context) (runtime.Object, error) {
 			klog.FromContext(ctx).V(8).Info("Response Body", "body", hex.Dump(body))
 			return nil, errors.New("proto: wrong wire type")
@@ -155,10 +155,10 @@ func encodedList(t *testing.T, list *corev1.ConfigMapList) []byte {
 	return append([]byte("k8s\x00"), envelope...)
 }
 
-// TestSievedStreams checks that a watch which is cut anywhere, and one with an event that
-// is too large, are the same with a Sieve that has nothing to replace.
-func TestSievedStreams(t *testing.T) {
-	s := tap.NewSieve(&corev1.ConfigMap{})
+// TestStandInStreams checks that a watch which is cut anywhere, and one with an event
+// that is too large, are the same with a StandIns that has nothing to replace.
+func TestStandInStreams(t *testing.T) {
+	s := tap.NewStandIns(&corev1.ConfigMap{})
 	through := func(contentType string, body []byte) ([]byte, error) {
 		resp := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {contentType}}, Body: io.NopCloser(bytes.NewReader(body))}
 		s.Open(resp)
@@ -200,7 +200,7 @@ func TestSievedStreams(t *testing.T) {
 // taken for one that cannot be decoded: the next one is taken apart.
 func TestLimitedList(t *testing.T) {
 	limited := fmt.Errorf("client rate limiter Wait returned an error: %w", errors.New("rate: Wait(n=1) would exceed context deadline"))
-	s := tap.NewSieve(&corev1.ConfigMap{})
+	s := tap.NewStandIns(&corev1.ConfigMap{})
 	sent := 0
 	_, err := s.List(t.Context(), func(context.Context) (runtime.Object, error) { sent++; return nil, limited })
 	if !errors.Is(err, limited) || sent != 1 {
@@ -240,7 +240,7 @@ func TestCutList(t *testing.T) {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
 				resp, err := next.RoundTrip(r)
 				if err == nil {
-					tap.SieveFrom(r.Context()).Open(resp)
+					tap.StandInsFrom(r.Context()).Open(resp)
 				}
 				return resp, err
 			})
@@ -249,7 +249,7 @@ func TestCutList(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := tap.NewSieve(&corev1.ConfigMap{})
+		s := tap.NewStandIns(&corev1.ConfigMap{})
 		_, err = s.List(klog.NewContext(t.Context(), klog.Logger{}), func(ctx context.Context) (runtime.Object, error) {
 			return client.Get().Resource("configmaps").Do(ctx).Get()
 		})
