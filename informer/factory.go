@@ -26,6 +26,11 @@ type FactoryOptions struct {
 
 	AuditInterval time.Duration // as Options.AuditInterval
 
+	// Configure, if it is not nil, is called for each informer before it is created, with
+	// an object of its type. It may change the options, for example to give one type
+	// stored Indexes or a longer History. Changes of Backend and Scope are ignored.
+	Configure func(example runtime.Object, opts *Options)
+
 	// RequireTransport prevents an informer from running if its ListerWatcher does not
 	// send its requests through the configuration that NewFactory received. This is a
 	// mistake of the program, because nothing can be persisted then. Run logs it and
@@ -78,11 +83,16 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 // example for a nil example, it returns client-go's informer, which reports the problem
 // in its own way.
 func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
-	inf, err := New(lw, example, Options{
-		Backend: f.backend, ResyncPeriod: resync, Indexers: indexers,
+	opts := Options{
+		ResyncPeriod: resync, Indexers: indexers,
 		SyncWhen: f.opts.SyncWhen, TransformVersion: f.opts.TransformVersion, DecodedBytes: f.opts.DecodedBytes,
 		AuditInterval: f.opts.AuditInterval,
-	})
+	}
+	if f.opts.Configure != nil {
+		f.opts.Configure(example, &opts)
+	}
+	opts.Backend, opts.Scope = f.backend, store.Scope{}
+	inf, err := New(lw, example, opts)
 	if err != nil {
 		klog.Background().Error(err, "Not persisted, client-go's informer is used", "type", fmt.Sprintf("%T", example))
 		return cache.NewSharedIndexInformer(lw, example, resync, indexers)

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/bolttest"
 	"github.com/informctl/informctl/reflector"
@@ -259,6 +260,31 @@ func TestScopeIgnoresContext(t *testing.T) {
 			close(release)
 			<-done
 		})
+	}
+}
+
+// TestFactoryConfigures checks that Configure changes the options of one type, and cannot
+// change what the factory finds out.
+func TestFactoryConfigures(t *testing.T) {
+	c := &cluster{uid: "cluster", rv: "5", objects: []string{"a"}, watched: make(chan string, 10)}
+	server := httptest.NewServer(c)
+	defer server.Close()
+	app := index.Label("app")
+	p := startProcess(t, server.URL, filepath.Join(t.TempDir(), "informers.db"), informer.FactoryOptions{
+		Configure: func(example runtime.Object, opts *informer.Options) {
+			if _, ok := example.(*corev1.ConfigMap); ok {
+				opts.Indexes, opts.History = []index.Index{app}, store.History{Bytes: -1}
+			}
+			opts.Backend, opts.Scope = nil, store.Scope{Cluster: "another"}
+		},
+	}).synced()
+	defer p.stop()
+	inf := p.inf.(*informer.Informer)
+	if !inf.Persisted() || inf.Scope().Cluster != "kube-system/cluster" {
+		t.Errorf("persisted is %v, the cluster %q", inf.Persisted(), inf.Scope().Cluster)
+	}
+	if keys, err := inf.Reader().Keys(store.Query{Index: app.Name, Values: []string{"x"}}); err != nil || len(keys) > 0 {
+		t.Errorf("the index of the type: %v, %v", keys, err)
 	}
 }
 

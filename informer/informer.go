@@ -57,6 +57,10 @@ type Options struct {
 	Indexers cache.Indexers
 	// Indexes are further indexes, whose entries survive a restart.
 	Indexes []index.Index
+	// History bounds the log of changes that the Backend keeps, with the states before,
+	// for Reader().Follow, informctl and consumers of package durable. The zero value
+	// means the default of the Backend.
+	History store.History
 	// SyncWhen specifies when HasSynced becomes true after a warm start.
 	SyncWhen SyncPolicy
 	// NotifyUnchanged resyncs all handlers after every relist of a synced informer. It is

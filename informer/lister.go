@@ -45,6 +45,16 @@ func NewLister[T runtime.Object](inf *Informer) (*Lister[T], error) {
 	return &Lister[T]{inf: inf}, nil
 }
 
+// ListerOf is NewLister for an informer of a Factory. The error also reports an informer
+// that is not an *Informer, as the one that client-go makes where a Factory cannot.
+func ListerOf[T runtime.Object](inf cache.SharedIndexInformer) (*Lister[T], error) {
+	own, ok := inf.(*Informer)
+	if !ok {
+		return nil, fmt.Errorf("informer: Lister of a %T, want an *informer.Informer, as a Factory makes", inf)
+	}
+	return NewLister[T](own)
+}
+
 // List returns the objects that match a selector, in key order and as of one moment.
 func (l *Lister[T]) List(selector labels.Selector) ([]T, error) {
 	return l.list(store.Query{Selector: selector})
@@ -98,6 +108,32 @@ func (l *Lister[T]) byUnnamed(value string, selector labels.Selector) ([]T, erro
 		entries[i].Object = obj
 	}
 	return store.DecodeAll[T](s, entries)
+}
+
+// Page returns the next objects of a query, in key order and as of one moment, and the
+// key to pass as Query.After for those that follow; "" if there are none. Query.Limit
+// bounds the page and must be positive. A page is not of the moment of the page before:
+// an object that changes in between is returned in its old or new state, or not at all.
+// Errors: store.ErrNoIndex, and those of Query.At.
+func (l *Lister[T]) Page(q store.Query) (objects []T, next string, err error) {
+	if q.Limit <= 0 {
+		return nil, "", fmt.Errorf("informer: page of %s: Limit is %d, want more than 0", l.resource(), q.Limit)
+	}
+	limit := q.Limit
+	q.Limit++
+	s := l.inf.content.present()
+	entries, err := s.Select(q)
+	if err == nil && len(entries) > limit {
+		entries = entries[:limit]
+		next = entries[limit-1].Key
+	}
+	if err == nil {
+		objects, err = store.DecodeAll[T](s, entries)
+	}
+	if err != nil {
+		return nil, "", fmt.Errorf("list %s: %w", l.resource(), l.inf.content.noticed(err))
+	}
+	return objects, next, nil
 }
 
 // InNamespace returns a lister of one namespace. It needs no index.

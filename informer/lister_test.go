@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -108,6 +109,65 @@ func TestListerLikeClientGo(t *testing.T) {
 			}
 			r.end()
 		})
+	}
+}
+
+// TestListerPages checks that the pages of a query are its answer, and that the last one
+// says so.
+func TestListerPages(t *testing.T) {
+	inBubble(t, func(w *world) {
+		for i := range 50 {
+			w.create(fmt.Sprintf("ns-%d", i%2), fmt.Sprintf("object-%02d", i), []string{"", "red", "blue"}[i%3])
+		}
+		r := w.run(informer.Options{Indexes: []index.Index{index.Label("app")}}).sync()
+		l, err := informer.ListerOf[*corev1.ConfigMap](r.inf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		red := labels.SelectorFromSet(labels.Set{"app": "red"})
+		for what, q := range map[string]store.Query{
+			"all": {}, "a namespace": {Namespace: "ns-1"}, "a selector": {Selector: red}, "no object": {Namespace: "none"},
+			"an index": {Index: index.Label("app").Name, Values: []string{"red", "blue"}},
+			"both":     {Index: index.Label("app").Name, Values: []string{"red"}, Namespace: "ns-0"},
+			"keys":     {Keys: []string{"ns-0/object-00", "ns-1/object-01", "ns-1/missing"}},
+		} {
+			q.Limit = 1000
+			whole, next, err := l.Page(q)
+			want := told(w, whole, err)
+			if next != "" {
+				t.Errorf("%s: %q follows a page of everything", what, next)
+			}
+			for _, limit := range []int{1, 7, max(len(want), 1)} {
+				var got []string
+				q.Limit, q.After = limit, ""
+				for {
+					objects, next, err := l.Page(q)
+					got = append(got, told(w, objects, err)...)
+					if q.After = next; next == "" {
+						break
+					}
+					if len(objects) != limit {
+						t.Fatalf("%s: a page of %d objects, want %d", what, len(objects), limit)
+					}
+				}
+				wantKeys(w, fmt.Sprintf("%s in pages of %d", what, limit), append([]string{}, got...), want...)
+			}
+		}
+		if _, _, err := l.Page(store.Query{}); err == nil {
+			t.Error("a page without a Limit is returned")
+		}
+		if _, _, err := l.Page(store.Query{Limit: 1, Index: "none"}); !errors.Is(err, store.ErrNoIndex) {
+			t.Errorf("a page by an unknown index: %v", err)
+		}
+		r.end()
+	})
+}
+
+// TestListerOfOtherInformer checks the error for an informer of client-go.
+func TestListerOfOtherInformer(t *testing.T) {
+	other := cache.NewSharedIndexInformer(&cache.ListWatch{}, &corev1.ConfigMap{}, 0, nil)
+	if _, err := informer.ListerOf[*corev1.ConfigMap](other); err == nil || !strings.Contains(err.Error(), "want an *informer.Informer") {
+		t.Errorf("ListerOf: %v", err)
 	}
 }
 

@@ -125,6 +125,7 @@ func (o *opener) inBackend(ctx context.Context, f found, transform cache.Transfo
 	opts := store.Options{
 		Codec: o.codec, Indexers: indexers, Indexes: o.opts.Indexes,
 		TransformVersion: version,
+		History:          o.opts.History,
 		Fresh:            transform != nil && version == "",
 		DecodedBytes:     o.opts.DecodedBytes,
 		DecodedGroup:     f.group,

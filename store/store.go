@@ -68,7 +68,8 @@ type Options struct {
 	// they were stored; "" means no transform. Objects stored with another version are
 	// not served: the next list finds out which of them have departed, and replaces them.
 	TransformVersion string
-	// History bounds the log of what was changed.
+	// History bounds the log of what was changed. The zero value means that of the
+	// backend, as bolt.Options.History.
 	History History
 	// Fresh means that the stored content is not served, as after a change of
 	// TransformVersion.

@@ -55,6 +55,11 @@ type Options struct {
 	// changes that cannot be written wait in memory and are served from there. A bound
 	// below 4 MiB is rounded down to a power of two.
 	MaxBytes int
+	// History is that of the scopes whose store.Options have none.
+	History store.History
+	// HistoryBytes bounds the logs of all scopes together, in bytes: above it the largest
+	// are trimmed. 0 means 256 MiB.
+	HistoryBytes int64
 	// MaxAge is the maximum age of a scope's checkpoint when the scope is opened; a scope
 	// with an older checkpoint is dropped. 0 means no bound: the server decides what is
 	// too old.
@@ -82,6 +87,9 @@ func (o *Options) applyDefaults() {
 	}
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = time.Second
+	}
+	if o.HistoryBytes <= 0 {
+		o.HistoryBytes = 256 << 20
 	}
 	if o.MaxPending <= 0 {
 		o.MaxPending = 256 << 20
@@ -246,7 +254,7 @@ func newDB(path string, opts Options, readOnly bool) (*DB, error) {
 	d.committer = &committer{DB: d, done: make(chan struct{})}
 	d.keys.Provider = opts.Keys
 	d.keys.Wrapped = func() { d.tell(false) } // the committer writes them
-	d.logs.Max, d.logs.Exceeded = fileLogBytes, func() { d.tell(false) }
+	d.logs.Max, d.logs.Exceeded = opts.HistoryBytes, func() { d.tell(false) }
 	var err error
 	d.file, err = boltfile.New(path, boltfile.Options{
 		ReadOnly: readOnly, LockTimeout: opts.LockTimeout, MaxBytes: opts.MaxBytes,

@@ -433,3 +433,24 @@ func TestLogOfSmallerShare(t *testing.T) {
 		t.Errorf("the log has %d bytes, twice its share are %d", got, 2*share)
 	}
 }
+
+// TestHistoryOfDatabase checks that scopes have the history of their database, unless
+// they have their own, and that the bound of all logs is the database's.
+func TestHistoryOfDatabase(t *testing.T) {
+	db, err := Open(filepath.Join(t.TempDir(), "informers.db"), Options{
+		CommitInterval: time.Hour, History: store.History{Bytes: -1, Age: time.Minute}, HistoryBytes: 5 << 20,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	if bytes, age := openIn(t, db, "its", store.Options{}).s.boundsOfLog(0); bytes != 0 || age != time.Minute {
+		t.Errorf("the bounds are %d bytes and %s, want those of the database", bytes, age)
+	}
+	if bytes, age := openIn(t, db, "own", store.Options{History: store.History{Bytes: 1 << 20}}).s.boundsOfLog(0); bytes != 1<<20 || age != time.Hour {
+		t.Errorf("the bounds are %d bytes and %s, want the scope's own", bytes, age)
+	}
+	if db.logs.Max != 5<<20 {
+		t.Errorf("all logs may have %d bytes, want 5 MiB", db.logs.Max)
+	}
+}

@@ -6,10 +6,6 @@ import (
 	"time"
 )
 
-// fileLogBytes bounds the logs of all open scopes of a file together: above it, the
-// largest are trimmed.
-const fileLogBytes = 256 << 20
-
 // boundsOfLog returns the bounds of the scope's log, which has own bytes.
 func (s *scopeStore) boundsOfLog(own int64) (bytes int64, age time.Duration) {
 	bytes, age = s.opts.History.Bounds()
@@ -20,8 +16,8 @@ func (s *scopeStore) boundsOfLog(own int64) (bytes int64, age time.Duration) {
 }
 
 // shareOfLogs returns how many bytes each log may have, so that all of the file have
-// fileLogBytes. It counts own bytes for s, and what is acknowledged for the others; s may
-// be nil.
+// Options.HistoryBytes. It counts own bytes for s, and what is acknowledged for the
+// others; s may be nil.
 func (d *DB) shareOfLogs(s *scopeStore, own int64) int64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -24,6 +24,9 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.History == (store.History{}) {
+		opts.History = d.opts.History
+	}
 	d.openMu.RLock()
 	defer d.openMu.RUnlock()
 	id := scope.ID()

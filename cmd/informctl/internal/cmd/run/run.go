@@ -42,11 +42,13 @@ type options struct {
 	indexSpecs    []string
 	once          bool
 	logFormat     string
+	historyText   string
 
 	metricsAddress string
 	pprof          bool
 
 	indexes []index.Index
+	history history
 }
 
 // NewCommand returns the command.
@@ -62,8 +64,8 @@ listed and watched, in the server's preferred version; with -n, those that are i
 namespace. Custom resources come and go with their definitions. The server is asked
 each minute for all others, which come and go with its version and aggregated APIs;
 what two answers in a row lack is no longer followed. Of a resource that is gone the
-log stays for an hour, which history and query --at read. What it leaves out it says,
-and why. What is refused is tried again, and stops nothing else. The definitions of
+log stays as long as history, which history and query --at read. What it leaves out it
+says, and why. What is refused is tried again, and stops nothing else. The definitions of
 custom resources are followed with these, where they may be listed: they have the
 columns.
 
@@ -95,6 +97,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
+	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. By default an hour, 32MiB of a resource and 256MiB of all.")
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
@@ -132,6 +135,10 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	}
 	if _, err := fields.ParseSelector(o.fieldSelector); err != nil {
 		return cmdutil.Usagef(cmd, "--field-selector %q: %w", o.fieldSelector, err)
+	}
+	var err error
+	if o.history, err = parseHistory(o.historyText); err != nil {
+		return cmdutil.Usagef(cmd, "--history %w", err)
 	}
 	o.indexes = []index.Index{index.Namespace()}
 	for _, spec := range o.indexSpecs {
@@ -186,7 +193,7 @@ func run(ctx context.Context, o *options) error {
 	if err := source.RefuseSpecial(o.database.Path); err != nil {
 		return err
 	}
-	opts := bolt.Options{Logger: logger, Keys: o.database.Keys}
+	opts := bolt.Options{Logger: logger, Keys: o.database.Keys, History: o.history.each, HistoryBytes: o.history.all}
 	db, err := bolt.Open(o.database.Path, opts)
 	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
 		return source.OpenError(o.database.Path, err)
