@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"maps"
 
 	bbolt "go.etcd.io/bbolt"
 	bbolterrors "go.etcd.io/bbolt/errors"
@@ -343,7 +342,8 @@ func (r *relist) indexAgain() {
 		s.db.opts.Logger.Error(err, "An index that was added during the first list is not whole", "scope", s.scope.String())
 		return
 	}
-	s.locked(func(s *state) { maps.Copy(s.inMemory, built) })
+	// The error says that they are of lost content.
+	s.locked(func(s *state) { _ = s.indexesBuilt(s.indexes, built) })
 }
 
 // End implements listing.Content.

@@ -262,18 +262,15 @@ func (s opening) fillIndexes() error {
 		s.locked(func(s *state) { _ = s.indexesBuilt(s.indexes, built) })
 	}
 	for name := range s.indexes.Stored {
-		s.mu.Lock()
-		m := s.inMemory[name]
-		s.mu.Unlock()
-		if m == nil {
+		if !from(s.scopeStore, func(s *state) bool { return s.inMemory[name] != nil }) {
 			continue
 		}
-		err := s.read("index "+name, func(sn *snapshot) error {
-			return sn.EachIndexed(name, m.Add)
-		})
+		built := indexes.NewMemory()
+		err := s.read("index "+name, func(sn *snapshot) error { return sn.EachIndexed(name, built.Add) })
 		if err != nil {
 			return err
 		}
+		s.locked(func(s *state) { _ = s.indexesBuilt(s.indexes, map[string]*indexes.Memory{name: built}) })
 	}
 	return nil
 }

@@ -63,6 +63,7 @@ func (d *DB) Open(scope store.Scope, opts store.Options) (store.Store, error) {
 			delete(d.scopes, id)
 		}
 		d.mu.Unlock()
+		d.tell(false) // commits have passed over what old has left
 		return nil, err
 	}
 	if old != nil {

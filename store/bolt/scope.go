@@ -157,6 +157,17 @@ func (s *scopeStore) reader() (*scopeStore, error) {
 	return now, nil
 }
 
+// isOutdated reports whether a store that was opened in the place of s has dropped what s
+// has read so far.
+func (s *scopeStore) isOutdated() bool {
+	for ; s != nil; s = s.next.Load() {
+		if from(s, (*state).isOutdated) {
+			return true
+		}
+	}
+	return false
+}
+
 // bucket returns the scope's bucket, or nil if there is none that may be used.
 func (s *scopeStore) bucket(tx *bbolt.Tx) *bbolt.Bucket {
 	if s.noBucket.Load() {

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -83,7 +84,10 @@ func (s *state) opened(m *record.Manifest) {
 func (s *state) openedUseless(l record.LogState) { s.departed.Opened(l) }
 
 // begun takes over the manifest of an empty content that was written.
-func (s *state) begun(m *record.Manifest) { s.changelog.Opened(m) }
+func (s *state) begun(m *record.Manifest) {
+	s.turns++
+	s.changelog.Opened(m)
+}
 
 // begunInMemory notes that an empty content could not be written. compares reports
 // whether the file has a former content for it. The next commit drops the old bucket.
@@ -327,6 +331,9 @@ func (s *state) replaced() {
 	s.objects.Forget()
 	s.progress.replaced()
 }
+
+// isOutdated reports whether outdated was called.
+func (s *state) isOutdated() bool { return s.phase == phaseLost && errors.Is(s.cause, store.ErrClosed) }
 
 func (s *state) countLosses() uint64 { return s.losses }
 

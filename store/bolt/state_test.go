@@ -616,7 +616,7 @@ func (m *machine) write(writes bool, err error) bool {
 		m.fail("departures up to %d are settled in the file, want %d", f.log.Settled, m.settles)
 	}
 	c.Written, c.Log, c.Stored, c.Bytes = true, f.log, f.len(), int64(f.len())
-	m.s.changelog.Attempted(c.Attempt())
+	m.s.attempted(c.Attempt(c.Unlogged))
 	if !f.whole {
 		return true
 	}

@@ -144,7 +144,11 @@ func (c *checks) index(sn *view.Snapshot, name string) error {
 		return nil
 	}
 	if !c.s.db.readOnly {
-		return c.indexError(name, isIndexThere(c.s.id, sn.Scope, name))
+		err := isIndexThere(c.s.id, sn.Scope, name)
+		if errors.Is(err, store.ErrNoIndex) {
+			return fmt.Errorf("index %q of %s is not kept any more: %w", name, c.s.scope, err)
+		}
+		return c.indexError(name, err)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,14 +188,22 @@ func (c *checks) indexError(name string, err error) error {
 }
 
 // isIndexThere returns an error if the manifest counts entries of an index whose bucket
-// is missing: a lookup in it would silently find nothing.
+// is missing, and store.ErrNoIndex if a store that was opened since has dropped it: a
+// lookup in it would silently find nothing.
 func isIndexThere(id string, scope *bbolt.Bucket, name string) error {
 	if layout.Index(scope, name) != nil {
 		return nil
 	}
 	m, err := layout.ReadManifest(id, scope)
-	if err == nil && m.Indexes[name].Tally.Count > 0 {
-		err = fmt.Errorf("%d entries are missing", m.Indexes[name].Tally.Count)
+	if err != nil {
+		return err
 	}
-	return err
+	state, is := m.Indexes[name]
+	if !is {
+		return store.ErrNoIndex
+	}
+	if state.Tally.Count > 0 {
+		return fmt.Errorf("%d entries are missing", state.Tally.Count)
+	}
+	return nil
 }

@@ -34,8 +34,8 @@ func (s *scopeStore) All() iter.Seq2[kruntime.Object, error] {
 		n := 0
 		for after := ""; ; {
 			entries, err := s.scanAs(false, after, chunk)
-			if err == nil && s.next.Load() != nil {
-				err = fmt.Errorf("%s was closed, and is opened again: %w", s.scope, store.ErrClosed)
+			if err == nil && s.isOutdated() {
+				err = fmt.Errorf("%s was closed, and is listed anew: %w", s.scope, store.ErrClosed)
 			}
 			n += len(entries)
 			if err == nil && len(entries) < chunk {

@@ -48,6 +48,7 @@ type Appender struct {
 	Departed int    // departed objects among the entries
 	Dropped  int    // departed objects that exceeded the bound
 	Unlogged int    // changes that the log has no room for
+	Earlier  int    // the same of a commit of unknown outcome that is in the file
 	Held     uint64 // see trimLog
 }
 
@@ -63,7 +64,7 @@ func NewAppender(w *content.Writer, c Capture, o Options) *Appender {
 	lw := &Appender{w: w, c: c, Options: o, was: w.Manifest.RV, bound: bound, listed: c.listing || c.Lists != c.Marked, Held: c.Held}
 	for _, a := range c.Attempts {
 		if a.Mark == l.Mark.Random && l.Mark.Number > 0 {
-			lw.done, lw.known = a.order, l.Departed
+			lw.done, lw.known, lw.Earlier = a.order, l.Departed, a.unlogged
 		}
 	}
 	if c.rewound {

@@ -47,8 +47,8 @@ type Part struct {
 	befores, finals map[*overlay.Entry]record.Packed
 }
 
-// tally counts departed objects.
-type tally struct{ departed, dropped int }
+// tally counts departed objects, and changes that are not logged.
+type tally struct{ departed, dropped, unlogged int }
 
 // Pack compresses and encrypts the entries, before the transaction begins.
 func (p *Part) Pack() (err error) {
@@ -130,7 +130,7 @@ func (p *Part) Write(w *content.Writer, o changelog.Options) error {
 	if err := logged.End(); err != nil {
 		return err
 	}
-	p.Log, p.Held, p.Unlogged = w.Manifest.Log, logged.Held, logged.Unlogged
+	p.Log, p.Held, p.Unlogged = w.Manifest.Log, logged.Held, p.earlier.unlogged+logged.Earlier+logged.Unlogged
 	p.Departed, p.Dropped = p.earlier.departed+logged.Departed, p.earlier.dropped+logged.Dropped
 	p.Written, p.Stored, p.Bytes = true, int(w.Manifest.Objects.Count), w.Manifest.Bytes
 	return nil
@@ -158,7 +158,7 @@ func (p *Part) DropFormer(w *content.Writer, o changelog.Options) (*changelog.At
 	if err := errors.Join(graveyard.DropFormer(w.Scope), logged.End()); err != nil {
 		return nil, err
 	}
-	p.earlier = tally{logged.Departed, logged.Dropped}
+	p.earlier = tally{logged.Departed, logged.Dropped, logged.Earlier + logged.Unlogged}
 	return &changelog.Attempt{Mark: first.Random}, nil
 }
 
