@@ -13,11 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
-	"github.com/informctl/informctl/store/bolt"
 )
 
 // encodedVersion returns a state in the log.
@@ -52,20 +50,6 @@ func (s *fileScope) Changes(ctx context.Context, since time.Time, _ bool, head f
 			}
 		}
 	}
-}
-
-// fileSource reads a file that no process writes.
-type fileSource struct {
-	*bolt.DB
-	at store.Place // the moment to read; zero is now
-}
-
-func (f fileSource) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
-	s, err := f.Open(info.Scope, store.Options{Codec: c})
-	if err == nil && !f.at.IsZero() {
-		err = isInLog(s, info.Scope, f.at)
-	}
-	return &fileScope{s, f.Path(), info, f.at}, err
 }
 
 // isInLog returns an *absentError that says where the log begins if a place is not in it.
@@ -267,28 +251,4 @@ func (s *fileScope) IndexValues(name string) (out []IndexValue, err error) {
 		out = append(out, IndexValue{value, len(keys)})
 	}
 	return out, nil
-}
-
-// atPlace returns a source of the state at a place.
-func atPlace(from origin, place store.Place) origin {
-	switch from := from.(type) {
-	case fileSource:
-		from.at = place
-		return from
-	case copyOrigin:
-		from.origin = atPlace(from.origin, place)
-		return from
-	}
-	return from
-}
-
-// isPast reports whether a source is of an earlier state.
-func isPast(of origin) bool {
-	switch of := of.(type) {
-	case fileSource:
-		return !of.at.IsZero()
-	case copyOrigin:
-		return isPast(of.origin)
-	}
-	return false
 }

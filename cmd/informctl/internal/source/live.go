@@ -63,7 +63,7 @@ func NewProcess(ctx context.Context, path string, showSecrets bool) *Process {
 // returns ErrNobody if no process answers.
 func OpenProcess(ctx context.Context, path string, showSecrets bool) (*Database, error) {
 	process := NewProcess(ctx, path, showSecrets)
-	db := &Database{origin: process, Path: path, ShowSecrets: showSecrets}
+	db := &Database{process: process, Path: path, ShowSecrets: showSecrets}
 	if err := db.describe(process); err != nil {
 		_ = process.Close()
 		return nil, err
@@ -159,11 +159,6 @@ func (p *Process) Failed(err error) error {
 		return fmt.Errorf("the process of %s has ended before it had answered", p.Path)
 	}
 	return fmt.Errorf("ask the process of %s: %w", p.Path, err)
-}
-
-// OpenScope implements origin.
-func (p *Process) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
-	return &liveScope{Process: p, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
 }
 
 // liveScope is one scope of a process.

@@ -11,17 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 )
-
-// origin is the source of scopes: a file, or the process that holds it.
-type origin interface {
-	// OpenScope returns a scope. If c is not nil, it decodes the records in its format.
-	OpenScope(info store.Info, c codec.Codec) (Reader, error)
-	Close() error
-}
 
 // Reader is the interface through which commands read one scope. All keys that it returns
 // are sorted. If a process is queried, its objects may change between two calls. A Reader
