@@ -14,7 +14,7 @@
 //
 // # Concurrency
 //
-// A Database and its Views are used by one goroutine, except Encoded.Decode.
+// A Database and its Views are used by one goroutine, except Decode.
 package source
 
 import (
@@ -60,7 +60,7 @@ func (d *Database) Close() error {
 }
 
 // OpenScope returns a scope. If c is not nil, it decodes the records in its format.
-func (d *Database) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
+func (d *Database) OpenScope(info store.Info, c codec.Codec) (store.Reader, error) {
 	if d.process != nil {
 		return &liveScope{Process: d.process, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
 	}
@@ -68,7 +68,7 @@ func (d *Database) OpenScope(info store.Info, c codec.Codec) (Reader, error) {
 	if err == nil && !d.at.IsZero() {
 		err = isInLog(s, info.Scope, d.at)
 	}
-	return &fileScope{s, d.File.Path(), info, d.at}, err
+	return s, err
 }
 
 // IsFile reports whether the file itself is read, since no process holds it.

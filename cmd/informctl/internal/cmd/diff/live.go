@@ -125,7 +125,7 @@ func (d *differ) compareListed(part []listed) error {
 	if err != nil {
 		return err
 	}
-	stored := make([]source.Encoded, len(part))
+	stored := make([]store.Entry, len(part))
 	for i, l := range part {
 		if l.stored {
 			stored[i], found = found[0], found[1:]
