@@ -40,14 +40,14 @@ func TestEndpointAnswersNothingAboutValuesOfSecrets(t *testing.T) {
 		r.sync()
 		h := handlerOf(inf)
 		for path, hidden := range map[string]bool{
-			"/v1/query?index=field:data.password&value=" + url.QueryEscape("aHVudGVyMg=="): true,
-			"/v1/query?index=field:data.password&value=x":                                  true,
-			"/v1/keys?index=field:data.password&value=x":                                   true,
-			"/v1/index?name=field:data.password&after=a":                                   true,
-			"/v1/index?name=field:data.password":                                           false,
-			"/v1/query?index=label:app&value=web":                                          false,
-			"/v1/keys?index=label:app&value=web":                                           false,
-			"/v1/index?name=label:app&after=a":                                             false,
+			"/v1/objects?index=field:data.password&value=" + url.QueryEscape("aHVudGVyMg=="): true,
+			"/v1/objects?index=field:data.password&value=x":                                  true,
+			"/v1/keys?index=field:data.password&value=x":                                     true,
+			"/v1/index?name=field:data.password&after=a":                                     true,
+			"/v1/index?name=field:data.password":                                             false,
+			"/v1/objects?index=label:app&value=web":                                          false,
+			"/v1/keys?index=label:app&value=web":                                             false,
+			"/v1/index?name=label:app&after=a":                                               false,
 		} {
 			want := http.StatusOK
 			if hidden {

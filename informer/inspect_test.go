@@ -93,17 +93,17 @@ func TestEndpointReads(t *testing.T) {
 		label, namespace := index.Label("app").Name, index.Namespace().Name
 		for path, want := range map[string][]string{
 			"/v1/objects": {"v1 ConfigMap a", "v1 ConfigMap b", "v1 ConfigMap c", "v1 ConfigMap d"},
-			"/v1/objects?scope=" + id + "&namespace=default&limit=2":         {"v1 ConfigMap a", "v1 ConfigMap b"},
-			"/v1/objects?scope=configmaps&limit=2&after=default/b":           {"v1 ConfigMap c", "v1 ConfigMap d"},
-			"/v1/objects?selector=app%3Dy":                                   {"v1 ConfigMap b", "v1 ConfigMap c"},
-			"/v1/objects?selector=app%3Dnone":                                nil,
-			"/v1/object?key=other/d":                                         {"v1 ConfigMap d"},
-			"/v1/query?index=" + label + "&value=y":                          {"v1 ConfigMap b", "v1 ConfigMap c"},
-			"/v1/query?index=" + label + "&value=y&after=default/b":          {"v1 ConfigMap c"},
-			"/v1/query?index=" + namespace + "&value=default&selector=app=x": {"v1 ConfigMap a"},
-			"/v1/index?name=" + label:                                        {`{"value":"x","count":1}`, `{"value":"y","count":2}`},
-			"/v1/index?limit=1&name=" + label:                                {`{"value":"x","count":1}`},
-			"/v1/index?after=x&name=" + label:                                {`{"value":"y","count":2}`},
+			"/v1/objects?scope=" + id + "&namespace=default&limit=2":           {"v1 ConfigMap a", "v1 ConfigMap b"},
+			"/v1/objects?scope=configmaps&limit=2&after=default/b":             {"v1 ConfigMap c", "v1 ConfigMap d"},
+			"/v1/objects?selector=app%3Dy":                                     {"v1 ConfigMap b", "v1 ConfigMap c"},
+			"/v1/objects?selector=app%3Dnone":                                  nil,
+			"/v1/objects?key=other/d&key=no/d":                                 {"v1 ConfigMap d"},
+			"/v1/objects?index=" + label + "&value=y":                          {"v1 ConfigMap b", "v1 ConfigMap c"},
+			"/v1/objects?index=" + label + "&value=y&after=default/b":          {"v1 ConfigMap c"},
+			"/v1/objects?index=" + namespace + "&value=default&selector=app=x": {"v1 ConfigMap a"},
+			"/v1/index?name=" + label:                                          {`{"value":"x","count":1}`, `{"value":"y","count":2}`},
+			"/v1/index?limit=1&name=" + label:                                  {`{"value":"x","count":1}`},
+			"/v1/index?after=x&name=" + label:                                  {`{"value":"y","count":2}`},
 		} {
 			status, lines := get(h, path)
 			if diff := cmp.Diff(want, summaries(lines)); diff != "" || status != http.StatusOK {
@@ -149,7 +149,7 @@ func TestEndpointReadsMany(t *testing.T) {
 			"/v1/objects?limit=300":   want[:300],
 			"/v1/objects?limit=256":   want[:256],
 			"/v1/objects?limit=10000": want,
-			"/v1/query?index=" + index.Label("app").Name + "&value=x": want,
+			"/v1/objects?index=" + index.Label("app").Name + "&value=x": want,
 		} {
 			_, lines := get(handlerOf(r.inf), path)
 			if diff := cmp.Diff(want, summaries(lines)); diff != "" {
@@ -184,12 +184,17 @@ func TestEndpointRefuses(t *testing.T) {
 			{"GET", "/v1/objects?selector=((", 400, "app=web"},
 			{"GET", "/v1/objects?secrets=yes", 400, "want redact or show"},
 			{"GET", "/v1/objects?%zz", 400, "parameters cannot be read"},
-			{"GET", "/v1/object", 400, "want NAMESPACE/NAME"},
-			{"GET", "/v1/object?key=default/b", 404, "holds no object"},
+			{"GET", "/v1/object?key=default/a", 404, "/v1/objects"},
+			{"GET", "/v1/query?index=" + label + "&value=x", 404, "/v1/objects"},
+			{"GET", "/v1/objects?value=x", 400, "index is missing"},
+			{"GET", "/v1/headers?have=&secrets=redact", 400, "is not known; /v1/headers takes"},
+			{"GET", "/v1/history?secrets=redact&follow=false", 400, "is not known; /v1/history takes"},
+			{"GET", "/v1/log?since=yesterday", 400, "want a time"},
+			{"GET", "/v1/log?after=x", 400, "want a place"},
 			{"GET", "/v1/index", 400, label},
 			{"GET", "/v1/index?name=no", 404, label},
-			{"GET", "/v1/query?index=no&value=x", 404, label},
-			{"GET", "/v1/query?index=" + label, 400, "value is missing"},
+			{"GET", "/v1/objects?index=no&value=x", 404, label},
+			{"GET", "/v1/objects?index=" + label, 400, "value is missing"},
 			{"GET", "/v1/changes?since=before", 400, "want now"},
 			{"GET", "/v1/changes?initial=1", 400, "want false or true"},
 		} {
@@ -217,20 +222,20 @@ func TestEndpointNotOpened(t *testing.T) {
 		}
 		h := handlerOf(inf)
 		for path, want := range map[string]int{
-			"/v1/objects":                             503,
-			"/v1/object?key=default/a":                503,
-			"/v1/query?index=namespace&value=default": 503,
-			"/v1/indexes":                             503,
-			"/v1/index?name=namespace":                200,
-			"/v1/keys":                                200,
-			"/v1/keys?scope=configmaps":               200,
-			"/v1/records?key=default/a":               200,
-			"/v1/headers?key=default/a":               200,
-			"/v1/history?scope=configmaps":            200,
-			"/v1/status":                              200,
-			"/v1/scopes":                              200,
-			"/v1/file":                                200,
-			"/v1/objects?scope=pods":                  404,
+			"/v1/objects":                               503,
+			"/v1/objects?key=default/a":                 503,
+			"/v1/objects?index=namespace&value=default": 503,
+			"/v1/indexes":                               503,
+			"/v1/index?name=namespace":                  200,
+			"/v1/keys":                                  200,
+			"/v1/keys?scope=configmaps":                 200,
+			"/v1/records?key=default/a":                 200,
+			"/v1/headers?key=default/a":                 200,
+			"/v1/history?scope=configmaps":              200,
+			"/v1/status":                                200,
+			"/v1/scopes":                                200,
+			"/v1/file":                                  200,
+			"/v1/objects?scope=pods":                    404,
 		} {
 			status, lines := get(h, path)
 			if status != want || lines[0] == "" || want == 503 && !strings.Contains(lines[0], "has not opened") {
@@ -319,7 +324,7 @@ func TestEndpointRedactsSecrets(t *testing.T) {
 				r.start()
 				r.sync()
 				client := serveInBubble(t, handlerOf(inf))
-				for _, path := range []string{"/v1/objects", "/v1/object?key=default/s", "/v1/changes?initial=true"} {
+				for _, path := range []string{"/v1/objects", "/v1/objects?key=default/s", "/v1/changes?initial=true"} {
 					hidden := client.firstLine(path)
 					if strings.Contains(hidden, "aHVudGVyMg") || !strings.Contains(hidden, "REDACTED") {
 						t.Errorf("%s: %s", path, hidden)
@@ -671,12 +676,12 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 				}
 				synctest.Wait() // the header comes before the place is taken
 				begin := time.Now()
-				if _, lines := get(h, "/v1/object?key=default/o-000"); !strings.Contains(lines[0], "busy") && time.Since(begin) < 4*time.Second {
+				if _, lines := get(h, "/v1/objects?key=default/o-000"); !strings.Contains(lines[0], "busy") && time.Since(begin) < 4*time.Second {
 					t.Errorf("%s, read every %s: has no place", path, every)
 				}
 				waitFor(3 * time.Minute)
 				begin = time.Now()
-				if status, _ := get(h, "/v1/object?key=default/o-000"); status != 200 || time.Since(begin) > 0 {
+				if status, _ := get(h, "/v1/objects?key=default/o-000"); status != 200 || time.Since(begin) > 0 {
 					t.Errorf("%s, read every %s: after 3 minutes it has its place still", path, every)
 				}
 				close(stop)
@@ -688,6 +693,30 @@ func TestEndpointUnreadAnswers(t *testing.T) {
 			}
 		}
 		client.end()
+		r.end()
+	})
+}
+
+// TestEndpointCutsWhatIsNotWhole checks that an answer with an end is cut off if the
+// process ends before it, instead of seeming to be whole and empty.
+func TestEndpointCutsWhatIsNotWhole(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.put("a", "x")
+		r := w.run(informer.Options{}).sync()
+		h := handlerOf(r.inf)
+		for _, path := range []string{"/v1/objects", "/v1/keys", "/v1/records?key=default/a", "/v1/headers?key=default/a"} {
+			ctx, cancel := context.WithCancel(w.Context())
+			cancel()
+			path += map[bool]string{true: "&", false: "?"}[strings.Contains(path, "?")] + "notOlderThan=99999"
+			func() {
+				defer func() {
+					if cause := recover(); cause != http.ErrAbortHandler { //nolint:errorlint // net/http compares it
+						t.Errorf("%s: %v", path, cause)
+					}
+				}()
+				h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, path, http.NoBody))
+			}()
+		}
 		r.end()
 	})
 }

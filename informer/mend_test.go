@@ -229,7 +229,7 @@ func TestDamageIsMendedForReaders(t *testing.T) {
 			return err
 		},
 		"endpoint": func(inf *informer.Informer) error {
-			if status, lines := get(handlerOf(inf), "/v1/object?key="+key); status != http.StatusOK {
+			if status, lines := get(handlerOf(inf), "/v1/objects?key="+key); status != http.StatusOK {
 				return errors.New(lines[0])
 			}
 			return nil

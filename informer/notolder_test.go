@@ -187,7 +187,7 @@ func TestEndpointNotOlderThan(t *testing.T) {
 		r := w.run(informer.Options{Indexers: cache.Indexers{"namespace": cache.MetaNamespaceIndexFunc}}).sync()
 		h := handlerOf(r.inf)
 		paths := []string{
-			"/v1/objects?", "/v1/object?key=default/a", "/v1/query?index=namespace&value=default", "/v1/index?name=namespace",
+			"/v1/objects?", "/v1/objects?key=default/a", "/v1/objects?index=namespace&value=default", "/v1/index?name=namespace",
 			"/v1/keys?", "/v1/records?key=default/a", "/v1/headers?key=default/a",
 		}
 		for _, path := range paths {

@@ -2,7 +2,6 @@ package inspect
 
 import (
 	"net/http"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -48,13 +47,10 @@ func (e *endpoint) serveChanges(a *answer, q question) error {
 	// Initial objects count as a request that reads objects, unless they wait for a list.
 	current := func() {}
 	if initial && inf.HasSynced() {
-		release, err := q.slot(e.reading)
-		if err != nil {
+		if current, err = e.catchingUp(q); err != nil {
 			return err
 		}
-		current = sync.OnceFunc(release)
 		defer current()
-		defer time.AfterFunc(readingTime, current).Stop() // a slower request reads little
 	}
 	a.waits = informer.FollowPatience
 	if initial {

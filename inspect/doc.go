@@ -18,11 +18,10 @@
 //	/v1/scopes                  the scope of each informer, with its ID
 //	/v1/objects                 objects, one per line
 //	    namespace= selector= limit= after=KEY
-//	/v1/object                  one object: key=NAMESPACE/NAME
+//	    key=NAMESPACE/NAME      only those with these keys; it may be repeated
+//	    index= value=           only those with a value in an index; value= may be, too
 //	/v1/indexes                 names, and identities of those that survive a restart
 //	/v1/index                   values, counts, one per line: name= limit= after=VALUE
-//	/v1/query                   objects with a value in an index, one per line
-//	    index= value= namespace= selector= limit= after=KEY
 //	/v1/changes                 changes from now on: {"type", "object"} per line,
 //	                            with the type ADDED, MODIFIED or DELETED
 //	                            "inside": true: a state before is not known, and counts
@@ -36,7 +35,7 @@
 //	    old=true                "old" is the state before a MODIFIED, if it is known
 //	    bookmarks=true          from the log, BOOKMARK where a client can go on from
 //	/v1/snapshot                a copy of the database after its last commit
-//	/v1/file, /v1/keys, /v1/records, /v1/headers, /v1/history
+//	/v1/file, /v1/keys, /v1/records, /v1/headers, /v1/history, /v1/log
 //	                            for informctl only; they change with it
 //
 // The requests for objects, keys and values of an index take notOlderThan=RV: they wait
@@ -51,7 +50,8 @@
 // status is 400 for a wrong parameter, 403 for what needs secrets=show, 404 for something
 // that does not exist, 405 for another method and 503 if the handler is busy, or if the
 // informer has not opened what it stored yet or has stopped. If lines have been sent
-// before, the error is the last line.
+// before, the error is the last line. An answer that has an end is cut off if the process
+// ends before it.
 //
 // # Changes since a resource version
 //

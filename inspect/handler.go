@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -60,8 +61,10 @@ func (s several) Backend() store.Backend          { return s.backend }
 type route struct {
 	serve      func(*endpoint, *answer, question) error
 	parameters []string
-	repeated   string // the parameter that may be repeated
 }
+
+// objects are the parameters that say which objects are asked for.
+var objects = []string{"scope", "namespace", "selector", "key", "index", "value", "limit", "after", "secrets", "notOlderThan"}
 
 const (
 	maxReading, maxFollowing, maxCopying = 4, 64, 1
@@ -82,21 +85,20 @@ func NewHandler(source Source) http.Handler {
 		following: make(chan struct{}, maxFollowing),
 		copying:   make(chan struct{}, maxCopying),
 		routes: map[string]route{
-			"/v1/status":    {(*endpoint).serveStatus, nil, ""},
-			"/v1/consumers": {(*endpoint).serveConsumers, nil, ""},
-			"/v1/file":      {(*endpoint).serveFile, nil, ""},
-			"/v1/scopes":    {(*endpoint).serveScopes, nil, ""},
-			"/v1/objects":   {(*endpoint).serveObjects, []string{"scope", "namespace", "selector", "limit", "after", "secrets", "notOlderThan"}, ""},
-			"/v1/object":    {(*endpoint).serveObject, []string{"scope", "key", "secrets", "notOlderThan"}, ""},
-			"/v1/indexes":   {(*endpoint).serveIndexes, []string{"scope"}, ""},
-			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets", "notOlderThan"}, ""},
-			"/v1/query":     {(*endpoint).serveQuery, []string{"scope", "index", "value", "namespace", "selector", "limit", "after", "secrets", "notOlderThan"}, ""},
-			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}, ""},
-			"/v1/history":   {(*endpoint).serveHistory, []string{"scope", "since", "follow", "secrets"}, ""},
-			"/v1/keys":      {(*endpoint).serveKeys, []string{"scope", "index", "value", "selector", "key", "secrets", "notOlderThan"}, "key"},
-			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets", "notOlderThan"}, "key"},
-			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "have", "secrets", "notOlderThan"}, "key"},
-			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil, ""},
+			"/v1/status":    {(*endpoint).serveStatus, nil},
+			"/v1/consumers": {(*endpoint).serveConsumers, nil},
+			"/v1/file":      {(*endpoint).serveFile, nil},
+			"/v1/scopes":    {(*endpoint).serveScopes, nil},
+			"/v1/objects":   {(*endpoint).serveObjects, objects},
+			"/v1/indexes":   {(*endpoint).serveIndexes, []string{"scope"}},
+			"/v1/index":     {(*endpoint).serveIndex, []string{"scope", "name", "limit", "after", "secrets", "notOlderThan"}},
+			"/v1/changes":   {(*endpoint).serveChanges, []string{"scope", "since", "initial", "namespace", "selector", "old", "bookmarks", "secrets"}},
+			"/v1/history":   {(*endpoint).serveHistory, []string{"scope"}},
+			"/v1/log":       {(*endpoint).serveLog, []string{"scope", "after", "since", "secrets"}},
+			"/v1/keys":      {(*endpoint).serveKeys, objects},
+			"/v1/records":   {(*endpoint).serveRecords, []string{"scope", "key", "have", "secrets", "notOlderThan"}},
+			"/v1/headers":   {(*endpoint).serveHeaders, []string{"scope", "key", "notOlderThan"}},
+			"/v1/snapshot":  {(*endpoint).serveSnapshot, nil},
 		},
 	}
 }
@@ -117,8 +119,12 @@ func refuse(status int, format string, args ...any) error {
 func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := newAnswer(w)
 	err := e.answer(a, r)
-	if err == nil || r.Context().Err() != nil {
+	hasEnded := r.Context().Err() != nil
+	switch {
+	case err == nil, hasEnded && a.ends.IsZero(): // such an answer is never whole
 		return
+	case hasEnded:
+		panic(http.ErrAbortHandler) // the client must see that the answer is incomplete
 	}
 	status := http.StatusInternalServerError
 	var refused *refusal
@@ -137,7 +143,12 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 	}
 	a.waits, a.ends = informer.FollowPatience, time.Time{}
-	_ = a.line(wire.NewFailure(err)) // an error means that the client has disconnected
+	// An error means that the client has disconnected.
+	if a.writer != nil {
+		_ = a.writer.Error(err)
+		return
+	}
+	_ = a.line(wire.NewFailure(err))
 }
 
 func (e *endpoint) answer(a *answer, r *http.Request) error {
@@ -159,7 +170,7 @@ func (e *endpoint) answer(a *answer, r *http.Request) error {
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes none", name, r.URL.Path)
 		case !slices.Contains(route.parameters, name):
 			return refuse(http.StatusBadRequest, "parameter %q is not known; %s takes %s", name, r.URL.Path, strings.Join(route.parameters, ", "))
-		case len(values[name]) > 1 && name != route.repeated:
+		case len(values[name]) > 1 && name != "key" && name != "value":
 			return refuse(http.StatusBadRequest, "parameter %q is given %d times, want it once", name, len(values[name]))
 		}
 	}
@@ -296,10 +307,23 @@ func (q question) slot(slots chan struct{}) (release func(), err error) {
 	}
 }
 
+// catchingUp occupies a place of a request that reads objects until it is released, for
+// readingTime at most: a slower request reads little. release may be called repeatedly.
+func (e *endpoint) catchingUp(q question) (release func(), err error) {
+	leave, err := q.slot(e.reading)
+	if err != nil {
+		return nil, err
+	}
+	leave = sync.OnceFunc(leave)
+	slow := time.AfterFunc(readingTime, leave)
+	return func() { slow.Stop(); leave() }, nil
+}
+
 // answer is a response that can be sent line by line.
 type answer struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	writer  *wire.Writer // nil if the answer does not consist of parts
 	begun   bool
 	waits   time.Duration // the time that the client has for each write
 	ends    time.Time     // the deadline of the whole answer; zero means none
@@ -346,8 +370,22 @@ func (a *answer) line(v any) error {
 	return json.NewEncoder(a).Encode(v)
 }
 
+// parts returns the writer of an answer that consists of parts.
+func (a *answer) parts() *wire.Writer {
+	if a.writer == nil {
+		a.begin(wire.ContentType)
+		a.writer = wire.NewWriter(a)
+	}
+	return a.writer
+}
+
 // flush sends the buffered bytes to the client.
 func (a *answer) flush() error {
+	if a.writer != nil {
+		if err := a.writer.Flush(); err != nil {
+			return err
+		}
+	}
 	a.patient()
 	err := a.control.Flush()
 	if errors.Is(err, http.ErrNotSupported) {

@@ -10,14 +10,23 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// serveHistory sends what the log of a scope contains, and then either ends or goes on
-// with what is written.
+// serveHistory describes the log of a scope.
 func (e *endpoint) serveHistory(a *answer, q question) error {
-	h, show, err := e.heldAndShown(q)
+	h, err := e.held(q)
 	if err != nil {
 		return err
 	}
-	follow, err := q.oneOf("follow", "false", "true")
+	state, err := h.store.History()
+	if err != nil {
+		return err
+	}
+	return a.document(state)
+}
+
+// serveLog sends what the log of a scope contains after a place, and goes on with what is
+// written, until the client disconnects.
+func (e *endpoint) serveLog(a *answer, q question) error {
+	h, show, err := e.heldAndShown(q)
 	if err != nil {
 		return err
 	}
@@ -27,85 +36,76 @@ func (e *endpoint) serveHistory(a *answer, q question) error {
 			return refuse(http.StatusBadRequest, "since is %q, want a time such as 2026-01-02T15:04:05Z", text)
 		}
 	}
-	slots := e.reading
-	if follow == "true" {
-		slots = e.following
+	var after store.Place
+	if text := q.Get("after"); text != "" && json.Unmarshal([]byte(text), &after) != nil {
+		return refuse(http.StatusBadRequest, "after is %q, want a place as /v1/history has it", text)
 	}
-	release, err := q.slot(slots)
+	release, err := q.slot(e.following)
 	if err != nil {
 		return err
 	}
 	defer release()
+	current, err := e.catchingUp(q)
+	if err != nil {
+		return err
+	}
+	defer current()
 	state, err := h.store.History()
 	if err != nil {
 		return err
 	}
+	if state.Last.IsZero() {
+		current()
+	}
+	a.ends = time.Time{}
 	a.begin("application/jsonl")
-	if err := a.line(wire.HistoryHead{Begins: state.Begins, Complete: state.Oldest.Time}); err != nil {
+	if err := a.flush(); err != nil {
 		return err
 	}
-	p := printer{h.scope, show}
-	if follow == "true" {
-		a.ends = time.Time{}
-	}
-	if follow == "false" && state.Last.IsZero() {
-		return nil
-	}
-	last := state.Last.Mark
-	for event, err := range h.store.Follow(q.ctx, store.Place{}) {
+	for event, err := range h.store.Follow(q.ctx, after) {
 		if err != nil {
 			return err
 		}
-		if m := event.Mark; m != nil {
-			if follow == "false" && m.Mark >= last {
-				return nil
-			}
-			if err := a.flush(); err != nil {
+		if event.Mark == nil && event.Time.Before(since) {
+			continue
+		}
+		for _, v := range []**store.Version{&event.Old, &event.New, &event.By} {
+			if *v, err = h.sent(*v, show); err != nil {
 				return err
 			}
-			continue
 		}
-		if event.Time.Before(since) {
-			continue
-		}
-		line, err := p.change(h.store, event)
-		if err != nil {
+		if err := a.line(event); err != nil {
 			return err
 		}
-		if err := a.line(line); err != nil {
+		if event.Mark == nil {
+			continue
+		}
+		if event.Mark.Mark >= state.Last.Mark {
+			current()
+		}
+		if err := a.flush(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// change returns an event in the form of the wire.
-func (p printer) change(s store.Reader, e store.Event) (line wire.HistoryLine, err error) {
-	line = wire.HistoryLine{Key: e.Key, RV: e.RV, Time: e.Time, Since: e.Since}
-	line.Old, err = p.version(s, e.Old)
-	if err == nil {
-		line.New, err = p.version(s, e.New)
-	}
-	return line, err
-}
-
-func (p printer) version(s store.Reader, v *store.Version) (*wire.HistoryState, error) {
-	switch {
-	case v == nil:
+// sent returns a state with what is sent of its object: what is sent of a record.
+func (h held) sent(v *store.Version, show bool) (*store.Version, error) {
+	if v == nil {
 		return nil, nil
-	case !v.IsKnown():
-		return &wire.HistoryState{}, nil
 	}
-	obj, err := s.Decode(v.Entry)
-	if errors.Is(err, store.ErrCorrupt) {
-		return &wire.HistoryState{}, nil
+	out := &store.Version{Header: v.Header, Entry: store.Entry{Key: v.Entry.Key}}
+	if !v.IsKnown() {
+		return out, nil
 	}
-	if err != nil {
+	record, err := h.encode(v.Entry.Key, v.Entry, show)
+	switch {
+	case errors.Is(err, store.ErrCorrupt):
+		return out, nil // it is not known any more
+	case err != nil:
 		return nil, err
 	}
-	var b json.RawMessage
-	if b, err = p.json(obj); err != nil {
-		return nil, err
-	}
-	return &wire.HistoryState{Object: b}, nil
+	out.Entry.Raw = wire.Raw(record.Codec, record.Payload)
+	return out, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,13 +26,11 @@ func (e *endpoint) serveLogged(a *answer, q question, inf *informer.Informer, p 
 		return err
 	}
 	// What is in the log already counts as a request that reads objects.
-	release, err := q.slot(e.reading)
+	current, err := e.catchingUp(q)
 	if err != nil {
 		return err
 	}
-	current := sync.OnceFunc(release)
 	defer current()
-	defer time.AfterFunc(readingTime, current).Stop() // a slower request reads little
 	state, err := inf.History()
 	if err != nil {
 		return err

@@ -1,10 +1,12 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -56,7 +58,7 @@ func (p printer) json(obj runtime.Object) (json.RawMessage, error) {
 	return b, nil
 }
 
-func (e *endpoint) serveObject(a *answer, q question) error {
+func (e *endpoint) serveObjects(a *answer, q question) error {
 	inf, err := e.opened(q)
 	if err != nil {
 		return err
@@ -65,58 +67,56 @@ func (e *endpoint) serveObject(a *answer, q question) error {
 	if err != nil {
 		return err
 	}
-	key := q.Get("key")
-	if key == "" {
-		return refuse(http.StatusBadRequest, "key is missing, want NAMESPACE/NAME, or NAME of what is in no namespace")
+	s := inf.Reader()
+	part, err := e.query(q, inf.Scope(), s)
+	if err != nil {
+		return err
 	}
 	release, err := q.slot(e.reading)
 	if err != nil {
 		return err
 	}
 	defer release()
-	s := inf.Reader()
-	entry, ok, err := s.Entry(key)
-	if err != nil {
-		return err
-	}
-	if !ok {
-		return refuse(http.StatusNotFound, "%s holds no object %q; want a key such as /v1/objects lists", p.scope, key)
-	}
-	obj, err := s.Decode(entry)
-	if err != nil {
-		return err
-	}
-	b, err := p.json(obj)
-	if err != nil {
-		return fmt.Errorf("object %q: %w", key, err)
-	}
-	return a.document(b)
+	ctx, cancel := context.WithTimeout(q.ctx, readingTime)
+	defer cancel()
+	return eachPart(part, objectsChunk, func(part store.Query) (n int, last string, err error) {
+		if ctx.Err() != nil {
+			return 0, "", fmt.Errorf("the request took longer than %s; ask for the rest with after=%s", readingTime, part.After)
+		}
+		return sendChunk(a, s, p, part)
+	})
 }
 
-func (e *endpoint) serveObjects(a *answer, q question) error {
-	inf, err := e.opened(q)
-	if err != nil {
-		return err
+// query returns which objects a request asks for. It refuses a value of an index that may
+// not be looked up.
+func (e *endpoint) query(q question, scope store.Scope, s store.Reader) (part store.Query, err error) {
+	part = store.Query{Namespace: q.Get("namespace"), Keys: q.Values["key"], After: q.Get("after"), Values: q.Values["value"]}
+	if part.Limit, err = q.limit(0); err != nil {
+		return part, err
 	}
-	return e.walk(a, q, inf, store.Query{})
-}
-
-func (e *endpoint) serveQuery(a *answer, q question) error {
-	inf, err := e.opened(q)
-	if err != nil {
-		return err
+	if part.Selector, err = q.selector(); err != nil || !q.Has("index") && !q.Has("value") {
+		return part, err
 	}
-	name, err := q.index(inf.Reader(), "index")
-	if err != nil {
-		return err
+	if part.Index, err = q.index(s, "index"); err != nil {
+		return part, err
 	}
 	if !q.Has("value") {
-		return refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", name)
+		return part, refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", part.Index)
 	}
-	if err := e.mayLookUp(q, inf.Scope(), name); err != nil {
-		return err
+	return part, e.mayLookUp(q, scope, part.Index)
+}
+
+// eachPart calls read with one part of a query after the other, of at most size objects.
+// read returns how many objects there were, and the key of the last one.
+func eachPart(part store.Query, size int, read func(store.Query) (n int, last string, err error)) error {
+	for left := cmp.Or(part.Limit, math.MaxInt); ; {
+		part.Limit = min(left, size)
+		n, last, err := read(part)
+		if left -= n; err != nil || n < part.Limit || left == 0 {
+			return err
+		}
+		part.After = last
 	}
-	return e.walk(a, q, inf, store.Query{Index: name, Values: []string{q.Get("value")}})
 }
 
 // index returns the name of the index in a parameter.
@@ -172,48 +172,6 @@ func (e *endpoint) indexesOf(scope store.Scope) ([]store.IndexInfo, error) {
 
 // objectsChunk is the number of objects that are read at a time.
 const objectsChunk = 256
-
-// walk sends the objects of a query, one chunk at a time.
-func (e *endpoint) walk(a *answer, q question, inf *informer.Informer, part store.Query) error {
-	p, err := q.printer(inf)
-	if err != nil {
-		return err
-	}
-	left, err := q.limit(0)
-	if err != nil {
-		return err
-	}
-	if part.Selector, err = q.selector(); err != nil {
-		return err
-	}
-	part.Namespace, part.After = q.Get("namespace"), q.Get("after")
-	release, err := q.slot(e.reading)
-	if err != nil {
-		return err
-	}
-	defer release()
-	ctx, cancel := context.WithTimeout(q.ctx, readingTime)
-	defer cancel()
-	s := inf.Reader()
-	for unbounded := left == 0; ; {
-		part.Limit = objectsChunk
-		if !unbounded {
-			part.Limit = min(left, objectsChunk)
-		}
-		n, last, err := sendChunk(a, s, p, part)
-		if err != nil {
-			return err
-		}
-		left -= n
-		if n < part.Limit || !unbounded && left == 0 {
-			return nil
-		}
-		part.After = last
-		if ctx.Err() != nil {
-			return fmt.Errorf("the request took longer than %s; ask for the rest with after=%s", readingTime, last)
-		}
-	}
-}
 
 func sendChunk(a *answer, s store.Reader, p printer, part store.Query) (n int, last string, err error) {
 	entries, err := s.Select(part)

@@ -136,94 +136,46 @@ const (
 	headersChunk = 1024
 )
 
-// serveKeys sends the keys that match an index value, a selector or a list of keys.
+// serveKeys sends the keys of what a request asks for.
 func (e *endpoint) serveKeys(a *answer, q question) error {
 	h, err := e.held(q)
 	if err != nil {
 		return err
 	}
-	part := store.Query{Limit: keysChunk}
-	if part.Selector, err = q.selector(); err != nil {
+	part, err := e.query(q, h.scope, h.store)
+	if err != nil {
 		return err
-	}
-	if q.Has("index") {
-		if part.Index, err = q.index(h.store, "index"); err == nil {
-			err = e.mayLookUp(q, h.scope, part.Index)
-		}
-		if err != nil {
-			return err
-		}
-		// Read all keys at once, because each part would look up the value again. With a
-		// limit, Keys checks the objects' headers.
-		part.Values, part.Limit = []string{q.Get("value")}, math.MaxInt
 	}
 	release, err := q.slot(e.reading)
 	if err != nil {
 		return err
 	}
 	defer release()
-	if q.Has("key") {
-		return e.sendKeys(a, func() ([]string, error) { return store.Among(h.store, q.Values["key"], part.Selector) }, nil)
+	size := keysChunk
+	if part.Index != "" {
+		// Read all keys at once, because each part would look up the value again. With a
+		// limit, Keys checks the objects' headers.
+		size = math.MaxInt
 	}
-	return e.sendKeys(a, func() ([]string, error) { return h.store.Keys(part) }, func(keys []string) bool {
-		if part.Limit == 0 || len(keys) < part.Limit {
-			return false
-		}
-		part.After = keys[len(keys)-1]
-		return true
-	})
-}
-
-// sendKeys sends the results of next until more returns false. If more is nil, it sends
-// one result.
-func (e *endpoint) sendKeys(a *answer, next func() ([]string, error), more func([]string) bool) error {
-	for {
-		keys, err := next()
+	return eachPart(part, size, func(part store.Query) (n int, last string, err error) {
+		keys, err := h.store.Keys(part)
 		if err != nil {
-			return a.cut(err)
+			return 0, "", err
 		}
-		a.begin(wire.ContentType)
-		w := wire.NewWriter(a)
-		if len(keys) > 0 {
-			if err := w.Keys(keys); err != nil {
-				return err
-			}
+		w := a.parts()
+		if n = len(keys); n > 0 {
+			last, err = keys[n-1], w.Keys(keys)
 		}
-		if err := a.send(w); err != nil || more == nil || !more(keys) {
-			return err
+		if err == nil {
+			err = a.flush()
 		}
-	}
-}
-
-// send flushes the writer and the answer.
-func (a *answer) send(w *wire.Writer) error {
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	return a.flush()
-}
-
-// cut ends an answer with an error, in the format of the parts that were sent before.
-func (a *answer) cut(err error) error {
-	if !a.begun {
-		return err
-	}
-	return wire.NewWriter(a).Error(err)
+		return n, last, err
+	})
 }
 
 // serveRecords sends the stored records of keys, as far as they exist, and the
 // dictionaries that the client does not have.
 func (e *endpoint) serveRecords(a *answer, q question) error {
-	return e.sendObjects(a, q, false)
-}
-
-// serveHeaders sends headers instead of records if the headers are sufficient for a
-// table.
-func (e *endpoint) serveHeaders(a *answer, q question) error {
-	return e.sendObjects(a, q, true)
-}
-
-func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 	h, show, err := e.heldAndShown(q)
 	if err != nil {
 		return err
@@ -234,19 +186,12 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 		return err
 	}
 	defer release()
-	keys := q.Values["key"]
-	if headers {
-		if keys, err = e.sendHeaders(a, h.store, keys); err != nil {
+	for keys := range slices.Chunk(q.Values["key"], recordsChunk) {
+		out, err := h.records(keys, show)
+		if err != nil {
 			return err
 		}
-	}
-	for keys := range slices.Chunk(keys, recordsChunk) {
-		out, err := h.records(keys, show || !h.scope.IsSecret())
-		if err != nil {
-			return a.cut(err)
-		}
-		a.begin(wire.ContentType)
-		w := wire.NewWriter(a)
+		w := a.parts()
 		for id, dictionary := range out.Dictionaries {
 			name := wire.DictionaryName(id, dictionary)
 			if had[name] {
@@ -262,39 +207,42 @@ func (e *endpoint) sendObjects(a *answer, q question, headers bool) error {
 				return err
 			}
 		}
-		if err := a.send(w); err != nil {
+		if err := a.flush(); err != nil {
 			return err
 		}
 	}
-	a.begin(wire.ContentType)
+	a.parts()
 	return nil
 }
 
-// sendHeaders sends headers. It returns the keys whose headers have no creation
-// timestamp: the caller sends their objects.
-func (e *endpoint) sendHeaders(a *answer, s store.Reader, keys []string) (left []string, err error) {
-	for keys := range slices.Chunk(keys, headersChunk) {
-		headers, err := s.HeadersOf(keys)
+// serveHeaders sends the headers of keys, as far as they exist.
+func (e *endpoint) serveHeaders(a *answer, q question) error {
+	h, err := e.held(q)
+	if err != nil {
+		return err
+	}
+	release, err := q.slot(e.reading)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for keys := range slices.Chunk(q.Values["key"], headersChunk) {
+		headers, err := h.store.HeadersOf(keys)
 		if err != nil {
-			return nil, a.cut(err)
+			return err
 		}
-		a.begin(wire.ContentType)
-		w := wire.NewWriter(a)
-		for _, h := range headers {
-			if h.Created.IsZero() {
-				left = append(left, h.Key)
-				continue
-			}
-			h.Labels = nil // labels would be half of the answer
-			if err := w.Header(h); err != nil {
-				return nil, err
+		w := a.parts()
+		for _, header := range headers {
+			if err := w.Header(header); err != nil {
+				return err
 			}
 		}
-		if err := a.send(w); err != nil {
-			return nil, err
+		if err := a.flush(); err != nil {
+			return err
 		}
 	}
-	return left, nil
+	a.parts()
+	return nil
 }
 
 // have returns the dictionaries that the client has, by wire.DictionaryName.
@@ -307,29 +255,20 @@ func (q question) have() map[string]bool {
 }
 
 // records returns the records of the keys that exist. Objects in memory are encoded; if
-// show is false, all objects are redacted and encoded.
+// show is false, Secrets are redacted and encoded.
 func (h held) records(keys []string, show bool) (out store.Records, err error) {
 	stored := map[string]int{}
 	if r, ok := h.store.(store.Recorder); ok {
 		out, err = r.Records(keys)
 		isStored := !errors.Is(err, errors.ErrUnsupported)
-		if isStored && (err != nil || show) {
+		if isStored && (err != nil || show || !h.scope.IsSecret()) {
 			return out, err
 		}
 		for _, r := range out.Records {
 			stored[r.Key] = r.Bytes
 		}
 	}
-	out, err = h.encoded(keys, show)
-	for i, r := range out.Records {
-		if bytes, ok := stored[r.Key]; ok {
-			out.Records[i].Bytes = bytes
-		}
-	}
-	return out, err
-}
-
-func (h held) encoded(keys []string, show bool) (out store.Records, err error) {
+	out = store.Records{}
 	for _, key := range keys {
 		e, ok, err := h.store.Entry(key)
 		if err != nil {
@@ -338,24 +277,36 @@ func (h held) encoded(keys []string, show bool) (out store.Records, err error) {
 		if !ok {
 			continue
 		}
-		obj, err := h.store.Decode(e)
+		record, err := h.encode(key, e, show)
 		if err != nil {
 			return out, err
 		}
-		if !show {
-			if obj, err = secret.Redact(obj); err != nil {
-				return out, fmt.Errorf("object %q: %w", key, err)
-			}
+		if bytes, ok := stored[key]; ok {
+			record.Bytes = bytes
 		}
-		c, err := codec.For(obj)
-		if err != nil {
-			return out, fmt.Errorf("object %q: %w", key, err)
-		}
-		payload, err := c.Encode(obj)
-		if err != nil {
-			return out, fmt.Errorf("object %q: %w", key, err)
-		}
-		out.Records = append(out.Records, store.Record{Key: key, Codec: c.ID(), Payload: payload, Bytes: len(payload)})
+		out.Records = append(out.Records, record)
 	}
 	return out, nil
+}
+
+// encode returns the record of an entry, without what the client may not have.
+func (h held) encode(key string, e store.Entry, show bool) (r store.Record, err error) {
+	obj, err := h.store.Decode(e)
+	if err != nil {
+		return r, err
+	}
+	if !show && secret.Is(h.scope, obj) {
+		if obj, err = secret.Redact(obj); err != nil {
+			return r, fmt.Errorf("object %q: %w", key, err)
+		}
+	}
+	c, err := codec.For(obj)
+	if err != nil {
+		return r, fmt.Errorf("object %q: %w", key, err)
+	}
+	payload, err := c.Encode(obj)
+	if err != nil {
+		return r, fmt.Errorf("object %q: %w", key, err)
+	}
+	return store.Record{Key: key, Codec: c.ID(), Payload: payload, Bytes: len(payload)}, nil
 }

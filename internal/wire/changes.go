@@ -1,30 +1,6 @@
 package wire
 
-import (
-	"encoding/json"
-	"time"
-)
-
-// HistoryHead is the first line of a history.
-type HistoryHead struct {
-	Begins   time.Time `json:"begins"`   // of the first deletion that is kept
-	Complete time.Time `json:"complete"` // from here on, all changes are kept
-}
-
-// HistoryLine is one change.
-type HistoryLine struct {
-	Key   string        `json:"key"`
-	RV    string        `json:"rv,omitempty"`
-	Since time.Time     `json:"since,omitzero"`
-	Time  time.Time     `json:"time"`
-	Old   *HistoryState `json:"old,omitempty"` // nil: there was no object
-	New   *HistoryState `json:"new,omitempty"`
-}
-
-// HistoryState is a state of an object; without an Object it is not known.
-type HistoryState struct {
-	Object json.RawMessage `json:"object,omitempty"`
-}
+import "encoding/json"
 
 // ChangeLine is one change of a client that follows.
 type ChangeLine struct {

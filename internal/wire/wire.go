@@ -89,6 +89,10 @@ func DictionaryName(id uint64, dictionary []byte) string {
 	return fmt.Sprintf("%d-%08x", id, crc32.ChecksumIEEE(dictionary))
 }
 
+// Raw returns the Raw of an entry in the form of this protocol: the codec, and what it
+// has encoded.
+func Raw(codec byte, payload []byte) []byte { return append([]byte{codec}, payload...) }
+
 // Writer writes the parts of an answer.
 type Writer struct {
 	buf *bufio.Writer

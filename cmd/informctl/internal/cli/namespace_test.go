@@ -24,7 +24,7 @@ func TestFollowInNamespace(t *testing.T) {
 			}
 			p.start(t)
 			for _, scope := range []string{"pods", "nodes"} {
-				for !bytes.Contains(askSocket(t, p.path, "/v1/history?scope="+scope), []byte(`"complete":"2`)) {
+				for !bytes.Contains(askSocket(t, p.path, "/v1/history?scope="+scope), []byte(`"Time":"2`)) {
 					continue // until the list is written, which is where the log begins
 				}
 			}

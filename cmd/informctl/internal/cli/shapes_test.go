@@ -26,7 +26,7 @@ func TestOtherShapesEndNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := runProcess(t, pod("a", "zero", "web"))
-			for !bytes.Contains(askSocket(t, p.path, "/v1/history?scope=pods"), []byte(`"complete":"2`)) {
+			for !bytes.Contains(askSocket(t, p.path, "/v1/history?scope=pods"), []byte(`"Time":"2`)) {
 				continue // until the list is written, which is where the log begins
 			}
 			w := following(t, append(args, "--db", p.path)...)

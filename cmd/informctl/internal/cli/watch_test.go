@@ -372,7 +372,7 @@ func followed(t *testing.T, path string) bool {
 // the error at the end of a watch says how to continue.
 func TestWatchSince(t *testing.T) {
 	p := runProcess(t, pod("a", "one", "")) // 2
-	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"complete":"2`)) {
+	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"Time":"2`)) {
 		continue // until the list is written, which is where the log begins
 	}
 	p.create(t, pod("a", "two", "")) // 3
@@ -435,7 +435,7 @@ func TestWatchSelection(t *testing.T) {
 	}
 	// 2 to 5
 	p := runProcess(t, labelled("one", "web", "x"), labelled("two", "db", "x"), labelled("three", "web", "y"), labelled("six", "web", "x"))
-	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"complete":"2`)) {
+	for !bytes.Contains(askSocket(t, p.path, "/v1/history"), []byte(`"Time":"2`)) {
 		continue // until the list is written, which is where the log begins
 	}
 	form := []string{"--db", p.path, "-o", "jsonpath={.metadata.name} {.metadata.labels.app} {.spec.nodeName} {.metadata.resourceVersion}"}

@@ -10,6 +10,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/selection"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/store"
 )
 
 // A shell asks for completions with a command line of its own: PreRunE and RunE do not
@@ -157,7 +158,7 @@ func ofItems(db *source.Database, resource string, of func(source.Item) (string,
 	selection.LinkOverlaps(opened.Views)
 	found := sets.New[string]()
 	for _, v := range opened.Views {
-		keys, err := v.AllKeys()
+		keys, err := v.Keys(store.Query{})
 		if err == nil {
 			keys, _, _, err = selection.Latest(v, keys)
 		}

@@ -143,8 +143,8 @@ func (o *Options) readable(v *source.View, keys []string) error {
 		return nil
 	}
 	found, err := v.Fetch(keys[:1], source.Record)
-	if err == nil && found[0].Decode != nil {
-		_, err = found[0].Decode()
+	if err == nil && !source.IsDeleted(found[0]) {
+		_, err = v.Reader.Decode(found[0])
 	}
 	return err
 }

@@ -50,7 +50,7 @@ func (f Filter) keys(v *source.View) ([]string, error) {
 		return v.Among(keys, f.Labels)
 	}
 	v.Search.Labels = "all"
-	labelled, err := v.Labelled(f.Labels)
+	labelled, err := v.Keys(store.Query{Selector: f.Labels})
 	if err != nil {
 		return nil, err
 	}
@@ -75,17 +75,15 @@ func (f Filter) candidates(v *source.View) ([]string, error) {
 		lookups = append(lookups, lookup{index: name, value: value})
 	}
 	if len(lookups) == 0 {
-		return v.AllKeys()
+		return v.Keys(store.Query{})
 	}
 	var keys []string
 	for i, l := range lookups {
-		found, err := v.ByIndex(l.index, l.value)
-		if err == nil && l.orNone {
-			var none []string
-			none, err = v.ByIndex(l.index, "")
-			found = append(none, found...)
-			slices.Sort(found)
+		values := []string{l.value}
+		if l.orNone {
+			values = append(values, "")
 		}
+		found, err := v.Keys(store.Query{Index: l.index, Values: values})
 		if err != nil {
 			return nil, err
 		}

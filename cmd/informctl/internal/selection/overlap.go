@@ -93,7 +93,7 @@ func holds(v *source.View, keys []string) ([]string, error) {
 	if len(keys) < v.Info.Objects/8 {
 		return v.Among(keys, labels.Everything())
 	}
-	all, err := v.AllKeys()
+	all, err := v.Keys(store.Query{})
 	if err != nil {
 		return nil, err
 	}
@@ -144,10 +144,10 @@ func coveredBy(v, later *source.View, keys []string) ([]string, error) {
 			return nil, err
 		}
 		for i, e := range part.Objects {
-			if e.Decode == nil {
+			if source.IsDeleted(e) {
 				continue
 			}
-			obj, err := e.Decode()
+			obj, err := v.Reader.Decode(e)
 			if err != nil {
 				return nil, part.Items[i].Wrap(err)
 			}

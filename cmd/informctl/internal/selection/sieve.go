@@ -12,6 +12,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
+	"github.com/informctl/informctl/store"
 )
 
 // Sieve contains the conditions of query that need decoded objects, and how the result is
@@ -230,7 +231,7 @@ type tested struct {
 	summand summand
 }
 
-func (s *Sieve) test(i source.Item, e source.Encoded, oldest time.Time) (t tested, err error) {
+func (s *Sieve) test(i source.Item, e store.Entry, oldest time.Time) (t tested, err error) {
 	obj, err := i.Load(e)
 	if err != nil || obj == nil {
 		return t, err

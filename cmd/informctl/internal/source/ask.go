@@ -3,10 +3,8 @@ package source
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 
@@ -23,35 +21,15 @@ func AskStatus(ctx context.Context, path string) ([]informer.Status, error) {
 
 // AskFor sends a query to the process that holds a file, and decodes the answer.
 func AskFor[T any](ctx context.Context, path, question string) (answer T, err error) {
-	body, err := ask(ctx, path, question)
-	if err != nil {
-		return answer, err
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return answer, fmt.Errorf("read the answer of the process of %s: %w", path, err)
-	}
-	return answer, nil
-}
-
-// ask sends a query to the process that holds a file.
-func ask(ctx context.Context, path, question string) ([]byte, error) {
 	process := NewProcess(ctx, path, false)
 	defer func() { _ = process.Close() }()
-	body, err := process.Ask(question, nil)
+	answer, err = Document[T](process, question, nil)
 	if errors.Is(err, ErrNobody) {
 		if _, statErr := os.Stat(path); statErr != nil {
-			return nil, OpenError(path, statErr)
+			err = OpenError(path, statErr)
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = body.Close() }()
-	answer, err := io.ReadAll(body)
-	if err != nil {
-		return nil, process.Failed(err)
-	}
-	return answer, nil
+	return answer, err
 }
 
 // Consumers asks the process that holds the file, or reads the file if there is none.
@@ -76,7 +54,7 @@ func (db *Database) Await(wanted []resources.Wanted, rv string) error {
 		for _, info := range infos {
 			if process != nil {
 				// No object has this key; the process answers when it is there.
-				_, err = (&liveScope{Process: process, info: info}).keys(url.Values{"key": {""}, "notOlderThan": {rv}})
+				_, err = (&liveScope{Process: process, info: info}).parts("/v1/keys", url.Values{"key": {""}, "notOlderThan": {rv}})
 			} else if is := info.Checkpoint.RV; is == "" || store.Higher(is, rv) != is {
 				err = fmt.Errorf("nothing follows %s in %s, which is at resource version %s and not at %s",
 					info.Scope, db.Path, cmp.Or(is, "none"), rv)

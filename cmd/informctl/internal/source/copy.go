@@ -85,21 +85,18 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 	if err != nil {
 		return nil, err
 	}
-	whole.Path, whole.origin = f.Path, copyOrigin{whole.origin}
+	whole.Path, whole.isCopy = f.Path, true
 	return whole, nil
 }
 
 // Named replaces the name of a copy in a read error with the name of the file that the
 // user knows.
 func (d *Database) Named(err error) error {
-	if _, ok := d.origin.(copyOrigin); ok && err != nil {
+	if d.isCopy && err != nil {
 		return &cmdutil.CopyError{Err: err, Copy: d.File.Path(), Path: d.Path}
 	}
 	return err
 }
-
-// copyOrigin is a copy.
-type copyOrigin struct{ origin }
 
 // CopyPages writes the pages of the file as one read transaction sees them. Damaged pages
 // are an error. If there is no space for them, it also sets to.Short.

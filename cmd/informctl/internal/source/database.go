@@ -14,7 +14,7 @@
 //
 // # Concurrency
 //
-// A Database and its Views are used by one goroutine, except Encoded.Decode.
+// A Database and its Views are used by one goroutine, except Decode.
 package source
 
 import (
@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
+	"github.com/informctl/informctl/codec"
 	"github.com/informctl/informctl/internal/wire"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
@@ -30,9 +31,11 @@ import (
 // Database is a file open for reading, or the process that holds the file, and the
 // scopes. It must be closed.
 type Database struct {
-	origin
 	Path        string
 	File        *bolt.DB     // nil if a process is queried
+	process     *Process     // nil if a file is read
+	isCopy      bool         // File is a copy, which the process has made
+	at          store.Place  // the moment to read of a file; zero is now
 	server      string       // version of the process's server; "" if it is unknown
 	Stored      []store.Info // the scopes of the file
 	Scopes      []store.Info // those that can be read, also from memory
@@ -44,25 +47,39 @@ type Database struct {
 // open file, which is closed once.
 func (d *Database) At(place store.Place) *Database {
 	then := *d
-	then.origin = atPlace(d.origin, place)
+	then.at = place
 	return &then
 }
 
-// IsFile reports whether the file itself is read, since no process holds it.
-func (d *Database) IsFile() bool {
-	_, ok := d.origin.(fileSource)
-	return ok
+// Close closes the file, or the connections to the process.
+func (d *Database) Close() error {
+	if d.process != nil {
+		return d.process.Close()
+	}
+	return d.File.Close()
 }
 
-// Process returns the process through which the scopes are read, nil if it is a file.
-func (d *Database) Process() *Process {
-	process, _ := d.origin.(*Process)
-	return process
+// OpenScope returns a scope. If c is not nil, it decodes the records in its format.
+func (d *Database) OpenScope(info store.Info, c codec.Codec) (store.Reader, error) {
+	if d.process != nil {
+		return &liveScope{Process: d.process, info: info, codec: c, dictionaries: map[uint64]dictionary{}}, nil
+	}
+	s, err := d.File.Open(info.Scope, store.Options{Codec: c})
+	if err == nil && !d.at.IsZero() {
+		err = isInLog(s, info.Scope, d.at)
+	}
+	return s, err
 }
+
+// IsFile reports whether the file itself is read, since no process holds it.
+func (d *Database) IsFile() bool { return d.process == nil && !d.isCopy }
+
+// Process returns the process through which the scopes are read, nil if it is a file.
+func (d *Database) Process() *Process { return d.process }
 
 // present returns the scopes that have a state at the moment that is read.
 func (d *Database) present() []store.Info {
-	if d.WithGone || isPast(d.origin) {
+	if d.WithGone || !d.at.IsZero() {
 		return d.Scopes
 	}
 	return slices.DeleteFunc(slices.Clone(d.Scopes), IsGone)

@@ -14,8 +14,8 @@ import (
 
 // Definition returns the definition of a custom resource, nil if it is not held.
 func (d *Database) Definition(resource string) (*unstructured.Unstructured, error) {
-	found, err := d.readDefinitions(func(r Reader) ([]string, error) {
-		return r.Among([]string{resource}, labels.Everything())
+	found, err := d.readDefinitions(func(v *View) ([]string, error) {
+		return v.Among([]string{resource}, labels.Everything())
 	})
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -26,7 +26,7 @@ func (d *Database) Definition(resource string) (*unstructured.Unstructured, erro
 // resourcesNamed returns the custom resources that have a name as a short name, a
 // singular name or a category, as the definitions that are held say.
 func (d *Database) resourcesNamed(name string) ([]string, error) {
-	crds, err := d.readDefinitions(Reader.AllKeys)
+	crds, err := d.readDefinitions(func(v *View) ([]string, error) { return v.Keys(store.Query{}) })
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (d *Database) resourcesNamed(name string) ([]string, error) {
 
 // readDefinitions returns the definitions with the keys that choose returns, as they are
 // now, whatever the moment that is read otherwise: columns and names are not in the past.
-func (d *Database) readDefinitions(choose func(Reader) ([]string, error)) (found []*unstructured.Unstructured, err error) {
+func (d *Database) readDefinitions(choose func(*View) ([]string, error)) (found []*unstructured.Unstructured, err error) {
 	var infos []store.Info
 	for _, info := range d.Scopes {
 		if info.Scope.Resource == resources.Definitions && info.Scope.Form != store.Metadata {
@@ -68,10 +68,10 @@ func (d *Database) readDefinitions(choose func(Reader) ([]string, error)) (found
 			return nil, fmt.Errorf("read the definitions of custom resources: %w", err)
 		}
 		for _, e := range objects {
-			if e.Decode == nil {
+			if IsDeleted(e) {
 				continue // deleted meanwhile
 			}
-			obj, err := e.Decode()
+			obj, err := v.Reader.Decode(e)
 			if err != nil {
 				return nil, fmt.Errorf("read the definitions of custom resources: %w", err)
 			}

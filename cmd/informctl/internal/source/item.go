@@ -83,16 +83,19 @@ func (i Item) Wrap(err error) error {
 
 // Load decodes an item's object, which e is the stored form of. It returns nil if the
 // object was deleted. The values of a Secret are redacted unless its view shows them.
-func (i Item) Load(e Encoded) (runtime.Object, error) {
-	if e.Decode == nil {
+func (i Item) Load(e store.Entry) (runtime.Object, error) {
+	if IsDeleted(e) {
 		return nil, nil
 	}
 	return i.View.Decode(e)
 }
 
+// IsDeleted reports whether there is no object any more.
+func IsDeleted(e store.Entry) bool { return e.Object == nil && e.Raw == nil }
+
 // Fetch returns the objects of items, in their order. d defines which parts are needed.
-func Fetch(items []Item, d Depth) ([]Encoded, error) {
-	out := make([]Encoded, len(items))
+func Fetch(items []Item, d Depth) ([]store.Entry, error) {
+	out := make([]store.Entry, len(items))
 	at := map[*View][]int{}
 	var views []*View
 	for i, item := range items {
@@ -124,7 +127,7 @@ const ChunkSize = 128
 // Part is a part of the items with their objects.
 type Part struct {
 	Items   []Item
-	Objects []Encoded
+	Objects []store.Entry
 }
 
 // InParts fetches items in chunks, so that memory does not grow with their number. It

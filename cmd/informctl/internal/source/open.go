@@ -45,7 +45,7 @@ func databaseOf(path string, showSecrets bool, file *bolt.DB, err error) (*Datab
 		_ = file.Close()
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	return &Database{origin: fileSource{DB: file}, Path: path, File: file, Stored: scopes, Scopes: scopes, ShowSecrets: showSecrets}, nil
+	return &Database{Path: path, File: file, Stored: scopes, Scopes: scopes, ShowSecrets: showSecrets}, nil
 }
 
 // RefuseSpecial refuses a path that is neither a file nor a directory before it is

@@ -2,54 +2,18 @@ package source
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/informctl/informctl/codec"
-	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/store"
 )
-
-// origin is the source of scopes: a file, or the process that holds it.
-type origin interface {
-	// OpenScope returns a scope. If c is not nil, it decodes the records in its format.
-	OpenScope(info store.Info, c codec.Codec) (Reader, error)
-	Close() error
-}
-
-// Reader is the interface through which commands read one scope. All keys that it returns
-// are sorted. If a process is queried, its objects may change between two calls. A Reader
-// must be used from one goroutine, except Encoded.Decode.
-type Reader interface {
-	AllKeys() ([]string, error)
-	ByIndex(name, value string) ([]string, error)
-	Labelled(labels.Selector) ([]string, error)
-	// Among returns those of the keys that exist and whose labels match.
-	Among(keys []string, selector labels.Selector) ([]string, error)
-	// Fetch returns the objects of keys, in their order. d defines which parts are
-	// needed.
-	Fetch(keys []string, d Depth) ([]Encoded, error)
-	// IndexValues returns the values of an index, sorted. Values of Secrets may be
-	// redacted.
-	IndexValues(index string) ([]IndexValue, error)
-	// Changes yields the changes in the log that were written at or after a time, and
-	// those that are written later if live is set. head is called before the first one.
-	Changes(ctx context.Context, since time.Time, live bool, head func(wire.HistoryHead)) iter.Seq2[Change, error]
-}
-
-// Change is one change of an object. A state that is nil was not there.
-type Change struct {
-	Key, RV string
-	// it was made between them; Since is zero if it was made at Time
-	Since, Time time.Time
-	Old, New    *Encoded
-}
 
 // Depth is the part of an object that is needed.
 type Depth int
@@ -61,24 +25,116 @@ const (
 	Record               // the parts that the codec of the scope decodes
 )
 
-// Encoded is an object in its stored form.
-type Encoded struct {
-	Decode func() (runtime.Object, error) // nil: the object no longer exists
+// Keys returns the keys that match q at the moment of the view, sorted.
+func (v *View) Keys(q store.Query) ([]string, error) {
+	q.At = v.at
+	return v.Reader.Keys(q)
 }
 
-// headerOnly returns an object that is decoded from its header.
-func headerOnly(h store.Header) Encoded {
-	return Encoded{Decode: func() (runtime.Object, error) {
-		m := &metav1.PartialObjectMetadata{}
-		m.Namespace, m.Name, _ = cache.SplitMetaNamespaceKey(h.Key)
-		m.UID, m.ResourceVersion = types.UID(h.UID), h.RV
-		m.CreationTimestamp = metav1.NewTime(h.Created)
-		return m, nil
-	}}
+// Among returns those of the sorted keys that exist and whose labels match.
+func (v *View) Among(keys []string, selector labels.Selector) ([]string, error) {
+	if v.at.IsZero() {
+		return store.Among(v.Reader, keys, selector)
+	}
+	return v.Keys(store.Query{Keys: keys, Selector: selector})
 }
 
-// IndexValue is one value of an index.
-type IndexValue struct {
-	Value string `json:"value"`
-	Count int    `json:"count"` // number of objects with the value
+// errLost indicates damage, because no process changes a file that is open for reading.
+var errLost = fmt.Errorf("%w: a key without an object", store.ErrCorrupt)
+
+// Fetch returns the objects of keys, in their order, with the parts that d says. An entry
+// without an object is that of one that a process has deleted since its key was read.
+func (v *View) Fetch(keys []string, d Depth) ([]store.Entry, error) {
+	found := make(map[string]store.Entry, len(keys))
+	left := keys
+	if d == Header && v.at.IsZero() {
+		headers, err := v.HeadersOf(keys)
+		if err != nil {
+			return nil, err
+		}
+		left = nil
+		for _, h := range headers {
+			if h.Created.IsZero() {
+				left = append(left, h.Key)
+				continue
+			}
+			found[h.Key] = headerOnly(h)
+		}
+	}
+	entries, err := v.entries(left)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		found[e.Key] = e
+	}
+	out := make([]store.Entry, len(keys))
+	for i, key := range keys {
+		e, ok := found[key]
+		if !ok && v.ofFile {
+			return nil, v.lost(key)
+		}
+		out[i] = e
+	}
+	return out, nil
+}
+
+func (v *View) lost(key string) error {
+	return fmt.Errorf("%s %q: %w", v.Info.Scope.Resource, key, errLost)
+}
+
+// entries returns the entries of keys. Select would check a whole scope of a file.
+func (v *View) entries(keys []string) ([]store.Entry, error) {
+	if len(keys) == 0 {
+		return nil, nil // a Query without keys selects all
+	}
+	if !v.ofFile || !v.at.IsZero() {
+		return v.Select(store.Query{Keys: keys, At: v.at})
+	}
+	entries := make([]store.Entry, len(keys))
+	return entries, parallel.Do(len(keys), func(i int) error {
+		e, ok, err := v.Entry(keys[i])
+		if err == nil && !ok {
+			err = v.lost(keys[i])
+		}
+		entries[i] = e
+		return err
+	})
+}
+
+// headerOnly returns an object that consists of its header.
+func headerOnly(h store.Header) store.Entry {
+	m := &metav1.PartialObjectMetadata{}
+	m.Namespace, m.Name, _ = cache.SplitMetaNamespaceKey(h.Key)
+	m.UID, m.ResourceVersion = types.UID(h.UID), h.RV
+	m.CreationTimestamp = metav1.NewTime(h.Created)
+	return store.Entry{Key: h.Key, Object: m}
+}
+
+// Changes yields the changes in the log that were written at or after a time, and those
+// that are written later if follow is set. state describes the log.
+func (v *View) Changes(ctx context.Context, state store.LogState, since time.Time, follow bool) iter.Seq2[store.Event, error] {
+	events := v.Follow(ctx, store.Place{})
+	if live, ok := v.Reader.(*liveScope); ok {
+		events = live.follow(ctx, store.Place{}, since)
+	}
+	return func(yield func(store.Event, error) bool) {
+		if !follow && !v.ofFile && state.Last.IsZero() {
+			return // there would be no end
+		}
+		for e, err := range events {
+			switch {
+			case err != nil:
+				yield(e, err)
+				return
+			case e.Mark != nil && e.Mark.Mark >= state.Last.Mark && !follow:
+				return
+			case e.Mark != nil, e.Time.Before(since):
+				continue
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
 }

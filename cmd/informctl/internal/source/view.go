@@ -16,10 +16,12 @@ import (
 // View is one scope that is open for reading.
 type View struct {
 	Info store.Info
-	Reader
+	store.Reader
 	ShowSecrets bool
 	Later       []*View // of the same collection, with later states; a selection sets it
 	Search      Search
+	at          store.Place // the moment to read; zero is now
+	ofFile      bool        // no process changes what is read
 }
 
 // Search says how objects of a scope were found, for --explain.
@@ -81,17 +83,16 @@ func (d *Database) openView(info store.Info, decoder func(store.Scope) (codec.Co
 	if err != nil {
 		return nil, err
 	}
-	if s, ok := r.(*fileScope); ok {
-		if info, err = s.infoThen(); err != nil {
-			return nil, err
-		}
+	v := &View{Info: info, Reader: r, ShowSecrets: d.ShowSecrets, at: d.at, ofFile: d.process == nil}
+	if !d.at.IsZero() {
+		err = v.rewind()
 	}
-	return &View{Info: info, Reader: r, ShowSecrets: d.ShowSecrets}, nil
+	return v, err
 }
 
 // Decode returns an object with its kind. It redacts Secrets unless they are to be shown.
-func (v *View) Decode(e Encoded) (object runtime.Object, err error) {
-	if object, err = e.Decode(); err != nil {
+func (v *View) Decode(e store.Entry) (object runtime.Object, err error) {
+	if object, err = v.Reader.Decode(e); err != nil {
 		return nil, err
 	}
 	object = v.WithKinds(object)

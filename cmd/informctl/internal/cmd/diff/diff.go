@@ -288,30 +288,46 @@ func (d *differ) pairs(ctx context.Context, all []pair) error {
 				return err
 			}
 		}
-		found := make([][]objectdiff.Field, len(part))
-		err := parallel.Do(len(part), func(i int) (err error) {
-			if a, b := sides[0][i], sides[1][i]; a != nil && b != nil {
-				isSecret := secret.Is(part[i][0].View.Info.Scope, a) || secret.Is(part[i][1].View.Info.Scope, b)
-				if found[i], err = d.comparison().Fields(isSecret, a, b); err != nil {
-					return part[i][0].Wrap(err)
-				}
+		of := make([]source.Item, len(part))
+		for i, p := range part {
+			if of[i] = p[0]; p[0].View == nil {
+				of[i] = p[1]
 			}
-			return nil
+		}
+		err := d.compare(of, sides[0], sides[1], func(i int) ([]objectdiff.Field, error) {
+			a, b := sides[0][i], sides[1][i]
+			isSecret := secret.Is(part[i][0].View.Info.Scope, a) || secret.Is(part[i][1].View.Info.Scope, b)
+			return d.comparison().Fields(isSecret, a, b)
 		})
 		if err != nil {
 			return err
 		}
-		for i, p := range part {
-			of := p[0]
-			if of.View == nil {
-				of = p[1]
-			}
-			if err := d.print(of.View.Info.Scope.Resource, of.Key(), sides[0][i], sides[1][i], found[i]); err != nil {
-				return err
-			}
-		}
 		done += len(part)
 		m.Set(done)
+	}
+	return nil
+}
+
+// compare prints what differs between the objects of items, one of which may be nil.
+// fields compares two that are there, and may be called by several goroutines.
+func (d *differ) compare(of []source.Item, a, b []runtime.Object, fields func(i int) ([]objectdiff.Field, error)) error {
+	found := make([][]objectdiff.Field, len(of))
+	err := parallel.Do(len(of), func(i int) (err error) {
+		if a[i] == nil || b[i] == nil {
+			return nil
+		}
+		if found[i], err = fields(i); err != nil {
+			err = of[i].Wrap(err)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	for i, item := range of {
+		if err := d.print(item.View.Info.Scope.Resource, item.Key(), a[i], b[i], found[i]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

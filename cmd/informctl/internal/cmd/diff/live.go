@@ -19,7 +19,6 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/printer"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/informer"
-	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
 	"github.com/informctl/informctl/store"
 )
@@ -115,54 +114,29 @@ type listed struct {
 }
 
 func (d *differ) compareListed(part []listed) error {
-	var items []source.Item
-	for _, l := range part {
+	pairs, of, after := make([]pair, len(part)), make([]source.Item, len(part)), make([]runtime.Object, len(part))
+	for i, l := range part {
+		of[i], after[i] = l.Item, l.object
 		if l.stored {
-			items = append(items, l.Item)
+			pairs[i][0] = l.Item
 		}
 	}
-	found, err := source.Fetch(items, source.Record)
+	before, err := objectsOf(pairs, 0)
 	if err != nil {
 		return err
 	}
-	stored := make([]source.Encoded, len(part))
-	for i, l := range part {
-		if l.stored {
-			stored[i], found = found[0], found[1:]
-		}
-	}
-	before := make([]runtime.Object, len(part))
-	fields := make([][]objectdiff.Field, len(part))
-	err = parallel.Do(len(part), func(i int) error {
-		l := part[i]
-		obj, err := l.Load(stored[i])
-		if err != nil || obj == nil {
-			return err
-		}
-		before[i] = obj
-		a, b := obj, l.object
-		if l.View.Info.Scope.Form == store.Metadata {
+	return d.compare(of, before, after, func(i int) (fields []objectdiff.Field, err error) {
+		scope, a, b := of[i].View.Info.Scope, before[i], after[i]
+		if scope.Form == store.Metadata {
 			if a, err = metadataOf(a); err == nil {
 				b, err = metadataOf(b)
 			}
 		}
 		if err == nil {
-			fields[i], err = d.comparison().Fields(secret.Is(l.View.Info.Scope, obj), a, b)
+			fields, err = d.comparison().Fields(secret.Is(scope, before[i]), a, b)
 		}
-		if err != nil {
-			return l.Wrap(err)
-		}
-		return nil
+		return fields, err
 	})
-	if err != nil {
-		return err
-	}
-	for i, l := range part {
-		if err := d.print(l.View.Info.Scope.Resource, l.Key(), before[i], l.object, fields[i]); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // metadataOf returns only the metadata of an object.

@@ -141,7 +141,7 @@ func isRegular(f *os.File) bool {
 
 // eachLine calls fn with the objects as JSON, in chunks in the order of keys.
 func eachLine(ctx context.Context, v *source.View, fn func(lines [][]byte) error) error {
-	keys, err := v.AllKeys()
+	keys, err := v.Keys(store.Query{})
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func eachLine(ctx context.Context, v *source.View, fn func(lines [][]byte) error
 	return nil
 }
 
-func lineOf(i source.Item, e source.Encoded) ([]byte, error) {
+func lineOf(i source.Item, e store.Entry) ([]byte, error) {
 	obj, err := i.View.Decode(e)
 	if err != nil {
 		return nil, err

@@ -17,7 +17,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/internal/parallel"
 	"github.com/informctl/informctl/internal/secret"
-	"github.com/informctl/informctl/internal/wire"
+	"github.com/informctl/informctl/store"
 )
 
 // historian reads the history of one scope.
@@ -25,12 +25,17 @@ type historian struct {
 	o     *options
 	view  *source.View
 	names []string
-	head  *wire.HistoryHead // nil before it is read
+	log   *store.LogState // nil before it is read
 }
 
 // read reads what was changed from a moment on, and what is changed, if it follows.
 func (h *historian) read(ctx context.Context, from time.Time, follow bool, take func([]loggedChange) error) error {
-	var part []source.Change
+	state, err := h.view.History()
+	if err != nil {
+		return err
+	}
+	h.log = &state
+	var part []store.Event
 	flush := func() error {
 		rows := make([]*loggedChange, len(part))
 		err := parallel.Do(len(part), func(i int) (err error) {
@@ -52,7 +57,7 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 		}
 		return take(some)
 	}
-	for c, err := range h.view.Changes(ctx, from, follow, func(head wire.HistoryHead) { h.head = &head }) {
+	for c, err := range h.view.Changes(ctx, state, from, follow) {
 		if err != nil {
 			return err
 		}
@@ -80,19 +85,19 @@ func (h *historian) read(ctx context.Context, from time.Time, follow bool, take 
 }
 
 // row returns the line of a change, or nil if it is not asked for.
-func (h *historian) row(c source.Change) (*loggedChange, error) {
+func (h *historian) row(c store.Event) (*loggedChange, error) {
 	i := source.NewItem(h.view, c.Key)
 	var states [2]runtime.Object
 	known := true
-	for n, e := range []*source.Encoded{c.Old, c.New} {
-		if e == nil {
+	for n, v := range []*store.Version{c.Old, c.New} {
+		if v == nil {
 			continue
 		}
-		if e.Decode == nil {
+		if !v.IsKnown() {
 			known = false
 			continue
 		}
-		obj, err := e.Decode()
+		obj, err := h.view.Reader.Decode(v.Entry)
 		if err != nil {
 			return nil, i.Wrap(err)
 		}

@@ -250,12 +250,12 @@ func (o *options) noteBegins(historians []*historian) {
 	var without, late []store.Scope
 	var last time.Time
 	for _, h := range historians {
-		if h.head == nil {
+		if h.log == nil {
 			continue
 		}
-		begins := h.head.Complete
-		if h.o.deleted && !h.head.Begins.IsZero() && h.head.Begins.Before(begins) {
-			begins = h.head.Begins
+		begins := h.log.Oldest.Time
+		if h.o.deleted && !h.log.Begins.IsZero() && h.log.Begins.Before(begins) {
+			begins = h.log.Begins
 		}
 		switch {
 		case begins.IsZero():

@@ -120,7 +120,7 @@ func indexesOf(d *source.Database, info store.Info) (out []indexUse, err error) 
 	}
 	for _, idx := range info.Indexes {
 		use := indexUse{Scope: info.Scope.String(), Resource: info.Scope.Resource, Name: idx.Name, Identity: idx.Identity}
-		values, err := r.IndexValues(idx.Name)
+		values, err := source.IndexValues(r, idx.Name)
 		if err != nil {
 			return nil, err
 		}
