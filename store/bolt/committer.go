@@ -25,7 +25,7 @@ import (
 type committer struct {
 	*DB
 	done      chan struct{} // closed when the goroutine has ended
-	trimmed   int64         // bytes; see trimFor
+	trims     int           // since a commit has succeeded; see trimFor
 	leastLogs int64         // bytes of logs that could not be trimmed
 }
 
@@ -129,14 +129,14 @@ func (d *committer) commit() error {
 		if err = d.writeCaptures(captures); lacksRoom(err) && d.makeRoom(captures) {
 			err = d.writeCaptures(captures)
 		}
-		for try := 0; lacksRoom(err) && try < trims && d.trimFor(captures, try); try++ {
+		for try := 0; lacksRoom(err) && try < trims && d.trimFor(captures); try++ {
 			err = d.writeCaptures(captures)
 		}
 	}
 	if err != nil {
 		d.opts.Logger.Error(err, "Could not write the cache, trying again", "path", d.path)
 	} else {
-		d.trimmed = 0
+		d.trims = 0
 		d.noteCommit(time.Since(begin), captures)
 	}
 	for _, c := range captures {

@@ -71,31 +71,38 @@ func lacksRoom(err error) bool {
 const trims = 4
 
 // trimFor trims the logs by what a commit needs that has failed, and reports whether it
-// has. It does not trim as much again before a commit has succeeded: if others fill the
-// disk, the history stays.
-func (d *committer) trimFor(captures []capture, try int) bool {
+// has. It trims twice as much each time until a commit has succeeded.
+func (d *committer) trimFor(captures []capture) bool {
 	need := int64(changelog.TrimBytes)
 	for i := range captures {
 		// The commit that has failed may be in the file.
 		captures[i].Attempts = from(captures[i].s, (*state).attempts)
 		need += 2 * captures[i].Size()
 	}
-	if need = need<<try - d.trimmed; need <= 0 {
-		return false
-	}
-	freed := d.trimLogs(need)
-	d.trimmed += freed
+	freed := d.trimLogs(need << min(d.trims, 20))
+	d.trims++
 	return freed > 0
 }
 
 // trimLogs trims the logs by n bytes, the largest first, and returns by how much it has.
+// A trim writes what stays beside what it drops. If there is no room for that, it trims
+// by more, where something else stays.
 func (d *committer) trimLogs(n int64) (freed int64) {
 	scopes := d.byLogBytes()
 	if len(scopes) == 0 {
 		return 0
 	}
+	for all := d.logs.Bytes.Load(); ; n *= 2 {
+		freed, err := d.trimOnce(scopes, n)
+		if !lacksRoom(err) || n >= all {
+			return freed
+		}
+	}
+}
+
+func (d *committer) trimOnce(scopes []*scopeStore, n int64) (freed int64, err error) {
 	trimmed := map[*scopeStore]record.LogState{}
-	err := d.update("trim logs", func(tx *bbolt.Tx) error {
+	err = d.update("trim logs", func(tx *bbolt.Tx) error {
 		clear(trimmed)
 		freed = 0
 		for _, s := range scopes {
@@ -114,12 +121,12 @@ func (d *committer) trimLogs(n int64) (freed int64) {
 		return nil
 	})
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	for s, log := range trimmed {
 		s.locked(func(s *state) { s.trimmed(log) })
 	}
-	return freed
+	return freed, nil
 }
 
 // byLogBytes returns the open scopes that have a log in the file, the largest log first.

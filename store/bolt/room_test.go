@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"syscall"
 	"testing"
 	"time"
 
@@ -95,30 +96,58 @@ func TestLogGivesRoom(t *testing.T) {
 	w.must(errors.Join(ro.VerifyPages(t.Context()), ro.VerifyLog(w.s.id), ro.Close()))
 }
 
-// TestLogGivesRoomOnce checks that a log gives what a commit needs once, and no more if
-// that does not help.
-func TestLogGivesRoomOnce(t *testing.T) {
+// TestLogGivesMore checks that a log gives what a commit needs, and each time twice as
+// much until a commit has succeeded.
+func TestLogGivesMore(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
 	w.list(60, "")
-	for from(w.s, (*state).logBytes) < 8<<20 {
+	for from(w.s, (*state).logBytes) < 24<<20 {
 		w.apply(60, randomText(5000))
 		w.must(w.s.Flush(t.Context()))
 	}
 	w.apply(10, randomText(50_000))
 	c, _ := w.s.capture(math.MaxInt64)
 	w.must(c.Pack())
-	before := from(w.s, (*state).logBytes)
-	for i := range 10 {
-		if trimmed := w.db.committer.trimFor([]capture{c}, 0); trimmed != (i == 0) {
-			t.Errorf("call %d has trimmed: %t", i+1, trimmed)
+	for i := range 3 {
+		before, need := from(w.s, (*state).logBytes), (2*c.Size()+changelog.TrimBytes)<<i
+		if !w.db.committer.trimFor([]capture{c}) {
+			t.Fatalf("call %d has trimmed nothing", i+1)
+		}
+		if freed := before - from(w.s, (*state).logBytes); freed < need || freed > need+1<<18 {
+			t.Errorf("call %d has freed %d bytes, want %d", i+1, freed, need)
 		}
 	}
-	if freed, need := before-from(w.s, (*state).logBytes), 2*c.Size()+changelog.TrimBytes; freed < need || freed > need+1<<18 {
-		t.Errorf("%d bytes were freed, want %d", freed, need)
+	w.must(w.s.Flush(t.Context()))
+	if w.db.committer.trims != 0 {
+		t.Errorf("a commit has succeeded, and the next gives %d times as much", 1<<w.db.committer.trims)
+	}
+}
+
+// TestTrimWithoutRoom checks that a trim which has no room itself is made again with
+// more: it writes what stays beside what it drops.
+func TestTrimWithoutRoom(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
+	w.list(60, "")
+	for from(w.s, (*state).logBytes) < 4<<20 {
+		w.apply(60, randomText(5000))
+		w.must(w.s.Flush(t.Context()))
+	}
+	failed := 0
+	HookWrites(w.db, func(WriteAt) WriteAt { // until the file is opened again
+		return func([]byte, int64) (int, error) {
+			failed++
+			return 0, syscall.ENOSPC
+		}
+	})
+	if freed := w.db.committer.trimLogs(1 << 20); failed == 0 || freed < 2<<20 || freed > 2<<20+1<<18 {
+		t.Errorf("%d bytes were freed after %d writes that failed, want 2 MiB", freed, failed)
 	}
 	w.must(w.s.Flush(t.Context()))
-	if w.db.committer.trimmed != 0 {
-		t.Errorf("a commit has succeeded, and the next gets no room")
+	HookWrites(w.db, func(WriteAt) WriteAt {
+		return func([]byte, int64) (int, error) { return 0, syscall.EIO }
+	})
+	if freed := w.db.committer.trimLogs(1 << 20); freed != 0 {
+		t.Errorf("%d bytes were freed after another error, want none", freed)
 	}
 }
 

@@ -326,8 +326,23 @@ func TestTortureFull(t *testing.T) {
 }
 
 // TestTortureSmallDisk checks that a file whose logs may be larger than its volume is
-// always written.
+// always written: with changes of one object, and with batches of large ones, which need
+// many pages in a row.
 func TestTortureSmallDisk(t *testing.T) {
+	for name, changes := range map[string]func(*rand.Rand) (objects, bytes int){
+		"single": func(rng *rand.Rand) (objects, bytes int) {
+			if rng.IntN(4) == 0 {
+				return 1, rng.IntN(48 << 10)
+			}
+			return 1, 8
+		},
+		"batches": func(rng *rand.Rand) (objects, bytes int) { return 1 + rng.IntN(30), 500 + rng.IntN(2)*rng.IntN(30_000) },
+	} {
+		t.Run(name, func(t *testing.T) { tortureSmallDisk(t, changes) })
+	}
+}
+
+func tortureSmallDisk(t *testing.T, changes func(*rand.Rand) (objects, bytes int)) {
 	dir := t.TempDir()
 	mount(t, dir, "-t", "tmpfs", "-o", "size=24m", "tmpfs")
 	path := filepath.Join(dir, "informers.db")
@@ -335,32 +350,35 @@ func TestTortureSmallDisk(t *testing.T) {
 	must(t, err)
 	rng := rand.New(rand.NewPCG(1, 1))
 	rv, written := 0, 0
-	for life := range 40 {
+	for life := range 200 {
 		db, err := bolt.Open(path, bolt.Options{CommitInterval: time.Hour})
 		must(t, err)
 		var scopes []store.Store
-		for i := range 5 {
+		for i := range 3 {
 			scope := store.Scope{Resource: fmt.Sprint("kind", i), Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")}
 			s, err := db.Open(scope, store.Options{Codec: c})
 			must(t, err)
 			scopes = append(scopes, s)
 		}
 		for range 30 {
-			for range 20 {
-				text := make([]byte, 8)
-				if rng.IntN(4) == 0 {
-					text = make([]byte, rng.IntN(48<<10))
-				}
+			for n := 0; n < 20; {
+				objects, size := changes(rng)
+				n += objects
+				text := make([]byte, size)
 				for i := range text {
 					text[i] = "0123456789abcdef"[rng.IntN(16)]
 				}
-				written += len(text)
-				rv++
-				obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-					Name: fmt.Sprint("o", rng.IntN(60)), Namespace: "d", UID: "u", ResourceVersion: fmt.Sprint(rv),
-					Annotations: map[string]string{"text": string(text)},
-				}}
-				must(t, scopes[rng.IntN(5)].Apply(store.Batch{RV: fmt.Sprint(rv), Changes: []store.Change{{Object: obj}}}))
+				b := store.Batch{}
+				for _, o := range rng.Perm(100)[:objects] {
+					written += len(text)
+					rv++
+					b.Changes = append(b.Changes, store.Change{Object: &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+						Name: fmt.Sprint("o", o), Namespace: "d", UID: "u", ResourceVersion: fmt.Sprint(rv),
+						Annotations: map[string]string{"text": string(text)},
+					}}})
+				}
+				b.RV = fmt.Sprint(rv)
+				must(t, scopes[rng.IntN(len(scopes))].Apply(b))
 			}
 			if err := bolt.Commit(db); err != nil {
 				_ = db.Close()

@@ -7,9 +7,9 @@ import (
 	"github.com/informctl/informctl/internal/space"
 )
 
-// Room returns the size of the file, and how many bytes it can grow and has in free
-// pages, up to enough: what is on the volume and below Options.MaxBytes. The size is 0 if
-// it is not known.
+// Room returns the size of the file, and how many bytes it can grow and has in half of
+// its free pages, up to enough: what is on the volume and below Options.MaxBytes. The
+// size is 0 if it is not known.
 func (f *File) Room(enough func(size int64) int64) (size, room int64) {
 	f.handleMu.RLock()
 	defer f.handleMu.RUnlock()
@@ -26,7 +26,8 @@ func (f *File) Room(enough func(size int64) int64) (size, room int64) {
 	}
 	if room < enough(info.Size()) {
 		stats := f.handle.Stats()
-		room += int64(stats.FreePageN+stats.PendingPageN) * int64(f.handle.Info().PageSize)
+		// They are in pieces, and an object needs pages in a row.
+		room += int64(stats.FreePageN+stats.PendingPageN) * int64(f.handle.Info().PageSize) / 2
 	}
 	return info.Size(), room
 }
