@@ -21,6 +21,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -96,11 +97,13 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 		Long:  cmdutil.Describe("Keep Kubernetes objects in a file and read them from it."),
 		Example: `  informctl run pods configmaps --db informers.db
   informctl query pods --index namespace=default --db informers.db`,
+		SuggestionsMinimumDistance: 2,
+
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return cmdutil.Usagef(cmd, "unknown command %q", args[0])
+				return unknown(cmd, args[0])
 			}
 			return cmdutil.Usagef(cmd, "no command given")
 		},
@@ -141,6 +144,14 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 	return root
 }
 
+// unknown returns the error for a command that there is not, with those that are close.
+func unknown(cmd *cobra.Command, name string) error {
+	if names := cmd.Root().SuggestionsFor(name); len(names) > 0 {
+		return cmdutil.Usagef(cmd, "unknown command %q; did you mean %s?", name, strings.Join(names, " or "))
+	}
+	return cmdutil.Usagef(cmd, "unknown command %q", name)
+}
+
 func newHelpCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",
@@ -148,7 +159,7 @@ func newHelpCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			of, rest, err := cmd.Root().Find(args)
 			if err != nil || len(rest) > 0 {
-				return cmdutil.Usagef(cmd, "unknown command %q", args[len(args)-1])
+				return unknown(cmd, args[len(args)-1])
 			}
 			of.InitDefaultHelpFlag()
 			return of.Help()

@@ -18,8 +18,9 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 	var text selection.SieveFlags
 	var watch bool
 	cmd := &cobra.Command{
-		Use:   "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
-		Short: "Print the objects that indexes, labels, fields, expressions or names select",
+		Use:     "query [RESOURCE[,RESOURCE...] [NAME...] | RESOURCE/NAME...]",
+		Aliases: []string{"get"}, // as kubectl has it
+		Short:   "Print the objects that indexes, labels, fields, expressions or names select",
 		Long: cmdutil.Describe(`Print the objects that indexes, labels, fields, expressions or names select.
 
 All conditions must hold. Where an index fits -n, -l or --field-selector it is used;
