@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -118,5 +119,44 @@ func ExampleLister() {
 		return nil
 	}
 	_ = list
+	// Output:
+}
+
+// The pods of a namespace, a page at a time.
+func ExampleLister_Page() {
+	list := func(inf cache.SharedIndexInformer) error {
+		pods, err := informer.ListerOf[*corev1.Pod](inf)
+		if err != nil {
+			return err
+		}
+		for after := ""; ; {
+			page, next, err := pods.Page(store.Query{Namespace: "default", Limit: 500, After: after})
+			if err != nil {
+				return err
+			}
+			for _, pod := range page {
+				fmt.Println(pod.Name)
+			}
+			if after = next; next == "" {
+				return nil
+			}
+		}
+	}
+	_ = list
+	// Output:
+}
+
+// A factory whose informers of one type have stored indexes, and of another a longer
+// history.
+func ExampleFactoryOptions() {
+	opts := informer.FactoryOptions{Configure: func(example runtime.Object, o *informer.Options) {
+		switch example.(type) {
+		case *corev1.Pod:
+			o.Indexes = []index.Index{index.Label("app")}
+		case *appsv1.Deployment:
+			o.History = store.History{Bytes: 256 << 20, Age: 7 * 24 * time.Hour}
+		}
+	}}
+	_ = opts
 	// Output:
 }

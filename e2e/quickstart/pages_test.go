@@ -35,6 +35,8 @@ func TestParts(t *testing.T) {
 		{"README.md", "### Dynamic and metadata clients, or one informer alone", "go", "../../informer/example_test.go"},
 		{adopting, "## One informer alone", "go", "../../informer/example_test.go"},
 		{adopting, "## Listers", "go", "../../informer/example_test.go"},
+		{adopting, "## Pages of a lister", "go", "../../informer/example_test.go"},
+		{adopting, "## Options of one type", "go", "../../informer/example_test.go"},
 	} {
 		whole := map[string]bool{}
 		for line := range strings.Lines(read(t, part.whole)) {

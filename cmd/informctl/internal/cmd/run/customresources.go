@@ -50,6 +50,7 @@ func (fs *followers) customResources() (*customResources, error) {
 				return nil, err
 			}
 			c.told = told.HasSyncedChecker()
+			f.handler = c.told
 			return c, nil
 		}
 	}

@@ -27,6 +27,9 @@ type follower struct {
 	once     bool
 	ofAll    bool // of --all, so that a refusal is no error
 	warm     bool // an earlier run has completed the first list
+	// handler, if it is not nil, is done when an event handler has received the first
+	// objects: --once waits for it.
+	handler cache.DoneChecker
 
 	outages *outages // shared by the followers of a run
 
@@ -87,6 +90,12 @@ func (f *follower) run(ctx context.Context) error {
 		defer f.moved()
 		select {
 		case <-f.informer.HasSyncedChecker().Done():
+			if f.once && f.handler != nil {
+				select {
+				case <-f.handler.Done():
+				case <-ctx.Done():
+				}
+			}
 			if f.once {
 				cancel()
 			}
