@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -28,7 +29,9 @@ type FactoryOptions struct {
 
 	// Configure, if it is not nil, is called for each informer before it is created, with
 	// an object of its type. It may change the options, for example to give one type
-	// stored Indexes or a longer History. Changes of Backend and Scope are ignored.
+	// stored Indexes or a longer History. Changes of Backend and Scope are ignored. After
+	// options that New refuses, as two Indexes of one name, the type has client-go's
+	// informer, and an error is logged.
 	Configure func(example runtime.Object, opts *Options)
 
 	// RequireTransport prevents an informer from running if its ListerWatcher does not
@@ -84,10 +87,11 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 // in its own way.
 func (f *Factory) NewInformer(lw cache.ListerWatcher, example runtime.Object, resync time.Duration, indexers cache.Indexers) cache.SharedIndexInformer {
 	opts := Options{
-		ResyncPeriod: resync, Indexers: indexers,
+		ResyncPeriod: resync, Indexers: cache.Indexers{},
 		SyncWhen: f.opts.SyncWhen, TransformVersion: f.opts.TransformVersion, DecodedBytes: f.opts.DecodedBytes,
 		AuditInterval: f.opts.AuditInterval,
 	}
+	maps.Copy(opts.Indexers, indexers)
 	if f.opts.Configure != nil {
 		f.opts.Configure(example, &opts)
 	}

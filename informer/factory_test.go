@@ -275,6 +275,8 @@ func TestFactoryConfigures(t *testing.T) {
 			if _, ok := example.(*corev1.ConfigMap); ok {
 				opts.Indexes, opts.History = []index.Index{app}, store.History{Bytes: -1}
 			}
+			// The map is the informer's own.
+			opts.Indexers["own"] = func(any) ([]string, error) { return nil, nil }
 			opts.Backend, opts.Scope = nil, store.Scope{Cluster: "another"}
 		},
 	}).synced()

@@ -133,9 +133,11 @@ func (e *endpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status = refused.status
 	case errors.Is(err, store.ErrTrimmed), errors.Is(err, store.ErrLineage):
 		status = http.StatusGone
+	case errors.Is(err, store.ErrNoIndex):
+		status = http.StatusNotFound
 	case errors.Is(err, store.ErrAhead):
 		status = http.StatusGatewayTimeout
-	case errors.Is(err, store.ErrClosed), errors.Is(err, informer.ErrNotOpened), errors.Is(err, informer.ErrStopped):
+	case errors.Is(err, store.ErrClosed), errors.Is(err, store.ErrWiped), errors.Is(err, informer.ErrNotOpened), errors.Is(err, informer.ErrStopped):
 		status = http.StatusServiceUnavailable
 	}
 	if !a.begun {

@@ -68,7 +68,7 @@ func (e *endpoint) serveObjects(a *answer, q question) error {
 		return err
 	}
 	s := inf.Reader()
-	part, err := e.query(q, inf.Scope(), s)
+	part, err := e.query(q, held{inf.Scope(), s, inf})
 	if err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (e *endpoint) serveObjects(a *answer, q question) error {
 
 // query returns which objects a request asks for. It refuses a value of an index that may
 // not be looked up.
-func (e *endpoint) query(q question, scope store.Scope, s store.Reader) (part store.Query, err error) {
+func (e *endpoint) query(q question, h held) (part store.Query, err error) {
 	part = store.Query{Namespace: q.Get("namespace"), Keys: q.Values["key"], After: q.Get("after"), Values: q.Values["value"]}
 	if part.Limit, err = q.limit(0); err != nil {
 		return part, err
@@ -97,13 +97,13 @@ func (e *endpoint) query(q question, scope store.Scope, s store.Reader) (part st
 	if part.Selector, err = q.selector(); err != nil || !q.Has("index") && !q.Has("value") {
 		return part, err
 	}
-	if part.Index, err = q.index(s, "index"); err != nil {
+	if part.Index, err = q.index(h.store, "index"); err != nil {
 		return part, err
 	}
 	if !q.Has("value") {
 		return part, refuse(http.StatusBadRequest, "value is missing, want one that /v1/index?name=%s lists", part.Index)
 	}
-	return part, e.mayLookUp(q, scope, part.Index)
+	return part, e.mayLookUp(q, h, part.Index)
 }
 
 // eachPart calls read with one part of a query after the other, of at most size objects.
@@ -134,36 +134,35 @@ func (q question) index(s store.Reader, parameter string) (string, error) {
 	if name == "" {
 		return "", refuse(http.StatusBadRequest, "%s is missing, want the name of an index; %s", parameter, there)
 	}
-	return "", refuse(http.StatusNotFound, "index %q is not known; %s", name, there)
+	return "", &placeError{store.ErrNoIndex, fmt.Sprintf("index %q is not known; %s", name, there)}
 }
 
 // mayLookUp refuses a question about the values of an index that may be hidden values of
 // Secrets, unless the request asks for these.
-func (e *endpoint) mayLookUp(q question, scope store.Scope, name string) error {
+func (e *endpoint) mayLookUp(q question, h held, name string) error {
 	show, err := q.showsSecrets()
-	if err != nil || show || !scope.IsSecret() {
+	if err != nil || show || !h.scope.IsSecret() {
 		return err
 	}
-	indexes, err := e.indexesOf(scope)
+	indexes, err := e.indexesOf(h)
 	if err != nil || slices.ContainsFunc(indexes, func(i store.IndexInfo) bool { return i.Name == name && secret.ShowsIndex(i) }) {
 		return err
 	}
 	return refuse(http.StatusForbidden, "index %q may contain values of Secrets; ask with secrets=show", name)
 }
 
-// indexesOf returns the indexes of an informer's scope or else of the file's.
-func (e *endpoint) indexesOf(scope store.Scope) ([]store.IndexInfo, error) {
-	for _, inf := range e.source.Informers() {
-		if inf.Opened() && inf.Scope() == scope {
-			return inf.Info().Indexes, nil
-		}
+// indexesOf returns the indexes of what is read: another informer of the same scope may
+// have others of the same names.
+func (e *endpoint) indexesOf(h held) ([]store.IndexInfo, error) {
+	if h.inf != nil {
+		return h.inf.Info().Indexes, nil
 	}
 	if e.source.Backend() == nil {
 		return nil, nil
 	}
 	scopes, err := e.source.Backend().Scopes()
 	for _, info := range scopes {
-		if info.Scope == scope {
+		if info.Scope == h.scope {
 			return info.Indexes, nil
 		}
 	}
@@ -242,7 +241,7 @@ func (e *endpoint) serveIndex(a *answer, q question) error {
 		return err
 	}
 	if q.Has("after") { // the values that follow tell how it compares
-		if err := e.mayLookUp(q, h.scope, name); err != nil {
+		if err := e.mayLookUp(q, h, name); err != nil {
 			return err
 		}
 	}

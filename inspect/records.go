@@ -21,6 +21,7 @@ import (
 type held struct {
 	scope store.Scope
 	store store.Reader
+	inf   *informer.Informer // nil if the scope is only in the file
 }
 
 // held returns the scope that a request names. If its informer has not opened the scope
@@ -37,7 +38,7 @@ func (e *endpoint) held(q question) (held, error) {
 		}
 	}
 	if err == nil && inf.Opened() {
-		return held{inf.Scope(), inf.Reader()}, nil
+		return held{inf.Scope(), inf.Reader(), inf}, nil
 	}
 	id := q.Get("scope")
 	if err == nil {
@@ -49,7 +50,7 @@ func (e *endpoint) held(q question) (held, error) {
 			if is := s.Checkpoint().RV; rv != "" && !isUpTo(rv, is) {
 				return held{}, tooOld(rv, is) // nothing follows it
 			}
-			return held{scope, s}, nil
+			return held{scope, s, nil}, nil
 		}
 		if !errors.Is(viewErr, store.ErrNotFound) {
 			return held{}, viewErr
@@ -138,11 +139,11 @@ const (
 
 // serveKeys sends the keys of what a request asks for.
 func (e *endpoint) serveKeys(a *answer, q question) error {
-	h, err := e.held(q)
+	h, _, err := e.heldAndShown(q)
 	if err != nil {
 		return err
 	}
-	part, err := e.query(q, h.scope, h.store)
+	part, err := e.query(q, h)
 	if err != nil {
 		return err
 	}
@@ -261,7 +262,8 @@ func (h held) records(keys []string, show bool) (out store.Records, err error) {
 	if r, ok := h.store.(store.Recorder); ok {
 		out, err = r.Records(keys)
 		isStored := !errors.Is(err, errors.ErrUnsupported)
-		if isStored && (err != nil || show || !h.scope.IsSecret()) {
+		// Only a Go type says that there is no Secret among its objects.
+		if isStored && (err != nil || show || !h.scope.IsSecret() && h.scope.Form == store.Typed) {
 			return out, err
 		}
 		for _, r := range out.Records {

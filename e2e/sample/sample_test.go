@@ -54,6 +54,10 @@ func TestSampleController(t *testing.T) {
 	}
 	w.checkStatus()
 	w.checkTaken()
+	// A kill within a second of the first list would lose it.
+	p.terminate()
+	p = w.start()
+	p.awaitLog("starting workers")
 
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

@@ -2,6 +2,7 @@ package cmdutil
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -27,7 +28,7 @@ func ParseMoment(text string, now time.Time) (time.Time, error) {
 // ParseSince parses Go's durations and days, such as 90m, 36h and 7d.
 func ParseSince(text string) (time.Duration, error) {
 	if days, ok := strings.CutSuffix(text, "d"); ok {
-		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 {
+		if hours, err := time.ParseDuration(days + "h"); err == nil && hours > 0 && hours <= math.MaxInt64/24 {
 			return 24 * hours, nil
 		}
 	}

@@ -78,6 +78,9 @@ func (s *liveScope) Keys(q store.Query) (found []string, err error) {
 	if labels.MatchesNothing(selector) {
 		return nil, nil // its text is that of one that matches everything
 	}
+	if q.Index != "" && len(q.Values) == 0 {
+		return nil, nil
+	}
 	parameters := url.Values{"secrets": {s.Secrets}, "namespace": {q.Namespace}, "selector": {selector.String()}, "after": {q.After}}
 	if q.Index != "" {
 		parameters["index"], parameters["value"] = []string{q.Index}, q.Values
@@ -89,7 +92,7 @@ func (s *liveScope) Keys(q store.Query) (found []string, err error) {
 		answer, err := s.parts("/v1/keys", parameters)
 		return answer.Keys, err
 	}
-	for some := range byBytes(slices.Sorted(slices.Values(q.Keys))) {
+	for some := range byBytes(slices.Compact(slices.Sorted(slices.Values(q.Keys)))) {
 		parameters["key"] = some
 		answer, err := s.parts("/v1/keys", parameters)
 		if err != nil {
@@ -100,7 +103,7 @@ func (s *liveScope) Keys(q store.Query) (found []string, err error) {
 	if q.Limit > 0 {
 		found = found[:min(q.Limit, len(found))]
 	}
-	return slices.Compact(found), nil
+	return found, nil
 }
 
 // HeadersOf implements store.Reader.
@@ -321,7 +324,10 @@ func (s *liveScope) follow(ctx context.Context, after store.Place, since time.Ti
 			parameters.Set("after", string(place))
 		}
 		until := *s.Process
-		until.Ctx = ctx
+		var stop context.CancelFunc
+		until.Ctx, stop = context.WithCancel(ctx)
+		defer stop()
+		defer context.AfterFunc(s.Ctx, stop)()
 		for l, err := range until.lines("/v1/log", parameters) {
 			if !yield(l.Event, err) || err != nil {
 				return

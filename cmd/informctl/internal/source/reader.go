@@ -127,6 +127,9 @@ func (v *View) Changes(ctx context.Context, state store.LogState, since time.Tim
 			case err != nil:
 				yield(e, err)
 				return
+			case e.Mark != nil && !follow && e.Mark.Lineage != state.Last.Lineage:
+				yield(e, store.ErrLineage) // its marks may never get so far
+				return
 			case e.Mark != nil && e.Mark.Mark >= state.Last.Mark && !follow:
 				return
 			case e.Mark != nil, e.Time.Before(since):
