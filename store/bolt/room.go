@@ -17,11 +17,11 @@ import (
 )
 
 // The logs give room to commits: while the volume, or Options.MaxBytes, leaves less than
-// a part of the file's size, they are trimmed until the file has that much in free pages.
-// If a commit has no room nevertheless, they are trimmed once more, and a former content
-// whose successor is whole is dropped. All of it is done in transactions of their own,
-// because the pages that a transaction frees cannot be used in it. The trims keep what
-// handlers have not received.
+// a part of the file's size, they are trimmed until half of the file's free pages are
+// that much. If a commit has no room nevertheless, they are trimmed again, each time by
+// twice as much, and a former content whose successor is whole is dropped. All of it is
+// done in transactions of their own, because the pages that a transaction frees cannot be
+// used in it. The trims keep what handlers have not received.
 const (
 	reservedPart = 4 // of the file
 	maxReserved  = 64 << 20
@@ -41,7 +41,7 @@ func (d *committer) keepReserve() {
 }
 
 // reserve returns how much room there should be, and how much there is: on the volume,
-// and in free pages of the file.
+// and in half of the file's free pages.
 func (d *committer) reserve() (want, is int64) {
 	reserve := func(size int64) int64 { return min(size/reservedPart, maxReserved) }
 	size, is := d.file.Room(reserve)
