@@ -187,7 +187,7 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	for keys := range slices.Chunk(q.Values["key"], recordsChunk) {
+	return a.chunks(q.Values["key"], recordsChunk, func(keys []string) error {
 		out, err := h.records(keys, show)
 		if err != nil {
 			return err
@@ -208,12 +208,8 @@ func (e *endpoint) serveRecords(a *answer, q question) error {
 				return err
 			}
 		}
-		if err := a.flush(); err != nil {
-			return err
-		}
-	}
-	a.parts()
-	return nil
+		return nil
+	})
 }
 
 // serveHeaders sends the headers of keys, as far as they exist.
@@ -227,7 +223,7 @@ func (e *endpoint) serveHeaders(a *answer, q question) error {
 		return err
 	}
 	defer release()
-	for keys := range slices.Chunk(q.Values["key"], headersChunk) {
+	return a.chunks(q.Values["key"], headersChunk, func(keys []string) error {
 		headers, err := h.store.HeadersOf(keys)
 		if err != nil {
 			return err
@@ -237,6 +233,17 @@ func (e *endpoint) serveHeaders(a *answer, q question) error {
 			if err := w.Header(header); err != nil {
 				return err
 			}
+		}
+		return nil
+	})
+}
+
+// chunks calls send with so many keys at a time, and flushes the parts that it sends. An
+// answer without parts is one, too.
+func (a *answer) chunks(keys []string, n int, send func(keys []string) error) error {
+	for some := range slices.Chunk(keys, n) {
+		if err := send(some); err != nil {
+			return err
 		}
 		if err := a.flush(); err != nil {
 			return err

@@ -303,7 +303,7 @@ func (d *DB) Close() error {
 		closeError := d.file.Close()
 		for _, s := range scopes {
 			d.closeError = errors.Join(d.closeError, s.unwritten())
-			s.locked(func(s *state) { s.objects.Forget() })
+			s.locked((*state).closed)
 		}
 		d.closeError = errors.Join(d.closeError, closeError)
 	})

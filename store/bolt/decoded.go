@@ -57,7 +57,7 @@ func (m memory) all() (all *btree.Map[string, runtime.Object], ok bool) {
 	if !m.isWellLocked() || m.miscounted {
 		return nil, false
 	}
-	return m.scopeStore.objects.All(m.length)
+	return m.objects.All(m.length)
 }
 
 // entries answers a query without an index and without a selector from the cache,
@@ -66,7 +66,7 @@ func (m memory) entries(q store.Query) ([]store.Entry, bool) {
 	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
-	if !m.scopeStore.objects.HoldsAll() || q.Index != "" || !q.Selector.Empty() {
+	if !m.objects.HoldsAll() || q.Index != "" || !q.Selector.Empty() {
 		return nil, false
 	}
 	all, ok := m.all()
@@ -95,9 +95,9 @@ func (m memory) entries(q store.Query) ([]store.Entry, bool) {
 	return entries, true
 }
 
-// objects answers a query without a selector from the cache, if all objects that
+// list answers a query without a selector from the cache, if all objects that
 // it selects are cached. Those of an index are in no order.
-func (m memory) objects(q store.Query) ([]runtime.Object, bool) {
+func (m memory) list(q store.Query) ([]runtime.Object, bool) {
 	if !q.At.IsZero() || q.Keys != nil {
 		return nil, false
 	}
@@ -125,7 +125,7 @@ func (m memory) byIndex(name string, of []string) ([]runtime.Object, bool) {
 	keys := values.Find(of)
 	out := make([]runtime.Object, len(keys))
 	for i, key := range keys {
-		v, ok := m.scopeStore.objects.Get(key)
+		v, ok := m.objects.Get(key)
 		if ok {
 			out[i], ok = v.Decoded()
 		}

@@ -23,7 +23,7 @@ func (s *scopeStore) Objects(q store.Query) ([]runtime.Object, error) {
 		return nil, err
 	}
 	q.Selector = q.Matcher() // convert the selector only once
-	if objects, ok := (memory{s}).objects(q); ok {
+	if objects, ok := (memory{s}).list(q); ok {
 		return objects, nil
 	}
 	name, values := s.narrowest(q)

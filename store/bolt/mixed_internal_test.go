@@ -30,10 +30,7 @@ func TestTrimBeginsNoLineage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "i.db")
 	w := openBounded(t, path, 0, "", store.Options{})
 	w.list(60, "")
-	for range 5 {
-		w.apply(60, randomText(5000))
-		w.must(w.s.Flush(t.Context()))
-	}
+	w.change(5, 5000)
 	before, err := w.s.History()
 	w.must(err)
 	w.must(w.s.Apply(store.Batch{Reason: "rewound", Rewound: true}))
@@ -237,10 +234,7 @@ func TestTrimmedIsSaidOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "i.db")
 	w := openBounded(t, path, 0, "", store.Options{})
 	w.list(60, "")
-	for range 3 {
-		w.apply(60, randomText(3000))
-		w.must(w.s.Flush(t.Context()))
-	}
+	w.change(3, 3000)
 	DamageLog(w.db, w.s.scope, 3)
 	_, err := w.s.readLog(w.s.changelog.Log.Full+1, "", false)
 	if n := bytes.Count([]byte(fmt.Sprint(err)), []byte(store.ErrTrimmed.Error())); n != 1 {
@@ -255,10 +249,7 @@ func TestDepartsOnceBesideTrim(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "i.db")
 		w := openBounded(t, path, 0, "", store.Options{})
 		w.list(60, "")
-		for range 5 {
-			w.apply(60, randomText(5000))
-			w.must(w.s.Flush(t.Context()))
-		}
+		w.change(5, 5000)
 		HookWrites(w.db, func(next WriteAt) WriteAt {
 			return func(b []byte, off int64) (int, error) {
 				n, err := next(b, off)

@@ -49,11 +49,11 @@ func (s opening) load() error {
 		}
 		switch {
 		case m == nil:
-			s.packing.Lost(nil)
+			s.locked((*state).openedNone)
 		case s.isReadable(m):
 			s.locked(func(s *state) { s.openedUseless(m.Log) })
 		default: // what has departed is dropped; its numbers are not used again
-			s.packing.Lost(nil)
+			s.locked((*state).openedNone)
 			l := m.Log
 			l.Settled = max(l.Departed, l.Settled)
 			s.locked(func(s *state) { s.openedUseless(l) })

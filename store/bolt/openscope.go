@@ -179,7 +179,7 @@ func (s *scopeStore) readOwnManifest() (m *record.Manifest, err error) {
 // bucket first.
 func (s *scopeStore) startEmpty(drop bool, why string) error {
 	m := s.emptyManifest(why)
-	s.locked(func(s *state) { s.checkpoint = m.Checkpoint() })
+	s.locked(func(s *state) { s.begins(m) })
 	err := s.db.update("scope "+s.scope.String(), func(tx *bbolt.Tx) error {
 		if err := s.db.beginEpochIn(tx); err != nil {
 			return err

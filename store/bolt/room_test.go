@@ -45,6 +45,15 @@ func openIn(t *testing.T, db *DB, namespace string, opts store.Options) *sharing
 	return &sharingScope{T: t, db: db, s: s.(*scopeStore)}
 }
 
+// change changes 60 objects to ones of so many bytes, and writes them, so often.
+func (w *sharingScope) change(times, bytes int) {
+	w.Helper()
+	for range times {
+		w.apply(60, randomText(bytes))
+		w.must(w.s.Flush(w.Context()))
+	}
+}
+
 // TestLogGivesRoom checks that a log whose bound is larger than the room in the file
 // gives room to commits, and keeps the deletions that a handler has not received.
 func TestLogGivesRoom(t *testing.T) {
@@ -102,8 +111,7 @@ func TestLogGivesMore(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
 	w.list(60, "")
 	for from(w.s, (*state).logBytes) < 24<<20 {
-		w.apply(60, randomText(5000))
-		w.must(w.s.Flush(t.Context()))
+		w.change(1, 5000)
 	}
 	w.apply(10, randomText(50_000))
 	c, _ := w.s.capture(math.MaxInt64)
@@ -129,8 +137,7 @@ func TestTrimWithoutRoom(t *testing.T) {
 	w := openBounded(t, filepath.Join(t.TempDir(), "informers.db"), 64<<20, "", store.Options{})
 	w.list(60, "")
 	for from(w.s, (*state).logBytes) < 4<<20 {
-		w.apply(60, randomText(5000))
-		w.must(w.s.Flush(t.Context()))
+		w.change(1, 5000)
 	}
 	failed := 0
 	HookWrites(w.db, func(WriteAt) WriteAt { // until the file is opened again

@@ -1,6 +1,7 @@
 package bolt
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 
@@ -93,11 +94,9 @@ func (r *relist) decodeStaged(key string, b []byte) (*overlay.Entry, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := key
-	if head.Name != "" {
-		name = head.Name
-	}
-	return &overlay.Entry{Key: key, Name: name, Head: head, Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload}}, nil
+	return &overlay.Entry{
+		Key: key, Name: cmp.Or(head.Name, key), Head: head, Payload: record.Packed{Dictionary: rec.Dictionary, Bytes: payload},
+	}, nil
 }
 
 // Staged implements listing.Content.

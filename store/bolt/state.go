@@ -83,6 +83,12 @@ func (s *state) opened(m *record.Manifest) {
 // openedUseless takes over the log of stored content that cannot be used.
 func (s *state) openedUseless(l record.LogState) { s.departed.Opened(l) }
 
+// openedNone notes that nothing that is stored can be read.
+func (s *state) openedNone() { s.packing.Lost(nil) }
+
+// begins takes over the manifest of an empty content that is about to be written.
+func (s *state) begins(m *record.Manifest) { s.checkpoint = m.Checkpoint() }
+
 // begun takes over the manifest of an empty content that was written.
 func (s *state) begun(m *record.Manifest) {
 	s.turns++
@@ -334,6 +340,9 @@ func (s *state) replaced() {
 
 // isOutdated reports whether outdated was called.
 func (s *state) isOutdated() bool { return s.phase == phaseLost && errors.Is(s.cause, store.ErrClosed) }
+
+// closed leaves the budget of decoded objects to other scopes.
+func (s *state) closed() { s.objects.Forget() }
 
 func (s *state) countLosses() uint64 { return s.losses }
 

@@ -162,10 +162,7 @@ func (c *Comparison) depart(key string, head *record.Header, b []byte) error {
 	if err != nil {
 		return c.Content.Codec.Unreadable("former object "+key, err)
 	}
-	name := key
-	if head.Name != "" {
-		name = head.Name
-	}
+	name := cmp.Or(head.Name, key)
 	e := &overlay.Entry{
 		Key: key, Name: name, Since: c.since,
 		Before: &overlay.Entry{

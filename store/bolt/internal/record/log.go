@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -87,12 +88,7 @@ type LogEntry struct {
 }
 
 // OwnKey returns the object's own key.
-func (e *LogEntry) OwnKey() string {
-	if e.Name != "" {
-		return e.Name
-	}
-	return e.Key
-}
+func (e *LogEntry) OwnKey() string { return cmp.Or(e.Name, e.Key) }
 
 // Block is a part of the log.
 type Block struct {
