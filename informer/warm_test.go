@@ -183,9 +183,9 @@ func (s *pointedStore) Prepare(b *store.Batch) error {
 	return s.Store.Prepare(b)
 }
 
-func (s *pointedStore) Entry(key string) (store.Entry, bool, error) {
+func (s *pointedStore) Before(keys []string) (store.Before, error) {
 	defer s.around()()
-	return s.Store.Entry(key)
+	return s.Store.Before(keys)
 }
 
 func (s *pointedStore) Select(q store.Query) ([]store.Entry, error) {
@@ -254,7 +254,7 @@ func stopEverywhere(w *world, commit bool) {
 	change("a", "1")
 	change("b", "1")
 	r := w.run(informer.Options{Backend: &pointed{db, point}})
-	for i := range 4 {
+	for i := range 6 {
 		waitFor(10 * time.Second)
 		change("a", fmt.Sprint("x", i))
 		change("b", fmt.Sprint("x", i))

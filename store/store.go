@@ -130,6 +130,9 @@ func (c Change) Entry() Entry {
 // RV. A key occurs at most once.
 type Batch struct {
 	Changes []Change
+	// Before is the result of Before for the keys of the changes, or zero. Apply looks
+	// again if it is not known to be the present state.
+	Before Before
 	// RV is ignored while a first list is loaded, unless Loaded is set: what is stored is
 	// not complete then. "" leaves the checkpoint unchanged, unless there is a Reason.
 	RV string
@@ -181,6 +184,9 @@ type Store interface {
 	// locks. Prepare removes objects that cannot be stored from the batch and returns one
 	// *ObjectError for each, joined.
 	Prepare(*Batch) error
+	// Before returns what the scope holds under the keys, as of one moment. A key occurs
+	// at most once. If it returns an error, nothing is known of any key.
+	Before(keys []string) (Before, error)
 	// Apply makes a batch visible to readers immediately; the backend later writes it and
 	// its RV in one transaction (promises 1 and 2). Apply prepares changes that Prepare
 	// has not processed; on the first *ObjectError it returns without applying anything.

@@ -56,7 +56,7 @@ func (s *scopeStore) applyBatch(b store.Batch) error {
 			return err
 		}
 	}
-	existed, known := s.whichExist(entries)
+	existed, known := s.existed(b.Before, entries)
 	if err := s.insert(b, entries, loaded, existed, known); err != nil {
 		return err
 	}
@@ -79,6 +79,16 @@ func (s *scopeStore) insert(b store.Batch, entries []*overlay.Entry, loaded load
 	// A small first list is committed at once: training its dictionary takes time.
 	s.db.tell((s.overlay.Bytes() >= s.db.opts.CommitBytes || len(loaded.left) > 0) && s.commitErr == nil)
 	return nil
+}
+
+// existed is whichExist, for a batch that may know it. The caller must hold writerMu.
+func (s *scopeStore) existed(before store.Before, entries []*overlay.Entry) (existed []bool, known bool) {
+	m, _ := before.Moment.(*moment)
+	s.locked(func(s *state) { existed, known = s.existedAt(m, entries) })
+	if known {
+		return existed, true
+	}
+	return s.whichExist(entries)
 }
 
 // whichExist reports which entries have stored objects. The caller must hold writerMu,

@@ -35,9 +35,10 @@ type want struct {
 	beside bool // only what was applied beside a first list, while there is one
 	// snapshot.Found: the keys of values, if the index is in memory
 	index   string
-	values  []string    // of index
-	tickets bool        // snapshot.Tickets: of the cache of decoded objects
-	at      store.Place // another moment than now, if it is not zero
+	values  []string     // of index
+	tickets bool         // snapshot.Tickets: of the cache of decoded objects
+	at      store.Place  // another moment than now, if it is not zero
+	also    func(*state) // is called at the moment of the snapshot
 	// snapshot.former: the former content; snapshot.left: the bucket of the scope, if
 	// nothing in it is of this process yet
 	left bool
@@ -118,6 +119,9 @@ func (s *scopeStore) snapshot(w want, isOpen bool, begin func() error) (sn *snap
 	if m := s.inMemory[w.index]; m != nil && w.at.IsZero() && !s.isLoading() {
 		sn.Found = m.Find(w.values)
 	}
+	if w.also != nil {
+		w.also(&s.state)
+	}
 	if w.tickets {
 		sn.Tickets = s.objects.Tickets()
 	}
@@ -185,6 +189,9 @@ func (s *scopeStore) Object(key string) (kruntime.Object, bool, error) {
 	if s.isReady.Load() {
 		if v, ok := s.objects.Get(key); ok {
 			s.hits.Add(1)
+			if obj, ok := v.Decoded(); ok {
+				return obj, true, nil
+			}
 			obj, err := s.Decode(v.Entry(key))
 			return obj, err == nil, err
 		}

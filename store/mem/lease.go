@@ -145,6 +145,9 @@ func (s *lease) checkType(object runtime.Object) error {
 	return nil
 }
 
+// Before returns what the scope holds under the keys.
+func (s *lease) Before(keys []string) (store.Before, error) { return store.BeforeOf(s, keys) }
+
 // Apply makes a batch visible. It blocks only for other writers.
 func (s *lease) Apply(b store.Batch) error {
 	items := make([]*item, len(b.Changes))

@@ -18,6 +18,7 @@ var batchCases = []testCase{
 	{"Apply", testApply},
 	{"ApplyUnprepared", testApplyUnprepared},
 	{"ApplyRefused", testApplyRefused},
+	{"Before", testBefore},
 	{"PrepareRefused", testPrepareRefused},
 	{"PrepareBeforeAddIndexers", testPrepareBeforeAddIndexers},
 	{"PrepareIsNoWrite", testPrepareIsNoWrite},
@@ -50,6 +51,25 @@ func testApplyUnprepared(h *harness) {
 	h.wantObjects(one, two)
 	must(h, h.Apply(store.Batch{RV: "6", Changes: []store.Change{{Key: "a/one"}}}))
 	h.wantObjects(two)
+}
+
+// testBefore checks that a batch whose Before is outdated is counted as one without.
+func testBefore(h *harness) {
+	one, two := configMap("a/one", "1", "red"), configMap("a/two", "2", "blue")
+	h.add(one)
+	before, err := h.Before([]string{"a/one", "a/two"})
+	must(h, err)
+	if held := before.Held["a/one"]; len(before.Held) != 1 || held.UID != string(one.UID) || held.RV != "1" {
+		h.Errorf("Before returns %v, want %v alone", before.Held, one)
+	}
+	h.apply("3", put(two), store.Change{Key: "a/one"})
+	must(h, h.Apply(store.Batch{RV: "4", Before: before, Changes: []store.Change{put(one), {Key: "a/two"}}}))
+	h.wantObjects(one)
+	must(h, h.Apply(store.Batch{RV: "5", Before: before, Changes: []store.Change{put(two)}}))
+	h.wantObjects(one, two)
+	if before, err = h.Before(nil); err != nil || len(before.Held) > 0 {
+		h.Errorf("Before of no keys returns %v and error %v", before.Held, err)
+	}
 }
 
 // testApplyRefused checks that a batch that was not prepared is applied completely or not

@@ -254,6 +254,8 @@ func (s *mapStore) Entry(key string) (store.Entry, bool, error) {
 	return store.Entry{Key: key, Object: obj}, true, nil
 }
 
+func (s *mapStore) Before(keys []string) (store.Before, error) { return store.BeforeOf(s, keys) }
+
 func (s *mapStore) HeadersOf(keys []string) (headers []store.Header, err error) {
 	for _, key := range keys {
 		obj, ok, err := s.Object(key)

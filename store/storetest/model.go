@@ -46,7 +46,8 @@ type model struct {
 	revision int    // resource version of the last object
 	rv       string // of the checkpoint
 	lastRV   string
-	lastSet  bool // lastRV was set since the store was opened
+	lastSet  bool         // lastRV was set since the store was opened
+	earlier  store.Before // of a step before
 }
 
 func (m *model) open(rt *rapid.T) {
@@ -117,8 +118,9 @@ func (m *model) Delete(rt *rapid.T) {
 
 // Batch applies several changes at once, prepared or not, with or without an RV.
 func (m *model) Batch(rt *rapid.T) {
-	b := store.Batch{}
-	for _, key := range rapid.SliceOfNDistinct(rapid.Custom(m.key), 0, 5, rapid.ID[string]).Draw(rt, "keys") {
+	keys := rapid.SliceOfNDistinct(rapid.Custom(m.key), 0, 5, rapid.ID[string]).Draw(rt, "keys")
+	b := store.Batch{Before: m.before(rt, keys)}
+	for _, key := range keys {
 		if rapid.Bool().Draw(rt, "delete") {
 			b.Changes = append(b.Changes, store.Change{Key: key})
 			delete(m.objects, key)
@@ -137,6 +139,37 @@ func (m *model) Batch(rt *rapid.T) {
 		must(rt, m.s.Prepare(&b))
 	}
 	must(rt, m.s.Apply(b))
+}
+
+// before draws what a batch knows of what it replaces: nothing, the present state or an
+// earlier one.
+func (m *model) before(rt *rapid.T, keys []string) store.Before {
+	switch rapid.SampledFrom([]string{"nothing", "now", "earlier"}).Draw(rt, "before") {
+	case "nothing":
+		return store.Before{}
+	case "earlier":
+		return m.earlier
+	}
+	b, err := m.s.Before(keys)
+	must(rt, err)
+	held, want := map[string]runtime.Object{}, map[string]runtime.Object{}
+	for _, key := range keys {
+		if cm := m.objects[key]; cm != nil {
+			want[key] = cm
+		}
+	}
+	for key, h := range b.Held {
+		must(rt, h.Err)
+		obj, err := m.s.Decode(h.Entry)
+		must(rt, err)
+		held[key] = obj
+		if cm := m.objects[key]; cm != nil && (h.RV != cm.ResourceVersion || h.UID != string(cm.UID)) {
+			rt.Errorf("Before says that %s has UID %q at RV %q, want %q at %q", key, h.UID, h.RV, cm.UID, cm.ResourceVersion)
+		}
+	}
+	same(rt, "Before", held, want)
+	m.earlier = b
+	return b
 }
 
 // list draws a complete list.

@@ -3,35 +3,62 @@ package ingest
 import (
 	"context"
 	"errors"
-	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
 )
 
-// apply stores a batch and appends its changes to the handler queues, in one turn.
-func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []change) error {
+// before returns what the store holds under the keys of changes, once the queues of the
+// handlers have room for them. Of an object that cannot be read it returns the key, if
+// handlers know it.
+func (p *Pipeline) before(ctx context.Context, changes []change) store.Before {
 	p.hub.Room(ctx)
-	defer p.hub.Spill(ctx)
-	stored := p.uidsOfDeleted(changes)
-	forgetOtherLast(changes, stored)
-	p.departures.mark(&batch, changes, stored)
-	rejected := p.prepare(&batch, changes, stored)
-	old := make(map[string]store.Entry, len(batch.Changes))
-	for _, c := range batch.Changes {
-		e, ok, err := p.store.Entry(c.Key)
-		if err != nil {
-			// The old state cannot be read; a new list repairs the record.
-			p.state.Lose(ctx, err)
-			e, ok = store.Entry{Key: c.Key}, p.hub.IsKnown(c.Key)
-		}
-		if ok {
-			old[c.Key] = e
+	seen := sets.New[string]()
+	var keys []string
+	for _, c := range changes {
+		if !seen.Has(c.Key) {
+			seen.Insert(c.Key)
+			keys = append(keys, c.Key)
 		}
 	}
+	b, err := p.store.Before(keys)
+	if err != nil {
+		b = store.Before{Held: map[string]store.Held{}}
+		for _, key := range keys {
+			b.Held[key] = store.Held{Err: err}
+		}
+	}
+	for key, held := range b.Held {
+		if held.Err == nil {
+			continue
+		}
+		// A new list repairs the record.
+		p.state.Lose(ctx, held.Err)
+		switch {
+		case held.Entry.Key != "":
+		case p.hub.IsKnown(key):
+			b.Held[key] = store.Held{Entry: store.Entry{Key: key}}
+		default:
+			delete(b.Held, key)
+		}
+	}
+	return b
+}
+
+// apply stores a batch and appends its changes to the handler queues, in one turn. It
+// changes before.
+func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []change, before store.Before) error {
+	defer p.hub.Spill(ctx)
+	batch.Before = before
+	held := before.Held
+	forgetOtherLast(changes, held)
+	p.departures.mark(&batch, changes, held)
+	rejected := p.prepare(&batch, changes, held)
 	slim := p.hub.NewSlim()
 	for _, c := range changes {
-		slim.Add(old[c.Key].Object, c.Is.Object, c.Last)
+		slim.Add(held[c.Key].Entry.Object, c.Is.Object, c.Last)
 	}
 	rv := batch.RV
 	return p.hub.Do(func(turn delivery.Turn) error {
@@ -53,8 +80,8 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 		p.state.Applied(rv)
 		for _, c := range changes {
 			if c.fate == toTell {
-				turn.Tell(c.Change, old[c.Key], slim)
-				old[c.Key] = c.Is
+				turn.Tell(c.Change, held[c.Key].Entry, slim)
+				held[c.Key] = store.Held{Entry: c.Is}
 			}
 		}
 		if batch.Loaded {
@@ -70,7 +97,7 @@ func (p *Pipeline) apply(ctx context.Context, batch store.Batch, changes []chang
 // key, the errors of objects that cannot be stored. For such an object it puts the
 // previous state of the key into the batch, for example its deletion, if the changes
 // contain one.
-func (p *Pipeline) prepare(batch *store.Batch, changes []change, stored map[string]string) map[string]error {
+func (p *Pipeline) prepare(batch *store.Batch, changes []change, held map[string]store.Held) map[string]error {
 	rejected := map[string]error{}
 	tried := batch.Changes
 	batch.Changes = nil
@@ -88,7 +115,7 @@ func (p *Pipeline) prepare(batch *store.Batch, changes []change, stored map[stri
 			}
 		}
 		if part := (&store.Batch{Changes: tried}); len(tried) > 0 {
-			p.departures.mark(part, changes, stored)
+			p.departures.mark(part, changes, held)
 		}
 	}
 	return rejected
@@ -110,41 +137,4 @@ func objectErrors(err error) (bad []*store.ObjectError) {
 		}
 	}
 	return bad
-}
-
-// uidsOfDeleted returns, by key, the UIDs of the stored objects that a batch deletes.
-func (p *Pipeline) uidsOfDeleted(changes []change) map[string]string {
-	var keys []string
-	for _, c := range changes {
-		if c.Last != nil {
-			keys = append(keys, c.Key)
-		}
-	}
-	headers := p.headersOf(keys)
-	if headers == nil {
-		return nil
-	}
-	stored := make(map[string]string, len(headers))
-	for key, h := range headers {
-		stored[key] = h.UID
-	}
-	return stored
-}
-
-// headersOf returns the headers of the stored objects with these keys, by key. It returns
-// nil if there are no keys or the headers cannot be read.
-func (p *Pipeline) headersOf(keys []string) map[string]store.Header {
-	if len(keys) == 0 {
-		return nil
-	}
-	slices.Sort(keys)
-	headers, err := p.store.HeadersOf(slices.Compact(keys))
-	if p.state.Noticed(err) != nil {
-		return nil
-	}
-	byKey := make(map[string]store.Header, len(headers))
-	for _, h := range headers {
-		byKey[h.Key] = h
-	}
-	return byKey
 }

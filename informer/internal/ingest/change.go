@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"maps"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -38,19 +36,22 @@ func (c change) stored() store.Change {
 // forgetOtherLast removes the last state from a deletion if the server has deleted
 // another object than the stored one: an object with the same name that could not be
 // stored. Handlers then receive the last known state instead.
-func forgetOtherLast(changes []change, stored map[string]string) {
-	if stored == nil {
-		return // nothing is deleted, or the stored UIDs cannot be read
-	}
-	held := maps.Clone(stored)
+func forgetOtherLast(changes []change, held map[string]store.Held) {
+	since := map[string]string{} // UIDs of what earlier changes have stored
 	for i := range changes {
 		c := &changes[i]
 		switch {
 		case c.fate != toTell:
 		case c.Is.Key != "":
-			held[c.Key] = c.uid
-		case c.Last != nil && isOther(c.Last, held[c.Key]):
-			c.Last = nil
+			since[c.Key] = c.uid
+		case c.Last != nil:
+			uid, changed := since[c.Key]
+			if !changed {
+				uid = held[c.Key].UID
+			}
+			if isOther(c.Last, uid) {
+				c.Last = nil
+			}
 		}
 	}
 }

@@ -21,9 +21,8 @@ func (d *departures) begin(known *btree.Set[string], err error) {
 }
 
 // mark marks the changes of a batch that delete an object that was stored at the start.
-// A list has marked all objects that it replaces by others. stored contains the UIDs of
-// the deleted objects.
-func (d *departures) mark(batch *store.Batch, changes []change, stored map[string]string) {
+// A list has marked all objects that it replaces by others.
+func (d *departures) mark(batch *store.Batch, changes []change, held map[string]store.Held) {
 	gone := map[string]change{}
 	for _, c := range changes {
 		if _, twice := gone[c.Key]; c.fate == toTell && c.Is.Key == "" && !twice && d.atStart.Contains(c.Key) {
@@ -34,7 +33,7 @@ func (d *departures) mark(batch *store.Batch, changes []change, stored map[strin
 		c := &batch.Changes[i]
 		first, ok := gone[c.Key]
 		c.Departs = ok || c.Departs && d.atStart.Contains(c.Key)
-		if first.Last != nil && !isOther(first.Last, stored[c.Key]) {
+		if first.Last != nil && !isOther(first.Last, held[c.Key].UID) {
 			c.Last = first.Last
 		}
 	}

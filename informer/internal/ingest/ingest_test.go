@@ -162,9 +162,7 @@ func TestTransform(t *testing.T) {
 // TestReplays is a watch that resumes before what an earlier process has stored.
 func TestReplays(t *testing.T) {
 	r := replays{state: heal.New(nil), resumedAt: "5"}
-	stored := func([]string) map[string]store.Header {
-		return map[string]store.Header{"old": {RV: "4"}, "newer": {RV: "8"}}
-	}
+	stored := map[string]store.Held{"old": {RV: "4"}, "newer": {RV: "8"}}
 	steps := []struct {
 		key, rv string
 		want    fate

@@ -166,7 +166,8 @@ func (p *Pipeline) process(ctx context.Context, b fifo.Batch) error {
 			told[i].Last = obj
 		}
 	}
-	p.replays.mark(b.Stream, told, p.headersOf)
+	before := p.before(ctx, told)
+	p.replays.mark(b.Stream, told, before.Held)
 	p.replays.accept(told)
 	batch := store.Batch{RV: b.RV, CatchUp: !p.state.Life().IsCaughtUp()}
 	last := make(map[string]int, len(told)) // the last change of each key
@@ -179,7 +180,7 @@ func (p *Pipeline) process(ctx context.Context, b fifo.Batch) error {
 			batch.Changes = append(batch.Changes, c.stored())
 		}
 	}
-	return p.apply(ctx, batch, told)
+	return p.apply(ctx, batch, told, before)
 }
 
 // readKeys reads the keys of the stored objects if Open could not.

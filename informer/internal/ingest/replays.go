@@ -27,17 +27,12 @@ type replays struct {
 // that are stored already. If these were applied, an object would go back in time, even
 // to an earlier incarnation, and forward again. Such an object is stored at an RV above
 // the one that the watch resumes at, and this process has not changed it. Changes after
-// catch-up are no replays. stored returns the headers of stored objects.
-func (r *replays) mark(stream []fifo.Keyed, told []change, stored func(keys []string) map[string]store.Header) {
+// catch-up are no replays.
+func (r *replays) mark(stream []fifo.Keyed, told []change, held map[string]store.Held) {
 	if r.resumedAt == "" || r.state.Life().IsCaughtUp() {
 		r.caught = nil
 		return
 	}
-	var keys []string
-	for _, d := range stream {
-		keys = append(keys, d.Key)
-	}
-	held := stored(keys)
 	for i, d := range stream {
 		if !r.caught.Has(d.Key) && isReplayOf(d, held[d.Key].RV, r.resumedAt) {
 			told[i].fate = isReplay

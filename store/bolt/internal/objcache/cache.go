@@ -3,6 +3,7 @@ package objcache
 import (
 	"hash/maphash"
 	"maps"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -51,6 +52,7 @@ func weight(key string, encoded int) uint32 { return uint32(len(key) + 3*encoded
 // budget bounds the decoded objects of one scope, or of all scopes that share it.
 type budget struct {
 	*otter.Cache[ownedKey, Value]
+	front front
 	bytes int64
 }
 
@@ -59,16 +61,18 @@ type ownedKey struct {
 	key   string
 }
 
-func newBudget(bytes int64) (*budget, error) {
-	c, err := otter.New(&otter.Options[ownedKey, Value]{
+func newBudget(bytes int64) (b *budget, err error) {
+	b = &budget{bytes: bytes}
+	b.Cache, err = otter.New(&otter.Options[ownedKey, Value]{
 		Executor:      func(fn func()) { fn() },
 		MaximumWeight: uint64(bytes),
 		Weigher:       func(k ownedKey, v Value) uint32 { return weight(k.key, v.Encoded) },
 		OnAtomicDeletion: func(e otter.DeletionEvent[ownedKey, Value]) {
 			e.Key.owner.weight.Add(-int64(weight(e.Key.key, e.Value.Encoded)))
+			b.front.evicted(e.Key)
 		},
 	})
-	return &budget{c, bytes}, err
+	return b, err
 }
 
 // sharing is which scopes share a budget: see store.Options.DecodedGroup.
@@ -110,6 +114,7 @@ const groups = 256
 // changes it, and what gives tickets, is called under a lock of the caller.
 type Cache struct {
 	bounded *budget      // nil if all are kept; may be shared
+	salt    uint64       // of the slots in the budget's front
 	weight  atomic.Int64 // of the scope's objects, in bytes
 	lent    lentObjects
 	changes [groups]uint64 // of each group
@@ -123,7 +128,7 @@ type Cache struct {
 // New returns an empty cache with the budget of the options: see
 // store.Options.DecodedBytes.
 func New(opts store.Options) (c *Cache, err error) {
-	c = &Cache{}
+	c = &Cache{salt: rand.Uint64()}
 	switch {
 	case opts.DecodedBytes < 0:
 		c.all, c.ordered = map[string]Value{}, &btree.Map[string, runtime.Object]{}
@@ -147,7 +152,7 @@ func (c *Cache) Bytes() int64 { return c.weight.Load() }
 // some time since the last Forget.
 func (c *Cache) Get(key string) (Value, bool) {
 	if c.bounded != nil {
-		return c.bounded.GetIfPresent(ownedKey{c, key})
+		return c.bounded.front.read(ownedKey{c, key}, c.bounded.GetIfPresent)
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -174,7 +179,8 @@ func (c *Cache) Set(key string, v Value) {
 func (c *Cache) Drop(key string) {
 	c.changes[group(key)]++
 	if c.bounded != nil {
-		c.bounded.Invalidate(ownedKey{c, key})
+		k := ownedKey{c, key}
+		c.bounded.front.change(k, func() { c.bounded.Invalidate(k) })
 		return
 	}
 	c.mu.Lock()
@@ -211,7 +217,8 @@ func (c *Cache) Offer(key string, v Value, t Ticket) {
 func (c *Cache) keep(key string, v Value) {
 	c.weight.Add(int64(weight(key, v.Encoded)))
 	if c.bounded != nil {
-		c.bounded.Set(ownedKey{c, key}, v)
+		k := ownedKey{c, key}
+		c.bounded.front.change(k, func() { c.bounded.Set(k, v) })
 		return
 	}
 	c.mu.Lock()
@@ -235,11 +242,13 @@ func (c *Cache) Forget() {
 	}
 	c.lent.clear()
 	if c.bounded != nil {
-		for k := range c.bounded.Keys() {
-			if k.owner == c {
-				c.bounded.Invalidate(k)
+		c.bounded.front.changeAll(func() {
+			for k := range c.bounded.Keys() {
+				if k.owner == c {
+					c.bounded.Invalidate(k)
+				}
 			}
-		}
+		})
 		return
 	}
 	c.mu.Lock()

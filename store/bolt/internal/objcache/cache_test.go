@@ -3,6 +3,9 @@ package objcache_test
 import (
 	"fmt"
 	"runtime"
+	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -120,6 +123,67 @@ func TestAll(t *testing.T) {
 	}
 	if _, ok := open(t, 1<<20).All(0); ok {
 		t.Error("a cache with a budget has all")
+	}
+}
+
+// TestReadersBesideWriter checks that no reader finds an older state than one that was
+// set, or dropped, before it began.
+func TestReadersBesideWriter(t *testing.T) {
+	for _, bytes := range []int64{1 << 20, -1} {
+		c := open(t, bytes)
+		var set atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				var last int64
+				for set.Load() < 20_000 {
+					before := max(last, set.Load())
+					v, ok := c.Get("a")
+					n, _ := strconv.ParseInt(string(v.Hash), 10, 64)
+					if ok && n < before {
+						t.Errorf("budget %d: state %d, %d was set or read before", bytes, n, before)
+						return
+					}
+					last = max(last, n)
+				}
+			})
+		}
+		var mu sync.Mutex // as the caller's
+		for i := range int64(20_000) {
+			mu.Lock()
+			if i%7 == 0 {
+				c.Drop("a")
+			}
+			c.Set("a", value(strconv.FormatInt(i+1, 10)))
+			mu.Unlock()
+			set.Store(i + 1)
+		}
+		wg.Wait()
+	}
+}
+
+// TestEvicted checks that an object that was read often is gone with its place in the
+// budget.
+func TestEvicted(t *testing.T) {
+	c := open(t, 4<<10)
+	c.Set("a", value("a"))
+	for range 100 {
+		if _, ok := c.Get("a"); !ok {
+			t.Fatal("not kept")
+		}
+	}
+	for i := 0; ; i++ {
+		if _, ok := c.Peek("a"); !ok {
+			break
+		}
+		key := fmt.Sprint(i)
+		c.Set(key, value(key))
+		for range 100 {
+			c.Get(key)
+		}
+	}
+	if _, ok := c.Get("a"); ok {
+		t.Error("an object that the budget does not have is found")
 	}
 }
 
