@@ -68,7 +68,7 @@ const (
 var (
 	// ErrInUse indicates a name that another Consumer of the process has.
 	ErrInUse = errors.New("the consumer is in use")
-	// ErrUnsupported indicates a backend that remembers nothing after the process.
+	// ErrUnsupported indicates a backend that has no store.Ledger.
 	ErrUnsupported = errors.New("the backend does not remember consumers")
 )
 
@@ -175,7 +175,7 @@ func Open(backend store.Backend, name string, opts Options) (*Consumer, error) {
 	ledger, ok := backend.(store.Ledger)
 	switch {
 	case !ok || !reflect.TypeOf(backend).Comparable():
-		return nil, fmt.Errorf("consumer %q: %w: want one such as *bolt.DB, not a %T", name, ErrUnsupported, backend)
+		return nil, fmt.Errorf("consumer %q: %w: want one such as *bolt.DB or *mem.DB, not a %T", name, ErrUnsupported, backend)
 	case name == "" || strings.Contains(name, "/"):
 		return nil, fmt.Errorf("a consumer cannot have the name %q; want one such as widgets, without a slash", name)
 	case opts.Unchanged < Trickle || opts.Unchanged > All:

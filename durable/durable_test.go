@@ -123,6 +123,33 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// TestBackendWithoutFile checks that a consumer of a backend without a file goes on in
+// the same process, as a test of a user needs it.
+func TestBackendWithoutFile(t *testing.T) {
+	inBubble(t, func(w *world) {
+		w.memory = mem.New()
+		for _, name := range []string{"a", "b", "c"} {
+			w.put(name, "owner-"+name)
+		}
+		l := w.start(1).begin()
+		l.want("at first", "owner-a", "owner-b", "owner-c")
+		l.end()
+		w.put("a", "owner-x")
+		w.drop("b")
+		l = w.start(1).begin()
+		l.wantCalls("after a restart", "update a of owner-a,owner-x", "delete b of owner-b")
+		l.want("after a restart", "owner-a", "owner-x", "owner-b")
+		l.end()
+		w.opts.Version = "2"
+		l = w.start(1).begin()
+		l.want("of another version", "owner-x", "owner-c")
+		l.end()
+	})
+}
+
+// backend is a backend that is nothing else.
+type backend struct{ store.Backend }
+
 // TestOpen checks what Open refuses.
 func TestOpen(t *testing.T) {
 	inBubble(t, func(w *world) {
@@ -140,8 +167,8 @@ func TestOpen(t *testing.T) {
 		if _, err := durable.Open(db, "b", durable.Options{Unchanged: durable.Skip}); err == nil {
 			t.Error("Skip without a version was accepted")
 		}
-		if _, err := durable.Open(mem.New(), "a", durable.Options{}); !errors.Is(err, durable.ErrUnsupported) {
-			t.Errorf("in memory: %v", err)
+		if _, err := durable.Open(&backend{db}, "a", durable.Options{}); !errors.Is(err, durable.ErrUnsupported) {
+			t.Errorf("without a ledger: %v", err)
 		}
 		if err := errors.Join(c.Close(), c.Close()); err != nil {
 			t.Error(err)

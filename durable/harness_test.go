@@ -24,6 +24,7 @@ import (
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/mem"
 )
 
 // world is an API server of ConfigMaps and a file, in a synctest bubble.
@@ -32,7 +33,8 @@ type world struct {
 	server  *fakeapi.Server
 	dir     string
 	files   int
-	path    string // of the present file
+	path    string  // of the present file
+	memory  *mem.DB // in its place, if it is not nil
 	opts    durable.Options
 	commits time.Duration // of the file; 0 is the default
 	logger  klog.Logger   // of the context of informers
@@ -157,24 +159,27 @@ func (w *world) open() *life {
 	w.Helper()
 	l := &life{w: w, worked: map[string]int{}}
 	var err error
-	if l.db, err = bolt.Open(w.path, bolt.Options{CommitInterval: w.commits}); err != nil {
-		w.Fatal(err)
+	var backend store.Backend = w.memory
+	if w.memory == nil {
+		if l.db, err = bolt.Open(w.path, bolt.Options{CommitInterval: w.commits}); err != nil {
+			w.Fatal(err)
+		}
+		backend = l.db
 	}
-	var backend store.Backend = l.db
+	l.inf = w.informer(backend)
 	if w.ledger != nil {
 		backend = w.ledger(l.db)
 	}
 	if l.consumer, err = durable.Open(backend, "test", w.opts); err != nil {
 		w.Fatal(err)
 	}
-	l.inf = w.informer(l.db)
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](time.Second, time.Hour)
 	l.queue = durable.NewQueue(l.consumer, limiter, durable.ObjectNames)
 	return l
 }
 
-// informer makes an informer of the server's objects on a file.
-func (w *world) informer(db *bolt.DB) *informer.Informer {
+// informer makes an informer of the server's objects on a backend.
+func (w *world) informer(db store.Backend) *informer.Informer {
 	w.Helper()
 	inf, err := informer.New(w.server, &corev1.ConfigMap{}, informer.Options{
 		Backend: db, TransformVersion: w.transform, Scope: store.Scope{Resource: "configmaps", Kind: corev1.SchemeGroupVersion.WithKind("ConfigMap")},
@@ -286,6 +291,9 @@ func (l *life) end() {
 	}
 	if l.trace != nil {
 		l.trace("ended: %+v", l.consumer.Status())
+	}
+	if l.db == nil {
+		return
 	}
 	if err := l.db.Close(); err != nil {
 		l.w.Error(err)

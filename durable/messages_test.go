@@ -112,7 +112,7 @@ func TestMessages(t *testing.T) {
 // TestRightsOfOperator checks that the Role of the operator's manifest allows what
 // InCluster asks for, at the first start and after a failover.
 func TestRightsOfOperator(t *testing.T) {
-	b, err := os.ReadFile(filepath.Join("..", "deploy", "operator.yaml"))
+	b, err := os.ReadFile(filepath.Join("..", "deploy", "operator", "operator.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,3 +160,20 @@ func ExampleFactoryOptions() {
 	_ = opts
 	// Output:
 }
+
+// The pods of one namespace with one label, and their lister, without a client.
+func ExampleFor() {
+	run := func(ctx context.Context, factory *informer.Factory) error {
+		pods, err := informer.For[*corev1.Pod](factory, informer.ForOptions{Namespace: "default", LabelSelector: "app=web"})
+		if err != nil {
+			return err
+		}
+		go pods.RunWithContext(ctx)
+		<-pods.HasSyncedChecker().Done()
+		web, err := pods.Lister().List(labels.Everything())
+		fmt.Println(len(web), "pods")
+		return err
+	}
+	_ = run
+	// Output:
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"sync"
 	"time"
 
@@ -50,6 +51,7 @@ type FactoryOptions struct {
 // asks the cluster for its identity.
 type Factory struct {
 	backend store.Backend
+	cfg     *rest.Config // the program's, with the transport wrapped
 	finder  *cluster.Finder
 	opts    FactoryOptions
 
@@ -57,6 +59,11 @@ type Factory struct {
 	mu        sync.Mutex
 	holders   map[string]*Informer   // by scope ID: the informer that opened it last
 	informers map[*Informer]struct{} // the informers that have not ended
+	// shared is the client of the informers of For; nil before the first one.
+	shared struct {
+		cfg  *rest.Config
+		http *http.Client
+	}
 }
 
 // NewFactory wraps cfg's transport in place. The factory recognizes only clients that are
@@ -73,7 +80,7 @@ func NewFactory(backend store.Backend, cfg *rest.Config, opts FactoryOptions) (*
 		return nil, fmt.Errorf("informer: AuditInterval is %s, want 0 for never or more", opts.AuditInterval)
 	}
 	f := &Factory{
-		backend: backend, finder: cluster.NewFinder(backend, rest.CopyConfig(cfg)), opts: opts,
+		backend: backend, cfg: cfg, finder: cluster.NewFinder(backend, rest.CopyConfig(cfg)), opts: opts,
 		holders: map[string]*Informer{}, informers: map[*Informer]struct{}{},
 	}
 	TakeEncoded(cfg)

@@ -48,11 +48,22 @@ func NewLister[T runtime.Object](inf *Informer) (*Lister[T], error) {
 // ListerOf is NewLister for an informer of a Factory. The error also reports an informer
 // that is not an *Informer, as the one that client-go makes where a Factory cannot.
 func ListerOf[T runtime.Object](inf cache.SharedIndexInformer) (*Lister[T], error) {
-	own, ok := inf.(*Informer)
+	own, ok := Of(inf)
 	if !ok {
 		return nil, fmt.Errorf("informer: Lister of a %T, want an *informer.Informer, as a Factory makes", inf)
 	}
 	return NewLister[T](own)
+}
+
+// Of returns the Informer behind one that is passed on as client-go's interface, for
+// example wrapped by cache.NewTypedSharedIndexInformer, as client-go's factories return
+// it. ok is false if there is none.
+func Of(inf cache.SharedIndexInformer) (own *Informer, ok bool) {
+	if isNil(inf) {
+		return nil, false
+	}
+	c, ok := inf.GetController().(*controller)
+	return (*Informer)(c), ok
 }
 
 // List returns the objects that match a selector, in key order and as of one moment.

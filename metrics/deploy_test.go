@@ -83,7 +83,7 @@ func TestAlerts(t *testing.T) {
 
 // TestPrometheusRule checks that the PrometheusRule has the rules of alerts.yaml.
 func TestPrometheusRule(t *testing.T) {
-	documents := strings.Split(read(t, "monitoring.yaml"), "\n---\n")
+	documents := strings.Split(read(t, "monitoring/monitoring.yaml"), "\n---\n")
 	var rule struct{ Spec any }
 	var alerts any
 	if err := yaml.Unmarshal([]byte(documents[len(documents)-1]), &rule); err != nil {
@@ -93,7 +93,7 @@ func TestPrometheusRule(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !reflect.DeepEqual(alerts, rule.Spec) || alerts == nil {
-		t.Error("the PrometheusRule of deploy/monitoring.yaml has other rules than alerts.yaml")
+		t.Error("the PrometheusRule of deploy/monitoring has other rules than alerts.yaml")
 	}
 }
 

@@ -28,8 +28,8 @@ import (
 const directory = "../../deploy"
 
 // notForTheServer are the YAML files that are not Kubernetes objects. Package metrics
-// tests them.
-var notForTheServer = []string{"alerts.yaml"}
+// tests the alerts, and TestKustomizations the kustomizations.
+var notForTheServer = []string{"alerts.yaml", "kustomization.yaml"}
 
 // world is a control plane and its administrator.
 type world struct {
@@ -224,9 +224,9 @@ func checkPod(t *testing.T, name string, spec *corev1.PodSpec) {
 			continue
 		}
 		db := flagOf(c.Args, "--db")
-		if c.ReadinessProbe == nil || c.ReadinessProbe.Exec == nil || flagOf(c.ReadinessProbe.Exec.Command, "--db") != db {
-			t.Errorf("%s: the readiness of %s does not ask for %s", name, c.Name, db)
-			continue
+		probe := c.ReadinessProbe
+		if probe == nil || probe.HTTPGet == nil || probe.HTTPGet.Path != "/readyz" || probe.HTTPGet.Port.String() != "metrics" || flagOf(c.Args, "--metrics-bind-address") != ":8080" {
+			t.Errorf("%s: the readiness of %s does not ask for /readyz at the port of the metrics", name, c.Name)
 		}
 		mounted := slices.ContainsFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return strings.HasPrefix(db, m.MountPath+"/") })
 		if !mounted {

@@ -3,6 +3,7 @@ package deploy_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -125,15 +126,12 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 	ended := make(chan error, 1)
 	go func() { ended <- program.Wait() }()
 
-	probe := container.ReadinessProbe.Exec.Command
-	if probe[0] != "informctl" {
-		t.Fatalf("%s: the probe runs %q", file, probe[0])
-	}
+	probe := container.ReadinessProbe.HTTPGet.Path
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	timeout := time.After(30 * time.Second)
 	for ready := false; !ready; {
-		out, err := command(probe[1:]).CombinedOutput()
+		out, err := ask(t, program.Args, probe)
 		ready = err == nil
 		select {
 		case <-tick.C:
@@ -145,8 +143,8 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 			t.Fatalf("%s: not ready in 30 s: %v, ended with %v\n%s\n%s", file, err, <-ended, out, &log)
 		}
 	}
-	if text := metricsOf(t, program.Args); !strings.Contains(text, "\ninformctl_caught_up{") {
-		t.Errorf("%s: metrics are:\n%s", file, text)
+	if text, err := ask(t, program.Args, "/metrics"); err != nil || !strings.Contains(text, "\ninformctl_caught_up{") {
+		t.Errorf("%s: error %v, metrics are:\n%s", file, err, text)
 	}
 	if err := program.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -159,8 +157,9 @@ func runPod(t *testing.T, admin, bin, file string, pod *corev1.Pod) {
 	}
 }
 
-// metricsOf reads the metrics of a program from the socket next to its --db file.
-func metricsOf(t *testing.T, args []string) string {
+// ask asks a program for a path, by the socket next to its --db file: another process may
+// have the port here. The error says that there is no answer, or none of 200.
+func ask(t *testing.T, args []string, path string) (text string, err error) {
 	t.Helper()
 	var db string
 	for i, arg := range args {
@@ -176,18 +175,18 @@ func metricsOf(t *testing.T, args []string) string {
 			return (&net.Dialer{}).DialContext(ctx, "unix", inspect.SocketPath(db))
 		},
 	}}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://informctl/metrics", http.NoBody)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://informctl"+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(response.Body)
-	if err != nil {
-		t.Fatal(err)
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = errors.New(response.Status)
 	}
-	return string(text)
+	return string(body), err
 }

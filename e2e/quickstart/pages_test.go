@@ -31,9 +31,9 @@ func TestPrograms(t *testing.T) {
 // which is run or compiled.
 func TestParts(t *testing.T) {
 	for _, part := range []struct{ page, heading, language, whole string }{
-		{"README.md", "### client-go", "diff", "clientgo/main.go"},
 		{"README.md", "### Dynamic and metadata clients, or one informer alone", "go", "../../informer/example_test.go"},
 		{adopting, "## One informer alone", "go", "../../informer/example_test.go"},
+		{adopting, "## One type without a client", "go", "../../informer/example_test.go"},
 		{adopting, "## Listers", "go", "../../informer/example_test.go"},
 		{adopting, "## Pages of a lister", "go", "../../informer/example_test.go"},
 		{adopting, "## Options of one type", "go", "../../informer/example_test.go"},
@@ -62,12 +62,12 @@ func code(line string) string {
 	return strings.TrimSpace(line)
 }
 
-// kubebuilder applies the README's diff to a main.go as kubebuilder makes it, and returns
-// the path of the result.
-func kubebuilder(t *testing.T) string {
+// changed applies a diff of the README to a program of testdata, and returns the path of
+// the result.
+func changed(t *testing.T, heading, program string) string {
 	t.Helper()
-	program := read(t, "testdata/kubebuilder/main.go")
-	diff := "\n" + block(t, "README.md", "### controller-runtime", "diff")
+	program = read(t, filepath.Join("testdata", program, "main.go"))
+	diff := "\n" + block(t, "README.md", heading, "diff")
 	hunks := strings.Split(diff, "\n@@")[1:]
 	if len(hunks) != 3 {
 		t.Fatalf("the README's diff has %d parts, want 3", len(hunks))

@@ -162,14 +162,21 @@ func TestQuickStart(t *testing.T) {
 		reconciled(t, "controllerruntime")
 	})
 	t.Run("kubebuilder", func(t *testing.T) {
-		w.build(t, ".", "kubebuilder", kubebuilder(t))
+		w.build(t, ".", "kubebuilder", changed(t, "### controller-runtime", "kubebuilder"))
 		reconciled(t, "kubebuilder")
 	})
-	t.Run("client-go", func(t *testing.T) {
-		w.build(t, "clientgo", "clientgo")
-		w.program(t, "clientgo",
+	synced := func(t *testing.T, name string) {
+		w.program(t, name,
 			[]string{"added default/web-1", "added default/web-2", "synced, 2 pods"},
 			[]string{"added default/web-1", "added default/web-2", "deleted default/web-2", "added default/web-3", "synced, 2 pods"})
+	}
+	t.Run("client-go", func(t *testing.T) {
+		w.build(t, "clientgo", "clientgo")
+		synced(t, "clientgo")
+	})
+	t.Run("client-go with five types", func(t *testing.T) {
+		w.build(t, ".", "fivetypes", changed(t, "### client-go", "clientgo"))
+		synced(t, "fivetypes")
 	})
 	t.Run("command", func(t *testing.T) { w.commands(t) })
 }

@@ -1,6 +1,8 @@
 package bolt
 
 import (
+	"errors"
+
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/informctl/informctl/store"
@@ -64,7 +66,7 @@ func (s *state) recall(keys []string, held map[string]store.Held, m *moment) (al
 	all = true
 	for _, key := range keys {
 		fileKey := record.FileKey(key)
-		v, ok := s.objects.Get(fileKey)
+		v, ok := s.objects.Peek(fileKey)
 		if !ok {
 			all = false
 			continue
@@ -88,18 +90,18 @@ func (sn *snapshot) held(key string, h store.Held) (_ store.Held, ok bool) {
 		return h, true
 	}
 	head, err := sn.Header(key)
-	if err == nil && head == nil {
-		return h, false
-	}
-	if err == nil {
+	if h.Err = err; err == nil && head != nil {
 		h.UID, h.RV = head.UID, head.RV
 	}
-	if h.Err = err; h.Entry.Key == "" {
+	if h.Entry.Key == "" {
 		if h.Entry, ok, err = sn.Raw(key); err != nil {
 			h.Entry, h.Err = store.Entry{}, err
 		} else if !ok {
 			return store.Held{}, false
 		}
+	}
+	if h.Err == nil && head == nil { // a damaged page has lost it
+		h.Err = sn.Codec.Corrupt("header "+key, errors.New("missing"))
 	}
 	return h, true
 }

@@ -1,14 +1,17 @@
 package bolt
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
 
+	bbolt "go.etcd.io/bbolt"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt/internal/layout"
 )
 
 // TestBeforeIsEnough checks how many transactions a batch needs to know what it replaces:
@@ -58,5 +61,25 @@ func TestBeforeIsEnough(t *testing.T) {
 		if n := reads() - began; n != 1 || w.s.Len() != held+1 {
 			t.Errorf("Before %d: %d transactions, and %d objects of %d and a new one", i, n, w.s.Len(), held)
 		}
+	}
+}
+
+// TestBeforeOfLostHeader checks that an object whose header a damaged page has lost is
+// found, and its record, and that its damage is said.
+func TestBeforeOfLostHeader(t *testing.T) {
+	w := openBounded(t, filepath.Join(t.TempDir(), "i.db"), 0, "", store.Options{DecodedBytes: 1})
+	w.list(60, "")
+	keys, err := w.s.Keys(store.Query{})
+	w.must(err)
+	w.must(w.db.file.Update(t.Context(), "test", func(tx *bbolt.Tx) error {
+		return w.s.bucketIn(tx).Bucket(layout.Headers).Delete([]byte(keys[3]))
+	}))
+	b, err := w.s.Before(keys[2:4])
+	w.must(err)
+	if held := b.Held[keys[2]]; held.Err != nil || held.UID != "u" {
+		t.Errorf("an object that is well: %+v", held)
+	}
+	if held := b.Held[keys[3]]; !errors.Is(held.Err, store.ErrCorrupt) || held.Entry.Raw == nil {
+		t.Errorf("an object without a header: %+v", held)
 	}
 }

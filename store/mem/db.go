@@ -20,11 +20,13 @@ import (
 // concurrent use. None of its methods blocks, except that Open calls index functions for
 // the stored objects.
 type DB struct {
-	// mu protects scopes and their content, except the fields of the leases.
-	mu     sync.Mutex
-	scopes map[string]*kept // by Scope.ID
-	closed atomic.Bool      // set under mu, read without it
-	ended  chan struct{}    // closed by Close
+	// mu protects scopes and their content, except the fields of the leases, and ledgers.
+	mu      sync.Mutex
+	scopes  map[string]*kept             // by Scope.ID
+	ledgers map[string]map[string][]byte // by name
+	logs    bool                         // scopes keep a log from their start
+	closed  atomic.Bool                  // set under mu, read without it
+	ended   chan struct{}                // closed by Close
 }
 
 var _ store.Backend = (*DB)(nil)
@@ -37,6 +39,7 @@ type kept struct {
 	transform   string
 	state       *state // as of the last Close
 	lease       *lease // nil while the scope is not open
+	closed      *lease // the one that has left state; nil while the scope is open
 }
 
 // current returns the newest state.
@@ -52,7 +55,7 @@ func (k *kept) current() *state {
 // New returns an empty database. Close is only needed to make its stores return
 // store.ErrClosed.
 func New() *DB {
-	return &DB{scopes: map[string]*kept{}, ended: make(chan struct{})}
+	return &DB{scopes: map[string]*kept{}, ledgers: map[string]map[string][]byte{}, ended: make(chan struct{})}
 }
 
 // Open leases a scope until Close is called on the Store.
@@ -88,7 +91,9 @@ func (db *DB) reserve(s *lease, scope store.Scope, opts store.Options) (*state, 
 	if reason := k.mismatch(opts); reason != "" {
 		k.state = newState(nil, reason)
 	}
-	k.lease, k.transform = s, opts.TransformVersion
+	if k.lease, k.closed, k.transform = s, nil, opts.TransformVersion; db.logs {
+		beginLog(k.state.recent)
+	}
 	if opts.Codec != nil {
 		k.codec, k.fingerprint = opts.Codec.Name(), opts.Codec.Fingerprint()
 	}
@@ -113,7 +118,20 @@ func (db *DB) release(s *lease, st *state) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	if k := db.scopes[s.id]; k != nil && k.lease == s {
-		k.lease, k.state = nil, st
+		k.lease, k.closed, k.state = nil, s, st
+	}
+}
+
+// settleClosed changes the state that a lease has left, unless the scope was opened
+// since.
+func (db *DB) settleClosed(s *lease, settle func(next *state) error) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	if k := db.scopes[s.id]; k != nil && k.closed == s {
+		next := k.state.copy()
+		if settle(next) == nil {
+			k.state = next
+		}
 	}
 }
 

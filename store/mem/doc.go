@@ -4,7 +4,8 @@
 // # Usage
 //
 // [New] creates a [DB]. The content of a scope is kept when the scope is closed and
-// opened again in the same DB; nothing survives the DB.
+// opened again in the same DB, and so are the places of consumers (package durable);
+// nothing survives the DB.
 //
 // # Concurrency
 //

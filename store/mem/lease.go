@@ -212,7 +212,7 @@ func (s *lease) Invalidate(_ context.Context, reason string) error {
 	})
 }
 
-var _ store.Departer = (*lease)(nil)
+var _ store.PartSettler = (*lease)(nil)
 
 // Departed returns the departed objects.
 func (s *lease) Departed(after uint64, limit int) ([]store.Departed, error) {
@@ -232,6 +232,24 @@ func (s *lease) Settle() {
 		next.departed.told = next.departed.last
 		return nil
 	})
+}
+
+// LastDeparted returns the number of the last object that has departed.
+func (s *lease) LastDeparted() uint64 {
+	st, _ := s.view()
+	return st.departed.last
+}
+
+// SettleUpTo records that every handler has received the departed objects up to a number.
+// It also does after Close, until the scope is opened again.
+func (s *lease) SettleUpTo(number uint64) {
+	settle := func(next *state) error {
+		next.departed.told = min(number, next.departed.last)
+		return nil
+	}
+	if err := s.update(settle); err != nil { // closed
+		s.db.settleClosed(s, settle)
+	}
 }
 
 // Unsettle undoes Settle.

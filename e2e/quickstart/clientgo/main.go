@@ -7,17 +7,14 @@ import (
 	"log"
 	"os/signal"
 	"syscall"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/informer/informers"
 	"github.com/informctl/informctl/store/bolt"
 )
 
@@ -35,16 +32,13 @@ func main() {
 	client, err := kubernetes.NewForConfig(cfg)
 	check(err)
 
-	factory := informers.NewSharedInformerFactory(client, 0)
-	pods := factory.InformerFor(&corev1.Pod{}, func(c kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		lw := cache.NewListWatchFromClient(c.CoreV1().RESTClient(), "pods", "", fields.Everything())
-		return persistent.NewInformer(lw, &corev1.Pod{}, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	})
-	_, err = pods.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell("added"), DeleteFunc: tell("deleted")})
+	factory := informers.NewFactory(persistent, client, informers.Options{})
+	pods := factory.Core().V1().Pods()
+	_, err = pods.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell("added"), DeleteFunc: tell("deleted")})
 	check(err)
 	factory.StartWithContext(ctx)
 	check(factory.WaitForCacheSyncWithContext(ctx).AsError())
-	all, err := factory.Core().V1().Pods().Lister().List(labels.Everything())
+	all, err := pods.Lister().List(labels.Everything())
 	check(err)
 	fmt.Println("synced,", len(all), "pods")
 	<-ctx.Done()

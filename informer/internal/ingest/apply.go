@@ -4,24 +4,24 @@ import (
 	"context"
 	"errors"
 
-	"k8s.io/apimachinery/pkg/util/sets"
-
 	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/store"
 )
 
 // before returns what the store holds under the keys of changes, once the queues of the
 // handlers have room for them. Of an object that cannot be read it returns the key, if
-// handlers know it.
-func (p *Pipeline) before(ctx context.Context, changes []change) store.Before {
+// handlers know it. A new list repairs such a record; a header that cannot be read is
+// repaired by the change, so that it matters only where it is needed: for a deletion, or
+// everywhere if all is set.
+func (p *Pipeline) before(ctx context.Context, changes []change, all bool) store.Before {
 	p.hub.Room(ctx)
-	seen := sets.New[string]()
+	deleted := map[string]bool{}
 	var keys []string
 	for _, c := range changes {
-		if !seen.Has(c.Key) {
-			seen.Insert(c.Key)
+		if _, seen := deleted[c.Key]; !seen {
 			keys = append(keys, c.Key)
 		}
+		deleted[c.Key] = deleted[c.Key] || c.Last != nil
 	}
 	b, err := p.store.Before(keys)
 	if err != nil {
@@ -31,17 +31,18 @@ func (p *Pipeline) before(ctx context.Context, changes []change) store.Before {
 		}
 	}
 	for key, held := range b.Held {
-		if held.Err == nil {
-			continue
-		}
-		// A new list repairs the record.
-		p.state.Lose(ctx, held.Err)
 		switch {
+		case held.Err == nil:
 		case held.Entry.Key != "":
-		case p.hub.IsKnown(key):
-			b.Held[key] = store.Held{Entry: store.Entry{Key: key}}
+			if all || deleted[key] {
+				_ = p.state.Noticed(held.Err) // the entry serves
+			}
 		default:
-			delete(b.Held, key)
+			p.state.Lose(ctx, held.Err)
+			if p.hub.IsKnown(key) {
+				held.Entry.Key = key
+				b.Held[key] = held
+			}
 		}
 	}
 	return b

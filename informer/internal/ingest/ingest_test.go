@@ -225,3 +225,59 @@ func TestOtherHistoryIsKept(t *testing.T) {
 		t.Error("the list after it is of another history again")
 	}
 }
+
+// unreadable is a store one of whose objects has a header and no record that can be read,
+// and another a record and no header.
+type unreadable struct{ store.Store }
+
+func (s unreadable) Before([]string) (store.Before, error) {
+	return store.Before{Held: map[string]store.Held{
+		"record": {UID: "u", RV: "8", Err: store.ErrCorrupt},
+		"header": {Entry: store.Entry{Key: "header", Raw: []byte("x")}, Err: store.ErrCorrupt},
+	}}, nil
+}
+
+// TestUnreadableBefore checks that what can be read of a damaged object is used, and that
+// a list is requested where the rest is needed.
+func TestUnreadableBefore(t *testing.T) {
+	for name, test := range map[string]struct {
+		change change
+		all    bool
+		lists  bool
+	}{
+		"record":                    {change{Change: delivery.Change{Key: "record"}}, false, true},
+		"header":                    {change{Change: delivery.Change{Key: "header"}}, false, false},
+		"header, of a deletion":     {change{Change: delivery.Change{Key: "header", Last: object("header", "1", "9")}}, false, true},
+		"header, while catching up": {change{Change: delivery.Change{Key: "header"}}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPipeline(t, nil)
+			lists := false
+			p.state = heal.New(func() func() { return func() {} })
+			p.state.Claim()
+			p.state.Open(t.Context(), heal.Opened{Show: func() {}, Relist: func(string) { lists = true }})
+			p.store = only{unreadable{p.store}, test.change.Key}
+			b := p.before(t.Context(), []change{test.change}, test.all)
+			if lists != test.lists {
+				t.Errorf("a list is requested: %t", lists)
+			}
+			if held := b.Held["record"]; name == "record" && (held.UID != "u" || held.RV != "8") {
+				t.Errorf("what can be read is lost: %+v", held)
+			}
+			if held := b.Held["header"]; name != "record" && held.Entry.Raw == nil {
+				t.Errorf("the entry is lost: %+v", held)
+			}
+		})
+	}
+}
+
+// only is a store that knows of one of its objects.
+type only struct {
+	store.Store
+	key string
+}
+
+func (s only) Before(keys []string) (store.Before, error) {
+	b, err := s.Store.Before(keys)
+	return store.Before{Held: map[string]store.Held{s.key: b.Held[s.key]}}, err
+}

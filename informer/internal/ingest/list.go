@@ -99,7 +99,7 @@ func (r *relist) Finish(ctx context.Context, rv string) error {
 				changes[i].Is = c.Entry()
 			}
 		}
-		if err := p.apply(ctx, b, changes, p.before(ctx, changes)); err != nil {
+		if err := p.apply(ctx, b, changes, p.before(ctx, changes, false)); err != nil {
 			return err
 		}
 		r.held.Stored(b)

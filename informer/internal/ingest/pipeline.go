@@ -166,7 +166,7 @@ func (p *Pipeline) process(ctx context.Context, b fifo.Batch) error {
 			told[i].Last = obj
 		}
 	}
-	before := p.before(ctx, told)
+	before := p.before(ctx, told, p.replays.arePossible())
 	p.replays.mark(b.Stream, told, before.Held)
 	p.replays.accept(told)
 	batch := store.Batch{RV: b.RV, CatchUp: !p.state.Life().IsCaughtUp()}

@@ -22,6 +22,9 @@ type replays struct {
 	caught sets.Set[string]
 }
 
+// arePossible reports whether the watch may still bring replays.
+func (r *replays) arePossible() bool { return r.resumedAt != "" && !r.state.Life().IsCaughtUp() }
+
 // mark marks the changes that an earlier process has stored. That process had an
 // object that it could not store, which froze its RV, so the watch resumes before changes
 // that are stored already. If these were applied, an object would go back in time, even
@@ -29,7 +32,7 @@ type replays struct {
 // the one that the watch resumes at, and this process has not changed it. Changes after
 // catch-up are no replays.
 func (r *replays) mark(stream []fifo.Keyed, told []change, held map[string]store.Held) {
-	if r.resumedAt == "" || r.state.Life().IsCaughtUp() {
+	if !r.arePossible() {
 		r.caught = nil
 		return
 	}

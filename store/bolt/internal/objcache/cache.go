@@ -152,7 +152,7 @@ func (c *Cache) Bytes() int64 { return c.weight.Load() }
 // some time since the last Forget.
 func (c *Cache) Get(key string) (Value, bool) {
 	if c.bounded != nil {
-		return c.bounded.front.read(ownedKey{c, key}, c.bounded.GetIfPresent)
+		return c.bounded.read(ownedKey{c, key})
 	}
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -242,13 +242,12 @@ func (c *Cache) Forget() {
 	}
 	c.lent.clear()
 	if c.bounded != nil {
-		c.bounded.front.changeAll(func() {
-			for k := range c.bounded.Keys() {
-				if k.owner == c {
-					c.bounded.Invalidate(k)
-				}
+		for k := range c.bounded.Keys() {
+			if k.owner == c {
+				c.bounded.front.change(k, func() { c.bounded.Invalidate(k) })
 			}
-		})
+		}
+		c.bounded.front.clear()
 		return
 	}
 	c.mu.Lock()

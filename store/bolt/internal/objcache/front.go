@@ -29,9 +29,10 @@ type slot struct {
 var closed = &slot{}
 
 const (
-	frontSlots = 4096
-	// noteOneIn is how many reads of the front the budget counts as one use. It keeps
-	// what is used often.
+	frontSlots = 1024
+	// noteOneIn is how many reads of the front the budget counts as one use, because it
+	// keeps what is used often, and how many other objects are read until one takes a
+	// slot that is taken.
 	noteOneIn = 8
 )
 
@@ -40,15 +41,24 @@ func (f *front) at(k ownedKey) *atomic.Pointer[slot] {
 }
 
 // read returns an object from the front, or what the budget has.
-func (f *front) read(k ownedKey, budget func(ownedKey) (Value, bool)) (v Value, ok bool) {
-	at := f.at(k)
+func (b *budget) read(k ownedKey) (v Value, ok bool) {
+	at := b.front.at(k)
 	was := at.Load()
 	isThere := was != nil && was.owner == k.owner && was.key == k.key
-	if isThere && rand.Uint32()%noteOneIn != 0 {
+	often := rand.Uint32()%noteOneIn != 0
+	if isThere && often {
 		return was.value, true
 	}
-	if v, ok = budget(k); ok && !isThere && was != closed {
-		at.CompareAndSwap(was, &slot{k, v})
+	v, ok = b.GetIfPresent(k)
+	isTaken := was != nil && was.owner != nil
+	if !ok || isThere || was == closed || isTaken && often {
+		return v, ok
+	}
+	if now := (&slot{k, v}); at.CompareAndSwap(was, now) {
+		// The budget empties the slot before it drops the object.
+		if _, stays := b.GetEntryQuietly(k); !stays {
+			at.CompareAndSwap(now, &slot{})
+		}
 	}
 	return v, ok
 }
@@ -63,14 +73,10 @@ func (f *front) change(k ownedKey, do func()) {
 	at.Store(&slot{})
 }
 
-// changeAll runs do, which drops objects from the budget.
-func (f *front) changeAll(do func()) {
+// clear empties all slots.
+func (f *front) clear() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for i := range f.slots {
-		f.slots[i].Store(closed)
-	}
-	do()
 	empty := &slot{}
 	for i := range f.slots {
 		f.slots[i].Store(empty)

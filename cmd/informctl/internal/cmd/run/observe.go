@@ -7,10 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/pprof"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/health"
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/inspect"
 )
 
@@ -19,7 +23,7 @@ import (
 func (o *options) serve(ctx context.Context, fs *followers) {
 	mux := http.NewServeMux()
 	mux.Handle("/", inspect.NewHandler(fs))
-	mux.Handle("/metrics", fs.metricsHandler())
+	observe(mux, fs)
 	if o.pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -42,10 +46,45 @@ func (o *options) listenForMetrics(ctx context.Context) (net.Listener, error) {
 	return l, nil
 }
 
-// serveMetrics serves metrics for Prometheus until ctx ends. It closes l.
+// observe adds what a cluster asks a process for: metrics for Prometheus, and probes for
+// the kubelet.
+func observe(mux *http.ServeMux, fs *followers) {
+	mux.Handle("/metrics", fs.metricsHandler())
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, notReady(fs.Status(), fs.o.env.Now()))
+	})
+}
+
+// notReady returns a line for each scope with which something is wrong.
+func notReady(all []informer.Status, now time.Time) (wrong []string) {
+	if len(all) == 0 {
+		return []string{"nothing is followed"}
+	}
+	for _, s := range all {
+		if problem := health.Wrong(s, now); problem != "" {
+			wrong = append(wrong, cmdutil.OrDash(s.Scope.Resource)+": "+problem)
+		}
+	}
+	return wrong
+}
+
+// answer answers a probe: 200, or 503 with what is wrong.
+func answer(w http.ResponseWriter, wrong []string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	text := "ok"
+	if len(wrong) > 0 {
+		text = strings.Join(wrong, "\n")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	_, _ = fmt.Fprintln(w, text) // the client may be gone
+}
+
+// serveMetrics serves metrics and probes until ctx ends. It closes l.
 func serveMetrics(ctx context.Context, l net.Listener, logger logr.Logger, fs *followers) {
 	mux := http.NewServeMux()
-	mux.Handle("/metrics", fs.metricsHandler())
+	observe(mux, fs)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

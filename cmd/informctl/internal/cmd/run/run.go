@@ -99,7 +99,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringArrayVar(&o.indexSpecs, "index", nil, "Keep an index: label:KEY, field:PATH, owner or node; repeatable. There is always namespace.")
 	flags.StringVar(&o.historyText, "history", "", "Keep what has changed for AGE, and in BYTES of the file at most, as 24h or 7d,1GiB; off keeps nothing. By default an hour, 32MiB of a resource and 256MiB of all.")
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
-	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus at this address, as :8080; they are on the socket in any case.")
+	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
 	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
 	o.addCompletion(cmd)

@@ -1,0 +1,32 @@
+package run
+
+import (
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"github.com/informctl/informctl/informer"
+)
+
+// TestReady checks what a probe is answered: what is wrong with each scope, and nothing
+// else.
+func TestReady(t *testing.T) {
+	now := time.Now()
+	well := informer.Status{Time: now, Synced: true, CaughtUp: true, Scope: informer.ScopeStatus{Resource: "pods"}}
+	behind := informer.Status{Time: now, Synced: true, Behind: "listing", Scope: informer.ScopeStatus{Resource: "nodes"}}
+	for name, test := range map[string]struct {
+		all  []informer.Status
+		code int
+		text string
+	}{
+		"well":     {[]informer.Status{well}, 200, "ok\n"},
+		"behind":   {[]informer.Status{well, behind}, 503, "nodes: listing\n"},
+		"nothing":  {nil, 503, "nothing is followed\n"},
+		"not seen": {[]informer.Status{{Scope: well.Scope}}, 503, "pods: not caught up\n"},
+	} {
+		w := httptest.NewRecorder()
+		if answer(w, notReady(test.all, now)); w.Code != test.code || w.Body.String() != test.text {
+			t.Errorf("%s: %d %q, want %d %q", name, w.Code, w.Body, test.code, test.text)
+		}
+	}
+}
