@@ -4,6 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"weak"
 
 	"github.com/klauspost/compress/dict"
 	"github.com/klauspost/compress/zstd"
@@ -15,9 +19,20 @@ import (
 // Zstd has no goroutines and need not be closed.
 type Zstd struct {
 	dictionary []byte
-	enc        *zstd.Encoder
+	enc        atomic.Pointer[zstd.Encoder] // nil if it is not kept: see kept
 	dec        *zstd.Decoder
 }
+
+// kept are the Zstds of this process that have an encoder, the oldest first. A process
+// with hundreds of scopes has hundreds of Zstds, and an encoder holds 1 to 2 MB, which
+// it takes 0.3 ms to make.
+var kept struct {
+	mu  sync.Mutex // protects all, and is held while an encoder is made
+	all []weak.Pointer[Zstd]
+}
+
+// keptEncoders is the maximal number of Zstds that have an encoder.
+const keptEncoders = 16
 
 // MaxDecompressed limits the decompressed size, in bytes, so that damaged input cannot
 // claim a huge object. A longer payload must not be compressed, because Decompress
@@ -37,14 +52,8 @@ const (
 // Zstd.Dictionary and is not copied; nil means no dictionary.
 func NewZstd(dictionary []byte) (*Zstd, error) {
 	z := &Zstd{dictionary: dictionary}
-	encoding := []zstd.EOption{
-		// Other levels take three times as long and save a tenth.
-		zstd.WithEncoderLevel(zstd.SpeedFastest),
-		zstd.WithEncoderCRC(false), // a record has its own CRC
-		// Each encoder permanently holds a window and the dictionary's tables: 0.9 MB.
-		zstd.WithEncoderConcurrency(min(encoders, runtime.GOMAXPROCS(0))),
-		zstd.WithWindowSize(window),
-		zstd.WithLowerEncoderMem(true),
+	if _, err := z.newEncoder(); err != nil { // it costs little until it is used
+		return nil, err
 	}
 	decoding := []zstd.DOption{
 		zstd.WithDecoderConcurrency(min(decoders, runtime.GOMAXPROCS(0))),
@@ -52,24 +61,64 @@ func NewZstd(dictionary []byte) (*Zstd, error) {
 		zstd.WithDecoderMaxMemory(MaxDecompressed),
 	}
 	if dictionary != nil {
-		encoding = append(encoding, zstd.WithEncoderDict(dictionary))
 		decoding = append(decoding, zstd.WithDecoderDicts(dictionary))
 	}
 	var err error
-	if z.enc, err = zstd.NewWriter(nil, encoding...); err != nil {
-		return nil, fmt.Errorf("zstd dictionary: %w", err)
-	}
 	if z.dec, err = zstd.NewReader(nil, decoding...); err != nil {
 		return nil, fmt.Errorf("zstd dictionary: %w", err)
 	}
 	return z, nil
 }
 
+func (z *Zstd) newEncoder() (*zstd.Encoder, error) {
+	encoding := []zstd.EOption{
+		// Other levels take three times as long and save a tenth.
+		zstd.WithEncoderLevel(zstd.SpeedFastest),
+		zstd.WithEncoderCRC(false), // a record has its own CRC
+		// Each encoder holds a window and the dictionary's tables.
+		zstd.WithEncoderConcurrency(min(encoders, runtime.GOMAXPROCS(0))),
+		zstd.WithWindowSize(window),
+		zstd.WithLowerEncoderMem(true),
+	}
+	if z.dictionary != nil {
+		encoding = append(encoding, zstd.WithEncoderDict(z.dictionary))
+	}
+	enc, err := zstd.NewWriter(nil, encoding...)
+	if err != nil {
+		return nil, fmt.Errorf("zstd dictionary: %w", err)
+	}
+	return enc, nil
+}
+
+// encoder returns the encoder, and makes one if it is not kept.
+func (z *Zstd) encoder() *zstd.Encoder {
+	if enc := z.enc.Load(); enc != nil {
+		return enc
+	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	if enc := z.enc.Load(); enc != nil {
+		return enc
+	}
+	enc, err := z.newEncoder()
+	if err != nil {
+		panic(err) // NewZstd has made one
+	}
+	z.enc.Store(enc)
+	if kept.all = append(kept.all, weak.Make(z)); len(kept.all) > keptEncoders {
+		if oldest := kept.all[0].Value(); oldest != nil {
+			oldest.enc.Store(nil)
+		}
+		kept.all = slices.Delete(kept.all, 0, 1)
+	}
+	return enc
+}
+
 // Dictionary returns the argument of NewZstd. It must not be changed.
 func (z *Zstd) Dictionary() []byte { return z.dictionary }
 
 // Compress appends the compressed payload to dst.
-func (z *Zstd) Compress(dst, payload []byte) []byte { return z.enc.EncodeAll(payload, dst) }
+func (z *Zstd) Compress(dst, payload []byte) []byte { return z.encoder().EncodeAll(payload, dst) }
 
 // Decompress appends the decompressed payload to dst. It returns an error if the input is
 // damaged or was compressed with another dictionary.

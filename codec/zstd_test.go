@@ -3,6 +3,7 @@ package codec_test
 import (
 	"bytes"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -124,6 +125,48 @@ func TestTrainDictionaryRefuses(t *testing.T) {
 			t.Errorf("%s: a dictionary that is none: %v", name, err)
 		}
 	}
+}
+
+// TestManyZstds checks that many compressors, each of which has compressed something,
+// take little memory, and that all of them go on.
+func TestManyZstds(t *testing.T) {
+	pods := podPayloads(t, 100)
+	dictionary, err := codec.TrainDictionary(pods)
+	if err != nil {
+		t.Fatal(err)
+	}
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	var all []*codec.Zstd
+	for range 300 {
+		z, err := codec.NewZstd(dictionary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		z.Compress(nil, pods[0])
+		all = append(all, z)
+	}
+	if used := int64(heap()) - int64(before); used > 80<<20 {
+		t.Errorf("300 compressors take %d bytes", used)
+	}
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for n, z := range all {
+				pod := pods[(n+i)%len(pods)]
+				if got, err := z.Decompress(nil, z.Compress(nil, pod)); err != nil || !bytes.Equal(got, pod) {
+					t.Errorf("compressor %d: error %v", n, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func BenchmarkZstd(b *testing.B) {

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2/textlogger"
 	crcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -26,13 +28,14 @@ import (
 	"github.com/informctl/informctl/store/bolt"
 )
 
-// quiet is how long a process is left alone before its memory is measured.
-const quiet = 3 * time.Second
-
 // measure follows all kinds until they have synced, and prints the figures.
 func (t task) measure(ctx context.Context) (err error) {
 	log.SetLogger(logger())
-	cfg := &rest.Config{Host: t.URL, QPS: t.QPS, Burst: 10}
+	cfg := &rest.Config{Host: t.URL, QPS: -1}
+	if t.QPS > 0 {
+		// Of the whole process: controller-runtime makes a client for each kind.
+		cfg.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(t.QPS, 10)
+	}
 	var requests atomic.Int64
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return counted(func(r *http.Request) (*http.Response, error) {
@@ -76,8 +79,8 @@ func (t task) measure(ctx context.Context) (err error) {
 		return errors.New("the caches have not synced")
 	}
 	f := figures{Synced: time.Since(began).Seconds(), CPU: cpu()}
-	time.Sleep(quiet)
-	runtime.GC()
+	time.Sleep(t.Quiet)
+	debug.FreeOSMemory()
 	if f.RSS, err = anonymous(); err != nil {
 		return err
 	}

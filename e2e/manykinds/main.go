@@ -45,7 +45,7 @@ func run(ctx context.Context) error {
 	if *kinds < 1 || *rounds < 1 || flag.NArg() > 0 {
 		return fmt.Errorf("want -kinds and -rounds of 1 or more, and no argument")
 	}
-	return measureAll(ctx, *kinds, *rounds, os.Stdout, os.Stderr)
+	return measureAll(ctx, *kinds, *rounds, 3*time.Second, os.Stdout, os.Stderr)
 }
 
 // task is what a child does: serve, if it has no URL, or measure.
@@ -54,6 +54,8 @@ type task struct {
 	URL   string
 	QPS   float32
 	File  string // of persistent informers; "" means client-go's
+	// Quiet is how long the process is left alone before its memory is measured.
+	Quiet time.Duration
 }
 
 // figures are what a child has measured.
@@ -76,7 +78,7 @@ type side struct {
 var sides = []side{{name: "client-go"}, {name: "informctl, cold", ours: true}, {name: "informctl, warm", ours: true, warm: true}}
 
 // measureAll prints the table of all sides, with and without a limit of requests.
-func measureAll(ctx context.Context, kinds, rounds int, out, progress io.Writer) error {
+func measureAll(ctx context.Context, kinds, rounds int, quiet time.Duration, out, progress io.Writer) error {
 	dir, err := os.MkdirTemp("", "informctl-manykinds-")
 	if err != nil {
 		return err
@@ -98,7 +100,7 @@ func measureAll(ctx context.Context, kinds, rounds int, out, progress io.Writer)
 				return err
 			}
 			for i, s := range sides {
-				t := task{Kinds: kinds, URL: url, QPS: qps}
+				t := task{Kinds: kinds, URL: url, QPS: qps, Quiet: quiet}
 				if s.ours {
 					t.File = file
 				}

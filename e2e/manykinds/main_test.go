@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 // needed.
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	if err := measureAll(t.Context(), 3, 1, &out, io.Discard); err != nil {
+	if err := measureAll(t.Context(), 3, 1, 0, &out, io.Discard); err != nil {
 		t.Fatal(err)
 	}
 	if n := strings.Count(out.String(), "\n"); n != 2+2*len(sides) {

@@ -22,7 +22,7 @@ func TestArchives(t *testing.T) {
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	out := run(t, dir, env, script, version, "dist", platform)
 	name := "informctl_" + version + "_" + strings.ReplaceAll(platform, "/", "_") + ".tar.gz"
-	if want := "checksums.txt\ninformer.yaml\n" + name + "\n"; out != want {
+	if want := "checksums.txt\n" + name + "\ninformer.yaml\n"; out != want {
 		t.Errorf("it prints %q, want %q", out, want)
 	}
 	dist := filepath.Join(dir, "dist")
