@@ -8,7 +8,10 @@ import (
 )
 
 // adopting is the page with whole programs.
-const adopting = "docs/adopting.md"
+const (
+	adopting  = "docs/adopting.md"
+	operating = "docs/operating.md"
+)
 
 // TestPrograms checks that the page contains exactly the programs that the tests run.
 func TestPrograms(t *testing.T) {
@@ -37,12 +40,18 @@ func TestParts(t *testing.T) {
 		{adopting, "## Listers", "go", "../../informer/example_test.go"},
 		{adopting, "## Pages of a lister", "go", "../../informer/example_test.go"},
 		{adopting, "## Options of one type", "go", "../../informer/example_test.go"},
+		{adopting, "### Only the work that is left", "go", "parts_test.go"},
+		{adopting, "## Dynamic and metadata clients", "go", "parts_test.go"},
+		{operating, "## In a cluster", "go", "parts_test.go"},
+		{operating, "## Secrets", "go", "parts_test.go"},
+		{operating, "## Memory and the processor", "go", "parts_test.go"},
+		{operating, "## Looking into a running process", "go", "parts_test.go"},
 	} {
 		whole := map[string]bool{}
 		for line := range strings.Lines(read(t, part.whole)) {
 			whole[code(line)] = true
 		}
-		for line := range strings.Lines(block(t, part.page, part.heading, part.language)) {
+		for line := range strings.Lines(strings.Join(blocks(t, part.page, part.heading, part.language), "")) {
 			if part.language == "diff" {
 				if line[0] == '-' {
 					continue
@@ -58,7 +67,7 @@ func TestParts(t *testing.T) {
 
 // code returns a line without its indentation and its comment.
 func code(line string) string {
-	line, _, _ = strings.Cut(line, " // ")
+	line, _, _ = strings.Cut(line, " //")
 	return strings.TrimSpace(line)
 }
 
@@ -98,18 +107,30 @@ func changed(t *testing.T, heading, program string) string {
 // block returns the only block of a language below a heading of a page.
 func block(t *testing.T, page, heading, language string) string {
 	t.Helper()
+	all := blocks(t, page, heading, language)
+	if len(all) != 1 {
+		t.Fatalf("%s: %q has %d blocks of %s, want 1", page, heading, len(all), language)
+	}
+	return all[0]
+}
+
+// blocks returns the blocks of a language below a heading of a page.
+func blocks(t *testing.T, page, heading, language string) (all []string) {
+	t.Helper()
 	_, section, found := strings.Cut(read(t, "../../"+page), "\n"+heading+"\n")
 	if !found {
 		t.Fatalf("%s has no heading %q", page, heading)
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	section, _, _ = strings.Cut(section, "\n### ")
-	blocks := strings.Split(section, "\n```"+language+"\n")[1:]
-	if len(blocks) != 1 {
-		t.Fatalf("%s: %q has %d blocks of %s, want 1", page, heading, len(blocks), language)
+	for _, b := range strings.Split(section, "\n```"+language+"\n")[1:] {
+		text, _, _ := strings.Cut(b, "\n```\n")
+		all = append(all, text+"\n")
 	}
-	text, _, _ := strings.Cut(blocks[0], "\n```\n")
-	return text + "\n"
+	if len(all) == 0 {
+		t.Fatalf("%s: %q has no block of %s", page, heading, language)
+	}
+	return all
 }
 
 func read(t *testing.T, path string) string {
