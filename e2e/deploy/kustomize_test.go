@@ -11,15 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestKustomizations applies each folder as kubectl apply -k does, in its order, to a
-// server that has nothing of it.
-func TestKustomizations(t *testing.T) {
+// applyFolders applies each folder as kubectl apply -k does, in its order.
+func (w *world) applyFolders(t *testing.T) {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t)
-	w.serveMonitoring()
 	folders := 0
 	for _, e := range entries {
 		if !e.IsDir() {

@@ -28,7 +28,7 @@ import (
 const directory = "../../deploy"
 
 // notForTheServer are the YAML files that are not Kubernetes objects. Package metrics
-// tests the alerts, and TestKustomizations the kustomizations.
+// tests the alerts, and TestManifests the kustomizations.
 var notForTheServer = []string{"alerts.yaml", "kustomization.yaml"}
 
 // world is a control plane and its administrator.
@@ -170,6 +170,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("%d workloads, want a StatefulSet, a Deployment, a DaemonSet and an operator", workloads)
 	}
 	checkMetricsPort(t, files)
+	w.applyFolders(t)
 }
 
 // podOf returns the pod that a workload creates.

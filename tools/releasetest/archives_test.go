@@ -9,11 +9,9 @@ import (
 	"testing"
 )
 
-// TestArchives builds the archive of this platform as a release does, and unpacks it: the
+// archives builds the archive of this platform as a release does, and unpacks it: the
 // program prints the release's version, and the checksums are those of the archive.
-func TestArchives(t *testing.T) {
-	version := release(t)
-	env := append(environment(t, serve(t, version)), "VERSION="+version)
+func archives(t *testing.T, version string, env []string) {
 	script, err := filepath.Abs(filepath.Join(root, "tools/archives"))
 	if err != nil {
 		t.Fatal(err)

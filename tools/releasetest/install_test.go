@@ -45,6 +45,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("informctl version says %q, want %q", got, want)
 		}
 	})
+	t.Run("archives", func(t *testing.T) { archives(t, version, env) })
 	t.Run("library", func(t *testing.T) {
 		dir := t.TempDir()
 		programs := programs(t)
