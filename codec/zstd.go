@@ -3,8 +3,8 @@ package codec
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"runtime"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"weak"
@@ -23,16 +23,18 @@ type Zstd struct {
 	dec        *zstd.Decoder
 }
 
-// kept are the Zstds of this process that have an encoder, the oldest first. A process
-// with hundreds of scopes has hundreds of Zstds, and an encoder holds 1 to 2 MB, which
-// it takes 0.3 ms to make.
+// kept are the Zstds of this process that have an encoder. A process with hundreds of
+// scopes has hundreds of Zstds, and an encoder holds 0.5 to 2 MB, which it takes 0.3 ms
+// to make.
 var kept struct {
-	mu  sync.Mutex // protects all, and is held while an encoder is made
-	all []weak.Pointer[Zstd]
+	mu  sync.Mutex // protects all
+	all [keptEncoders]weak.Pointer[Zstd]
 }
 
-// keptEncoders is the maximal number of Zstds that have an encoder.
-const keptEncoders = 16
+// keptEncoders is the maximal number of Zstds that have an encoder. Which one loses it to
+// another is left to chance: the oldest would be the next to be used where all take
+// turns.
+const keptEncoders = 32
 
 // MaxDecompressed limits the decompressed size, in bytes, so that damaged input cannot
 // claim a huge object. A longer payload must not be compressed, because Decompress
@@ -95,22 +97,26 @@ func (z *Zstd) encoder() *zstd.Encoder {
 	if enc := z.enc.Load(); enc != nil {
 		return enc
 	}
-	kept.mu.Lock()
-	defer kept.mu.Unlock()
-	if enc := z.enc.Load(); enc != nil {
-		return enc
-	}
 	enc, err := z.newEncoder()
 	if err != nil {
 		panic(err) // NewZstd has made one
 	}
-	z.enc.Store(enc)
-	if kept.all = append(kept.all, weak.Make(z)); len(kept.all) > keptEncoders {
-		if oldest := kept.all[0].Value(); oldest != nil {
-			oldest.enc.Store(nil)
-		}
-		kept.all = slices.Delete(kept.all, 0, 1)
+	if !z.enc.CompareAndSwap(nil, enc) {
+		return enc // another goroutine has made one meanwhile
 	}
+	kept.mu.Lock()
+	defer kept.mu.Unlock()
+	place := &kept.all[rand.IntN(keptEncoders)]
+	for i := range kept.all {
+		if kept.all[i].Value() == nil {
+			place = &kept.all[i]
+			break
+		}
+	}
+	if other := place.Value(); other != nil && other != z {
+		other.enc.Store(nil)
+	}
+	*place = weak.Make(z)
 	return enc
 }
 

@@ -95,12 +95,13 @@ func (o *opener) open(ctx context.Context, f found, transform cache.TransformFun
 		if err == nil {
 			return s
 		}
-		if isExpectedInMemory(err) {
+		expected := isExpectedInMemory(err) || ctx.Err() != nil
+		if expected {
 			klog.FromContext(ctx).Info("Not persisted, held in memory", "because", err.Error())
 		} else {
 			klog.FromContext(ctx).Error(err, "NOT PERSISTED: all objects are listed at each start and held in memory")
 		}
-		o.refuse(err, f.err == nil && !isExpectedInMemory(err))
+		o.refuse(err, f.err == nil && !expected)
 	}
 	s, err := o.inMemory(f.scope, indexers)
 	if err != nil {

@@ -100,6 +100,10 @@ func (r *Reflector) list(ctx context.Context) error {
 	r.now, r.listTook = "", time.Since(begin)
 	r.tally.failedProbes, r.tally.failedLists = 0, 0
 	if !r.caughtUp {
+		if r.fake {
+			r.next = toFirstWatch // what a fake changes before its watch is lost
+			return nil
+		}
 		return r.reachedNow(ctx)
 	}
 	return nil

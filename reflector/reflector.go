@@ -152,6 +152,9 @@ const (
 	// toUnprobedWatch is toWatch after probes that the server has failed; then Run probes
 	// again.
 	toUnprobedWatch
+	// toFirstWatch is toWatch after the first list of a fake: the informer has caught up
+	// when the watch is open.
+	toFirstWatch
 )
 
 // tally contains the counters that decide the next step.
@@ -300,7 +303,7 @@ func (r *Reflector) step(ctx context.Context) error {
 	if r.next == toProbe && (r.opts.NoProbe || r.fake && r.caughtUp) {
 		r.next = toWatch
 	}
-	if r.next == toWatch || r.next == toUnprobedWatch {
+	if r.next == toWatch || r.next == toUnprobedWatch || r.next == toFirstWatch {
 		return r.watch(ctx)
 	}
 	if r.opts.Verify != nil {

@@ -104,16 +104,21 @@ func (r *Reflector) watch(ctx context.Context) error {
 	s := r.stream
 	r.stream = nil
 	if s == nil {
-		seconds, unprobed := randomTimeout(), r.next == toUnprobedWatch
+		seconds, unprobed, first := randomTimeout(), r.next == toUnprobedWatch, r.next == toFirstWatch
 		switch {
 		case unprobed:
 			seconds, r.next = lastCatchUp, toProbe
+		case first:
+			r.next = toWatch
 		case !r.caughtUp:
 			seconds = r.tally.catchUpSeconds
 		}
 		var err error
 		s, err = r.open(ctx, seconds, metav1.ListOptions{ResourceVersion: r.held})
-		if s.unprobed = unprobed; err != nil {
+		if s.unprobed = unprobed; first {
+			err = errors.Join(err, r.reachedNow(ctx))
+		}
+		if err != nil {
 			return r.lost(ctx, s, fmt.Errorf("watch: %w", err))
 		}
 		r.note(func(s *Status) { s.Resumes++ })

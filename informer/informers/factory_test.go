@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,11 +19,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	clientinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -215,5 +218,30 @@ func TestRestart(t *testing.T) {
 	}
 	if got := run(); len(got) > 0 {
 		t.Errorf("the second start lists %q", got)
+	}
+}
+
+// TestFakeIsWatched checks that an informer of a fake clientset has synced only when its
+// watch is open: a fake forgets what is deleted before.
+func TestFakeIsWatched(t *testing.T) {
+	for range 20 {
+		c := fake.NewClientset(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "one", Name: "a"}})
+		var opened atomic.Bool
+		c.PrependWatchReactor("pods", func(clienttesting.Action) (bool, watch.Interface, error) {
+			opened.Store(true)
+			return false, nil, nil
+		})
+		f := informers.NewFactory(persistent(t, mem.New(), &rest.Config{Host: "http://127.0.0.1:1"}), c, informers.Options{})
+		f.Core().V1().Pods().Informer()
+		ctx, cancel := context.WithCancel(klog.NewContext(t.Context(), klog.Logger{}))
+		f.StartWithContext(ctx)
+		if err := f.WaitForCacheSyncWithContext(ctx).AsError(); err != nil {
+			t.Error(err)
+		}
+		if !opened.Load() {
+			t.Error("synced before the watch was opened")
+		}
+		cancel()
+		f.Shutdown()
 	}
 }

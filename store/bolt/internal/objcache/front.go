@@ -55,7 +55,8 @@ func (b *budget) read(k ownedKey) (v Value, ok bool) {
 		return v, ok
 	}
 	if now := (&slot{k, v}); at.CompareAndSwap(was, now) {
-		// The budget empties the slot before it drops the object.
+		// The budget empties the slot before it drops the object. If it does so just now,
+		// the slot keeps the object until another one takes it.
 		if _, stays := b.GetEntryQuietly(k); !stays {
 			at.CompareAndSwap(now, &slot{})
 		}

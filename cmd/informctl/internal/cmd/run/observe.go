@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -23,7 +24,7 @@ import (
 func (o *options) serve(ctx context.Context, fs *followers) {
 	mux := http.NewServeMux()
 	mux.Handle("/", inspect.NewHandler(fs))
-	observe(mux, fs)
+	observe(mux, &observed{fs: fs})
 	if o.pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -34,24 +35,61 @@ func (o *options) serve(ctx context.Context, fs *followers) {
 	}
 }
 
-// listenForMetrics returns nil if no address is set.
-func (o *options) listenForMetrics(ctx context.Context) (net.Listener, error) {
+// beginMetrics serves metrics and probes, if there is an address for them, until end is
+// called. A cluster asks for them also while the server cannot be reached.
+func (o *options) beginMetrics(ctx context.Context, logger logr.Logger, of *observed) (end func(), err error) {
 	if o.metricsAddress == "" {
-		return nil, nil
+		return func() {}, nil
 	}
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", o.metricsAddress)
 	if err != nil {
 		return nil, fmt.Errorf("--metrics-bind-address %s: %w", o.metricsAddress, err)
 	}
-	return l, nil
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		serveMetrics(ctx, l, logger, of)
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}, nil
+}
+
+// observed is what a cluster asks a process about: its followers, once there are some.
+type observed struct {
+	mu sync.Mutex // protects fs
+	fs *followers // nil until the server was reached
+}
+
+func (o *observed) set(fs *followers) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.fs = fs
+}
+
+func (o *observed) followers() *followers {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.fs
 }
 
 // observe adds what a cluster asks a process for: metrics for Prometheus, and probes for
 // the kubelet.
-func observe(mux *http.ServeMux, fs *followers) {
-	mux.Handle("/metrics", fs.metricsHandler())
+func observe(mux *http.ServeMux, of *observed) {
+	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
+		if fs := of.followers(); fs != nil {
+			fs.metricsHandler().ServeHTTP(w, r)
+		}
+	})
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		fs := of.followers()
+		if fs == nil {
+			answer(w, []string{"the server has not been reached yet"})
+			return
+		}
 		answer(w, notReady(fs.Status(), fs.o.env.Now()))
 	})
 }
@@ -82,9 +120,9 @@ func answer(w http.ResponseWriter, wrong []string) {
 }
 
 // serveMetrics serves metrics and probes until ctx ends. It closes l.
-func serveMetrics(ctx context.Context, l net.Listener, logger logr.Logger, fs *followers) {
+func serveMetrics(ctx context.Context, l net.Listener, logger logr.Logger, of *observed) {
 	mux := http.NewServeMux()
-	observe(mux, fs)
+	observe(mux, of)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: 30 * time.Second}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -1,6 +1,8 @@
 package run
 
 import (
+	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 	"time"
@@ -27,6 +29,19 @@ func TestReady(t *testing.T) {
 		w := httptest.NewRecorder()
 		if answer(w, notReady(test.all, now)); w.Code != test.code || w.Body.String() != test.text {
 			t.Errorf("%s: %d %q, want %d %q", name, w.Code, w.Body, test.code, test.text)
+		}
+	}
+}
+
+// TestProbesBeforeServer checks what a process answers before it has reached its server.
+func TestProbesBeforeServer(t *testing.T) {
+	mux := http.NewServeMux()
+	observe(mux, &observed{})
+	for path, want := range map[string]string{"/healthz": "200 ok\n", "/readyz": "503 the server has not been reached yet\n", "/metrics": "200 "} {
+		w := httptest.NewRecorder()
+		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody))
+		if got := fmt.Sprint(w.Code, " ", w.Body); got != want {
+			t.Errorf("%s: %q, want %q", path, got, want)
 		}
 	}
 }

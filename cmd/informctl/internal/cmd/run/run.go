@@ -181,6 +181,12 @@ func run(ctx context.Context, o *options) error {
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
+	of := &observed{}
+	end, err := o.beginMetrics(ctx, logger, of)
+	if err != nil {
+		return err
+	}
+	defer end()
 	c, err := connect(ctx, o)
 	if err != nil {
 		return o.unlessInterrupted(ctx, err)
@@ -209,7 +215,7 @@ func run(ctx context.Context, o *options) error {
 		}
 		db = bolt.WithoutFile(o.database.Path, err, opts)
 	}
-	err = o.followAll(ctx, db, out, logger, c)
+	err = o.followAll(ctx, db, out, logger, c, of)
 	if closeErr := db.Close(); closeErr != nil {
 		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
 	}
@@ -230,20 +236,17 @@ func (o *options) unlessInterrupted(ctx context.Context, err error) error {
 
 // followAll runs an informer for each collection. A failure of one does not affect the
 // others.
-func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Terminal, logger logr.Logger, c *connection) error {
+func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Terminal, logger logr.Logger, c *connection, of *observed) error {
 	fs, err := o.newFollowers(c, db, logger)
 	if err != nil {
 		return err
 	}
+	of.set(fs)
 	var custom *customResources
 	if o.all {
 		if custom, err = fs.customResources(); err != nil {
 			return err
 		}
-	}
-	scraped, err := o.listenForMetrics(ctx)
-	if err != nil {
-		return err
 	}
 	if db.Suspended() == nil {
 		logger.Info("Keeping", "file", db.Path(), "scopes", len(c.collections))
@@ -251,9 +254,6 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var shown sync.WaitGroup
-	if scraped != nil {
-		shown.Go(func() { serveMetrics(ctx, scraped, logger, fs) })
-	}
 	shown.Go(func() { fs.noteServer(ctx, logger) })
 	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
 	for _, f := range fs.list() {
