@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -53,12 +52,13 @@ func TestDurableWidgets(t *testing.T) {
 	begun = time.Now()
 	c = trickle.start(t)
 	c.await("every widget, with Trickle", func(done []work) bool { return len(byName(done)) == len(f.names) })
-	var first []string
-	for _, w := range c.works()[:len(left)] {
-		first = append(first, w.Name)
-	}
-	if diff := cmp.Diff(left, slices.Sorted(slices.Values(first))); diff != "" {
-		t.Errorf("reconciled first, with Trickle (-want +got):\n%s", diff)
+	// While workers still have some of them, others may end some that trickle.
+	some := len(left) + 2*reconcilers
+	first := byName(c.works()[:some])
+	for _, name := range left {
+		if first[name].Name == "" {
+			t.Errorf("%s is not among the first %d that were reconciled, with Trickle", name, some)
+		}
 	}
 	c.report("changes, Trickle", begun)
 	c.stop()
@@ -136,6 +136,9 @@ func checkKilledWidgets(t *testing.T, task widgets, f *family) {
 	c.report("kill", begun)
 	c.stop()
 }
+
+// reconcilers is how many widgets a controller works on at once.
+const reconcilers = 4
 
 // byName returns the last work of each name.
 func byName(done []work) map[string]work {

@@ -92,7 +92,7 @@ func runWidgets(ctx context.Context, value string) error {
 	err = ctrl.NewControllerManagedBy(controllerruntime.Manager(consumer, mgr)).
 		For(&testobjects.TypedWidget{}).Owns(&corev1.Pod{}).
 		WithOptions(controller.Options{
-			MaxConcurrentReconciles: 4,
+			MaxConcurrentReconciles: reconcilers,
 			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](500*time.Millisecond, time.Hour),
 			NewQueue: func(name string, l workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 				r.queue = newQueue(name, l)
