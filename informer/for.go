@@ -64,10 +64,10 @@ func (t *Typed[T]) Lister() *Lister[T] { return t.lister }
 // It sends its requests through the configuration that NewFactory received, as it is at
 // the first call of For. All informers of For share one client and its limit of requests;
 // types that have protobuf come in it, unless the configuration names a content type. For
-// sends no request itself, unless a Mapper does.
-// Each call makes another informer; the second one of a scope that runs holds its objects
-// in memory. The error reports a type that the scheme does not know or has under several
-// kinds, a selector that cannot be parsed, and a Mapper that does not know the kind.
+// sends no request itself, unless a Mapper does. Each call makes another informer; the
+// second one of a scope that runs holds its objects in memory. The error reports a type
+// that the scheme does not know or has under several kinds, a selector that cannot be
+// parsed, and a Mapper that does not know the kind.
 func For[T runtime.Object](f *Factory, opts ForOptions) (*Typed[T], error) {
 	if f == nil {
 		return nil, errors.New("informer: Factory of For is nil")

@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 	"github.com/informctl/informctl/store/mem"
 )
@@ -54,16 +55,22 @@ func (a *asked) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func factoryOn(t *testing.T, backend store.Backend, url string) *informer.Factory {
+	t.Helper()
+	cfg := &rest.Config{Host: url, Transport: &http.Transport{DisableKeepAlives: true}}
+	factory, err := informer.NewFactory(backend, cfg, informer.FactoryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return factory
+}
+
 // TestForRequests checks what informers of For ask a server for.
 func TestForRequests(t *testing.T) {
 	a := &asked{}
 	server := httptest.NewServer(a)
 	defer server.Close()
-	cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
-	factory, err := informer.NewFactory(mem.New(), cfg, informer.FactoryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	factory := factoryOn(t, mem.New(), server.URL)
 	synced := func(inf *informer.Informer, err error) {
 		t.Helper()
 		if err != nil {
@@ -114,11 +121,7 @@ func TestForRestarts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg := &rest.Config{Host: server.URL, Transport: &http.Transport{DisableKeepAlives: true}}
-		factory, err := informer.NewFactory(db, cfg, informer.FactoryOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		factory := factoryOn(t, db, server.URL)
 		maps, err := informer.For[*corev1.ConfigMap](factory, informer.ForOptions{Indexers: cache.Indexers{
 			"name": func(obj any) ([]string, error) { return []string{obj.(*corev1.ConfigMap).Name}, nil },
 		}})
@@ -161,10 +164,7 @@ type stranger struct{ corev1.ConfigMap }
 
 // TestForRefuses checks that mistakes are named.
 func TestForRefuses(t *testing.T) {
-	factory, err := informer.NewFactory(mem.New(), &rest.Config{Host: "http://127.0.0.1:1"}, informer.FactoryOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	factory := factoryOn(t, mem.New(), "http://127.0.0.1:1")
 	of := func(_ any, err error) error { return err }
 	empty := meta.NewDefaultRESTMapper([]schema.GroupVersion{corev1.SchemeGroupVersion})
 	twice := runtime.NewScheme()

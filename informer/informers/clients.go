@@ -11,7 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/informer/internal/generic"
 )
 
 // clients are the clients of the types of a clientset, by the type of their objects. They
@@ -101,24 +102,21 @@ func (c clients) ofResource(gvr schema.GroupVersionResource) (client, bool) {
 // example returns an object of the client's type.
 func (c client) example() runtime.Object { return reflect.New(c.object).Interface().(runtime.Object) }
 
-// listWatch returns the lists and watches that the client's generated informer would
-// send.
-func (c client) listWatch(namespace string, tweak func(*metav1.ListOptions)) *cache.ListWatch {
-	if tweak == nil {
-		tweak = func(*metav1.ListOptions) {}
-	}
+// resource returns what the client's generated informer would list and watch.
+func (c client) resource(namespace string) generic.Resource[runtime.Object] {
 	typed := c.of(namespace)
-	list := typed.MethodByName("List")
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			tweak(&o)
-			out := list.Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(o)})
-			err, _ := out[1].Interface().(error)
-			return out[0].Interface().(runtime.Object), err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			tweak(&o)
-			return typed.Interface().(watcher).Watch(ctx, o)
-		},
-	}
+	return typedResource{typed.Interface().(watcher), typed.MethodByName("List")}
+}
+
+// typedResource is a client whose List returns a type of its own.
+type typedResource struct {
+	watcher
+	list reflect.Value
+}
+
+// List implements generic.Resource.
+func (r typedResource) List(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	out := r.list.Call([]reflect.Value{reflect.ValueOf(ctx), reflect.ValueOf(opts)})
+	err, _ := out[1].Interface().(error)
+	return out[0].Interface().(runtime.Object), err
 }

@@ -33,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/informer/internal/generic"
 )
 
 // Options apply to all informers of a factory.
@@ -88,17 +89,10 @@ func (f *factory) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 		return f.SharedInformerFactory.ForResource(gvr)
 	}
 	inf := (*made)(f).InformerFor(c.example(), nil)
-	return &generic{inf, cache.NewGenericLister(inf.GetIndexer(), gvr.GroupResource())}, nil
+	return generic.NewInformer(inf, func() cache.GenericLister {
+		return cache.NewGenericLister(inf.GetIndexer(), gvr.GroupResource())
+	}), nil
 }
-
-// generic implements informers.GenericInformer.
-type generic struct {
-	informer cache.SharedIndexInformer
-	lister   cache.GenericLister
-}
-
-func (g *generic) Informer() cache.SharedIndexInformer { return g.informer }
-func (g *generic) Lister() cache.GenericLister         { return g.lister }
 
 // made is a factory for client-go's informers of types. They call InformerFor with
 // constructors of client-go's informers.
@@ -112,7 +106,7 @@ func (f *made) InformerFor(example runtime.Object, clientGos internalinterfaces.
 		return f.SharedInformerFactory.InformerFor(example, clientGos)
 	}
 	return f.SharedInformerFactory.InformerFor(example, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		lw := cache.ToListWatcherWithWatchListSemantics(c.listWatch(f.opts.Namespace, f.opts.TweakListOptions), client)
+		lw := generic.ListerWatcher(client, c.resource(f.opts.Namespace), f.opts.TweakListOptions)
 		return f.persistent.NewInformer(lw, example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	})
 }

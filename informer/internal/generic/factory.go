@@ -42,9 +42,9 @@ func New[L runtime.Object](persistent *informer.Factory, opts Options, form Form
 		informers: map[schema.GroupVersionResource]informers.GenericInformer{},
 		started:   map[schema.GroupVersionResource]bool{},
 		newInformer: func(gvr schema.GroupVersionResource) informers.GenericInformer {
-			inf := persistent.NewInformer(form.listerWatcher(gvr, opts), form.Example, opts.DefaultResync,
-				cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-			return &sharedInformer{inf, func() cache.GenericLister { return form.Lister(inf.GetIndexer(), gvr) }}
+			lw := ListerWatcher(form.Client, form.Resource(gvr, opts.Namespace), opts.TweakListOptions)
+			inf := persistent.NewInformer(lw, form.Example, opts.DefaultResync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+			return NewInformer(inf, func() cache.GenericLister { return form.Lister(inf.GetIndexer(), gvr) })
 		},
 	}
 }

@@ -18,7 +18,7 @@ type Resource[L runtime.Object] interface {
 
 // Form contains the differences of the clients.
 type Form[L runtime.Object] struct {
-	// Client is checked for support of streamed lists, which fakes do not have.
+	// Client is that of ListerWatcher.
 	Client any
 	// Example is an object as the client returns it, without a kind.
 	Example runtime.Object
@@ -28,9 +28,10 @@ type Form[L runtime.Object] struct {
 	Lister func(indexer cache.Indexer, gvr schema.GroupVersionResource) cache.GenericLister
 }
 
-func (f Form[L]) listerWatcher(gvr schema.GroupVersionResource, opts Options) cache.ListerWatcher {
-	resource := f.Resource(gvr, opts.Namespace)
-	tweak := opts.TweakListOptions
+// ListerWatcher lists and watches a resource. client is checked for support of streamed
+// lists, which fakes do not have. tweak changes the options of each request; nil changes
+// nothing.
+func ListerWatcher[L runtime.Object](client any, resource Resource[L], tweak func(*metav1.ListOptions)) cache.ListerWatcher {
 	if tweak == nil {
 		tweak = func(*metav1.ListOptions) {}
 	}
@@ -43,17 +44,22 @@ func (f Form[L]) listerWatcher(gvr schema.GroupVersionResource, opts Options) ca
 			tweak(&o)
 			return resource.Watch(ctx, o)
 		},
-	}, f.Client)
+	}, client)
 }
 
-// sharedInformer implements informers.GenericInformer.
-type sharedInformer struct {
+// Informer is an informer with its lister. It implements informers.GenericInformer.
+type Informer struct {
 	informer cache.SharedIndexInformer
 	lister   func() cache.GenericLister
 }
 
+// NewInformer returns an informer with its lister, which lister makes.
+func NewInformer(informer cache.SharedIndexInformer, lister func() cache.GenericLister) *Informer {
+	return &Informer{informer, lister}
+}
+
 // Informer implements informers.GenericInformer.
-func (s *sharedInformer) Informer() cache.SharedIndexInformer { return s.informer }
+func (i *Informer) Informer() cache.SharedIndexInformer { return i.informer }
 
 // Lister implements informers.GenericInformer.
-func (s *sharedInformer) Lister() cache.GenericLister { return s.lister() }
+func (i *Informer) Lister() cache.GenericLister { return i.lister() }

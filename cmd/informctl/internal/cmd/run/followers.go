@@ -32,6 +32,7 @@ type followers struct {
 	cluster *connection
 	logger  logr.Logger
 	outages *outages
+	scraped http.Handler  // of the followers' metrics
 	slots   chan struct{} // one element per first list; nil: no bound
 	running sync.WaitGroup
 
@@ -43,6 +44,7 @@ type followers struct {
 // newFollowers returns followers of the collections, which do not run yet.
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
 	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
+	fs.scraped = fs.metricsHandler()
 	if o.all {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}

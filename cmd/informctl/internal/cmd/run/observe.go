@@ -8,7 +8,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -24,7 +24,9 @@ import (
 func (o *options) serve(ctx context.Context, fs *followers) {
 	mux := http.NewServeMux()
 	mux.Handle("/", inspect.NewHandler(fs))
-	observe(mux, &observed{fs: fs})
+	of := &observed{}
+	of.Store(fs)
+	observe(mux, of)
 	if o.pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -57,35 +59,20 @@ func (o *options) beginMetrics(ctx context.Context, logger logr.Logger, of *obse
 	}, nil
 }
 
-// observed is what a cluster asks a process about: its followers, once there are some.
-type observed struct {
-	mu sync.Mutex // protects fs
-	fs *followers // nil until the server was reached
-}
-
-func (o *observed) set(fs *followers) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.fs = fs
-}
-
-func (o *observed) followers() *followers {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.fs
-}
+// observed is what a cluster asks a process about: nil until the server was reached.
+type observed = atomic.Pointer[followers]
 
 // observe adds what a cluster asks a process for: metrics for Prometheus, and probes for
 // the kubelet.
 func observe(mux *http.ServeMux, of *observed) {
 	mux.HandleFunc("/metrics", func(w http.ResponseWriter, r *http.Request) {
-		if fs := of.followers(); fs != nil {
-			fs.metricsHandler().ServeHTTP(w, r)
+		if fs := of.Load(); fs != nil {
+			fs.scraped.ServeHTTP(w, r)
 		}
 	})
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { answer(w, nil) })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		fs := of.followers()
+		fs := of.Load()
 		if fs == nil {
 			answer(w, []string{"the server has not been reached yet"})
 			return

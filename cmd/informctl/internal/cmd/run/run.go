@@ -241,7 +241,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	if err != nil {
 		return err
 	}
-	of.set(fs)
+	of.Store(fs)
 	var custom *customResources
 	if o.all {
 		if custom, err = fs.customResources(); err != nil {
