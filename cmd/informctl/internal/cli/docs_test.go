@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cli"
 )
@@ -75,10 +77,12 @@ func documented() []*cobra.Command {
 	return all
 }
 
-// reference returns all commands on one page.
+// reference returns all commands on one page. What several commands have in common stands
+// below the last one.
 func reference(t *testing.T) string {
 	t.Helper()
 	page := "# Commands\n\nMade of the commands' help by `make docs`; [man](man) has the same as manual pages.\n\n"
+	users := flagUsers()
 	for _, cmd := range documented() {
 		var b bytes.Buffer
 		err := doc.GenMarkdownCustom(cmd, &b, func(file string) string {
@@ -91,9 +95,95 @@ func reference(t *testing.T) string {
 		if cmd.HasParent() {
 			section, _, _ = strings.Cut(section, "### SEE ALSO")
 		}
-		page += section
+		all := "### Options\n\n```\n" + cmd.NonInheritedFlags().FlagUsages() + "```\n\n"
+		if strings.Count(section, all) != 1 {
+			t.Fatalf("%s: the flags are not found in\n%s", cmd.Name(), section)
+		}
+		page += strings.Replace(section, all, options(cmd, users), 1)
 	}
-	return strings.TrimRight(page, "\n") + "\n"
+	return strings.TrimRight(page+sharedFlags(users), "\n") + "\n"
+}
+
+// flagText is all that a page says of a flag.
+type flagText struct{ name, shorthand, kind, usage, value string }
+
+func textOf(f *pflag.Flag) flagText {
+	return flagText{f.Name, f.Shorthand, f.Value.Type(), f.Usage, f.DefValue}
+}
+
+// flagUsers returns the names of the commands that have a flag with that text.
+func flagUsers() map[flagText][]string {
+	users := map[flagText][]string{}
+	for _, cmd := range documented() {
+		visitFlags(cmd, func(f *pflag.Flag) { users[textOf(f)] = append(users[textOf(f)], "`"+cmd.Name()+"`") })
+	}
+	return users
+}
+
+// visitFlags visits the flags of a command but help.
+func visitFlags(cmd *cobra.Command, visit func(*pflag.Flag)) {
+	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			visit(f)
+		}
+	})
+}
+
+// options returns a command's own flags, and the names of those that others have too.
+func options(cmd *cobra.Command, users map[flagText][]string) string {
+	own, shared := pflag.NewFlagSet("", pflag.ContinueOnError), []string(nil)
+	visitFlags(cmd, func(f *pflag.Flag) {
+		switch {
+		case len(users[textOf(f)]) == 1:
+			own.AddFlag(f)
+		case f.Shorthand != "":
+			shared = append(shared, "`-"+f.Shorthand+", --"+f.Name+"`")
+		default:
+			shared = append(shared, "`--"+f.Name+"`")
+		}
+	})
+	text := ""
+	if own.HasFlags() {
+		text += "```\n" + own.FlagUsages() + "```\n\n"
+	}
+	if len(shared) > 0 {
+		text += "[As several commands](#flags-of-several-commands): " + strings.Join(shared, ", ") + ".\n\n"
+	}
+	if text != "" {
+		text = "### Options\n\n" + text
+	}
+	return text
+}
+
+// sharedFlags returns the flags of several commands, those of the same commands together.
+func sharedFlags(users map[flagText][]string) string {
+	groups := map[string]*pflag.FlagSet{} // by the commands
+	for _, cmd := range documented() {
+		visitFlags(cmd, func(f *pflag.Flag) {
+			of := users[textOf(f)]
+			if len(of) == 1 {
+				return
+			}
+			title := strings.Join(of[:len(of)-1], ", ") + " and " + of[len(of)-1]
+			if groups[title] == nil {
+				groups[title] = pflag.NewFlagSet("", pflag.ContinueOnError)
+			}
+			if groups[title].Lookup(f.Name) == nil {
+				groups[title].AddFlag(f)
+			}
+		})
+	}
+	text := "## Flags of several commands\n\nEach command has `-h`, `--help`.\n\n"
+	// The flags of most commands come first.
+	for _, title := range slices.SortedFunc(maps.Keys(groups), func(a, b string) int {
+		if more := strings.Count(b, "`") - strings.Count(a, "`"); more != 0 {
+			return more
+		}
+		return strings.Compare(a, b)
+	}) {
+		text += title + ":\n\n```\n" + groups[title].FlagUsages() + "```\n\n"
+	}
+	return text
 }
 
 // manual returns the manual page of a command.
