@@ -2,7 +2,15 @@ package informer_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -18,8 +26,10 @@ import (
 
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
+	"github.com/informctl/informctl/store/mem"
 )
 
 func podListWatch(c kubernetes.Interface) cache.ListerWatcher {
@@ -31,6 +41,39 @@ func podListWatch(c kubernetes.Interface) cache.ListerWatcher {
 			return c.CoreV1().Pods("").Watch(ctx, o)
 		},
 	}, c)
+}
+
+// podServer returns an API server in memory with pods of these names.
+func podServer(names ...string) *fakeapi.Server {
+	server := fakeapi.New(&corev1.Pod{}, &corev1.PodList{}, fakeapi.Options{})
+	for _, name := range names {
+		_, err := server.Create(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{"app": "web"}}})
+		check(err)
+	}
+	return server
+}
+
+// withNamespace is a transport that has the namespace which tells clusters apart.
+type withNamespace struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (w withNamespace) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system") {
+		return w.next.RoundTrip(r)
+	}
+	out := httptest.NewRecorder()
+	out.Header().Set("Content-Type", runtime.ContentTypeJSON)
+	err := json.NewEncoder(out).Encode(&corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "example"},
+	})
+	return out.Result(), err
+}
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
 }
 
 // An informer alone, with an index whose entries survive a restart.
@@ -68,8 +111,8 @@ func ExampleNew() {
 
 // client-go's typed factory: its listers work on ours.
 func ExampleFactory() {
-	run := func(ctx context.Context, cfg *rest.Config) error {
-		db, err := bolt.Open("/var/cache/app/informers.db", bolt.Options{})
+	run := func(ctx context.Context, cfg *rest.Config, path string) error {
+		db, err := bolt.Open(path, bolt.Options{})
 		if err != nil {
 			return err
 		}
@@ -88,14 +131,27 @@ func ExampleFactory() {
 				cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 		})
 		pods := factory.Core().V1().Pods().Lister()
+		ctx, stop := context.WithCancel(ctx)
 		factory.StartWithContext(ctx)
 		factory.WaitForCacheSyncWithContext(ctx)
-		_, err = pods.Pods("default").Get("web-1")
+		pod, err := pods.Pods("default").Get("web-1")
+		if err == nil {
+			fmt.Println(pod.Name, "has the label", pod.Labels["app"])
+		}
+		stop()
 		factory.Shutdown()
-		return err
+		return errors.Join(err, db.Close())
 	}
-	_ = run
+
+	dir, err := os.MkdirTemp("", "")
+	check(err)
+	defer func() { _ = os.RemoveAll(dir) }()
+	cfg := podServer("web-1", "web-2").Config(runtime.ContentTypeProtobuf)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return withNamespace{next} })
+	check(run(context.Background(), cfg, filepath.Join(dir, "informers.db")))
+
 	// Output:
+	// web-1 has the label web
 }
 
 // A lister that applies label selectors before it decodes.
@@ -142,8 +198,20 @@ func ExampleLister_Page() {
 			}
 		}
 	}
-	_ = list
+
+	inf, err := informer.New(podServer("web-1", "web-2"), &corev1.Pod{}, informer.Options{Backend: mem.New(), Scope: store.Scope{Cluster: "example"}})
+	check(err)
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { inf.RunWithContext(ctx) })
+	<-inf.HasSyncedChecker().Done()
+	check(list(inf))
+	stop()
+	running.Wait()
+
 	// Output:
+	// web-1
+	// web-2
 }
 
 // A factory whose informers of one type have stored indexes, and of another a longer
