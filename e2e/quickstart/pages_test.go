@@ -11,14 +11,35 @@ import (
 const (
 	adopting  = "docs/adopting.md"
 	operating = "docs/operating.md"
+	sample    = "examples/samplecontroller/README.md"
 )
+
+// programs are the whole programs of a page, by their headings.
+var programs = map[string]string{
+	"## A controller on controller-runtime": "controllerruntime/main.go",
+	"## A controller on client-go":          "clientgo/main.go",
+}
+
+// parts are the parts of programs on pages, and the files that have their lines.
+var parts = []struct{ page, heading, language, whole string }{
+	{"README.md", "### Dynamic and metadata clients, or one informer alone", "go", "../../informer/example_test.go"},
+	{adopting, "## One informer alone", "go", "../../informer/example_test.go"},
+	{adopting, "## One type without a client", "go", "../../informer/example_test.go"},
+	{adopting, "## Listers", "go", "../../informer/example_test.go"},
+	{adopting, "## Pages of a lister", "go", "../../informer/example_test.go"},
+	{adopting, "## Options of one type", "go", "../../informer/example_test.go"},
+	{adopting, "### Only the work that is left", "go", "parts_test.go"},
+	{adopting, "## Dynamic and metadata clients", "go", "parts_test.go"},
+	{operating, "## In a cluster", "go", "parts_test.go"},
+	{operating, "## Secrets", "go", "parts_test.go"},
+	{operating, "## Memory and the processor", "go", "parts_test.go"},
+	{operating, "## Looking into a running process", "go", "parts_test.go"},
+	{sample, "## What differs from a controller on client-go's informers", "go", "../../examples/samplecontroller/main.go"},
+}
 
 // TestPrograms checks that the page contains exactly the programs that the tests run.
 func TestPrograms(t *testing.T) {
-	for heading, path := range map[string]string{
-		"## A controller on controller-runtime": "controllerruntime/main.go",
-		"## A controller on client-go":          "clientgo/main.go",
-	} {
+	for heading, path := range programs {
 		// The page does not have the package comment.
 		_, program, _ := strings.Cut(read(t, path), "\n")
 		if block(t, adopting, heading, "go") != program {
@@ -33,20 +54,7 @@ func TestPrograms(t *testing.T) {
 // TestParts checks that each line of a part of a program is also in a whole program,
 // which is run or compiled.
 func TestParts(t *testing.T) {
-	for _, part := range []struct{ page, heading, language, whole string }{
-		{"README.md", "### Dynamic and metadata clients, or one informer alone", "go", "../../informer/example_test.go"},
-		{adopting, "## One informer alone", "go", "../../informer/example_test.go"},
-		{adopting, "## One type without a client", "go", "../../informer/example_test.go"},
-		{adopting, "## Listers", "go", "../../informer/example_test.go"},
-		{adopting, "## Pages of a lister", "go", "../../informer/example_test.go"},
-		{adopting, "## Options of one type", "go", "../../informer/example_test.go"},
-		{adopting, "### Only the work that is left", "go", "parts_test.go"},
-		{adopting, "## Dynamic and metadata clients", "go", "parts_test.go"},
-		{operating, "## In a cluster", "go", "parts_test.go"},
-		{operating, "## Secrets", "go", "parts_test.go"},
-		{operating, "## Memory and the processor", "go", "parts_test.go"},
-		{operating, "## Looking into a running process", "go", "parts_test.go"},
-	} {
+	for _, part := range parts {
 		whole := map[string]bool{}
 		for line := range strings.Lines(read(t, part.whole)) {
 			whole[code(line)] = true
@@ -60,6 +68,38 @@ func TestParts(t *testing.T) {
 			}
 			if !whole[code(line)] {
 				t.Errorf("%s: %q: %s does not have the line %q", part.page, part.heading, part.whole, line)
+			}
+		}
+	}
+}
+
+// TestNoSnippetIsLeftOut checks that each block of Go or of a diff on a page is compiled: it
+// is in programs or parts, or TestQuickStart applies it.
+func TestNoSnippetIsLeftOut(t *testing.T) {
+	known := map[string]bool{"README.md ### controller-runtime diff": true, "README.md ### client-go diff": true}
+	for heading := range programs {
+		known[adopting+" "+heading+" go"] = true
+	}
+	for _, part := range parts {
+		known[part.page+" "+part.heading+" "+part.language] = true
+	}
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 5 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
+	for _, path := range append(pages, "../../README.md", "../../"+sample) {
+		page := strings.TrimPrefix(filepath.ToSlash(path), "../../")
+		heading, fenced := "", false
+		for line := range strings.Lines(read(t, path)) {
+			language, isFence := strings.CutPrefix(strings.TrimSpace(line), "```")
+			switch {
+			case isFence:
+				fenced = !fenced
+				if name := page + " " + heading + " " + language; (language == "go" || language == "diff") && !known[name] {
+					t.Errorf("%s: no test compiles this block", name)
+				}
+			case !fenced && (strings.HasPrefix(line, "## ") || strings.HasPrefix(line, "### ")):
+				heading = strings.TrimSpace(line)
 			}
 		}
 	}
