@@ -73,8 +73,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestNoSnippetIsLeftOut checks that each block of Go or of a diff on a page is compiled: it
-// is in programs or parts, or TestQuickStart applies it.
+// TestNoSnippetIsLeftOut checks that each block of Go or of a diff on a page is compiled:
+// it is in programs or parts, or TestQuickStart applies it.
 func TestNoSnippetIsLeftOut(t *testing.T) {
 	known := map[string]bool{"README.md ### controller-runtime diff": true, "README.md ### client-go diff": true}
 	for heading := range programs {

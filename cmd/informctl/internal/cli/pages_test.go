@@ -49,6 +49,8 @@ var (
 	// fenced is a block of code; its language is the first group.
 	fenced = regexp.MustCompile("(?ms)^```([a-z]*)\n(.*?)^```$")
 	span   = regexp.MustCompile("`([^`\n]+)`")
+	// target is a target of make at the begin of a line or of a code span.
+	target = regexp.MustCompile("(?m)(?:^|`)make ([a-z-]+)")
 	// named is the name of a command in the prose of a manifest.
 	named = regexp.MustCompile(`\binformctl ([a-z]+)`)
 )
@@ -140,8 +142,9 @@ func arguments(command []string) ([]string, bool) {
 	return nil, false
 }
 
-// parses reports what is wrong with the arguments of informctl, which is not run. A mention
-// is a command that is named: it may lack its arguments, and the last flag its value.
+// parses reports what is wrong with the arguments of informctl, which is not run. A
+// mention is a command that is named: it may lack its arguments, and the last flag its
+// value.
 func parses(args []string, mention bool) error {
 	all := cli.Commands()
 	cmd, rest, err := all[len(all)-1].Find(args)
@@ -169,8 +172,8 @@ func parses(args []string, mention bool) error {
 	return cmd.ValidateFlagGroups()
 }
 
-// TestPagesParse checks that each command of informctl on a page is one that there is, with
-// flags that it has and as many arguments as it takes.
+// TestPagesParse checks that each command of informctl on a page exists, with flags that
+// it has and as many arguments as it takes.
 func TestPagesParse(t *testing.T) {
 	found := 0
 	for page, text := range pages(t) {
@@ -201,7 +204,34 @@ func TestPagesParse(t *testing.T) {
 	}
 }
 
-// TestManifestsParse checks the same of the containers of deploy, and that each command
+// TestMakeTargets checks that each target of make that a page names is in the Makefile.
+func TestMakeTargets(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(docs, "..", "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for page, text := range pages(t) {
+		code := strings.Join(shellBlocks(text), "")
+		for _, s := range span.FindAllString(text, -1) {
+			code += s + "\n"
+		}
+		for _, m := range target.FindAllStringSubmatch(code, -1) {
+			if m[1] == "manifests" {
+				continue // of a kubebuilder project
+			}
+			found++
+			if !strings.Contains(string(makefile), "\n"+m[1]+":") {
+				t.Errorf("%s: make has no target %s", page, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("%d targets are found", found)
+	}
+}
+
+// TestManifestsParse checks the commands of the containers of deploy, and that each command
 // which their comments and alerts name is one that there is.
 func TestManifestsParse(t *testing.T) {
 	containers := 0
