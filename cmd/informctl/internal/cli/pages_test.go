@@ -231,8 +231,8 @@ func TestMakeTargets(t *testing.T) {
 	}
 }
 
-// TestManifestsParse checks the commands of the containers of deploy, and that each command
-// which their comments and alerts name is one that there is.
+// TestManifestsParse checks the commands of the containers of deploy, and that each
+// command exists which their comments and alerts name.
 func TestManifestsParse(t *testing.T) {
 	containers := 0
 	err := filepath.WalkDir(filepath.Join(filepath.Dir(docs), "deploy"), func(path string, d fs.DirEntry, err error) error {
