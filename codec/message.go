@@ -6,6 +6,7 @@ import (
 	"reflect"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // FromServer is implemented by codecs whose encoding contains the message that an API
@@ -21,6 +22,10 @@ type FromServer interface {
 	// Message returns the message in what AppendMessage has appended, without a copy. ok
 	// is false for other data.
 	Message(data []byte) (message []byte, ok bool)
+	// DecodeMessage returns the object of a message. It has no TypeMeta. Fields that the
+	// Go type does not have are skipped. Its strings may refer to message, as those of
+	// DecodeAliased; with owned, a []byte may, too.
+	DecodeMessage(message []byte, owned bool) (runtime.Object, error)
 }
 
 // noTypeMeta is how the encoding of an object without a TypeMeta begins.
@@ -37,6 +42,16 @@ func (c protobufCodec) AppendMessage(b, message []byte) ([]byte, bool) {
 // Message implements FromServer.
 func (c protobufCodec) Message(data []byte) ([]byte, bool) {
 	return bytes.CutPrefix(data, []byte(noTypeMeta))
+}
+
+// DecodeMessage implements FromServer.
+func (c protobufCodec) DecodeMessage(message []byte, owned bool) (obj runtime.Object, err error) {
+	defer recoverTo(&err, "decode", c.typ)
+	m, err := c.decodeMessage(message, owned)
+	if err != nil {
+		return nil, err
+	}
+	return m.(runtime.Object), nil
 }
 
 // isCanonical reports whether a message is what the generated code writes for its object.

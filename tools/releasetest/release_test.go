@@ -16,7 +16,7 @@ import (
 func repository(t *testing.T, version string) (dir string, env []string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, name := range []string{"go.mod", "metrics/go.mod", "durable/controllerruntime/go.mod", "cmd/informctl/go.mod", "tools/release"} {
+	for _, name := range []string{"go.mod", "metrics/go.mod", "postgres/go.mod", "durable/controllerruntime/go.mod", "cmd/informctl/go.mod", "tools/release"} {
 		b, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
@@ -41,11 +41,11 @@ func bash(t *testing.T, dir string, env []string, script string) string {
 	return run(t, dir, env, "bash", "-euc", script)
 }
 
-// TestTag makes a release: four tags of the commit, and the command that pushes them.
+// TestTag makes a release: five tags of the commit, and the command that pushes them.
 func TestTag(t *testing.T) {
 	version := release(t)
 	dir, env := repository(t, version)
-	tags := []string{"cmd/informctl/" + version, "durable/controllerruntime/" + version, "metrics/" + version, version}
+	tags := []string{"cmd/informctl/" + version, "durable/controllerruntime/" + version, "metrics/" + version, "postgres/" + version, version}
 	out := bash(t, dir, env, "tools/release $VERSION")
 	got := strings.Fields(bash(t, dir, env, "git tag --points-at HEAD"))
 	if diff := cmp.Diff(tags, got); diff != "" {

@@ -1,0 +1,51 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// The codes of PostgreSQL that this package tells apart.
+const (
+	lockNotAvailable    = "55P03"
+	readOnlyTransaction = "25006"
+	uniqueViolation     = "23505"
+	undefinedTable      = "42P01"
+	invalidSchema       = "3F000"
+	noPrivilege         = "42501"
+)
+
+func codeOf(err error) string {
+	var pg *pgconn.PgError
+	if errors.As(err, &pg) {
+		return pg.Code
+	}
+	return ""
+}
+
+// isRefused reports whether the database would answer a statement in the same way again:
+// it refuses the data, the statement or the role.
+func isRefused(err error) bool {
+	code := codeOf(err)
+	if code == "" || code == uniqueViolation {
+		return false
+	}
+	switch code[:2] {
+	case "21", "22", "23", "42", "54", "3F":
+		return true
+	}
+	return false
+}
+
+// isOfServer reports whether the connections of a pool may all be to a server that cannot
+// be used any more, as after a switchover.
+func isOfServer(err error) bool {
+	code := codeOf(err)
+	return code == readOnlyTransaction || strings.HasPrefix(code, "57P0") || strings.HasPrefix(code, "08")
+}
+
+// isOver reports whether the context has ended.
+func isOver(ctx context.Context) bool { return ctx.Err() != nil }

@@ -1,0 +1,248 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/store"
+)
+
+// FollowOptions configure a ListerWatcher. The zero value is usable.
+type FollowOptions struct {
+	// Held returns the resource version that the informer has stored, "" if none: while
+	// the database is behind it, as after a failover that has lost commits, requests are
+	// refused with a 504, because a list would go back in time. An informer with a file
+	// needs it: ListerWatcher remembers only what it has delivered. May be nil.
+	Held func() string
+	// MaxStale is how long the publisher may have heard nothing of the API server before
+	// requests are refused with a 503. 0 means 3 minutes: an API server sends bookmarks
+	// about each minute.
+	MaxStale time.Duration
+	// Upstream is the API server, for Direct. May be nil.
+	Upstream cache.ListerWatcher
+}
+
+// ListerWatcher lists and watches a published collection as the API server would, with
+// its resource versions. It is for one informer. Create one with DB.ListerWatcher.
+//
+// A list returns the latest state, also with a limit, whose continue token is expired
+// (410) as soon as anything has changed: the pagers of client-go then list at once.
+// A list of an exact resource version is refused with a 400.
+type ListerWatcher struct {
+	db      *DB
+	scope   store.Scope
+	decoder *decoder
+	opts    FollowOptions
+
+	mu       sync.Mutex // protects what follows
+	high     int64      // the highest resource version that was delivered
+	refused  time.Time  // by the database's clock, since when it is behind; zero if it is not
+	forgiven int64      // high and Held up to here are of a history that is no more
+	recent   []anchor   // rows that were delivered last
+	direct   bool
+	switched chan struct{} // is closed when direct changes
+}
+
+// ListerWatcher returns a ListerWatcher of a published scope. Objects have the type of
+// example: one of client-go, *unstructured.Unstructured, *metav1.PartialObjectMetadata,
+// or one of a custom resource. If the scope has no Cluster, the only cluster that
+// publishes such a scope is meant.
+func (db *DB) ListerWatcher(s store.Scope, example runtime.Object, opts FollowOptions) (*ListerWatcher, error) {
+	s, err := identity(s)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDecoder(example, s.Kind)
+	if err != nil {
+		return nil, err
+	}
+	if opts.MaxStale <= 0 {
+		opts.MaxStale = 3 * time.Minute
+	}
+	return &ListerWatcher{db: db, scope: s, decoder: d, opts: opts, switched: make(chan struct{})}, nil
+}
+
+// Direct makes the API server (true) or the database (false) answer from now on, and ends
+// open watches. Resource versions stay as they are, so the informer does not list.
+func (l *ListerWatcher) Direct(direct bool) error {
+	if l.opts.Upstream == nil {
+		return errors.New("there is no Upstream to follow directly")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.direct != direct {
+		l.direct = direct
+		close(l.switched)
+		l.switched = make(chan struct{})
+	}
+	return nil
+}
+
+func (l *ListerWatcher) source() (direct bool, switched <-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.direct, l.switched
+}
+
+// state is what the database has of a scope, as of one statement.
+type state struct {
+	id    int64
+	above int64
+	last  anchor
+	place anchor // the mark before a watch; zero if there is none
+	known bool   // the log has the row that was delivered with that resource version
+}
+
+// maxRecent is how many rows a ListerWatcher remembers.
+const maxRecent = 256
+
+// delivered notes a row that the informer has received.
+func (l *ListerWatcher) delivered(a anchor) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.high = max(l.high, a.rv)
+	// Of rows with the same resource version the first one: who comes back with it may
+	// not have received the others.
+	if n := len(l.recent); n > 0 && l.recent[n-1].rv == a.rv {
+		return
+	}
+	if len(l.recent) >= maxRecent {
+		l.recent = append(l.recent[:0], l.recent[maxRecent/2:]...)
+	}
+	l.recent = append(l.recent, a)
+}
+
+// known returns the row with a resource version that was delivered last, zero if it is
+// not remembered.
+func (l *ListerWatcher) known(rv int64) anchor {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := len(l.recent) - 1; i >= 0; i-- {
+		if l.recent[i].rv == rv {
+			return l.recent[i]
+		}
+	}
+	return anchor{}
+}
+
+// read reads the state, and the place of a watch from rv; 0 if there is none. known is
+// the row that was delivered with rv. The error has a status.
+func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
+	var s state
+	var complete, caught, silent bool
+	var age float64
+	var now time.Time
+	var at *time.Time
+	var v int
+	where, id := "s.uid = $1", l.scope.ID()
+	if l.scope.Cluster == "" {
+		// The identity without the cluster, of the columns.
+		where, id = l.anyCluster()
+	}
+	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
+			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), EXISTS (SELECT FROM informctl.change WHERE scope = s.id AND seq = $3 AND tx = $4),
+			least(extract(epoch FROM clock_timestamp() - le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp()
+		FROM informctl.scope s CROSS JOIN informctl.version v JOIN informctl.lease le ON le.grp = s.grp
+		LEFT JOIN LATERAL (SELECT seq, rv, tx, caught, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
+		LEFT JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id AND kind = 'B' AND rv <= $2 AND seq > s.since ORDER BY rv DESC, seq DESC LIMIT 1) p ON true
+		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
+	if err == nil {
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now}, func() error { return nil })
+	}
+	switch {
+	case err != nil:
+		return s, l.unavailable(ctx, "read the database", err)
+	case rows.CommandTag().RowsAffected() == 0:
+		return s, apierrors.NewServiceUnavailable(l.scope.Resource + " is not published in this database")
+	case rows.CommandTag().RowsAffected() > 1:
+		return s, apierrors.NewServiceUnavailable("several clusters publish " + l.scope.Resource + " in this database: the scope needs its Cluster")
+	case v != version:
+		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("%s: they have version %d, this program knows %d", ErrSchema, v, version))
+	case !complete || s.last.seq == 0:
+		return s, apierrors.NewServiceUnavailable("the first list of " + l.scope.Resource + " has not been published yet")
+	case silent || age > l.opts.MaxStale.Seconds():
+		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the publisher of %s has not heard of the API server for longer than %s", l.scope.Resource, l.opts.MaxStale))
+	}
+	return s, l.checkHeld(s, caught, *at, now)
+}
+
+func (l *ListerWatcher) anyCluster() (where, value string) {
+	s := l.scope
+	return `s.resource || E'\n' || s.api_version || E'\n' || s.kind || E'\n' || s.namespace || E'\n' || s.label_selector || E'\n' || s.field_selector = $1`,
+		s.Resource + "\n" + s.Kind.GroupVersion().String() + "\n" + s.Kind.Kind + "\n" + s.Namespace + "\n" + s.LabelSelector + "\n" + s.FieldSelector
+}
+
+// rewoundAfter is how long a publisher that has caught up must have gone on below the
+// resource version of a follower until the history of that is known to be no more.
+var rewoundAfter = 30 * time.Second
+
+// checkHeld refuses requests while the database is behind what the informer has. A
+// publisher that has caught up with the API server and still is behind proves that the
+// server went back, too.
+func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error {
+	var stored int64
+	if l.opts.Held != nil {
+		stored, _ = strconv.ParseInt(l.opts.Held(), 10, 64)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	held := max(stored, l.high)
+	if held <= s.last.rv || held <= s.above || held <= l.forgiven {
+		l.refused = time.Time{}
+		return nil
+	}
+	if l.refused.IsZero() {
+		l.refused = now
+	}
+	if caught && at.After(l.refused.Add(rewoundAfter)) {
+		l.forgiven, l.high, l.refused = held, 0, time.Time{}
+		return nil
+	}
+	return tooLarge(held, s.last.rv)
+}
+
+func (l *ListerWatcher) unavailable(ctx context.Context, doing string, err error) error {
+	if isOver(ctx) {
+		return err
+	}
+	l.db.failed(ctx, err)
+	return apierrors.NewServiceUnavailable(fmt.Sprintf("%s: %s", doing, err))
+}
+
+func tooLarge(rv, last int64) error {
+	err := apierrors.NewTimeoutError(fmt.Sprintf("Too large resource version: %d, current: %d", rv, last), 1)
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge, Message: "Too large resource version"}}
+	return err
+}
+
+func expired(rv int64) error {
+	return apierrors.NewResourceExpired(fmt.Sprintf("too old resource version: %d", rv))
+}
+
+// errGone: the rows that a statement depends on are not there.
+var errGone = &apierrors.StatusError{ErrStatus: metav1.Status{
+	Status: metav1.StatusFailure, Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+	Message: "the database has changed under the request",
+}}
+
+// List implements cache.Lister.
+func (l *ListerWatcher) List(opts metav1.ListOptions) (runtime.Object, error) {
+	return l.ListWithContext(context.Background(), opts)
+}
+
+// Watch implements cache.Watcher.
+func (l *ListerWatcher) Watch(opts metav1.ListOptions) (watch.Interface, error) {
+	return l.WatchWithContext(context.Background(), opts)
+}

@@ -1,0 +1,128 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/klog/v2"
+)
+
+// lease is the right to publish a group of scopes. Only liveness depends on it: commits
+// are fenced by the epoch of their scope.
+type lease struct {
+	db     *DB
+	group  string
+	holder string // by chance, of one Publish
+	ttl    time.Duration
+}
+
+// acquire waits for the lease.
+func (l *lease) acquire(ctx context.Context) error {
+	for {
+		wait, err := l.try(ctx)
+		if err == nil && wait == 0 {
+			return nil
+		}
+		if isRefused(err) {
+			return err
+		}
+		if err != nil {
+			l.db.failed(ctx, err)
+			klog.FromContext(ctx).Info("The lease cannot be asked for", "group", l.group, "err", err.Error())
+			wait = l.ttl / 5
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait + rand.N(l.ttl/10+1)):
+		}
+	}
+}
+
+// try takes the lease if it is free, or returns how long it is not.
+func (l *lease) try(ctx context.Context) (wait time.Duration, err error) {
+	ms := l.ttl.Milliseconds()
+	var left float64
+	// SELECT first: candidates write nothing while the lease is held. An expiry of
+	// another clock, before a failover, may be far in the future.
+	err = l.db.pool.QueryRow(ctx, l.db.sql(`SELECT greatest(extract(epoch FROM expires - clock_timestamp()), -1)::float8
+		FROM informctl.lease WHERE grp = $1 AND holder <> $2 AND expires <= clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms).Scan(&left)
+	if err == nil && left > 0 {
+		return min(time.Duration(left*float64(time.Second)), l.ttl), nil
+	}
+	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+		return 0, err
+	}
+	tag, err := l.db.pool.Exec(ctx, l.db.sql(`INSERT INTO informctl.lease AS l (grp, holder, expires, heard) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond', '-infinity')
+		ON CONFLICT (grp) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
+		WHERE l.holder = $2 OR l.expires < clock_timestamp() OR l.expires > clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms)
+	if err != nil {
+		return 0, err
+	}
+	if tag.RowsAffected() == 0 {
+		return l.ttl / 5, nil
+	}
+	return 0, nil
+}
+
+// renew keeps the lease until the context ends, on a connection of its own, so that it
+// does not wait for commits. silent returns the scopes of which nothing was heard. It
+// returns errFenced when somebody else has the lease.
+func (l *lease) renew(ctx context.Context, silent func() []int64) error {
+	var conn *pgx.Conn
+	defer func() {
+		if conn != nil {
+			_ = conn.Close(context.WithoutCancel(ctx))
+		}
+	}()
+	for {
+		var err error
+		if conn == nil {
+			conn, err = pgx.ConnectConfig(ctx, l.db.pool.Config().ConnConfig)
+		}
+		wait := l.ttl / 3
+		if err == nil {
+			err = l.renewOnce(ctx, conn, silent())
+		}
+		switch {
+		case errors.Is(err, errFenced):
+			return err
+		case err != nil && !isOver(ctx):
+			klog.FromContext(ctx).Info("The lease was not renewed", "group", l.group, "err", err.Error())
+			if conn != nil {
+				_ = conn.Close(context.WithoutCancel(ctx))
+				conn = nil
+			}
+			wait = l.ttl / 10
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (l *lease) renewOnce(ctx context.Context, conn *pgx.Conn, silent []int64) error {
+	ctx, cancel := context.WithTimeout(ctx, l.ttl/2)
+	defer cancel()
+	if silent == nil {
+		silent = []int64{}
+	}
+	tag, err := conn.Exec(ctx, l.db.sql(`UPDATE informctl.lease SET expires = clock_timestamp() + $3 * interval '1 millisecond', heard = clock_timestamp(), silent = $4
+		WHERE grp = $1 AND holder = $2`), l.group, l.holder, l.ttl.Milliseconds(), silent)
+	if err == nil && tag.RowsAffected() == 0 {
+		return errFenced
+	}
+	return err
+}
+
+// release gives the lease to the next candidate at once.
+func (l *lease) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_, _ = l.db.pool.Exec(ctx, l.db.sql("UPDATE informctl.lease SET expires = '-infinity' WHERE grp = $1 AND holder = $2"), l.group, l.holder)
+}

@@ -1,0 +1,215 @@
+//go:build unix
+
+// Package pgtest starts a PostgreSQL for tests.
+package pgtest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+)
+
+// DSNVariable is the environment variable with the data source name of a database that
+// tests use instead of a server of their own. It must be empty, and its role must be
+// allowed to create schemas.
+const DSNVariable = "INFORMCTL_POSTGRES_DSN"
+
+// Server is a PostgreSQL on this host. Its methods are not safe for concurrent use.
+type Server struct {
+	t    testing.TB
+	bin  string
+	dir  string
+	port int
+}
+
+// DSN returns the data source name of the database that tests share, which they use in
+// schemas of their own: that of DSNVariable, or of a server that is stopped at the end of
+// the test.
+func DSN(t testing.TB) string {
+	t.Helper()
+	if dsn := os.Getenv(DSNVariable); dsn != "" {
+		return dsn
+	}
+	return Start(t).DSN()
+}
+
+var schemas atomic.Int64
+
+// Schema returns the name of a schema that no other test uses.
+func Schema() string { return fmt.Sprintf("t%d_%d", os.Getpid(), schemas.Add(1)) }
+
+// Start starts a server with an empty database. It skips the test, and says so, if
+// PostgreSQL is not installed.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	bin, err := binaries()
+	if err != nil {
+		t.Skipf("NOT TESTED: %v", err)
+	}
+	// A socket's path has at most 107 bytes, which t.TempDir may exceed.
+	dir, err := os.MkdirTemp("/tmp", "pgtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	s := &Server{t: t, bin: bin, dir: dir, port: freePort(t)}
+	if err := own(dir); err != nil {
+		t.Fatal(err)
+	}
+	s.run("initdb", "--pgdata", s.data(), "--username", "postgres", "--auth", "trust", "--encoding", "UTF8", "--locale", "C", "--no-sync")
+	conf := fmt.Sprintf("\nport = %d\nlisten_addresses = '127.0.0.1'\nunix_socket_directories = '%s'\nfsync = on\nmax_connections = 300\nlog_min_messages = warning\n", s.port, dir)
+	f, err := os.OpenFile(filepath.Join(s.data(), "postgresql.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = f.WriteString(conf); err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Up()
+	t.Cleanup(func() { s.Stop("immediate") })
+	return s
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+// DSN returns the server's data source name.
+func (s *Server) DSN() string {
+	return fmt.Sprintf("host=%s port=%d user=postgres dbname=postgres sslmode=disable", s.dir, s.port)
+}
+
+// Port returns the TCP port on 127.0.0.1.
+func (s *Server) Port() int { return s.port }
+
+// Up starts the server after Stop.
+func (s *Server) Up() {
+	s.t.Helper()
+	s.run("pg_ctl", "--pgdata", s.data(), "--log", filepath.Join(s.dir, "log"), "--wait", "--timeout", "60", "start")
+}
+
+// Stop stops the server, if it runs: mode is fast, or immediate, which is a crash.
+func (s *Server) Stop(mode string) {
+	cmd := s.command("pg_ctl", "--pgdata", s.data(), "--mode", mode, "--wait", "stop")
+	_ = cmd.Run()
+}
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return string(b)
+}
+
+// Save copies the stopped server's files; the function that it returns puts them back.
+func (s *Server) Save() (restore func()) {
+	s.t.Helper()
+	saved := filepath.Join(s.dir, "saved")
+	copyTo := func(from, to string) {
+		s.t.Helper()
+		if err := os.RemoveAll(to); err != nil {
+			s.t.Fatal(err)
+		}
+		if out, err := s.commandOf("/bin/cp", "-a", from, to).CombinedOutput(); err != nil {
+			s.t.Fatalf("copy the database: %v\n%s", err, out)
+		}
+	}
+	copyTo(s.data(), saved)
+	return func() { copyTo(saved, s.data()) }
+}
+
+func (s *Server) run(name string, args ...string) {
+	s.t.Helper()
+	if out, err := s.command(name, args...).CombinedOutput(); err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		s.t.Fatalf("%s: %v\n%s%s", name, err, out, log)
+	}
+}
+
+func (s *Server) command(name string, args ...string) *exec.Cmd {
+	return s.commandOf(filepath.Join(s.bin, name), args...)
+}
+
+// commandOf returns a command of the user that owns the database: PostgreSQL refuses to
+// run as root.
+func (s *Server) commandOf(path string, args ...string) *exec.Cmd {
+	cmd := exec.Command(path, args...) //nolint:gosec,noctx // of PostgreSQL; ends by itself
+	cmd.Dir = s.dir
+	cmd.Env = []string{"PATH=/usr/bin:/bin", "LC_ALL=C"}
+	if os.Getuid() == 0 {
+		uid, gid, err := other()
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: gid}}
+	}
+	return cmd
+}
+
+// other returns a user who is not root.
+func other() (uid, gid uint32, err error) {
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		u, err = user.Lookup("nobody")
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	id, err := strconv.ParseUint(u.Uid, 10, 32)
+	group, groupErr := strconv.ParseUint(u.Gid, 10, 32)
+	return uint32(id), uint32(group), errors.Join(err, groupErr)
+}
+
+func own(dir string) error {
+	if os.Getuid() != 0 {
+		return nil
+	}
+	uid, gid, err := other()
+	if err != nil {
+		return err
+	}
+	return os.Chown(dir, int(uid), int(gid))
+}
+
+// binaries returns the folder of the newest PostgreSQL.
+func binaries() (string, error) {
+	if path, err := exec.LookPath("initdb"); err == nil {
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			return filepath.Dir(path), nil
+		}
+	}
+	found, err := filepath.Glob("/usr/lib/postgresql/*/bin/initdb")
+	if err != nil || len(found) == 0 {
+		return "", errors.New("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+	}
+	slices.SortFunc(found, func(a, b string) int { return major(a) - major(b) })
+	return filepath.Dir(found[len(found)-1]), nil
+}
+
+func major(path string) int {
+	n, _ := strconv.Atoi(strings.Split(path, "/")[4])
+	return n
+}
+
+func freePort(t testing.TB) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // at once
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // of a TCP listener
+}

@@ -1,0 +1,336 @@
+package postgres
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/reflector"
+)
+
+// PublishOptions configure Publish. The zero value is usable.
+type PublishOptions struct {
+	// Group names what one publisher at a time does: its scopes. "" means the cluster of
+	// the scopes.
+	Group string
+	// Interval is how long a change waits for others to share its transaction, at most,
+	// if there was a transaction within it. 0 means 50 ms.
+	Interval time.Duration
+	// TTL is how long another publisher waits for one that is gone. 0 means 10 s.
+	TTL time.Duration
+	// KeepAge and KeepBytes bound the log of each scope, and so for how long a follower
+	// may be away and go on without a list. 0 means 24 hours and 1 GiB.
+	KeepAge   time.Duration
+	KeepBytes int64
+}
+
+func (o PublishOptions) withDefaults() PublishOptions {
+	if o.Interval <= 0 {
+		o.Interval = 50 * time.Millisecond
+	}
+	if o.TTL <= 0 {
+		o.TTL = 10 * time.Second
+	}
+	if o.KeepAge <= 0 {
+		o.KeepAge = 24 * time.Hour
+	}
+	if o.KeepBytes <= 0 {
+		o.KeepBytes = 1 << 30
+	}
+	return o
+}
+
+const (
+	// silentAfter is how long a publisher hears nothing of a scope until it says so.
+	silentAfter = 150 * time.Second
+	// markEvery is how long bookmarks of scopes without changes wait for each other.
+	markEvery = 2 * time.Second
+	// trimEvery is how often the logs are trimmed.
+	trimEvery = 10 * time.Second
+	// problemWait is how long a scope that the database refuses waits until it is tried
+	// again.
+	problemWait = time.Minute
+)
+
+// Publish publishes collections until the context ends, while no other publisher of the
+// group does: it waits for the lease, and again after it has lost it. All goroutines have
+// ended when it returns. A scope that cannot be published does not stop the others; its
+// problem is in the Status. The error is ErrSecrets, ErrSchema, or says which collection
+// is not valid.
+func (db *DB) Publish(ctx context.Context, collections []Collection, opts PublishOptions) error {
+	opts = opts.withDefaults()
+	for i := range collections {
+		c := &collections[i]
+		s, err := identity(c.Scope)
+		switch {
+		case err != nil:
+			return fmt.Errorf("publish %s: %w", c.Scope.Resource, err)
+		case c.ListerWatcher == nil || c.Example == nil:
+			return fmt.Errorf("publish %s: a ListerWatcher and an Example are needed", s.Resource)
+		case s.Cluster == "":
+			return fmt.Errorf("publish %s: the scope needs the Cluster, which tells it from that of another cluster", s.Resource)
+		case opts.Group == "":
+			opts.Group = s.Cluster
+		}
+		c.Scope = s
+	}
+	if len(collections) == 0 {
+		return errors.New("publish: there is no collection")
+	}
+	l := &lease{db: db, group: opts.Group, holder: rand.Text(), ttl: opts.TTL}
+	for {
+		if err := l.acquire(ctx); err != nil {
+			if isOver(ctx) {
+				return nil
+			}
+			return fmt.Errorf("publish: %w", err)
+		}
+		klog.FromContext(ctx).Info("Publishing", "group", opts.Group, "scopes", len(collections))
+		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+		err := p.run(ctx, collections)
+		l.release(ctx)
+		switch {
+		case isOver(ctx):
+			return nil
+		case errors.Is(err, ErrSchema):
+			return fmt.Errorf("publish: %w", err)
+		}
+		klog.FromContext(ctx).Info("Publishing has ended, the lease is waited for", "group", opts.Group, "err", err.Error())
+	}
+}
+
+// publisher holds the lease of a group.
+type publisher struct {
+	db    *DB
+	lease *lease
+	opts  PublishOptions
+	told  chan struct{} // there are news
+
+	mu    sync.Mutex         // protects what follows
+	sinks map[int64]*sink    // by scope, of those that are published now
+	news  map[int64]struct{} // scopes with commits that were not notified
+}
+
+// run publishes until the context ends or the lease is lost.
+func (p *publisher) run(ctx context.Context, collections []Collection) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var parts sync.WaitGroup
+	parts.Go(func() { cancel(p.lease.renew(ctx, p.silent)) })
+	parts.Go(func() { p.notify(ctx) })
+	parts.Go(func() { p.every(ctx, markEvery, p.writeMarks) })
+	parts.Go(func() { p.trim(ctx) })
+	for _, c := range collections {
+		parts.Go(func() { p.publishScope(ctx, c, cancel) })
+	}
+	parts.Wait()
+	return context.Cause(ctx)
+}
+
+func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.Context)) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(d):
+			do(ctx)
+		}
+	}
+}
+
+// publishScope publishes one scope, and starts again where the database is after it went
+// back or refused something.
+func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
+	w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
+	for !isOver(ctx) {
+		err := w.takeOver(ctx)
+		if errors.Is(err, errFenced) {
+			lost(err) // the lease is another's
+			return
+		}
+		if err == nil {
+			err = p.follow(ctx, w, c)
+		}
+		wait := time.Second
+		switch {
+		case isOver(ctx):
+			return
+		case errors.Is(err, ErrSchema):
+			lost(err)
+			return
+		case errors.Is(err, errFenced), errors.Is(err, errMoved):
+			wait = p.lease.ttl / 20
+		case isRefused(err), errors.Is(err, errNoOrder), isObjectError(err):
+			wait = problemWait
+			p.report(ctx, w, err)
+		}
+		klog.FromContext(ctx).Info("A scope is published again", "scope", c.Scope.String(), "after", wait, "err", err.Error())
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// report writes the problem of a scope where its followers' operators look.
+func (p *publisher) report(ctx context.Context, w *writer, err error) {
+	klog.FromContext(ctx).Error(err, "A scope cannot be published", "scope", w.scope.String())
+	if w.id != 0 {
+		_, _ = p.db.pool.Exec(ctx, p.db.sql("UPDATE informctl.scope SET problem = $2 WHERE id = $1 AND holder = $3"), w.id, readable(err.Error()), w.holder)
+	}
+}
+
+// follow runs the reflector of a scope until the context ends or a commit fails for good.
+func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	s := newSink(w, c.Scope.Kind, p.opts.Interval)
+	s.cancel = cancel
+	r, err := reflector.New(reflector.Options{
+		ListerWatcher: c.ListerWatcher, Example: c.Example, Kind: c.Scope.Kind, Sink: s,
+		OnError: func(ctx context.Context, err error) {
+			klog.FromContext(ctx).V(2).Info("Publisher", "scope", c.Scope.String(), "err", err.Error())
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("publish %s: %w", c.Scope.Resource, err)
+	}
+	s.relist = r.Relist
+	p.add(w.id, s)
+	defer p.remove(w.id, s)
+	var parts sync.WaitGroup
+	parts.Go(func() { s.run(ctx) })
+	stop := context.AfterFunc(ctx, func() { s.fail(context.Cause(ctx)) })
+	defer stop()
+	r.Run(ctx)
+	parts.Wait()
+	return context.Cause(ctx)
+}
+
+func (p *publisher) add(id int64, s *sink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.sinks[id] = s
+}
+
+func (p *publisher) remove(id int64, s *sink) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.sinks[id] == s {
+		delete(p.sinks, id)
+	}
+}
+
+func (p *publisher) all() []*sink {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sinks := make([]*sink, 0, len(p.sinks))
+	for _, s := range p.sinks {
+		sinks = append(sinks, s)
+	}
+	return sinks
+}
+
+// silent returns the scopes of which nothing was heard for long.
+func (p *publisher) silent() (ids []int64) {
+	for _, s := range p.all() {
+		if time.Since(s.lastHeard()) > silentAfter {
+			ids = append(ids, s.w.id)
+		}
+	}
+	return ids
+}
+
+// committed notes that a scope has news.
+func (p *publisher) committed(id int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.news[id] = struct{}{}
+	select {
+	case p.told <- struct{}{}:
+	default:
+	}
+}
+
+// notify tells the followers that listen what is new, in one statement for all scopes and
+// outside of the commits, which a notification would make wait for each other in the
+// whole server.
+func (p *publisher) notify(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.told:
+		}
+		p.mu.Lock()
+		ids := make([]string, 0, len(p.news))
+		for id := range p.news {
+			ids = append(ids, strconv.FormatInt(id, 10))
+		}
+		clear(p.news)
+		p.mu.Unlock()
+		// A payload has less than 8,000 bytes.
+		for len(ids) > 0 {
+			n := min(len(ids), 300)
+			_, _ = p.db.pool.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", p.db.opts.Schema, strings.Join(ids[:n], ","))
+			ids = ids[n:]
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(p.opts.Interval / 5):
+		}
+	}
+}
+
+// writeMarks writes the marks of the scopes that have nothing else to commit, in one
+// transaction.
+func (p *publisher) writeMarks(ctx context.Context) {
+	sinks := map[int64]*sink{}
+	commits := map[int64]commit{}
+	var ids, epochs, seqs, txs, rvs, bytes []int64
+	var caughts []bool
+	tx := mathrand.Int64()
+	for _, s := range p.all() {
+		rv, due := s.takeMark()
+		if !due {
+			continue
+		}
+		w := s.w
+		sinks[w.id] = s
+		commits[w.id] = commit{end: anchor{seq: w.end.seq + 1, rv: rv, tx: tx}, bytes: w.bytes}
+		ids, epochs, seqs, txs = append(ids, w.id), append(epochs, w.epoch), append(seqs, w.end.seq), append(txs, w.end.tx)
+		rvs, bytes, caughts = append(rvs, rv), append(bytes, w.bytes), append(caughts, w.caught)
+	}
+	if len(ids) == 0 {
+		return
+	}
+	written := map[int64]bool{}
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`WITH due AS (
+			SELECT s.id, m.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[]) AS m(scope, epoch, seq, tx, rv, bytes, caught)
+			JOIN informctl.scope s ON s.id = m.scope AND s.epoch = m.epoch AND s.holder = $8
+			WHERE (SELECT c.tx FROM informctl.change c WHERE c.scope = m.scope ORDER BY c.seq DESC LIMIT 1) = m.tx
+			FOR SHARE OF s)
+		INSERT INTO informctl.change (scope, seq, kind, rv, tx, caught, bytes)
+		SELECT id, seq + 1, 'B', rv, $9, caught, bytes FROM due RETURNING scope`), ids, epochs, seqs, txs, rvs, bytes, caughts, p.lease.holder, tx)
+	if err == nil {
+		var id int64
+		_, err = pgx.ForEachRow(rows, []any{&id}, func() error { written[id] = true; return nil })
+	}
+	if err != nil {
+		clear(written) // each scope finds out by itself
+	}
+	for id, s := range sinks {
+		s.markWritten(written[id], commits[id])
+	}
+}

@@ -1,0 +1,73 @@
+package postgres
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+//go:embed schema.sql
+var schemaSQL string
+
+// version is the version of the tables.
+const version = 1
+
+// Migrate creates the tables, or brings them to the version of this program. It needs the
+// right to create a schema, or to own it. Nothing happens if they are there.
+func Migrate(ctx context.Context, dsn string, opts Options) error {
+	if opts.Schema == "" {
+		opts.Schema = DefaultSchema
+	}
+	cfg, err := parse(dsn, opts)
+	if err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
+	if err != nil {
+		return fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { //nolint:wrapcheck // the errors inside say what was done
+		// Two at once: the second one finds the tables of the first.
+		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true), pg_advisory_xact_lock(hashtext('informctl/migrate'))"); err != nil {
+			return fmt.Errorf("wait for another migration: %w", err)
+		}
+		var there bool
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{opts.Schema, "version"}.Sanitize()).Scan(&there); err != nil {
+			return fmt.Errorf("look for the tables: %w", err)
+		}
+		if there {
+			var v int
+			if err := tx.QueryRow(ctx, inSchema("SELECT version FROM informctl.version", opts.Schema)).Scan(&v); err != nil {
+				return fmt.Errorf("read the version of the tables: %w", err)
+			}
+			if v != version {
+				return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
+			}
+			return nil
+		}
+		if _, err := tx.Exec(ctx, inSchema(schemaSQL, opts.Schema), pgx.QueryExecModeSimpleProtocol); err != nil {
+			return fmt.Errorf("create the tables: %w", err)
+		}
+		return nil
+	})
+}
+
+func (db *DB) checkVersion(ctx context.Context) error {
+	var v int
+	err := db.pool.QueryRow(ctx, db.sql("SELECT version FROM informctl.version")).Scan(&v)
+	switch code := codeOf(err); {
+	case code == undefinedTable || code == invalidSchema:
+		return fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate", ErrSchema, db.opts.Schema)
+	case errors.Is(err, pgx.ErrNoRows):
+		return fmt.Errorf("%w: schema %s has no version", ErrSchema, db.opts.Schema)
+	case err != nil:
+		return fmt.Errorf("read the version of the tables: %w", err)
+	case v != version:
+		return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
+	}
+	return nil
+}

@@ -1,0 +1,66 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/informctl/informctl/store"
+)
+
+// ErrSecrets is returned for Secrets: whoever reads the tables would read them.
+var ErrSecrets = errors.New("Secrets are not published to PostgreSQL") //nolint:staticcheck // the name of a kind
+
+// identity returns the key of a scope. Typed, unstructured and metadata-only objects are
+// made from the same bytes, so the form is no part of it.
+func identity(s store.Scope) (store.Scope, error) {
+	s.Form = store.Typed
+	s, err := s.Canonical()
+	if err != nil {
+		return s, err
+	}
+	if s.IsSecret() {
+		return s, ErrSecrets
+	}
+	return s, nil
+}
+
+// register returns the number of a scope, which it adds if it is new.
+func (db *DB) register(ctx context.Context, group string, s store.Scope) (id int64, err error) {
+	// INSERT alone would take a number each time.
+	for {
+		err = db.pool.QueryRow(ctx, db.sql("SELECT id FROM informctl.scope WHERE uid = $1"), s.ID()).Scan(&id)
+		if err == nil || !errors.Is(err, pgx.ErrNoRows) {
+			return id, err
+		}
+		_, err = db.pool.Exec(ctx, db.sql(`INSERT INTO informctl.scope (uid, grp, cluster, resource, api_version, kind, namespace, label_selector, field_selector)
+			VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (uid) DO NOTHING`),
+			s.ID(), group, s.Cluster, s.Resource, s.Kind.GroupVersion().String(), s.Kind.Kind, s.Namespace, s.LabelSelector, s.FieldSelector)
+		if err != nil {
+			return 0, err
+		}
+	}
+}
+
+// Drop removes a scope with all that was published of it. Followers are told that it is
+// not published. A publisher that still has the scope adds it again.
+func (db *DB) Drop(ctx context.Context, id int64) error {
+	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
+		tag, err := tx.Exec(ctx, db.sql("DELETE FROM informctl.scope WHERE id = $1"), id)
+		if err == nil && tag.RowsAffected() == 0 {
+			return fmt.Errorf("there is no scope %d", id)
+		}
+		for _, table := range []string{"object", "change", "staging"} {
+			if err == nil {
+				_, err = tx.Exec(ctx, db.sql("DELETE FROM informctl."+table+" WHERE scope = $1"), id)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("drop scope %d: %w", id, err)
+	}
+	return nil
+}

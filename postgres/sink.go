@@ -1,0 +1,334 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/reflector"
+	"github.com/informctl/informctl/store"
+)
+
+const (
+	// maxPending is how many bytes of rows wait for a commit before the watch has to
+	// wait.
+	maxPending = 8 << 20
+	// fullCommit is how many bytes of rows do not wait for others.
+	fullCommit = 2 << 20
+)
+
+// phase is what a sink does with what it is told.
+//
+//	from      to        when
+//	watching  listing   the reflector begins a list
+//	unsure    listing   the same
+//	listing   watching  the list has ended, or was given up
+//	watching  unsure    an event has no place in the order of resource versions
+//	any       over      a commit failed for good
+type phase int
+
+const (
+	watching phase = iota
+	unsure         // nothing is taken until the next list
+	listing        // the goroutine of the reflector writes
+	over
+)
+
+// maxDisorder is how many events without a place in the order end a scope, if no deletion
+// in order came between them: some aggregated APIs send deletions with the resource
+// version of the state before.
+const maxDisorder = 3
+
+// sink is the reflector's Sink of one scope.
+type sink struct {
+	w        *writer
+	kind     schema.GroupVersionKind
+	interval time.Duration
+	relist   func(reason string) // of the reflector
+	kick     chan struct{}       // there is something to commit
+	cancel   context.CancelCauseFunc
+
+	mu       sync.Mutex // protects what follows
+	changed  sync.Cond  // of the fields below
+	phase    phase
+	rows     []row
+	size     int
+	rv       int64 // the rows are complete up to it; 0 if there is nothing to mark
+	urgent   bool  // a mark is wanted without rows
+	caught   bool
+	busy     bool // a commit is in progress
+	disorder int
+	heard    time.Time // when the API server told something last
+}
+
+func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now()}
+	s.changed.L = &s.mu
+	return s
+}
+
+// Checkpoint implements reflector.Sink.
+func (s *sink) Checkpoint() store.Checkpoint {
+	if !s.w.complete || s.w.end.seq == 0 {
+		return store.Checkpoint{Reason: "the database has no whole list"}
+	}
+	return store.Checkpoint{RV: strconv.FormatInt(s.w.end.rv, 10), Time: time.Now()}
+}
+
+// Push implements reflector.Sink.
+func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, rv string) error {
+	k := modified
+	switch t {
+	case cache.Added:
+		k = added
+	case cache.Deleted:
+		k = deleted
+	}
+	r, err := newRow(k, s.kind, obj)
+	if errors.Is(err, errNoOrder) {
+		s.fail(err)
+		return err
+	}
+	if err != nil {
+		return &store.ObjectError{Key: nameOf(obj), Err: err}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+	if rv == "" {
+		return s.doubt()
+	}
+	upTo, err := parseRV(rv)
+	if err != nil {
+		return err
+	}
+	for s.phase == watching && s.size > maxPending {
+		s.changed.Wait()
+	}
+	switch s.phase {
+	case over:
+		return s.ended(ctx)
+	case unsure:
+		return nil
+	}
+	if k == deleted {
+		s.disorder = 0
+	}
+	s.rows, s.size, s.rv = append(s.rows, r), s.size+r.size(), upTo
+	s.wake()
+	return nil
+}
+
+func isObjectError(err error) bool {
+	var o *store.ObjectError
+	return errors.As(err, &o)
+}
+
+func nameOf(obj runtime.Object) string {
+	if m, err := meta.Accessor(obj); err == nil {
+		return m.GetNamespace() + "/" + m.GetName()
+	}
+	return ""
+}
+
+// doubt is called for an event whose place is not known.
+func (s *sink) doubt() error {
+	if s.phase != watching {
+		return nil
+	}
+	if s.disorder++; s.disorder >= maxDisorder {
+		s.failLocked(errNoOrder)
+		return errNoOrder
+	}
+	s.phase = unsure
+	s.relist("an event has no place in the order of resource versions")
+	return nil
+}
+
+// Reject implements reflector.Sink. No object that an API server sends is refused, so
+// what is refused here would be missing in every follower.
+func (s *sink) Reject(_ context.Context, _ runtime.Object, cause error) { s.fail(cause) }
+
+// Bookmark implements reflector.Sink. Marks without rows wait for those of other scopes.
+func (s *sink) Bookmark(_ context.Context, rv string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+	if n, err := parseRV(rv); err == nil && s.phase == watching {
+		s.rv = max(s.rv, n)
+	}
+	return nil
+}
+
+// CaughtUp implements reflector.Sink.
+func (s *sink) CaughtUp(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.caught = true
+	if s.phase != watching {
+		return nil
+	}
+	s.urgent = true
+	s.wake()
+	return s.drained(ctx)
+}
+
+// drained waits until nothing is left to commit. s.mu is locked.
+func (s *sink) drained(ctx context.Context) error {
+	for (len(s.rows) > 0 || s.urgent || s.busy) && s.phase != over {
+		s.changed.Wait()
+	}
+	if s.phase == over {
+		return s.ended(ctx)
+	}
+	return nil
+}
+
+// ended returns why the sink is over.
+func (s *sink) ended(ctx context.Context) error {
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return context.Canceled
+}
+
+func (s *sink) wake() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+func (s *sink) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failLocked(err)
+}
+
+func (s *sink) failLocked(err error) {
+	s.cancel(err)
+	s.phase = over
+	s.changed.Broadcast()
+}
+
+// Relist implements reflector.Sink.
+func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
+	if err := s.drained(ctx); err != nil {
+		return nil, err
+	}
+	l, err := s.w.newRelist(ctx, s, reason)
+	if err != nil {
+		s.failLocked(err)
+		return nil, err
+	}
+	s.phase, s.rv = listing, 0
+	return l, nil
+}
+
+// listEnded is called when a list has ended, or was given up.
+func (s *sink) listEnded() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase == listing {
+		s.phase = watching
+	}
+}
+
+// run commits what was pushed until the context ends.
+func (s *sink) run(ctx context.Context) {
+	defer func() { s.fail(context.Cause(ctx)) }()
+	var last time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kick:
+		}
+		if wait := s.interval - time.Since(last); wait > 0 && !s.isFull() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(wait):
+			}
+		}
+		last = time.Now()
+		if err := s.commit(ctx); err != nil {
+			s.fail(err)
+			return
+		}
+	}
+}
+
+func (s *sink) isFull() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.size >= fullCommit || s.urgent
+}
+
+func (s *sink) commit(ctx context.Context) error {
+	s.mu.Lock()
+	for s.busy {
+		s.changed.Wait()
+	}
+	if len(s.rows) == 0 && !s.urgent || s.phase == listing || s.phase == over {
+		s.urgent = false
+		s.changed.Broadcast()
+		s.mu.Unlock()
+		return nil
+	}
+	rows, rv := s.rows, max(s.rv, s.w.end.rv)
+	s.rows, s.size, s.rv, s.urgent, s.busy = nil, 0, 0, false, true
+	s.w.caught = s.caught
+	s.changed.Broadcast()
+	s.mu.Unlock()
+	err := s.w.append(ctx, rows, rv)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy = false
+	s.changed.Broadcast()
+	return err
+}
+
+// takeMark returns the resource version of a mark without rows that is due, and makes the
+// sink busy until markWritten.
+func (s *sink) takeMark() (rv int64, due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || s.rv <= s.w.end.rv || !s.w.complete {
+		return 0, false
+	}
+	rv, s.rv, s.busy = s.rv, 0, true
+	s.w.caught = s.caught
+	return rv, true
+}
+
+// markWritten ends what takeMark began. A mark that was not written is committed alone,
+// which finds out why.
+func (s *sink) markWritten(written bool, c commit) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if written {
+		s.w.ended(c)
+	} else {
+		s.rv, s.urgent = max(s.rv, c.end.rv), true
+		s.wake()
+	}
+	s.busy = false
+	s.changed.Broadcast()
+}
+
+func (s *sink) lastHeard() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard
+}

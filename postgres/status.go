@@ -1,0 +1,90 @@
+package postgres
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/informctl/informctl/store"
+)
+
+// ScopeStatus is what the database has of one scope.
+type ScopeStatus struct {
+	ID       int64
+	Scope    store.Scope // its Form is not set
+	Group    string
+	Holder   string // who has published last; a random text
+	IsHeld   bool   // the lease of the group has not expired
+	Heard    time.Time
+	IsSilent bool   // the API server has told nothing of this scope for minutes
+	Complete bool   // the first list has been published
+	RV       string // the objects are complete up to it; "" if not Complete
+	MarkTime time.Time
+	Objects  int64     // as PostgreSQL estimates it for large scopes
+	Rows     int64     // of the log
+	Bytes    int64     // of data in the log
+	First    time.Time // time of the log's first row: a follower may have been away since
+	Problem  string    // why the scope is not published; "" if it is
+}
+
+// Status returns the scopes in the database, in the order of cluster and resource.
+func (db *DB) Status(ctx context.Context) ([]ScopeStatus, error) {
+	rows, err := db.pool.Query(ctx, db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, s.namespace, s.label_selector, s.field_selector,
+			s.grp, s.holder, coalesce(le.expires > clock_timestamp() AND le.holder = s.holder, false), nullif(le.heard, '-infinity'), coalesce(s.id = ANY (le.silent), false), s.complete,
+			coalesce(l.rv, 0), l.at, (SELECT count(*) FROM informctl.object o WHERE o.scope = s.id),
+			coalesce(l.seq - f.seq + 1, 0), coalesce(l.bytes - f.bytes, 0), f.at, s.problem
+		FROM informctl.scope s LEFT JOIN informctl.lease le ON le.grp = s.grp
+		LEFT JOIN LATERAL (SELECT seq, rv, at, bytes FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
+		LEFT JOIN LATERAL (SELECT seq, at, bytes FROM informctl.change WHERE scope = s.id ORDER BY seq LIMIT 1) f ON true
+		ORDER BY s.cluster, s.resource, s.namespace, s.id`))
+	if err != nil {
+		return nil, fmt.Errorf("read the status: %w", err)
+	}
+	out, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (ScopeStatus, error) {
+		var s ScopeStatus
+		var apiVersion, kind string
+		var heard, at, first *time.Time
+		var rv int64
+		err := row.Scan(&s.ID, &s.Scope.Cluster, &s.Scope.Resource, &apiVersion, &kind, &s.Scope.Namespace, &s.Scope.LabelSelector, &s.Scope.FieldSelector,
+			&s.Group, &s.Holder, &s.IsHeld, &heard, &s.IsSilent, &s.Complete, &rv, &at, &s.Objects, &s.Rows, &s.Bytes, &first, &s.Problem)
+		s.Scope.Kind = schema.FromAPIVersionAndKind(apiVersion, kind)
+		if s.Complete {
+			s.RV = fmt.Sprint(rv)
+		}
+		for to, from := range map[*time.Time]*time.Time{&s.Heard: heard, &s.MarkTime: at, &s.First: first} {
+			if from != nil {
+				*to = *from
+			}
+		}
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the status: %w", err)
+	}
+	return out, nil
+}
+
+// Grants returns the statements that make the roles of a schema, for psql: the owner runs
+// them once. "" means DefaultSchema.
+//
+//	SCHEMA_publisher  publishes; treat it as cluster-admin
+//	SCHEMA_follower   reads all that is published in the schema
+func Grants(name string) string {
+	if name == "" {
+		name = DefaultSchema
+	}
+	s := pgx.Identifier{name}.Sanitize()
+	publisher, follower := pgx.Identifier{name + "_publisher"}.Sanitize(), pgx.Identifier{name + "_follower"}.Sanitize()
+	return strings.NewReplacer("$schema", s, "$publisher", publisher, "$follower", follower).Replace(`CREATE ROLE $publisher NOLOGIN;
+CREATE ROLE $follower NOLOGIN;
+REVOKE ALL ON SCHEMA $schema FROM PUBLIC;
+GRANT USAGE ON SCHEMA $schema TO $publisher, $follower;
+GRANT SELECT ON ALL TABLES IN SCHEMA $schema TO $publisher, $follower;
+REVOKE ALL ON $schema.staging FROM $follower;
+GRANT INSERT, UPDATE, DELETE ON $schema.lease, $schema.scope, $schema.object, $schema.change, $schema.staging TO $publisher;
+`)
+}

@@ -1,0 +1,281 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/store"
+)
+
+var (
+	// errFenced: another publisher has the scope, or the database went back to a state
+	// before this one had it.
+	errFenced = errors.New("another process publishes the scope")
+	// errMoved: the log does not end where this publisher has ended it.
+	errMoved = errors.New("the database went back to an earlier state")
+)
+
+// anchor is a row of the log. tx tells it from a row with the same number in another
+// history.
+type anchor struct {
+	seq, rv, tx int64
+}
+
+// firstWait is how long a statement that failed waits until it is tried again, at first.
+var firstWait = 100 * time.Millisecond
+
+// writer writes one scope. One goroutine at a time uses it.
+type writer struct {
+	db     *DB
+	holder string // of the lease
+	group  string
+	ttl    time.Duration
+	scope  store.Scope
+
+	id       int64
+	epoch    int64
+	end      anchor // the last row, which is a mark, once there is one
+	bytes    int64  // of data, up to the end
+	above    int64
+	complete bool
+	caught   bool // marks say so
+
+	wrote func(id int64) // is called after each commit
+}
+
+// takeOver makes this writer the only one of its scope, and reads where its log ends. It
+// waits for a commit in flight.
+func (w *writer) takeOver(ctx context.Context) error {
+	id, err := w.db.register(ctx, w.group, w.scope)
+	if err != nil {
+		return err
+	}
+	w.id, w.caught = id, false
+	err = w.locked(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3, problem = ''
+			WHERE id = $1 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)
+			RETURNING epoch, complete, above`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &w.above)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errFenced
+	}
+	if err != nil {
+		return err
+	}
+	return w.readEnd(ctx)
+}
+
+// locked runs a transaction that may wait for the lock of a publisher that is gone. It
+// ends that one's session after a second.
+func (w *writer) locked(ctx context.Context, do func(pgx.Tx) error) error {
+	for try := 0; ; try++ {
+		err := pgx.BeginFunc(ctx, w.db.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '1s', true)"); err != nil {
+				return err
+			}
+			return do(tx)
+		})
+		if codeOf(err) != lockNotAvailable || try == 5 {
+			return err
+		}
+		// Only sessions of the same role can be ended, and only these can hold the lock.
+		if _, err := w.db.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+			WHERE application_name LIKE $1 AND usename = current_user AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 second'`,
+			w.sessions()); err != nil {
+			return fmt.Errorf("end the session of the publisher before: %w", err)
+		}
+	}
+}
+
+// sessions matches the application_name of every session that writes the scope.
+func (w *writer) sessions() string { return fmt.Sprintf("informctl/%s/%d/%%", w.db.opts.Schema, w.id) }
+
+func (w *writer) session() string {
+	return fmt.Sprintf("informctl/%s/%d/%d", w.db.opts.Schema, w.id, w.epoch)
+}
+
+func (w *writer) readEnd(ctx context.Context) error {
+	w.end, w.bytes = anchor{}, 0
+	err := w.db.pool.QueryRow(ctx, w.db.sql("SELECT seq, rv, tx, bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1"), w.id).
+		Scan(&w.end.seq, &w.end.rv, &w.end.tx, &w.bytes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	return err
+}
+
+// settings bounds how long a transaction of a publisher that is gone keeps its locks: the
+// keepalives find a host that does not answer, before the server waits for a statement.
+func (w *writer) settings(b *pgx.Batch) {
+	ttl := strconv.FormatInt(w.ttl.Milliseconds(), 10)
+	b.Queue(`SELECT set_config('application_name', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
+		set_config('lock_timeout', $2, true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
+		set_config('tcp_keepalives_interval', '3', true), set_config('tcp_keepalives_count', '2', true)`, w.session(), ttl)
+}
+
+// fence locks the scope against a take-over, and checks that the log ends where this
+// writer has ended it.
+func (w *writer) fence(b *pgx.Batch) {
+	w.settings(b)
+	b.Queue(w.db.sql(`SELECT v.version, coalesce(c.seq, 0), coalesce(c.tx, 0)
+		FROM informctl.scope s CROSS JOIN informctl.version v
+		LEFT JOIN LATERAL (SELECT seq, tx FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) c ON true
+		WHERE s.id = $1 AND s.epoch = $2 AND s.holder = $3 FOR SHARE OF s`), w.id, w.epoch, w.holder)
+}
+
+func (w *writer) readFence(r pgx.BatchResults) error {
+	if _, err := r.Exec(); err != nil { // the settings
+		return err
+	}
+	var v int
+	var seq, tx int64
+	switch err := r.QueryRow().Scan(&v, &seq, &tx); {
+	case errors.Is(err, pgx.ErrNoRows):
+		return errFenced
+	case err != nil:
+		return err
+	case v != version:
+		return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
+	case seq != w.end.seq || tx != w.end.tx:
+		return errMoved
+	}
+	return nil
+}
+
+// commit is a transaction: what it does between the fence and COMMIT, and where the log
+// ends after it.
+type commit struct {
+	queue  func(b *pgx.Batch, tx int64) // tx is the number of the transaction's rows
+	end    anchor                       // without tx
+	bytes  int64
+	checks int // queries of queue whose one boolean column must be true
+}
+
+// errCheck: what a commit depends on is not in the database.
+var errCheck = errors.New("rows that the database has acknowledged are not there")
+
+// run commits. It tries again until the outcome is known: a transaction is committed if
+// and only if its last row is there. The error is errFenced, errMoved, ErrSchema, one
+// that the database will answer again, or that of the context.
+func (w *writer) run(ctx context.Context, c commit) error {
+	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
+		c.end.tx = rand.Int64()
+		err := w.once(ctx, c)
+		if err == nil {
+			w.ended(c)
+			return nil
+		}
+		w.db.failed(ctx, err)
+		if isOver(ctx) || isRefused(err) || errors.Is(err, errFenced) || errors.Is(err, errMoved) || errors.Is(err, ErrSchema) || errors.Is(err, errCheck) {
+			return err
+		}
+		klog.FromContext(ctx).Info("A commit failed, its outcome is looked up", "scope", w.scope.String(), "err", err.Error())
+		for {
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(wait):
+			}
+			there, err := w.isThere(ctx, c.end)
+			if err == nil && there {
+				w.ended(c)
+				return nil
+			}
+			if err == nil {
+				break
+			}
+			w.db.failed(ctx, err)
+			if isRefused(err) || errors.Is(err, errFenced) {
+				return err
+			}
+			wait = min(2*wait, 2*time.Second)
+		}
+	}
+}
+
+func (w *writer) ended(c commit) {
+	w.end, w.bytes = c.end, c.bytes
+	w.wrote(w.id)
+}
+
+func (w *writer) once(ctx context.Context, c commit) error {
+	tx, err := w.db.pool.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+	b := &pgx.Batch{}
+	w.fence(b)
+	c.queue(b, c.end.tx)
+	results := tx.SendBatch(ctx, b)
+	err = w.readFence(results)
+	for i := 0; i < c.checks && err == nil; i++ {
+		var ok bool
+		if err = results.QueryRow().Scan(&ok); err == nil && !ok {
+			err = errCheck
+		}
+	}
+	if closeErr := results.Close(); err == nil {
+		err = closeErr
+	}
+	if err != nil {
+		return err
+	}
+	return tx.Commit(ctx)
+}
+
+// isThere reports whether the transaction with a row was committed. It raises the epoch,
+// which waits for a transaction that still runs and keeps it from a later COMMIT.
+func (w *writer) isThere(ctx context.Context, end anchor) (there bool, err error) {
+	if err := w.raiseEpoch(ctx); err != nil {
+		return false, err
+	}
+	err = w.db.pool.QueryRow(ctx, w.db.sql("SELECT EXISTS (SELECT FROM informctl.change WHERE scope = $1 AND seq = $2 AND tx = $3)"), w.id, end.seq, end.tx).Scan(&there)
+	return there, err
+}
+
+// raiseEpoch fences the statements of this writer whose outcome is not known.
+func (w *writer) raiseEpoch(ctx context.Context) error {
+	err := w.locked(ctx, func(tx pgx.Tx) error {
+		return tx.QueryRow(ctx, w.db.sql("UPDATE informctl.scope SET epoch = epoch + 1 WHERE id = $1 AND epoch = $2 AND holder = $3 RETURNING epoch"), w.id, w.epoch, w.holder).
+			Scan(&w.epoch)
+	})
+	if errors.Is(err, pgx.ErrNoRows) {
+		return errFenced
+	}
+	return err
+}
+
+// append commits rows and a mark at rv, and applies the rows to the objects.
+func (w *writer) append(ctx context.Context, rows []row, rv int64) error {
+	l := newLogRows(w.end.seq, w.bytes)
+	last := map[string]*row{}
+	for i := range rows {
+		l.add(&rows[i], w.caught)
+		last[string(rows[i].key)] = &rows[i]
+	}
+	l.mark(rv, w.caught)
+	return w.run(ctx, commit{end: anchor{seq: l.seq, rv: rv}, bytes: l.bytes, queue: func(b *pgx.Batch, tx int64) {
+		var upserts objectRows
+		var deletes [][]byte
+		for _, r := range last {
+			if r.kind == deleted || r.kind == gone {
+				deletes = append(deletes, r.key)
+			} else {
+				upserts.add(r)
+			}
+		}
+		upserts.queue(b, w.db, w.id)
+		if len(deletes) > 0 {
+			b.Queue(w.db.sql("DELETE FROM informctl.object WHERE scope = $1 AND key = ANY ($2)"), w.id, deletes)
+		}
+		l.queue(b, w.db, w.id, tx)
+	}})
+}
