@@ -48,7 +48,7 @@ type ListerWatcher struct {
 
 	mu       sync.Mutex // protects what follows
 	high     int64      // the highest resource version that was delivered
-	refused  time.Time  // by the database's clock, since when it is behind; zero if it is not
+	refused  time.Time  // since when it is behind, by its clock; zero if it is not
 	forgiven int64      // high and Held up to here are of a history that is no more
 	recent   []anchor   // rows that were delivered last
 	direct   bool
@@ -153,7 +153,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	}
 	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
 			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), EXISTS (SELECT FROM informctl.change WHERE scope = s.id AND seq = $3 AND tx = $4),
-			least(extract(epoch FROM clock_timestamp() - le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp()
+			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp()
 		FROM informctl.scope s CROSS JOIN informctl.version v JOIN informctl.lease le ON le.grp = s.grp
 		LEFT JOIN LATERAL (SELECT seq, rv, tx, caught, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
 		LEFT JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id AND kind = 'B' AND rv <= $2 AND seq > s.since ORDER BY rv DESC, seq DESC LIMIT 1) p ON true

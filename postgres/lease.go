@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -14,9 +15,15 @@ import (
 // are fenced by the epoch of their scope.
 type lease struct {
 	db     *DB
+	table  string
 	group  string
 	holder string // by chance, of one Publish
 	ttl    time.Duration
+}
+
+// sql returns a statement with the name of the table instead of LEASE.
+func (l *lease) sql(statement string) string {
+	return strings.ReplaceAll(statement, "LEASE", l.table)
 }
 
 // acquire waits for the lease.
@@ -48,15 +55,15 @@ func (l *lease) try(ctx context.Context) (wait time.Duration, err error) {
 	var left float64
 	// SELECT first: candidates write nothing while the lease is held. An expiry of
 	// another clock, before a failover, may be far in the future.
-	err = l.db.pool.QueryRow(ctx, l.db.sql(`SELECT greatest(extract(epoch FROM expires - clock_timestamp()), -1)::float8
-		FROM informctl.lease WHERE grp = $1 AND holder <> $2 AND expires <= clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms).Scan(&left)
+	err = l.db.pool.QueryRow(ctx, l.sql(`SELECT greatest(extract(epoch FROM expires) - extract(epoch FROM clock_timestamp()), -1)::float8
+		FROM LEASE WHERE grp = $1 AND holder <> $2 AND expires <= clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms).Scan(&left)
 	if err == nil && left > 0 {
 		return min(time.Duration(left*float64(time.Second)), l.ttl), nil
 	}
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
 		return 0, err
 	}
-	tag, err := l.db.pool.Exec(ctx, l.db.sql(`INSERT INTO informctl.lease AS l (grp, holder, expires, heard) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond', '-infinity')
+	tag, err := l.db.pool.Exec(ctx, l.sql(`INSERT INTO LEASE AS l (grp, holder, expires, heard) VALUES ($1, $2, clock_timestamp() + $3 * interval '1 millisecond', '-infinity')
 		ON CONFLICT (grp) DO UPDATE SET holder = excluded.holder, expires = excluded.expires
 		WHERE l.holder = $2 OR l.expires < clock_timestamp() OR l.expires > clock_timestamp() + $3 * interval '2 milliseconds'`), l.group, l.holder, ms)
 	if err != nil {
@@ -112,7 +119,7 @@ func (l *lease) renewOnce(ctx context.Context, conn *pgx.Conn, silent []int64) e
 	if silent == nil {
 		silent = []int64{}
 	}
-	tag, err := conn.Exec(ctx, l.db.sql(`UPDATE informctl.lease SET expires = clock_timestamp() + $3 * interval '1 millisecond', heard = clock_timestamp(), silent = $4
+	tag, err := conn.Exec(ctx, l.sql(`UPDATE LEASE SET expires = clock_timestamp() + $3 * interval '1 millisecond', heard = clock_timestamp(), silent = $4
 		WHERE grp = $1 AND holder = $2`), l.group, l.holder, l.ttl.Milliseconds(), silent)
 	if err == nil && tag.RowsAffected() == 0 {
 		return errFenced
@@ -124,5 +131,5 @@ func (l *lease) renewOnce(ctx context.Context, conn *pgx.Conn, silent []int64) e
 func (l *lease) release(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_, _ = l.db.pool.Exec(ctx, l.db.sql("UPDATE informctl.lease SET expires = '-infinity' WHERE grp = $1 AND holder = $2"), l.group, l.holder)
+	_, _ = l.db.pool.Exec(ctx, l.sql("UPDATE LEASE SET expires = '-infinity' WHERE grp = $1 AND holder = $2"), l.group, l.holder)
 }

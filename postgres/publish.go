@@ -86,7 +86,7 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 	if len(collections) == 0 {
 		return errors.New("publish: there is no collection")
 	}
-	l := &lease{db: db, group: opts.Group, holder: rand.Text(), ttl: opts.TTL}
+	l := &lease{db: db, table: db.sql("informctl.lease"), group: opts.Group, holder: newHolder(), ttl: opts.TTL}
 	for {
 		if err := l.acquire(ctx); err != nil {
 			if isOver(ctx) {
@@ -107,6 +107,9 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 		klog.FromContext(ctx).Info("Publishing has ended, the lease is waited for", "group", opts.Group, "err", err.Error())
 	}
 }
+
+// newHolder names one who asks for a lease.
+func newHolder() string { return rand.Text() }
 
 // publisher holds the lease of a group.
 type publisher struct {
@@ -151,6 +154,7 @@ func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.
 // back or refused something.
 func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
 	w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", c.Scope.Resource))
 	for !isOver(ctx) {
 		err := w.takeOver(ctx)
 		if errors.Is(err, errFenced) {
@@ -173,7 +177,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			wait = problemWait
 			p.report(ctx, w, err)
 		}
-		klog.FromContext(ctx).Info("A scope is published again", "scope", c.Scope.String(), "after", wait, "err", err.Error())
+		klog.FromContext(ctx).Info("A scope is published again", "after", wait, "err", err.Error())
 		select {
 		case <-ctx.Done():
 			return
@@ -184,7 +188,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 
 // report writes the problem of a scope where its followers' operators look.
 func (p *publisher) report(ctx context.Context, w *writer, err error) {
-	klog.FromContext(ctx).Error(err, "A scope cannot be published", "scope", w.scope.String())
+	klog.FromContext(ctx).Error(err, "A scope cannot be published")
 	if w.id != 0 {
 		_, _ = p.db.pool.Exec(ctx, p.db.sql("UPDATE informctl.scope SET problem = $2 WHERE id = $1 AND holder = $3"), w.id, readable(err.Error()), w.holder)
 	}
@@ -199,7 +203,9 @@ func (p *publisher) follow(ctx context.Context, w *writer, c Collection) error {
 	r, err := reflector.New(reflector.Options{
 		ListerWatcher: c.ListerWatcher, Example: c.Example, Kind: c.Scope.Kind, Sink: s,
 		OnError: func(ctx context.Context, err error) {
-			klog.FromContext(ctx).V(2).Info("Publisher", "scope", c.Scope.String(), "err", err.Error())
+			if !reflector.IsCut(err) {
+				klog.FromContext(ctx).Info("A request to the API server failed", "err", err.Error())
+			}
 		},
 	})
 	if err != nil {

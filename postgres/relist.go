@@ -68,7 +68,7 @@ func (l *relist) again(ctx context.Context, do func() error) error {
 			return err
 		}
 		l.w.db.failed(ctx, err)
-		klog.FromContext(ctx).Info("A part of a list was not written, it is tried again", "scope", l.w.scope.String(), "err", err.Error())
+		klog.FromContext(ctx).Info("A part of a list was not written, it is tried again", "err", err.Error())
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
@@ -225,7 +225,7 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 		return err
 	}
 	l.w.complete = true
-	klog.FromContext(ctx).V(2).Info("A list was published", "scope", l.w.scope.String(), "resourceVersion", n, "objects", len(l.seen), "different", len(l.staged))
+	klog.FromContext(ctx).V(2).Info("A list was published", "resourceVersion", n, "objects", len(l.seen), "different", len(l.staged))
 	return nil
 }
 

@@ -21,6 +21,11 @@ func Migrate(ctx context.Context, dsn string, opts Options) error {
 	if opts.Schema == "" {
 		opts.Schema = DefaultSchema
 	}
+	return migrate(ctx, dsn, opts, opts.Schema, inSchema(schemaSQL, opts.Schema))
+}
+
+// migrate runs statements if a schema has no table version yet.
+func migrate(ctx context.Context, dsn string, opts Options, schema, statements string) error {
 	cfg, err := parse(dsn, opts)
 	if err != nil {
 		return err
@@ -30,27 +35,28 @@ func Migrate(ctx context.Context, dsn string, opts Options) error {
 		return fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
 	defer func() { _ = conn.Close(ctx) }()
-	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error { //nolint:wrapcheck // the errors inside say what was done
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
 		// Two at once: the second one finds the tables of the first.
 		if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '2s', true), pg_advisory_xact_lock(hashtext('informctl/migrate'))"); err != nil {
 			return fmt.Errorf("wait for another migration: %w", err)
 		}
+		table := pgx.Identifier{schema, "version"}.Sanitize()
 		var there bool
-		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", pgx.Identifier{opts.Schema, "version"}.Sanitize()).Scan(&there); err != nil {
+		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there); err != nil {
 			return fmt.Errorf("look for the tables: %w", err)
 		}
-		if there {
-			var v int
-			if err := tx.QueryRow(ctx, inSchema("SELECT version FROM informctl.version", opts.Schema)).Scan(&v); err != nil {
-				return fmt.Errorf("read the version of the tables: %w", err)
-			}
-			if v != version {
-				return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
+		if !there {
+			if _, err := tx.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol); err != nil {
+				return fmt.Errorf("create the tables: %w", err)
 			}
 			return nil
 		}
-		if _, err := tx.Exec(ctx, inSchema(schemaSQL, opts.Schema), pgx.QueryExecModeSimpleProtocol); err != nil {
-			return fmt.Errorf("create the tables: %w", err)
+		var v int
+		if err := tx.QueryRow(ctx, "SELECT version FROM "+table).Scan(&v); err != nil {
+			return fmt.Errorf("read the version of the tables: %w", err)
+		}
+		if v != version {
+			return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
 		}
 		return nil
 	})

@@ -88,3 +88,28 @@ REVOKE ALL ON $schema.staging FROM $follower;
 GRANT INSERT, UPDATE, DELETE ON $schema.lease, $schema.scope, $schema.object, $schema.change, $schema.staging TO $publisher;
 `)
 }
+
+// GrantsSQL returns the statements that make the roles of the tables of Project, which
+// follow a schema, for psql.
+//
+//	kube_projector  writes them, and makes their views
+//	kube_reader     asks in SQL; reads all objects
+func GrantsSQL(name string) string {
+	if name == "" {
+		name = DefaultSchema
+	}
+	return strings.ReplaceAll(`CREATE ROLE kube_projector NOLOGIN;
+CREATE ROLE kube_reader NOLOGIN;
+REVOKE ALL ON SCHEMA kube FROM PUBLIC;
+GRANT USAGE ON SCHEMA $schema TO kube_projector;
+GRANT SELECT ON $schema.version, $schema.scope, $schema.object, $schema.change TO kube_projector;
+GRANT USAGE, CREATE ON SCHEMA kube TO kube_projector;
+GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kube TO kube_projector;
+GRANT USAGE ON SCHEMA kube TO kube_reader;
+GRANT SELECT ON kube.place, kube.object, kube.history TO kube_reader;
+ALTER DEFAULT PRIVILEGES FOR ROLE kube_projector IN SCHEMA kube GRANT SELECT ON TABLES TO kube_reader;
+ALTER ROLE kube_reader SET search_path = pg_catalog;
+ALTER ROLE kube_reader SET statement_timeout = '1min';
+ALTER ROLE kube_reader SET idle_in_transaction_session_timeout = '1min';
+`, "$schema", pgx.Identifier{name}.Sanitize())
+}

@@ -19,10 +19,8 @@ import (
 	"github.com/informctl/informctl/postgres/internal/raw"
 )
 
-const (
-	pageRows  = 500
-	pageBytes = 8 << 20
-)
+// pageRows and pageBytes bound what a watch reads at once.
+var pageRows, pageBytes = 500, 8 << 20
 
 // lagPatience is how long a watch waits for a row that it has read and that is not there
 // any more, while the log ends before it.
@@ -35,7 +33,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	if direct {
 		w, err := cache.ToWatcherWithContext(l.opts.Upstream).WatchWithContext(ctx, opts)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // as the API server
+			return nil, err
 		}
 		return endWith(w, switched), nil
 	}

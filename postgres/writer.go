@@ -176,7 +176,7 @@ func (w *writer) run(ctx context.Context, c commit) error {
 		if isOver(ctx) || isRefused(err) || errors.Is(err, errFenced) || errors.Is(err, errMoved) || errors.Is(err, ErrSchema) || errors.Is(err, errCheck) {
 			return err
 		}
-		klog.FromContext(ctx).Info("A commit failed, its outcome is looked up", "scope", w.scope.String(), "err", err.Error())
+		klog.FromContext(ctx).Info("A commit failed, its outcome is looked up", "err", err.Error())
 		for {
 			select {
 			case <-ctx.Done():

@@ -59,7 +59,7 @@ func hasProtobuf(kind schema.GroupVersionKind) bool {
 
 func (c *Client) request(opts metav1.ListOptions) *rest.Request {
 	c.tweak(&opts)
-	r := c.client.Get().Resource(c.resource).VersionedParams(&opts, scheme.ParameterCodec)
+	r := c.client.Get().Resource(c.resource).SpecificallyVersionedParams(&opts, metav1.ParameterCodec, metav1.Unversioned)
 	if c.namespace != "" {
 		r = r.Namespace(c.namespace)
 	}
@@ -80,11 +80,11 @@ func (c *Client) Watch(opts metav1.ListOptions) (watch.Interface, error) {
 func (c *Client) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 	result := c.request(opts).Do(ctx)
 	if err := result.Error(); err != nil {
-		return nil, err //nolint:wrapcheck // the reflector reads its status
+		return nil, err
 	}
 	data, err := result.Raw()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the reflector reads its status
+		return nil, err
 	}
 	return DecodeList(data, c.kind)
 }
@@ -92,7 +92,7 @@ func (c *Client) ListWithContext(ctx context.Context, opts metav1.ListOptions) (
 // WatchWithContext implements cache.WatcherWithContext.
 func (c *Client) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
 	opts.Watch = true
-	return c.request(opts).Watch(ctx) //nolint:wrapcheck // the reflector reads its status
+	return c.request(opts).Watch(ctx)
 }
 
 // serializer gives the objects of a watch as Objects, and all else, as Status, as
@@ -119,7 +119,7 @@ type decoder struct{ runtime.Serializer }
 
 func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	if into != nil {
-		return d.Serializer.Decode(data, defaults, into) //nolint:wrapcheck // as the Serializer
+		return d.Serializer.Decode(data, defaults, into)
 	}
 	// The buffer of a watch is used again for its next event.
 	o, err := Decode(append([]byte(nil), data...))
@@ -128,11 +128,11 @@ func (d decoder) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	}
 	gvk := o.GroupVersionKind()
 	if gvk.Kind == "Status" {
-		return d.Serializer.Decode(data, defaults, nil) //nolint:wrapcheck // as the Serializer
+		return d.Serializer.Decode(data, defaults, nil)
 	}
 	return o, &gvk, nil
 }
 
 func (d decoder) Encode(obj runtime.Object, w io.Writer) error {
-	return d.Serializer.Encode(obj, w) //nolint:wrapcheck // as the Serializer
+	return d.Serializer.Encode(obj, w)
 }

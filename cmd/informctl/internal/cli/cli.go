@@ -39,6 +39,8 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/history"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/indexes"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/info"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/postgres"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/publish"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/query"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/rekey"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
@@ -119,6 +121,8 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 	})
 	root.AddCommand(
 		run.NewCommand(e),
+		publish.NewCommand(e),
+		postgres.NewCommand(e),
 		dump.NewCommand(e),
 		query.NewCommand(e),
 		watch.NewCommand(e),

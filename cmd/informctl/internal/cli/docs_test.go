@@ -69,6 +69,11 @@ func TestDocs(t *testing.T) {
 func documented() []*cobra.Command {
 	// The list is copied: the root has its commands in the same memory.
 	all := slices.Clone(cli.Commands())
+	for _, cmd := range slices.Clone(all) {
+		if cmd.HasParent() {
+			all = append(all, cmd.Commands()...)
+		}
+	}
 	all = slices.DeleteFunc(all, func(c *cobra.Command) bool { return c.HasParent() && !c.IsAvailableCommand() })
 	slices.SortFunc(all, func(a, b *cobra.Command) int { return strings.Compare(a.CommandPath(), b.CommandPath()) })
 	for _, cmd := range all {
@@ -115,7 +120,9 @@ func textOf(f *pflag.Flag) flagText {
 func flagUsers() map[flagText][]string {
 	users := map[flagText][]string{}
 	for _, cmd := range documented() {
-		visitFlags(cmd, func(f *pflag.Flag) { users[textOf(f)] = append(users[textOf(f)], "`"+cmd.Name()+"`") })
+		visitFlags(cmd, func(f *pflag.Flag) {
+			users[textOf(f)] = append(users[textOf(f)], "`"+strings.TrimPrefix(cmd.CommandPath(), "informctl ")+"`")
+		})
 	}
 	return users
 }

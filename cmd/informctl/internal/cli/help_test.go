@@ -44,8 +44,12 @@ func TestHelp(t *testing.T) {
 				code = 1 // there is no process
 			case strings.HasPrefix(example, "  informctl diff"):
 				code = 1 // they do differ
+			case strings.Contains(example, "--postgres-dsn-file"):
+				code = 1 // there is no such file
 			case strings.HasPrefix(example, "  informctl run"):
 				code = 1 // there is no cluster
+			case strings.HasPrefix(example, "  informctl publish"), strings.HasPrefix(example, "  informctl postgres"):
+				code = 64 // there is no database
 			case strings.HasPrefix(example, "  informctl audit"):
 				code = 4 // there is no cluster
 			case strings.HasPrefix(example, "  informctl status"):
@@ -57,7 +61,7 @@ func TestHelp(t *testing.T) {
 				script += "exec sh -c 'informctl export > informers.jsonl'\n"
 			}
 			script += fmt.Sprintf("exits %d bash -c %s\n", code, quoted(strings.TrimSpace(example)))
-			if code == 1 && strings.Contains(example, "run") {
+			if code == 1 && strings.Contains(example, "informctl run") && !strings.Contains(example, "dsn") {
 				script += "stderr '^informctl: kubeconfig: '\n"
 			}
 		}

@@ -31,6 +31,7 @@ type connection struct {
 	identity    string
 	version     string // of the server; "" if it does not say
 	collections []*cluster.Collection
+	published   *published // nil: the server is followed
 
 	// Of --all.
 	everything *cluster.Everything

@@ -52,6 +52,9 @@ func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (
 	if err != nil {
 		return nil, err
 	}
+	if c.published != nil {
+		c.published.hold(infos)
+	}
 	for _, collection := range c.collections {
 		f, err := fs.newFollower(collection)
 		if err != nil {

@@ -1,11 +1,7 @@
 package run
 
 import (
-	"fmt"
 	"math"
-	"strings"
-
-	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/store"
@@ -19,24 +15,15 @@ type history struct {
 
 // parseHistory parses AGE, AGE,BYTES or off. With BYTES, which all resources share, a
 // resource has no bound of its own.
-func parseHistory(text string) (h history, err error) {
-	switch text {
-	case "":
-		return h, nil
-	case "off":
+func parseHistory(text string) (history, error) {
+	r, err := cmdutil.ParseRetention(text)
+	switch {
+	case err != nil || r == cmdutil.Retention{}:
+		return history{}, err
+	case r.Off:
 		return history{each: store.History{Bytes: -1}}, nil
+	case r.Bytes == 0:
+		return history{each: store.History{Age: r.Age}}, nil
 	}
-	age, bytes, hasBytes := strings.Cut(text, ",")
-	if h.each.Age, err = cmdutil.ParseSince(age); err != nil {
-		return h, fmt.Errorf("%q: write AGE, as 24h or 7d, AGE,BYTES, as 24h,1GiB, or off", text)
-	}
-	if !hasBytes {
-		return h, nil
-	}
-	q, err := resource.ParseQuantity(strings.TrimSuffix(bytes, "B"))
-	if h.all = q.Value(); err != nil || h.all < 1<<20 {
-		return h, fmt.Errorf("%q: %q is no number of bytes from 1MiB on; write 500MiB or 1GiB", text, bytes)
-	}
-	h.each.Bytes = math.MaxInt64
-	return h, nil
+	return history{each: store.History{Age: r.Age, Bytes: math.MaxInt64}, all: r.Bytes}, nil
 }

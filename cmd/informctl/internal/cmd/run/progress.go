@@ -2,8 +2,6 @@ package run
 
 import (
 	"context"
-	"io"
-	"log/slog"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -11,21 +9,6 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
-
-// newLogger returns a logger that writes one line per message.
-func newLogger(w io.Writer, format string) logr.Logger {
-	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Value.Kind() == slog.KindDuration {
-			// JSON would contain nanoseconds.
-			a.Value = slog.StringValue(a.Value.Duration().String())
-		}
-		return a
-	}}
-	if format == "json" {
-		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
-	}
-	return logr.FromSlogHandler(slog.NewTextHandler(w, options))
-}
 
 // progress shows the progress of the first lists. Nothing else in run takes long.
 type progress struct {

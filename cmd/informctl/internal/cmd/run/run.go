@@ -21,6 +21,7 @@ import (
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
 	"github.com/informctl/informctl/store"
@@ -46,6 +47,10 @@ type options struct {
 
 	metricsAddress string
 	pprof          bool
+
+	follows  bool // a database
+	postgres pgflags.Flags
+	cluster  string // of the database
 
 	indexes []index.Index
 	history history
@@ -74,16 +79,19 @@ again by comparison where not.
 A file that cannot be used, as one of another user or in a directory that cannot be
 written, ends nothing: all is held in memory then, and the log and the status say why.
 With --once it is an error.
+With --postgres the file follows what informctl publish has published in a database, and
+no server is asked.
 An interrupt, SIGTERM or SIGHUP writes what waits and ends with 0. Secrets are stored with a key only.
 Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
   informctl run pods deployments.apps --db informers.db --index label:app
-  informctl run pods -n default --once`,
+  informctl run pods -n default --once
+  informctl run --all --postgres --postgres-dsn-file /etc/informctl/dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(cmd, args); err != nil {
 				return err
 			}
-			return run(cmd.Context(), o)
+			return run(cmd, o)
 		},
 	}
 	flags := cmd.Flags()
@@ -102,6 +110,9 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
 	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	flags.BoolVar(&o.follows, "postgres", false, "Follow what is published in PostgreSQL instead of a server.")
+	o.postgres.Add(cmd)
+	flags.StringVar(&o.cluster, "postgres-cluster", "", "With --postgres: the cluster, or how its identity begins, if several are published.")
 	o.addCompletion(cmd)
 	return cmd
 }
@@ -123,6 +134,14 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
 	case !o.all && len(o.resources) == 0:
 		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
+	}
+	switch {
+	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.exclude) > 0):
+		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
+	case o.follows && o.namespace() != "":
+		return cmdutil.Usagef(cmd, "--postgres follows whole resources, not by namespace")
+	case !o.follows && o.cluster != "":
+		return cmdutil.Usagef(cmd, "--postgres-cluster goes with --postgres only")
 	}
 	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
 		return cmdutil.Usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
@@ -172,12 +191,12 @@ func (o *options) namespace() string {
 
 // run blocks until the context ends or a signal arrives. With --once, it returns when
 // all scopes are caught up and written.
-func run(ctx context.Context, o *options) error {
-	ctx, stop := cmdutil.Interruptible(ctx)
+func run(cmd *cobra.Command, o *options) error {
+	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
 
 	out := cmdutil.NewTerminal(o.env.Streams.ErrOut)
-	logger := newLogger(out, o.logFormat)
+	logger := cmdutil.NewLogger(out, o.logFormat)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
@@ -187,10 +206,11 @@ func run(ctx context.Context, o *options) error {
 		return err
 	}
 	defer end()
-	c, err := connect(ctx, o)
+	c, closeDatabase, err := o.connect(ctx, cmd)
 	if err != nil {
 		return o.unlessInterrupted(ctx, err)
 	}
+	defer closeDatabase()
 	refused := c.refuseSecrets(o)
 	if len(c.collections) == 0 {
 		return cmp.Or(refused, errors.New("there is nothing to follow"))
@@ -222,6 +242,24 @@ func run(ctx context.Context, o *options) error {
 	return errors.Join(err, refused)
 }
 
+// connect returns what is followed: a server, or a database, which the caller closes.
+func (o *options) connect(ctx context.Context, cmd *cobra.Command) (c *connection, closeDatabase func(), err error) {
+	if !o.follows {
+		c, err = connect(ctx, o)
+		return c, func() {}, err
+	}
+	o.postgres.Listening()
+	db, err := o.postgres.Open(ctx, cmd)
+	if err != nil {
+		return nil, nil, err
+	}
+	closeDatabase = func() { _ = db.Close() }
+	if c, err = connectPublished(ctx, o, &published{db: db}); err != nil {
+		closeDatabase()
+	}
+	return c, closeDatabase, err
+}
+
 // unlessInterrupted returns nil if the user ended a command that runs until it is
 // interrupted.
 func (o *options) unlessInterrupted(ctx context.Context, err error) error {
@@ -243,7 +281,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	}
 	of.Store(fs)
 	var custom *customResources
-	if o.all {
+	if o.all && !o.follows {
 		if custom, err = fs.customResources(); err != nil {
 			return err
 		}
@@ -254,12 +292,18 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var shown sync.WaitGroup
-	shown.Go(func() { fs.noteServer(ctx, logger) })
+	if !o.follows {
+		shown.Go(func() { fs.noteServer(ctx, logger) })
+	}
 	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
 	for _, f := range fs.list() {
 		fs.start(ctx, f)
 	}
-	if o.all && !o.once {
+	switch {
+	case !o.all || o.once:
+	case o.follows:
+		fs.running.Go(func() { fs.followPublished(ctx) })
+	default:
 		fs.running.Go(func() { fs.followResources(ctx, custom) })
 	}
 	if !o.once {

@@ -1,0 +1,285 @@
+// Package publish is the command that publishes what an API server has to PostgreSQL.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
+	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/store"
+)
+
+// options are the options of publish.
+type options struct {
+	env       cmdutil.Env
+	kube      *genericclioptions.ConfigFlags
+	postgres  pgflags.Flags
+	resources []string
+	all       bool
+	exclude   []string
+	sql       bool
+	history   string
+	logFormat string
+
+	keepAge   time.Duration
+	keepBytes int64
+}
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	o := &options{env: e, kube: cluster.NewFlags()}
+	cmd := &cobra.Command{
+		Use:   "publish [RESOURCE[,RESOURCE...]...]",
+		Short: "Publish what an API server has to PostgreSQL until interrupted",
+		Long: cmdutil.Describe(`Publish what an API server has to PostgreSQL until interrupted.
+
+One list and one watch of each resource serve all that follow the database, as informctl
+run --postgres does, or programs with a ListerWatcher of the package postgres. Start two:
+one publishes, and the other takes over when that is gone. They need no disk. Make the
+tables with informctl postgres migrate first.
+
+--all publishes every resource that can be listed and watched, without Secrets, which are
+never published, and without events and leases, unless they are named. The server is asked
+each minute what it serves.
+
+--sql publishes nothing of a server: it writes what is published as jsonb, for questions
+in SQL, to the schema kube.`),
+		Example: `  informctl publish --all
+  informctl publish pods deployments.apps --history 24h,1GiB
+  informctl publish --sql --history 30d`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.complete(cmd, args); err != nil {
+				return err
+			}
+			return o.run(cmd)
+		},
+	}
+	flags := cmd.Flags()
+	o.kube.AddFlags(flags)
+	flags.Lookup("namespace").Hidden = true // resources are published whole
+	o.postgres.Add(cmd)
+	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched, without events and leases.")
+	flags.StringSliceVar(&o.exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
+	flags.BoolVar(&o.sql, "sql", false, "Write what is published as jsonb to the schema kube, for questions in SQL.")
+	flags.StringVar(&o.history, "history", "", "For how long a follower may be away and go on without a list: AGE, and BYTES of each resource at most, as 24h,1GiB, which is the default. With --sql, how long kube.history keeps a change; by default 30d.")
+	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	return cmd
+}
+
+// complete checks the command line before any request is made.
+func (o *options) complete(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		o.resources = append(o.resources, strings.Split(arg, ",")...)
+	}
+	for _, resource := range slices.Concat(o.resources, o.exclude) {
+		if resource == "" || strings.Contains(resource, "/") {
+			return cmdutil.Usagef(cmd, "%q is no resource", resource)
+		}
+	}
+	switch {
+	case o.sql && (o.all || len(o.resources)+len(o.exclude) > 0):
+		return cmdutil.Usagef(cmd, "--sql writes all that is published, so no resource is named")
+	case o.sql:
+	case o.all && len(o.resources) > 0:
+		return cmdutil.Usagef(cmd, "--all publishes every resource, so none is named; --exclude leaves some out")
+	case !o.all && len(o.exclude) > 0:
+		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
+	case !o.all && len(o.resources) == 0:
+		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
+	}
+	if *o.kube.Namespace != "" {
+		return cmdutil.Usagef(cmd, "resources are published whole, not by namespace")
+	}
+	if o.logFormat != "text" && o.logFormat != "json" {
+		return cmdutil.Usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+	}
+	r, err := cmdutil.ParseRetention(o.history)
+	switch {
+	case err != nil:
+		return cmdutil.Usagef(cmd, "--history %w", err)
+	case r.Off:
+		return cmdutil.Usagef(cmd, "--history off: without a log, nobody could follow")
+	case o.sql && r.Bytes > 0:
+		return cmdutil.Usagef(cmd, "--history of --sql is an AGE only, as 30d")
+	}
+	o.keepAge, o.keepBytes = r.Age, r.Bytes
+	return nil
+}
+
+func (o *options) run(cmd *cobra.Command) error {
+	ctx, stop := cmdutil.Interruptible(cmd.Context())
+	defer stop()
+	logger := cmdutil.NewLogger(o.env.Streams.ErrOut, o.logFormat)
+	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
+	ctx = klog.NewContext(ctx, logger)
+	db, err := o.postgres.Open(ctx, cmd)
+	if err != nil {
+		return cmdutil.UnlessInterrupted(ctx, err)
+	}
+	defer func() { _ = db.Close() }()
+	if o.sql {
+		return db.Project(ctx, postgres.ProjectOptions{Keep: o.keepAge})
+	}
+	config, err := cluster.Config(o.kube)
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		collections, err := o.await(ctx, config)
+		if err != nil {
+			return cmdutil.UnlessInterrupted(ctx, err)
+		}
+		if err := o.publish(ctx, db, config, collections); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// publish publishes collections until the context ends or, with --all, the server serves
+// others.
+func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Config, collections map[string]postgres.Collection) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	asked := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(asked)
+		for o.all {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Minute):
+			}
+			now, err := o.resolve(ctx, config)
+			if err == nil && !maps.EqualFunc(now, collections, func(a, b postgres.Collection) bool { return a.Scope == b.Scope }) {
+				klog.FromContext(ctx).Info("The server serves other resources now")
+				cancel()
+				return
+			}
+		}
+	}()
+	names := slices.Sorted(maps.Keys(collections))
+	list := make([]postgres.Collection, 0, len(names))
+	for _, name := range names {
+		list = append(list, collections[name])
+	}
+	err := db.Publish(ctx, list, postgres.PublishOptions{KeepAge: o.keepAge, KeepBytes: o.keepBytes})
+	cancel()
+	<-asked
+	return err
+}
+
+// await waits until the server says what it serves.
+func (o *options) await(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+	for told := false; ; told = true {
+		collections, err := o.resolve(ctx, config)
+		if apierrors.IsUnauthorized(err) {
+			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
+		}
+		if err == nil || !cluster.Unreachable(err) {
+			return collections, err
+		}
+		if !told {
+			klog.FromContext(ctx).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(backoff.Step()):
+		}
+	}
+}
+
+// notByDefault are the resources that --all leaves out: they change all the time, and few
+// follow them.
+var notByDefault = sets.New("events", "events.events.k8s.io", "leases.coordination.k8s.io")
+
+// resolve asks the server for the collections, by resource.
+func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
+	srv, err := cluster.NewServer(config)
+	if err != nil {
+		return nil, err
+	}
+	d, err := srv.Discovery()
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(d)
+	groups, err := restmapper.GetAPIGroupResources(cached)
+	if err != nil {
+		return nil, fmt.Errorf("ask for the server's resources: %w", err)
+	}
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
+	mappings, err := cluster.MappingsOf(mapper, o.resources)
+	if o.all {
+		mappings, err = o.everything(cached, mapper)
+	}
+	if err != nil {
+		return nil, err
+	}
+	identity, err := informer.ClusterIdentity(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]postgres.Collection{}
+	for _, m := range mappings {
+		scope := store.Scope{Cluster: identity, Resource: cluster.NameOf(m), Kind: m.GroupVersionKind}
+		c, err := postgres.NewCollection(config, scope)
+		if errors.Is(err, postgres.ErrSecrets) && o.all {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[scope.Resource] = c
+	}
+	if len(out) == 0 {
+		return nil, errors.New("there is nothing to publish")
+	}
+	return out, nil
+}
+
+func (o *options) everything(d discovery.DiscoveryInterface, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
+	out := notByDefault.Clone()
+	for _, name := range o.exclude {
+		m, err := cluster.MappingOf(mapper, name)
+		switch {
+		case err == nil:
+			out.Insert(cluster.NameOf(m))
+		case meta.IsNoMatchError(err) && strings.Contains(name, "."):
+			out.Insert(name) // it may come later
+		case meta.IsNoMatchError(err):
+			return nil, fmt.Errorf("--exclude: the server has no resource %q; one that comes later is named with its group", name)
+		default:
+			return nil, err
+		}
+	}
+	all, err := cluster.DiscoverAll(d)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all.Followed, func(m *meta.RESTMapping) bool { return out.Has(cluster.NameOf(m)) }), nil
+}

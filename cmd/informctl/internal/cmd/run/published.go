@@ -1,0 +1,178 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/store"
+)
+
+// published is a database that run follows instead of a server. No server is asked.
+type published struct {
+	db *postgres.DB
+
+	mu   sync.Mutex        // protects held
+	held map[string]string // resource versions that the file had at the start, by scope
+}
+
+// connectPublished is connect for a database.
+func connectPublished(ctx context.Context, o *options, p *published) (*connection, error) {
+	c := &connection{Server: &cluster.Server{Config: &rest.Config{Host: "PostgreSQL"}}, published: p}
+	for told := false; ; told = true {
+		all, err := p.db.Status(ctx)
+		var mine []postgres.ScopeStatus
+		if err == nil {
+			mine, err = o.wanted(all)
+		}
+		if err == nil {
+			for _, s := range mine {
+				collection, err := p.collection(s.Scope)
+				if err != nil {
+					return nil, err
+				}
+				c.collections, c.identity = append(c.collections, collection), s.Scope.Cluster
+			}
+			return c, nil
+		}
+		if o.once || errors.Is(err, errSeveralClusters) {
+			return nil, err
+		}
+		if !told {
+			klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
+}
+
+var errSeveralClusters = errors.New("several clusters are published in this database; --postgres-cluster chooses one")
+
+// wanted returns the published scopes that the command line means.
+func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, error) {
+	var clusters []string
+	var mine []postgres.ScopeStatus
+	for _, s := range all {
+		if !strings.HasPrefix(s.Scope.Cluster, o.cluster) {
+			continue
+		}
+		if !slices.Contains(clusters, s.Scope.Cluster) {
+			clusters = append(clusters, s.Scope.Cluster)
+		}
+		mine = append(mine, s)
+	}
+	switch {
+	case len(clusters) > 1:
+		return nil, fmt.Errorf("%w: %s", errSeveralClusters, strings.Join(clusters, ", "))
+	case len(mine) == 0 && o.cluster != "":
+		return nil, fmt.Errorf("nothing is published of a cluster %s", o.cluster)
+	case len(mine) == 0:
+		return nil, errors.New("nothing is published in this database yet")
+	case o.all:
+		return mine, nil
+	}
+	var out []postgres.ScopeStatus
+	for _, name := range o.resources {
+		at := slices.IndexFunc(mine, func(s postgres.ScopeStatus) bool { return isCalled(s.Scope, name) })
+		if at < 0 {
+			var names []string
+			for _, s := range mine {
+				names = append(names, s.Scope.Resource)
+			}
+			return nil, fmt.Errorf("%s is not published in this database; there are %s", name, strings.Join(names, ", "))
+		}
+		out = append(out, mine[at])
+	}
+	return out, nil
+}
+
+// isCalled reports whether a user may call a resource so: pods, deployments.apps,
+// deployments, deployment.
+func isCalled(s store.Scope, name string) bool {
+	plural, _, _ := strings.Cut(s.Resource, ".")
+	return name == s.Resource || name == plural || name == strings.ToLower(s.Kind.Kind)
+}
+
+// collection returns what lists and watches a scope in the database.
+func (p *published) collection(s store.Scope) (*cluster.Collection, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(s.Kind)
+	c := &cluster.Collection{Scope: s, Example: u}
+	c.Scope.Form = store.Unstructured
+	if scheme.Scheme.Recognizes(s.Kind) {
+		var err error
+		if c.Example, err = scheme.Scheme.New(s.Kind); err != nil {
+			return nil, err
+		}
+		c.Scope.Form = store.Typed
+	}
+	lw, err := p.db.ListerWatcher(s, c.Example, postgres.FollowOptions{Held: func() string {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.held[c.Scope.ID()]
+	}})
+	if err != nil {
+		return nil, err
+	}
+	c.List, c.Watch = lw.ListWithContext, lw.WatchWithContext
+	return c, nil
+}
+
+// hold notes the resource versions of a file, which the database may not lead back.
+func (p *published) hold(infos []store.Info) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = map[string]string{}
+	for _, info := range infos {
+		p.held[info.ID] = info.Checkpoint.RV
+	}
+}
+
+// followPublished follows what is published from now on, too.
+func (fs *followers) followPublished(ctx context.Context) {
+	p := fs.cluster.published
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Minute):
+		}
+		all, err := p.db.Status(ctx)
+		if err == nil {
+			all, err = fs.o.wanted(all)
+		}
+		if err != nil {
+			continue
+		}
+		for _, s := range all {
+			isFollowed := func(f *follower) bool {
+				return f.Scope.Resource == s.Scope.Resource && f.Scope.Kind == s.Scope.Kind && f.Scope.Namespace == s.Scope.Namespace
+			}
+			if slices.ContainsFunc(fs.list(), isFollowed) {
+				continue
+			}
+			collection, err := p.collection(s.Scope)
+			if err == nil {
+				err = fs.add(ctx, collection)
+			}
+			if err != nil {
+				fs.logger.Info("Not followed", "resource", s.Scope.Resource, "because", cmdutil.OneLine(err))
+			}
+		}
+	}
+}

@@ -1,0 +1,66 @@
+// Package pgflags has the flags of the commands that use PostgreSQL.
+package pgflags
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/postgres"
+)
+
+// Variable is the environment variable with the data source name.
+const Variable = "INFORMCTL_POSTGRES"
+
+// Flags say which database is meant. The data source name may have a password, so it is
+// no argument, which every user of the host could read.
+type Flags struct {
+	file    string
+	options postgres.Options
+}
+
+// Add adds the flags.
+func (f *Flags) Add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.file, "postgres-dsn-file", "", "A file with the data source name of PostgreSQL; by default "+Variable+" is it.")
+	flags.StringVar(&f.options.Schema, "postgres-schema", postgres.DefaultSchema, "The schema of the tables.")
+	flags.BoolVar(&f.options.AllowUnverifiedTLS, "postgres-allow-unverified-tls", false, "Allow a connection over the network without sslmode=verify-full.")
+}
+
+// Listening makes the database tell at once what is new, instead of a second later.
+func (f *Flags) Listening() { f.options.Listen = true }
+
+// Options returns the options of the database.
+func (f *Flags) Options() postgres.Options { return f.options }
+
+// DSN returns the data source name.
+func (f *Flags) DSN(cmd *cobra.Command) (string, error) {
+	if f.file == "" {
+		dsn := os.Getenv(Variable)
+		if dsn == "" {
+			return "", cmdutil.Usagef(cmd, "no database: set %s, as to postgres://USER@HOST/NAME?sslmode=verify-full, or give --postgres-dsn-file", Variable)
+		}
+		return dsn, nil
+	}
+	b, err := os.ReadFile(f.file)
+	if err != nil {
+		return "", fmt.Errorf("--postgres-dsn-file: %w", err)
+	}
+	if dsn := strings.TrimSpace(string(b)); dsn != "" {
+		return dsn, nil
+	}
+	return "", fmt.Errorf("--postgres-dsn-file: %s is empty", f.file)
+}
+
+// Open opens the database.
+func (f *Flags) Open(ctx context.Context, cmd *cobra.Command) (*postgres.DB, error) {
+	dsn, err := f.DSN(cmd)
+	if err != nil {
+		return nil, err
+	}
+	return postgres.Open(ctx, dsn, f.options)
+}

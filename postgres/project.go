@@ -1,0 +1,567 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/postgres/internal/raw"
+)
+
+//go:embed project.sql
+var projectSQL string
+
+// SQLSchema is the schema of what Project writes.
+const SQLSchema = "kube"
+
+// ProjectOptions configure Project. The zero value is usable.
+type ProjectOptions struct {
+	// Every is how long Project waits when it has read all there is. 0 means 500 ms.
+	Every time.Duration
+	// Keep is how long kube.history keeps a change. 0 means 30 days.
+	Keep time.Duration
+	// TTL is how long another projector waits for one that is gone. 0 means 10 s.
+	TTL time.Duration
+}
+
+func (o ProjectOptions) withDefaults() ProjectOptions {
+	if o.Every <= 0 {
+		o.Every = 500 * time.Millisecond
+	}
+	if o.Keep <= 0 {
+		o.Keep = 30 * 24 * time.Hour
+	}
+	if o.TTL <= 0 {
+		o.TTL = 10 * time.Second
+	}
+	return o
+}
+
+const (
+	// projectRows and projectBytes bound what Project reads at once.
+	projectRows  = 1000
+	projectBytes = 16 << 20
+)
+
+// MigrateSQL creates the tables of Project in the schema SQLSchema, if they are not
+// there.
+func MigrateSQL(ctx context.Context, dsn string, opts Options) error {
+	return migrate(ctx, dsn, opts, SQLSchema, projectSQL)
+}
+
+// Project writes all that is published as jsonb to the tables kube.object and
+// kube.history, until the context ends. It follows the log as any follower does, from a
+// place that it stores with what it has written; where the log does not tell, it compares
+// the objects. One projector at a time does so. What jsonb refuses is skipped, counted in
+// kube.place and logged.
+func (db *DB) Project(ctx context.Context, opts ProjectOptions) error {
+	opts = opts.withDefaults()
+	var v int
+	switch err := db.pool.QueryRow(ctx, "SELECT version FROM kube.version").Scan(&v); {
+	case codeOf(err) == undefinedTable:
+		return fmt.Errorf("%w: there are none in schema %s; run: informctl postgres migrate --sql", ErrSchema, SQLSchema)
+	case err != nil:
+		return fmt.Errorf("read the version of the tables in %s: %w", SQLSchema, err)
+	}
+	l := &lease{db: db, table: SQLSchema + ".lease", group: SQLSchema, holder: newHolder(), ttl: opts.TTL}
+	for {
+		if err := l.acquire(ctx); err != nil {
+			if isOver(ctx) {
+				return nil
+			}
+			return fmt.Errorf("project: %w", err)
+		}
+		klog.FromContext(ctx).Info("Writing SQL", "schema", SQLSchema)
+		err := db.project(ctx, l, opts)
+		l.release(ctx)
+		if isOver(ctx) {
+			return nil
+		}
+		klog.FromContext(ctx).Info("Writing SQL has ended, the lease is waited for", "err", err.Error())
+	}
+}
+
+// project runs until the context ends or the lease is lost.
+func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	renewed := make(chan struct{})
+	go func() { // ends with ctx
+		defer close(renewed)
+		cancel(l.renew(ctx, func() []int64 { return nil }))
+	}()
+	p := &projector{db: db, lease: l, opts: opts}
+	var cleaned time.Time
+	for !isOver(ctx) {
+		more, err := p.step(ctx)
+		if err != nil && !isOver(ctx) {
+			db.failed(ctx, err)
+			klog.FromContext(ctx).Info("SQL was not written, it is tried again", "err", err.Error())
+		}
+		if time.Since(cleaned) > time.Minute {
+			cleaned = time.Now()
+			p.clean(ctx)
+		}
+		if more && err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(opts.Every):
+		}
+	}
+	<-renewed
+	return context.Cause(ctx)
+}
+
+// projector writes SQL while it holds the lease.
+type projector struct {
+	db    *DB
+	lease *lease
+	opts  ProjectOptions
+}
+
+// projected is a scope and the projector's place in its log.
+type projected struct {
+	id                int64
+	cluster, resource string
+	kind              schema.GroupVersionKind
+	place             *anchor    // nil: it has none
+	asOf              *time.Time // of the place
+	isThere           bool       // the log has the row at the place
+	last              anchor
+}
+
+// step brings each scope forward by a part. It reports whether there is more to do.
+func (p *projector) step(ctx context.Context) (more bool, err error) {
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT s.id, s.cluster, s.resource, s.api_version, s.kind, pl.seq, pl.tx, pl.rv, pl.as_of, c.seq IS NOT NULL, l.seq, l.rv, l.tx
+		FROM informctl.scope s
+		JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
+		LEFT JOIN kube.place pl ON pl.scope = s.id
+		LEFT JOIN informctl.change c ON c.scope = s.id AND c.seq = pl.seq AND c.tx = pl.tx
+		WHERE s.complete AND pl.seq IS DISTINCT FROM l.seq OR pl.tx IS DISTINCT FROM l.tx`))
+	if err != nil {
+		return false, err
+	}
+	scopes, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (s projected, err error) {
+		var apiVersion, kind string
+		var seq, tx, rv *int64
+		err = row.Scan(&s.id, &s.cluster, &s.resource, &apiVersion, &kind, &seq, &tx, &rv, &s.asOf, &s.isThere, &s.last.seq, &s.last.rv, &s.last.tx)
+		s.kind = schema.FromAPIVersionAndKind(apiVersion, kind)
+		if seq != nil {
+			s.place = &anchor{seq: *seq, tx: *tx, rv: *rv}
+		}
+		return s, err
+	})
+	if err != nil {
+		return false, err
+	}
+	var errs []error
+	for _, s := range scopes {
+		if s.place == nil {
+			p.makeView(ctx, s.resource)
+		}
+		again, err := p.bring(ctx, s)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s of %s: %w", s.resource, s.cluster, err))
+		}
+		more = more || again
+	}
+	return more, errors.Join(errs...)
+}
+
+// resourceName is what a view is called after.
+var resourceName = regexp.MustCompile(`^[a-z0-9.-]{1,63}$`)
+
+// makeView makes the view of a resource, as kube."deployments.apps", whose columns are
+// those that are asked for most. Without it there is kube.object.
+func (p *projector) makeView(ctx context.Context, resource string) {
+	isTable := slices.Contains([]string{"version", "lease", "place", "object", "history"}, resource)
+	if !resourceName.MatchString(resource) || isTable {
+		klog.FromContext(ctx).Info("A resource has no view: a view cannot be called so", "resource", resource)
+		return
+	}
+	// A view is read with the rights of its reader, so that policies of rows apply.
+	// PostgreSQL 14 cannot do that.
+	var major int
+	err := p.db.pool.QueryRow(ctx, "SELECT current_setting('server_version_num')::int / 10000").Scan(&major)
+	options := "security_barrier = true"
+	if major >= 15 {
+		options += ", security_invoker = true"
+	}
+	if err == nil {
+		_, err = p.db.pool.Exec(ctx, `CREATE OR REPLACE VIEW kube.`+pgx.Identifier{resource}.Sanitize()+` WITH (`+options+`) AS
+			SELECT o.cluster, o.namespace, o.name, o.uid, o.rv, (o.object #>> '{metadata,creationTimestamp}')::timestamptz AS created,
+				o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
+			FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`)
+	}
+	if err != nil {
+		klog.FromContext(ctx).Info("A resource has no view", "resource", resource, "err", err.Error())
+	}
+}
+
+// projectedRow is a row for the tables of SQL.
+type projectedRow struct {
+	logRow
+	at                   time.Time
+	key                  []byte
+	namespace, name, uid string
+	json                 string
+}
+
+// bring brings a scope forward. It reports whether there is more.
+func (p *projector) bring(ctx context.Context, s projected) (more bool, err error) {
+	if s.place == nil || !s.isThere {
+		return false, p.compare(ctx, s)
+	}
+	rows, err := p.rows(ctx, s)
+	if err != nil {
+		return false, err
+	}
+	for i, r := range rows {
+		if r.kind == broken {
+			return true, p.compare(ctx, s)
+		}
+		if r.seq != s.place.seq+int64(i)+1 {
+			return true, p.compare(ctx, s)
+		}
+	}
+	if len(rows) == 0 {
+		return false, nil
+	}
+	return true, p.write(ctx, s, rows)
+}
+
+// rows reads a part of the log after the place.
+func (p *projector) rows(ctx context.Context, s projected) ([]projectedRow, error) {
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT seq, rv, tx, kind, form, data, at, key, namespace, name, uid FROM (
+			SELECT *, bytes - first_value(bytes) OVER (ORDER BY seq) AS before FROM informctl.change WHERE scope = $1 AND seq > $2 ORDER BY seq LIMIT $3
+		) t WHERE before < $4 ORDER BY seq`), s.id, s.place.seq, projectRows, projectBytes)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r projectedRow, err error) {
+		var namespace, name, uid *string
+		err = row.Scan(&r.seq, &r.rv, &r.tx, &r.kind, &r.form, &r.data, &r.at, &r.key, &namespace, &name, &uid)
+		if name != nil {
+			r.namespace, r.name, r.uid = *namespace, *name, *uid
+		}
+		return r, err
+	})
+}
+
+// write writes a part of the log and the place after it in one transaction.
+func (p *projector) write(ctx context.Context, s projected, rows []projectedRow) error {
+	d, err := newDecoder(&unstructured.Unstructured{}, s.kind)
+	if err != nil {
+		return err
+	}
+	asOf := time.Time{}
+	var kept []projectedRow
+	var skipped []string
+	for _, r := range rows {
+		if r.kind == mark {
+			asOf = r.at
+			continue
+		}
+		if r.json, err = jsonOf(d, r); err != nil {
+			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
+			continue
+		}
+		kept = append(kept, r)
+	}
+	err = p.writePart(ctx, s, rows, kept, asOf, skipped)
+	if !isRefused(err) {
+		return err
+	}
+	// jsonb refuses one of them, as a number that is too large. Find it.
+	var fine []projectedRow
+	for _, r := range kept {
+		if _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); isRefused(err) {
+			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
+			continue
+		} else if err != nil {
+			return err
+		}
+		fine = append(fine, r)
+	}
+	return p.writePart(ctx, s, rows, fine, asOf, skipped)
+}
+
+func jsonOf(d *decoder, r projectedRow) (string, error) {
+	if r.form == nil {
+		return "", errors.New("it has no content")
+	}
+	obj, err := d.decode(raw.Form(*r.form), r.data)
+	if err != nil {
+		return "", err
+	}
+	b, err := json.Marshal(obj)
+	if err != nil {
+		return "", err
+	}
+	return string(withoutNUL(b)), nil
+}
+
+// withoutNUL replaces U+0000, which a string of Kubernetes may have and jsonb has not, by
+// U+FFFD.
+func withoutNUL(b []byte) []byte {
+	nul := []byte(`\u0000`)
+	for from := 0; ; {
+		i := bytes.Index(b[from:], nul)
+		if i < 0 {
+			return b
+		}
+		i += from
+		backslashes := 0
+		for j := i - 1; j >= 0 && b[j] == '\\'; j-- {
+			backslashes++
+		}
+		if backslashes%2 == 0 { // else the backslash is itself escaped
+			copy(b[i:], `\ufffd`)
+		}
+		from = i + 1
+	}
+}
+
+func (p *projector) writePart(ctx context.Context, s projected, all, rows []projectedRow, asOf time.Time, skipped []string) error {
+	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+		if err := p.fence(ctx, tx, s); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		final := map[string]projectedRow{}
+		var h struct {
+			seqs, rvs                               []int64
+			changes, namespaces, names, uids, jsons []string
+			ats                                     []time.Time
+			afters                                  []*time.Time
+		}
+		for _, r := range rows {
+			change, after := "updated", (*time.Time)(nil)
+			switch r.kind {
+			case added, listedNew:
+				change = "created"
+			case deleted, gone:
+				change = "deleted"
+			}
+			if r.kind == gone || r.kind == listedNew || r.kind == listedChanged {
+				after = s.markBefore(all, r)
+			}
+			final[string(r.key)] = r
+			h.seqs, h.rvs, h.changes = append(h.seqs, r.seq), append(h.rvs, r.rv), append(h.changes, change)
+			h.namespaces, h.names, h.uids = append(h.namespaces, r.namespace), append(h.names, r.name), append(h.uids, r.uid)
+			h.jsons, h.ats, h.afters = append(h.jsons, r.json), append(h.ats, r.at), append(h.afters, after)
+		}
+		if len(h.seqs) > 0 {
+			b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+				SELECT $1, $2, $3, t.seq, t.change, t.at, t.after, t.namespace, t.name, t.uid, t.rv, t.object::jsonb
+				FROM unnest($4::bigint[], $5::text[], $6::timestamptz[], $7::timestamptz[], $8::text[], $9::text[], $10::text[], $11::bigint[], $12::text[]) AS t(seq, change, at, after, namespace, name, uid, rv, object)
+				ON CONFLICT DO NOTHING`,
+				s.id, s.cluster, s.resource, h.seqs, h.changes, h.ats, h.afters, h.namespaces, h.names, h.uids, h.rvs, h.jsons)
+		}
+		queueObjects(b, s, final)
+		queuePlace(b, s, all[len(all)-1].anchor, asOf, skipped)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// markBefore returns when the scope was last known to be complete before a row that a
+// list has found.
+func (s projected) markBefore(rows []projectedRow, r projectedRow) *time.Time {
+	at := s.asOf
+	for i := range rows {
+		if rows[i].seq >= r.seq {
+			break
+		}
+		if rows[i].kind == mark {
+			at = &rows[i].at
+		}
+	}
+	return at
+}
+
+// queueObjects applies the last state of each key.
+func queueObjects(b *pgx.Batch, s projected, final map[string]projectedRow) {
+	var o struct {
+		keys                           [][]byte
+		namespaces, names, uids, jsons []string
+		rvs                            []int64
+	}
+	var gones [][]byte
+	for _, r := range final {
+		if r.kind == deleted || r.kind == gone {
+			gones = append(gones, r.key)
+			continue
+		}
+		o.keys, o.rvs, o.jsons = append(o.keys, r.key), append(o.rvs, r.rv), append(o.jsons, r.json)
+		o.namespaces, o.names, o.uids = append(o.namespaces, r.namespace), append(o.names, r.name), append(o.uids, r.uid)
+	}
+	if len(gones) > 0 {
+		b.Queue("DELETE FROM kube.object WHERE scope = $1 AND key = ANY ($2)", s.id, gones)
+	}
+	if len(o.keys) > 0 {
+		b.Queue(`INSERT INTO kube.object (scope, cluster, resource, key, namespace, name, uid, rv, object)
+			SELECT $1, $2, $3, t.key, t.namespace, t.name, t.uid, t.rv, t.object::jsonb
+			FROM unnest($4::bytea[], $5::text[], $6::text[], $7::text[], $8::bigint[], $9::text[]) AS t(key, namespace, name, uid, rv, object)
+			ON CONFLICT (scope, key) DO UPDATE SET uid = excluded.uid, rv = excluded.rv, object = excluded.object`,
+			s.id, s.cluster, s.resource, o.keys, o.namespaces, o.names, o.uids, o.rvs, o.jsons)
+	}
+}
+
+func queuePlace(b *pgx.Batch, s projected, at anchor, asOf time.Time, skipped []string) {
+	last := ""
+	if len(skipped) > 0 {
+		last = readable(skipped[len(skipped)-1])
+	}
+	var moment *time.Time // nil: as it was
+	if !asOf.IsZero() {
+		moment = &asOf
+	}
+	b.Queue(`INSERT INTO kube.place AS p (scope, cluster, resource, seq, tx, rv, as_of, skipped, skipped_last)
+		VALUES ($1, $2, $3, $4, $5, $6, coalesce($7, clock_timestamp()), $8, $9)
+		ON CONFLICT (scope) DO UPDATE SET seq = excluded.seq, tx = excluded.tx, rv = excluded.rv, as_of = coalesce($7, p.as_of),
+			skipped = p.skipped + excluded.skipped, skipped_last = CASE WHEN excluded.skipped > 0 THEN excluded.skipped_last ELSE p.skipped_last END`,
+		s.id, s.cluster, s.resource, at.seq, at.tx, at.rv, moment, len(skipped), last)
+}
+
+// fence locks the place of a scope, and returns errFenced if it is not where this
+// projector has left it: another one writes.
+func (p *projector) fence(ctx context.Context, tx pgx.Tx, s projected) error {
+	var at anchor
+	err := tx.QueryRow(ctx, "SELECT seq, tx, rv FROM kube.place WHERE scope = $1 FOR UPDATE", s.id).Scan(&at.seq, &at.tx, &at.rv)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows) && s.place == nil:
+		return nil
+	case errors.Is(err, pgx.ErrNoRows), err == nil && (s.place == nil || at != *s.place):
+		return errFenced
+	}
+	return err
+}
+
+// compare makes kube.object equal to the published objects where the log does not tell:
+// at first, after a break of history, and if the log was trimmed past the place. What
+// differs becomes history whose moment is known to be after the last place only.
+func (p *projector) compare(ctx context.Context, s projected) error {
+	d, err := newDecoder(&unstructured.Unstructured{}, s.kind)
+	if err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Comparing the objects", "resource", s.resource, "cluster", s.cluster)
+	isFirst := s.place == nil
+	key := []byte{}
+	for {
+		part, err := p.differing(ctx, s, key)
+		if err != nil {
+			return err
+		}
+		if len(part) == 0 {
+			break
+		}
+		key = part[len(part)-1].key
+		if err := p.writeDiffering(ctx, d, s, part, isFirst); err != nil {
+			return err
+		}
+	}
+	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+		if err := p.fence(ctx, tx, s); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, p.db.sql(`WITH gone AS (
+				DELETE FROM kube.object k WHERE k.scope = $1 AND NOT EXISTS (SELECT FROM informctl.object o WHERE o.scope = k.scope AND o.key = k.key) RETURNING *)
+			INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+			SELECT g.scope, g.cluster, g.resource, -row_number() OVER (ORDER BY g.key), 'deleted', clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), g.namespace, g.name, g.uid, g.rv, g.object FROM gone g`), s.id); err != nil {
+			return err
+		}
+		// The place is where the log ended before the objects were compared: what has
+		// changed meanwhile is read from there, and again.
+		b := &pgx.Batch{}
+		queuePlace(b, s, s.last, time.Time{}, nil)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// differing returns a part of the published objects, in the order of keys, with what SQL
+// lacks.
+func (p *projector) differing(ctx context.Context, s projected, after []byte) ([]projectedRow, error) {
+	rows, err := p.db.pool.Query(ctx, p.db.sql(`SELECT o.key, o.namespace, o.name, o.uid, o.rv, o.form, o.data, CASE WHEN k.uid IS NULL THEN 'A' ELSE 'M' END
+		FROM informctl.object o LEFT JOIN kube.object k ON k.scope = o.scope AND k.key = o.key
+		WHERE o.scope = $1 AND o.key > $2 AND (k.rv IS DISTINCT FROM o.rv OR k.uid IS DISTINCT FROM o.uid) ORDER BY o.key LIMIT $3`), s.id, after, projectRows)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (r projectedRow, err error) {
+		err = row.Scan(&r.key, &r.namespace, &r.name, &r.uid, &r.rv, &r.form, &r.data, &r.kind)
+		return r, err
+	})
+}
+
+// writeDiffering writes a part of what differs. Of a scope's first objects nothing is
+// known to have changed.
+func (p *projector) writeDiffering(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
+	final := map[string]projectedRow{}
+	var skipped []string
+	for _, r := range part {
+		var err error
+		if r.json, err = jsonOf(d, r); err == nil {
+			_, err = p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json)
+		}
+		if err != nil && codeOf(err) == "" && !isOver(ctx) && r.json != "" {
+			return err
+		}
+		if err != nil {
+			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
+			continue
+		}
+		final[string(r.key)] = r
+	}
+	if len(skipped) > 0 {
+		klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", strings.Join(skipped[:1], ""), "count", len(skipped))
+	}
+	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
+		if err := p.fence(ctx, tx, s); err != nil {
+			return err
+		}
+		b := &pgx.Batch{}
+		if !isFirst {
+			for _, r := range final {
+				change := "updated"
+				if r.kind == added {
+					change = "created"
+				}
+				b.Queue(`INSERT INTO kube.history (scope, cluster, resource, seq, change, at, after, namespace, name, uid, rv, object)
+					VALUES ($1, $2, $3, -$4::bigint, $5, clock_timestamp(), (SELECT as_of FROM kube.place WHERE scope = $1), $6, $7, $8, $4, $9::jsonb) ON CONFLICT DO NOTHING`,
+					s.id, s.cluster, s.resource, r.rv, change, r.namespace, r.name, r.uid, r.json)
+			}
+		}
+		queueObjects(b, s, final)
+		return tx.SendBatch(ctx, b).Close()
+	})
+}
+
+// clean deletes history that is older than Keep, and what is left of scopes that were
+// dropped.
+func (p *projector) clean(ctx context.Context) {
+	_, err := p.db.pool.Exec(ctx, "DELETE FROM kube.history WHERE at < clock_timestamp() - $1 * interval '1 second'", int64(p.opts.Keep.Seconds()))
+	if err == nil {
+		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.object k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)"))
+	}
+	if err == nil {
+		_, err = p.db.pool.Exec(ctx, p.db.sql("DELETE FROM kube.place k WHERE NOT EXISTS (SELECT FROM informctl.scope s WHERE s.id = k.scope)"))
+	}
+	if err != nil && !isOver(ctx) {
+		klog.FromContext(ctx).Info("History was not trimmed", "err", err.Error())
+	}
+}

@@ -1,0 +1,150 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/internal/fakeapi"
+	"github.com/informctl/informctl/postgres"
+	"github.com/informctl/informctl/postgres/pgtest"
+)
+
+// ask returns the rows of a query, a line each.
+func ask(t *testing.T, conn *pgx.Conn, query string, args ...any) (lines []string) {
+	t.Helper()
+	rows, err := conn.Query(t.Context(), query, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rows.Next() {
+		values, err := rows.Values()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, strings.TrimSpace(fmt.Sprintln(values...)))
+	}
+	if err := rows.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return lines
+}
+
+func TestProject(t *testing.T) {
+	pg := pgtest.Start(t) // the schema kube is the database's
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	for i := range 3 {
+		if _, err := server.Create(configMap(fmt.Sprintf("c%d", i), "first")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db := open(t, pg.DSN(), "informctl", postgres.Options{})
+	if err := postgres.MigrateSQL(t.Context(), pg.DSN(), postgres.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	c, err := postgres.NewCollection(server.Config(runtime.ContentTypeProtobuf), configMapScope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	project := func() (stop func()) {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+		var done sync.WaitGroup
+		done.Go(func() {
+			if err := db.Project(ctx, postgres.ProjectOptions{Every: 10 * time.Millisecond, TTL: 2 * time.Second}); err != nil {
+				t.Error(err)
+			}
+		})
+		stop = sync.OnceFunc(func() { cancel(); done.Wait() })
+		t.Cleanup(stop)
+		return stop
+	}
+	stopSQL := project()
+	conn, err := pgx.Connect(t.Context(), pg.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
+	objects := func() []string {
+		return ask(t, conn, `SELECT name || '=' || coalesce(object->'data'->>'value', '') FROM kube.configmaps ORDER BY name`)
+	}
+	waitFor := func(want ...string) {
+		t.Helper()
+		var got []string
+		for range 3000 {
+			if got = nil; len(ask(t, conn, "SELECT 1 FROM pg_views WHERE schemaname = 'kube' AND viewname = 'configmaps'")) == 1 {
+				got = objects()
+			}
+			if cmp.Equal(want, got) {
+				return
+			}
+			<-time.After(10 * time.Millisecond)
+		}
+		t.Fatalf("objects in SQL (-want +got):\n%s", cmp.Diff(want, got))
+	}
+	waitFor("c0=first", "c1=first", "c2=first")
+	if got := ask(t, conn, "SELECT count(*) FROM kube.history"); got[0] != "0" {
+		t.Errorf("history of the first objects: %s rows", got)
+	}
+
+	// A string of Kubernetes may have what jsonb has not.
+	if _, err := server.Update(configMap("c1", `a NUL \u0000 `+"\x00")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Delete("default/c2"); err != nil {
+		t.Fatal(err)
+	}
+	waitFor("c0=first", `c1=a NUL \u0000 `+"\uFFFD")
+
+	// A list of the publisher finds what it has missed.
+	stop()
+	if _, err := server.Delete("default/c0"); err != nil {
+		t.Fatal(err)
+	}
+	rv, err := server.Create(configMap("c3", "third"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Compact(rv); err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	waitFor(`c1=a NUL \u0000 `+"\uFFFD", "c3=third")
+	got := ask(t, conn, "SELECT change, name, after IS NOT NULL FROM kube.history ORDER BY seq")
+	want := []string{"updated c1 false", "deleted c2 false", "deleted c0 true", "created c3 true"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("history (-want +got):\n%s", diff)
+	}
+	if got := ask(t, conn, "SELECT object->'data'->>'value' FROM kube.history WHERE change = 'deleted' AND name = 'c0'"); got[0] != "first" {
+		t.Errorf("the last state of what was deleted is %q", got)
+	}
+
+	// The projector was away for longer than the log is kept.
+	stopSQL()
+	if _, err := conn.Exec(t.Context(), "DELETE FROM informctl.change WHERE seq < (SELECT max(seq) FROM informctl.change)"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.Delete("default/c1"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the deletion is published", func() bool {
+		return ask(t, conn, "SELECT count(*) FROM informctl.object")[0] == "1"
+	})
+	if _, err := conn.Exec(t.Context(), "DELETE FROM informctl.change WHERE seq < (SELECT max(seq) FROM informctl.change)"); err != nil {
+		t.Fatal(err)
+	}
+	project()
+	waitFor("c3=third")
+	got = ask(t, conn, "SELECT change, name, after IS NOT NULL FROM kube.history ORDER BY at DESC LIMIT 1")
+	if diff := cmp.Diff([]string{"deleted c1 true"}, got); diff != "" {
+		t.Errorf("history of a comparison (-want +got):\n%s", diff)
+	}
+}
