@@ -11,11 +11,15 @@ replace github.com/informctl/informctl => ../
 
 replace github.com/informctl/informctl/durable/controllerruntime => ../durable/controllerruntime
 
+replace github.com/informctl/informctl/postgres => ../postgres
+
 require (
 	github.com/go-logr/logr v1.4.4
 	github.com/google/go-cmp v0.7.0
 	github.com/informctl/informctl v0.1.0
 	github.com/informctl/informctl/durable/controllerruntime v0.0.0-00010101000000-000000000000
+	github.com/informctl/informctl/postgres v0.0.0-00010101000000-000000000000
+	github.com/jackc/pgx/v5 v5.12.0
 	github.com/klauspost/compress v1.20.3
 	github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring v0.85.0
 	github.com/prometheus/procfs v0.22.0
@@ -95,6 +99,8 @@ require (
 	github.com/grpc-ecosystem/go-grpc-middleware/v2 v2.3.3 // indirect
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
 	github.com/json-iterator/go v1.1.12 // indirect
 	github.com/kylelemons/godebug v1.1.0 // indirect

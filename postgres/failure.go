@@ -3,6 +3,8 @@ package postgres
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -45,6 +47,18 @@ func isRefused(err error) bool {
 func isOfServer(err error) bool {
 	code := codeOf(err)
 	return code == readOnlyTransaction || strings.HasPrefix(code, "57P0") || strings.HasPrefix(code, "08")
+}
+
+// IsUnreachable reports whether an error of Open says that the database did not answer, or
+// is starting or ending, so that it is worth another try.
+func IsUnreachable(err error) bool {
+	if isOfServer(err) {
+		return true
+	}
+	var connect *pgconn.ConnectError
+	var network net.Error
+	isCut := errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+	return isCut && codeOf(err) == ""
 }
 
 // isOver reports whether the context has ended.

@@ -213,6 +213,14 @@ func (l *ListerWatcher) checkHeld(s state, caught bool, at, now time.Time) error
 	return tooLarge(held, s.last.rv)
 }
 
+// isOfFormer reports whether a resource version is known to be of a history that is no
+// more.
+func (l *ListerWatcher) isOfFormer(rv int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return rv <= l.forgiven
+}
+
 func (l *ListerWatcher) unavailable(ctx context.Context, doing string, err error) error {
 	if isOver(ctx) {
 		return err

@@ -26,7 +26,7 @@ type hub struct {
 
 // waiter is an open watch.
 type waiter struct {
-	seq  int64         // it has read the rows up to here
+	last anchor        // the row that it has read last
 	wake chan struct{} // there may be more; of capacity 1
 }
 
@@ -67,10 +67,10 @@ func (h *hub) leave(scope int64, w *waiter) {
 }
 
 // read says what a watch has read.
-func (h *hub) read(w *waiter, seq int64) {
+func (h *hub) read(w *waiter, last anchor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	w.seq = seq
+	w.last = last
 }
 
 // poll asks for news until the hub is closed or nobody waits.
@@ -96,12 +96,13 @@ func (h *hub) poll() {
 }
 
 func (h *hub) ask(ids []int64) {
-	rows, err := h.db.pool.Query(h.ctx, h.db.sql(`SELECT i.id, coalesce(c.seq, 0) FROM unnest($1::bigint[]) AS i(id)
-		LEFT JOIN LATERAL (SELECT seq FROM informctl.change WHERE scope = i.id ORDER BY seq DESC LIMIT 1) c ON true`), ids)
+	rows, err := h.db.pool.Query(h.ctx, h.db.sql(`SELECT i.id, coalesce(c.seq, 0), coalesce(c.tx, 0) FROM unnest($1::bigint[]) AS i(id)
+		LEFT JOIN LATERAL (SELECT seq, tx FROM informctl.change WHERE scope = i.id ORDER BY seq DESC LIMIT 1) c ON true`), ids)
 	if err == nil {
-		var id, seq int64
-		_, err = pgx.ForEachRow(rows, []any{&id, &seq}, func() error {
-			h.wake(id, seq)
+		var id int64
+		var last anchor
+		_, err = pgx.ForEachRow(rows, []any{&id, &last.seq, &last.tx}, func() error {
+			h.wake(id, last)
 			return nil
 		})
 	}
@@ -110,16 +111,17 @@ func (h *hub) ask(ids []int64) {
 	}
 	h.db.failed(h.ctx, err)
 	for _, id := range ids { // each finds out for itself
-		h.wake(id, -1)
+		h.wake(id, anchor{})
 	}
 }
 
-// wake wakes the watches of a scope that are not at seq.
-func (h *hub) wake(id, seq int64) {
+// wake wakes the watches of a scope that have not read the last row of its log. A failover
+// may have put another row in the place of the one that a watch has read.
+func (h *hub) wake(id int64, last anchor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for w := range h.waiters[id] {
-		if w.seq == seq {
+		if w.last.seq == last.seq && w.last.tx == last.tx {
 			continue
 		}
 		select {
@@ -178,7 +180,7 @@ func (h *hub) hear(conn *pgx.Conn) {
 			}
 			for id := range strings.SplitSeq(n.Payload, ",") {
 				if id, err := strconv.ParseInt(id, 10, 64); err == nil {
-					h.wake(id, -1)
+					h.wake(id, anchor{})
 				}
 			}
 		}

@@ -437,8 +437,8 @@ func (f *follower) step(all bool) bool {
 	}
 	initial := f.rv == 0
 	max := rapid.IntRange(1, 20).Draw(m.t, "reads")
-	var end int64
-	_ = m.admin.pool.QueryRow(ctx, m.admin.sql("SELECT coalesce(max(seq), 0) FROM informctl.change")).Scan(&end)
+	var end anchor
+	_ = m.admin.pool.QueryRow(ctx, m.admin.sql("SELECT seq, tx FROM informctl.change ORDER BY seq DESC LIMIT 1")).Scan(&end.seq, &end.tx)
 	deadline := time.After(20 * time.Second)
 	for all || max > 0 {
 		select {
@@ -471,13 +471,13 @@ func (f *follower) step(all bool) bool {
 			}
 		case <-time.After(2 * time.Millisecond):
 			f.db.hub.mu.Lock()
-			isIdle := f.w.waiter.seq == end
+			isIdle := f.w.waiter.last.seq == end.seq && f.w.waiter.last.tx == end.tx
 			f.db.hub.mu.Unlock()
 			if isIdle && !initial {
 				return !f.w.skipping
 			}
 		case <-deadline:
-			m.fatalf("%s: neither events nor an end: pos %+v, log ends at %d", f.name, f.w.pos, end)
+			m.fatalf("%s: neither events nor an end: pos %+v, log ends at %+v", f.name, f.w.pos, end)
 		}
 	}
 	if initial || rapid.Bool().Draw(m.t, "breaks") {

@@ -58,6 +58,8 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		w.pos, w.initial = s.last, true
 	case s.known:
 		w.pos = known
+	case from > s.last.rv && l.isOfFormer(from):
+		return nil, expired(from)
 	case from > s.last.rv:
 		w.pos, w.skipping = s.last, true
 	case from <= s.above || s.place.seq == 0:
@@ -177,7 +179,7 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 				return nil
 			}
 		}
-		w.l.db.hub.read(w.waiter, w.pos.seq)
+		w.l.db.hub.read(w.waiter, w.pos)
 		select {
 		case <-ctx.Done():
 		case <-switched:

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/postgres"
@@ -63,4 +65,23 @@ func (f *Flags) Open(ctx context.Context, cmd *cobra.Command) (*postgres.DB, err
 		return nil, err
 	}
 	return postgres.Open(ctx, dsn, f.options)
+}
+
+// Await opens the database and tries again while it cannot be reached, which it logs
+// once.
+func (f *Flags) Await(ctx context.Context, cmd *cobra.Command) (*postgres.DB, error) {
+	for told := false; ; told = true {
+		db, err := f.Open(ctx, cmd)
+		if err == nil || !postgres.IsUnreachable(err) {
+			return db, err
+		}
+		if !told {
+			klog.FromContext(ctx).Info("PostgreSQL cannot be reached, trying again", "because", cmdutil.OneLine(err))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(time.Second):
+		}
+	}
 }

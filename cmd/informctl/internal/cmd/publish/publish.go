@@ -134,7 +134,7 @@ func (o *options) run(cmd *cobra.Command) error {
 	logger := cmdutil.NewLogger(o.env.Streams.ErrOut, o.logFormat)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
-	db, err := o.postgres.Open(ctx, cmd)
+	db, err := o.postgres.Await(ctx, cmd)
 	if err != nil {
 		return cmdutil.UnlessInterrupted(ctx, err)
 	}

@@ -249,7 +249,11 @@ func (o *options) connect(ctx context.Context, cmd *cobra.Command) (c *connectio
 		return c, func() {}, err
 	}
 	o.postgres.Listening()
-	db, err := o.postgres.Open(ctx, cmd)
+	open := o.postgres.Await
+	if o.once {
+		open = o.postgres.Open
+	}
+	db, err := open(ctx, cmd)
 	if err != nil {
 		return nil, nil, err
 	}
