@@ -47,7 +47,8 @@ field.
 
 An object is marked with + where only B has it, - where only A has it, and ~ where it
 differs; under it are the fields, with their value in A and in B. Which cluster an
-object of two files is of does not matter. With -o json each is a line as history has
+object of two files is of does not matter; of a file that holds several, --of-cluster
+names one. With -o json each is a line as history has
 it: change is created where only B has the object, deleted where only A has it. Values
 of Secrets are left out, unless --show-secrets is given.
 
@@ -136,7 +137,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	var unread source.Unread
 	others := paths
 	if !o.selection.At.IsZero() {
-		now, err := (&source.FileFlags{Path: paths[0], KeyFlags: o.selection.Database.KeyFlags}).OpenWhole(ctx, o.env, true)
+		now, err := (&source.FileFlags{Path: paths[0], Cluster: o.selection.Database.Cluster, KeyFlags: o.selection.Database.KeyFlags}).OpenWhole(ctx, o.env, true)
 		if err != nil {
 			return false, err
 		}
@@ -159,6 +160,12 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 			return false, err
 		}
 		defer func() { _ = dbs[i].Close() }()
+		// It is for the file that holds several.
+		if len(others) == 1 || len(source.Clusters(dbs[i].Scopes)) > 1 {
+			if err := dbs[i].OfCluster(o.selection.Database.Cluster); err != nil {
+				return false, err
+			}
+		}
 	}
 	for i, db := range dbs {
 		if sides[i], err = o.selection.Choose(db); err != nil {
@@ -174,6 +181,11 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	for _, name := range sides[0].Missing {
 		if slices.Contains(sides[1].Missing, name) {
 			return false, o.selection.NotFound(name, strings.Join(paths, " and "))
+		}
+	}
+	for i, side := range sides {
+		if err := source.OneCluster(paths[min(i, len(paths)-1)], source.InfosOf(side.Views)); err != nil && !o.live {
+			return false, err
 		}
 	}
 	d := &differ{o: o}
