@@ -39,7 +39,7 @@ func (f *FileFlags) Complete(e cmdutil.Env) error {
 	case isThere(hereFile):
 		f.Path = hereFile
 		if path != "" && isThere(path) {
-			e.Note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
+			e.Note("using ./%s, not the context's %s; --db names another", hereFile, path)
 		}
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
