@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,10 +60,8 @@ func runWatch(ctx context.Context, o *Changes) error {
 	defer func() { _ = process.Close() }()
 	views, err := followedBy(process, o.Selection.Wanted)
 	if errors.Is(err, source.ErrNobody) {
-		if _, statErr := os.Stat(process.Path); statErr != nil {
-			return source.OpenError(process.Path, statErr)
-		}
-		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket)
+		return source.Unanswered(process.Path,
+			fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket))
 	}
 	if err == nil {
 		views, err = o.ofCluster(process.Path, views)

@@ -116,6 +116,31 @@ func (e lockedError) Error() string {
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
+// silentError is the path of a file that another process holds, which does not answer.
+type silentError string
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("%s is in use by another process, which does not answer at %s; inspect.Serve in it makes it answer, or try again when that has ended",
+		string(e), inspect.SocketPath(string(e)))
+}
+
+func (silentError) Is(target error) bool { return target == ErrNobody }
+
+// Unanswered returns err, which says that nobody answers for a file, or a better reason.
+func Unanswered(path string, err error) error {
+	if _, statErr := os.Stat(path); statErr != nil {
+		return OpenError(path, statErr)
+	}
+	file, openErr := OpenFile(path, nil, time.Nanosecond)
+	if errors.Is(openErr, store.ErrLocked) {
+		return silentError(path)
+	}
+	if openErr == nil {
+		_ = file.Close()
+	}
+	return err
+}
+
 // Wipeable checks everything that can be wrong before a resource of a file is dropped,
 // "" for all, without changing anything. It returns the cluster that the flags name.
 func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (cluster string, err error) {
@@ -161,8 +186,7 @@ func (f *FileFlags) Open(ctx context.Context, showSecrets bool) (*Database, erro
 		}
 		// Other commands hold a file for a moment and do not serve queries.
 		if file, err = OpenFile(f.Path, f.Keys, 0); errors.Is(err, store.ErrLocked) {
-			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
-				f.Path, inspect.SocketPath(f.Path))
+			return nil, silentError(f.Path)
 		}
 	}
 	db, err := databaseOf(f.Path, showSecrets, file, err)
