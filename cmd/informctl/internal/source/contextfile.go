@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
@@ -44,6 +45,9 @@ func (f *FileFlags) Complete(e cmdutil.Env) error {
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	case path == "":
+		if files := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); files != "" {
+			e.Note("kubeconfig: %s names no context, so ./%s is meant; --db names another", files, hereFile)
+		}
 		f.Path = hereFile
 	default:
 		f.Path, f.byContext = path, true
