@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -40,7 +42,7 @@ type options struct {
 func NewCommand(e cmdutil.Env) *cobra.Command {
 	o := &options{env: e, selection: selection.Options{Env: e}}
 	cmd := &cobra.Command{
-		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
+		Use:   "diff [A] {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
 		Short: "Print what differs between two files, or a file and its cluster or its past, field by field",
 		Long: `Print what differs between two files, or a file and its cluster or its past, field by
 field.
@@ -62,6 +64,9 @@ that A is of. It is asked for what the scopes of A hold, a page at a time; what 
 is printed in its order, and what it lacks after that. A file that a live process holds
 is read while it changes, and so is a server: what changes meanwhile may differ.
 
+Before a RESOURCE, A may be left out with --live and --since: it is then the file that
+the other commands read without --db.
+
 With --since B is what A holds now, and A what it held at that time, as its log says:
 what has become of it, and not how, which history prints. Of a file that a live
 process holds a copy is read. A resource without a state then is left out, which is an
@@ -72,6 +77,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		Example: `  informctl diff informers.db more.db
   informctl diff informers.db more.db pods -n a
   informctl diff informers.db --live pods
+  informctl diff --live pods
   informctl diff informers.db --since 1h pods
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -79,7 +85,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			case o.live && o.selection.AtText != "":
 				return cmdutil.Usagef(cmd, "--live and --since do not go together")
 			case (o.live || o.selection.AtText != "") && (len(args) < 1 || len(args) > 2):
-				return cmdutil.Usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
+				return cmdutil.Usagef(cmd, "diff --live and --since take a file, a RESOURCE[,RESOURCE...] or both")
 			case !o.live && o.selection.AtText == "" && (len(args) < 2 || len(args) > 3):
 				return cmdutil.Usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
@@ -92,6 +98,10 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			files := 2
 			if o.live || o.selection.AtText != "" {
 				files = 1
+				var err error
+				if args, err = o.withFile(args); err != nil {
+					return cmdutil.Trouble(err)
+				}
 			}
 			if err := o.selection.CompleteAt(cmd, "since"); err != nil {
 				return err
@@ -124,6 +134,20 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	o.selection.Database.KeyFlags.Add(cmd.Flags())
 	cmd.Flags().BoolVar(&o.managed, "show-managed-fields", false, "Compare the managedFields, too.")
 	return cmd
+}
+
+// withFile returns the arguments with the file that other commands read by default in
+// front, if there is only one and that is no file.
+func (o *options) withFile(args []string) ([]string, error) {
+	if len(args) != 1 || strings.ContainsRune(args[0], filepath.Separator) || filepath.Ext(args[0]) == ".db" {
+		return args, nil
+	}
+	if _, err := os.Lstat(args[0]); err == nil {
+		return args, nil
+	}
+	file := source.FileFlags{Path: os.Getenv("INFORMCTL_DB"), Kube: o.kube}
+	err := file.Complete(o.env)
+	return []string{file.Path, args[0]}, err
 }
 
 // pair is one object in the two files. The view of an item is nil if that file does not
