@@ -8,16 +8,16 @@ import (
 	"github.com/informctl/informctl/store"
 )
 
-// TestCaughtUpBetween checks that a change that a process catches up on was made after the
-// last process had caught up, also if that found no change, in a resumed watch or by a
-// list.
+// TestCaughtUpBetween checks that a change that a process catches up on was made after
+// the last process had caught up, also if that found no change, in a resumed watch or by
+// a list.
 func TestCaughtUpBetween(t *testing.T) {
 	for name, expired := range map[string]bool{"watch": false, "list": true} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, func(w *world) {
 				w.put("a", "1")
 				w.run(informer.Options{}).sync().end()
-				time.Sleep(time.Hour)
+				waitFor(time.Hour)
 				if expired {
 					w.server.Advance()
 					if err := w.server.Compact(w.server.RV()); err != nil {
@@ -26,10 +26,10 @@ func TestCaughtUpBetween(t *testing.T) {
 				}
 				before := time.Now()
 				w.run(informer.Options{}).sync().end()
-				time.Sleep(time.Hour)
+				waitFor(time.Hour)
 				after := time.Now()
 				w.put("a", "2")
-				time.Sleep(time.Hour)
+				waitFor(time.Hour)
 				w.run(informer.Options{}).sync().end()
 				db := w.open()
 				defer func() { _ = db.Close() }()

@@ -81,7 +81,7 @@ func NewFactory(persistent *informer.Factory, client kubernetes.Interface, opts 
 type factory struct {
 	informers.SharedInformerFactory
 	persistent *informer.Factory
-	plain      func() informers.SharedInformerFactory // a new one, of client-go's informers
+	plain      func() informers.SharedInformerFactory // a new one of client-go's
 	namespace  string
 	tweak      internalinterfaces.TweakListOptionsFunc
 }

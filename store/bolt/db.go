@@ -149,11 +149,11 @@ var _ store.Backend = (*DB)(nil)
 // file system returns another error. Open then logs the cause, and the database works
 // without a file: see DB.Suspended.
 //
-// Errors: an empty path; store.ErrLocked after Options.LockTimeout; store.ErrNotOurs for a file of
-// another kind; *NetworkFSError; a file of another format version, one that is not a
-// regular file, and one that exists and may not be opened (fs.ErrPermission); and scopes
-// of another Options.Epoch that the disk refuses to drop. The file is not changed. A
-// program that must start nevertheless goes on with WithoutFile.
+// Errors: an empty path; store.ErrLocked after Options.LockTimeout; store.ErrNotOurs for
+// a file of another kind; *NetworkFSError; a file of another format version, one that is
+// not a regular file, and one that exists and may not be opened (fs.ErrPermission); and
+// scopes of another Options.Epoch that the disk refuses to drop. The file is not changed.
+// A program that must start nevertheless goes on with WithoutFile.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
 	if path == "" {

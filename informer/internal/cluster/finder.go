@@ -218,7 +218,7 @@ func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error, report
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if first := serverBackoff(); backoff.Steps == first.Steps { // report says it each time
+	if first := serverBackoff(); backoff.Steps == first.Steps { // report tells each
 		klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
 	}
 	report(cause)
