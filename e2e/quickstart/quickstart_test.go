@@ -74,6 +74,16 @@ func (w *world) build(t *testing.T, dir, name string, files ...string) {
 	}
 }
 
+// size returns the size of a program.
+func (w *world) size(t *testing.T, name string) int64 {
+	t.Helper()
+	info, err := os.Stat(filepath.Join(w.bin, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
+}
+
 // output is the output of a process so far.
 type output struct {
 	mu    sync.Mutex // protects bytes
@@ -176,6 +186,11 @@ func TestQuickStart(t *testing.T) {
 	})
 	t.Run("client-go with five types", func(t *testing.T) {
 		w.build(t, ".", "fivetypes", changed(t, "### client-go", "clientgo"))
+		// A method that is called by its name would have the linker keep all of them.
+		w.build(t, ".", "fivetypes-before", filepath.Join("testdata", "clientgo", "main.go"))
+		if before, now := w.size(t, "fivetypes-before"), w.size(t, "fivetypes"); now > before*3/2 {
+			t.Errorf("the program has %d bytes, and %d with client-go's informers", now, before)
+		}
 		synced(t, "fivetypes")
 	})
 	t.Run("command", func(t *testing.T) { w.commands(t) })

@@ -1,6 +1,7 @@
 package informers
 
 import (
+	"reflect"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,7 @@ import (
 	"k8s.io/client-go/informers/storagemigration"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/informer/internal/generic"
@@ -59,18 +61,19 @@ type Options struct {
 // sends no request to the server. persistent and client must not be nil. The caller
 // closes the backend of persistent after Shutdown.
 func NewFactory(persistent *informer.Factory, client kubernetes.Interface, opts Options) informers.SharedInformerFactory {
-	shared := []informers.SharedInformerOption{
-		informers.WithTransform(opts.Transform),
-		// For groups that client-go has got since: their informers are client-go's.
-		informers.WithNamespace(opts.Namespace), informers.WithTweakListOptions(opts.TweakListOptions),
+	f := &factory{persistent: persistent}
+	f.plain = func() informers.SharedInformerFactory {
+		shared := []informers.SharedInformerOption{
+			informers.WithTransform(opts.Transform),
+			informers.WithNamespace(opts.Namespace), informers.WithTweakListOptions(opts.TweakListOptions),
+		}
+		if opts.CustomResync != nil {
+			shared = append(shared, informers.WithCustomResyncConfig(opts.CustomResync))
+		}
+		return informers.NewSharedInformerFactoryWithOptions(client, opts.DefaultResync, shared...)
 	}
-	if opts.CustomResync != nil {
-		shared = append(shared, informers.WithCustomResyncConfig(opts.CustomResync))
-	}
-	return &factory{
-		SharedInformerFactory: informers.NewSharedInformerFactoryWithOptions(client, opts.DefaultResync, shared...),
-		persistent:            persistent, clients: clientsOf(client), opts: opts,
-	}
+	f.SharedInformerFactory, f.namespace, f.tweak = f.plain(), opts.Namespace, opts.TweakListOptions
+	return f
 }
 
 // factory is client-go's factory, which knows, starts and stops the informers, with other
@@ -78,17 +81,23 @@ func NewFactory(persistent *informer.Factory, client kubernetes.Interface, opts 
 type factory struct {
 	informers.SharedInformerFactory
 	persistent *informer.Factory
-	clients    clients
-	opts       Options
+	plain      func() informers.SharedInformerFactory // a new one of client-go's
+	namespace  string
+	tweak      internalinterfaces.TweakListOptionsFunc
 }
 
 // ForResource returns the informer of a resource, which Start starts.
 func (f *factory) ForResource(gvr schema.GroupVersionResource) (informers.GenericInformer, error) {
-	c, ok := f.clients.ofResource(gvr)
+	found, err := f.plain().ForResource(gvr)
+	if err != nil {
+		return nil, err
+	}
+	clientGos := found.Informer()
+	c, ok := contentOf(clientGos)
 	if !ok {
 		return f.SharedInformerFactory.ForResource(gvr)
 	}
-	inf := (*made)(f).InformerFor(c.example(), nil)
+	inf := (*made)(f).InformerFor(c.example, func(kubernetes.Interface, time.Duration) cache.SharedIndexInformer { return clientGos })
 	return generic.NewInformer(inf, func() cache.GenericLister {
 		return cache.NewGenericLister(inf.GetIndexer(), gvr.GroupResource())
 	}), nil
@@ -98,22 +107,23 @@ func (f *factory) ForResource(gvr schema.GroupVersionResource) (informers.Generi
 // constructors of client-go's informers.
 type made factory
 
-// InformerFor returns the informer of a type: a persistent one, unless the client has no
-// such type.
+// InformerFor returns the informer of a type: a persistent one, which lists and watches
+// as client-go's would that clientGos makes.
 func (f *made) InformerFor(example runtime.Object, clientGos internalinterfaces.NewInformerFunc) cache.SharedIndexInformer {
-	c, ok := f.clients.of(example)
-	if !ok {
-		return f.SharedInformerFactory.InformerFor(example, clientGos)
-	}
 	return f.SharedInformerFactory.InformerFor(example, func(client kubernetes.Interface, resync time.Duration) cache.SharedIndexInformer {
-		lw := generic.ListerWatcher(client, c.resource(f.opts.Namespace), f.opts.TweakListOptions)
-		return f.persistent.NewInformer(lw, example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		inf := clientGos(client, resync)
+		c, ok := contentOf(inf)
+		if !ok {
+			klog.Background().Info("The informer is not persistent: this client-go hides how it lists", "type", reflect.TypeOf(example))
+			return inf
+		}
+		return f.persistent.NewInformer(c.lw, example, resync, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	})
 }
 
 // group returns what client-go has for a group of types, with persistent informers.
 func group[I any](f *factory, of func(internalinterfaces.SharedInformerFactory, string, internalinterfaces.TweakListOptionsFunc) I) I {
-	return of((*made)(f), f.opts.Namespace, f.opts.TweakListOptions)
+	return of((*made)(f), f.namespace, f.tweak)
 }
 
 func (f *factory) Admissionregistration() admissionregistration.Interface {

@@ -149,13 +149,16 @@ var _ store.Backend = (*DB)(nil)
 // file system returns another error. Open then logs the cause, and the database works
 // without a file: see DB.Suspended.
 //
-// Errors: store.ErrLocked after Options.LockTimeout; store.ErrNotOurs for a file of
-// another kind; *NetworkFSError; a file of another format version, one that is not a
-// regular file, and one that exists and may not be opened (fs.ErrPermission); and scopes
-// of another Options.Epoch that the disk refuses to drop. The file is not changed. A
-// program that must start nevertheless goes on with WithoutFile.
+// Errors: an empty path; store.ErrLocked after Options.LockTimeout; store.ErrNotOurs for
+// a file of another kind; *NetworkFSError; a file of another format version, one that is
+// not a regular file, and one that exists and may not be opened (fs.ErrPermission); and
+// scopes of another Options.Epoch that the disk refuses to drop. The file is not changed.
+// A program that must start nevertheless goes on with WithoutFile.
 func Open(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
+	if path == "" {
+		return nil, errNoPath
+	}
 	if opts.EncryptAll && opts.Keys == nil {
 		return nil, errors.New("open cache: EncryptAll needs Keys")
 	}
@@ -180,6 +183,9 @@ func Open(path string, opts Options) (*DB, error) {
 	go d.committer.run(ctx)
 	return d, nil
 }
+
+// errNoPath is the error for what a program passes that has not read its configuration.
+var errNoPath = errors.New("open cache: the path is empty, and has to name a file")
 
 // beginEpoch drops all scopes if the epoch has changed.
 func (d *DB) beginEpoch() error {
@@ -225,6 +231,9 @@ func (d *DB) beginEpochIn(tx *bbolt.Tx) error {
 // *NetworkFSError, and errors of the file system.
 func OpenReadOnly(path string, opts Options) (*DB, error) {
 	opts.applyDefaults()
+	if path == "" {
+		return nil, errNoPath
+	}
 	d, err := newDB(path, opts, true)
 	if err != nil {
 		return nil, fmt.Errorf("open cache: %w", err)

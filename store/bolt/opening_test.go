@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	bbolt "go.etcd.io/bbolt"
 	"golang.org/x/sys/unix"
 
@@ -27,6 +28,16 @@ var small = script{keys: 40, pad: 100}
 func TestOpenCreates(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	path := filepath.Join(t.TempDir(), "a", "b", "informers.db")
+	var lines []string
+	logger := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
+	for range 2 {
+		db, err := bolt.Open(path, bolt.Options{Logger: logger})
+		must(t, err)
+		must(t, db.Close())
+	}
+	if len(lines) != 1 || !strings.Contains(lines[0], fmt.Sprintf(`"Made the directory of the cache file" "directory"=%q`, filepath.Dir(path))) {
+		t.Errorf("logged %q", lines)
+	}
 	db, err := bolt.Open(path, bolt.Options{})
 	must(t, err)
 	defer func() { must(t, db.Close()) }()
@@ -40,6 +51,16 @@ func TestOpenCreates(t *testing.T) {
 		must(t, err)
 		if got := info.Mode().Perm(); got != want {
 			t.Errorf("%s has mode %o, want %o", name, got, want)
+		}
+	}
+}
+
+// TestOpenWithoutPath checks that an empty path is an error, and no database that holds
+// everything in memory.
+func TestOpenWithoutPath(t *testing.T) {
+	for name, open := range map[string]func(string, bolt.Options) (*bolt.DB, error){"Open": bolt.Open, "OpenReadOnly": bolt.OpenReadOnly} {
+		if _, err := open("", bolt.Options{}); err == nil || !strings.Contains(err.Error(), "the path is empty") {
+			t.Errorf("%s: error is %v", name, err)
 		}
 	}
 }

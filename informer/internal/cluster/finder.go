@@ -211,13 +211,16 @@ func serverBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 800 * time.Millisecond, Factor: 2, Jitter: 1, Steps: 10, Cap: 30 * time.Second}
 }
 
-// awaitServer reports the error of such a question, and waits before it is asked again.
+// awaitServer reports the error of such a question, logs the first one, and waits before
+// it is asked again.
 // It returns the error of ctx.
 func awaitServer(ctx context.Context, backoff *wait.Backoff, cause error, report func(error)) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
+	if first := serverBackoff(); backoff.Steps == first.Steps { // report tells each
+		klog.FromContext(ctx).Info("Waiting for the API server", "because", cause.Error())
+	}
 	report(cause)
 	select {
 	case <-ctx.Done():

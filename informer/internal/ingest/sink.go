@@ -10,6 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/informer/internal/cluster"
+	"github.com/informctl/informctl/informer/internal/delivery"
 	"github.com/informctl/informctl/reflector"
 	"github.com/informctl/informctl/store"
 )
@@ -87,7 +88,24 @@ func (p *Pipeline) CaughtUp(ctx context.Context) error {
 		return err
 	}
 	p.hub.MarkSynced()
+	p.noteCurrent(ctx)
 	return nil
+}
+
+// noteCurrent has the store note that its content is current: what the next process
+// catches up on was made after that.
+func (p *Pipeline) noteCurrent(ctx context.Context) {
+	_ = p.hub.Do(func(delivery.Turn) error {
+		rv := p.store.Checkpoint().RV
+		if isFrozen := p.state.Store(ctx, store.Batch{}, nil); isFrozen || rv == "" {
+			return nil
+		}
+		err := p.store.Apply(store.Batch{RV: rv})
+		if err != nil {
+			p.state.Lose(ctx, err)
+		}
+		return err
+	})
 }
 
 // Relist implements reflector.Sink. From here until the list is applied, the stored

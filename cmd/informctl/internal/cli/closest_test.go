@@ -28,7 +28,7 @@ func TestUnknownOfMany(t *testing.T) {
 	}
 	got := say(t.Context(), "query", "wigdets", "--db", path)
 	want := "informctl: unknown resource \"wigdets\"; " + path + " holds 13, of which the closest are widgets.example.com"
-	for i := range 9 {
+	for i := range 2 {
 		want += fmt.Sprintf(", others%02d.example.com", i)
 	}
 	if want += "; informctl info prints all\n"; got.Err != want || got.Code != 1 {

@@ -190,6 +190,10 @@ func TestDiffLiveTrouble(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
+	t.Setenv("INFORMCTL_DB", here)
+	if got := say(t.Context(), "diff", "pods", "--live", "--kubeconfig", kubeconfig); got.Code != 1 || got.Out != "- pods a/one\n" {
+		t.Errorf("of the file by default: %+v", got)
+	}
 	for _, args := range [][]string{{"--live"}, {here, "pods", "more", "--live"}, {here}} {
 		if got := say(t.Context(), append([]string{"diff"}, args...)...); got.Code != 64 {
 			t.Errorf("%q: %+v", args, got)

@@ -202,3 +202,22 @@ func manual(t *testing.T, cmd *cobra.Command) string {
 	}
 	return strings.Replace(b.String(), `"Jan 0001"`, `""`, 1)
 }
+
+// TestTableOfCommands checks that the page on operating names each command.
+func TestTableOfCommands(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(docs, "operating.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var table strings.Builder
+	for line := range strings.Lines(string(page)) {
+		if cells := strings.Split(line, "|"); len(cells) > 2 {
+			table.WriteString(cells[1])
+		}
+	}
+	for _, cmd := range documented() {
+		if cmd.HasParent() && !cmd.Parent().HasParent() && !strings.Contains(table.String(), "`"+cmd.Name()+"`") {
+			t.Errorf("the table of commands lacks %s", cmd.Name())
+		}
+	}
+}

@@ -79,6 +79,48 @@ func TestPastOfUnfollowed(t *testing.T) {
 	}
 }
 
+// TestPastBetweenProcesses checks that a command that is asked for a moment between two
+// processes says that nothing followed the file then, and at other moments does not.
+func TestPastBetweenProcesses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log.db")
+	scope := store.Scope{Resource: "pods", Kind: corev1.SchemeGroupVersion.WithKind("Pod")}
+	var moments []time.Time
+	for _, b := range []store.Batch{
+		{RV: "11", Changes: []store.Change{{Object: pod("a", "two", "web")}}},
+		{RV: "12", Changes: []store.Change{{Key: "a/one", RV: "12"}}, CatchUp: true},
+		{RV: "13", Changes: []store.Change{{Object: pod("a", "three", "web")}}},
+	} {
+		db, err := bolt.Open(path, bolt.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := openScope(t, db, scope)
+		if len(moments) == 0 {
+			load(t, s, "10", pod("a", "one", "web"))
+			moments = append(moments, time.Now())
+		}
+		apply(t, s, b)
+		if err := db.Close(); err != nil {
+			t.Fatal(err)
+		}
+		moments = append(moments, time.Now())
+	}
+	const unfollowed = "informctl: as of 0s before that; nothing followed this file then\n"
+	for i, want := range []string{"", unfollowed, ""} {
+		at := moments[i].UTC().Format(time.RFC3339Nano)
+		for _, args := range [][]string{{"query", "pods", "--at", at}, {"dump", "pods", "--at", at, "-o", "name"}, {"history", "pods", "--until", at}} {
+			got := sayAt(t.Context(), time.Now(), append(args, "--db", path)...)
+			text := got.Err
+			if i == 0 && args[0] == "history" {
+				want = "informctl: nothing found in " + path + "\n"
+			}
+			if got.Code != 0 || text != want {
+				t.Errorf("%q: exit code %d, %q, want %q", args, got.Code, text, want)
+			}
+		}
+	}
+}
+
 // TestPastOfFollowed checks that a moment of a file that is followed needs no note, and
 // one after a connection was lost does.
 func TestPastOfFollowed(t *testing.T) {

@@ -39,6 +39,9 @@ func TestScripts(t *testing.T) {
 	writeAudited(t, audited, auditCluster)
 	foreign := filepath.Join(dir, "another-cluster.db")
 	writeAudited(t, foreign, "kube-system/another")
+	both := filepath.Join(dir, "clusters.db")
+	writeAudited(t, both, auditCluster)
+	writeAudited(t, both, "kube-system/another")
 	logged := filepath.Join(dir, "log.db")
 	writeHistory(t, logged)
 	consumed := filepath.Join(dir, "consumers.db")
@@ -60,6 +63,7 @@ func TestScripts(t *testing.T) {
 				copyFile(whole, filepath.Join(e.WorkDir, "informers.db")),
 				copyFile(more, filepath.Join(e.WorkDir, "more.db")),
 				copyFile(audited, filepath.Join(e.WorkDir, "audited.db")),
+				copyFile(both, filepath.Join(e.WorkDir, "clusters.db")),
 				copyFile(logged, filepath.Join(e.WorkDir, "log.db")),
 				copyFile(consumed, filepath.Join(e.WorkDir, "consumers.db")),
 				copyFile(scopes, filepath.Join(e.WorkDir, "scopes.db")),

@@ -96,4 +96,11 @@ func TestStatusOfNobody(t *testing.T) {
 	if code != 1 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "no process answers for "+path) {
 		t.Errorf("exit code %d, %q, %q", code, stdout, stderr)
 	}
+	holdSilently(t, path)
+	for _, command := range []string{"status", "watch", "info"} {
+		_, stderr, code = runCommand(t, command, "--db", path)
+		if code != 1 || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, "inspect.Serve") {
+			t.Errorf("%s of a process that does not serve: exit code %d, %q", command, code, stderr)
+		}
+	}
 }

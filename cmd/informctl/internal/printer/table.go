@@ -2,6 +2,7 @@ package printer
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ type Table struct {
 	columns []metav1.TableColumnDefinition
 	name    int  // the column of names
 	kinds   bool // names have their kind in front
+	cluster bool // the cluster is the first cell
 	now     func() time.Time
 	printer printers.ResourcePrinter
 	tabs    tabWriter
@@ -38,15 +40,19 @@ type tabWriter interface {
 // TableOptions are what a table has beside the columns of its kind.
 type TableOptions struct {
 	Namespaces bool // a column for namespaces
+	Clusters   bool // a column for clusters
 	Kinds      bool // names have their kind in front, since several resources are printed
 	Now        func() time.Time
 }
 
 // Table returns the printer of a table. d is the part of an object that its columns need.
 func (f *Flags) Table(kind table.Kind, d source.Depth, o TableOptions) *Table {
-	t := &Table{kind: kind, depth: d, kinds: o.Kinds, now: o.Now, name: -1}
+	t := &Table{kind: kind, depth: d, kinds: o.Kinds, cluster: o.Clusters, now: o.Now, name: -1}
 	if f.showsLabels() {
 		t.depth = source.Record
+	}
+	if o.Clusters {
+		t.columns = append(t.columns, metav1.TableColumnDefinition{Name: "Cluster", Type: "string"})
 	}
 	for i, c := range kind.Columns() {
 		if c.Name == "Name" {
@@ -87,6 +93,9 @@ func (t *Table) Render(o Object) (Piece, error) {
 		}
 		cells[t.name] = strings.ToLower(kind.String()) + "/" + o.Name
 	}
+	if t.cluster {
+		cells = slices.Insert(cells, 0, any(source.ClusterOf(o.View.Info)))
+	}
 	shown := &metav1.PartialObjectMetadata{}
 	shown.Namespace = o.Namespace
 	if m, err := meta.Accessor(o.Object); err == nil {
@@ -103,8 +112,8 @@ func (t *Table) named(o Object) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	cells := make([]any, len(t.columns))
-	for i, c := range t.columns {
+	cells := make([]any, len(t.kind.Columns()))
+	for i, c := range t.kind.Columns() {
 		cells[i] = cmdutil.NoValue
 		for n, named := range table.Named().Columns() {
 			if named.Name == c.Name {

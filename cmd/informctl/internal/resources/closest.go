@@ -7,13 +7,14 @@ import (
 	"strings"
 )
 
-// maxSuggested is how many resources an error lists for an unknown one.
-const maxSuggested = 10
+// maxListed is how many resources an error lists for an unknown one, and maxSuggested how
+// many of more than those.
+const maxListed, maxSuggested = 10, 3
 
 // Unknown returns the error for a resource that is not among names, which are sorted.
 // where says where they are, as "FILE holds", and all what prints all of them.
 func Unknown(resource, where string, names []string, all string) error {
-	if len(names) <= maxSuggested {
+	if len(names) <= maxListed {
 		return fmt.Errorf("unknown resource %q; %s %s", resource, where, cmp.Or(strings.Join(names, ", "), "nothing"))
 	}
 	return fmt.Errorf("unknown resource %q; %s %d, of which the closest are %s; %s prints all",

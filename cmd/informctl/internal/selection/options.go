@@ -59,6 +59,7 @@ func (o *Options) AddSelectionFlags(cmd *cobra.Command) {
 	flags.StringVarP(&o.Namespace, "namespace", "n", "", "Only objects of this namespace; those of kinds without namespaces match, too.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.Selector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
+	o.Database.AddCluster(cmd)
 	AddSecretsFlag(cmd, &o.ShowSecrets)
 }
 

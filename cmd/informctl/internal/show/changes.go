@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,6 +39,7 @@ type Changes struct {
 	Initial   bool   // what is there already comes first
 	Since     string // a resource version; "" means now
 	Plain     bool   // objects as query prints them, without what has become of them
+	clusters  bool   // there are several
 }
 
 // Run prints the changes until ctx ends, which is no error, or the process does.
@@ -60,10 +60,11 @@ func runWatch(ctx context.Context, o *Changes) error {
 	defer func() { _ = process.Close() }()
 	views, err := followedBy(process, o.Selection.Wanted)
 	if errors.Is(err, source.ErrNobody) {
-		if _, statErr := os.Stat(process.Path); statErr != nil {
-			return source.OpenError(process.Path, statErr)
-		}
-		return fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket)
+		return source.Unanswered(process.Path,
+			fmt.Errorf("no process keeps %s, so nothing changes in it: %w at %s", process.Path, source.ErrNobody, process.Socket))
+	}
+	if err == nil {
+		views, err = o.ofCluster(process.Path, views)
 	}
 	if err != nil {
 		return err
@@ -112,6 +113,24 @@ func runWatch(ctx context.Context, o *Changes) error {
 		continue
 	}
 	return cmp.Or(err, cmdutil.FirstCause(failed), o.Selection.Explain(nil))
+}
+
+// ofCluster returns the scopes of the cluster that the flags name, or says that there are
+// several.
+func (o *Changes) ofCluster(path string, views []watched) ([]watched, error) {
+	infos := make([]store.Info, len(views))
+	for i, v := range views {
+		infos[i] = v.Info
+	}
+	if o.Selection.Database.Cluster == "" {
+		if o.Since == "" { // else it is an error
+			source.NoteClusters(o.Selection.Env, path, infos)
+		}
+		o.clusters = len(source.Clusters(infos)) > 1
+		return views, nil
+	}
+	cluster, err := source.FindCluster(path, infos, o.Selection.Database.Cluster)
+	return slices.DeleteFunc(views, func(v watched) bool { return source.ClusterOf(v.Info) != cluster }), err
 }
 
 // haveOneHistory checks that the resource versions of all scopes can be compared. A

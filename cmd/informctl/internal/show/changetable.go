@@ -33,6 +33,7 @@ func (t *changeTable) Render(o printer.Object) (printer.Piece, error) {
 		}
 		t.Table = t.o.Selection.Format.Table(kind, source.Record, printer.TableOptions{
 			Namespaces: t.o.Selection.Filter.Namespace == "" && (o.Namespace != "" || !t.oneResource),
+			Clusters:   t.o.clusters,
 			Kinds:      !t.oneResource, Now: t.o.Selection.Env.Now,
 		})
 		if err := t.Table.Begin(t.w); err != nil {

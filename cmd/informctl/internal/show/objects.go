@@ -23,6 +23,7 @@ func Objects(ctx context.Context, o *selection.Options) error {
 	if err != nil {
 		return err
 	}
+	source.NoteClusters(o.Env, db.Path, source.InfosOf(chosen.Views))
 	failures := chosen.Unread.Lines()
 	if len(failures) > 0 && len(chosen.Views) == 0 {
 		return o.Env.Incomplete(failures)
@@ -61,7 +62,7 @@ func Objects(ctx context.Context, o *selection.Options) error {
 			return printGroups(w, &o.Format, s, s.Largest(result.Tallies, o.Sieve.Limit))
 		}
 		if o.Format.IsTable() {
-			return printTables(w, o, db, result.Items, chosen.OfSeveral())
+			return printTables(w, o, db, result.Items, chosen.Views, chosen.OfSeveral())
 		}
 		return printer.Print(w, result.Items, o.Format.Printer(o.IsOne(result.Items)))
 	})

@@ -17,7 +17,7 @@ import (
 )
 
 // printTables prints one table for each resource of the items, as kubectl does.
-func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, kinds bool) error {
+func printTables(w io.Writer, o *selection.Options, db *source.Database, items []source.Item, views []*source.View, kinds bool) error {
 	now := o.Env.Now()
 	for n, some := range byTable(items) {
 		if n > 0 {
@@ -37,6 +37,7 @@ func printTables(w io.Writer, o *selection.Options, db *source.Database, items [
 		namespaced := slices.ContainsFunc(some, func(i source.Item) bool { return i.Namespace != "" })
 		options := printer.TableOptions{
 			Namespaces: namespaced && o.Filter.Namespace == "",
+			Clusters:   len(source.Clusters(source.InfosOf(views))) > 1,
 			Kinds:      kinds, Now: func() time.Time { return now },
 		}
 		if err := printer.Print(w, some, o.Format.Table(kind, d, options)); err != nil {

@@ -32,7 +32,12 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 		}
 		reason, set := freshness(info, statuses)
 		if reason == "" || !at.IsZero() && !at.Time.After(set) {
-			continue
+			if set, err = v.unfollowed(ctx, at.Time); err != nil {
+				return err
+			}
+			if reason = unfollowed; set.IsZero() {
+				continue
+			}
 		}
 		if was, known := oldest[reason]; !known || !set.IsZero() && (was.IsZero() || set.Before(was)) {
 			oldest[reason] = set
@@ -42,12 +47,45 @@ func (d *Database) NoteAge(ctx context.Context, e cmdutil.Env, views []*View, at
 		}
 	}
 	for _, reason := range reasons {
-		if set := oldest[reason]; !set.IsZero() {
+		switch set := oldest[reason]; {
+		case reason == unfollowed:
+			reason = fmt.Sprintf("as of %s before that; %s", health.Ago(set, at.Time), reason)
+		case !set.IsZero():
 			reason = fmt.Sprintf("as of %s ago; %s", health.Ago(set, e.Now()), reason)
 		}
 		e.Note("%s", reason)
 	}
 	return nil
+}
+
+const unfollowed = "nothing followed this file then"
+
+// unfollowed returns when the content at a moment was last known to be current, if the
+// next change in the log may have been made before the moment; else zero.
+func (v *View) unfollowed(ctx context.Context, at time.Time) (set time.Time, err error) {
+	if at.IsZero() {
+		return at, nil
+	}
+	state, err := v.History()
+	if err != nil || at.Before(state.Oldest.Time) {
+		return time.Time{}, err
+	}
+	events := v.Follow(ctx, store.Place{Time: at})
+	if !v.ofFile {
+		events = v.Changes(ctx, state, at, false)
+	}
+	for e, err := range events {
+		switch {
+		case err != nil:
+			return time.Time{}, err
+		case e.Mark != nil || !e.Time.After(at):
+			continue
+		case e.Since.After(at):
+			return time.Time{}, nil
+		}
+		return e.Since, nil
+	}
+	return time.Time{}, nil
 }
 
 // freshness returns why a scope may be behind its server, "" if it is not, and when its

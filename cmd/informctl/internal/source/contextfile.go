@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 )
@@ -39,11 +40,14 @@ func (f *FileFlags) Complete(e cmdutil.Env) error {
 	case isThere(hereFile):
 		f.Path = hereFile
 		if path != "" && isThere(path) {
-			e.Note("%s of this directory is taken, not the context's %s; --db names another", hereFile, path)
+			e.Note("using ./%s, not the context's %s; --db names another", hereFile, path)
 		}
 	case err != nil:
 		return fmt.Errorf("kubeconfig: %w", err)
 	case path == "":
+		if files := os.Getenv(clientcmd.RecommendedConfigPathEnvVar); files != "" {
+			e.Note("kubeconfig: %s names no context, so ./%s is meant; --db names another", files, hereFile)
+		}
 		f.Path = hereFile
 	default:
 		f.Path, f.byContext = path, true

@@ -86,7 +86,7 @@ func (f *FileFlags) OpenWhole(ctx context.Context, e cmdutil.Env, showSecrets bo
 		return nil, err
 	}
 	whole.Path, whole.isCopy = f.Path, true
-	return whole, nil
+	return whole.of(f.Cluster)
 }
 
 // Named replaces the name of a copy in a read error with the name of the file that the

@@ -39,6 +39,7 @@ type Database struct {
 	server      string       // version of the process's server; "" if it is unknown
 	Stored      []store.Info // the scopes of the file
 	Scopes      []store.Info // those that can be read, also from memory
+	cluster     string       // the only one that is read; "" is all
 	ShowSecrets bool
 	WithGone    bool // Find finds scopes of which only the log is left
 }

@@ -16,6 +16,7 @@ import (
 // FileFlags is --db and, for commands that open the file, the flags for its keys.
 type FileFlags struct {
 	Path      string
+	Cluster   string                         // the value of --of-cluster; "" is all
 	Kube      *genericclioptions.ConfigFlags // name the context; nil: AddPath adds them
 	byContext bool                           // Path is that of the context
 	KeyFlags

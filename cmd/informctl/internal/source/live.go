@@ -75,6 +75,7 @@ func (d *Database) describe(process *Process) error {
 		d.Scopes = slices.DeleteFunc(d.Scopes, func(stored store.Info) bool { return stored.ID == info.ID })
 		d.Scopes = append(d.Scopes, info)
 	}
+	d.leaveCluster()
 	slices.SortStableFunc(d.Scopes, func(a, b store.Info) int { return cmp.Compare(a.Scope.Resource, b.Scope.Resource) })
 	return nil
 }

@@ -116,19 +116,51 @@ func (e lockedError) Error() string {
 
 func (lockedError) Is(target error) bool { return target == store.ErrLocked }
 
+// silentError is the path of a file that another process holds, which does not answer.
+type silentError string
+
+func (e silentError) Error() string {
+	return fmt.Sprintf("%s is in use by another process, which does not answer at %s; inspect.Serve in it makes it answer, or try again when that has ended",
+		string(e), inspect.SocketPath(string(e)))
+}
+
+func (silentError) Is(target error) bool { return target == ErrNobody }
+
+// Unanswered returns err, which says that nobody answers for a file, or a better reason.
+func Unanswered(path string, err error) error {
+	if _, statErr := os.Stat(path); statErr != nil {
+		return OpenError(path, statErr)
+	}
+	file, openErr := OpenFile(path, nil, time.Nanosecond)
+	if errors.Is(openErr, store.ErrLocked) {
+		return silentError(path)
+	}
+	if openErr == nil {
+		_ = file.Close()
+	}
+	return err
+}
+
 // Wipeable checks everything that can be wrong before a resource of a file is dropped,
-// "" for all, without changing anything.
-func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) error {
+// "" for all, without changing anything. It returns the cluster that the flags name.
+func Wipeable(ctx context.Context, e cmdutil.Env, file FileFlags, resource string) (cluster string, err error) {
 	db, err := OpenDatabase(file.Path, file.Keys, false)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() { _ = db.Close() }()
 	db.WithGone = true
-	if _, err := db.Find(resource); err != nil {
-		return err
+	if err := db.OfCluster(file.Cluster); err != nil {
+		return "", err
 	}
-	return db.Writable(ctx, e)
+	infos, err := db.Find(resource)
+	if err == nil && resource != "" {
+		err = OneCluster(db.Path, infos)
+	}
+	if err != nil {
+		return "", err
+	}
+	return db.cluster, db.Writable(ctx, e)
 }
 
 // InUse adds what to do if another process holds the file; or is another way.
@@ -146,14 +178,29 @@ func (f *FileFlags) Open(ctx context.Context, showSecrets bool) (*Database, erro
 	file, err := OpenFile(f.Path, f.Keys, time.Nanosecond)
 	if errors.Is(err, store.ErrLocked) {
 		db, askErr := OpenProcess(ctx, f.Path, showSecrets)
+		if askErr == nil {
+			return db.of(f.Cluster)
+		}
 		if !errors.Is(askErr, ErrNobody) {
-			return db, askErr
+			return nil, askErr
 		}
 		// Other commands hold a file for a moment and do not serve queries.
 		if file, err = OpenFile(f.Path, f.Keys, 0); errors.Is(err, store.ErrLocked) {
-			return nil, fmt.Errorf("%s is in use by another process, which does not answer at %s; try again when that has ended",
-				f.Path, inspect.SocketPath(f.Path))
+			return nil, silentError(f.Path)
 		}
 	}
-	return databaseOf(f.Path, showSecrets, file, err)
+	db, err := databaseOf(f.Path, showSecrets, file, err)
+	if err != nil {
+		return nil, err
+	}
+	return db.of(f.Cluster)
+}
+
+// of returns the database with what is of one cluster, or closes it.
+func (d *Database) of(cluster string) (*Database, error) {
+	if err := d.OfCluster(cluster); err != nil {
+		_ = d.Close()
+		return nil, err
+	}
+	return d, nil
 }

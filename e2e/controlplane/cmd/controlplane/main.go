@@ -4,8 +4,8 @@
 //
 //	go run ./controlplane/cmd/controlplane --dir /tmp/cp --pods 1000
 //
-// When the server is ready and loaded, the command prints one line to standard output:
-// the path of a kubeconfig file.
+// When the server is ready and loaded, the command prints one line to standard output,
+// for the shell that uses it: export KUBECONFIG=PATH.
 package main
 
 import (
@@ -55,7 +55,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return errors.Join(err, cp.Stop())
 		}
 	}
-	fmt.Fprintln(stdout, cp.Kubeconfig())
+	fmt.Fprintln(stdout, "export KUBECONFIG="+cp.Kubeconfig())
+	fmt.Fprintln(stderr, "controlplane: ready; Ctrl-C ends it")
 	<-ctx.Done()
 	return cp.Stop()
 }

@@ -412,8 +412,13 @@ func (f *File) closeHandle(handle *bbolt.DB) error {
 // holdLock creates the directory and locks the lock file, unless the lock is held already
 // and the lock file still has its name.
 func (f *File) holdLock() error {
-	if err := os.MkdirAll(filepath.Dir(f.absolute), 0o700); err != nil {
+	dir := filepath.Dir(f.absolute)
+	_, missing := os.Stat(dir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
+	}
+	if missing != nil {
+		f.opts.Logger.Info("Made the directory of the cache file", "directory", dir)
 	}
 	if f.beside != nil && pagefile.IsNamed(f.beside, f.absolute) {
 		return nil

@@ -125,6 +125,7 @@ func run(ctx context.Context, o *options) (differs bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("server %s: %w", config.Host, err)
 	}
+	infos = source.OfServer(o.env, config.Host, identity, infos, func(info store.Info) store.Info { return info })
 	for _, info := range infos {
 		if is := info.Scope.Cluster; is != "" && is != identity {
 			return false, fmt.Errorf("%s is of cluster %s; the server %s is cluster %s", info.Scope, is, config.Host, identity)

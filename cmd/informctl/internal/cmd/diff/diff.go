@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -40,14 +42,15 @@ type options struct {
 func NewCommand(e cmdutil.Env) *cobra.Command {
 	o := &options{env: e, selection: selection.Options{Env: e}}
 	cmd := &cobra.Command{
-		Use:   "diff A {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
+		Use:   "diff [A] {B | --live | --since TIME} [RESOURCE[,RESOURCE...]]",
 		Short: "Print what differs between two files, or a file and its cluster or its past, field by field",
 		Long: `Print what differs between two files, or a file and its cluster or its past, field by
 field.
 
 An object is marked with + where only B has it, - where only A has it, and ~ where it
 differs; under it are the fields, with their value in A and in B. Which cluster an
-object of two files is of does not matter. With -o json each is a line as history has
+object of two files is of does not matter; of a file that holds several, --of-cluster
+names one. With -o json each is a line as history has
 it: change is created where only B has the object, deleted where only A has it. Values
 of Secrets are left out, unless --show-secrets is given.
 
@@ -61,6 +64,9 @@ that A is of. It is asked for what the scopes of A hold, a page at a time; what 
 is printed in its order, and what it lacks after that. A file that a live process holds
 is read while it changes, and so is a server: what changes meanwhile may differ.
 
+Before a RESOURCE, A may be left out with --live and --since: it is then the file that
+the other commands read without --db.
+
 With --since B is what A holds now, and A what it held at that time, as its log says:
 what has become of it, and not how, which history prints. Of a file that a live
 process holds a copy is read. A resource without a state then is left out, which is an
@@ -71,6 +77,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 		Example: `  informctl diff informers.db more.db
   informctl diff informers.db more.db pods -n a
   informctl diff informers.db --live pods
+  informctl diff --live pods
   informctl diff informers.db --since 1h pods
   informctl diff informers.db more.db -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -78,7 +85,7 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			case o.live && o.selection.AtText != "":
 				return cmdutil.Usagef(cmd, "--live and --since do not go together")
 			case (o.live || o.selection.AtText != "") && (len(args) < 1 || len(args) > 2):
-				return cmdutil.Usagef(cmd, "diff --live and --since take one file and at most one RESOURCE[,RESOURCE...]")
+				return cmdutil.Usagef(cmd, "diff --live and --since take a file, a RESOURCE[,RESOURCE...] or both")
 			case !o.live && o.selection.AtText == "" && (len(args) < 2 || len(args) > 3):
 				return cmdutil.Usagef(cmd, "diff takes two files, or one with --live or --since, and at most one RESOURCE[,RESOURCE...]")
 			}
@@ -91,6 +98,10 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 			files := 2
 			if o.live || o.selection.AtText != "" {
 				files = 1
+				var err error
+				if args, err = o.withFile(args); err != nil {
+					return cmdutil.Trouble(err)
+				}
 			}
 			if err := o.selection.CompleteAt(cmd, "since"); err != nil {
 				return err
@@ -125,6 +136,20 @@ Exit codes: 0 nothing differs, 1 something does, 3 a file is damaged, 4 another 
 	return cmd
 }
 
+// withFile returns the arguments with the file that other commands read by default in
+// front, if there is only one and that is no file.
+func (o *options) withFile(args []string) ([]string, error) {
+	if len(args) != 1 || strings.ContainsRune(args[0], filepath.Separator) || filepath.Ext(args[0]) == ".db" {
+		return args, nil
+	}
+	if _, err := os.Lstat(args[0]); err == nil {
+		return args, nil
+	}
+	file := source.FileFlags{Path: os.Getenv("INFORMCTL_DB"), Kube: o.kube}
+	err := file.Complete(o.env)
+	return []string{file.Path, args[0]}, err
+}
+
 // pair is one object in the two files. The view of an item is nil if that file does not
 // have it.
 type pair [2]source.Item
@@ -136,7 +161,7 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	var unread source.Unread
 	others := paths
 	if !o.selection.At.IsZero() {
-		now, err := (&source.FileFlags{Path: paths[0], KeyFlags: o.selection.Database.KeyFlags}).OpenWhole(ctx, o.env, true)
+		now, err := (&source.FileFlags{Path: paths[0], Cluster: o.selection.Database.Cluster, KeyFlags: o.selection.Database.KeyFlags}).OpenWhole(ctx, o.env, true)
 		if err != nil {
 			return false, err
 		}
@@ -159,6 +184,12 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 			return false, err
 		}
 		defer func() { _ = dbs[i].Close() }()
+		// It is for the file that holds several.
+		if len(others) == 1 || len(source.Clusters(dbs[i].Scopes)) > 1 {
+			if err := dbs[i].OfCluster(o.selection.Database.Cluster); err != nil {
+				return false, err
+			}
+		}
 	}
 	for i, db := range dbs {
 		if sides[i], err = o.selection.Choose(db); err != nil {
@@ -174,6 +205,11 @@ func run(ctx context.Context, o *options, paths []string) (differs bool, err err
 	for _, name := range sides[0].Missing {
 		if slices.Contains(sides[1].Missing, name) {
 			return false, o.selection.NotFound(name, strings.Join(paths, " and "))
+		}
+	}
+	for i, side := range sides {
+		if err := source.OneCluster(paths[min(i, len(paths)-1)], source.InfosOf(side.Views)); err != nil && !o.live {
+			return false, err
 		}
 	}
 	d := &differ{o: o}

@@ -3,6 +3,7 @@ package diff
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,8 @@ func (d *differ) withServer(ctx context.Context, path string, views []*source.Vi
 	if err != nil {
 		return fmt.Errorf("server %s: %w", config.Host, err)
 	}
+	views = source.OfServer(d.o.env, config.Host, identity, views, func(v *source.View) store.Info { return v.Info })
+	items = slices.DeleteFunc(slices.Clone(items), func(i source.Item) bool { return !slices.Contains(views, i.View) })
 	for _, v := range views {
 		if of := v.Info.Scope.Cluster; of != "" && of != identity {
 			return fmt.Errorf("%s is of another cluster than %s: its %s are of %s, not of %s",

@@ -53,6 +53,7 @@ output that is a file leaves as much space as a snapshot does.`),
 		},
 	}
 	o.database.Add(o.env, cmd)
+	o.database.AddCluster(cmd)
 	selection.AddSecretsFlag(cmd, &o.showSecrets)
 	return cmd
 }

@@ -117,6 +117,9 @@ func (h *historian) row(c store.Event) (*loggedChange, error) {
 		},
 		scope: h.view, kind: strings.ToLower(i.Kind().GroupKind().String()),
 	}
+	if h.o.clusters {
+		out.cluster = source.ClusterOf(h.view.Info)
+	}
 	if !c.Since.IsZero() {
 		out.Since = &c.Since
 	}

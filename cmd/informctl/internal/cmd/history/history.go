@@ -32,6 +32,7 @@ type options struct {
 	fields       string
 	output       string
 	noHeaders    bool
+	clusters     bool // changes are of several
 
 	from, to time.Time // zero means no bound
 }
@@ -143,6 +144,12 @@ func run(ctx context.Context, o *options) error {
 	if err != nil {
 		return err
 	}
+	views := make([]*source.View, len(historians))
+	for i, h := range historians {
+		views[i] = h.view
+	}
+	source.NoteClusters(o.env, db.Path, source.InfosOf(views))
+	o.clusters = len(source.Clusters(source.InfosOf(views))) > 1
 	if o.follow {
 		o.to = time.Now() // the rest is followed
 	}
@@ -173,10 +180,6 @@ func run(ctx context.Context, o *options) error {
 	}
 	if err := o.env.Output(func(w io.Writer) error { return o.print(w, found) }); err != nil {
 		return err
-	}
-	views := make([]*source.View, len(historians))
-	for i, h := range historians {
-		views[i] = h.view
 	}
 	failures := unread.Lines()
 	if ends {

@@ -19,7 +19,8 @@ import (
 // loggedChange is a line of history.
 type loggedChange struct {
 	objectdiff.Line
-	kind string // as -o name has it: pod, or deployment.apps
+	cluster string // "" if all are of one
+	kind    string // as -o name has it: pod, or deployment.apps
 	// What tells it from the same change in another scope, see withoutRepeated.
 	scope *source.View
 	from  string // the resource version of the state before
@@ -47,6 +48,9 @@ func (c loggedChange) cells(all bool, now time.Time) []any {
 	name := c.Resource + " " + c.Name
 	if c.Namespace != "" {
 		name = c.Resource + " " + c.Namespace + "/" + c.Name
+	}
+	if c.cluster != "" {
+		name += " of " + c.cluster
 	}
 	return []any{c.when(now), c.Change, name, cmp.Or(strings.Join(c.Managers, ","), cmdutil.NoValue), cmp.Or(strings.Join(texts, ", "), cmdutil.NoValue)}
 }

@@ -56,6 +56,9 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags) error {
 		}
 	}
 	err = reader.Writable(ctx, e)
+	if err == nil && encrypted == 0 {
+		_, err = file.Keys.Keys(ctx) // nothing else would ask for them
+	}
 	if err := errors.Join(err, reader.Close()); err != nil {
 		return err
 	}

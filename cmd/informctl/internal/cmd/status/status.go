@@ -61,6 +61,9 @@ wrong: a scope that is held in memory though there is a file is.`),
 
 func run(ctx context.Context, o *options) error {
 	statuses, err := source.AskStatus(ctx, o.database.Path)
+	if errors.Is(err, source.ErrNobody) {
+		err = source.Unanswered(o.database.Path, err)
+	}
 	if err != nil && !errors.Is(err, source.ErrNobody) {
 		return err
 	}

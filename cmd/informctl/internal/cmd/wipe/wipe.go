@@ -24,6 +24,7 @@ func NewCommand(e cmdutil.Env) *cobra.Command {
 
 For a file that is whole and yet wrong, as after etcd was restored: see informctl audit.
 It asks nothing, and prints what it has dropped. All of it goes at once or nothing.
+A RESOURCE of several clusters needs --of-cluster.
 
 No other process may hold the file: end it first. A program of your own can be started
 again with another bolt.Options.Epoch instead, and drops all then.
@@ -49,11 +50,13 @@ leaves that behind.`),
 		},
 	}
 	file.Add(e, cmd)
+	file.AddCluster(cmd)
 	return cmd
 }
 
 func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource string) error {
-	if err := source.Wipeable(ctx, e, file, resource); err != nil {
+	cluster, err := source.Wipeable(ctx, e, file, resource)
+	if err != nil {
 		return source.InUse(file.Path, err, orAnEpoch)
 	}
 	db, err := source.OpenToWrite(file.Path, nil)
@@ -63,8 +66,10 @@ func run(ctx context.Context, e cmdutil.Env, file source.FileFlags, resource str
 	// Wipe has written all changes, so an error of Close does not matter.
 	defer func() { _ = db.Close() }()
 	var which func(store.Scope) bool
-	if resource != "" {
-		which = func(s store.Scope) bool { return resources.Is(s, resource) }
+	if resource != "" || cluster != "" {
+		which = func(s store.Scope) bool {
+			return (resource == "" || resources.Is(s, resource)) && (cluster == "" || source.ClusterOf(store.Info{Scope: s}) == cluster)
+		}
 	}
 	dropped, err := db.Wipe(which)
 	if err != nil {
