@@ -49,14 +49,14 @@ func isOfServer(err error) bool {
 	return code == readOnlyTransaction || strings.HasPrefix(code, "57P0") || strings.HasPrefix(code, "08")
 }
 
-// IsUnreachable reports whether an error of Open says that the database did not answer, or
-// is starting or ending, so that it is worth another try.
+// IsUnreachable reports whether an error of Open says that the database did not answer,
+// or is starting or ending, so that it is worth another try.
 func IsUnreachable(err error) bool {
 	if isOfServer(err) {
 		return true
 	}
 	var connect *pgconn.ConnectError
-	var network net.Error
+	var network *net.OpError
 	isCut := errors.As(err, &connect) || errors.As(err, &network) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 	return isCut && codeOf(err) == ""
 }

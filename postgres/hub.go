@@ -115,8 +115,8 @@ func (h *hub) ask(ids []int64) {
 	}
 }
 
-// wake wakes the watches of a scope that have not read the last row of its log. A failover
-// may have put another row in the place of the one that a watch has read.
+// wake wakes the watches of a scope that have not read the last row of its log. A
+// failover may have put another row in the place of the one that a watch has read.
 func (h *hub) wake(id int64, last anchor) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

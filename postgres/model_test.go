@@ -208,8 +208,8 @@ func (m *model) note(format string, args ...any) {
 
 func (m *model) fatalf(format string, args ...any) {
 	m.t.Helper()
-	m.t.Log(strings.Join(m.log, "\n"))
-	m.t.Fatalf(format, args...)
+	// rapid prints the message also if it cannot reproduce the failure.
+	m.t.Fatalf("%s\n%s", strings.Join(m.log, "\n"), fmt.Sprintf(format, args...))
 }
 
 func (m *model) exec(statement string, args ...any) {

@@ -34,6 +34,7 @@ var parts = []struct{ page, heading, language, whole string }{
 	{operating, "## Secrets", "go", "parts_test.go"},
 	{operating, "## Memory and the processor", "go", "parts_test.go"},
 	{operating, "## Looking into a running process", "go", "parts_test.go"},
+	{"docs/postgres.md", "## Start it", "go", "../../postgres/example_test.go"},
 	{sample, "## What differs from a controller on client-go's informers", "go", "../../examples/samplecontroller/main.go"},
 }
 

@@ -15,9 +15,15 @@ import (
 	"github.com/informctl/informctl/informer"
 )
 
+const needsPostgres = "it needs PostgreSQL and a cluster; e2e/published runs the commands"
+
 // notRunHere says why TestPageBlocks does not run a block of shell commands.
 var notRunHere = map[string]string{
-	"README.md: informctl run pods --once":      "e2e/quickstart runs it on a kube-apiserver",
+	"README.md: informctl run pods --once":                                                                        "e2e/quickstart runs it on a kube-apiserver",
+	"README.md: cd e2e && go run ./controlplane/cmd/controlplane -dir /tmp/cp":                                    "it runs until interrupted; e2e tests start the same",
+	"docs/postgres.md: export INFORMCTL_POSTGRES='postgres://owner@db.example.com/informctl?sslmode=verify-full'": needsPostgres,
+	"docs/postgres.md: informctl run pods deployments.apps --postgres --db informers.db":                          needsPostgres,
+	"docs/postgres.md: informctl postgres migrate --sql":                                                          needsPostgres,
 	"README.md: make demo":                      "it takes hours",
 	"docs/reliability.md: go test ./store/bolt": "it takes hours",
 	`docs/adopting.md: // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get`: "a comment in Go",

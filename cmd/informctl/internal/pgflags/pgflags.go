@@ -70,8 +70,12 @@ func (f *Flags) Open(ctx context.Context, cmd *cobra.Command) (*postgres.DB, err
 // Await opens the database and tries again while it cannot be reached, which it logs
 // once.
 func (f *Flags) Await(ctx context.Context, cmd *cobra.Command) (*postgres.DB, error) {
+	dsn, err := f.DSN(cmd)
+	if err != nil {
+		return nil, err
+	}
 	for told := false; ; told = true {
-		db, err := f.Open(ctx, cmd)
+		db, err := postgres.Open(ctx, dsn, f.options)
 		if err == nil || !postgres.IsUnreachable(err) {
 			return db, err
 		}
