@@ -40,7 +40,7 @@ func (w *world) applyFolders(t *testing.T) {
 			w.apply(e.Name(), u)
 		}
 	}
-	if folders != 6 {
-		t.Errorf("%d folders, want a base, four uses and the monitoring", folders)
+	if folders != 7 {
+		t.Errorf("%d folders, want a base, five uses and the monitoring", folders)
 	}
 }

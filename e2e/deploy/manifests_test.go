@@ -166,8 +166,8 @@ func TestManifests(t *testing.T) {
 			checkPod(t, name, &pod.Spec)
 		}
 	}
-	if workloads != 4 {
-		t.Errorf("%d workloads, want a StatefulSet, a Deployment, a DaemonSet and an operator", workloads)
+	if workloads != 5 {
+		t.Errorf("%d workloads, want a StatefulSet, a Deployment, a DaemonSet, an operator and publishers", workloads)
 	}
 	checkMetricsPort(t, files)
 	w.applyFolders(t)
@@ -215,6 +215,12 @@ func checkPod(t *testing.T, name string, spec *corev1.PodSpec) {
 		if c.LivenessProbe != nil {
 			t.Errorf("%s: %s would be killed while it lists", name, c.Name)
 		}
+		if isPublisher(c) {
+			if dsn := flagOf(c.Args, "--postgres-dsn-file"); len(c.VolumeMounts) != 1 || !strings.HasPrefix(dsn, c.VolumeMounts[0].MountPath+"/") {
+				t.Errorf("%s: %s, the data source name, is on no volume", name, dsn)
+			}
+			continue
+		}
 		if !slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.Name == "metrics" && p.ContainerPort == 8080 }) {
 			t.Errorf("%s: %s has no port for metrics", name, c.Name)
 		}
@@ -246,6 +252,9 @@ func flagOf(args []string, flag string) string {
 
 // isOperator reports whether a container runs a program of the user's, not informctl.
 func isOperator(c corev1.Container) bool { return len(c.Command) > 0 }
+
+// isPublisher reports whether a container publishes to PostgreSQL, and so has no file.
+func isPublisher(c corev1.Container) bool { return len(c.Args) > 0 && c.Args[0] == "publish" }
 
 // checkMetricsPort checks that the Service of monitoring.yaml selects the pods of the
 // workloads in its namespace, and the ServiceMonitor the Service and its port.

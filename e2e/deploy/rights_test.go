@@ -45,6 +45,7 @@ func TestRights(t *testing.T) {
 			pod, ok := podOf(t, u)
 			switch {
 			case !ok:
+			case isPublisher(pod.Spec.Containers[0]): // e2e/published runs it
 			case isOperator(pod.Spec.Containers[0]):
 				w.checkOperator(pod)
 			default:

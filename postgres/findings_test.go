@@ -1,0 +1,648 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/postgres/internal/raw"
+	"github.com/informctl/informctl/postgres/pgtest"
+	"github.com/informctl/informctl/store"
+)
+
+// TestFindings has the ways in which followers could differ from the API server in
+// silence, stand still or read what they may not, one each: C are critical, H high and M
+// of less weight. TestModel finds most of C and H by itself.
+func TestFindings(t *testing.T) {
+	dsn := pgtest.DSN(t)
+	for name, test := range map[string]func(*scene){
+		"C1 object that no list has seen":        testHole,
+		"C2 parts of a list that are lost":       testLostParts,
+		"C3 a list of two servers":               testTwoServers,
+		"C4 the transaction of a dead publisher": testDeadTransaction,
+		"H1 renewal beside a long list":          testRenewal,
+		"H2 an object twice in a list":           testTwice,
+		"H3 idle candidates and scopes":          testIdle,
+		"H4 no notification in a commit":         testNotify,
+		"H5 a publisher that hears nothing":      testStale,
+		"H6 no way back in time":                 testBack,
+		"H7 both were restored":                  testBothRestored,
+		"H8 fields that nobody knows":            testUnknownFields,
+		"H9 names that are long or odd":          testOddNames,
+		"H10 connections and roles":              testRoles,
+		"H11 pages by bytes":                     testPages,
+		"H12 no jsonb in the feed":               testNoJSONB,
+		"M1 whose transaction it is":             testWhose,
+		"M2 a clock that is set back":            testClock,
+		"M3 M9 what is tried again":              testTriedAgain,
+		"M4 another version of the tables":       testVersion,
+		"M5 the index of the marks":              testIndex,
+		"M6 a scope that is dropped":             testDrop,
+		"M7 options of the tables":               testTableOptions,
+		"M11 deletions without order":            testNoOrder,
+		"M13 another object with the same bytes": testSameBytes,
+	} {
+		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
+	}
+}
+
+func testHole(sc *scene) {
+	sc.list(1000, object("a", 900))
+	// Z was created at 1010 and deleted at 1030: this publisher has never seen it.
+	sc.list(1100, object("a", 900))
+	if _, err := sc.watch(sc.follower(FollowOptions{}), 1020); !apierrors.IsResourceExpired(err) {
+		sc.Errorf("a watch from 1020 is answered with %v, want a 410", err)
+	}
+	if _, err := sc.watch(sc.follower(FollowOptions{}), 1000); !apierrors.IsResourceExpired(err) {
+		sc.Errorf("a watch from 1000, of another process, is answered with %v, want a 410", err)
+	}
+	if _, err := sc.watch(sc.follower(FollowOptions{}), 1100); err != nil {
+		sc.Errorf("a watch from the list's resource version: %v", err)
+	}
+	// Who was at the mark is sent the differences.
+	lw := sc.follower(FollowOptions{})
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); err != nil {
+		sc.Fatal(err)
+	}
+	sc.list(1200, object("b", 1150))
+	events, err := sc.watch(lw, 1100)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	var got []string
+	for _, e := range events {
+		m := e.Object.(*corev1.ConfigMap)
+		got = append(got, fmt.Sprint(e.Type, " ", m.Name, "@", m.ResourceVersion))
+	}
+	want := []string{"DELETED a@1100", "ADDED b@1150", "BOOKMARK @1200"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		sc.Errorf("differences of a list (-want +got):\n%s", diff)
+	}
+}
+
+func testLostParts(sc *scene) {
+	l := sc.begin(object("a", 1), object("b", 2))
+	if err := l.write(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	sc.exec("DELETE FROM informctl.object")
+	if err := l.Finish(sc.Context(), "10"); !errors.Is(err, errCheck) {
+		sc.Errorf("a first list whose objects were lost ends with %v", err)
+	}
+	_ = l.Close()
+	sc.list(10, object("a", 1), object("b", 2))
+	l = sc.begin(object("a", 1), object("b", 12))
+	if err := l.write(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	sc.exec("DELETE FROM informctl.staging")
+	if err := l.Finish(sc.Context(), "20"); !errors.Is(err, errCheck) {
+		sc.Errorf("a list whose parts were lost ends with %v", err)
+	}
+	_ = l.Close()
+	if _, rv, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); rv != "10" || err != nil {
+		sc.Errorf("the database is at %s, %v, want 10", rv, err)
+	}
+}
+
+func testTwoServers(sc *scene) {
+	defer func(d time.Duration) { lagPatience = d }(lagPatience)
+	lagPatience = 10 * time.Millisecond
+	sc.list(10, object("a", 1))
+	w := &watcher{l: sc.follower(FollowOptions{}), id: sc.w.id, pos: anchor{seq: sc.w.end.seq, tx: sc.w.end.tx + 1}, out: make(chan watch.Event, 10)}
+	if err := w.sendObjects(sc.Context()); !errors.Is(err, errGone) {
+		sc.Errorf("a page of a server without the row that the list began at ends with %v", err)
+	}
+	w.pos = anchor{seq: sc.w.end.seq + 5, tx: 1}
+	if _, err := w.readRows(sc.Context()); !errors.Is(err, errGone) {
+		sc.Errorf("rows of a server that lags ends with %v", err)
+	}
+}
+
+func testDeadTransaction(sc *scene) {
+	sc.list(10, object("a", 1))
+	conn, err := pgx.Connect(sc.Context(), sc.dsn)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(sc.Context())) }()
+	tx, err := conn.Begin(sc.Context())
+	if err == nil {
+		_, err = tx.Exec(sc.Context(), "SELECT set_config('application_name', $1, true)", sc.w.session())
+	}
+	if err == nil {
+		_, err = tx.Exec(sc.Context(), sc.db.sql("SELECT FROM informctl.scope WHERE id = $1 FOR SHARE"), sc.w.id)
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+	began := time.Now()
+	sc.publisher("second")
+	if d := time.Since(began); d > 8*time.Second {
+		sc.Errorf("a publisher that was cut off in a transaction kept the other away for %s", d)
+	}
+}
+
+func testRenewal(sc *scene) {
+	sc.list(10, object("a", 1))
+	err := pgx.BeginFunc(sc.Context(), sc.db.pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(sc.Context(), sc.db.sql("SELECT FROM informctl.scope FOR UPDATE")); err != nil {
+			return err
+		}
+		conn, err := pgx.Connect(sc.Context(), sc.dsn)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = conn.Close(sc.Context()) }()
+		l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "first", ttl: 2 * time.Second}
+		return l.renewOnce(sc.Context(), conn, nil)
+	})
+	if err != nil {
+		sc.Errorf("the lease is not renewed while a list ends: %v", err)
+	}
+}
+
+func testTwice(sc *scene) {
+	sc.list(10, object("a", 1), object("b", 2))
+	odd := object("a", 1)
+	odd.Data = map[string]string{"odd": "yes"}
+	// Differs, is equal again; comes twice; comes and goes.
+	l := sc.begin(odd, object("a", 1), object("b", 11), object("b", 12), object("c", 13))
+	if err := l.Remove(sc.Context(), object("c", 14)); err != nil {
+		sc.Fatal(err)
+	}
+	if err := l.Finish(sc.Context(), "20"); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	list, err := sc.follower(FollowOptions{}).ListWithContext(sc.Context(), metav1.ListOptions{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	var got []string
+	for _, obj := range list.(*objectList).Items {
+		m := obj.(*corev1.ConfigMap)
+		got = append(got, fmt.Sprint(m.Name, "@", m.ResourceVersion, m.Data))
+	}
+	if diff := cmp.Diff([]string{"a@1map[]", "b@12map[]"}, got); diff != "" {
+		sc.Errorf("objects (-want +got):\n%s", diff)
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.staging"); n != 0 {
+		sc.Errorf("%d rows are left in staging", n)
+	}
+}
+
+func testIdle(sc *scene) {
+	sc.list(10)
+	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '10 seconds'")
+	before := one[string](sc, "SELECT xmin::text FROM informctl.lease WHERE grp = 'c1'")
+	l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "candidate", ttl: 10 * time.Second}
+	for range 20 {
+		if wait, err := l.try(sc.Context()); err != nil || wait < 5*time.Second {
+			sc.Fatalf("a candidate waits %s, %v, want until the lease ends", wait, err)
+		}
+		if _, err := sc.db.register(sc.Context(), "c1", modelScope); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if after := one[string](sc, "SELECT xmin::text FROM informctl.lease WHERE grp = 'c1'"); after != before {
+		sc.Error("a candidate has written to the lease")
+	}
+	if n := one[int64](sc, "SELECT last_value FROM informctl.scope_id_seq"); n != 1 {
+		sc.Errorf("registering a scope again has used %d numbers", n)
+	}
+	// The marks of scopes without changes are one transaction.
+	p := &publisher{db: sc.db, lease: &lease{group: "c1", holder: "first"}, sinks: map[int64]*sink{sc.w.id: sc.s}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+	for i := range 4 {
+		w := &writer{db: sc.db, holder: "first", group: "c1", ttl: time.Second, scope: modelScope, wrote: func(int64) {}}
+		w.scope.Namespace = fmt.Sprintf("n%d", i)
+		if err := w.takeOver(sc.Context()); err != nil {
+			sc.Fatal(err)
+		}
+		s := newSink(w, modelScope.Kind, 0)
+		s.cancel, s.relist = func(error) {}, func(string) {}
+		rl, err := s.Relist(sc.Context(), "")
+		if err == nil {
+			err = rl.Finish(sc.Context(), "10")
+		}
+		if err != nil {
+			sc.Fatal(err)
+		}
+		_ = rl.Close()
+		p.sinks[w.id] = s
+	}
+	for _, s := range p.sinks {
+		_ = s.Bookmark(sc.Context(), "30")
+	}
+	p.writeMarks(sc.Context())
+	if n := one[string](sc, "SELECT count(*) || ' marks, ' || count(DISTINCT tx) FROM informctl.change WHERE kind = 'B' AND rv = 30"); n != "5 marks, 1" {
+		sc.Errorf("%s transactions, want 5 marks in 1", n)
+	}
+}
+
+func testNotify(sc *scene) {
+	// A notification in a commit would arrive in any case. It is sent by the publisher's
+	// notifier, which does not run here.
+	conn, err := sc.db.hub.listen(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	defer func() { _ = conn.Close(context.WithoutCancel(sc.Context())) }()
+	sc.list(10, object("a", 1))
+	sc.push(cache.Added, object("b", 11))
+	ctx, cancel := context.WithTimeout(sc.Context(), 200*time.Millisecond)
+	defer cancel()
+	if n, err := conn.WaitForNotification(ctx); err == nil {
+		sc.Errorf("a commit notifies: %q", n.Payload)
+	}
+}
+
+func testStale(sc *scene) {
+	sc.list(10, object("a", 1))
+	lw := sc.follower(FollowOptions{})
+	for what, statement := range map[string]string{
+		"the publisher was heard of an hour ago":       "UPDATE informctl.lease SET heard = clock_timestamp() - interval '1 hour'",
+		"the API server has told nothing of the scope": fmt.Sprintf("UPDATE informctl.lease SET heard = clock_timestamp(), silent = '{%d}'", sc.w.id),
+	} {
+		sc.exec(statement)
+		if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+			sc.Errorf("%s: a list is answered with %v, want a 503", what, err)
+		}
+		if _, err := sc.watch(lw, 10); !apierrors.IsServiceUnavailable(err) {
+			sc.Errorf("%s: a watch is answered with %v, want a 503", what, err)
+		}
+	}
+	sc.exec("UPDATE informctl.lease SET heard = clock_timestamp(), silent = '{}'")
+	// A watch from what the database does not have yet waits.
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "15", AllowWatchBookmarks: true})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	sc.push(cache.Added, object("b", 12))
+	sc.push(cache.Added, object("c", 16))
+	events := sc.read(w.(*watcher))
+	if len(events) == 0 || events[0].Object.(*corev1.ConfigMap).Name != "c" {
+		sc.Errorf("a watch from 15 is sent %v, want c first, which is of 16", events)
+	}
+}
+
+func testBack(sc *scene) {
+	sc.list(1000, object("a", 900))
+	lw := sc.follower(FollowOptions{})
+	yes := true
+	if _, _, err := sc.listed(lw, metav1.ListOptions{ResourceVersion: "1050"}); !apierrors.IsTimeout(err) {
+		sc.Errorf("a list of 1050 is answered with %v, want a 504", err)
+	}
+	if _, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1050", SendInitialEvents: &yes}); !apierrors.IsTimeout(err) {
+		sc.Errorf("initial events of 1050 are answered with %v, want a 504", err)
+	}
+	if _, _, err := sc.listed(lw, metav1.ListOptions{ResourceVersion: "1000", ResourceVersionMatch: metav1.ResourceVersionMatchExact}); !apierrors.IsBadRequest(err) {
+		sc.Errorf("a list of exactly 1000 is answered with %v, want a 400", err)
+	}
+	if _, _, err := sc.listed(lw, metav1.ListOptions{ResourceVersion: "x"}); !apierrors.IsBadRequest(err) {
+		sc.Errorf("a list of x is answered with %v, want a 400", err)
+	}
+	sc.push(cache.Added, object("b", 1050))
+	if _, err := sc.watch(lw, 1000); err != nil {
+		sc.Fatal(err)
+	}
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1050") // a failover has lost the commit
+	if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsTimeout(err) {
+		sc.Errorf("after a failover a list is answered with %v, want a 504", err)
+	}
+	held := sc.follower(FollowOptions{Held: func() string { return "1050" }})
+	if _, _, err := sc.listed(held, metav1.ListOptions{}); !apierrors.IsTimeout(err) {
+		sc.Errorf("an informer whose file has 1050 is answered with %v, want a 504", err)
+	}
+}
+
+func testBothRestored(sc *scene) {
+	defer func(d time.Duration) { rewoundAfter = d }(rewoundAfter)
+	rewoundAfter = 0
+	sc.list(1000, object("a", 900))
+	lw := sc.follower(FollowOptions{Held: func() string { return "1500" }})
+	if _, err := sc.watch(lw, 1500); !apierrors.IsTimeout(err) {
+		sc.Errorf("a watch from 1500 is answered with %v, want a 504", err)
+	}
+	sc.mark(1010) // of a publisher that may still be behind
+	if _, err := sc.watch(lw, 1500); !apierrors.IsTimeout(err) {
+		sc.Errorf("a watch from 1500 is answered with %v, want a 504", err)
+	}
+	sc.s.caught = true
+	sc.mark(1020)
+	if _, err := sc.watch(lw, 1500); !apierrors.IsResourceExpired(err) {
+		sc.Errorf("a watch from 1500 is answered with %v, want a 410: the publisher has caught up at 1020", err)
+	}
+	if _, rv, err := sc.listed(lw, metav1.ListOptions{}); err != nil || rv != "1020" {
+		sc.Errorf("the list after it is of %s, %v", rv, err)
+	}
+}
+
+func testUnknownFields(sc *scene) {
+	data := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"default","uid":"u","resourceVersion":"5"},"fromTheFuture":{"x":[1,2]}}`
+	o, err := raw.Decode([]byte(data))
+	if err != nil {
+		sc.Fatal(err)
+	}
+	l := sc.begin()
+	if err := errors.Join(l.Add(sc.Context(), o), l.Finish(sc.Context(), "10")); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+	scope := modelScope
+	scope.Form = store.Unstructured
+	lw, err := sc.db.ListerWatcher(scope, &unstructured.Unstructured{}, FollowOptions{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	list, err := lw.ListWithContext(sc.Context(), metav1.ListOptions{})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	got, found, _ := unstructured.NestedFieldNoCopy(list.(*objectList).Items[0].(*unstructured.Unstructured).Object, "fromTheFuture", "x")
+	if !found {
+		sc.Errorf("a field that this program does not know is lost: %v", got)
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.scope"); n != 1 {
+		sc.Errorf("%d scopes for one resource", n)
+	}
+}
+
+func testOddNames(sc *scene) {
+	names := []string{strings.Repeat("long", 800), "nul-\x00", "quote-'\"", "é", strings.Repeat("x", maxKey) + "-1", strings.Repeat("x", maxKey) + "-2"}
+	var objects []*corev1.ConfigMap
+	for i, name := range names {
+		objects = append(objects, object(name, int64(i+1), fmt.Sprint("u", i)))
+	}
+	sc.list(10, objects...)
+	for i, name := range names {
+		sc.push(cache.Updated, object(name, int64(i+11), fmt.Sprint("u", i)))
+	}
+	got, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{})
+	slices.Sort(got)
+	slices.Sort(names)
+	if diff := cmp.Diff(names, got); diff != "" || err != nil {
+		sc.Errorf("names (-want +got), %v:\n%s", err, diff)
+	}
+}
+
+func testRoles(sc *scene) {
+	for dsn, isRefused := range map[string]bool{
+		"host=db.example.com sslmode=disable":     true,
+		"host=db.example.com sslmode=prefer":      true,
+		"host=db.example.com sslmode=require":     true,
+		"host=db.example.com sslmode=verify-full": false,
+		"host=127.0.0.1 sslmode=disable":          false,
+		"host=/run/postgresql":                    false,
+	} {
+		if _, err := parse(dsn, Options{}); (err != nil) != isRefused {
+			sc.Errorf("%s: %v", dsn, err)
+		}
+		if _, err := parse(dsn, Options{AllowUnverifiedTLS: true}); err != nil {
+			sc.Errorf("%s, which is allowed: %v", dsn, err)
+		}
+	}
+	if _, err := sc.db.ListerWatcher(store.Scope{Resource: "secrets", Kind: corev1.SchemeGroupVersion.WithKind("Secret")}, &corev1.Secret{}, FollowOptions{}); !errors.Is(err, ErrSecrets) {
+		sc.Errorf("following Secrets: %v", err)
+	}
+	if _, err := NewCollection(nil, store.Scope{Resource: "secrets", Kind: corev1.SchemeGroupVersion.WithKind("Secret")}); !errors.Is(err, ErrSecrets) {
+		sc.Errorf("publishing Secrets: %v", err)
+	}
+	sc.list(10, object("a", 1))
+	schema := sc.db.opts.Schema
+	sc.exec(Grants(schema), pgx.QueryExecModeSimpleProtocol)
+	sc.Cleanup(func() {
+		for _, role := range []string{schema + "_publisher", schema + "_follower"} {
+			_, err := sc.db.pool.Exec(context.WithoutCancel(sc.Context()), "DROP OWNED BY "+role+"; DROP ROLE "+role, pgx.QueryExecModeSimpleProtocol)
+			if err != nil {
+				sc.Error(err)
+			}
+		}
+	})
+	as := func(role, statement string) error {
+		return pgx.BeginFunc(sc.Context(), sc.db.pool, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(sc.Context(), "SET LOCAL ROLE "+pgx.Identifier{schema + role}.Sanitize()); err != nil {
+				return err
+			}
+			_, err := tx.Exec(sc.Context(), sc.db.sql(statement))
+			return err
+		})
+	}
+	for _, statement := range []string{
+		"UPDATE informctl.scope SET above = above", "DELETE FROM informctl.change WHERE false", "DELETE FROM informctl.object WHERE false",
+		"UPDATE informctl.lease SET holder = holder", "SELECT FROM informctl.staging",
+	} {
+		if err := as("_publisher", statement); err != nil {
+			sc.Errorf("a publisher: %s: %v", statement, err)
+		}
+		if err := as("_follower", statement); codeOf(err) != noPrivilege {
+			sc.Errorf("a follower may: %s: %v", statement, err)
+		}
+	}
+	for _, table := range []string{"version", "lease", "scope", "object", "change"} {
+		if err := as("_follower", "SELECT FROM informctl."+table); err != nil {
+			sc.Errorf("a follower may not read %s: %v", table, err)
+		}
+	}
+	if err := as("_publisher", "CREATE TABLE informctl.mine ()"); codeOf(err) != noPrivilege {
+		sc.Errorf("a publisher may make tables: %v", err)
+	}
+}
+
+func testPages(sc *scene) {
+	defer func(n int) { pageBytes = n }(pageBytes)
+	pageBytes = 1 << 20
+	sc.list(5)
+	noise := rand.NewChaCha8([32]byte{})
+	for i := range 8 {
+		obj := object(fmt.Sprint("n", i), int64(10+i))
+		b := make([]byte, 400<<10)
+		_, _ = noise.Read(b)
+		obj.BinaryData = map[string][]byte{"b": b}
+		sc.push(cache.Added, obj)
+	}
+	w := &watcher{l: sc.follower(FollowOptions{}), id: sc.w.id, pos: anchor{seq: 1, tx: one[int64](sc, "SELECT tx FROM informctl.change WHERE seq = 1")}}
+	items, _, _, err := w.page(sc.Context())
+	if err != nil {
+		sc.Fatal(err)
+	}
+	size := 0
+	for _, it := range items {
+		size += len(it.data)
+	}
+	if size > pageBytes+500<<10 || size == 0 {
+		sc.Errorf("a page has %d bytes, want %d and one object at most", size, pageBytes)
+	}
+	bomb := compressor().EncodeAll(make([]byte, 100<<20), nil)
+	if _, err := w.l.decoder.decode(raw.JSON, bomb); err == nil {
+		sc.Errorf("%d bytes that are 100 MiB are decompressed", len(bomb))
+	}
+	if events, err := sc.watch(sc.follower(FollowOptions{}), 5); err != nil || len(events) < 8 {
+		sc.Errorf("a watch over several pages is sent %d events, %v", len(events), err)
+	}
+}
+
+func testNoJSONB(sc *scene) {
+	if n := one[int](sc, "SELECT count(*) FROM information_schema.columns WHERE table_schema = $1 AND data_type LIKE 'json%'", sc.db.opts.Schema); n != 0 {
+		sc.Errorf("%d columns of the feed are JSON, which indexes and triggers of others could stop", n)
+	}
+}
+
+func testWhose(sc *scene) {
+	sc.list(10, object("a", 1))
+	end := sc.w.end
+	// Another history has a row with the same number and resource version.
+	sc.exec("UPDATE informctl.change SET tx = tx + 1 WHERE seq = $1", end.seq)
+	there, err := sc.w.isThere(sc.Context(), end)
+	if err != nil || there {
+		sc.Errorf("a row of another transaction is taken for its own: %v", err)
+	}
+	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, errMoved) {
+		sc.Errorf("a commit after it: %v", err)
+	}
+}
+
+func testClock(sc *scene) {
+	l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "next", ttl: 10 * time.Second}
+	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '1 hour'") // by the clock before
+	if wait, err := l.try(sc.Context()); wait != 0 || err != nil {
+		sc.Errorf("a lease until in an hour makes others wait %s, %v", wait, err)
+	}
+	l.release(sc.Context())
+	if wait, err := (&lease{db: sc.db, table: l.table, group: "c1", holder: "third", ttl: l.ttl}).try(sc.Context()); wait != 0 || err != nil {
+		sc.Errorf("a lease that was given back makes others wait %s, %v", wait, err)
+	}
+}
+
+func testTriedAgain(sc *scene) {
+	for code, want := range map[string][2]bool{ // is refused, is of the server
+		"40001": {}, "40P01": {}, "55P03": {}, "53100": {}, "23505": {},
+		"25006": {false, true}, "57P01": {false, true}, "57P03": {false, true}, "08006": {false, true},
+		"21000": {true}, "22021": {true}, "23514": {true}, "42501": {true}, "54000": {true},
+	} {
+		err := fmt.Errorf("commit: %w", &pgconn.PgError{Code: code})
+		if got := [2]bool{isRefused(err), isOfServer(err)}; got != want {
+			sc.Errorf("%s: refused, of the server: %v, want %v", code, got, want)
+		}
+	}
+}
+
+func testVersion(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.version SET version = 2")
+	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, ErrSchema) {
+		sc.Errorf("a commit: %v", err)
+	}
+	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a list: %v", err)
+	}
+	opts := Options{Schema: sc.db.opts.Schema}
+	if _, err := Open(sc.Context(), sc.dsn, opts); !errors.Is(err, ErrSchema) {
+		sc.Errorf("Open: %v", err)
+	}
+	if err := Migrate(sc.Context(), sc.dsn, opts); !errors.Is(err, ErrSchema) {
+		sc.Errorf("Migrate: %v", err)
+	}
+	sc.exec("UPDATE informctl.version SET version = 1")
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if err := Migrate(context.WithoutCancel(sc.Context()), sc.dsn, opts); err != nil {
+				sc.Errorf("Migrate again: %v", err)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func testIndex(sc *scene) {
+	sc.list(1)
+	sc.exec(`INSERT INTO informctl.change (scope, seq, kind, rv, tx, caught, bytes)
+		SELECT $1, 1 + n, CASE WHEN n % 50 = 0 THEN 'B' ELSE 'M' END, 1 + n, 1, true, 0 FROM generate_series(1, 50000) n`, sc.w.id)
+	sc.exec("ANALYZE informctl.change")
+	rows, err := sc.db.pool.Query(sc.Context(), sc.db.sql(`EXPLAIN SELECT seq, rv, tx FROM informctl.change
+		WHERE scope = $1 AND kind = 'B' AND rv <= $2 AND seq > 0 ORDER BY rv DESC, seq DESC LIMIT 1`), sc.w.id, 25000)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil || !strings.Contains(strings.Join(plan, "\n"), "change_marks") {
+		sc.Errorf("the place of a watch is found without the index of the marks: %v\n%s", err, strings.Join(plan, "\n"))
+	}
+}
+
+func testDrop(sc *scene) {
+	sc.list(10, object("a", 1))
+	if err := sc.db.Drop(sc.Context(), sc.w.id+1); err == nil {
+		sc.Error("a scope that there is not is dropped")
+	}
+	if err := sc.db.Drop(sc.Context(), sc.w.id); err != nil {
+		sc.Fatal(err)
+	}
+	if n := one[int](sc, "SELECT (SELECT count(*) FROM informctl.object) + (SELECT count(*) FROM informctl.change)"); n != 0 {
+		sc.Errorf("%d rows are left", n)
+	}
+	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a list: %v", err)
+	}
+	if err := sc.w.append(sc.Context(), nil, 20); !errors.Is(err, errFenced) {
+		sc.Errorf("a commit: %v", err)
+	}
+}
+
+func testTableOptions(sc *scene) {
+	if n := one[int](sc, `SELECT count(*) FROM pg_class WHERE relnamespace = $1::regnamespace AND relname IN ('object', 'change')
+		AND 'vacuum_truncate=false' = ANY (reloptions)`, sc.db.opts.Schema); n != 2 {
+		sc.Errorf("%d of 2 tables are never truncated by vacuum, whose lock cancels reads", n)
+	}
+}
+
+func testNoOrder(sc *scene) {
+	sc.list(10, object("a", 1))
+	var err error
+	for i := range maxDisorder {
+		if err = sc.s.Push(sc.Context(), cache.Deleted, object("a", 1), ""); i < maxDisorder-1 {
+			if err != nil {
+				sc.Fatal(err)
+			}
+			sc.list(int64(20+i), object("a", 1))
+		}
+	}
+	if !errors.Is(err, errNoOrder) {
+		sc.Errorf("deletions with the resource version of the state before: %v", err)
+	}
+}
+
+func testSameBytes(sc *scene) {
+	before, after := newHeader(sc, object("a", 1)), newHeader(sc, object("a", 1, "other"))
+	after.hash = before.hash
+	r := row{uid: after.uid, rv: after.rv, hash: after.hash}
+	if before.isSame(&r) {
+		sc.Error("an object with another UID is taken for the same")
+	}
+}
+
+func newHeader(sc *scene, obj *corev1.ConfigMap) header {
+	sc.Helper()
+	r, err := newRow(added, modelScope.Kind, obj)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	return header{uid: r.uid, rv: r.rv, hash: r.hash}
+}

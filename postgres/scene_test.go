@@ -1,0 +1,189 @@
+package postgres
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/informctl/informctl/postgres/pgtest"
+)
+
+// scene is a scope whose publisher the test plays, step by step.
+type scene struct {
+	*testing.T
+	dsn string
+	db  *DB
+	w   *writer
+	s   *sink
+}
+
+func newScene(t *testing.T, dsn string) *scene {
+	t.Helper()
+	sc := &scene{T: t, dsn: dsn}
+	schema := pgtest.Schema()
+	if err := Migrate(t.Context(), dsn, Options{Schema: schema}); err != nil {
+		t.Fatal(err)
+	}
+	var err error
+	if sc.db, err = Open(t.Context(), dsn, Options{Schema: schema, Poll: 5 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = sc.db.Close() })
+	sc.w, sc.s = sc.publisher("first")
+	return sc
+}
+
+// publisher returns a publisher that has taken over.
+func (sc *scene) publisher(holder string) (*writer, *sink) {
+	sc.Helper()
+	sc.exec(`INSERT INTO informctl.lease (grp, holder, expires, heard) VALUES ('c1', $1, 'infinity', clock_timestamp())
+		ON CONFLICT (grp) DO UPDATE SET holder = excluded.holder`, holder)
+	w := &writer{db: sc.db, holder: holder, group: "c1", ttl: 10 * time.Second, scope: modelScope, wrote: func(int64) {}}
+	if err := w.takeOver(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+	s := newSink(w, modelScope.Kind, 0)
+	s.cancel, s.relist = func(error) {}, func(string) {}
+	return w, s
+}
+
+func (sc *scene) exec(statement string, args ...any) {
+	sc.Helper()
+	if _, err := sc.db.pool.Exec(sc.Context(), sc.db.sql(statement), args...); err != nil {
+		sc.Fatalf("%s: %v", statement, err)
+	}
+}
+
+// one returns the only value of a query.
+func one[T any](sc *scene, query string, args ...any) (value T) {
+	sc.Helper()
+	if err := sc.db.pool.QueryRow(sc.Context(), sc.db.sql(query), args...).Scan(&value); err != nil {
+		sc.Fatalf("%s: %v", query, err)
+	}
+	return value
+}
+
+// object returns an object whose UID is its name, unless another is given.
+func object(name string, rv int64, uid ...string) *corev1.ConfigMap {
+	obj := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, UID: types.UID(name), ResourceVersion: strconv.FormatInt(rv, 10)}}
+	if len(uid) > 0 {
+		obj.UID = types.UID(uid[0])
+	}
+	return obj
+}
+
+// push commits an event and the mark at its resource version.
+func (sc *scene) push(t cache.DeltaType, obj *corev1.ConfigMap) {
+	sc.Helper()
+	err := sc.s.Push(sc.Context(), t, obj, obj.ResourceVersion)
+	if err == nil {
+		err = sc.s.commit(sc.Context())
+	}
+	if err != nil {
+		sc.Fatal(err)
+	}
+}
+
+// mark commits a mark.
+func (sc *scene) mark(rv int64) {
+	sc.Helper()
+	_ = sc.s.Bookmark(sc.Context(), strconv.FormatInt(rv, 10))
+	sc.s.urgent = true
+	if err := sc.s.commit(sc.Context()); err != nil {
+		sc.Fatal(err)
+	}
+}
+
+// begin begins a list and adds objects.
+func (sc *scene) begin(objects ...*corev1.ConfigMap) *relist {
+	sc.Helper()
+	l, err := sc.s.Relist(sc.Context(), "410")
+	if err != nil {
+		sc.Fatal(err)
+	}
+	for _, obj := range objects {
+		if err := l.Add(sc.Context(), obj); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	return l.(*relist)
+}
+
+// list publishes a list.
+func (sc *scene) list(rv int64, objects ...*corev1.ConfigMap) {
+	sc.Helper()
+	l := sc.begin(objects...)
+	if err := l.Finish(sc.Context(), strconv.FormatInt(rv, 10)); err != nil {
+		sc.Fatal(err)
+	}
+	_ = l.Close()
+}
+
+func (sc *scene) follower(opts FollowOptions) *ListerWatcher {
+	sc.Helper()
+	lw, err := sc.db.ListerWatcher(modelScope, &corev1.ConfigMap{}, opts)
+	if err != nil {
+		sc.Fatal(err)
+	}
+	return lw
+}
+
+// watch opens a watch and returns what it sends until it has sent all there is, with the
+// error that ends it.
+func (sc *scene) watch(lw *ListerWatcher, rv int64) (events []watch.Event, err error) {
+	sc.Helper()
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: strconv.FormatInt(rv, 10), AllowWatchBookmarks: true})
+	if err != nil {
+		return nil, err
+	}
+	return sc.read(w.(*watcher)), nil
+}
+
+// read returns what a watch sends until it has sent all there is, and stops it.
+func (sc *scene) read(w *watcher) (events []watch.Event) {
+	sc.Helper()
+	defer func() {
+		w.Stop()
+		for range w.out {
+		}
+	}()
+	var end anchor
+	_ = sc.db.pool.QueryRow(sc.Context(), sc.db.sql("SELECT seq, tx FROM informctl.change ORDER BY seq DESC LIMIT 1")).Scan(&end.seq, &end.tx)
+	for range 5000 {
+		select {
+		case e, ok := <-w.out:
+			if !ok {
+				return events
+			}
+			events = append(events, e)
+		case <-time.After(2 * time.Millisecond):
+			sc.db.hub.mu.Lock()
+			isIdle := w.waiter.last.seq == end.seq && w.waiter.last.tx == end.tx
+			sc.db.hub.mu.Unlock()
+			if isIdle {
+				return events
+			}
+		}
+	}
+	sc.Fatal("the watch does not come to an end")
+	return nil
+}
+
+// listed returns the names in a list and its error.
+func (sc *scene) listed(lw *ListerWatcher, opts metav1.ListOptions) (names []string, rv string, err error) {
+	list, err := lw.ListWithContext(sc.Context(), opts)
+	if err != nil {
+		return nil, "", err
+	}
+	l := list.(*objectList)
+	for _, obj := range l.Items {
+		names = append(names, obj.(*corev1.ConfigMap).Name)
+	}
+	return names, l.ResourceVersion, nil
+}
