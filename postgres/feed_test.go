@@ -3,7 +3,9 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,12 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/informer"
 	"github.com/informctl/informctl/internal/fakeapi"
 	"github.com/informctl/informctl/postgres"
 	"github.com/informctl/informctl/postgres/pgtest"
 	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
 )
 
 var (
@@ -64,11 +69,17 @@ func publish(t *testing.T, db *postgres.DB, c postgres.Collection, opts postgres
 func follow(t *testing.T, lw cache.ListerWatcher, example runtime.Object) cache.SharedIndexInformer {
 	t.Helper()
 	inf := cache.NewSharedIndexInformer(lw, example, 0, cache.Indexers{})
+	run(t, inf)
+	return inf
+}
+
+// run runs an informer until the test ends.
+func run(t *testing.T, inf cache.SharedIndexInformer) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var done sync.WaitGroup
 	done.Go(func() { inf.RunWithContext(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
-	return inf
 }
 
 // eventually waits until a condition holds.
@@ -162,4 +173,101 @@ func TestFeed(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFailover puts the database back to an earlier state, as an asynchronous failover
+// does. The publisher publishes again what was lost, without a list of the API server,
+// and followers wait for it: nothing is lost, nobody lists.
+func TestFailover(t *testing.T) {
+	pg := pgtest.Start(t)
+	server := fakeapi.New(&corev1.ConfigMap{}, &corev1.ConfigMapList{}, fakeapi.Options{})
+	change := func(n int) (rv string) {
+		t.Helper()
+		for i := range n {
+			var err error
+			if rv, err = server.Create(configMap(fmt.Sprintf("c%d-%s", i, server.RV()), "first")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return rv
+	}
+	rv := change(20)
+	db := open(t, pg.DSN(), postgres.DefaultSchema, postgres.Options{Poll: 50 * time.Millisecond})
+	c, err := postgres.NewCollection(server.Config(runtime.ContentTypeProtobuf), configMapScope)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publish(t, db, c, postgres.PublishOptions{TTL: 2 * time.Second})
+	lw, err := db.ListerWatcher(configMapScope, &corev1.ConfigMap{}, postgres.FollowOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := &listCounter{ListerWatcher: lw}
+	file, err := bolt.Open(filepath.Join(t.TempDir(), "f.db"), bolt.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = file.Close() })
+	inf, err := informer.New(lists, &corev1.ConfigMap{}, informer.Options{Backend: file, Scope: configMapScope})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, inf)
+	deleted := make(chan string, 100)
+	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(obj any) {
+		deleted <- obj.(*corev1.ConfigMap).Name
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "all objects", func() bool { return inf.LastSyncResourceVersion() == rv })
+	pg.Stop("fast")
+	restore := pg.Save()
+	pg.Up()
+	change(5)
+	if rv, err = server.Delete("default/" + inf.GetStore().List()[0].(*corev1.ConfigMap).Name); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "what was changed", func() bool { return inf.LastSyncResourceVersion() == rv })
+	before, upstream := lists.n.Load(), len(server.Requests())
+	pg.Stop("immediate")
+	restore()
+	pg.Up()
+	rv = change(5)
+	eventually(t, "what was changed after the failover", func() bool { return inf.LastSyncResourceVersion() == rv })
+	if n := len(inf.GetStore().ListKeys()); n != 29 {
+		t.Errorf("%d objects, want 29", n)
+	}
+	if n := lists.n.Load() - before; n != 0 {
+		t.Errorf("the follower has listed %d times", n)
+	}
+	for _, r := range server.Requests()[upstream:] {
+		if r.Verb == "list" && r.Options.Limit == 0 || r.Options.SendInitialEvents != nil && *r.Options.SendInitialEvents {
+			t.Errorf("the publisher has listed: %+v", r.Options)
+		}
+	}
+	if n := len(deleted); n != 1 {
+		t.Errorf("%d deletions were told, want 1", n)
+	}
+}
+
+// listCounter counts whole lists that were answered, without probes.
+type listCounter struct {
+	cache.ListerWatcher
+	n atomic.Int64
+}
+
+func (l *listCounter) ListWithContext(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+	list, err := cache.ToListerWithContext(l.ListerWatcher).ListWithContext(ctx, opts)
+	if err == nil && opts.Limit == 0 {
+		l.n.Add(1)
+	}
+	return list, err
+}
+
+func (l *listCounter) WatchWithContext(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+	w, err := cache.ToWatcherWithContext(l.ListerWatcher).WatchWithContext(ctx, opts)
+	if err == nil && opts.SendInitialEvents != nil && *opts.SendInitialEvents {
+		l.n.Add(1)
+	}
+	return w, err
 }

@@ -322,7 +322,8 @@ func testBack(sc *scene) {
 	if _, err := sc.watch(lw, 1000); err != nil {
 		sc.Fatal(err)
 	}
-	sc.exec("DELETE FROM informctl.change WHERE rv = 1050") // a failover has lost the commit
+	// A failover has lost the commit.
+	sc.exec("DELETE FROM informctl.change WHERE rv = 1050")
 	if _, _, err := sc.listed(lw, metav1.ListOptions{}); !apierrors.IsTimeout(err) {
 		sc.Errorf("after a failover a list is answered with %v, want a 504", err)
 	}
@@ -520,7 +521,8 @@ func testWhose(sc *scene) {
 
 func testClock(sc *scene) {
 	l := &lease{db: sc.db, table: sc.db.sql("informctl.lease"), group: "c1", holder: "next", ttl: 10 * time.Second}
-	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '1 hour'") // by the clock before
+	// By the clock before the failover.
+	sc.exec("UPDATE informctl.lease SET expires = clock_timestamp() + interval '1 hour'")
 	if wait, err := l.try(sc.Context()); wait != 0 || err != nil {
 		sc.Errorf("a lease until in an hour makes others wait %s, %v", wait, err)
 	}
@@ -531,7 +533,8 @@ func testClock(sc *scene) {
 }
 
 func testTriedAgain(sc *scene) {
-	for code, want := range map[string][2]bool{ // is refused, is of the server
+	// Is refused, is of the server.
+	for code, want := range map[string][2]bool{
 		"40001": {}, "40P01": {}, "55P03": {}, "53100": {}, "23505": {},
 		"25006": {false, true}, "57P01": {false, true}, "57P03": {false, true}, "08006": {false, true},
 		"21000": {true}, "22021": {true}, "23514": {true}, "42501": {true}, "54000": {true},
