@@ -1,7 +1,5 @@
 package postgres
 
-import "github.com/jackc/pgx/v5"
-
 // objectRows are the columns of rows of the table object.
 type objectRows struct {
 	keys, datas       [][]byte
@@ -20,7 +18,7 @@ func (o *objectRows) add(r *row) {
 const unnested = "unnest($2::bytea[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[], $8::smallint[], $9::bytea[])"
 
 // queue inserts or replaces the rows.
-func (o *objectRows) queue(b *pgx.Batch, db *DB, scope int64) {
+func (o *objectRows) queue(b *batch, db *DB, scope int64) {
 	if len(o.keys) == 0 {
 		return
 	}
@@ -31,7 +29,7 @@ func (o *objectRows) queue(b *pgx.Batch, db *DB, scope int64) {
 }
 
 // stage inserts or replaces the rows in the table staging.
-func (o *objectRows) stage(b *pgx.Batch, db *DB, scope, list int64) {
+func (o *objectRows) stage(b *batch, db *DB, scope, list int64) {
 	b.Queue(db.sql(`INSERT INTO informctl.staging (scope, list, key, namespace, name, uid, rv, hash, form, data)
 		SELECT $1, $10, t.* FROM `+unnested+` AS t
 		ON CONFLICT (scope, list, key) DO UPDATE SET uid = excluded.uid, rv = excluded.rv, hash = excluded.hash, form = excluded.form, data = excluded.data`),
@@ -75,7 +73,7 @@ func (l *logRows) bare(k kind, rv int64, caught bool) {
 	l.namespaces, l.names, l.uids = append(l.namespaces, nil), append(l.names, nil), append(l.uids, nil)
 }
 
-func (l *logRows) queue(b *pgx.Batch, db *DB, scope, tx int64) {
+func (l *logRows) queue(b *batch, db *DB, scope, tx int64) {
 	b.Queue(db.sql(`INSERT INTO informctl.change (scope, tx, seq, kind, rv, caught, bytes, key, namespace, name, uid, form, data)
 		SELECT $1, $2, t.* FROM unnest($3::bigint[], $4::text[], $5::bigint[], $6::boolean[], $7::bigint[], $8::bytea[], $9::text[], $10::text[], $11::text[], $12::smallint[], $13::bytea[]) AS t`),
 		scope, tx, l.seqs, l.kinds, l.rvs, l.caughts, l.sums, l.keys, l.namespaces, l.names, l.uids, l.forms, l.datas)

@@ -137,7 +137,7 @@ func (l *relist) Remove(ctx context.Context, obj runtime.Object) error {
 		delete(l.part, key)
 	}
 	delete(l.staged, key)
-	return l.fenced(ctx, func(b *pgx.Batch) {
+	return l.fenced(ctx, func(b *batch) {
 		if l.isFirst {
 			b.Queue(l.w.db.sql("DELETE FROM informctl.object WHERE scope = $1 AND key = $2"), l.w.id, r.key)
 		} else {
@@ -161,7 +161,7 @@ func (l *relist) write(ctx context.Context) error {
 	for _, r := range l.part {
 		rows.add(r)
 	}
-	err := l.fenced(ctx, func(b *pgx.Batch) {
+	err := l.fenced(ctx, func(b *batch) {
 		if l.isFirst {
 			rows.queue(b, l.w.db, l.w.id)
 		} else {
@@ -174,18 +174,10 @@ func (l *relist) write(ctx context.Context) error {
 }
 
 // fenced runs statements that may be repeated, if this publisher still has the scope.
-func (l *relist) fenced(ctx context.Context, queue func(*pgx.Batch)) error {
+func (l *relist) fenced(ctx context.Context, queue func(*batch)) error {
 	return l.again(ctx, func() error {
 		return pgx.BeginFunc(ctx, l.w.db.pool, func(tx pgx.Tx) error {
-			b := &pgx.Batch{}
-			l.w.fence(b)
-			queue(b)
-			results := tx.SendBatch(ctx, b)
-			err := l.w.readFence(results)
-			if closeErr := results.Close(); err == nil {
-				err = closeErr
-			}
-			return err
+			return l.w.fenced(ctx, tx, 0, queue)
 		})
 	})
 }
@@ -268,7 +260,7 @@ func (l *relist) commit(n int64) commit {
 		above = max(above, before.rv)
 	}
 	c := commit{end: anchor{seq: rows.seq, rv: n}, bytes: rows.bytes, checks: 1}
-	c.queue = func(b *pgx.Batch, tx int64) {
+	c.queue = func(b *batch, tx int64) {
 		// The counts first, in the order in which run reads them.
 		if l.isFirst {
 			b.Queue(db.sql("SELECT count(*) = $2 FROM informctl.object WHERE scope = $1"), w.id, len(l.seen))
@@ -297,7 +289,7 @@ func (l *relist) commit(n int64) commit {
 
 // queueDifferences appends the rows of what is gone, with their last states, and of what
 // is staged.
-func (l *relist) queueDifferences(b *pgx.Batch, tx int64, before anchor, gone [][]byte) {
+func (l *relist) queueDifferences(b *batch, tx int64, before anchor, gone [][]byte) {
 	w, db := l.w, l.w.db
 	if len(gone) > 0 {
 		b.Queue(db.sql(`INSERT INTO informctl.change (scope, tx, seq, kind, rv, caught, bytes, key, namespace, name, uid, form, data)

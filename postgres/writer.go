@@ -113,7 +113,7 @@ func (w *writer) readEnd(ctx context.Context) error {
 
 // settings bounds how long a transaction of a publisher that is gone keeps its locks: the
 // keepalives find a host that does not answer, before the server waits for a statement.
-func (w *writer) settings(b *pgx.Batch) {
+func (w *writer) settings(b *batch) {
 	ttl := strconv.FormatInt(w.ttl.Milliseconds(), 10)
 	b.Queue(`SELECT set_config('application_name', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
 		set_config('lock_timeout', $2, true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
@@ -122,7 +122,7 @@ func (w *writer) settings(b *pgx.Batch) {
 
 // fence locks the scope against a take-over, and checks that the log ends where this
 // writer has ended it.
-func (w *writer) fence(b *pgx.Batch) {
+func (w *writer) fence(b *batch) {
 	w.settings(b)
 	b.Queue(w.db.sql(`SELECT v.version, coalesce(c.seq, 0), coalesce(c.tx, 0)
 		FROM informctl.scope s CROSS JOIN informctl.version v
@@ -130,20 +130,19 @@ func (w *writer) fence(b *pgx.Batch) {
 		WHERE s.id = $1 AND s.epoch = $2 AND s.holder = $3 FOR SHARE OF s`), w.id, w.epoch, w.holder)
 }
 
-func (w *writer) readFence(r pgx.BatchResults) error {
-	if _, err := r.Exec(); err != nil { // the settings
+func (w *writer) readFence(r *results) error {
+	if _, err := r.next(); err != nil { // the settings
 		return err
 	}
-	var v int
-	var seq, tx int64
-	switch err := r.QueryRow().Scan(&v, &seq, &tx); {
-	case errors.Is(err, pgx.ErrNoRows):
-		return errFenced
+	row, err := r.next()
+	switch {
 	case err != nil:
 		return err
-	case v != version:
-		return fmt.Errorf("%w: they have version %d, this program knows %d", ErrSchema, v, version)
-	case seq != w.end.seq || tx != w.end.tx:
+	case row == nil:
+		return errFenced
+	case row[0] != strconv.Itoa(version):
+		return fmt.Errorf("%w: they have version %s, this program knows %d", ErrSchema, row[0], version)
+	case row[1] != strconv.FormatInt(w.end.seq, 10) || row[2] != strconv.FormatInt(w.end.tx, 10):
 		return errMoved
 	}
 	return nil
@@ -152,8 +151,8 @@ func (w *writer) readFence(r pgx.BatchResults) error {
 // commit is a transaction: what it does between the fence and COMMIT, and where the log
 // ends after it.
 type commit struct {
-	queue  func(b *pgx.Batch, tx int64) // tx is the number of the transaction's rows
-	end    anchor                       // without tx
+	queue  func(b *batch, tx int64) // tx is the number of the transaction's rows
+	end    anchor                   // without tx
 	bytes  int64
 	checks int // queries of queue whose one boolean column must be true
 }
@@ -211,24 +210,33 @@ func (w *writer) once(ctx context.Context, c commit) error {
 		return err
 	}
 	defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
-	b := &pgx.Batch{}
-	w.fence(b)
-	c.queue(b, c.end.tx)
-	results := tx.SendBatch(ctx, b)
-	err = w.readFence(results)
-	for i := 0; i < c.checks && err == nil; i++ {
-		var ok bool
-		if err = results.QueryRow().Scan(&ok); err == nil && !ok {
-			err = errCheck
-		}
-	}
-	if closeErr := results.Close(); err == nil {
-		err = closeErr
-	}
-	if err != nil {
+	if err := w.fenced(ctx, tx, c.checks, func(b *batch) { c.queue(b, c.end.tx) }); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
+}
+
+// fenced sends the fence and statements. The first statements are checks, with one
+// boolean column that must be true.
+func (w *writer) fenced(ctx context.Context, tx pgx.Tx, checks int, queue func(*batch)) error {
+	b := newBatch(tx)
+	w.fence(b)
+	queue(b)
+	results, err := b.send(ctx, tx)
+	if err != nil {
+		return err
+	}
+	err = w.readFence(results)
+	for i := 0; i < checks && err == nil; i++ {
+		var row []string
+		if row, err = results.next(); err == nil && (len(row) != 1 || row[0] != "t") {
+			err = errCheck
+		}
+	}
+	if closeErr := results.close(); err == nil {
+		err = closeErr
+	}
+	return err
 }
 
 // isThere reports whether the transaction with a row was committed. It raises the epoch,
@@ -262,7 +270,7 @@ func (w *writer) append(ctx context.Context, rows []row, rv int64) error {
 		last[string(rows[i].key)] = &rows[i]
 	}
 	l.mark(rv, w.caught)
-	return w.run(ctx, commit{end: anchor{seq: l.seq, rv: rv}, bytes: l.bytes, queue: func(b *pgx.Batch, tx int64) {
+	return w.run(ctx, commit{end: anchor{seq: l.seq, rv: rv}, bytes: l.bytes, queue: func(b *batch, tx int64) {
 		var upserts objectRows
 		var deletes [][]byte
 		for _, r := range last {

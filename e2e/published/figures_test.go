@@ -29,8 +29,8 @@ var (
 	pods    = flag.Int("pods", 20_000, "pods of TestFigures")
 )
 
-// TestFigures measures first loads, starts and the delay of changes beside the API server,
-// three rounds in turn, and prints medians with the least and the greatest.
+// TestFigures measures first loads, starts and the delay of changes beside the API
+// server, three rounds in turn, and prints medians with the least and the greatest.
 func TestFigures(t *testing.T) {
 	if !*figures {
 		t.Skip("it measures for minutes: -figures")
@@ -102,8 +102,8 @@ func (w *world) awaitComplete(schema string) {
 	}
 }
 
-// delays measures how long a change takes from the API server's answer to its writer to 20
-// watches of the database, at 100 changes a second, and to one of the API server.
+// delays measures how long a change takes from the API server's answer to its writer to
+// 20 watches of the database, at 100 changes a second, and to one of the API server.
 func (w *world) delays(schema string, measure func(string, time.Duration)) {
 	w.Helper()
 	db, err := postgres.Open(w.Context(), w.pg.DSN(), postgres.Options{Schema: schema, Listen: true, MaxConns: 20})
