@@ -32,31 +32,36 @@ import (
 func TestFindings(t *testing.T) {
 	dsn := pgtest.DSN(t)
 	for name, test := range map[string]func(*scene){
-		"C1 object that no list has seen":        testHole,
-		"C2 parts of a list that are lost":       testLostParts,
-		"C3 a list of two servers":               testTwoServers,
-		"C4 the transaction of a dead publisher": testDeadTransaction,
-		"H1 renewal beside a long list":          testRenewal,
-		"H2 an object twice in a list":           testTwice,
-		"H3 idle candidates and scopes":          testIdle,
-		"H4 no notification in a commit":         testNotify,
-		"H5 a publisher that hears nothing":      testStale,
-		"H6 no way back in time":                 testBack,
-		"H7 both were restored":                  testBothRestored,
-		"H8 fields that nobody knows":            testUnknownFields,
-		"H9 names that are long or odd":          testOddNames,
-		"H10 connections and roles":              testRoles,
-		"H11 pages by bytes":                     testPages,
-		"H12 no jsonb in the feed":               testNoJSONB,
-		"M1 whose transaction it is":             testWhose,
-		"M2 a clock that is set back":            testClock,
-		"M3 M9 what is tried again":              testTriedAgain,
-		"M4 another version of the tables":       testVersion,
-		"M5 the index of the marks":              testIndex,
-		"M6 a scope that is dropped":             testDrop,
-		"M7 options of the tables":               testTableOptions,
-		"M11 deletions without order":            testNoOrder,
-		"M13 another object with the same bytes": testSameBytes,
+		"C1 object that no list has seen":                testHole,
+		"C2 parts of a list that are lost":               testLostParts,
+		"C3 a list of two servers":                       testTwoServers,
+		"C4 the transaction of a dead publisher":         testDeadTransaction,
+		"H1 renewal beside a long list":                  testRenewal,
+		"H2 an object twice in a list":                   testTwice,
+		"H3 idle candidates and scopes":                  testIdle,
+		"H4 no notification in a commit":                 testNotify,
+		"H5 a publisher that hears nothing":              testStale,
+		"H6 no way back in time":                         testBack,
+		"H7 both were restored":                          testBothRestored,
+		"H8 fields that nobody knows":                    testUnknownFields,
+		"H9 names that are long or odd":                  testOddNames,
+		"H10 connections and roles":                      testRoles,
+		"H11 pages by bytes":                             testPages,
+		"H12 no jsonb in the feed":                       testNoJSONB,
+		"M1 whose transaction it is":                     testWhose,
+		"M2 a clock that is set back":                    testClock,
+		"M3 M9 what is tried again":                      testTriedAgain,
+		"M4 another version of the tables":               testVersion,
+		"M5 the index of the marks":                      testIndex,
+		"M6 a scope that is dropped":                     testDrop,
+		"M7 options of the tables":                       testTableOptions,
+		"M11 deletions without order":                    testNoOrder,
+		"M13 another object with the same bytes":         testSameBytes,
+		"a list over a watch that is ahead of the log":   testAhead,
+		"a list of a publisher that was deposed":         testDeposedList,
+		"a database that goes back in a list":            testBackInList,
+		"a commit of more rows than are trimmed at once": testTrimLarge,
+		"a scope that its publisher does not publish":    testForeign,
 	} {
 		t.Run(name, func(t *testing.T) { test(newScene(t, dsn)) })
 	}
@@ -228,7 +233,7 @@ func testIdle(sc *scene) {
 		sc.Errorf("registering a scope again has used %d numbers", n)
 	}
 	// The marks of scopes without changes are one transaction.
-	p := &publisher{db: sc.db, lease: &lease{group: "c1", holder: "first"}, sinks: map[int64]*sink{sc.w.id: sc.s}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+	p := &publisher{db: sc.db, lease: &lease{group: "c1", holder: "first"}, sinks: map[int64]*sink{sc.w.id: sc.s}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
 	for i := range 4 {
 		w := &writer{db: sc.db, holder: "first", group: "c1", ttl: time.Second, scope: modelScope, wrote: func(int64) {}}
 		w.scope.Namespace = fmt.Sprintf("n%d", i)
@@ -629,6 +634,91 @@ func testNoOrder(sc *scene) {
 	}
 	if !errors.Is(err, errNoOrder) {
 		sc.Errorf("deletions with the resource version of the state before: %v", err)
+	}
+	sc.w, sc.s = sc.publisher("second")
+	sc.list(40, object("a", 30))
+	sc.mark(50)
+	if err := sc.s.Push(sc.Context(), cache.Deleted, object("a", 50), "50"); err != nil || sc.s.phase != unsure {
+		sc.Errorf("a deletion at the resource version of the mark before is taken: %v, phase %d", err, sc.s.phase)
+	}
+}
+
+func testAhead(sc *scene) {
+	sc.list(1000, object("a", 900), object("x", 950))
+	lw := sc.follower(FollowOptions{})
+	w, err := lw.WatchWithContext(sc.Context(), metav1.ListOptions{ResourceVersion: "1020", AllowWatchBookmarks: true})
+	if err != nil {
+		sc.Fatal(err)
+	}
+	sc.list(1100, object("a", 900)) // x was deleted at 1050
+	for e := range w.ResultChan() {
+		if e.Type == watch.Error && apierrors.IsResourceExpired(apierrors.FromObject(e.Object)) {
+			return
+		}
+		sc.Errorf("a watch from 1020 is sent %v", e)
+		w.Stop()
+	}
+	sc.Error("a watch from 1020 does not end with a 410 after a list of 1100")
+}
+
+func testDeposedList(sc *scene) {
+	l := sc.begin(object("a", 1))
+	sc.w, sc.s = sc.publisher("second")
+	sc.list(10, object("a", 1), object("b", 2))
+	if err := l.write(sc.Context()); !errors.Is(err, errFenced) {
+		sc.Errorf("a part of a publisher that was deposed: %v", err)
+	}
+	l.w.complete = false
+	if _, err := l.w.newRelist(sc.Context(), l.s, "again"); !errors.Is(err, errFenced) {
+		sc.Errorf("a list of a publisher that was deposed: %v", err)
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.object"); n != 2 {
+		sc.Errorf("%d objects are left of 2", n)
+	}
+}
+
+func testBackInList(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.push(cache.Added, object("b", 11))
+	l := sc.begin(object("a", 1), object("c", 12))
+	sc.exec("DELETE FROM informctl.change WHERE seq = $1", sc.w.end.seq)
+	var failed error
+	sc.s.cancel = func(err error) { failed = err }
+	if err := l.Finish(sc.Context(), "20"); !errors.Is(err, errMoved) || !errors.Is(failed, errMoved) {
+		sc.Errorf("a list over a failover ends with %v, and the scope with %v: it would list for ever", err, failed)
+	}
+}
+
+func testTrimLarge(sc *scene) {
+	sc.list(1)
+	sc.exec(`INSERT INTO informctl.change (scope, seq, kind, rv, tx, caught, bytes)
+		SELECT $1, 1 + n, CASE WHEN n % 3000 = 0 THEN 'B' ELSE 'M' END, 1 + n, 1, true, n * 1000 FROM generate_series(1, 12000) n`, sc.w.id)
+	floor := int64(0)
+	for range 10 {
+		var err error
+		if floor, err = sc.db.trimPart(sc.Context(), sc.w.id, floor, PublishOptions{KeepAge: time.Hour, KeepBytes: 1}); err != nil {
+			sc.Fatal(err)
+		}
+	}
+	if n := one[int](sc, "SELECT count(*) FROM informctl.change"); n > 3001 {
+		sc.Errorf("%d rows are left", n)
+	}
+}
+
+func testForeign(sc *scene) {
+	sc.list(10, object("a", 1))
+	sc.exec("UPDATE informctl.lease SET holder = 'of other resources'")
+	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); err != nil {
+		sc.Errorf("a list right after a take-over: %v", err)
+	}
+	sc.exec("UPDATE informctl.change SET at = clock_timestamp() - interval '1 hour'")
+	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a list of what nobody publishes any more: %v", err)
+	}
+	sc.exec("UPDATE informctl.lease SET holder = 'first'")
+	sc.exec("UPDATE informctl.scope SET problem = 'refused'")
+	if _, _, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); !apierrors.IsServiceUnavailable(err) {
+		sc.Errorf("a list of what cannot be published: %v", err)
 	}
 }
 

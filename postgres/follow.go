@@ -141,8 +141,9 @@ func (l *ListerWatcher) known(rv int64) anchor {
 // the row that was delivered with rv. The error has a status.
 func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
 	var s state
-	var complete, caught, silent bool
-	var age float64
+	var complete, caught, silent, isForeign bool
+	var age, markAge float64
+	var problem string
 	var now time.Time
 	var at *time.Time
 	var v int
@@ -153,13 +154,14 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	}
 	rows, err := l.db.pool.Query(ctx, l.db.sql(`SELECT v.version, s.id, s.complete, s.above, coalesce(l.seq, 0), coalesce(l.rv, 0), coalesce(l.tx, 0), coalesce(l.caught, false), l.at,
 			coalesce(p.seq, 0), coalesce(p.rv, 0), coalesce(p.tx, 0), EXISTS (SELECT FROM informctl.change WHERE scope = s.id AND seq = $3 AND tx = $4),
-			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp()
+			least(extract(epoch FROM clock_timestamp()) - extract(epoch FROM le.heard), 1e9)::float8, s.id = ANY (le.silent), clock_timestamp(),
+			s.problem, s.holder <> le.holder, coalesce(extract(epoch FROM clock_timestamp() - l.at), 0)::float8
 		FROM informctl.scope s CROSS JOIN informctl.version v JOIN informctl.lease le ON le.grp = s.grp
 		LEFT JOIN LATERAL (SELECT seq, rv, tx, caught, at FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) l ON true
 		LEFT JOIN LATERAL (SELECT seq, rv, tx FROM informctl.change WHERE scope = s.id AND kind = 'B' AND rv <= $2 AND seq > s.since ORDER BY rv DESC, seq DESC LIMIT 1) p ON true
 		WHERE `+where+` LIMIT 2`), id, rv, known.seq, known.tx)
 	if err == nil {
-		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now}, func() error { return nil })
+		_, err = pgx.ForEachRow(rows, []any{&v, &s.id, &complete, &s.above, &s.last.seq, &s.last.rv, &s.last.tx, &caught, &at, &s.place.seq, &s.place.rv, &s.place.tx, &s.known, &age, &silent, &now, &problem, &isForeign, &markAge}, func() error { return nil })
 	}
 	switch {
 	case err != nil:
@@ -172,6 +174,10 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("%s: they have version %d, this program knows %d", ErrSchema, v, version))
 	case !complete || s.last.seq == 0:
 		return s, apierrors.NewServiceUnavailable("the first list of " + l.scope.Resource + " has not been published yet")
+	case problem != "":
+		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("%s cannot be published: %s", l.scope.Resource, problem))
+	case isForeign && markAge > l.opts.MaxStale.Seconds():
+		return s, apierrors.NewServiceUnavailable("nobody publishes " + l.scope.Resource + " any more")
 	case silent || age > l.opts.MaxStale.Seconds():
 		return s, apierrors.NewServiceUnavailable(fmt.Sprintf("the publisher of %s has not heard of the API server for longer than %s", l.scope.Resource, l.opts.MaxStale))
 	}

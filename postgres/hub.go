@@ -26,7 +26,7 @@ type hub struct {
 
 // waiter is an open watch.
 type waiter struct {
-	last anchor        // the row that it has read last
+	last anchor        // the row that it has read last; zero while it reads
 	wake chan struct{} // there may be more; of capacity 1
 }
 
@@ -96,7 +96,10 @@ func (h *hub) poll() {
 }
 
 func (h *hub) ask(ids []int64) {
-	rows, err := h.db.pool.Query(h.ctx, h.db.sql(`SELECT i.id, coalesce(c.seq, 0), coalesce(c.tx, 0) FROM unnest($1::bigint[]) AS i(id)
+	// All watches wait for it.
+	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	defer cancel()
+	rows, err := h.db.pool.Query(ctx, h.db.sql(`SELECT i.id, coalesce(c.seq, 0), coalesce(c.tx, 0) FROM unnest($1::bigint[]) AS i(id)
 		LEFT JOIN LATERAL (SELECT seq, tx FROM informctl.change WHERE scope = i.id ORDER BY seq DESC LIMIT 1) c ON true`), ids)
 	if err == nil {
 		var id int64

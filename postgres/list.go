@@ -31,6 +31,9 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOpt
 	if opts.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, apierrors.NewBadRequest("a list of an exact resource version is not served from PostgreSQL")
 	}
+	if err := checkSelectors(opts); err != nil {
+		return nil, err
+	}
 	s, err := l.read(ctx, 0, anchor{})
 	if err != nil {
 		return nil, err
@@ -49,6 +52,14 @@ func (l *ListerWatcher) ListWithContext(ctx context.Context, opts metav1.ListOpt
 		return nil, tooLarge(min, s.last.rv)
 	}
 	return l.list(ctx, s.id, from, opts)
+}
+
+// checkSelectors refuses what is not selected here: a scope is published whole.
+func checkSelectors(opts metav1.ListOptions) error {
+	if opts.LabelSelector != "" || opts.FieldSelector != "" {
+		return apierrors.NewBadRequest("a published collection is listed and watched whole, without selectors")
+	}
+	return nil
 }
 
 func parseMin(rv string) (int64, bool) {
@@ -108,8 +119,8 @@ func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts met
 		return nil, err
 	case err != nil:
 		return nil, l.unavailable(ctx, "list", err)
-	case at.seq == 0:
-		return nil, errGone // the scope was dropped
+	case at.seq < from.Seq:
+		return nil, errGone // a failover, or the scope was dropped
 	case opts.Continue != "" && (at.seq != from.Seq || at.tx != from.Tx):
 		return nil, apierrors.NewResourceExpired("something has changed since the first page: the list must begin again")
 	}

@@ -576,12 +576,16 @@ func (m *model) newFollower(brought bool) *follower {
 		f.rv = int64(rapid.IntRange(1, int(m.up.rv)).Draw(m.t, "brought"))
 		f.has = maps.Clone(m.up.state(f.rv))
 	}
-	lw, err := f.db.ListerWatcher(modelScope, &corev1.ConfigMap{}, FollowOptions{Held: func() string {
+	opts := FollowOptions{Held: func() string {
 		if f.rv == 0 {
 			return ""
 		}
 		return strconv.FormatInt(f.rv, 10)
-	}})
+	}}
+	if rapid.Bool().Draw(m.t, "has no file") {
+		opts.Held = nil
+	}
+	lw, err := f.db.ListerWatcher(modelScope, &corev1.ConfigMap{}, opts)
 	if err != nil {
 		m.fatalf("%v", err)
 	}

@@ -231,12 +231,13 @@ func (p *projector) bring(ctx context.Context, s projected) (more bool, err erro
 		return false, err
 	}
 	for i, r := range rows {
-		if r.kind == broken {
-			return true, p.compare(ctx, s)
+		if r.kind != broken && r.seq == s.place.seq+int64(i)+1 {
+			continue
 		}
-		if r.seq != s.place.seq+int64(i)+1 {
-			return true, p.compare(ctx, s)
+		if i > 0 { // what is in order before it
+			return true, p.write(ctx, s, rows[:i])
 		}
+		return true, p.compare(ctx, s)
 	}
 	if len(rows) == 0 {
 		return false, nil
@@ -518,7 +519,7 @@ func (p *projector) writeDiffering(ctx context.Context, d *decoder, s projected,
 		if r.json, err = jsonOf(d, r); err == nil {
 			_, err = p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json)
 		}
-		if err != nil && codeOf(err) == "" && !isOver(ctx) && r.json != "" {
+		if err != nil && r.json != "" && !isRefused(err) {
 			return err
 		}
 		if err != nil {

@@ -25,7 +25,8 @@ CREATE TABLE kube.object (
   object jsonb NOT NULL,
   PRIMARY KEY (scope, key)
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.05);
-CREATE INDEX object_name ON kube.object (resource, namespace, name);
+-- Kubernetes does not limit the names of all kinds, and PostgreSQL those in an index.
+CREATE INDEX object_name ON kube.object (resource, left(namespace, 253), left(name, 253));
 
 -- Each state that an object had, and when. change is created, updated or deleted; a
 -- deletion has the last state.
@@ -40,6 +41,7 @@ CREATE TABLE kube.history (
   PRIMARY KEY (scope, seq, at)
 );
 CREATE INDEX history_at ON kube.history (resource, at);
-CREATE INDEX history_name ON kube.history (resource, namespace, name, at);
+CREATE INDEX history_name ON kube.history (resource, left(namespace, 253), left(name, 253), at);
+CREATE INDEX history_age ON kube.history (at);
 
 INSERT INTO kube.version VALUES (1);

@@ -50,8 +50,11 @@ func (o PublishOptions) withDefaults() PublishOptions {
 }
 
 const (
-	// silentAfter is how long a publisher hears nothing of a scope until it says so.
-	silentAfter = 150 * time.Second
+	// silentAfter is how long a publisher hears nothing of a scope until it says so: API
+	// servers send bookmarks about each minute. Of one that has sent none, it is longer
+	// than two watches.
+	silentAfter            = 150 * time.Second
+	silentWithoutBookmarks = 25 * time.Minute
 	// markEvery is how long bookmarks of scopes without changes wait for each other.
 	markEvery = 2 * time.Second
 	// trimEvery is how often the logs are trimmed.
@@ -95,7 +98,7 @@ func (db *DB) Publish(ctx context.Context, collections []Collection, opts Publis
 			return fmt.Errorf("publish: %w", err)
 		}
 		klog.FromContext(ctx).Info("Publishing", "group", opts.Group, "scopes", len(collections))
-		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
+		p := &publisher{db: db, lease: l, opts: opts, sinks: map[int64]*sink{}, known: map[int64]hearsay{}, news: map[int64]struct{}{}, told: make(chan struct{}, 1)}
 		err := p.run(ctx, collections)
 		l.release(ctx)
 		switch {
@@ -120,7 +123,14 @@ type publisher struct {
 
 	mu    sync.Mutex         // protects what follows
 	sinks map[int64]*sink    // by scope, of those that are published now
+	known map[int64]hearsay  // of all scopes that were published
 	news  map[int64]struct{} // scopes with commits that were not notified
+}
+
+// hearsay is what a publisher knows of the API server's signs of life.
+type hearsay struct {
+	last       time.Time
+	bookmarked bool
 }
 
 // run publishes until the context ends or the lease is lost.
@@ -153,9 +163,9 @@ func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.
 // publishScope publishes one scope, and starts again where the database is after it went
 // back or refused something.
 func (p *publisher) publishScope(ctx context.Context, c Collection, lost context.CancelCauseFunc) {
-	w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", c.Scope.Resource))
 	for !isOver(ctx) {
+		w := &writer{db: p.db, holder: p.lease.holder, group: p.lease.group, ttl: p.lease.ttl, scope: c.Scope, wrote: p.committed}
 		err := w.takeOver(ctx)
 		if errors.Is(err, errFenced) {
 			lost(err) // the lease is another's
@@ -164,6 +174,7 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 		if err == nil {
 			err = p.follow(ctx, w, c)
 		}
+		p.db.failed(ctx, err)
 		wait := time.Second
 		switch {
 		case isOver(ctx):
@@ -227,12 +238,18 @@ func (p *publisher) add(id int64, s *sink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.sinks[id] = s
+	if h, ok := p.known[id]; ok {
+		s.heard, s.bookmarked = h.last, h.bookmarked // a new beginning is no sign of life
+	} else {
+		p.known[id] = hearsay{last: s.heard}
+	}
 }
 
 func (p *publisher) remove(id int64, s *sink) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sinks[id] == s {
+		p.known[id] = newHearsay(s)
 		delete(p.sinks, id)
 	}
 }
@@ -249,12 +266,26 @@ func (p *publisher) all() []*sink {
 
 // silent returns the scopes of which nothing was heard for long.
 func (p *publisher) silent() (ids []int64) {
-	for _, s := range p.all() {
-		if time.Since(s.lastHeard()) > silentAfter {
-			ids = append(ids, s.w.id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, h := range p.known {
+		if s := p.sinks[id]; s != nil {
+			h = newHearsay(s)
+		}
+		limit := silentAfter
+		if !h.bookmarked {
+			limit = silentWithoutBookmarks
+		}
+		if time.Since(h.last) > limit {
+			ids = append(ids, id)
 		}
 	}
 	return ids
+}
+
+func newHearsay(s *sink) hearsay {
+	last, bookmarked := s.lastHeard()
+	return hearsay{last, bookmarked}
 }
 
 // committed notes that a scope has news.
@@ -326,7 +357,7 @@ func (p *publisher) writeMarks(ctx context.Context) {
 			SELECT s.id, m.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[]) AS m(scope, epoch, seq, tx, rv, bytes, caught)
 			JOIN informctl.scope s ON s.id = m.scope AND s.epoch = m.epoch AND s.holder = $8
 			WHERE (SELECT c.tx FROM informctl.change c WHERE c.scope = m.scope ORDER BY c.seq DESC LIMIT 1) = m.tx
-			FOR SHARE OF s)
+			FOR SHARE OF s SKIP LOCKED)
 		INSERT INTO informctl.change (scope, seq, kind, rv, tx, caught, bytes)
 		SELECT id, seq + 1, 'B', rv, $9, caught, bytes FROM due RETURNING scope`), ids, epochs, seqs, txs, rvs, bytes, caughts, p.lease.holder, tx)
 	if err == nil {
@@ -334,6 +365,7 @@ func (p *publisher) writeMarks(ctx context.Context) {
 		_, err = pgx.ForEachRow(rows, []any{&id}, func() error { written[id] = true; return nil })
 	}
 	if err != nil {
+		p.db.failed(ctx, err)
 		clear(written) // each scope finds out by itself
 	}
 	for id, s := range sinks {

@@ -48,16 +48,18 @@ func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist
 	if err := w.raiseEpoch(ctx); err != nil {
 		return nil, err
 	}
-	return l, l.again(ctx, func() error {
-		if _, err := w.db.pool.Exec(ctx, w.db.sql("DELETE FROM informctl.staging WHERE scope = $1"), w.id); err != nil {
-			return err
-		}
+	// Another publisher may have taken over and listed meanwhile: what it has written
+	// stays.
+	err := l.fenced(ctx, func(b *batch) {
+		b.Queue(w.db.sql("DELETE FROM informctl.staging WHERE scope = $1"), w.id)
 		if l.isFirst {
-			_, err := w.db.pool.Exec(ctx, w.db.sql("DELETE FROM informctl.object WHERE scope = $1"), w.id)
-			return err
+			b.Queue(w.db.sql("DELETE FROM informctl.object WHERE scope = $1"), w.id)
 		}
-		return l.readHeaders(ctx)
 	})
+	if err == nil && !l.isFirst {
+		err = l.again(ctx, func() error { return l.readHeaders(ctx) })
+	}
+	return l, err
 }
 
 // again repeats what has the same result when it is repeated, until the database answers.
@@ -100,6 +102,7 @@ func (l *relist) Add(ctx context.Context, obj runtime.Object) error {
 	l.hear()
 	r, err := newRow(added, l.s.kind, obj)
 	if err != nil {
+		l.s.fail(err)
 		return err
 	}
 	key := string(r.key)
@@ -173,13 +176,18 @@ func (l *relist) write(ctx context.Context) error {
 	return err
 }
 
-// fenced runs statements that may be repeated, if this publisher still has the scope.
+// fenced runs statements that may be repeated, if this publisher still has the scope. An
+// error ends the sink: another list would end in the same way.
 func (l *relist) fenced(ctx context.Context, queue func(*batch)) error {
-	return l.again(ctx, func() error {
+	err := l.again(ctx, func() error {
 		return pgx.BeginFunc(ctx, l.w.db.pool, func(tx pgx.Tx) error {
 			return l.w.fenced(ctx, tx, 0, queue)
 		})
 	})
+	if err != nil {
+		l.s.fail(err)
+	}
+	return err
 }
 
 // Close implements reflector.Relist.
@@ -194,6 +202,7 @@ func (l *relist) Finish(ctx context.Context, rv string) error {
 	if rv != "" {
 		var err error
 		if n, err = parseRV(rv); err != nil {
+			l.s.fail(err)
 			return err
 		}
 	} else if l.isFirst {

@@ -47,20 +47,21 @@ func (db *DB) register(ctx context.Context, group string, s store.Scope) (id int
 // Drop removes a scope with all that was published of it. Followers are told that it is
 // not published. A publisher that still has the scope adds it again.
 func (db *DB) Drop(ctx context.Context, id int64) error {
-	err := pgx.BeginFunc(ctx, db.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, db.sql("DELETE FROM informctl.scope WHERE id = $1"), id)
-		if err == nil && tag.RowsAffected() == 0 {
-			return fmt.Errorf("there is no scope %d", id)
+	// The scope first, which fences its publisher: the rest takes long and needs no lock.
+	// It can be repeated if it is interrupted.
+	var dropped int64
+	for _, statement := range []string{
+		"DELETE FROM informctl.scope WHERE id = $1", "DELETE FROM informctl.object WHERE scope = $1",
+		"DELETE FROM informctl.change WHERE scope = $1", "DELETE FROM informctl.staging WHERE scope = $1",
+	} {
+		tag, err := db.pool.Exec(ctx, db.sql(statement), id)
+		if err != nil {
+			return fmt.Errorf("drop scope %d: %w", id, err)
 		}
-		for _, table := range []string{"object", "change", "staging"} {
-			if err == nil {
-				_, err = tx.Exec(ctx, db.sql("DELETE FROM informctl."+table+" WHERE scope = $1"), id)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("drop scope %d: %w", id, err)
+		dropped += tag.RowsAffected()
+	}
+	if dropped == 0 {
+		return fmt.Errorf("there is no scope %d", id)
 	}
 	return nil
 }

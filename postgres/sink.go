@@ -55,21 +55,24 @@ type sink struct {
 	kick     chan struct{}       // there is something to commit
 	cancel   context.CancelCauseFunc
 
-	mu       sync.Mutex // protects what follows
-	changed  sync.Cond  // of the fields below
-	phase    phase
-	rows     []row
-	size     int
-	rv       int64 // the rows are complete up to it; 0 if there is nothing to mark
-	urgent   bool  // a mark is wanted without rows
-	caught   bool
-	busy     bool // a commit is in progress
-	disorder int
-	heard    time.Time // when the API server told something last
+	mu         sync.Mutex // protects what follows
+	changed    sync.Cond  // of the fields below
+	phase      phase
+	rows       []row
+	size       int
+	rv         int64 // the rows are complete up to it; 0 if there is nothing to mark
+	urgent     bool  // a mark is wanted without rows
+	caught     bool
+	busy       bool // a commit is in progress
+	disorder   int
+	last       int64     // resource version of the last event, bookmark or list
+	heard      time.Time // when the API server told something last
+	since      time.Time // when the commit in progress began
+	bookmarked bool      // the API server sends bookmarks
 }
 
 func newSink(w *writer, kind schema.GroupVersionKind, interval time.Duration) *sink {
-	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now()}
+	s := &sink{w: w, kind: kind, interval: interval, kick: make(chan struct{}, 1), heard: time.Now(), last: w.end.rv}
 	s.changed.L = &s.mu
 	return s
 }
@@ -118,10 +121,15 @@ func (s *sink) Push(ctx context.Context, t cache.DeltaType, obj runtime.Object, 
 	case unsure:
 		return nil
 	}
+	// An event of an ordered server is above all before it. Some aggregated APIs send a
+	// deletion with the resource version of the state before.
+	if upTo <= s.last {
+		return s.doubt()
+	}
 	if k == deleted {
 		s.disorder = 0
 	}
-	s.rows, s.size, s.rv = append(s.rows, r), s.size+r.size(), upTo
+	s.rows, s.size, s.rv, s.last = append(s.rows, r), s.size+r.size(), upTo, upTo
 	s.wake()
 	return nil
 }
@@ -161,8 +169,9 @@ func (s *sink) Bookmark(_ context.Context, rv string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.heard = time.Now()
+	s.bookmarked = true
 	if n, err := parseRV(rv); err == nil && s.phase == watching {
-		s.rv = max(s.rv, n)
+		s.rv, s.last = max(s.rv, n), max(s.last, n)
 	}
 	return nil
 }
@@ -220,19 +229,27 @@ func (s *sink) failLocked(err error) {
 
 // Relist implements reflector.Sink.
 func (s *sink) Relist(ctx context.Context, reason string) (reflector.Relist, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.heard = time.Now()
-	if err := s.drained(ctx); err != nil {
+	if err := s.beginList(ctx); err != nil {
 		return nil, err
 	}
 	l, err := s.w.newRelist(ctx, s, reason)
 	if err != nil {
-		s.failLocked(err)
+		s.fail(err)
 		return nil, err
 	}
-	s.phase, s.rv = listing, 0
 	return l, nil
+}
+
+// beginList waits until nothing is left to commit. From then on the goroutine of the
+// reflector writes.
+func (s *sink) beginList(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.drained(ctx); err != nil {
+		return err
+	}
+	s.phase, s.rv = listing, 0
+	return nil
 }
 
 // listEnded is called when a list has ended, or was given up.
@@ -240,7 +257,7 @@ func (s *sink) listEnded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == listing {
-		s.phase = watching
+		s.phase, s.last = watching, s.w.end.rv
 	}
 }
 
@@ -287,7 +304,7 @@ func (s *sink) commit(ctx context.Context) error {
 		return nil
 	}
 	rows, rv := s.rows, max(s.rv, s.w.end.rv)
-	s.rows, s.size, s.rv, s.urgent, s.busy = nil, 0, 0, false, true
+	s.rows, s.size, s.rv, s.urgent, s.busy, s.since = nil, 0, 0, false, true, time.Now()
 	s.w.caught = s.caught
 	s.changed.Broadcast()
 	s.mu.Unlock()
@@ -295,6 +312,9 @@ func (s *sink) commit(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.busy = false
+	if err != nil {
+		s.failLocked(err)
+	}
 	s.changed.Broadcast()
 	return err
 }
@@ -307,7 +327,7 @@ func (s *sink) takeMark() (rv int64, due bool) {
 	if s.busy || s.phase != watching || len(s.rows) > 0 || s.urgent || s.rv <= s.w.end.rv || !s.w.complete {
 		return 0, false
 	}
-	rv, s.rv, s.busy = s.rv, 0, true
+	rv, s.rv, s.busy, s.since = s.rv, 0, true, time.Now()
 	s.w.caught = s.caught
 	return rv, true
 }
@@ -327,8 +347,13 @@ func (s *sink) markWritten(written bool, c commit) {
 	s.changed.Broadcast()
 }
 
-func (s *sink) lastHeard() time.Time {
+// lastHeard returns when the API server told something last that was not left waiting for
+// the database, and whether it sends bookmarks.
+func (s *sink) lastHeard() (heard time.Time, bookmarked bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.heard
+	if s.busy && s.since.Before(s.heard) {
+		return s.since, s.bookmarked
+	}
+	return s.heard, s.bookmarked
 }

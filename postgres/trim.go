@@ -37,8 +37,19 @@ func (db *DB) trimPart(ctx context.Context, scope, floor int64, opts PublishOpti
 			LATERAL (SELECT seq, bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1) l
 		WHERE t.kind = 'B' AND t.seq <= l.seq AND (t.at < clock_timestamp() - $4 * interval '1 millisecond' OR t.bytes < l.bytes - $5)`),
 		scope, floor, trimPart, opts.KeepAge.Milliseconds(), opts.KeepBytes).Scan(&to)
-	if err != nil || to <= floor {
+	if err != nil {
 		return floor, err
+	}
+	if to <= floor {
+		// A commit may have more rows than were looked at.
+		err = db.pool.QueryRow(ctx, db.sql(`SELECT coalesce((SELECT m.seq FROM (
+				SELECT seq, at, bytes FROM informctl.change WHERE scope = $1 AND seq > $2 AND kind = 'B' ORDER BY seq LIMIT 1) m,
+				LATERAL (SELECT bytes FROM informctl.change WHERE scope = $1 ORDER BY seq DESC LIMIT 1) l
+			WHERE m.at < clock_timestamp() - $3 * interval '1 millisecond' OR m.bytes < l.bytes - $4), 0)`),
+			scope, floor, opts.KeepAge.Milliseconds(), opts.KeepBytes).Scan(&to)
+		if err != nil || to <= floor {
+			return floor, err
+		}
 	}
 	_, err = db.pool.Exec(ctx, db.sql("DELETE FROM informctl.change WHERE scope = $1 AND seq >= $2 AND seq < $3"), scope, floor, to)
 	return to, err

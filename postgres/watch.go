@@ -37,6 +37,9 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 		}
 		return endWith(w, switched), nil
 	}
+	if err := checkSelectors(opts); err != nil {
+		return nil, err
+	}
 	from, ok := parseMin(opts.ResourceVersion)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("resource version %q is no number", opts.ResourceVersion))
@@ -61,7 +64,7 @@ func (l *ListerWatcher) WatchWithContext(ctx context.Context, opts metav1.ListOp
 	case from > s.last.rv && l.isOfFormer(from):
 		return nil, expired(from)
 	case from > s.last.rv:
-		w.pos, w.skipping = s.last, true
+		w.pos, w.skipping, w.ahead = s.last, true, true
 	case from <= s.above || s.place.seq == 0:
 		return nil, expired(from)
 	default:
@@ -120,6 +123,7 @@ type watcher struct {
 	initial     bool
 	endsInitial bool // a bookmark says where the initial events end
 	skipping    bool
+	ahead       bool // from was ahead of the log, which may have listed over it since
 	bookmarks   bool
 	out         chan watch.Event
 	stop        context.CancelFunc
@@ -186,6 +190,7 @@ func (w *watcher) follow(ctx context.Context, switched <-chan struct{}) error {
 			return nil
 		case <-w.waiter.wake:
 		}
+		w.l.db.hub.read(w.waiter, anchor{})
 	}
 	return nil
 }
@@ -268,7 +273,7 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 		case <-time.After(w.l.db.opts.Poll):
 		}
 	}
-	if w.skipping && w.from <= above && !w.passed(items) {
+	if w.skipping && w.from <= above && (w.ahead || !w.passed(items)) {
 		return 0, expired(w.from)
 	}
 	for _, it := range items[1:] {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -77,7 +78,8 @@ func (w *writer) takeOver(ctx context.Context) error {
 func (w *writer) locked(ctx context.Context, do func(pgx.Tx) error) error {
 	for try := 0; ; try++ {
 		err := pgx.BeginFunc(ctx, w.db.pool, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT set_config('lock_timeout', '1s', true)"); err != nil {
+			statement, args := w.settings("1s")
+			if _, err := tx.Exec(ctx, statement, args...); err != nil {
 				return err
 			}
 			return do(tx)
@@ -87,19 +89,22 @@ func (w *writer) locked(ctx context.Context, do func(pgx.Tx) error) error {
 		}
 		// Only sessions of the same role can be ended, and only these can hold the lock.
 		if _, err := w.db.pool.Exec(ctx, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-			WHERE application_name LIKE $1 AND usename = current_user AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 second'`,
+			WHERE starts_with(application_name, $1) AND usename = current_user AND pid <> pg_backend_pid() AND xact_start < clock_timestamp() - interval '1 second'`,
 			w.sessions()); err != nil {
 			return fmt.Errorf("end the session of the publisher before: %w", err)
 		}
 	}
 }
 
-// sessions matches the application_name of every session that writes the scope.
-func (w *writer) sessions() string { return fmt.Sprintf("informctl/%s/%d/%%", w.db.opts.Schema, w.id) }
-
-func (w *writer) session() string {
-	return fmt.Sprintf("informctl/%s/%d/%d", w.db.opts.Schema, w.id, w.epoch)
+// sessions is how the application_name of every session begins that writes the scope.
+// PostgreSQL cuts these names at 63 bytes, which that of a schema may have.
+func (w *writer) sessions() string {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(w.db.opts.Schema))
+	return fmt.Sprintf("informctl/%08x/%d/", h.Sum32(), w.id)
 }
+
+func (w *writer) session() string { return w.sessions() + strconv.FormatInt(w.epoch, 10) }
 
 func (w *writer) readEnd(ctx context.Context) error {
 	w.end, w.bytes = anchor{}, 0
@@ -113,17 +118,18 @@ func (w *writer) readEnd(ctx context.Context) error {
 
 // settings bounds how long a transaction of a publisher that is gone keeps its locks: the
 // keepalives find a host that does not answer, before the server waits for a statement.
-func (w *writer) settings(b *batch) {
+func (w *writer) settings(lockTimeout string) (statement string, args []any) {
 	ttl := strconv.FormatInt(w.ttl.Milliseconds(), 10)
-	b.Queue(`SELECT set_config('application_name', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
-		set_config('lock_timeout', $2, true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
-		set_config('tcp_keepalives_interval', '3', true), set_config('tcp_keepalives_count', '2', true)`, w.session(), ttl)
+	return `SELECT set_config('application_name', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
+		set_config('lock_timeout', $3, true), set_config('tcp_user_timeout', $2, true), set_config('tcp_keepalives_idle', '3', true),
+		set_config('tcp_keepalives_interval', '3', true), set_config('tcp_keepalives_count', '2', true)`, []any{w.session(), ttl, lockTimeout}
 }
 
 // fence locks the scope against a take-over, and checks that the log ends where this
 // writer has ended it.
 func (w *writer) fence(b *batch) {
-	w.settings(b)
+	statement, args := w.settings(strconv.FormatInt(w.ttl.Milliseconds(), 10))
+	b.Queue(statement, args...)
 	b.Queue(w.db.sql(`SELECT v.version, coalesce(c.seq, 0), coalesce(c.tx, 0)
 		FROM informctl.scope s CROSS JOIN informctl.version v
 		LEFT JOIN LATERAL (SELECT seq, tx FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1) c ON true

@@ -45,6 +45,7 @@ type options struct {
 
 	keepAge   time.Duration
 	keepBytes int64
+	served    *cluster.Everything // of --all: the last answer of the server
 }
 
 // NewCommand returns the command.
@@ -173,6 +174,12 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 			case <-time.After(time.Minute):
 			}
 			now, err := o.resolve(ctx, config)
+			for name, c := range collections {
+				// An aggregated API that does not answer is there, all the same.
+				if err == nil && o.served.IsUnknown(c.Scope.Kind.Group) {
+					now[name] = c
+				}
+			}
 			if err == nil && !maps.EqualFunc(now, collections, func(a, b postgres.Collection) bool { return a.Scope == b.Scope }) {
 				klog.FromContext(ctx).Info("The server serves other resources now")
 				cancel()
@@ -281,5 +288,6 @@ func (o *options) everything(d discovery.DiscoveryInterface, mapper meta.RESTMap
 	if err != nil {
 		return nil, err
 	}
+	o.served = all
 	return slices.DeleteFunc(all.Followed, func(m *meta.RESTMapping) bool { return out.Has(cluster.NameOf(m)) }), nil
 }

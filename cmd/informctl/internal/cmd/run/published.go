@@ -32,7 +32,7 @@ type published struct {
 func connectPublished(ctx context.Context, o *options, p *published) (*connection, error) {
 	c := &connection{Server: &cluster.Server{Config: &rest.Config{Host: "PostgreSQL"}}, published: p}
 	for told := false; ; told = true {
-		all, err := p.db.Status(ctx)
+		all, err := p.db.Scopes(ctx)
 		var mine []postgres.ScopeStatus
 		if err == nil {
 			mine, err = o.wanted(all)
@@ -152,7 +152,7 @@ func (fs *followers) followPublished(ctx context.Context) {
 			return
 		case <-time.After(time.Minute):
 		}
-		all, err := p.db.Status(ctx)
+		all, err := p.db.Scopes(ctx)
 		if err == nil {
 			all, err = fs.o.wanted(all)
 		}
