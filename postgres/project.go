@@ -207,6 +207,14 @@ func (p *projector) makeView(ctx context.Context, resource string) {
 				o.object #> '{metadata,labels}' AS labels, o.object, p.as_of
 			FROM kube.object o JOIN kube.place p ON p.scope = o.scope WHERE o.resource = '`+resource+`'`)
 	}
+	// The roles of GrantsSQL may have been made before the view, or not at all.
+	var hasReader bool
+	if err == nil {
+		err = p.db.pool.QueryRow(ctx, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'kube_reader')").Scan(&hasReader)
+	}
+	if err == nil && hasReader {
+		_, err = p.db.pool.Exec(ctx, "GRANT SELECT ON kube."+pgx.Identifier{resource}.Sanitize()+" TO kube_reader")
+	}
 	if err != nil {
 		klog.FromContext(ctx).Info("A resource has no view", "resource", resource, "err", err.Error())
 	}

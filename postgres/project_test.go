@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -50,6 +51,19 @@ func TestProject(t *testing.T) {
 	if err := postgres.MigrateSQL(t.Context(), pg.DSN(), postgres.Options{}); err != nil {
 		t.Fatal(err)
 	}
+	admin, err := pgx.Connect(t.Context(), pg.DSN())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = admin.Close(context.WithoutCancel(t.Context())) }()
+	if _, err := admin.Exec(t.Context(), postgres.GrantsSQL("")); err != nil {
+		t.Fatal(err)
+	}
+	as := func(role, statement string) error {
+		_, err := admin.Exec(t.Context(), "BEGIN; SET LOCAL ROLE "+role+"; "+statement+"; ROLLBACK")
+		_, _ = admin.Exec(t.Context(), "ROLLBACK")
+		return err
+	}
 	c, err := postgres.NewCollection(server.Config(runtime.ContentTypeProtobuf), configMapScope)
 	if err != nil {
 		t.Fatal(err)
@@ -93,6 +107,42 @@ func TestProject(t *testing.T) {
 	waitFor("c0=first", "c1=first", "c2=first")
 	if got := ask(t, conn, "SELECT count(*) FROM kube.history"); got[0] != "0" {
 		t.Errorf("history of the first objects: %s rows", got)
+	}
+
+	for role, statements := range map[string][]string{
+		"kube_reader":    {"SELECT * FROM kube.configmaps", "SELECT * FROM kube.history", "SELECT as_of FROM kube.place"},
+		"kube_projector": {"SELECT * FROM informctl.change", "DELETE FROM kube.history", "UPDATE kube.lease SET holder = holder", "CREATE VIEW kube.mine AS SELECT 1"},
+	} {
+		for _, statement := range statements {
+			if err := as(role, statement); err != nil {
+				t.Errorf("%s: %s: %v", role, statement, err)
+			}
+		}
+	}
+	for role, statements := range map[string][]string{
+		"kube_reader":    {"SELECT * FROM informctl.change", "DELETE FROM kube.history", "CREATE TABLE kube.mine ()"},
+		"kube_projector": {"DELETE FROM informctl.change", "UPDATE informctl.lease SET holder = holder"},
+	} {
+		for _, statement := range statements {
+			if err := as(role, statement); err == nil {
+				t.Errorf("%s may: %s", role, statement)
+			}
+		}
+	}
+
+	if got := ask(t, conn, "SELECT DISTINCT object->>'kind', object->>'apiVersion' FROM kube.object"); !cmp.Equal(got, []string{"ConfigMap v1"}) {
+		t.Errorf("kinds in SQL: %q", got)
+	}
+	// The questions of the page are about pods.
+	ask(t, conn, "CREATE VIEW kube.pods AS SELECT * FROM kube.configmaps")
+	page, err := os.ReadFile("../docs/postgres.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, questions, _ := strings.Cut(string(page), "```sql\n")
+	questions, _, _ = strings.Cut(questions, "```")
+	for question := range strings.SplitSeq(strings.TrimSpace(questions), ";\n") {
+		ask(t, conn, question)
 	}
 
 	// A string of Kubernetes may have what jsonb has not.

@@ -115,7 +115,6 @@ GRANT USAGE, CREATE ON SCHEMA kube TO kube_projector;
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA kube TO kube_projector;
 GRANT USAGE ON SCHEMA kube TO kube_reader;
 GRANT SELECT ON kube.place, kube.object, kube.history TO kube_reader;
-ALTER DEFAULT PRIVILEGES FOR ROLE kube_projector IN SCHEMA kube GRANT SELECT ON TABLES TO kube_reader;
 ALTER ROLE kube_reader SET search_path = pg_catalog;
 ALTER ROLE kube_reader SET statement_timeout = '1min';
 ALTER ROLE kube_reader SET idle_in_transaction_session_timeout = '1min';
