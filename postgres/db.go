@@ -103,6 +103,7 @@ func parse(dsn string, opts Options) (*pgxpool.Config, error) {
 		return nil, err
 	}
 	cfg.MaxConns = opts.MaxConns
+	cfg.PingTimeout = deadline
 	// Prepared statements belong to a session, and a pooler of transactions has none.
 	cfg.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec
 	if cfg.ConnConfig.ConnectTimeout == 0 {
@@ -110,6 +111,10 @@ func parse(dsn string, opts Options) (*pgxpool.Config, error) {
 	}
 	return cfg, nil
 }
+
+// deadline is how long a statement takes at most that does not depend on the size of a
+// collection. A server that vanishes without a reset is found out only so.
+var deadline = 15 * time.Second
 
 // checkTLS returns an error if somebody on the network could be the server.
 func checkTLS(cfg *pgconn.Config) error {

@@ -57,6 +57,7 @@ func TestFindings(t *testing.T) {
 		"M7 options of the tables":                       testTableOptions,
 		"M11 deletions without order":                    testNoOrder,
 		"M13 another object with the same bytes":         testSameBytes,
+		"a server that vanishes without a reset":         testVanished,
 		"a list over a watch that is ahead of the log":   testAhead,
 		"a list of a publisher that was deposed":         testDeposedList,
 		"a database that goes back in a list":            testBackInList,
@@ -640,6 +641,35 @@ func testNoOrder(sc *scene) {
 	sc.mark(50)
 	if err := sc.s.Push(sc.Context(), cache.Deleted, object("a", 50), "50"); err != nil || sc.s.phase != unsure {
 		sc.Errorf("a deletion at the resource version of the mark before is taken: %v, phase %d", err, sc.s.phase)
+	}
+}
+
+func testVanished(sc *scene) {
+	defer func(a, b time.Duration) { deadline, firstWait = a, b }(deadline, firstWait)
+	deadline, firstWait = 100*time.Millisecond, time.Millisecond
+	f := &faults{}
+	sc.db = newModelDB(sc.Context(), sc, sc.dsn, sc.db.opts.Schema, f)
+	defer func() { _ = sc.db.Close() }()
+	sc.w, sc.s = sc.publisher("first")
+	sc.list(10, object("a", 1))
+	if err := sc.s.Push(sc.Context(), cache.Added, object("b", 11), "11"); err != nil {
+		sc.Fatal(err)
+	}
+	f.mute.Store(true)
+	committed := make(chan error, 1)
+	go func() { committed <- sc.s.commit(sc.Context()) }()
+	<-time.After(150 * time.Millisecond)
+	f.mute.Store(false) // the next connections are to another server
+	select {
+	case err := <-committed:
+		if err != nil {
+			sc.Errorf("a commit to a server that vanishes: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		sc.Fatal("a commit waits for a server that has vanished")
+	}
+	if _, rv, err := sc.listed(sc.follower(FollowOptions{}), metav1.ListOptions{}); rv != "11" || err != nil {
+		sc.Errorf("the database is at %s, %v, want 11", rv, err)
 	}
 }
 

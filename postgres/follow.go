@@ -140,6 +140,9 @@ func (l *ListerWatcher) known(rv int64) anchor {
 // read reads the state, and the place of a watch from rv; 0 if there is none. known is
 // the row that was delivered with rv. The error has a status.
 func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state, error) {
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
 	var s state
 	var complete, caught, silent, isForeign bool
 	var age, markAge float64
@@ -165,7 +168,7 @@ func (l *ListerWatcher) read(ctx context.Context, rv int64, known anchor) (state
 	}
 	switch {
 	case err != nil:
-		return s, l.unavailable(ctx, "read the database", err)
+		return s, l.unavailable(outer, "read the database", err)
 	case rows.CommandTag().RowsAffected() == 0:
 		return s, apierrors.NewServiceUnavailable(l.scope.Resource + " is not published in this database")
 	case rows.CommandTag().RowsAffected() > 1:

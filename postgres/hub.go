@@ -97,7 +97,7 @@ func (h *hub) poll() {
 
 func (h *hub) ask(ids []int64) {
 	// All watches wait for it.
-	ctx, cancel := context.WithTimeout(h.ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(h.ctx, deadline)
 	defer cancel()
 	rows, err := h.db.pool.Query(ctx, h.db.sql(`SELECT i.id, coalesce(c.seq, 0), coalesce(c.tx, 0) FROM unnest($1::bigint[]) AS i(id)
 		LEFT JOIN LATERAL (SELECT seq, tx FROM informctl.change WHERE scope = i.id ORDER BY seq DESC LIMIT 1) c ON true`), ids)

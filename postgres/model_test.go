@@ -128,11 +128,24 @@ type faults struct {
 	left  atomic.Int64 // writes until the cut; negative: never
 	sends atomic.Bool  // the write that is cut reaches the server
 	onCut atomic.Pointer[func()]
+	mute  atomic.Bool // connections of now are not answered any more
 }
 
 type faultyConn struct {
 	net.Conn
-	f *faults
+	f     *faults
+	muted *atomic.Bool
+}
+
+// Read implements net.Conn. Nothing comes of a server that has vanished.
+func (c faultyConn) Read(b []byte) (int, error) {
+	for {
+		n, err := c.Conn.Read(b)
+		if err != nil || !c.muted.Load() && !c.f.mute.Load() {
+			return n, err
+		}
+		c.muted.Store(true)
+	}
 }
 
 func (c faultyConn) Write(b []byte) (int, error) {
@@ -160,7 +173,7 @@ func newModelDB(ctx context.Context, t rapid.TB, dsn, schema string, f *faults) 
 		dial := cfg.ConnConfig.DialFunc
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
 			c, err := dial(ctx, network, addr)
-			return faultyConn{c, f}, err
+			return faultyConn{c, f, new(atomic.Bool)}, err
 		}
 	}
 	pool, err := pgxpool.NewWithConfig(ctx, cfg)

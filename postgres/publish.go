@@ -353,6 +353,8 @@ func (p *publisher) writeMarks(ctx context.Context) {
 		return
 	}
 	written := map[int64]bool{}
+	ctx, cancel := context.WithTimeout(ctx, deadline) // all scopes wait for it
+	defer cancel()
 	rows, err := p.db.pool.Query(ctx, p.db.sql(`WITH due AS (
 			SELECT s.id, m.* FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::boolean[]) AS m(scope, epoch, seq, tx, rv, bytes, caught)
 			JOIN informctl.scope s ON s.id = m.scope AND s.epoch = m.epoch AND s.holder = $8

@@ -268,7 +268,7 @@ func (l *relist) commit(n int64) commit {
 	if isBreak {
 		above = max(above, before.rv)
 	}
-	c := commit{end: anchor{seq: rows.seq, rv: n}, bytes: rows.bytes, checks: 1}
+	c := commit{end: anchor{seq: rows.seq, rv: n}, bytes: rows.bytes, checks: 1, isLong: true}
 	c.queue = func(b *batch, tx int64) {
 		// The counts first, in the order in which run reads them.
 		if l.isFirst {

@@ -301,6 +301,9 @@ func (w *watcher) passed(items []logRow) bool {
 }
 
 func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, err error) {
+	outer := ctx
+	ctx, cancel := context.WithTimeout(ctx, 2*deadline)
+	defer cancel()
 	// The sizes of the rows are read without the rows.
 	rows, err := w.l.db.pool.Query(ctx, w.l.db.sql(`SELECT s.above, coalesce((SELECT seq FROM informctl.change WHERE scope = s.id ORDER BY seq DESC LIMIT 1), 0),
 			coalesce(c.seq, 0), c.rv, c.tx, c.kind, c.form, c.data
@@ -309,7 +312,7 @@ func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, 
 			FROM (SELECT * FROM informctl.change WHERE scope = s.id AND seq >= $2 ORDER BY seq LIMIT $3) t
 		) c ON c.before < $4 WHERE s.id = $1 ORDER BY c.seq`), w.id, w.pos.seq, pageRows+1, pageBytes)
 	if err != nil {
-		return nil, 0, 0, w.l.unavailable(ctx, "read the log", err)
+		return nil, 0, 0, w.l.unavailable(outer, "read the log", err)
 	}
 	var rv, tx *int64
 	var k *string
@@ -323,7 +326,7 @@ func (w *watcher) page(ctx context.Context) (items []logRow, above, last int64, 
 		return nil
 	})
 	if err != nil {
-		return nil, 0, 0, w.l.unavailable(ctx, "read the log", err)
+		return nil, 0, 0, w.l.unavailable(outer, "read the log", err)
 	}
 	return items, above, last, nil
 }

@@ -160,7 +160,8 @@ type commit struct {
 	queue  func(b *batch, tx int64) // tx is the number of the transaction's rows
 	end    anchor                   // without tx
 	bytes  int64
-	checks int // queries of queue whose one boolean column must be true
+	isLong bool // it has as many rows as a list has differences
+	checks int  // queries of queue whose one boolean column must be true
 }
 
 // errCheck: what a commit depends on is not in the database.
@@ -172,7 +173,7 @@ var errCheck = errors.New("rows that the database has acknowledged are not there
 func (w *writer) run(ctx context.Context, c commit) error {
 	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
 		c.end.tx = rand.Int64()
-		err := w.once(ctx, c)
+		err := w.timely(ctx, c)
 		if err == nil {
 			w.ended(c)
 			return nil
@@ -208,6 +209,16 @@ func (w *writer) run(ctx context.Context, c commit) error {
 func (w *writer) ended(c commit) {
 	w.end, w.bytes = c.end, c.bytes
 	w.wrote(w.id)
+}
+
+// timely runs once, within the deadline unless it is the end of a list.
+func (w *writer) timely(ctx context.Context, c commit) error {
+	if !c.isLong {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, 2*deadline)
+		defer cancel()
+	}
+	return w.once(ctx, c)
 }
 
 func (w *writer) once(ctx context.Context, c commit) error {
@@ -248,6 +259,8 @@ func (w *writer) fenced(ctx context.Context, tx pgx.Tx, checks int, queue func(*
 // isThere reports whether the transaction with a row was committed. It raises the epoch,
 // which waits for a transaction that still runs and keeps it from a later COMMIT.
 func (w *writer) isThere(ctx context.Context, end anchor) (there bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*deadline)
+	defer cancel()
 	if err := w.raiseEpoch(ctx); err != nil {
 		return false, err
 	}
