@@ -106,7 +106,7 @@ func TestRefusal(t *testing.T) {
 func TestCorrection(t *testing.T) {
 	const next = "v1.99.0"
 	dir, env := repository(t, next)
-	for range 4 {
+	for range 6 {
 		bash(t, dir, env, "tools/release $VERSION 2>&1 | sed -n 's/.*: go mod edit/go mod edit/p' | bash; git commit -qam version")
 	}
 	bash(t, dir, env, "tools/release $VERSION")
