@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 )
@@ -61,5 +62,21 @@ func IsUnreachable(err error) bool {
 	return isCut && codeOf(err) == ""
 }
 
+// isFinal reports whether a publisher's statement would end in the same way if it were
+// tried again.
+func isFinal(err error) bool {
+	return isRefused(err) || errors.Is(err, errFenced) || errors.Is(err, errMoved) || errors.Is(err, errCheck) || errors.Is(err, ErrSchema)
+}
+
 // isOver reports whether the context has ended.
 func isOver(ctx context.Context) bool { return ctx.Err() != nil }
+
+// pause waits, and reports whether the context still goes on.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

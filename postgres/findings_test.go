@@ -16,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
@@ -202,7 +203,7 @@ func testTwice(sc *scene) {
 		sc.Fatal(err)
 	}
 	var got []string
-	for _, obj := range list.(*objectList).Items {
+	for _, obj := range list.(*metainternalversion.List).Items {
 		m := obj.(*corev1.ConfigMap)
 		got = append(got, fmt.Sprint(m.Name, "@", m.ResourceVersion, m.Data))
 	}
@@ -382,7 +383,7 @@ func testUnknownFields(sc *scene) {
 	if err != nil {
 		sc.Fatal(err)
 	}
-	got, found, _ := unstructured.NestedFieldNoCopy(list.(*objectList).Items[0].(*unstructured.Unstructured).Object, "fromTheFuture", "x")
+	got, found, _ := unstructured.NestedFieldNoCopy(list.(*metainternalversion.List).Items[0].(*unstructured.Unstructured).Object, "fromTheFuture", "x")
 	if !found {
 		sc.Errorf("a field that this program does not know is lost: %v", got)
 	}

@@ -75,12 +75,7 @@ func (h *hub) read(w *waiter, last anchor) {
 
 // poll asks for news until the hub is closed or nobody waits.
 func (h *hub) poll() {
-	for {
-		select {
-		case <-h.ctx.Done():
-			return
-		case <-time.After(h.db.opts.Poll):
-		}
+	for pause(h.ctx, h.db.opts.Poll) {
 		h.mu.Lock()
 		ids := make([]int64, 0, len(h.waiters))
 		for id := range h.waiters {
@@ -187,10 +182,8 @@ func (h *hub) hear(conn *pgx.Conn) {
 				}
 			}
 		}
-		select {
-		case <-h.ctx.Done():
+		if !pause(h.ctx, time.Second) {
 			return
-		case <-time.After(time.Second):
 		}
 		conn, _ = h.listen(h.ctx)
 	}

@@ -41,10 +41,8 @@ func (l *lease) acquire(ctx context.Context) error {
 			klog.FromContext(ctx).Info("The lease cannot be asked for", "group", l.group, "err", err.Error())
 			wait = l.ttl / 5
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait+rand.N(l.ttl/10+1)) {
 			return context.Cause(ctx)
-		case <-time.After(wait + rand.N(l.ttl/10+1)):
 		}
 	}
 }
@@ -105,10 +103,8 @@ func (l *lease) renew(ctx context.Context, silent func() []int64) error {
 			}
 			wait = l.ttl / 10
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return context.Cause(ctx)
-		case <-time.After(wait):
 		}
 	}
 }

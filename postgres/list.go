@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
@@ -124,7 +125,7 @@ func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts met
 	case opts.Continue != "" && (at.seq != from.Seq || at.tx != from.Tx):
 		return nil, apierrors.NewResourceExpired("something has changed since the first page: the list must begin again")
 	}
-	out := &objectList{Items: items}
+	out := &metainternalversion.List{Items: items}
 	out.ResourceVersion = strconv.FormatInt(at.rv, 10)
 	if more {
 		from.Seq, from.RV, from.Tx = at.seq, at.rv, at.tx
@@ -139,21 +140,4 @@ func (l *ListerWatcher) list(ctx context.Context, id int64, from token, opts met
 		l.delivered(at)
 	}
 	return out, nil
-}
-
-// objectList is a list of objects of any type.
-type objectList struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-	Items []runtime.Object
-}
-
-// DeepCopyObject implements runtime.Object.
-func (l *objectList) DeepCopyObject() runtime.Object {
-	c := &objectList{TypeMeta: l.TypeMeta, Items: make([]runtime.Object, len(l.Items))}
-	l.ListMeta.DeepCopyInto(&c.ListMeta)
-	for i, obj := range l.Items {
-		c.Items[i] = obj.DeepCopyObject()
-	}
-	return c
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -117,10 +116,7 @@ func (db *DB) project(ctx context.Context, l *lease, opts ProjectOptions) error 
 		if more && err == nil {
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(opts.Every):
-		}
+		pause(ctx, opts.Every)
 	}
 	<-renewed
 	return context.Cause(ctx)
@@ -278,35 +274,52 @@ func (p *projector) write(ctx context.Context, s projected, rows []projectedRow)
 		return err
 	}
 	asOf := time.Time{}
-	var kept []projectedRow
-	var skipped []string
+	var changes []projectedRow
 	for _, r := range rows {
 		if r.kind == mark {
 			asOf = r.at
-			continue
+		} else {
+			changes = append(changes, r)
 		}
-		if r.json, err = jsonOf(d, r); err != nil {
-			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
-			continue
-		}
-		kept = append(kept, r)
 	}
-	err = p.writePart(ctx, s, rows, kept, asOf, skipped)
+	return p.accepted(ctx, d, changes, func(fine []projectedRow, skipped []string) error {
+		return p.writePart(ctx, s, rows, fine, asOf, skipped)
+	})
+}
+
+// accepted calls write with the rows whose objects jsonb takes, and with why others are
+// skipped. It tries all that can be decoded first, and looks for what jsonb refuses, as a
+// number that is too large, only if the database refuses something.
+func (p *projector) accepted(ctx context.Context, d *decoder, rows []projectedRow, write func(fine []projectedRow, skipped []string) error) error {
+	var decoded []projectedRow
+	var skipped []string
+	skip := func(r projectedRow, err error) {
+		skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
+	}
+	for _, r := range rows {
+		var err error
+		if r.json, err = jsonOf(d, r); err != nil {
+			skip(r, err)
+			continue
+		}
+		decoded = append(decoded, r)
+	}
+	err := write(decoded, skipped)
 	if !isRefused(err) {
 		return err
 	}
-	// jsonb refuses one of them, as a number that is too large. Find it.
 	var fine []projectedRow
-	for _, r := range kept {
-		if _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); isRefused(err) {
-			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
-			continue
-		} else if err != nil {
+	for _, r := range decoded {
+		switch _, err := p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json); {
+		case isRefused(err):
+			skip(r, err)
+		case err != nil:
 			return err
+		default:
+			fine = append(fine, r)
 		}
-		fine = append(fine, r)
 	}
-	return p.writePart(ctx, s, rows, fine, asOf, skipped)
+	return write(fine, skipped)
 }
 
 func jsonOf(d *decoder, r projectedRow) (string, error) {
@@ -520,24 +533,19 @@ func (p *projector) differing(ctx context.Context, s projected, after []byte) ([
 // writeDiffering writes a part of what differs. Of a scope's first objects nothing is
 // known to have changed.
 func (p *projector) writeDiffering(ctx context.Context, d *decoder, s projected, part []projectedRow, isFirst bool) error {
+	return p.accepted(ctx, d, part, func(fine []projectedRow, skipped []string) error {
+		if len(skipped) > 0 {
+			klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", skipped[0], "count", len(skipped))
+		}
+		return p.writeObjects(ctx, s, fine, isFirst)
+	})
+}
+
+// writeObjects writes objects and, unless they are a scope's first, what has changed.
+func (p *projector) writeObjects(ctx context.Context, s projected, rows []projectedRow, isFirst bool) error {
 	final := map[string]projectedRow{}
-	var skipped []string
-	for _, r := range part {
-		var err error
-		if r.json, err = jsonOf(d, r); err == nil {
-			_, err = p.db.pool.Exec(ctx, "SELECT $1::jsonb", r.json)
-		}
-		if err != nil && r.json != "" && !isRefused(err) {
-			return err
-		}
-		if err != nil {
-			skipped = append(skipped, fmt.Sprintf("%s/%s: %v", r.namespace, r.name, err))
-			continue
-		}
+	for _, r := range rows {
 		final[string(r.key)] = r
-	}
-	if len(skipped) > 0 {
-		klog.FromContext(ctx).Info("Objects are left out of SQL", "resource", s.resource, "because", strings.Join(skipped[:1], ""), "count", len(skipped))
 	}
 	return pgx.BeginFunc(ctx, p.db.pool, func(tx pgx.Tx) error {
 		if err := p.fence(ctx, tx, s); err != nil {

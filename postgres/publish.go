@@ -150,13 +150,8 @@ func (p *publisher) run(ctx context.Context, collections []Collection) error {
 }
 
 func (p *publisher) every(ctx context.Context, d time.Duration, do func(context.Context)) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(d):
-			do(ctx)
-		}
+	for pause(ctx, d) {
+		do(ctx)
 	}
 }
 
@@ -189,10 +184,8 @@ func (p *publisher) publishScope(ctx context.Context, c Collection, lost context
 			p.report(ctx, w, err)
 		}
 		klog.FromContext(ctx).Info("A scope is published again", "after", wait, "err", err.Error())
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return
-		case <-time.After(wait):
 		}
 	}
 }
@@ -322,10 +315,8 @@ func (p *publisher) notify(ctx context.Context) {
 			_, _ = p.db.pool.Exec(ctx, "SELECT set_config('synchronous_commit', 'off', true), pg_notify($1, $2)", p.db.opts.Schema, strings.Join(ids[:n], ","))
 			ids = ids[n:]
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, p.opts.Interval/5) {
 			return
-		case <-time.After(p.opts.Interval / 5):
 		}
 	}
 }

@@ -66,15 +66,13 @@ func (w *writer) newRelist(ctx context.Context, s *sink, reason string) (*relist
 func (l *relist) again(ctx context.Context, do func() error) error {
 	for wait := firstWait; ; wait = min(2*wait, 2*time.Second) {
 		err := do()
-		if err == nil || isOver(ctx) || isRefused(err) || errors.Is(err, errFenced) || errors.Is(err, errMoved) || errors.Is(err, ErrSchema) {
+		if err == nil || isOver(ctx) || isFinal(err) {
 			return err
 		}
 		l.w.db.failed(ctx, err)
 		klog.FromContext(ctx).Info("A part of a list was not written, it is tried again", "err", err.Error())
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, wait) {
 			return context.Cause(ctx)
-		case <-time.After(wait):
 		}
 		if err := l.w.raiseEpoch(ctx); errors.Is(err, errFenced) {
 			return err
@@ -99,7 +97,7 @@ func (l *relist) readHeaders(ctx context.Context) error {
 
 // Add implements reflector.Relist.
 func (l *relist) Add(ctx context.Context, obj runtime.Object) error {
-	l.hear()
+	l.s.hear()
 	r, err := newRow(added, l.s.kind, obj)
 	if err != nil {
 		l.s.fail(err)
@@ -117,9 +115,7 @@ func (l *relist) Add(ctx context.Context, obj runtime.Object) error {
 		l.staged[key] = true
 		l.passed = l.passed || r.rv <= l.w.end.rv
 	}
-	if old := l.part[key]; old != nil {
-		l.partSize -= old.size()
-	}
+	l.drop(key)
 	l.part[key] = &r
 	if l.partSize += r.size(); l.partSize < partSize {
 		return nil
@@ -135,10 +131,7 @@ func (l *relist) Remove(ctx context.Context, obj runtime.Object) error {
 	}
 	key := string(r.key)
 	delete(l.seen, key)
-	if old := l.part[key]; old != nil {
-		l.partSize -= old.size()
-		delete(l.part, key)
-	}
+	l.drop(key)
 	delete(l.staged, key)
 	return l.fenced(ctx, func(b *batch) {
 		if l.isFirst {
@@ -149,10 +142,12 @@ func (l *relist) Remove(ctx context.Context, obj runtime.Object) error {
 	})
 }
 
-func (l *relist) hear() {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	l.s.heard = time.Now()
+// drop takes an object out of the part.
+func (l *relist) drop(key string) {
+	if old := l.part[key]; old != nil {
+		l.partSize -= old.size()
+		delete(l.part, key)
+	}
 }
 
 // write writes the part.

@@ -2,15 +2,19 @@ package postgres
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/informctl/informctl/postgres/internal/raw"
 	"github.com/informctl/informctl/postgres/pgtest"
 )
 
@@ -181,9 +185,51 @@ func (sc *scene) listed(lw *ListerWatcher, opts metav1.ListOptions) (names []str
 	if err != nil {
 		return nil, "", err
 	}
-	l := list.(*objectList)
+	l := list.(*metainternalversion.List)
 	for _, obj := range l.Items {
 		names = append(names, obj.(*corev1.ConfigMap).Name)
 	}
 	return names, l.ResourceVersion, nil
+}
+
+// TestAccepted checks that a part that the database refuses is written without what jsonb
+// refuses, which is named.
+func TestAccepted(t *testing.T) {
+	sc := newScene(t, pgtest.DSN(t))
+	d, err := newDecoder(&unstructured.Unstructured{}, modelScope.Kind)
+	if err != nil {
+		t.Fatal(err)
+	}
+	json := int16(raw.JSON)
+	fine := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"fine"}}`
+	deep := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"deep"},"x":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + `}`
+	var rows []projectedRow
+	for name, data := range map[string]string{"fine": fine, "deep": deep, "malformed": "{"} {
+		rows = append(rows, projectedRow{name: name, logRow: logRow{form: &json, data: compressor().EncodeAll([]byte(data), nil)}})
+	}
+	// One connection, so that the setting is that of each statement.
+	db, err := Open(t.Context(), sc.dsn, Options{Schema: sc.db.opts.Schema, MaxConns: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.pool.Exec(t.Context(), "SET max_stack_depth = '100kB'"); err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	err = (&projector{db: db}).accepted(t.Context(), d, rows, func(rows []projectedRow, skipped []string) error {
+		calls++
+		for _, r := range rows {
+			if _, err := db.pool.Exec(t.Context(), "SELECT $1::jsonb", r.json); err != nil {
+				return err
+			}
+		}
+		if len(rows) != 1 || rows[0].name != "fine" || len(skipped) != 2 {
+			t.Errorf("%d rows are written, skipped are %.200q", len(rows), skipped)
+		}
+		return nil
+	})
+	if err != nil || calls != 2 {
+		t.Errorf("written in %d calls, %v", calls, err)
+	}
 }

@@ -272,10 +272,8 @@ func (s *sink) run(ctx context.Context) {
 		case <-s.kick:
 		}
 		if wait := s.interval - time.Since(last); wait > 0 && !s.isFull() {
-			select {
-			case <-ctx.Done():
+			if !pause(ctx, wait) {
 				return
-			case <-time.After(wait):
 			}
 		}
 		last = time.Now()
@@ -345,6 +343,13 @@ func (s *sink) markWritten(written bool, c commit) {
 	}
 	s.busy = false
 	s.changed.Broadcast()
+}
+
+// hear notes that the API server has told something.
+func (s *sink) hear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.heard = time.Now()
 }
 
 // lastHeard returns when the API server told something last that was not left waiting for

@@ -267,10 +267,8 @@ func (w *watcher) readRows(ctx context.Context) (n int, err error) {
 		if last >= w.pos.seq || time.Since(began) > lagPatience {
 			return 0, errGone
 		}
-		select {
-		case <-ctx.Done():
+		if !pause(ctx, w.l.db.opts.Poll) {
 			return 0, nil
-		case <-time.After(w.l.db.opts.Poll):
 		}
 	}
 	if w.skipping && w.from <= above && (w.ahead || !w.passed(items)) {

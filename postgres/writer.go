@@ -21,6 +21,8 @@ var (
 	errFenced = errors.New("another process publishes the scope")
 	// errMoved: the log does not end where this publisher has ended it.
 	errMoved = errors.New("the database went back to an earlier state")
+	// errCheck: what a commit depends on is not in the database.
+	errCheck = errors.New("rows that the database has acknowledged are not there")
 )
 
 // anchor is a row of the log. tx tells it from a row with the same number in another
@@ -44,7 +46,6 @@ type writer struct {
 	epoch    int64
 	end      anchor // the last row, which is a mark, once there is one
 	bytes    int64  // of data, up to the end
-	above    int64
 	complete bool
 	caught   bool // marks say so
 
@@ -62,7 +63,7 @@ func (w *writer) takeOver(ctx context.Context) error {
 	err = w.locked(ctx, func(tx pgx.Tx) error {
 		return tx.QueryRow(ctx, w.db.sql(`UPDATE informctl.scope SET epoch = epoch + 1, holder = $2, grp = $3, problem = ''
 			WHERE id = $1 AND EXISTS (SELECT FROM informctl.lease WHERE grp = $3 AND holder = $2)
-			RETURNING epoch, complete, above`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete, &w.above)
+			RETURNING epoch, complete`), w.id, w.holder, w.group).Scan(&w.epoch, &w.complete)
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return errFenced
@@ -164,9 +165,6 @@ type commit struct {
 	checks int  // queries of queue whose one boolean column must be true
 }
 
-// errCheck: what a commit depends on is not in the database.
-var errCheck = errors.New("rows that the database has acknowledged are not there")
-
 // run commits. It tries again until the outcome is known: a transaction is committed if
 // and only if its last row is there. The error is errFenced, errMoved, ErrSchema, one
 // that the database will answer again, or that of the context.
@@ -179,15 +177,13 @@ func (w *writer) run(ctx context.Context, c commit) error {
 			return nil
 		}
 		w.db.failed(ctx, err)
-		if isOver(ctx) || isRefused(err) || errors.Is(err, errFenced) || errors.Is(err, errMoved) || errors.Is(err, ErrSchema) || errors.Is(err, errCheck) {
+		if isOver(ctx) || isFinal(err) {
 			return err
 		}
 		klog.FromContext(ctx).Info("A commit failed, its outcome is looked up", "err", err.Error())
 		for {
-			select {
-			case <-ctx.Done():
+			if !pause(ctx, wait) {
 				return context.Cause(ctx)
-			case <-time.After(wait):
 			}
 			there, err := w.isThere(ctx, c.end)
 			if err == nil && there {
@@ -198,7 +194,7 @@ func (w *writer) run(ctx context.Context, c commit) error {
 				break
 			}
 			w.db.failed(ctx, err)
-			if isRefused(err) || errors.Is(err, errFenced) {
+			if isFinal(err) {
 				return err
 			}
 			wait = min(2*wait, 2*time.Second)

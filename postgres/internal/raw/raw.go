@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strings"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -38,19 +40,6 @@ type Object struct {
 // DeepCopyObject implements runtime.Object. The copy shares Data.
 func (o *Object) DeepCopyObject() runtime.Object {
 	c := *o
-	return &c
-}
-
-// List is a list of Objects.
-type List struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-	Items []runtime.Object
-}
-
-// DeepCopyObject implements runtime.Object. The copy shares the objects.
-func (l *List) DeepCopyObject() runtime.Object {
-	c := *l
 	return &c
 }
 
@@ -121,8 +110,8 @@ func (o *Object) readJSON() error {
 	return nil
 }
 
-// DecodeList returns the List of the bytes of a list of objects of a kind.
-func DecodeList(data []byte, kind schema.GroupVersionKind) (*List, error) {
+// DecodeList returns the Objects of the bytes of a list of objects of a kind.
+func DecodeList(data []byte, kind schema.GroupVersionKind) (*metainternalversion.List, error) {
 	if bytes.HasPrefix(data, magic) {
 		return decodeProtobufList(data, kind)
 	}
@@ -133,7 +122,7 @@ func DecodeList(data []byte, kind schema.GroupVersionKind) (*List, error) {
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, errMalformed
 	}
-	out := &List{ListMeta: list.Metadata}
+	out := &metainternalversion.List{ListMeta: list.Metadata}
 	for _, item := range list.Items {
 		// An item of a built-in kind does not say what it is.
 		o := &Object{Form: JSON, Data: item}
@@ -169,24 +158,39 @@ func named(item []byte, kind schema.GroupVersionKind) ([]byte, error) {
 	return append(append(head[:len(head)-1], ','), rest...), nil
 }
 
-// decodeProtobufList reads the two fields that every list of Kubernetes has: 1 the
-// metadata, 2 an item.
-func decodeProtobufList(data []byte, kind schema.GroupVersionKind) (*List, error) {
+// The fields of every list of Kubernetes.
+const (
+	metadataField = 1
+	itemField     = 2
+)
+
+func decodeProtobufList(data []byte, kind schema.GroupVersionKind) (*metainternalversion.List, error) {
 	var u runtime.Unknown
 	if err := u.Unmarshal(data[len(magic):]); err != nil || !strings.HasSuffix(u.Kind, "List") {
 		return nil, errMalformed
 	}
-	out := &List{}
-	for f := range fields(u.Raw) {
-		switch {
-		case f.err != nil:
-			return nil, f.err
-		case f.number == 1:
-			if err := out.ListMeta.Unmarshal(f.content); err != nil {
+	out := &metainternalversion.List{}
+	for rest := u.Raw; len(rest) > 0; {
+		number, wireType, n := protowire.ConsumeField(rest)
+		if n < 0 {
+			return nil, errMalformed
+		}
+		field := rest[protowire.SizeTag(number):n]
+		rest = rest[n:]
+		if wireType != protowire.BytesType {
+			continue
+		}
+		content, n := protowire.ConsumeBytes(field)
+		if n < 0 {
+			return nil, errMalformed
+		}
+		switch number {
+		case metadataField:
+			if err := out.ListMeta.Unmarshal(content); err != nil {
 				return nil, errMalformed
 			}
-		case f.number == 2:
-			o := &Object{Form: Protobuf, Data: f.content}
+		case itemField:
+			o := &Object{Form: Protobuf, Data: content}
 			o.APIVersion, o.Kind = kind.ToAPIVersionAndKind()
 			if err := o.readProtobuf(); err != nil {
 				return nil, err
