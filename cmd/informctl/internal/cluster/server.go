@@ -13,13 +13,18 @@ import (
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
@@ -95,6 +100,37 @@ func (s *Server) Discovery() (*discovery.DiscoveryClient, error) {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
 	return d, nil
+}
+
+// Mapper asks the server for its resources. It returns what they are found by, by the
+// names that kubectl takes, and the answers.
+func (s *Server) Mapper() (discovery.CachedDiscoveryInterface, meta.RESTMapper, error) {
+	d, err := s.Discovery()
+	if err != nil {
+		return nil, nil, err
+	}
+	cached := memory.NewMemCacheClient(d)
+	groups, err := restmapper.GetAPIGroupResources(cached)
+	if err != nil {
+		return nil, nil, fmt.Errorf("ask for the server's resources: %w", err)
+	}
+	return cached, restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil), nil
+}
+
+// Backoff is how long a command waits for a server that cannot be reached.
+func Backoff() *wait.Backoff {
+	return &wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
+}
+
+// DescribeUnreached says what to do about an error of the first request to a server.
+func DescribeUnreached(err error, host string) error {
+	switch {
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", host, err)
+	case Unreachable(err):
+		return fmt.Errorf("server %s cannot be reached: %w", host, err)
+	}
+	return err
 }
 
 // Version asks the server for its version, "" if it does not say.

@@ -5,10 +5,27 @@ import (
 	"log/slog"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
 )
 
-// NewLogger returns a logger that writes one line per message.
-func NewLogger(w io.Writer, format string) logr.Logger {
+// LogFlags say how a command logs.
+type LogFlags struct{ format string }
+
+// Add adds the flags.
+func (f *LogFlags) Add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.format, "log-format", "text", "How to log to standard error, one of: text, json.")
+}
+
+// Check refuses an unknown format.
+func (f *LogFlags) Check(cmd *cobra.Command) error {
+	if f.format != "text" && f.format != "json" {
+		return Usagef(cmd, "unknown log format %q; there are text, json", f.format)
+	}
+	return nil
+}
+
+// Logger returns a logger that writes one line per message.
+func (f *LogFlags) Logger(w io.Writer) logr.Logger {
 	options := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
 			// JSON would contain nanoseconds.
@@ -16,7 +33,7 @@ func NewLogger(w io.Writer, format string) logr.Logger {
 		}
 		return a
 	}}
-	if format == "json" {
+	if f.format == "json" {
 		return logr.FromSlogHandler(slog.NewJSONHandler(w, options))
 	}
 	return logr.FromSlogHandler(slog.NewTextHandler(w, options))

@@ -74,18 +74,10 @@ func (f *Flags) Await(ctx context.Context, cmd *cobra.Command) (*postgres.DB, er
 	if err != nil {
 		return nil, err
 	}
-	for told := false; ; told = true {
-		db, err := postgres.Open(ctx, dsn, f.options)
-		if err == nil || !postgres.IsUnreachable(err) {
-			return db, err
-		}
-		if !told {
+	return cmdutil.Persist(ctx, eachSecond, func() (*postgres.DB, error) { return postgres.Open(ctx, dsn, f.options) },
+		postgres.IsUnreachable, func(err error) {
 			klog.FromContext(ctx).Info("PostgreSQL cannot be reached, trying again", "because", cmdutil.OneLine(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
+		})
 }
+
+func eachSecond() time.Duration { return time.Second }

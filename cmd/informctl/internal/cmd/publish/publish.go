@@ -4,23 +4,17 @@ package publish
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
@@ -33,15 +27,14 @@ import (
 
 // options are the options of publish.
 type options struct {
-	env       cmdutil.Env
-	kube      *genericclioptions.ConfigFlags
-	postgres  pgflags.Flags
-	resources []string
-	all       bool
-	exclude   []string
-	sql       bool
-	history   string
-	logFormat string
+	cluster.Choice
+
+	env      cmdutil.Env
+	kube     *genericclioptions.ConfigFlags
+	postgres pgflags.Flags
+	sql      bool
+	history  string
+	log      cmdutil.LogFlags
 
 	keepAge   time.Duration
 	keepBytes int64
@@ -81,40 +74,31 @@ in SQL, to the schema kube.`),
 	o.kube.AddFlags(flags)
 	flags.Lookup("namespace").Hidden = true // resources are published whole
 	o.postgres.Add(cmd)
-	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched, without events and leases.")
-	flags.StringSliceVar(&o.exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
+	o.Add(cmd, "Every resource that can be listed and watched, without events and leases.")
 	flags.BoolVar(&o.sql, "sql", false, "Write what is published as jsonb to the schema kube, for questions in SQL.")
 	flags.StringVar(&o.history, "history", "", "For how long a follower may be away and go on without a list: AGE, and BYTES of each resource at most, as 24h,1GiB, which is the default. With --sql, how long kube.history keeps a change; by default 30d.")
-	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	o.log.Add(cmd)
 	return cmd
 }
 
 // complete checks the command line before any request is made.
 func (o *options) complete(cmd *cobra.Command, args []string) error {
-	for _, arg := range args {
-		o.resources = append(o.resources, strings.Split(arg, ",")...)
+	if err := o.Parse(cmd, args); err != nil {
+		return err
 	}
-	for _, resource := range slices.Concat(o.resources, o.exclude) {
-		if resource == "" || strings.Contains(resource, "/") {
-			return cmdutil.Usagef(cmd, "%q is no resource", resource)
-		}
-	}
-	switch {
-	case o.sql && (o.all || len(o.resources)+len(o.exclude) > 0):
+	if o.sql && (o.All || len(o.Resources)+len(o.Exclude) > 0) {
 		return cmdutil.Usagef(cmd, "--sql writes all that is published, so no resource is named")
-	case o.sql:
-	case o.all && len(o.resources) > 0:
-		return cmdutil.Usagef(cmd, "--all publishes every resource, so none is named; --exclude leaves some out")
-	case !o.all && len(o.exclude) > 0:
-		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
-	case !o.all && len(o.resources) == 0:
-		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
+	}
+	if !o.sql {
+		if err := o.Check(cmd, "publishes"); err != nil {
+			return err
+		}
 	}
 	if *o.kube.Namespace != "" {
 		return cmdutil.Usagef(cmd, "resources are published whole, not by namespace")
 	}
-	if o.logFormat != "text" && o.logFormat != "json" {
-		return cmdutil.Usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+	if err := o.log.Check(cmd); err != nil {
+		return err
 	}
 	r, err := cmdutil.ParseRetention(o.history)
 	switch {
@@ -132,7 +116,7 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 func (o *options) run(cmd *cobra.Command) error {
 	ctx, stop := cmdutil.Interruptible(cmd.Context())
 	defer stop()
-	logger := cmdutil.NewLogger(o.env.Streams.ErrOut, o.logFormat)
+	logger := o.log.Logger(o.env.Streams.ErrOut)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 	db, err := o.postgres.Await(ctx, cmd)
@@ -167,7 +151,7 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 	asked := make(chan struct{})
 	go func() { // ends with ctx
 		defer close(asked)
-		for o.all {
+		for o.All {
 			select {
 			case <-ctx.Done():
 				return
@@ -200,24 +184,11 @@ func (o *options) publish(ctx context.Context, db *postgres.DB, config *rest.Con
 
 // await waits until the server says what it serves.
 func (o *options) await(ctx context.Context, config *rest.Config) (map[string]postgres.Collection, error) {
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
-	for told := false; ; told = true {
-		collections, err := o.resolve(ctx, config)
-		if apierrors.IsUnauthorized(err) {
-			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
-		}
-		if err == nil || !cluster.Unreachable(err) {
-			return collections, err
-		}
-		if !told {
+	collections, err := cmdutil.Persist(ctx, cluster.Backoff().Step, func() (map[string]postgres.Collection, error) { return o.resolve(ctx, config) },
+		cluster.Unreachable, func(err error) {
 			klog.FromContext(ctx).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(backoff.Step()):
-		}
-	}
+		})
+	return collections, cluster.DescribeUnreached(err, config.Host)
 }
 
 // notByDefault are the resources that --all leaves out: they change all the time, and few
@@ -230,18 +201,12 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	if err != nil {
 		return nil, err
 	}
-	d, err := srv.Discovery()
+	cached, mapper, err := srv.Mapper()
 	if err != nil {
 		return nil, err
 	}
-	cached := memory.NewMemCacheClient(d)
-	groups, err := restmapper.GetAPIGroupResources(cached)
-	if err != nil {
-		return nil, fmt.Errorf("ask for the server's resources: %w", err)
-	}
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
-	mappings, err := cluster.MappingsOf(mapper, o.resources)
-	if o.all {
+	mappings, err := cluster.MappingsOf(mapper, o.Resources)
+	if o.All {
 		mappings, err = o.everything(cached, mapper)
 	}
 	if err != nil {
@@ -255,7 +220,7 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 	for _, m := range mappings {
 		scope := store.Scope{Cluster: identity, Resource: cluster.NameOf(m), Kind: m.GroupVersionKind}
 		c, err := postgres.NewCollection(config, scope)
-		if errors.Is(err, postgres.ErrSecrets) && o.all {
+		if errors.Is(err, postgres.ErrSecrets) && o.All {
 			continue
 		}
 		if err != nil {
@@ -270,20 +235,11 @@ func (o *options) resolve(ctx context.Context, config *rest.Config) (map[string]
 }
 
 func (o *options) everything(d discovery.DiscoveryInterface, mapper meta.RESTMapper) ([]*meta.RESTMapping, error) {
-	out := notByDefault.Clone()
-	for _, name := range o.exclude {
-		m, err := cluster.MappingOf(mapper, name)
-		switch {
-		case err == nil:
-			out.Insert(cluster.NameOf(m))
-		case meta.IsNoMatchError(err) && strings.Contains(name, "."):
-			out.Insert(name) // it may come later
-		case meta.IsNoMatchError(err):
-			return nil, fmt.Errorf("--exclude: the server has no resource %q; one that comes later is named with its group", name)
-		default:
-			return nil, err
-		}
+	excluded, err := o.Excluded(mapper)
+	if err != nil {
+		return nil, err
 	}
+	out := excluded.Union(notByDefault)
 	all, err := cluster.DiscoverAll(d)
 	if err != nil {
 		return nil, err

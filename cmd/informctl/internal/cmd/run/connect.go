@@ -2,20 +2,13 @@ package run
 
 import (
 	"context"
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 
 	"github.com/informctl/informctl/cmd/informctl/internal/cluster"
@@ -50,50 +43,34 @@ func connect(ctx context.Context, o *options) (*connection, error) {
 		return nil, err
 	}
 	c := &connection{Server: srv}
-	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.2, Steps: 6, Cap: 30 * time.Second}
-	for told := false; ; {
-		err := c.resolve(ctx, o)
-		if apierrors.IsUnauthorized(err) {
-			return nil, fmt.Errorf("not logged in to %s: %w; renew the token or certificate of the kubeconfig", config.Host, err)
-		}
-		if err == nil || !cluster.Unreachable(err) {
-			if told && err == nil {
-				warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
-			}
-			return c, err
-		}
-		if o.once {
-			return nil, fmt.Errorf("server %s cannot be reached: %w", config.Host, err)
-		}
-		if !told && ctx.Err() == nil {
-			warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+	told := false
+	backoff := cluster.Backoff()
+	_, err = cmdutil.Persist(ctx, backoff.Step, func() (struct{}, error) { return struct{}{}, c.resolve(ctx, o) },
+		func(err error) bool { return cluster.Unreachable(err) && !o.once },
+		func(err error) {
 			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(backoff.Step()):
-		}
+			warnings(klog.FromContext(ctx)).Info("Server cannot be reached, trying again", "server", config.Host, "because", cmdutil.OneLine(err))
+		})
+	switch {
+	case err == nil && told:
+		warnings(klog.FromContext(ctx)).Info("Server is reached again", "server", config.Host)
+	case err != nil && ctx.Err() == nil:
+		err = cluster.DescribeUnreached(err, config.Host)
 	}
+	return c, err
 }
 
 // resolve makes one attempt to resolve the resources and the cluster.
 func (c *connection) resolve(ctx context.Context, o *options) error {
-	d, err := c.Discovery()
+	cached, mapper, err := c.Mapper()
 	if err != nil {
 		return err
 	}
-	cached := memory.NewMemCacheClient(d)
-	groups, err := restmapper.GetAPIGroupResources(cached)
-	if err != nil {
-		return fmt.Errorf("ask for the server's resources: %w", err)
-	}
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, nil)
 	var mappings []*meta.RESTMapping
-	if o.all {
+	if o.All {
 		mappings, err = c.resolveAll(o, cached, mapper)
 	} else {
-		mappings, err = cluster.MappingsOf(mapper, o.resources)
+		mappings, err = cluster.MappingsOf(mapper, o.Resources)
 	}
 	if err != nil {
 		return err
@@ -115,7 +92,7 @@ func (c *connection) resolve(ctx context.Context, o *options) error {
 
 // resolveAll returns the resources of --all.
 func (c *connection) resolveAll(o *options, d discovery.DiscoveryInterface, mapper meta.RESTMapper) (mappings []*meta.RESTMapping, err error) {
-	if c.excluded, err = excluded(mapper, o.exclude); err != nil {
+	if c.excluded, err = o.Excluded(mapper); err != nil {
 		return nil, err
 	}
 	if c.everything, err = cluster.DiscoverAll(d); err != nil {
@@ -143,7 +120,7 @@ func (c *connection) collectionOf(o *options, m *meta.RESTMapping) (*cluster.Col
 	if m.Scope.Name() == meta.RESTScopeNameNamespace {
 		scope.Namespace = o.namespace()
 	}
-	if o.all && scope.Resource == resources.Definitions {
+	if o.All && scope.Resource == resources.Definitions {
 		scope.LabelSelector, scope.FieldSelector = "", "" // they say what else there is
 	}
 	if scheme.Scheme.Recognizes(m.GroupVersionKind) {
@@ -165,7 +142,7 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 		isThere = isThere || collection.Scope.Resource == resources.Definitions
 	}
 	m, err := cluster.MappingOf(mapper, resources.Definitions)
-	if o.all || !are || isThere || err != nil {
+	if o.All || !are || isThere || err != nil {
 		return nil //nolint:nilerr // a server may have no custom resources
 	}
 	unselected := *o
@@ -184,24 +161,4 @@ func (c *connection) addDefinitions(ctx context.Context, o *options, mapper meta
 	}
 	c.collections = append(c.collections, collection)
 	return nil
-}
-
-// excluded returns the resources that a user excludes. One that names its group may not
-// be there yet.
-func excluded(mapper meta.RESTMapper, names []string) (sets.Set[string], error) {
-	out := sets.New[string]()
-	for _, name := range names {
-		m, err := cluster.MappingOf(mapper, name)
-		switch {
-		case err == nil:
-			out.Insert(cluster.NameOf(m))
-		case !meta.IsNoMatchError(err):
-			return nil, err
-		case strings.Contains(name, "."):
-			out.Insert(name)
-		default:
-			return nil, fmt.Errorf("--exclude: the server has no resource %q; one that comes later is named with its group", name)
-		}
-	}
-	return out, nil
 }

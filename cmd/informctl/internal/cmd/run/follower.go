@@ -48,7 +48,7 @@ type follower struct {
 }
 
 func (o *options) newFollower(collection *cluster.Collection, db store.Backend) (*follower, error) {
-	f := &follower{Collection: collection, once: o.once, ofAll: o.all, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
+	f := &follower{Collection: collection, once: o.once, ofAll: o.All, outages: &outages{}, moved: func() {}, ended: make(chan struct{})}
 	var err error
 	if f.Scope, err = collection.Scope.Canonical(); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (o *options) newFollower(collection *cluster.Collection, db store.Backend) 
 	for _, idx := range o.indexes {
 		// The index of nodes returns an error for an object that is not a pod.
 		if idx.Name == index.NodeName().Name && f.Scope.Resource != "pods" {
-			if !o.all {
+			if !o.All {
 				o.env.Note("%s: the index %s is of pods only", f.Scope, idx.Name)
 			}
 			continue

@@ -45,7 +45,7 @@ type followers struct {
 func (o *options) newFollowers(c *connection, db *bolt.DB, logger logr.Logger) (*followers, error) {
 	fs := &followers{o: o, db: db, cluster: c, logger: logger, outages: &outages{logger: logger, server: c.Config.Host}}
 	fs.scraped = fs.metricsHandler()
-	if o.all {
+	if o.All {
 		fs.slots = make(chan struct{}, maxFirstLists)
 	}
 	infos, err := fs.stored()

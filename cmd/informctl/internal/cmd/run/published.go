@@ -31,34 +31,26 @@ type published struct {
 // connectPublished is connect for a database.
 func connectPublished(ctx context.Context, o *options, p *published) (*connection, error) {
 	c := &connection{Server: &cluster.Server{Config: &rest.Config{Host: "PostgreSQL"}}, published: p}
-	for told := false; ; told = true {
+	mine, err := cmdutil.Persist(ctx, func() time.Duration { return time.Second }, func() ([]postgres.ScopeStatus, error) {
 		all, err := p.db.Scopes(ctx)
-		var mine []postgres.ScopeStatus
-		if err == nil {
-			mine, err = o.wanted(all)
-		}
-		if err == nil {
-			for _, s := range mine {
-				collection, err := p.collection(s.Scope)
-				if err != nil {
-					return nil, err
-				}
-				c.collections, c.identity = append(c.collections, collection), s.Scope.Cluster
-			}
-			return c, nil
-		}
-		if o.once || errors.Is(err, errSeveralClusters) {
+		if err != nil {
 			return nil, err
 		}
-		if !told {
-			klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
-		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(time.Second):
-		}
+		return o.wanted(all)
+	}, func(err error) bool { return !o.once && !errors.Is(err, errSeveralClusters) }, func(err error) {
+		klog.FromContext(ctx).Info("Waiting for what is published in PostgreSQL", "because", cmdutil.OneLine(err))
+	})
+	if err != nil {
+		return nil, err
 	}
+	for _, s := range mine {
+		collection, err := p.collection(s.Scope)
+		if err != nil {
+			return nil, err
+		}
+		c.collections, c.identity = append(c.collections, collection), s.Scope.Cluster
+	}
+	return c, nil
 }
 
 var errSeveralClusters = errors.New("several clusters are published in this database; --postgres-cluster chooses one")
@@ -83,11 +75,11 @@ func (o *options) wanted(all []postgres.ScopeStatus) ([]postgres.ScopeStatus, er
 		return nil, fmt.Errorf("nothing is published of a cluster %s", o.cluster)
 	case len(mine) == 0:
 		return nil, errors.New("nothing is published in this database yet")
-	case o.all:
+	case o.All:
 		return mine, nil
 	}
 	var out []postgres.ScopeStatus
-	for _, name := range o.resources {
+	for _, name := range o.Resources {
 		at := slices.IndexFunc(mine, func(s postgres.ScopeStatus) bool { return isCalled(s.Scope, name) })
 		if at < 0 {
 			var names []string

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -34,15 +33,13 @@ type options struct {
 	database source.FileFlags
 	kube     *genericclioptions.ConfigFlags
 
-	resources     []string
-	all           bool
-	exclude       []string
+	cluster.Choice
 	allNamespaces bool
 	labelSelector string
 	fieldSelector string
 	indexSpecs    []string
 	once          bool
-	logFormat     string
+	log           cmdutil.LogFlags
 	historyText   string
 
 	metricsAddress string
@@ -99,8 +96,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	o.database.Add(o.env, cmd)
 	o.kube.AddFlags(flags)
 	flags.Lookup("namespace").Usage = "Only objects of this namespace; all namespaces by default."
-	flags.BoolVar(&o.all, "all", false, "Every resource that can be listed and watched.")
-	flags.StringSliceVar(&o.exclude, "exclude", nil, "A resource that --all leaves out; repeatable, or separated by commas.")
+	o.Add(cmd, "Every resource that can be listed and watched.")
 	flags.BoolVarP(&o.allNamespaces, "all-namespaces", "A", false, "Objects of all namespaces, which is the default.")
 	flags.StringVarP(&o.labelSelector, "selector", "l", "", "Only objects whose labels match, as kubectl has it.")
 	flags.StringVar(&o.fieldSelector, "field-selector", "", "Only objects whose fields match, as kubectl has it.")
@@ -109,7 +105,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
-	flags.StringVar(&o.logFormat, "log-format", "text", "How to log to standard error, one of: text, json.")
+	o.log.Add(cmd)
 	flags.BoolVar(&o.follows, "postgres", false, "Follow what is published in PostgreSQL instead of a server.")
 	o.postgres.Add(cmd)
 	flags.StringVar(&o.cluster, "postgres-cluster", "", "With --postgres: the cluster, or how its identity begins, if several are published.")
@@ -119,24 +115,14 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 
 // complete checks the command line before any request is made.
 func (o *options) complete(cmd *cobra.Command, args []string) error {
-	for _, arg := range args {
-		o.resources = append(o.resources, strings.Split(arg, ",")...)
+	if err := o.Parse(cmd, args); err != nil {
+		return err
 	}
-	for _, resource := range slices.Concat(o.resources, o.exclude) {
-		if resource == "" || strings.Contains(resource, "/") {
-			return cmdutil.Usagef(cmd, "%q is no resource", resource)
-		}
+	if err := o.Check(cmd, "follows"); err != nil {
+		return err
 	}
 	switch {
-	case o.all && len(o.resources) > 0:
-		return cmdutil.Usagef(cmd, "--all follows every resource, so none is named; --exclude leaves some out")
-	case !o.all && len(o.exclude) > 0:
-		return cmdutil.Usagef(cmd, "--exclude goes with --all only")
-	case !o.all && len(o.resources) == 0:
-		return cmdutil.Usagef(cmd, "no resource given; name some, or give --all")
-	}
-	switch {
-	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.exclude) > 0):
+	case o.follows && (o.labelSelector != "" || o.fieldSelector != "" || len(o.Exclude) > 0):
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
 	case o.follows && o.namespace() != "":
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources, not by namespace")
@@ -146,8 +132,8 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 	if _, _, err := net.SplitHostPort(o.metricsAddress); err != nil && o.metricsAddress != "" {
 		return cmdutil.Usagef(cmd, "--metrics-bind-address %q is not HOST:PORT or :PORT", o.metricsAddress)
 	}
-	if o.logFormat != "text" && o.logFormat != "json" {
-		return cmdutil.Usagef(cmd, "unknown log format %q; there are text, json", o.logFormat)
+	if err := o.log.Check(cmd); err != nil {
+		return err
 	}
 	if _, err := labels.Parse(o.labelSelector); err != nil {
 		return cmdutil.Usagef(cmd, "--selector %q: %w", o.labelSelector, err)
@@ -196,7 +182,7 @@ func run(cmd *cobra.Command, o *options) error {
 	defer stop()
 
 	out := cmdutil.NewTerminal(o.env.Streams.ErrOut)
-	logger := cmdutil.NewLogger(out, o.logFormat)
+	logger := o.log.Logger(out)
 	klog.SetLogger(logr.Discard()) // client-go logs the errors that it returns
 	ctx = klog.NewContext(ctx, logger)
 
@@ -285,7 +271,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	}
 	of.Store(fs)
 	var custom *customResources
-	if o.all && !o.follows {
+	if o.All && !o.follows {
 		if custom, err = fs.customResources(); err != nil {
 			return err
 		}
@@ -304,7 +290,7 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 		fs.start(ctx, f)
 	}
 	switch {
-	case !o.all || o.once:
+	case !o.All || o.once:
 	case o.follows:
 		fs.running.Go(func() { fs.followPublished(ctx) })
 	default:
@@ -336,7 +322,7 @@ func (c *connection) refuseSecrets(o *options) error {
 	switch {
 	case len(c.collections) == before:
 		return nil
-	case o.all:
+	case o.All:
 		c.everything.Left = append(c.everything.Left, cluster.LeftOut{Resource: "secrets", Because: errSecrets.Error()})
 		return nil
 	case len(c.collections) > 0:
