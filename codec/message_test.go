@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/apitesting/fuzzer"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metafuzzer "k8s.io/apimachinery/pkg/apis/meta/fuzzer"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,6 +78,11 @@ func TestMessages(t *testing.T) {
 		}
 		unknown := protowire.AppendString(protowire.AppendTag(bytes.Clone(message), 999, protowire.BytesType), "x")
 		twice := append(bytes.Clone(message), message...)
+		for what, good := range map[string][]byte{"as sent": message, "unknown field": unknown} {
+			if got, err := c.DecodeMessage(bytes.Clone(good), true); err != nil || !equality.Semantic.DeepEqual(got, obj) {
+				t.Errorf("%T: decoded differently, %s: %v", obj, what, err)
+			}
+		}
 		for what, bad := range map[string][]byte{"unknown field": unknown, "written twice": twice, "cut": message[:len(message)-1]} {
 			if got, ok := c.AppendMessage(nil, bad); ok || got != nil {
 				t.Errorf("%T: accepted with %s", obj, what)
