@@ -21,7 +21,7 @@ func deploymentCells(d *appsv1.Deployment, now time.Time) []any {
 }
 
 var replicaSet = kindOf(replicaSetCells,
-	always("Name", "Desired", "Current", "Ready", "Age"),
+	always("Name"), ofType("integer", always("Desired", "Current", "Ready")), always("Age"),
 	wide("Containers", "Images", "Selector"))
 
 func replicaSetCells(r *appsv1.ReplicaSet, now time.Time) []any {
@@ -45,7 +45,8 @@ func statefulSetCells(s *appsv1.StatefulSet, now time.Time) []any {
 }
 
 var daemonSet = kindOf(daemonSetCells,
-	always("Name", "Desired", "Current", "Ready", "Up-to-date", "Available", "Node Selector", "Age"),
+	always("Name"), ofType("integer", always("Desired", "Current", "Ready", "Up-to-date", "Available")),
+	always("Node Selector", "Age"),
 	wide("Containers", "Images", "Selector"))
 
 func daemonSetCells(d *appsv1.DaemonSet, now time.Time) []any {

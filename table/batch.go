@@ -71,7 +71,8 @@ func jobDuration(j *batchv1.Job, now time.Time) string {
 }
 
 var cronJob = kindOf(cronJobCells,
-	always("Name", "Schedule", "Timezone", "Suspend", "Active", "Last Schedule", "Age"),
+	always("Name", "Schedule", "Timezone"), ofType("boolean", always("Suspend")), ofType("integer", always("Active")),
+	always("Last Schedule", "Age"),
 	wide("Containers", "Images", "Selector"))
 
 func cronJobCells(c *batchv1.CronJob, now time.Time) []any {

@@ -15,6 +15,7 @@ import (
 type printerColumn struct {
 	Name     string `json:"name"`
 	Type     string `json:"type"`
+	Format   string `json:"format"`
 	JSONPath string `json:"jsonPath"`
 	Priority int32  `json:"priority"`
 }
@@ -44,7 +45,7 @@ func ofColumns(columns []printerColumn) (Kind, bool) {
 		if _, err := c.path(); err != nil {
 			return Kind{}, false
 		}
-		k.columns = append(k.columns, Column{c.Name, c.Priority})
+		k.columns = append(k.columns, Column{c.Name, c.Type, c.Format, c.Priority})
 	}
 	k.cells = func(obj runtime.Object, now time.Time) ([]any, error) {
 		u, err := as[unstructured.Unstructured](obj)

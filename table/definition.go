@@ -38,7 +38,8 @@ type definitionVersion struct {
 }
 
 var definition = kindOf(definitionCells,
-	always("Name", "Scope", "Versions", "Created At"), wide("Group", "Kind", "ShortNames", "Established"))
+	always("Name", "Scope", "Versions"), ofType("date", always("Created At")),
+	wide("Group", "Kind", "ShortNames"), ofType("boolean", wide("Established")))
 
 func definitionCells(d *customResourceDefinition, _ time.Time) []any {
 	var versions []string

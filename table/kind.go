@@ -14,6 +14,10 @@ import (
 // Column is one column of a table.
 type Column struct {
 	Name string
+	// Type and Format are the server's: the type is string, integer, number, boolean or
+	// date, and the format of the object's name is "name". A cell need not be of its
+	// column's type, as on the server.
+	Type, Format string
 	// Priority is 0 for the columns that are always shown. kubectl shows the others only
 	// with -o wide.
 	Priority int32
@@ -99,7 +103,19 @@ func wide(names ...string) []Column { return columnsOf(1, names) }
 func columnsOf(priority int32, names []string) []Column {
 	columns := make([]Column, 0, len(names))
 	for _, name := range names {
-		columns = append(columns, Column{name, priority})
+		c := Column{Name: name, Type: "string", Priority: priority}
+		if name == "Name" {
+			c.Format = "name"
+		}
+		columns = append(columns, c)
+	}
+	return columns
+}
+
+// ofType sets the type of columns, which is string otherwise.
+func ofType(name string, columns []Column) []Column {
+	for i := range columns {
+		columns[i].Type = name
 	}
 	return columns
 }

@@ -8,7 +8,7 @@ import (
 )
 
 var podDisruptionBudget = kindOf(podDisruptionBudgetCells,
-	always("Name", "Min Available", "Max Unavailable", "Allowed Disruptions", "Age"))
+	always("Name", "Min Available", "Max Unavailable"), ofType("integer", always("Allowed Disruptions")), always("Age"))
 
 func podDisruptionBudgetCells(b *policyv1.PodDisruptionBudget, now time.Time) []any {
 	return []any{

@@ -8,8 +8,8 @@ import (
 )
 
 var (
-	role        = kindOf(roleCells, always("Name", "Created At"))
-	clusterRole = kindOf(clusterRoleCells, always("Name", "Created At"))
+	role        = kindOf(roleCells, always("Name"), ofType("date", always("Created At")))
+	clusterRole = kindOf(clusterRoleCells, always("Name"), ofType("date", always("Created At")))
 )
 
 func roleCells(r *rbacv1.Role, _ time.Time) []any {

@@ -7,7 +7,7 @@ import (
 )
 
 var replicationController = kindOf(replicationControllerCells,
-	always("Name", "Desired", "Current", "Ready", "Age"),
+	always("Name"), ofType("integer", always("Desired", "Current", "Ready")), always("Age"),
 	wide("Containers", "Images", "Selector"))
 
 func replicationControllerCells(r *corev1.ReplicationController, now time.Time) []any {

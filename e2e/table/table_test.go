@@ -121,7 +121,9 @@ func (w *world) ask(gvr schema.GroupVersionResource) (a answer) {
 	}
 	for _, c := range content["columnDefinitions"].([]any) {
 		c := c.(map[string]any)
-		a.columns = append(a.columns, table.Column{Name: c["name"].(string), Priority: int32(c["priority"].(int64))})
+		a.columns = append(a.columns, table.Column{
+			Name: c["name"].(string), Type: c["type"].(string), Format: c["format"].(string), Priority: int32(c["priority"].(int64)),
+		})
 	}
 	rows, _ := content["rows"].([]any)
 	for _, r := range rows {
