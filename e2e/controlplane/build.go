@@ -37,25 +37,28 @@ func Build(ctx context.Context, log io.Writer) (Binaries, error) {
 	return built.binaries, nil
 }
 
+// Kubectl builds kubectl as Build builds the programs, and returns its path. It is of the
+// version of the API server.
+func Kubectl(ctx context.Context, log io.Writer) (path string, err error) {
+	built.mu.Lock()
+	defer built.mu.Unlock()
+	if built.kubectl == "" {
+		built.kubectl, err = buildKubectl(ctx, log)
+	}
+	return built.kubectl, err
+}
+
 // built contains what this process has built, once it has. mu is held during the build.
 var built struct {
 	mu       sync.Mutex
 	binaries Binaries
+	kubectl  string
 }
 
 func build(ctx context.Context, log io.Writer) (Binaries, error) {
-	version, err := moduleVersion(ctx, "k8s.io/kubernetes")
+	dir, version, unlock, err := openCache(ctx)
 	if err != nil {
 		return Binaries{}, err
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return Binaries{}, fmt.Errorf("find a place for the binaries: %w", err)
-	}
-	dir := filepath.Join(cache, "informctl", "controlplane", version)
-	unlock, err := lock(dir)
-	if err != nil {
-		return Binaries{}, fmt.Errorf("lock %s: %w", dir, err)
 	}
 	defer unlock()
 	b := Binaries{
@@ -66,12 +69,48 @@ func build(ctx context.Context, log io.Writer) (Binaries, error) {
 	if err := goBuild(ctx, log, b.Etcd, "go.etcd.io/etcd/server/v3", ""); err != nil {
 		return Binaries{}, err
 	}
-	// Without this flag the server reports version v0.0.0, which clients may refuse.
-	stamp := "-X k8s.io/component-base/version.gitVersion=" + version
-	if err := goBuild(ctx, log, b.APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", stamp); err != nil {
+	if err := goBuild(ctx, log, b.APIServer, "k8s.io/kubernetes/cmd/kube-apiserver", stamp(version)); err != nil {
 		return Binaries{}, err
 	}
 	return b, nil
+}
+
+func buildKubectl(ctx context.Context, log io.Writer) (string, error) {
+	dir, version, unlock, err := openCache(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	path := filepath.Join(dir, "kubectl")
+	if err := goBuild(ctx, log, path, "k8s.io/kubernetes/cmd/kubectl", stamp(version)); err != nil {
+		return "", err
+	}
+	return path, nil
+}
+
+// openCache returns the directory of the binaries for the Kubernetes version that the
+// module requires. The directory is locked until unlock is called.
+func openCache(ctx context.Context) (dir, version string, unlock func(), err error) {
+	version, err = moduleVersion(ctx, "k8s.io/kubernetes")
+	if err != nil {
+		return "", "", nil, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", "", nil, fmt.Errorf("find a place for the binaries: %w", err)
+	}
+	dir = filepath.Join(cache, "informctl", "controlplane", version)
+	unlock, err = lock(dir)
+	if err != nil {
+		return "", "", nil, fmt.Errorf("lock %s: %w", dir, err)
+	}
+	return dir, version, unlock, nil
+}
+
+// stamp returns the linker flag without which a program of Kubernetes reports version
+// v0.0.0, which clients may refuse.
+func stamp(version string) string {
+	return "-X k8s.io/component-base/version.gitVersion=" + version
 }
 
 func moduleVersion(ctx context.Context, module string) (string, error) {

@@ -3,6 +3,7 @@ package controlplane_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -224,6 +225,24 @@ func revision(t *testing.T, l *corev1.PodList) int {
 		t.Fatal(err)
 	}
 	return n
+}
+
+func TestKubectl(t *testing.T) {
+	kubectl, err := controlplane.Kubectl(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	binaries, err := controlplane.Build(t.Context(), t.Output())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), kubectl, "version", "--client").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if want := "Client Version: " + binaries.Version + "\n"; !strings.Contains(string(out), want) {
+		t.Errorf("kubectl version printed %q, want %q in it", out, want)
+	}
 }
 
 func TestStopLeavesNoProcess(t *testing.T) {

@@ -10,7 +10,8 @@
 //
 // The package builds the two binaries with the go command, so it must be used in the
 // module of this package, as its tests are. The first build takes minutes;
-// cmd/controlplane -build-only does it ahead of time.
+// cmd/controlplane -build-only does it ahead of time. [Kubectl] builds kubectl, for tests
+// that need it.
 //
 // No kubelet, controller or scheduler runs: objects stay as they are written. The
 // admission plugins that need controllers are off, so pods can be created in any
