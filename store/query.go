@@ -20,6 +20,9 @@ type Query struct {
 	// Limit 0 means no limit. A result shorter than Limit is the end.
 	After string
 	Limit int
+	// Encoded asks Select for entries with Raw, also of objects that are decoded already.
+	// Backends that keep no object encoded, and other methods, ignore it.
+	Encoded bool
 	// At asks for the state at a moment; the zero Place is now. Errors: ErrTrimmed,
 	// ErrLineage, ErrAhead, and ErrNoIndex for an index that did not exist then.
 	At Place

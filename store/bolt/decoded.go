@@ -63,7 +63,7 @@ func (m memory) all() (all *btree.Map[string, runtime.Object], ok bool) {
 // entries answers a query without an index and without a selector from the cache,
 // if every object is cached.
 func (m memory) entries(q store.Query) ([]store.Entry, bool) {
-	if !q.At.IsZero() || q.Keys != nil {
+	if !q.At.IsZero() || q.Keys != nil || q.Encoded {
 		return nil, false
 	}
 	if !m.objects.HoldsAll() || q.Index != "" || !q.Selector.Empty() {

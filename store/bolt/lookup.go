@@ -22,7 +22,7 @@ func (s *scopeStore) Objects(q store.Query) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	q.Selector = q.Matcher() // convert the selector only once
+	q.Selector, q.Encoded = q.Matcher(), false // convert the selector only once
 	if objects, ok := (memory{s}).list(q); ok {
 		return objects, nil
 	}

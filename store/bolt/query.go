@@ -25,7 +25,7 @@ func (s *scopeStore) Select(q store.Query) ([]store.Entry, error) {
 		return entries, nil
 	}
 	name, values := s.narrowest(q)
-	return s.pick(q, name, values, s.opts.DecodedBytes < 0 && q.At.IsZero())
+	return s.pick(q, name, values, s.opts.DecodedBytes < 0 && q.At.IsZero() && !q.Encoded)
 }
 
 // narrowest returns the index by which a query is answered, and the values in it; "" if
@@ -77,7 +77,7 @@ func (s *scopeStore) pick(q store.Query, indexName string, values []string, keep
 		tickets = sn.Tickets
 		return p.Select(&sn.Snapshot)
 	})
-	if err == nil && q.At.IsZero() {
+	if err == nil && q.At.IsZero() && !q.Encoded {
 		s.objects.Lend(p.Entries, p.Hashes)
 	}
 	if err == nil && keep && s.objects.Fits(p.Entries) {

@@ -35,6 +35,7 @@ type Picker struct {
 	after    string
 	prefix   string
 	limit    int
+	encoded  bool // Entries are not those of the cache
 	matcher  labels.Selector
 	keysOnly bool // Entries contain only keys
 	view     record.HeaderView
@@ -46,7 +47,7 @@ type Picker struct {
 // it is nil if there is no index to ask.
 func NewPicker(q store.Query, cache *objcache.Cache, find Finder) *Picker {
 	after, prefix := q.Range()
-	p := &Picker{cache: cache, find: find, limit: q.Limit, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
+	p := &Picker{cache: cache, find: find, limit: q.Limit, encoded: q.Encoded, matcher: q.Matcher(), after: record.FileKey(after), prefix: prefix}
 	switch {
 	case q.Keys != nil && find != nil:
 		p.find = find.among(q.Keys)
@@ -210,16 +211,19 @@ func (p *Picker) take(key string, pending *overlay.Entry, header []byte) (more b
 }
 
 // entry returns the entry of a key with its decoded object, if the cache has the object
-// with the content of the snapshot; the cache may be newer. Otherwise it returns the
-// pending state. For an object that only the file contains, copyOut sets Raw later.
-// isCached reports whether keep has nothing to do for it.
+// with the content of the snapshot; the cache may be newer. Otherwise, or if the query
+// asks for encoded objects, it returns the pending state. For an object that only the
+// file contains, copyOut sets Raw later. isCached reports whether keep has nothing to do
+// for it.
 func (p *Picker) entry(key, name string, pending *overlay.Entry, hash []byte) (e store.Entry, isCached bool) {
-	if v, ok := p.cache.Peek(key); ok && bytes.Equal(v.Hash, hash) {
-		e = v.Entry(name)
-		return e, e.Object != nil
-	}
-	if obj, _, ok := p.cache.Held(key, hash); ok {
-		return store.Entry{Key: name, Object: obj}, false
+	if !p.encoded {
+		if v, ok := p.cache.Peek(key); ok && bytes.Equal(v.Hash, hash) {
+			e = v.Entry(name)
+			return e, e.Object != nil
+		}
+		if obj, _, ok := p.cache.Held(key, hash); ok {
+			return store.Entry{Key: name, Object: obj}, false
+		}
 	}
 	if pending != nil {
 		e = p.sn.Codec.Pending(pending)
