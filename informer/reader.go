@@ -18,8 +18,8 @@ import (
 // value is the same for the life of the informer and may be used at any time; before
 // Opened it is empty. If a list can repair the cause of an error, Reader's methods
 // request the list and return the error at once. The value also implements
-// store.Recorder; Records returns errors.ErrUnsupported if the objects are held in
-// memory.
+// store.Recorder and store.Payloader; their methods return errors.ErrUnsupported if the
+// objects are held in memory.
 func (inf *Informer) Reader() store.Reader { return reader{inf.content} }
 
 // Opened reports whether Run has opened the scope.
@@ -130,4 +130,24 @@ func (r reader) Records(keys []string) (store.Records, error) {
 	}
 	records, err := recorder.Records(keys)
 	return records, r.noticed(err)
+}
+
+// AppendPayload implements store.Payloader.
+func (r reader) AppendPayload(buf []byte, e store.Entry) ([]byte, byte, error) {
+	payloader, ok := r.present().(store.Payloader)
+	if !ok {
+		return buf, 0, errors.ErrUnsupported
+	}
+	out, codecID, err := payloader.AppendPayload(buf, e)
+	return out, codecID, r.noticed(err)
+}
+
+// PayloadSize implements store.Payloader.
+func (r reader) PayloadSize(e store.Entry) (int, error) {
+	payloader, ok := r.present().(store.Payloader)
+	if !ok {
+		return 0, errors.ErrUnsupported
+	}
+	n, err := payloader.PayloadSize(e)
+	return n, r.noticed(err)
 }

@@ -148,8 +148,19 @@ func TestDictionaryDropped(t *testing.T) {
 		listPods(t, s, n, 1)
 		must(t, s.Flush(t.Context()))
 		for seed := range int64(2) {
+			held, err := s.Select(store.Query{Encoded: true, Limit: 1})
+			must(t, err)
+			want, err := s.Decode(held[0])
+			must(t, err)
 			for range 4 {
 				changeTo(t, s, numbers, seed+7)
+			}
+			payload, _, err := s.(store.Payloader).AppendPayload(nil, held[0])
+			must(t, err)
+			got, err := c.Decode(payload)
+			must(t, err)
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("the payload of an entry of a former dictionary (-want +got):\n%s", diff)
 			}
 			must(t, db.Close())
 			if aside := db.SetAside(); aside != "" {

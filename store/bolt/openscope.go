@@ -88,7 +88,9 @@ func newStore(d *DB, scope store.Scope, sealed *seal.Seal, opts store.Options) (
 	s.checks.s = s
 	s.codec = &objcodec.Codec{
 		Scope: scope, Codec: opts.Codec, Seal: sealed, DecodesAll: opts.DecodedBytes < 0, Corrupt: d.corrupt, Unreadable: d.unreadable,
-		Decompress: func(id uint64, payload []byte) ([]byte, error) { return s.packer.Load().Decompress(id, payload) },
+		Decompress: func(id uint64, payload, buf []byte) ([]byte, error) {
+			return s.packer.Load().Decompress(id, payload, buf)
+		},
 	}
 	s.state.init(&d.shared, opts)
 	packer, err := s.newPacker()

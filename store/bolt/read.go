@@ -10,6 +10,7 @@ import (
 	"github.com/informctl/informctl/store/bolt/internal/graveyard"
 	"github.com/informctl/informctl/store/bolt/internal/layout"
 	"github.com/informctl/informctl/store/bolt/internal/objcache"
+	"github.com/informctl/informctl/store/bolt/internal/objcodec"
 	"github.com/informctl/informctl/store/bolt/internal/overlay"
 	"github.com/informctl/informctl/store/bolt/internal/record"
 	"github.com/informctl/informctl/store/bolt/internal/view"
@@ -138,10 +139,26 @@ func (s *scopeStore) EncodedEntry(o *store.EncodedObject) (store.Entry, error) {
 
 // Decode implements store.Store.
 func (s *scopeStore) Decode(e store.Entry) (kruntime.Object, error) {
+	return s.codec.Decode(e, s.laterCodec())
+}
+
+// laterCodec returns the codec of the store that answers the reads of s after Close, nil
+// if that is s.
+func (s *scopeStore) laterCodec() *objcodec.Codec {
 	if now, err := s.reader(); err == nil && now != s {
-		return s.codec.Decode(e, now.codec)
+		return now.codec
 	}
-	return s.codec.Decode(e, nil)
+	return nil
+}
+
+// AppendPayload implements store.Payloader.
+func (s *scopeStore) AppendPayload(buf []byte, e store.Entry) ([]byte, byte, error) {
+	return s.codec.AppendPayload(buf, e, s.laterCodec())
+}
+
+// PayloadSize implements store.Payloader.
+func (s *scopeStore) PayloadSize(e store.Entry) (int, error) {
+	return s.codec.PayloadSize(e, s.laterCodec())
 }
 
 // Entry implements store.Store.

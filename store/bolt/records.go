@@ -13,8 +13,9 @@ import (
 )
 
 var (
-	_ store.Recorder = (*scopeStore)(nil)
-	_ store.Viewer   = (*DB)(nil)
+	_ store.Recorder  = (*scopeStore)(nil)
+	_ store.Payloader = (*scopeStore)(nil)
+	_ store.Viewer    = (*DB)(nil)
 )
 
 // Records implements store.Recorder.

@@ -295,7 +295,14 @@ func (m *model) Select(rt *rapid.T) {
 	if text := rapid.SampledFrom(append([]string{"nil"}, selectors...)).Draw(rt, "selector"); text != "nil" {
 		q.Selector = parseSelector(rt, text)
 	}
-	checkSelect(rt, m.s, q, m.objects)
+	q.Encoded = rapid.Bool().Draw(rt, "encoded")
+	entries := checkSelect(rt, m.s, q, m.objects)
+	if _, ok := m.s.Store.(store.Payloader); !ok || !q.Encoded {
+		return
+	}
+	for _, e := range entries {
+		checkPayload(rt, m.s.Store, e, m.objects[e.Key])
+	}
 }
 
 // Check compares everything. It runs after each step.

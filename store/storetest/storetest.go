@@ -49,6 +49,7 @@ func Run(t *testing.T, cfg Config) {
 		{"Batch", batchCases},
 		{"Iteration", iterationCases},
 		{"Query", queryCases},
+		{"Payload", payloadCases},
 		{"Reopen", reopenCases},
 		{"Relist", relistCases},
 		{"Departed", departedCases},

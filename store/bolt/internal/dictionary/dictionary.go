@@ -115,8 +115,8 @@ func (d *Set) Compress(payload []byte) (id uint64, compressed []byte) {
 	return None, payload
 }
 
-// Decompress returns the payload that was compressed with a dictionary. It decompresses
-// into buf; a payload that is not compressed is returned as it is.
+// Decompress appends to buf the payload that was compressed with a dictionary. A payload
+// that is not compressed is returned as it is.
 func (d *Set) Decompress(id uint64, compressed, buf []byte) ([]byte, error) {
 	if id == None {
 		return compressed, nil

@@ -34,8 +34,9 @@ type Codec struct {
 	Seal  *seal.Seal  // nil if the scope is not encrypted
 	// DecodesAll is set if every object is kept decoded.
 	DecodesAll bool
-	// Decompress decompresses a payload with a dictionary of the scope.
-	Decompress func(id uint64, payload []byte) ([]byte, error)
+	// Decompress appends to buf a payload that was compressed with a dictionary of the
+	// scope. It returns a payload that is not compressed as it is.
+	Decompress func(id uint64, payload, buf []byte) ([]byte, error)
 	// Corrupt returns the error of damaged content, and Unreadable that of a record that
 	// cannot be read, because of damage or because a key is missing.
 	Corrupt, Unreadable func(where string, err error) error
@@ -204,7 +205,7 @@ func (c *Codec) decode(raw []byte, isAlone bool) (runtime.Object, error) {
 		return nil, err
 	}
 	// In memory of its own, because the object may refer to it.
-	payload, err = c.Decompress(id, payload)
+	payload, err = c.Decompress(id, payload, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ var errDamaged = errors.New("damaged")
 func newCodec(t *testing.T, prototype runtime.Object) *objcodec.Codec {
 	t.Helper()
 	c := &objcodec.Codec{
-		Decompress: func(_ uint64, payload []byte) ([]byte, error) { return payload, nil },
+		Decompress: func(_ uint64, payload, _ []byte) ([]byte, error) { return payload, nil },
 		Corrupt:    func(where string, err error) error { return fmt.Errorf("%w: %s: %w", errDamaged, where, err) },
 	}
 	c.Unreadable = c.Corrupt
@@ -151,7 +151,7 @@ func TestDecodeLater(t *testing.T) {
 	if _, err := c.Decode(e, later); err != nil || later.Decodes.Read().Count != 1 || c.Decodes.Read().Count != 0 {
 		t.Errorf("the later Codec was not asked first: %v", err)
 	}
-	later.Decompress = func(uint64, []byte) ([]byte, error) { return nil, errors.New("no dictionary") }
+	later.Decompress = func(uint64, []byte, []byte) ([]byte, error) { return nil, errors.New("no dictionary") }
 	if _, err := c.Decode(e, later); err != nil {
 		t.Errorf("what a later Codec cannot decode is not decoded: %v", err)
 	}

@@ -55,7 +55,7 @@ func packed(t *testing.T, p *pack.Packer, entries []*overlay.Entry) []record.Pac
 		t.Fatal(err)
 	}
 	for i, e := range entries {
-		if payload, err := p.Decompress(out[i].Dictionary, out[i].Bytes); err != nil || !bytes.Equal(payload, e.Payload.Bytes) {
+		if payload, err := p.Decompress(out[i].Dictionary, out[i].Bytes, nil); err != nil || !bytes.Equal(payload, e.Payload.Bytes) {
 			t.Fatalf("%s is not the same: %v", e.Key, err)
 		}
 	}
@@ -82,7 +82,7 @@ func TestRenew(t *testing.T) {
 				t.Error("the dictionary of lost content is used")
 			}
 			for i, e := range sharing(2, 1) {
-				if payload, err := next.Decompress(before[i].Dictionary, before[i].Bytes); err != nil || !bytes.Equal(payload, e.Payload.Bytes) {
+				if payload, err := next.Decompress(before[i].Dictionary, before[i].Bytes, nil); err != nil || !bytes.Equal(payload, e.Payload.Bytes) {
 					t.Errorf("cannot be read any more: %v", err)
 				}
 			}
@@ -173,7 +173,7 @@ func TestStored(t *testing.T) {
 		if err := again.Load(b); err != nil {
 			return err
 		}
-		if payload, err := again.Decompress(second.Dictionary, second.Bytes); err != nil || !bytes.Equal(payload, sharing(1, 2)[0].Payload.Bytes) {
+		if payload, err := again.Decompress(second.Dictionary, second.Bytes, nil); err != nil || !bytes.Equal(payload, sharing(1, 2)[0].Payload.Bytes) {
 			t.Errorf("read again: %v", err)
 		}
 		if written, err := again.Persist(b, m, 77); err == nil {

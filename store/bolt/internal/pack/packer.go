@@ -69,10 +69,10 @@ func (p *Packer) Renew() *Packer {
 	return next
 }
 
-// Decompress returns the payload that was compressed with a dictionary, in memory of its
-// own. A payload that is not compressed is returned as it is.
-func (p *Packer) Decompress(id uint64, payload []byte) ([]byte, error) {
-	return p.dictionaries.Load().Decompress(id, payload, nil)
+// Decompress appends to buf the payload that was compressed with a dictionary. A payload
+// that is not compressed is returned as it is.
+func (p *Packer) Decompress(id uint64, payload, buf []byte) ([]byte, error) {
+	return p.dictionaries.Load().Decompress(id, payload, buf)
 }
 
 // Current returns the dictionary of new records; exists is false if there is none.
