@@ -29,7 +29,7 @@ func FindMark(marks []Mark, stored string, p Place, readable bool) (i int, insid
 	}
 	for i = len(marks) - 1; i >= 0; i-- {
 		m := marks[i]
-		if m.RV == "" || m.Frozen || m.Listing {
+		if !m.IsReadable() {
 			continue
 		}
 		order, err := compare(m.RV, p.RV)

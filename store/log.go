@@ -107,6 +107,10 @@ type Mark struct {
 	Frozen, Listing bool
 }
 
+// IsReadable reports whether the content at the mark was the server's at its resource
+// version.
+func (m *Mark) IsReadable() bool { return m.RV != "" && !m.Frozen && !m.Listing }
+
 // Version is a state of an object in the log.
 type Version struct {
 	Header Header
@@ -156,7 +160,15 @@ type LogState struct {
 	Oldest, Last Place
 	// Newer means that what there is at Last is newer than its resource version: the mark
 	// is frozen, or a list was being applied.
-	Newer   bool
+	Newer bool
+	// Stored is the resource version up to which nothing has changed since Last, and up
+	// to which everything is written. It equals Last.RV if Newer is set, and is "" if
+	// Last has none. Follow from a Place with it leads across the next list.
+	Stored string
+	// Readable is the newest Place that a Query can read by its resource version: the
+	// last mark for which Mark.IsReadable holds. It is zero if there is none.
+	Readable Place
+
 	Begins  time.Time // of the oldest entry: deletions are kept longer than the rest
 	Entries int
 	Bytes   int64  // encoded
@@ -164,4 +176,16 @@ type LogState struct {
 	// Unlogged counts the changes since the scope was opened that the log has never had:
 	// a commit had more of them than the log may hold, or there is no history.
 	Unlogged uint64
+}
+
+// SetLast sets Last and what follows from it, for backends. stored is the resource
+// version of what is written, "" if there is none. SetLast reports whether the mark is
+// readable; if not, it leaves Readable as it is.
+func (s *LogState) SetLast(m *Mark, stored string) (isReadable bool) {
+	s.Last, s.Newer, s.Stored = m.Place, m.Frozen || m.Listing, m.RV
+	if isReadable = m.IsReadable(); isReadable {
+		s.Readable = m.Place
+		s.Stored = Higher(stored, m.RV)
+	}
+	return isReadable
 }

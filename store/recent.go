@@ -42,6 +42,7 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	was := r.rv
+	hasLeft := rv == "" && r.leaveLocked()
 	r.rv = rv
 	listed := r.listing && b.RV != ""
 	switch {
@@ -62,7 +63,9 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 		}
 		r.beginLocked()
 	case len(changes) == 0 && !listed:
-		return
+		if !hasLeft {
+			return
+		}
 	default:
 		now := time.Now()
 		for _, e := range changes {
@@ -76,6 +79,20 @@ func (r *Recent) Note(b Batch, changes []Event, rv string) {
 	}
 	close(r.changed)
 	r.changed = make(chan struct{})
+}
+
+// leaveLocked marks the resource version of the content if no mark has it, because a list
+// begins: who is there can go on across the list. It reports whether it has.
+func (r *Recent) leaveLocked() bool {
+	if len(r.events) == 0 {
+		return false
+	}
+	m := r.events[len(r.events)-1].Mark
+	if !m.IsReadable() || Higher(r.rv, m.RV) == m.RV {
+		return false
+	}
+	r.markLocked(Mark{FromRV: r.rv})
+	return true
 }
 
 func (r *Recent) markLocked(m Mark) {
@@ -207,7 +224,7 @@ func (r *Recent) State() LogState {
 		if s.Oldest.IsZero() {
 			s.Oldest, s.Begins = e.Mark.Place, e.Time
 		}
-		s.Last, s.Newer = e.Mark.Place, e.Mark.Frozen || e.Mark.Listing
+		s.SetLast(e.Mark, r.rv)
 	}
 	return s
 }

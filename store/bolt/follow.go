@@ -168,8 +168,9 @@ func (s *scopeStore) History() (state store.LogState, err error) {
 		state = store.LogState{Entries: int(l.Entries), Bytes: l.Bytes, Dropped: l.Dropped, Unlogged: sn.unlogged}
 		reader := sn.log()
 		if l.Mark.Number > 0 {
-			last := reader.Mark(&l.Mark)
-			state.Last, state.Newer = last.Place, last.Frozen || last.Listing
+			if last := reader.Mark(&l.Mark); !state.SetLast(last, sn.storedRV) {
+				state.Readable = reader.Readable()
+			}
 		}
 		if sn.Scope == nil || sn.Scope.Bucket(layout.Log) == nil {
 			return nil

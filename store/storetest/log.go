@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,6 +25,9 @@ var logCases = []testCase{
 	{"Frozen", testLogFrozen},
 	{"List", testLogList},
 	{"ListWithoutChanges", testLogListWithoutChanges},
+	{"Stored", testLogStored},
+	{"StoredAcrossAList", testLogStoredAcrossAList},
+	{"Readable", testLogReadable},
 	{"FollowEmpty", testLogFollowEmpty},
 	{"Held", testLogHeld},
 	{"FirstList", testLogFirstList},
@@ -64,16 +68,10 @@ func (h *harness) place() store.Place {
 	return log.Last
 }
 
-// followed returns what follows a place, up to the last mark.
-func followed(t reporter, s store.Store, after store.Place) (events []store.Event, err error) {
-	t.Helper()
-	log, err := s.History()
-	must(t, err)
+// followed returns what follows a place, up to the end of the log.
+func followed(s store.Store, after store.Place) (events []store.Event, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if after.String() == log.Last.String() {
-		cancel()
-	}
+	cancel()
 	for e, err := range s.Follow(ctx, after) {
 		if errors.Is(err, context.Canceled) {
 			break
@@ -82,9 +80,6 @@ func followed(t reporter, s store.Store, after store.Place) (events []store.Even
 			return events, err
 		}
 		events = append(events, e)
-		if e.Mark != nil && e.Mark.String() == log.Last.String() {
-			cancel()
-		}
 	}
 	return events, nil
 }
@@ -125,7 +120,7 @@ func describeEvent(s store.Store, e store.Event) string {
 
 func (h *harness) wantEvents(after store.Place, want ...string) {
 	h.Helper()
-	events, err := followed(h, h.Store, after)
+	events, err := followed(h.Store, after)
 	must(h, err)
 	var got []string
 	for _, e := range events {
@@ -209,7 +204,7 @@ func testLogCreatedAndDeleted(h *harness) {
 	h.apply("12", gone("a/short", "12"))
 	h.apply("13", gone("a/never", "13"))
 	must(h, h.Flush(h.Context()))
-	events, err := followed(h, h.Store, p)
+	events, err := followed(h.Store, p)
 	must(h, err)
 	told := map[string]string{}
 	for _, e := range events {
@@ -257,7 +252,7 @@ func testLogList(h *harness) {
 	must(h, h.Invalidate(h.Context(), "expired"))
 	h.applyParts(h.relist(configMap("a/two", "18", "blue"), configMap("a/same", "1", "red"), configMap("a/three", "19", "red")), "20")
 	must(h, h.Flush(h.Context()))
-	events, err := followed(h, h.Store, p)
+	events, err := followed(h.Store, p)
 	must(h, err)
 	var got []string
 	for _, e := range events {
@@ -270,7 +265,7 @@ func testLogList(h *harness) {
 	for _, rv := range []string{"11", "19"} {
 		_, err := objectsAt(h.Store, store.Place{RV: rv})
 		wantIs(h, "a read inside the list at "+rv, err, store.ErrTrimmed)
-		_, err = followed(h, h.Store, store.Place{RV: rv})
+		_, err = followed(h.Store, store.Place{RV: rv})
 		wantIs(h, "to follow from inside the list at "+rv, err, store.ErrTrimmed)
 	}
 	h.wantAt(p, "a/one@1", "a/same@1", "a/two@1")
@@ -284,10 +279,111 @@ func testLogListWithoutChanges(h *harness) {
 	must(h, h.Invalidate(h.Context(), "expired"))
 	h.applyParts(h.relist(configMap("a/one", "1", "red")), "20")
 	must(h, h.Flush(h.Context()))
-	_, err := followed(h, h.Store, store.Place{RV: "12"})
+	_, err := followed(h.Store, store.Place{RV: "12"})
 	wantIs(h, "to follow from inside the list", err, store.ErrTrimmed)
 	h.wantEvents(p, "mark 20")
 	h.wantAt(store.Place{RV: "20"}, "a/one@1")
+}
+
+func (h *harness) wantStored(want string) {
+	h.Helper()
+	must(h, h.Flush(h.Context()))
+	log, err := h.History()
+	must(h, err)
+	same(h, "Stored", log.Stored, want)
+}
+
+// testLogStored checks up to where nothing has changed since the last mark.
+func testLogStored(h *harness) {
+	h.logged(configMap("a/one", "1", "red"))
+	h.wantStored("10")
+	h.apply("15")
+	h.wantStored("15")
+	h.reopen()
+	h.wantStored("15")
+	h.apply("", put(configMap("a/one", "16", "blue")))
+	h.wantStored("15")
+	h.apply("17")
+	h.wantStored("15")
+	h.apply("18", put(configMap("a/one", "18", "red")))
+	h.apply("19")
+	h.wantStored("19")
+	must(h, h.Invalidate(h.Context(), "expired"))
+	h.wantStored("19")
+	h.apply("", put(configMap("a/one", "20", "blue")))
+	h.wantStored("")
+}
+
+// testLogStoredAcrossAList checks that who was told the stored resource version can go on
+// from it across a list, however that begins, and that nobody else can.
+func testLogStoredAcrossAList(h *harness) {
+	h.logged(configMap("a/one", "1", "red"))
+	expire := []func(rv string){
+		func(string) {}, // the list says so itself
+		func(string) { must(h, h.Invalidate(h.Context(), "expired")) },
+		func(string) { must(h, h.Apply(store.Batch{Reason: "expired"})) },
+		func(rv string) {
+			must(h, h.Apply(store.Batch{Reason: "expired", Changes: []store.Change{put(configMap("a/new", rv, "red"))}}))
+		},
+	}
+	for i, begin := range expire {
+		rv := func(n int) string { return strconv.Itoa(100*(i+1) + n) }
+		h.apply(rv(0), put(configMap("a/one", rv(0), "red")), store.Change{Key: "a/new"})
+		h.place()
+		h.apply(rv(15))
+		h.wantStored(rv(15))
+		begin(rv(16))
+		h.applyParts(h.relist(configMap("a/one", rv(18), "blue")), rv(20))
+		h.wantStored(rv(20))
+		for _, from := range []string{rv(12), rv(15)} {
+			events, err := followed(h.Store, store.Place{RV: from})
+			must(h, err)
+			state := replay(h, map[string]string{"a/one": rv(0)}, events)
+			same(h, "what follows "+from, describeState(state), []string{"a/one@" + rv(18)})
+		}
+		h.wantAt(store.Place{RV: rv(12)}, "a/one@"+rv(0))
+		h.wantAt(store.Place{RV: rv(15)}, "a/one@"+rv(0))
+		if _, err := followed(h.Store, store.Place{RV: rv(16)}); i > 0 {
+			wantIs(h, "to follow from inside the list", err, store.ErrTrimmed)
+		}
+	}
+}
+
+// testLogReadable checks the newest place that can be read by resource version.
+func testLogReadable(h *harness) {
+	want := func(want string, objects ...string) {
+		h.Helper()
+		must(h, h.Flush(h.Context()))
+		log, err := h.History()
+		must(h, err)
+		same(h, "Readable", log.Readable.RV, want)
+		if want != "" {
+			h.wantAt(log.Readable, objects...)
+			h.wantAt(store.Place{RV: log.Readable.RV}, objects...)
+		}
+	}
+	h.begins()
+	want("")
+	h.listed(configMap("a/one", "1", "red"))
+	want("10", "a/one@1")
+	h.apply("11", put(configMap("a/one", "11", "blue")))
+	want("11", "a/one@11")
+	h.apply("", put(configMap("a/one", "12", "red")))
+	want("11", "a/one@11")
+	h.reopen()
+	want("11", "a/one@11")
+	h.apply("13", put(configMap("a/one", "13", "red")))
+	want("13", "a/one@13")
+	h.apply("15")
+	must(h, h.Flush(h.Context()))
+	must(h, h.Invalidate(h.Context(), "expired"))
+	want("15", "a/one@13")
+	h.apply("", put(configMap("a/two", "16", "red")))
+	want("15", "a/one@13")
+	h.applyParts(h.relist(configMap("a/two", "16", "red")), "20")
+	want("20", "a/two@16")
+	must(h, h.Apply(store.Batch{Reason: "history was rewound", Rewound: true}))
+	want("")
 }
 
 // testLogFollowEmpty checks that a follower of a scope without content gets what comes.
@@ -349,7 +445,7 @@ func testLogFirstList(h *harness) {
 	h.apply("11", put(configMap("a/one", "11", "red")))
 	must(h, h.Flush(h.Context()))
 	h.wantEvents(p, "a/one - > 11", "mark 11")
-	events, err := followed(h, h.Store, store.Place{})
+	events, err := followed(h.Store, store.Place{})
 	must(h, err)
 	if len(events) == 0 || events[0].Mark == nil || !events[0].Mark.Begins {
 		h.Errorf("the log begins with %+v, want a mark that says so", events[:min(1, len(events))])
@@ -393,7 +489,7 @@ func testLogCaughtUp(h *harness) {
 	h.apply("12", put(configMap("a/one", "12", "red")))
 	must(h, h.Flush(h.Context()))
 	h.wantEvents(p, "a/one 1 > 11 since", "mark 11", "a/one 11 > 12", "mark 12")
-	events, err := followed(h, h.Store, p)
+	events, err := followed(h.Store, p)
 	must(h, err)
 	if since := events[0].Since; since.After(before) {
 		h.Errorf("changed since %s, want the time when it was last current, before %s", since, before)
@@ -409,11 +505,11 @@ func testLogRewound(h *harness) {
 	must(h, h.Flush(h.Context()))
 	h.applyParts(h.relist(configMap("a/one", "4", "green")), "5")
 	must(h, h.Flush(h.Context()))
-	_, err := followed(h, h.Store, p)
+	_, err := followed(h.Store, p)
 	wantIs(h, "to follow from before a rewind", err, store.ErrLineage)
 	_, err = objectsAt(h.Store, p)
 	wantIs(h, "a read before a rewind", err, store.ErrLineage)
-	_, err = followed(h, h.Store, store.Place{RV: "5"})
+	_, err = followed(h.Store, store.Place{RV: "5"})
 	wantIs(h, "a resource version that the other history has reached", err, store.ErrTrimmed)
 	q := h.place()
 	h.apply("6", put(configMap("a/two", "6", "red")))
@@ -429,7 +525,7 @@ func testLogOtherPlaces(h *harness) {
 		{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random + 1}, // of a copy of the file
 		{Lineage: p.Lineage, Mark: p.Mark + 1000, Random: p.Random},
 	} {
-		_, err := followed(h, h.Store, other)
+		_, err := followed(h.Store, other)
 		wantIs(h, "Follow from "+other.String(), err, store.ErrLineage)
 		_, err = objectsAt(h.Store, other)
 		wantIs(h, "read at "+other.String(), err, store.ErrLineage)

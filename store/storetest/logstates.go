@@ -44,8 +44,8 @@ func testLogQuery(h *harness) {
 }
 
 // testLogRandom applies random batches, some of them in one commit, lists and restarts,
-// and remembers the state at every mark. Each can be read, and who follows from it ends
-// with what there is.
+// and remembers the state at every mark and at every stored resource version. Each can be
+// read, and who follows from it ends with what there is.
 func testLogRandom(h *harness) {
 	rapid.Check(h.T, func(t *rapid.T) {
 		h := &harness{T: h.T, cfg: h.cfg, dir: h.TempDir(), scope: h.scope, opts: h.opts}
@@ -58,7 +58,15 @@ func testLogRandom(h *harness) {
 		h.logged(configMap("a/one", "1", "red"))
 		now["a/one"] = "1"
 		states := map[store.Place]map[string]string{}
-		mark := func() { states[h.place()] = maps.Clone(now) }
+		var told []string // resource versions that were stored
+		atTold := map[string]map[string]string{}
+		mark := func() {
+			states[h.place()] = maps.Clone(now)
+			log, err := h.History()
+			must(t, err)
+			told = append(told, log.Stored)
+			atTold[log.Stored] = maps.Clone(now)
+		}
 		mark()
 		keys := []string{"a/one", "a/two", "b/x", "b/xy", longKey}
 		change := func(rv string) store.Change {
@@ -80,13 +88,20 @@ func testLogRandom(h *harness) {
 				if byRV, err := objectsAt(h.Store, store.Place{RV: at.RV}); err != nil || !slices.Equal(byRV, got) {
 					t.Errorf("at resource version %s: %q, %v, want %q", at.RV, byRV, err, got)
 				}
-				events, err := followed(t, h.Store, at)
+				events, err := followed(h.Store, at)
 				must(t, err)
 				same(t, "what follows "+at.RV, describeState(replay(t, want, events)), describeState(now))
 			}
+			at := store.Place{RV: rapid.SampledFrom(told).Draw(t, "told")}
+			got, err := objectsAt(h.Store, at)
+			must(t, err)
+			same(t, "the state at the stored "+at.RV, got, describeState(atTold[at.RV]))
+			events, err := followed(h.Store, at)
+			must(t, err)
+			same(t, "what follows the stored "+at.RV, describeState(replay(t, atTold[at.RV], events)), describeState(now))
 		}
 		for range rapid.IntRange(1, 12).Draw(t, "steps") {
-			switch rapid.IntRange(0, 7).Draw(t, "step") {
+			switch rapid.IntRange(0, 8).Draw(t, "step") {
 			default:
 				for range rapid.IntRange(1, 4).Draw(t, "batches") {
 					rv := next()
@@ -104,6 +119,8 @@ func testLogRandom(h *harness) {
 				h.applyParts(h.relist(list...), next())
 			case 7:
 				h.reopen()
+			case 8:
+				h.apply(next())
 			}
 			mark()
 			check()

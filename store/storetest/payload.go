@@ -102,7 +102,7 @@ func testPayloadFollowed(h *harness) {
 	p := h.logged(many(100, "1", "red")...)
 	was, is := many(1, "1", "red")[0], many(1, "11", "blue")[0]
 	h.apply("11", put(is))
-	events, err := followed(h, h.Store, h.flushed(p))
+	events, err := followed(h.Store, h.flushed(p))
 	must(h, err)
 	h.reopen()
 	if len(events) != 2 {

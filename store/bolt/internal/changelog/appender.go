@@ -3,6 +3,7 @@ package changelog
 import (
 	"bytes"
 	"cmp"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -37,7 +38,8 @@ type Appender struct {
 	w *content.Writer
 	c Capture
 	Options
-	was     string // the stored resource version before the commit
+	stored  string // the stored resource version before the commit
+	was     string // the same; "" if a list has led to what the commit writes
 	bound   int64
 	done    uint64 // entries up to this order are in the log already
 	cut     bool   // only deletions are logged
@@ -61,7 +63,7 @@ type noted struct {
 func NewAppender(w *content.Writer, c Capture, o Options) *Appender {
 	l := &w.Manifest.Log
 	bound, _ := o.Bounds(l.Bytes)
-	lw := &Appender{w: w, c: c, Options: o, was: w.Manifest.RV, bound: bound, listed: c.listing || c.Lists != c.Marked, Held: c.Held}
+	lw := &Appender{w: w, c: c, Options: o, stored: w.Manifest.RV, was: w.Manifest.RV, bound: bound, listed: c.listing || c.Lists != c.Marked, Held: c.Held}
 	for _, a := range c.Attempts {
 		if a.Mark == l.Mark.Random && l.Mark.Number > 0 {
 			lw.done, lw.known, lw.Earlier = a.order, l.Departed, a.unlogged
@@ -196,7 +198,9 @@ func (lw *Appender) End() error {
 	// A list has a mark even if it has changed nothing: a client that was ahead of it may
 	// have what it has not.
 	isDue := begins && !lw.Loading && !c.listing && !c.frozen || lw.listed && !c.listing
-	if len(lw.entries) == 0 && lw.Unlogged == 0 && !isDue {
+	isEmpty := len(lw.entries) == 0 && lw.Unlogged == 0 && !isDue
+	leaves := lw.leaves()
+	if isEmpty && !leaves {
 		return lw.trim()
 	}
 	b, err := lw.w.Scope.CreateBucketIfNotExists(layout.Log)
@@ -216,6 +220,20 @@ func (lw *Appender) End() error {
 		l.Bytes += int64(len(value))
 		appended += int64(len(value))
 		return b.Put(Key(key), value)
+	}
+	if leaves {
+		l.Last++
+		l.Mark = record.Mark{Number: l.Last, Random: rand.Uint64(), From: lw.stored, To: lw.stored, Time: now}
+		if isEmpty {
+			l.Mark.Random = c.Random
+		}
+		mark := l.Mark
+		if err := put(&record.Block{Time: now, Mark: &mark}); err != nil {
+			return err
+		}
+	}
+	if isEmpty {
+		return lw.trimLog(b, first, appended)
 	}
 	block, size := &record.Block{Time: now}, 0
 	for i := range lw.entries {
@@ -251,6 +269,16 @@ func (lw *Appender) End() error {
 		l.Full, l.Cut, l.Thinned = l.Last, l.Last, l.Bytes
 	}
 	return lw.trimLog(b, first, appended)
+}
+
+// leaves reports whether the commit leaves a resource version behind that no mark has: a
+// list begins, or has led to what the commit writes. It gets a mark, so that who is there
+// can go on across the list.
+func (lw *Appender) leaves() bool {
+	m := &lw.w.Manifest.Log.Mark
+	isLast := lw.RV == "" || lw.was == ""
+	isMarked := m.Number == 0 || m.Frozen || m.Listing || store.Higher(lw.stored, m.To) == m.To
+	return isLast && lw.stored != "" && !isMarked
 }
 
 // trim trims a log that has more than its bound although nothing is appended.

@@ -1,6 +1,7 @@
 package changelog
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 
@@ -76,4 +77,26 @@ func (r *Reader) lookUp(p store.Place, readable bool) (from uint64, inside bool,
 		return 0, false, err
 	}
 	return marks[i].Mark + 1, inside, nil
+}
+
+// Readable returns the newest place that can be read by resource version; zero if there
+// is none. It walks back from the end of the log.
+func (r *Reader) Readable() (p store.Place) {
+	b, l := r.bucket(), &r.Log
+	if b == nil {
+		return p
+	}
+	c := b.Cursor()
+	for k, v := c.Last(); len(k) == 8; k, v = c.Prev() {
+		block, err := record.DecodeBlock(binary.BigEndian.Uint64(k), v)
+		if err != nil || block.Last() < max(l.Full, l.Begin) {
+			break // nothing before it can be read
+		}
+		if m := block.Mark; m != nil && m.Number <= l.Last && m.Number >= max(l.Full, l.Begin) {
+			if mark := r.Mark(m); mark.IsReadable() {
+				return mark.Place
+			}
+		}
+	}
+	return p
 }
