@@ -17,9 +17,11 @@ import (
 // Reader returns a reader of the informer's objects, for programs that inspect it. The
 // value is the same for the life of the informer and may be used at any time; before
 // Opened it is empty. If a list can repair the cause of an error, Reader's methods
-// request the list and return the error at once. The value also implements
-// store.Recorder and store.Payloader; their methods return errors.ErrUnsupported if the
-// objects are held in memory.
+// request the list and return the error at once.
+//
+// The value also implements store.Recorder and store.Payloader; their methods return
+// errors.ErrUnsupported if the objects are held in memory. Its method
+// Flush(context.Context) error is that of store.Store.
 func (inf *Informer) Reader() store.Reader { return reader{inf.content} }
 
 // Opened reports whether Run has opened the scope.
@@ -65,6 +67,12 @@ func (inf *Informer) Info() store.Info {
 // reader implements Reader.
 type reader struct{ *content }
 
+var _ interface {
+	store.Recorder
+	store.Payloader
+	Flush(context.Context) error
+} = reader{}
+
 func (r reader) Checkpoint() store.Checkpoint { return r.present().Checkpoint() }
 func (r reader) Len() int                     { return r.present().Len() }
 func (r reader) Indexers() cache.Indexers     { return r.present().Indexers() }
@@ -81,6 +89,9 @@ func (r reader) Follow(ctx context.Context, after store.Place) iter.Seq2[store.E
 }
 
 func (r reader) History() (store.LogState, error) { return r.present().History() }
+
+// Flush blocks until what was applied before the call is written, as store.Store.
+func (r reader) Flush(ctx context.Context) error { return r.present().Flush(ctx) }
 
 func (r reader) Entry(key string) (store.Entry, bool, error) {
 	e, ok, err := r.present().Entry(key)
