@@ -168,6 +168,10 @@ type LogState struct {
 	// Readable is the newest Place that a Query can read by its resource version: the
 	// last mark for which Mark.IsReadable holds. It is zero if there is none.
 	Readable Place
+	// Above is the highest resource version that a history of the server had reached
+	// which is no more; "" if there is none. A resource version up to it may be of
+	// either.
+	Above string
 
 	Begins  time.Time // of the oldest entry: deletions are kept longer than the rest
 	Entries int

@@ -215,7 +215,7 @@ func (r *Recent) Before(p Place) (map[string]*Version, error) {
 func (r *Recent) State() LogState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	s := LogState{Dropped: r.dropped}
+	s := LogState{Dropped: r.dropped, Above: r.above}
 	for _, e := range r.events {
 		if e.Mark == nil {
 			s.Entries++

@@ -29,7 +29,7 @@ const (
 )
 
 // released are the folders of the modules that are released together.
-var released = []string{".", "metrics", "postgres", "durable/controllerruntime", "cmd/informctl"}
+var released = []string{".", "metrics", "postgres", "relay", "durable/controllerruntime", "cmd/informctl"}
 
 // TestInstall serves the checkout as a release, as a module proxy does. The go command
 // installs informctl, which prints that release's version, and builds the quick start's
@@ -52,7 +52,7 @@ func TestInstall(t *testing.T) {
 		if len(programs) != 2 {
 			t.Fatalf("%s has %d programs, want 2", quickStart, len(programs))
 		}
-		for _, imported := range []string{"/metrics", "/postgres", "/durable/controllerruntime"} {
+		for _, imported := range []string{"/metrics", "/postgres", "/relay", "/durable/controllerruntime"} {
 			programs = append(programs, "package main\n\nimport _ \""+project+imported+"\"\n\nfunc main() {}\n")
 		}
 		for i, program := range programs {
@@ -65,7 +65,7 @@ func TestInstall(t *testing.T) {
 			}
 		}
 		run(t, dir, env, "go", "mod", "init", "example.com/user")
-		run(t, dir, env, "go", "get", project+"@"+version, project+"/metrics@"+version, project+"/postgres@"+version, project+"/durable/controllerruntime@"+version, controllerRuntime(t))
+		run(t, dir, env, "go", "get", project+"@"+version, project+"/metrics@"+version, project+"/postgres@"+version, project+"/relay@"+version, project+"/durable/controllerruntime@"+version, controllerRuntime(t))
 		run(t, dir, env, "go", "get", "./...")
 		run(t, dir, env, "go", "build", "./...")
 	})

@@ -16,7 +16,7 @@ import (
 func repository(t *testing.T, version string) (dir string, env []string) {
 	t.Helper()
 	dir = t.TempDir()
-	for _, name := range []string{"go.mod", "metrics/go.mod", "postgres/go.mod", "durable/controllerruntime/go.mod", "cmd/informctl/go.mod", "tools/release"} {
+	for _, name := range []string{"go.mod", "metrics/go.mod", "postgres/go.mod", "relay/go.mod", "durable/controllerruntime/go.mod", "cmd/informctl/go.mod", "tools/release"} {
 		b, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
 			t.Fatal(err)
@@ -45,7 +45,7 @@ func bash(t *testing.T, dir string, env []string, script string) string {
 func TestTag(t *testing.T) {
 	version := release(t)
 	dir, env := repository(t, version)
-	tags := []string{"cmd/informctl/" + version, "durable/controllerruntime/" + version, "metrics/" + version, "postgres/" + version, version}
+	tags := []string{"cmd/informctl/" + version, "durable/controllerruntime/" + version, "metrics/" + version, "postgres/" + version, "relay/" + version, version}
 	out := bash(t, dir, env, "tools/release $VERSION")
 	got := strings.Fields(bash(t, dir, env, "git tag --points-at HEAD"))
 	if diff := cmp.Diff(tags, got); diff != "" {
@@ -106,7 +106,7 @@ func TestRefusal(t *testing.T) {
 func TestCorrection(t *testing.T) {
 	const next = "v1.99.0"
 	dir, env := repository(t, next)
-	for range 6 {
+	for range 8 {
 		bash(t, dir, env, "tools/release $VERSION 2>&1 | sed -n 's/.*: go mod edit/go mod edit/p' | bash; git commit -qam version")
 	}
 	bash(t, dir, env, "tools/release $VERSION")

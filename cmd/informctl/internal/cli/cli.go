@@ -44,6 +44,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/query"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/rekey"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/run"
+	"github.com/informctl/informctl/cmd/informctl/internal/cmd/serve"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/snapshot"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/status"
 	"github.com/informctl/informctl/cmd/informctl/internal/cmd/top"
@@ -121,6 +122,8 @@ func newRootCommand(e cmdutil.Env) *cobra.Command {
 	})
 	root.AddCommand(
 		run.NewCommand(e),
+		serve.NewCommand(e),
+		serve.NewKubeconfigCommand(e),
 		publish.NewCommand(e),
 		postgres.NewCommand(e),
 		dump.NewCommand(e),

@@ -52,6 +52,8 @@ func TestHelp(t *testing.T) {
 				code = 64 // there is no database
 			case strings.HasPrefix(example, "  informctl audit"):
 				code = 4 // there is no cluster
+			case strings.HasPrefix(example, "  informctl serve"), strings.HasPrefix(example, "  informctl kubeconfig"):
+				code = 1 // there is no such file or moment, and nothing is served
 			case strings.HasPrefix(example, "  informctl status"):
 				code = 1 // there is no process
 			case strings.HasPrefix(example, "  informctl top"):

@@ -6,33 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/informctl/informctl/internal/builtin"
 	"github.com/informctl/informctl/store"
 )
-
-// shortNames are the short names that an API server defines for its built-in resources.
-// Those of custom resources are in their definitions.
-var shortNames = map[string]string{
-	"cm": "configmaps", "cs": "componentstatuses", "ep": "endpoints", "ev": "events",
-	"limits": "limitranges", "no": "nodes", "ns": "namespaces", "po": "pods",
-	"pv": "persistentvolumes", "pvc": "persistentvolumeclaims", "quota": "resourcequotas",
-	"rc": "replicationcontrollers", "sa": "serviceaccounts", "svc": "services",
-	"deploy": "deployments", "ds": "daemonsets", "rs": "replicasets", "sts": "statefulsets",
-	"cj": "cronjobs", "hpa": "horizontalpodautoscalers", "pdb": "poddisruptionbudgets",
-	"ing": "ingresses", "netpol": "networkpolicies", "pc": "priorityclasses",
-	"sc": "storageclasses", "vac": "volumeattributesclasses", "csr": "certificatesigningrequests",
-	"crd": "customresourcedefinitions", "crds": "customresourcedefinitions",
-}
-
-// all are the built-in resources of the category "all".
-var all = []string{
-	"pods", "replicationcontrollers", "services", "daemonsets.apps", "deployments.apps", "replicasets.apps",
-	"statefulsets.apps", "horizontalpodautoscalers.autoscaling", "cronjobs.batch", "jobs.batch",
-}
 
 // IsInCategory reports whether the resource of a scope is in a category of built-in
 // resources.
 func IsInCategory(s store.Scope, name string) bool {
-	return strings.EqualFold(name, "all") && slices.Contains(all, s.Resource)
+	return strings.EqualFold(name, "all") && builtin.IsInAll(s.Resource)
 }
 
 // Is reports whether the scope has the resource that a user named: its plural, its kind
@@ -44,7 +25,7 @@ func Is(s store.Scope, name string) bool {
 	}
 	name = strings.ToLower(name)
 	first, rest, dotted := strings.Cut(name, ".")
-	if long, ok := shortNames[first]; ok {
+	if long, ok := builtin.Long(first); ok {
 		first = long
 	}
 	if first != strings.ToLower(plural) && first != strings.ToLower(s.Kind.Kind) {

@@ -77,6 +77,41 @@ func checkpointAt(s store.Reader, at store.Place) (store.Checkpoint, error) {
 	return then, nil
 }
 
+// MarkAt returns the newest place with a state of the server that is not after a moment,
+// with the resource version up to which nothing has changed there, as far as the moment
+// goes. Where that is inside of what was written at once, it is the place before.
+func MarkAt(ctx context.Context, s store.Reader, scope store.Scope, at store.Place) (store.Place, error) {
+	state, err := s.History()
+	if err != nil {
+		return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+	}
+	var marks []store.Mark
+	for e, err := range s.Follow(ctx, store.Place{}) {
+		if err != nil {
+			return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+		}
+		if e.Mark != nil && e.Mark.Mark >= state.Oldest.Mark && e.Mark.Lineage == state.Last.Lineage {
+			marks = append(marks, *e.Mark)
+		}
+	}
+	i, inside, err := store.FindMark(marks, s.Checkpoint().RV, at, true)
+	if errors.Is(err, store.ErrAhead) && len(marks) > 0 { // nothing has changed since
+		i, err = len(marks)-1, nil
+		inside = true
+	}
+	if err != nil {
+		if err := isInLog(s, scope, at); err != nil {
+			return store.Place{}, err
+		}
+		return store.Place{}, fmt.Errorf("%s: %w", scope, err)
+	}
+	place := marks[i].Place
+	if at.RV != "" && !inside {
+		place.RV = at.RV
+	}
+	return place, nil
+}
+
 // isBefore reports whether a moment is before a place.
 func isBefore(at, place store.Place) bool {
 	if at.RV == "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
 	"github.com/informctl/informctl/cmd/informctl/internal/resources"
 	"github.com/informctl/informctl/informer"
+	"github.com/informctl/informctl/relay"
 	"github.com/informctl/informctl/store"
 )
 
@@ -25,6 +26,7 @@ type connection struct {
 	version     string // of the server; "" if it does not say
 	collections []*cluster.Collection
 	published   *published // nil: the server is followed
+	documents   *relay.Documents
 
 	// Of --all.
 	everything *cluster.Everything

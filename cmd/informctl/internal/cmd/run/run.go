@@ -23,6 +23,7 @@ import (
 	"github.com/informctl/informctl/cmd/informctl/internal/pgflags"
 	"github.com/informctl/informctl/cmd/informctl/internal/source"
 	"github.com/informctl/informctl/index"
+	"github.com/informctl/informctl/relay"
 	"github.com/informctl/informctl/store"
 	"github.com/informctl/informctl/store/bolt"
 )
@@ -44,6 +45,10 @@ type options struct {
 
 	metricsAddress string
 	pprof          bool
+
+	serves       bool // as a Kubernetes API
+	servesSecret bool
+	servePort    int
 
 	follows  bool // a database
 	postgres pgflags.Flags
@@ -76,6 +81,9 @@ again by comparison where not.
 A file that cannot be used, as one of another user or in a directory that cannot be
 written, ends nothing: all is held in memory then, and the log and the status say why.
 With --once it is an error.
+With --serve, kubectl and programs read the file as if it were the cluster, also while the
+server cannot be reached: at the loopback, with a kubeconfig beside the file, whose path
+informctl kubeconfig prints.
 With --postgres the file follows what informctl publish has published in a database, and
 no server is asked.
 An interrupt, SIGTERM or SIGHUP writes what waits and ends with 0. Secrets are stored with a key only.
@@ -83,6 +91,7 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 		Example: `  informctl run --all --exclude events,leases.coordination.k8s.io
   informctl run pods deployments.apps --db informers.db --index label:app
   informctl run pods -n default --once
+  informctl run --all --serve
   informctl run --all --postgres --postgres-dsn-file /etc/informctl/dsn`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(cmd, args); err != nil {
@@ -105,6 +114,9 @@ Other processes of the user may ask it meanwhile, as informctl status does.`),
 	flags.BoolVar(&o.once, "once", false, "Stop when caught up and written.")
 	flags.StringVar(&o.metricsAddress, "metrics-bind-address", "", "Serve metrics for Prometheus, /healthz and /readyz at this address, as :8080; they are on the socket in any case.")
 	flags.BoolVar(&o.pprof, "pprof", false, "Serve profiles on the socket, at /debug/pprof/.")
+	flags.BoolVar(&o.serves, "serve", false, "Serve the file as a read-only Kubernetes API at the loopback, with a kubeconfig beside it.")
+	flags.IntVar(&o.servePort, "serve-port", 0, "The port of --serve; by default that of the last time, or any.")
+	flags.BoolVar(&o.servesSecret, "serve-secrets", false, "Serve Secrets, too.")
 	o.log.Add(cmd)
 	flags.BoolVar(&o.follows, "postgres", false, "Follow what is published in PostgreSQL instead of a server.")
 	o.postgres.Add(cmd)
@@ -126,6 +138,12 @@ func (o *options) complete(cmd *cobra.Command, args []string) error {
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources: without --selector, --field-selector and --exclude")
 	case o.follows && o.namespace() != "":
 		return cmdutil.Usagef(cmd, "--postgres follows whole resources, not by namespace")
+	case o.serves && o.once:
+		return cmdutil.Usagef(cmd, "--serve and --once do not go together; informctl serve serves what --once has stored")
+	case !o.serves && (o.servesSecret || o.servePort != 0):
+		return cmdutil.Usagef(cmd, "--serve-port and --serve-secrets go with --serve only")
+	case o.servePort < 0 || o.servePort > 65535:
+		return cmdutil.Usagef(cmd, "--serve-port %d is no port", o.servePort)
 	case !o.follows && o.cluster != "":
 		return cmdutil.Usagef(cmd, "--postgres-cluster goes with --postgres only")
 	}
@@ -192,40 +210,73 @@ func run(cmd *cobra.Command, o *options) error {
 		return err
 	}
 	defer end()
+	var db *bolt.DB
+	var documents *relay.Documents
+	if o.serves { // also until the server is reached
+		if db, err = o.open(logger); err != nil {
+			return err
+		}
+		documents = relay.OpenDocuments(ctx, db)
+		endServing, err := o.beginServing(ctx, db, documents, logger, of)
+		if err != nil {
+			return errors.Join(err, db.Close())
+		}
+		defer endServing()
+	}
 	c, closeDatabase, err := o.connect(ctx, cmd)
 	if err != nil {
-		return o.unlessInterrupted(ctx, err)
+		return errors.Join(o.unlessInterrupted(ctx, err), closeFile(db))
 	}
 	defer closeDatabase()
 	refused := c.refuseSecrets(o)
 	if len(c.collections) == 0 {
-		return cmp.Or(refused, errors.New("there is nothing to follow"))
+		return errors.Join(cmp.Or(refused, errors.New("there is nothing to follow")), closeFile(db))
 	}
 	c.noteLeftOut(logger, nil)
+	if db == nil {
+		if db, err = o.open(logger); err != nil {
+			return err
+		}
+		documents = relay.OpenDocuments(ctx, db)
+	}
+	c.documents = documents
+	err = o.followAll(ctx, db, out, logger, c, of)
+	if closeErr := db.Close(); closeErr != nil {
+		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
+	}
+	return errors.Join(err, refused)
+}
+
+// open opens the file. One that cannot be used is no error unless nothing would be left.
+func (o *options) open(logger logr.Logger) (*bolt.DB, error) {
 	if err := source.RefuseSpecial(o.database.Path); err != nil {
-		return err
+		return nil, err
 	}
 	opts := bolt.Options{Logger: logger, Keys: o.database.Keys, History: o.history.each, HistoryBytes: o.history.all}
 	db, err := bolt.Open(o.database.Path, opts)
 	if errors.Is(err, store.ErrLocked) || errors.Is(err, store.ErrNotOurs) {
-		return source.OpenError(o.database.Path, err)
+		return nil, source.OpenError(o.database.Path, err)
 	}
 	if err != nil {
 		err = source.OpenError(o.database.Path, err)
 	} else if o.once && db.Suspended() != nil {
 		err = errors.Join(db.Suspended(), db.Close())
 	}
-	if err != nil {
-		if o.once { // nothing would be left of it
-			return fmt.Errorf("nothing can be stored: %w", err)
-		}
-		db = bolt.WithoutFile(o.database.Path, err, opts)
+	switch {
+	case err == nil:
+		return db, nil
+	case o.once: // nothing would be left of it
+		return nil, fmt.Errorf("nothing can be stored: %w", err)
 	}
-	err = o.followAll(ctx, db, out, logger, c, of)
-	if closeErr := db.Close(); closeErr != nil {
-		err = errors.Join(err, fmt.Errorf("close %s: %w", o.database.Path, closeErr))
+	return bolt.WithoutFile(o.database.Path, err, opts), nil
+}
+
+// closeFile closes a file that may not be open.
+func closeFile(db *bolt.DB) error {
+	if db == nil {
+		return nil
 	}
-	return errors.Join(err, refused)
+	return db.Close()
 }
 
 // connect returns what is followed: a server, or a database, which the caller closes.
@@ -284,6 +335,9 @@ func (o *options) followAll(ctx context.Context, db *bolt.DB, out *cmdutil.Termi
 	var shown sync.WaitGroup
 	if !o.follows {
 		shown.Go(func() { fs.noteServer(ctx, logger) })
+		if o.keepsDocuments() {
+			shown.Go(func() { fs.keepDocuments(ctx, logger) })
+		}
 	}
 	shown.Go(func() { newProgress(out, logger, fs.list()).run(ctx) })
 	for _, f := range fs.list() {

@@ -1,0 +1,121 @@
+package run
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/serving"
+	"github.com/informctl/informctl/relay"
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/store/bolt"
+)
+
+// beginServing serves the file as a Kubernetes API until end is called.
+func (o *options) beginServing(ctx context.Context, db *bolt.DB, documents *relay.Documents, logger logr.Logger, of *observed) (end func(), err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	begun, failed := make(chan struct{}), make(chan error, 1)
+	ended.Go(func() {
+		from := &servedScopes{db: db, of: of, views: map[string]store.Store{}}
+		failed <- serving.Serve(ctx, from, relay.Options{Secrets: o.servesSecret, Documents: documents, Logger: logger},
+			serving.RunPath(o.database.Path), o.servePort, func(l *relay.Local) {
+				logger.Info("Serving", "kubeconfig", l.Kubeconfig, "address", l.Addr().String())
+				close(begun)
+			})
+	})
+	end = func() {
+		cancel()
+		ended.Wait()
+	}
+	select {
+	case <-begun:
+		return end, nil
+	case err := <-failed:
+		end()
+		return nil, err
+	}
+}
+
+// servedScopes are the scopes of a run: those that are followed and, until they are
+// opened, those that the file has.
+type servedScopes struct {
+	db *bolt.DB
+	of *observed
+
+	mu    sync.Mutex             // protects views
+	views map[string]store.Store // of the file, by the ID of the scope
+}
+
+// Collections implements relay.Source.
+func (s *servedScopes) Collections() (out []relay.Collection) {
+	fs := s.of.Load()
+	if fs == nil {
+		infos, err := s.db.Scopes()
+		if err != nil {
+			return nil
+		}
+		for _, info := range infos {
+			if v := s.view(info.ID); v != nil && info.Complete {
+				out = append(out, relay.Collection{Scope: info.Scope, Reader: v, Live: true, Note: serving.Note(info.Scope, info.TransformVersion, "")})
+			}
+		}
+		return out
+	}
+	for _, f := range fs.list() {
+		c := relay.Collection{Scope: f.Scope, Reader: f.informer.Reader(), Live: true, Note: serving.Note(f.Scope, "", fs.cluster.version)}
+		if v := s.view(f.Scope.ID()); v != nil && !f.informer.Opened() {
+			c.Reader = v
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// view returns a scope of the file, nil if it is not there.
+func (s *servedScopes) view(id string) store.Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if v, ok := s.views[id]; ok {
+		return v
+	}
+	v, _, err := s.db.View(id)
+	if err != nil {
+		return nil
+	}
+	s.views[id] = v
+	return v
+}
+
+// keepsDocuments reports whether the file gets discovery and schemas, with which it can
+// be served.
+func (o *options) keepsDocuments() bool { return !o.follows && (o.serves || o.All) }
+
+const (
+	documentsEvery = 10 * time.Minute
+	documentsRetry = time.Minute
+)
+
+// keepDocuments keeps discovery and schemas of the server in the file, until ctx ends.
+func (fs *followers) keepDocuments(ctx context.Context, logger logr.Logger) {
+	documents := fs.cluster.documents
+	said := false
+	for ctx.Err() == nil {
+		wait := documentsEvery
+		if err := documents.Fetch(ctx, fs.cluster.Config); err != nil && ctx.Err() == nil {
+			if wait = documentsRetry; !said {
+				logger.Info("Discovery and schemas of the server were not fetched, trying again", "because", cmdutil.OneLine(err))
+			}
+			said = true
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+	}
+}

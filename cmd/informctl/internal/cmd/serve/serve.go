@@ -1,0 +1,174 @@
+// Package serve is the command that serves a file as a Kubernetes API, and the one that
+// prints where it is served.
+package serve
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/informctl/informctl/cmd/informctl/internal/cmdutil"
+	"github.com/informctl/informctl/cmd/informctl/internal/serving"
+	"github.com/informctl/informctl/cmd/informctl/internal/source"
+	"github.com/informctl/informctl/relay"
+	"github.com/informctl/informctl/store"
+)
+
+// options are the options of serve.
+type options struct {
+	env     cmdutil.Env
+	file    source.FileFlags
+	atText  string
+	at      store.Place
+	secrets bool
+	port    int
+	log     cmdutil.LogFlags
+}
+
+// NewCommand returns the command.
+func NewCommand(e cmdutil.Env) *cobra.Command {
+	o := &options{env: e}
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve a file as a read-only Kubernetes API until interrupted",
+		Long: cmdutil.Describe(`Serve a file as a read-only Kubernetes API until interrupted.
+
+kubectl, k9s, client-go and scripts read the file as if it were the cluster: get, list and
+watch, tables, selectors, describe, explain. No server is asked. Everything else is
+refused. It listens at the loopback, with TLS and a token; both are in a kubeconfig beside
+the file that only you can read, whose path is printed.
+
+--at serves the state of all resources at a moment: a time, or a resource version, which
+is one for all resources of a cluster. What the log of a resource does not reach is not
+served, and said. Ages count from that moment. The log goes back an hour unless informctl
+run keeps a longer --history.
+
+A file that a process holds is served as it is now, or was at that moment; informctl run
+--serve serves it while it changes.`),
+		Example: `  informctl serve --db snapshot.db
+  informctl serve --at 10:02
+  export KUBECONFIG="$(informctl kubeconfig)"`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.complete(cmd); err != nil {
+				return err
+			}
+			return o.run(cmd.Context())
+		},
+	}
+	o.file.Add(e, cmd)
+	cmd.Flags().StringVar(&o.atText, "at", "", "The moment whose state is served: a time, as 10:02 or 2026-01-02T15:04:05Z, a duration before now, as 30m, or a resource version.")
+	cmd.Flags().BoolVar(&o.secrets, "secrets", false, "Serve Secrets, too, which the file has with a key only.")
+	cmd.Flags().IntVar(&o.port, "port", 0, "The port of the loopback to listen at; by default that of the last time, or any.")
+	o.log.Add(cmd)
+	return cmd
+}
+
+func (o *options) complete(cmd *cobra.Command) (err error) {
+	if o.port < 0 || o.port > 65535 {
+		return cmdutil.Usagef(cmd, "--port %d is no port", o.port)
+	}
+	if o.at, err = cmdutil.ParsePlace(o.atText, o.env.Now()); err != nil {
+		return cmdutil.Usagef(cmd, "--at %w", err)
+	}
+	if err := o.env.IsOver(o.at.Time, o.atText); err != nil {
+		return cmdutil.Usagef(cmd, "--at %w", err)
+	}
+	return o.log.Check(cmd)
+}
+
+func (o *options) run(ctx context.Context) error {
+	ctx, stop := cmdutil.Interruptible(ctx)
+	defer stop()
+	logger := o.log.Logger(o.env.Streams.ErrOut)
+	klog.SetLogger(logr.Discard()) // the handlers log what they answer
+	db, err := o.file.OpenWhole(ctx, o.env, true)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	held, err := o.collections(ctx, db)
+	if err != nil {
+		return err
+	}
+	return serving.Serve(ctx, held.all, relay.Options{
+		Secrets: o.secrets, Documents: relay.OpenDocuments(ctx, db.File), ServerVersion: db.ServerVersion(ctx), Now: held.now, Warning: held.warning, Logger: logger,
+	}, serving.FilePath(o.file.Path), o.port, func(l *relay.Local) {
+		logger.Info("Serving", "file", o.file.Path, "resources", len(held.all), "state", held.state)
+		o.env.Note("kubectl --kubeconfig %s get pods -A", l.Kubeconfig)
+	})
+}
+
+// held is what is served of a file.
+type held struct {
+	all     relay.Collections
+	now     time.Time // from which ages count; zero is the present time
+	state   string    // of when it is
+	warning string
+}
+
+// collections opens the scopes of the file, at the moment that is wanted.
+func (o *options) collections(ctx context.Context, db *source.Database) (held, error) {
+	var h held
+	version := db.ServerVersion(ctx)
+	var last time.Time
+	var absent []error
+	var moved []string
+	for _, info := range db.Scopes {
+		if !info.Complete || source.IsGone(info) && o.at.IsZero() {
+			continue
+		}
+		r, err := db.OpenScope(info, nil)
+		if err != nil {
+			o.env.Note("%s: not served: %s", info.Scope, cmdutil.OneLine(err))
+			continue
+		}
+		c := relay.Collection{Scope: info.Scope, Reader: r, Note: serving.Note(info.Scope, info.TransformVersion, version)}
+		if !o.at.IsZero() {
+			at, err := source.MarkAt(ctx, r, info.Scope, o.at)
+			if err != nil {
+				absent = append(absent, err)
+				continue
+			}
+			if c.At = at; o.at.RV != "" && at.RV != o.at.RV {
+				moved = append(moved, info.Scope.Resource+" of "+at.RV)
+			}
+			if at.Time.After(last) {
+				last = at.Time
+			}
+		} else if info.Checkpoint.Time.After(last) {
+			last = info.Checkpoint.Time
+		}
+		h.all = append(h.all, c)
+	}
+	switch {
+	case len(h.all) > 0:
+	case len(absent) == 1:
+		return h, absent[0]
+	case len(absent) > 1:
+		return h, fmt.Errorf("%w; nor of %d other resources", absent[0], len(absent)-1)
+	default:
+		return h, fmt.Errorf("%s has no objects to serve", o.file.Path)
+	}
+	for _, err := range absent {
+		o.env.Note("not served: %s", cmdutil.OneLine(err))
+	}
+	if len(moved) > 0 {
+		o.env.Note("%s is inside of what was written at once; the newest states before it: %s", o.at.RV, strings.Join(moved, ", "))
+	}
+	h.state = last.UTC().Format(time.RFC3339)
+	switch {
+	case o.at.RV != "":
+		h.now, h.state = last, "resource version "+o.at.RV+", "+h.state
+	case !o.at.IsZero():
+		h.now = o.at.Time
+		h.state = o.at.Time.UTC().Format(time.RFC3339)
+	}
+	h.warning = "informctl: the state of " + h.state
+	return h, nil
+}

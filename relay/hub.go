@@ -1,0 +1,324 @@
+package relay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/informctl/informctl/store"
+)
+
+// hub follows the log of a collection once for all watches. What it reads is a chain of
+// groups: each watch goes along it at its own pace, and holds what is behind it in
+// memory. The hub keeps the end of the chain, so that most watches that begin need not
+// read the log.
+type hub struct {
+	s      *served
+	ctx    context.Context // it ends with the collection
+	cancel context.CancelCauseFunc
+	begin  sync.Once
+	ended  sync.WaitGroup // its goroutines
+
+	mu       sync.Mutex // protects the fields below
+	chain    []*node    // the end of the chain; empty while there is none
+	bytes    int        // of chain
+	changed  chan struct{}
+	above    string // see store.LogState
+	watching int
+	err      error // why there is no chain
+}
+
+// node is a place in the log and the group that has led there.
+type node struct {
+	*group
+	cut chan struct{} // closed when those who are still at it are too slow
+
+	done chan struct{} // closed when next or err is set
+	next *node
+	err  error // why the chain ends here
+}
+
+// maxChain bounds the groups of the chain in bytes, and maxNodes in their number: who is
+// further behind is cut, and who begins further behind reads the log.
+const (
+	maxChain = 64 << 20
+	maxNodes = 10_000
+)
+
+func newHub(s *served) *hub {
+	h := &hub{s: s, changed: make(chan struct{})}
+	h.ctx, h.cancel = context.WithCancelCause(context.Background())
+	return h
+}
+
+// start begins to follow the log, once.
+func (h *hub) start() {
+	h.begin.Do(func() {
+		if h.ctx.Err() != nil {
+			return
+		}
+		h.ended.Go(h.run) // both end with h.ctx
+		if h.s.writes != nil {
+			h.ended.Go(h.commitOnDemand)
+		}
+	})
+}
+
+// end ends all watches, and returns when the goroutines have ended. err is what their
+// clients are told, if it is not store.ErrClosed.
+func (h *hub) end(err error) {
+	h.cancel(err)
+	h.begin.Do(func() {})
+	if h.s.writes != nil {
+		h.s.writes.end()
+	}
+	h.ended.Wait()
+}
+
+// retryEvery is how often a log is looked at that cannot be followed.
+const retryEvery = 200 * time.Millisecond
+
+func (h *hub) run() {
+	var err error
+	for h.ctx.Err() == nil {
+		err = h.follow(errors.Is(err, errHeld))
+		h.broken(err)
+		wait := time.NewTimer(retryEvery)
+		select {
+		case <-wait.C:
+		case <-h.ctx.Done():
+			wait.Stop()
+		}
+	}
+}
+
+// follow follows the log from its present end, until that is not possible any more. whole
+// asks for an end that can be read.
+func (h *hub) follow(whole bool) error {
+	place, above, err := h.s.last(whole)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(h.ctx)
+	defer cancel(nil)
+	held := time.AfterFunc(staleAfter, func() { cancel(errHeld) })
+	held.Stop()
+	defer held.Stop()
+	h.append(&group{place: place}, above)
+	if !h.s.At.IsZero() {
+		<-h.ctx.Done()
+		return context.Cause(h.ctx)
+	}
+	for g, err := range h.s.groups(ctx, place, func(is bool) {
+		if held.Stop(); is {
+			held.Reset(staleAfter)
+		}
+	}) {
+		if err != nil {
+			return cmp.Or(context.Cause(ctx), err)
+		}
+		h.append(g, above)
+	}
+	<-h.ctx.Done() // the log of a file has an end
+	return context.Cause(h.ctx)
+}
+
+// last returns the last place of the log that can be read. With whole, nothing may have
+// come after it.
+func (s *served) last(whole bool) (place store.Place, above string, err error) {
+	if !s.At.IsZero() {
+		return s.At, "", nil
+	}
+	state, err := s.Reader.History()
+	switch {
+	case err != nil:
+		return place, "", err
+	case state.Readable.IsZero():
+		return place, "", fmt.Errorf("the first list of %s is not complete", s.Scope)
+	case whole && state.Readable.Mark != state.Last.Mark:
+		return place, "", fmt.Errorf("%s: for too long a list was being applied, or an object could not be stored", s.Scope)
+	}
+	return state.Readable, state.Above, nil
+}
+
+func (h *hub) append(g *group, above string) {
+	n := &node{group: g, cut: make(chan struct{}), done: make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.chain) > 0 {
+		last := h.chain[len(h.chain)-1]
+		last.next = n
+		close(last.done)
+	}
+	h.chain, h.above, h.err = append(h.chain, n), above, nil
+	h.bytes += g.bytes
+	for h.bytes > maxChain && len(h.chain) > 1 || len(h.chain) > maxNodes {
+		h.bytes -= h.chain[0].bytes
+		close(h.chain[0].cut)
+		h.chain[0] = nil
+		h.chain = h.chain[1:]
+	}
+	h.wakeLocked()
+}
+
+func (h *hub) wakeLocked() {
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// broken ends the chain.
+func (h *hub) broken(err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.chain) > 0 {
+		last := h.chain[len(h.chain)-1]
+		last.err = err
+		close(last.done)
+	}
+	h.chain, h.bytes, h.err = nil, 0, err
+	h.wakeLocked()
+}
+
+// entry is where a watch begins: at a node, or in the log.
+type entry struct {
+	at    *node       // nil: the log is read from place on
+	place store.Place // in the log
+	// ahead is the resource version that the watch is at, if that is not reached yet:
+	// what comes up to it is not sent.
+	ahead string
+}
+
+// enter returns where a watch begins that knows the state of a place.
+func (h *hub) enter(ctx context.Context, p store.Place) (entry, error) {
+	for {
+		place, told, _ := h.s.present()
+		h.mu.Lock()
+		changed, err := h.changed, h.err
+		if len(h.chain) > 0 {
+			last := h.chain[len(h.chain)-1]
+			if place.Mark != last.place.Mark || place.Lineage != last.place.Lineage {
+				told = last.place.RV
+			}
+			e, wait, err := h.findLocked(p, told)
+			if !wait {
+				h.mu.Unlock()
+				return e, err
+			}
+		}
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if err != nil {
+				return entry{}, unavailable(err)
+			}
+			return entry{}, ctx.Err()
+		}
+	}
+}
+
+// findLocked looks for a place. told is the resource version up to which nothing has
+// changed since the end of the chain. wait means that the hub has not come so far.
+func (h *hub) findLocked(p store.Place, told string) (e entry, wait bool, err error) {
+	last := h.chain[len(h.chain)-1]
+	if p.Exact() {
+		if p.Lineage == last.place.Lineage && p.Mark > last.place.Mark {
+			return e, true, nil
+		}
+		for i := len(h.chain) - 1; i >= 0 && h.chain[i].place.Mark >= p.Mark && p.Lineage == last.place.Lineage; i-- {
+			if h.chain[i].place.Mark == p.Mark {
+				return entry{at: h.chain[i]}, false, nil
+			}
+		}
+		return entry{place: p}, false, nil
+	}
+	for i := len(h.chain) - 1; i >= 0; i-- {
+		n := h.chain[i]
+		switch order := compareRV(n.place.RV, p.RV); {
+		case order > 0:
+			continue
+		case order == 0, n == last && compareRV(p.RV, told) <= 0:
+			return entry{at: n}, false, nil
+		case n == last && h.above != "" && compareRV(p.RV, h.above) <= 0:
+			return e, false, fmt.Errorf("%w: %s is of a history of the server that is no more", store.ErrLineage, p.RV)
+		case n == last:
+			return entry{at: n, ahead: p.RV}, false, nil
+		case n.next.from != "" && compareRV(p.RV, n.next.from) <= 0:
+			return entry{at: n}, false, nil
+		}
+		return entry{place: p}, false, nil // inside a group: see replay
+	}
+	return entry{place: p}, false, nil
+}
+
+// nodeAt returns the node of a place, nil if the chain does not have it any more. It
+// waits until the hub has come so far.
+func (h *hub) nodeAt(ctx context.Context, p store.Place) (*node, error) {
+	e, err := h.enter(ctx, store.Place{Lineage: p.Lineage, Mark: p.Mark, Random: p.Random})
+	return e.at, err
+}
+
+// tail returns the end of the chain, nil if there is none.
+func (h *hub) tail() *node {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.chain) == 0 {
+		return nil
+	}
+	return h.chain[len(h.chain)-1]
+}
+
+// told returns the resource version up to which nothing has changed since a node.
+func (h *hub) told(n *node) string {
+	place, told, err := h.s.present()
+	if err != nil || place.Mark != n.place.Mark || place.Lineage != n.place.Lineage {
+		return n.place.RV
+	}
+	return told
+}
+
+// watch counts a watch until stop is called.
+func (h *hub) watch() (stop func()) {
+	count := func(n int) {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.watching += n
+		h.wakeLocked()
+	}
+	count(1)
+	return func() { count(-1) }
+}
+
+// commitOnDemand has written what was applied, as long as somebody watches: a watch is
+// told what is written.
+func (h *hub) commitOnDemand() {
+	ticker := time.NewTicker(settleEvery)
+	defer ticker.Stop()
+	written := ""
+	for {
+		h.mu.Lock()
+		watching, changed := h.watching, h.changed
+		h.mu.Unlock()
+		if watching == 0 {
+			select {
+			case <-changed:
+				continue
+			case <-h.ctx.Done():
+				return
+			}
+		}
+		select {
+		case <-ticker.C:
+		case <-h.ctx.Done():
+			return
+		}
+		if rv := h.s.Reader.Checkpoint().RV; rv != written {
+			if h.s.writes.settle(h.ctx) == nil {
+				written = rv
+			}
+		}
+	}
+}

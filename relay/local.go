@@ -1,0 +1,204 @@
+package relay
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// Local is a listener of this machine alone: at the loopback, with TLS and a token. Its
+// clients find all of it in a kubeconfig.
+type Local struct {
+	// Token is what a Server of it has to ask for.
+	Token string
+	// Kubeconfig is the path of the kubeconfig, which only its owner can read.
+	Kubeconfig string
+
+	listener net.Listener
+	pair     tls.Certificate
+}
+
+const (
+	maxHeaders    = 64 << 10 // bytes
+	maxStreams    = 100      // of a connection of HTTP/2
+	headerTime    = 10 * time.Second
+	idleTime      = 90 * time.Second
+	shutdownTime  = 5 * time.Second
+	certificateOf = "informctl"
+	certificate10 = 10 * 365 * 24 * time.Hour
+)
+
+// Listen listens at a port of the loopback, and writes the kubeconfig. Port 0 means that
+// of the kubeconfig that is there, or any. What is in that kubeconfig stays the same as
+// far as it can, so that clients go on when a process is started again.
+func Listen(ctx context.Context, port int, kubeconfig string) (*Local, error) {
+	l := &Local{Kubeconfig: kubeconfig}
+	earlier := readKubeconfig(kubeconfig)
+	l.Token = earlier.token
+	if l.Token == "" {
+		l.Token = rand.Text() + rand.Text()
+	}
+	var err error
+	if l.pair, err = certificate(l.Token, earlier.certificate); err != nil {
+		return nil, fmt.Errorf("make a certificate: %w", err)
+	}
+	var listens net.ListenConfig
+	if port != 0 || earlier.port == "" {
+		l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", fmt.Sprint(port)))
+	} else if l.listener, err = listens.Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", earlier.port)); err != nil {
+		// Another process has it.
+		l.listener, err = listens.Listen(ctx, "tcp", "127.0.0.1:0")
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := l.writeKubeconfig(); err != nil {
+		return nil, errors.Join(fmt.Errorf("write %s: %w", kubeconfig, err), l.listener.Close())
+	}
+	return l, nil
+}
+
+// certificate returns a certificate for the loopback: the one that is there if it is
+// still good. Its key comes from the token, so that there is no other secret to keep.
+func certificate(token string, earlier []byte) (tls.Certificate, error) {
+	key, err := keyOf(token)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	if block, _ := pem.Decode(earlier); block != nil {
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && key.PublicKey.Equal(c.PublicKey) && time.Until(c.NotAfter) > certificate10/10 {
+			return tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key}, nil
+		}
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: certificateOf},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(certificate10),
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA: true, BasicConstraintsValid: true,
+		DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}
+
+// keyOf returns the key that belongs to a token.
+func keyOf(token string) (key *ecdsa.PrivateKey, err error) {
+	for i := range 16 { // not every number is a key
+		sum := sha256.Sum256(fmt.Appendf(nil, "informctl relay key %d\n%s", i, token))
+		if key, err = ecdsa.ParseRawPrivateKey(elliptic.P256(), sum[:]); err == nil {
+			return key, nil
+		}
+	}
+	return nil, err
+}
+
+// known is what a kubeconfig of an earlier process says.
+type known struct {
+	token, port string
+	certificate []byte // PEM
+}
+
+// readKubeconfig returns what a kubeconfig says, nothing if it is not one of Listen, or
+// if others could have read it.
+func readKubeconfig(path string) (k known) {
+	info, err := os.Lstat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 != 0 {
+		return known{}
+	}
+	config, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return known{}
+	}
+	cluster, user := config.Clusters[certificateOf], config.AuthInfos[certificateOf]
+	if cluster == nil || user == nil {
+		return known{}
+	}
+	if u, err := url.Parse(cluster.Server); err == nil {
+		k.port = u.Port()
+	}
+	k.token, k.certificate = user.Token, cluster.CertificateAuthorityData
+	return k
+}
+
+// writeKubeconfig replaces the kubeconfig as a whole.
+func (l *Local) writeKubeconfig() error {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: l.pair.Certificate[0]})
+	config := clientcmdapi.NewConfig()
+	config.Clusters[certificateOf] = &clientcmdapi.Cluster{Server: "https://" + l.listener.Addr().String(), CertificateAuthorityData: ca}
+	config.AuthInfos[certificateOf] = &clientcmdapi.AuthInfo{Token: l.Token}
+	config.Contexts[certificateOf] = &clientcmdapi.Context{Cluster: certificateOf, AuthInfo: certificateOf}
+	config.CurrentContext = certificateOf
+	b, err := clientcmd.Write(*config)
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(l.Kubeconfig), "."+filepath.Base(l.Kubeconfig)+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), l.Kubeconfig)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Close ends a listener that is not served.
+func (l *Local) Close() error { return l.listener.Close() }
+
+// Addr returns where it listens.
+func (l *Local) Addr() net.Addr { return l.listener.Addr() }
+
+// Serve serves a Server until ctx ends, and closes it and the listener. It returns when
+// all requests have ended.
+func (l *Local) Serve(ctx context.Context, s *Server) error {
+	server := &http.Server{
+		Handler: s, MaxHeaderBytes: maxHeaders, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime,
+		HTTP2:     &http.HTTP2Config{MaxConcurrentStreams: maxStreams},
+		TLSConfig: &tls.Config{Certificates: []tls.Certificate{l.pair}, MinVersion: tls.VersionTLS12},
+		ErrorLog:  log.New(io.Discard, "", 0), // of clients that go away
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		s.Close() // ends the watches
+		waits, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+		defer cancel()
+		if server.Shutdown(waits) != nil {
+			_ = server.Close() // it only says what Serve says
+		}
+	})
+	err := server.ServeTLS(l.listener, "", "")
+	if !stop() {
+		<-ended
+	}
+	s.Close()
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

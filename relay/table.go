@@ -1,0 +1,136 @@
+package relay
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/informctl/informctl/store"
+	"github.com/informctl/informctl/table"
+)
+
+// columnsAge is how long the columns of a custom resource are those that its definition
+// had.
+const columnsAge = 5 * time.Second
+
+// printer returns how the objects are printed: built-in kinds as the server has them, and
+// custom resources as their definition says, if that is held.
+func (s *served) printer() table.Kind {
+	if kind, ok := table.Of(s.Scope.Kind); ok && s.Scope.Form != store.Metadata {
+		return kind
+	}
+	if s.Scope.Form != store.Unstructured {
+		return table.Named()
+	}
+	s.printed.mu.Lock()
+	defer s.printed.mu.Unlock()
+	if now := time.Now(); now.Sub(s.printed.at) > columnsAge {
+		s.printed.at, s.printed.kind = now, table.Named()
+		if crd := s.server.definition(s.Scope.Resource); crd != nil {
+			if kind, ok := table.OfDefinition(crd, s.Scope.Kind.Version); ok {
+				s.printed.kind = kind
+			}
+		}
+	}
+	return s.printed.kind
+}
+
+func (s *served) columns(options *metav1.TableOptions) []metav1.TableColumnDefinition {
+	if options != nil && options.NoHeaders {
+		return nil
+	}
+	var columns []metav1.TableColumnDefinition
+	for _, c := range s.printer().Columns() {
+		columns = append(columns, metav1.TableColumnDefinition{Name: c.Name, Type: c.Type, Format: c.Format, Priority: c.Priority})
+	}
+	return columns
+}
+
+// appendRow appends the row of an item.
+func (l *list) appendRow(b *bytes.Buffer, e store.Entry) error {
+	o := &object{of: l.of, entry: e}
+	row, err := l.of.row(o)
+	if err != nil {
+		return err
+	}
+	switch l.target.table.IncludeObject {
+	case metav1.IncludeObject:
+	case metav1.IncludeNone:
+		row.Object.Object = nil
+	default:
+		if row.Object.Object, err = o.metadata(); err != nil {
+			return err
+		}
+	}
+	return json.NewEncoder(b).Encode(row)
+}
+
+// row returns the row of an object, with the object.
+func (s *served) row(o *object) (metav1.TableRow, error) {
+	decoded, err := o.decoded()
+	if err != nil {
+		return metav1.TableRow{}, err
+	}
+	cells, err := s.printer().Cells(decoded, s.server.now())
+	if err != nil {
+		return metav1.TableRow{}, fmt.Errorf("object %q: %w", o.entry.Key, err)
+	}
+	return metav1.TableRow{Cells: cells, Object: runtime.RawExtension{Object: decoded}}, nil
+}
+
+// ConvertToTable implements rest.TableConvertor, for one object and for what a watch
+// sends. Lists write their rows themselves.
+func (s *served) ConvertToTable(_ context.Context, obj runtime.Object, options runtime.Object) (*metav1.Table, error) {
+	o, _ := options.(*metav1.TableOptions)
+	t := &metav1.Table{ColumnDefinitions: s.columns(o)}
+	var of *object
+	switch obj := obj.(type) {
+	case *object:
+		of = obj
+	case *shared:
+		of = obj.object
+	default: // a bookmark
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return nil, err
+		}
+		t.ResourceVersion = m.GetResourceVersion()
+		cells := make([]any, len(s.printer().Columns()))
+		for i := range cells {
+			cells[i] = ""
+		}
+		t.Rows = []metav1.TableRow{{Cells: cells, Object: runtime.RawExtension{Object: obj}}}
+		return t, nil
+	}
+	row, err := s.row(of)
+	if err != nil {
+		return nil, err
+	}
+	t.ResourceVersion = of.GetObjectMeta().GetResourceVersion()
+	t.Rows = []metav1.TableRow{row}
+	return t, nil
+}
+
+// definitions is the resource of the definitions of custom resources.
+const definitions = "customresourcedefinitions.apiextensions.k8s.io"
+
+// definition returns the definition of a custom resource, nil if it is not held.
+func (s *Server) definition(resource string) *unstructured.Unstructured {
+	crds := s.find(definitions, "")
+	if crds == nil {
+		return nil
+	}
+	obj, ok, err := crds.Reader.Object(resource)
+	if err != nil || !ok {
+		return nil
+	}
+	crd, _ := obj.(*unstructured.Unstructured)
+	return crd
+}

@@ -1,0 +1,327 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/informctl/informctl/store"
+)
+
+const (
+	// bookmarkEvery is how often a watch is told how far it has come, as by
+	// kube-apiserver.
+	bookmarkEvery = time.Minute
+	// bookmarkBefore is how long before its end a watch gets the last bookmark.
+	bookmarkBefore = 2 * time.Second
+	// watchBuffer is how many events wait for the writer of a watch.
+	watchBuffer = 64
+)
+
+// watcher is one watch.
+type watcher struct {
+	s         *served
+	p         *selection
+	bookmarks bool
+	decodes   bool // a conversion needs the decoded object
+	out       chan watch.Event
+	cancel    context.CancelFunc
+	slow      <-chan struct{} // closed when the watch is too slow
+}
+
+// ResultChan implements watch.Interface.
+func (w *watcher) ResultChan() <-chan watch.Event { return w.out }
+
+// Stop implements watch.Interface.
+func (w *watcher) Stop() { w.cancel() }
+
+// Watch implements rest.Watcher.
+func (s *served) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
+	p, err := s.selection(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	rv := o.ResourceVersion
+	if _, err := resourceversion.CompareResourceVersion(rv, rv); err != nil && rv != "" && rv != "0" {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("resource version %q is not valid", rv))
+	}
+	w := &watcher{
+		s: s, p: p, bookmarks: o.AllowWatchBookmarks, decodes: targetOf(ctx) != nil, out: make(chan watch.Event, watchBuffer),
+	}
+	s.hub.start()
+	at, told, initial := store.Place{RV: rv}, rv, o.SendInitialEvents != nil && *o.SendInitialEvents
+	if initial || rv == "" || rv == "0" {
+		if at, told, err = s.moment(ctx, rv, false); err == nil {
+			err = s.isReadable(at)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	// The place is looked for before there is an answer, so that a client hears 503.
+	waits, stop := context.WithTimeout(ctx, reachPatience)
+	defer stop()
+	from, err := s.hub.enter(waits, at)
+	if err != nil && !isExpired(err) {
+		return nil, unavailable(err)
+	}
+	ctx, w.cancel = context.WithCancel(ctx)
+	go func() { // it ends with ctx, or with the collection
+		defer close(w.out)
+		defer w.cancel()
+		if err == nil && initial {
+			// The place is looked for again behind the objects: nothing is held for a
+			// client meanwhile.
+			from = entry{}
+			if err = w.sendAll(ctx, at, told); err == nil {
+				from, err = s.hub.enter(ctx, at)
+			}
+		}
+		if err == nil {
+			err = w.serve(ctx, from, told)
+		}
+		w.fail(ctx, err, told)
+	}()
+	return w, nil
+}
+
+// isExpired reports whether the log does not lead from where a client is.
+func isExpired(err error) bool {
+	return errors.Is(err, store.ErrTrimmed) || errors.Is(err, store.ErrLineage)
+}
+
+var errSlow = errors.New("the client is too slow")
+
+// fail says why a watch ends. One that is too slow just ends, as do all when the process
+// ends: their clients go on from what they have.
+func (w *watcher) fail(ctx context.Context, err error, rv string) {
+	if ctx.Err() != nil || errors.Is(err, errSlow) || errors.Is(err, store.ErrClosed) {
+		return
+	}
+	status := apierrors.NewInternalError(err).Status()
+	var known apierrors.APIStatus
+	switch {
+	case isExpired(err):
+		status = metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired,
+			Message: fmt.Sprintf("too old resource version: %s (%s)", rv, w.s.oldest()),
+		}
+	case errors.As(err, &known):
+		status = known.Status()
+	}
+	status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	w.slow = nil
+	_ = w.send(ctx, watch.Event{Type: watch.Error, Object: &status})
+}
+
+// oldest returns the resource version at which the log begins.
+func (s *served) oldest() string {
+	state, err := s.Reader.History()
+	if err != nil {
+		return ""
+	}
+	return state.Oldest.RV
+}
+
+func (w *watcher) send(ctx context.Context, e watch.Event) error {
+	select {
+	case w.out <- e:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-w.slow:
+		return errSlow
+	}
+}
+
+// serve sends what follows a place.
+func (w *watcher) serve(ctx context.Context, from entry, told string) error {
+	defer w.s.hub.watch()()
+	n, err := w.replay(ctx, from, told)
+	if err != nil {
+		return err
+	}
+	return w.follow(ctx, n, from.ahead)
+}
+
+// sendAll sends the objects of a place, and a bookmark that says that these are all.
+func (w *watcher) sendAll(ctx context.Context, at store.Place, told string) error {
+	for entries, err := range w.s.pages(ctx, w.p, at, "", 0) {
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			o := &object{of: w.s, entry: e}
+			if err := w.check(o); err != nil {
+				return err
+			}
+			if err := w.send(ctx, watch.Event{Type: watch.Added, Object: o}); err != nil {
+				return err
+			}
+		}
+	}
+	if !w.bookmarks {
+		return nil
+	}
+	return w.send(ctx, w.bookmark(told, true))
+}
+
+// check returns the error of an object that cannot be decoded, where the handlers need
+// it decoded and ask for no error.
+func (w *watcher) check(o *object) error {
+	if !w.decodes {
+		return nil
+	}
+	_, err := o.decoded()
+	return err
+}
+
+// replay sends what the log has after a place, until the hub has come from there, too.
+func (w *watcher) replay(ctx context.Context, from entry, rv string) (*node, error) {
+	if from.at != nil {
+		return from.at, nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.s.hub.ctx, cancel)() // the log ends with the collection
+	for g, err := range w.s.groups(ctx, from.place, func(bool) {}) {
+		switch {
+		case err != nil:
+			return nil, err
+		case g.inside && !w.p.isOneObject():
+			return nil, fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, rv)
+		case g.inside:
+			g.changes = slices.DeleteFunc(g.changes, func(c *change) bool { return compareRV(c.rv, rv) <= 0 })
+		}
+		if err := w.tell(ctx, g); err != nil {
+			return nil, err
+		}
+		n, err := w.s.hub.nodeAt(ctx, g.place)
+		if n != nil || err != nil {
+			return n, err
+		}
+	}
+	return w.s.hub.tail(), nil // the log ends there, or it is the moment that is told
+}
+
+// follow sends what follows a node.
+func (w *watcher) follow(ctx context.Context, n *node, ahead string) error {
+	if n == nil {
+		return store.ErrClosed
+	}
+	ticker := time.NewTicker(bookmarkEvery)
+	defer ticker.Stop()
+	var ending <-chan time.Time
+	if deadline, ok := ctx.Deadline(); ok {
+		timer := time.NewTimer(max(time.Until(deadline)-bookmarkBefore, 0))
+		defer timer.Stop()
+		ending = timer.C
+	}
+	for {
+		w.slow = n.cut
+		select {
+		case <-n.done:
+			if n.err != nil {
+				return n.err
+			}
+			n = n.next
+			w.slow = n.cut
+			if ahead != "" {
+				switch {
+				case compareRV(n.place.RV, ahead) <= 0:
+					continue
+				case n.from == "" || compareRV(ahead, n.from) > 0:
+					return fmt.Errorf("%w: %s is inside of what was written at once", store.ErrTrimmed, ahead)
+				}
+				ahead = ""
+			}
+			if err := w.tell(ctx, n.group); err != nil {
+				return err
+			}
+		case <-ticker.C:
+			if ahead == "" {
+				if err := w.mark(ctx, n); err != nil {
+					return err
+				}
+			}
+		case <-ending:
+			if ahead == "" {
+				if err := w.mark(ctx, n); err != nil {
+					return err
+				}
+			}
+			ending = nil
+		case <-n.cut:
+			return errSlow
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell sends the changes of a group, and a bookmark behind them: from there a client can
+// go on, and not from inside.
+func (w *watcher) tell(ctx context.Context, g *group) error {
+	last := ""
+	for _, c := range g.changes {
+		e, ok, err := c.event(w.p)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			continue
+		}
+		if err := w.check(e.Object.(*shared).object); err != nil {
+			return err
+		}
+		if err := w.send(ctx, e); err != nil {
+			return err
+		}
+		last = c.rv
+	}
+	if last == "" || !w.bookmarks || compareRV(last, g.place.RV) >= 0 {
+		return nil
+	}
+	return w.send(ctx, w.bookmark(g.place.RV, false))
+}
+
+// mark sends a bookmark of how far a watch has come that has been sent all up to a node.
+func (w *watcher) mark(ctx context.Context, n *node) error {
+	if !w.bookmarks {
+		return nil
+	}
+	return w.send(ctx, w.bookmark(w.s.hub.told(n), false))
+}
+
+// bookmark returns a bookmark: an object of the kind with nothing but a resource version.
+func (w *watcher) bookmark(rv string, isInitial bool) watch.Event {
+	var obj runtime.Object
+	if w.s.Scope.Form == store.Metadata {
+		obj = &metav1.PartialObjectMetadata{}
+	} else if typed, err := scheme.Scheme.New(w.s.Scope.Kind); err == nil && w.s.Scope.Form == store.Typed {
+		obj = typed
+	} else {
+		obj = &unstructured.Unstructured{}
+	}
+	obj.GetObjectKind().SetGroupVersionKind(w.s.Scope.Kind)
+	if m, err := meta.Accessor(obj); err == nil {
+		m.SetResourceVersion(rv)
+		if isInitial {
+			m.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+		}
+	}
+	return watch.Event{Type: watch.Bookmark, Object: obj}
+}
