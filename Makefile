@@ -84,7 +84,7 @@ compat: ## Compile a module that imports the library with the oldest client-go i
 	tools/compat
 
 .PHONY: demo
-demo: controlplane ## Show a cold and a warm start on a real API server.
+demo: controlplane ## Show a cold and a warm start on a real API server, and kubectl without it.
 	cd e2e && go run ./demo
 
 .PHONY: build

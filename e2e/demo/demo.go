@@ -50,6 +50,8 @@ type demo struct {
 	cold, warm figures
 	listed     []string  // what the warm start has listed, and why
 	process    *follower // of the cold start, until it is killed
+	served     *served   // the file, at the end
+	kubectl    string    // path of the program
 	before     versions  // of the file after informctl was killed
 	seen       difference
 	equal      map[string]int // equal objects in file and server, by resource
@@ -99,7 +101,30 @@ func run(ctx context.Context, stdout io.Writer, opts options) (err error) {
 	}
 	err = d.out.print(fmt.Sprintf("\nThe file equals the server: %d pods and %d widgets, each with the same UID, resource version and JSON.\n",
 		d.equal["pods"], d.equal["widgets"]))
-	return errors.Join(err, d.wasWarm())
+	if err := errors.Join(err, d.wasWarm()); err != nil {
+		return err
+	}
+	return d.withoutServer(ctx)
+}
+
+// withoutServer shows what kubectl reads of the file when there is no server.
+func (d *demo) withoutServer(ctx context.Context) error {
+	if err := errors.Join(d.out.print("\n"), d.play(ctx, []step{
+		{"Stop the API server", d.stopServer},
+		{"Build kubectl", d.buildKubectl},
+		{"informctl serve --db " + file, d.serve},
+	})); err != nil {
+		return err
+	}
+	if err := d.out.print("\n"); err != nil {
+		return err
+	}
+	for _, args := range [][]string{{"get", "pods", "--all-namespaces"}, {"get", "widgets", "--all-namespaces"}} {
+		if err := d.showKubectl(ctx, headLines, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *demo) twoStarts() []step {
@@ -120,6 +145,9 @@ func (d *demo) stop() error {
 	var errs []error
 	if d.process != nil {
 		d.process.kill()
+	}
+	if d.served != nil {
+		errs = append(errs, d.served.stop())
 	}
 	if d.meter != nil {
 		d.meter.close()

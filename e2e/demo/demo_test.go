@@ -45,6 +45,8 @@ func TestDemo(t *testing.T) {
 		`(?m)^[0-9: -]+ deleted +pods `,
 		`(?m)^\.\.\. 20 changes in `,
 		`(?m)^The file equals the server: 310 pods and 200 widgets, `,
+		`(?m)^NAMESPACE +NAME +READY +STATUS +RESTARTS +AGE$`,
+		`(?m)^\.\.\. 311 lines in `,
 	} {
 		if !regexp.MustCompile(want).Match(out.Bytes()) {
 			t.Errorf("the output has nothing like %s", want)

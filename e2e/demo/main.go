@@ -6,8 +6,9 @@
 //
 // It starts a control plane in a temporary directory and loads objects into it. It runs
 // informctl with an empty file, kills it, changes some pods and starts informctl again.
-// Then it compares the two starts, and each object in the file with the server's. -pods
-// sets the number of pods.
+// Then it compares the two starts, and each object in the file with the server's. At the
+// end it stops the API server, and shows what kubectl reads of the file. -pods sets the
+// number of pods.
 //
 // The demo removes everything that it created, also after an error or an interrupt.
 package main

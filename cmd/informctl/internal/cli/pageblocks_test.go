@@ -26,6 +26,7 @@ var notRunHere = map[string]string{
 	"docs/postgres.md: informctl postgres migrate --sql":                                                          needsPostgres,
 	"docs/serving.md: informctl run --all --serve":                                                                "it runs until interrupted; e2e/relay runs it on a kube-apiserver",
 	"docs/serving.md: informctl serve --at 10:02":                                                                 "it runs until interrupted; e2e/relay runs it on a kube-apiserver",
+	"README.md: informctl run --all --serve &":                                                                    "it runs until interrupted; e2e/relay runs it on a kube-apiserver",
 	"README.md: make demo":                      "it takes hours",
 	"docs/reliability.md: go test ./store/bolt": "it takes hours",
 	`docs/adopting.md: // +kubebuilder:rbac:groups="",resources=namespaces,resourceNames=kube-system,verbs=get`: "a comment in Go",
