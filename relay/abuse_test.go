@@ -1,0 +1,85 @@
+package relay
+
+import (
+	"bufio"
+	"io"
+	"net/http"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"testing"
+
+	"k8s.io/client-go/rest"
+)
+
+// maxHeap is what the lists of a page of abuse may hold together, in bytes.
+const maxHeap = 256 << 20
+
+// TestHeapUnderAbuse has as many clients as are let in ask for everything in each form,
+// and stop reading. What is held for them is bounded, and one more is refused.
+func TestHeapUnderAbuse(t *testing.T) {
+	_, config := serving(t, file(t, 2000), Options{}, filepath.Join(t.TempDir(), "kubeconfig"))
+	config.NextProtos = []string{"http/1.1"} // a connection each
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	forms := []struct{ query, accept string }{
+		{"", "application/json"},
+		{"", "application/vnd.kubernetes.protobuf"},
+		{"", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+		{"?includeObject=Object", "application/json;as=Table;g=meta.k8s.io;v=v1"},
+		{"", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+		{"", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"},
+		{"?limit=1000000", "application/json"},
+		{"?fieldSelector=status.phase%21%3DFailed", "application/json"},
+		{"?resourceVersion=1000&resourceVersionMatch=Exact", "application/json"},
+	}
+	runtime.GC()
+	var before, during runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var begun, ended sync.WaitGroup
+	begun.Add(maxLists)
+	drain := make(chan struct{})
+	for i := range maxLists {
+		form := forms[i%len(forms)]
+		ended.Go(func() {
+			r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, config.Host+"/api/v1/pods"+form.query, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Header.Set("Accept", form.accept)
+			res, err := c.Do(r)
+			if err != nil {
+				t.Error(err)
+				begun.Done()
+				return
+			}
+			defer func() { _ = res.Body.Close() }()
+			body := bufio.NewReaderSize(res.Body, 16)
+			if _, err := body.ReadByte(); err != nil || res.StatusCode != 200 {
+				t.Errorf("%v: %d, %v", form, res.StatusCode, err)
+			}
+			begun.Done()
+			<-drain
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				t.Errorf("%v: %v", form, err)
+			}
+		})
+	}
+	begun.Wait()
+	runtime.GC()
+	runtime.ReadMemStats(&during)
+	status, _ := ask(t, c, config, "GET", "/api/v1/pods", nil)
+	close(drain)
+	ended.Wait()
+	held := int64(during.HeapAlloc) - int64(before.HeapAlloc)
+	t.Logf("%d lists that nobody reads hold %d MiB", maxLists, held>>20)
+	if held > maxHeap {
+		t.Errorf("lists hold %d bytes, want %d at most", held, maxHeap)
+	}
+	if status != http.StatusTooManyRequests {
+		t.Errorf("one list more is answered with %d, want 429", status)
+	}
+}
